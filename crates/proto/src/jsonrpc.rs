@@ -1,0 +1,219 @@
+//! The JSON-RPC envelope, read from raw bytes and written to raw bytes.
+//!
+//! Only what a rule needs is parsed: `jsonrpc`, `id`, `method`, and where `params`, `result` and `error` begin and end.
+//! Those three stay slices of the body they came in, so that a payload travels from socket to store to socket without
+//! being read again (design D14).
+
+mod parse;
+mod scalar;
+mod write;
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+pub use parse::{EnvelopeError, Limits, parse};
+pub use scalar::{ProgressToken, RequestId};
+pub use write::{RpcError, code, error_message, write_error, write_notification, write_request, write_result};
+
+/// What one HTTP body held.
+#[derive(Clone, Debug)]
+pub enum Payload {
+    /// One message.
+    One(Message),
+    /// A batch; never empty.
+    Batch(Vec<Message>),
+}
+
+/// A JSON-RPC object.
+#[derive(Clone, Debug)]
+pub enum Message {
+    /// Wants an answer.
+    Request(Request),
+    /// Wants none.
+    Notification(Notification),
+    /// Answers a question of ours.
+    Answer(Answer),
+}
+
+/// A request: a method called under an id.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The caller's name for this request.
+    pub id: RequestId,
+    /// What is called, and with what.
+    pub method: Method,
+    /// The arguments.
+    pub params: Params,
+}
+
+/// A notification: a method called without an id.
+#[derive(Clone, Debug)]
+pub struct Notification {
+    /// What is called.
+    pub method: Method,
+    /// The arguments.
+    pub params: Params,
+}
+
+/// The other side's answer to a request of ours.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The id we asked under.
+    pub id: RequestId,
+    /// The raw `result`, or the raw `error`.
+    pub outcome: Result<Bytes, Bytes>,
+}
+
+/// A method name: a slice of the body it came in.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Method(Bytes);
+
+impl Method {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("a method is cut from checked UTF-8")
+    }
+}
+
+impl From<&'static str> for Method {
+    fn from(name: &'static str) -> Self {
+        Method(Bytes::from_static(name.as_bytes()))
+    }
+}
+
+impl std::fmt::Debug for Method {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.as_str().fmt(f)
+    }
+}
+
+/// The raw `params` of a message; empty when there were none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Params(Bytes);
+
+impl Params {
+    /// Wraps raw JSON.
+    pub fn from_raw(json: Bytes) -> Self {
+        Params(json)
+    }
+
+    /// The JSON text, or `{}` when the message had no params.
+    pub fn as_json(&self) -> &[u8] {
+        if self.0.is_empty() { b"{}" } else { &self.0 }
+    }
+
+    /// The JSON text as it was sent; empty when the message had no params.
+    pub fn raw(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// Reads the params as `T`.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(self.as_json())
+    }
+
+    /// The request's `_meta.progressToken`, if it is a string or an integer (PRG-01). The seeds' `extractProgressToken`.
+    pub fn progress_token(&self) -> Option<ProgressToken> {
+        #[derive(serde::Deserialize)]
+        struct Meta<'a> {
+            #[serde(borrow, rename = "progressToken")]
+            progress_token: Option<&'a RawValue>,
+        }
+        let meta: Meta<'_> = self.meta()?;
+        ProgressToken::read(&self.0, meta.progress_token?)
+    }
+
+    /// The revision that `_meta` names (VER-04's `M`), if it names one.
+    pub fn meta_protocol_version(&self) -> Option<String> {
+        #[derive(serde::Deserialize)]
+        struct Meta {
+            #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
+            version: Option<serde_json::Value>,
+        }
+        let meta: Meta = self.meta()?;
+        match meta.version? {
+            serde_json::Value::String(version) => Some(version),
+            other => Some(other.to_string()),
+        }
+    }
+
+    /// Reads `_meta`, at no cost when there is none: the common call has no `_meta`, and a scan for the letters is
+    /// far cheaper than a second parse. A key written with escapes (`"\u005fmeta"`) is a key all the same.
+    fn meta<'a, T: serde::Deserialize<'a>>(&'a self) -> Option<T> {
+        #[derive(serde::Deserialize)]
+        struct WithMeta<T> {
+            #[serde(rename = "_meta")]
+            meta: Option<T>,
+        }
+        let may_have = |letters: &[u8]| memchr::memmem::find(&self.0, letters).is_some();
+        if !may_have(b"_meta") && !may_have(b"\\u") {
+            return None;
+        }
+        serde_json::from_slice::<WithMeta<T>>(&self.0).ok()?.meta
+    }
+}
+
+impl Message {
+    /// The id of a request; `None` for anything else.
+    pub fn request_id(&self) -> Option<&RequestId> {
+        match self {
+            Message::Request(request) => Some(&request.id),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn params(json: &'static str) -> Params {
+        Params::from_raw(Bytes::from_static(json.as_bytes()))
+    }
+
+    /// PRG-01, T-35; the seeds' `extractProgressToken`.
+    #[test]
+    fn prg_01_progress_tokens_keep_their_type() {
+        let token = |json| params(json).progress_token().map(|t| t.to_string());
+        assert_eq!(token(r#"{"_meta":{"progressToken":1}}"#).as_deref(), Some("1"));
+        assert_eq!(token(r#"{"_meta":{"progressToken":"1"}}"#).as_deref(), Some("\"1\""));
+        assert_eq!(
+            token(r#"{"a":1,"_meta":{"x":[],"progressToken":9007199254740993}}"#).as_deref(),
+            Some("9007199254740993")
+        );
+        assert_eq!(
+            token(r#"{"\u005fmeta":{"progressToken":"t"}}"#).as_deref(),
+            Some("\"t\"")
+        );
+        for none in [
+            "",
+            "{}",
+            r#"{"_meta":{}}"#,
+            r#"{"_meta":null}"#,
+            r#"{"_meta":{"progressToken":null}}"#,
+            r#"{"_meta":{"progressToken":1.5}}"#,
+            r#"{"_meta":{"progressToken":{}}}"#,
+            r#"{"_meta":7}"#,
+            r#"{"arguments":{"_meta":{"progressToken":1}}}"#,
+            "[1]",
+        ] {
+            assert_eq!(token(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn ver_04_reads_the_version_from_meta() {
+        let version = |json| params(json).meta_protocol_version();
+        assert_eq!(
+            version(r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#).as_deref(),
+            Some("2026-07-28")
+        );
+        assert_eq!(
+            version(r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":7}}"#).as_deref(),
+            Some("7")
+        );
+        assert_eq!(version(r#"{"_meta":{"progressToken":7}}"#), None);
+        assert_eq!(version(""), None);
+    }
+}

@@ -1,0 +1,183 @@
+//! From messages to bytes.
+
+use super::RequestId;
+use serde::Serialize;
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// The error codes that the transport itself uses.
+pub mod code {
+    /// The body is not JSON.
+    pub const PARSE_ERROR: i64 = -32700;
+    /// JSON, but not a message that can be taken here.
+    pub const INVALID_REQUEST: i64 = -32600;
+    /// No such method.
+    pub const METHOD_NOT_FOUND: i64 = -32601;
+    /// The method exists, these arguments do not fit.
+    pub const INVALID_PARAMS: i64 = -32602;
+    /// The server failed.
+    pub const INTERNAL_ERROR: i64 = -32603;
+    /// A header differs from the body it must mirror (2026-07-28).
+    pub const HEADER_MISMATCH: i64 = -32020;
+    /// The client lacks a capability that the call needs (2026-07-28).
+    pub const MISSING_CAPABILITY: i64 = -32021;
+    /// The protocol version is not served.
+    pub const UNSUPPORTED_VERSION: i64 = -32022;
+}
+
+/// A JSON-RPC error: what a handler returns to say no, and what a client may answer to a question.
+#[derive(Clone, Debug, PartialEq, thiserror::Error, Serialize, serde::Deserialize)]
+#[error("{message} ({code})")]
+pub struct RpcError {
+    /// The kind of error.
+    pub code: i64,
+    /// What happened, in one sentence.
+    pub message: Cow<'static, str>,
+    /// More about it, for programs.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub data: Option<Value>,
+}
+
+impl RpcError {
+    /// An error with a code of your own.
+    pub fn new(code: i64, message: impl Into<Cow<'static, str>>) -> Self {
+        RpcError {
+            code,
+            message: message.into(),
+            data: None,
+        }
+    }
+
+    /// The same error with data for programs.
+    #[must_use]
+    pub fn with_data(mut self, data: Value) -> Self {
+        self.data = Some(data);
+        self
+    }
+
+    /// `-32601`: no such method.
+    pub fn method_not_found(method: &str) -> Self {
+        RpcError::new(code::METHOD_NOT_FOUND, format!("method not found: {method}"))
+    }
+
+    /// `-32602`: the arguments do not fit.
+    pub fn invalid_params(message: impl Into<Cow<'static, str>>) -> Self {
+        RpcError::new(code::INVALID_PARAMS, message)
+    }
+
+    /// `-32600`: this message cannot be taken here.
+    pub fn invalid_request(message: impl Into<Cow<'static, str>>) -> Self {
+        RpcError::new(code::INVALID_REQUEST, message)
+    }
+
+    /// `-32603`: the server failed.
+    pub fn internal(message: impl Into<Cow<'static, str>>) -> Self {
+        RpcError::new(code::INTERNAL_ERROR, message)
+    }
+}
+
+/// Writes a successful response around raw `result` JSON.
+pub fn write_result(out: &mut Vec<u8>, id: &RequestId, result: &[u8]) {
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+    out.extend_from_slice(id.as_json());
+    out.extend_from_slice(b",\"result\":");
+    out.extend_from_slice(result);
+    out.push(b'}');
+}
+
+/// Writes an error response. An error about a message whose id could not be read has no `id` (HTTP-04, T-07).
+pub fn write_error(out: &mut Vec<u8>, id: Option<&RequestId>, error: &RpcError) {
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
+    if let Some(id) = id {
+        out.extend_from_slice(b",\"id\":");
+        out.extend_from_slice(id.as_json());
+    }
+    out.extend_from_slice(b",\"error\":");
+    serde_json::to_writer(&mut *out, error).expect("a JSON value can be written to memory");
+    out.push(b'}');
+}
+
+/// An error response as bytes of its own.
+pub fn error_message(id: Option<&RequestId>, error: &RpcError) -> Vec<u8> {
+    let mut out = Vec::with_capacity(128);
+    write_error(&mut out, id, error);
+    out
+}
+
+/// Writes a notification. `params` may be anything that serializes to a JSON object.
+pub fn write_notification(out: &mut Vec<u8>, method: &str, params: &impl Serialize) -> serde_json::Result<()> {
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":");
+    serde_json::to_writer(&mut *out, method)?;
+    write_params(out, params)
+}
+
+/// Writes a request of ours to the client.
+pub fn write_request(
+    out: &mut Vec<u8>,
+    id: &RequestId,
+    method: &str,
+    params: &impl Serialize,
+) -> serde_json::Result<()> {
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+    out.extend_from_slice(id.as_json());
+    out.extend_from_slice(b",\"method\":");
+    serde_json::to_writer(&mut *out, method)?;
+    write_params(out, params)
+}
+
+fn write_params(out: &mut Vec<u8>, params: &impl Serialize) -> serde_json::Result<()> {
+    let before = out.len();
+    out.extend_from_slice(b",\"params\":");
+    let start = out.len();
+    serde_json::to_writer(&mut *out, params)?;
+    if &out[start..] == b"null" {
+        out.truncate(before); // `()` means no params
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn writes_what_the_wire_examples_show() {
+        assert_eq!(
+            text(|out| write_result(out, &RequestId::from(7), b"{}")),
+            r#"{"jsonrpc":"2.0","id":7,"result":{}}"#
+        );
+        assert_eq!(
+            text(|out| write_notification(out, "notifications/x", &json!({"a": 1})).unwrap()),
+            r#"{"jsonrpc":"2.0","method":"notifications/x","params":{"a":1}}"#
+        );
+        assert_eq!(
+            text(|out| write_notification(out, "notifications/x", &()).unwrap()),
+            r#"{"jsonrpc":"2.0","method":"notifications/x"}"#
+        );
+        assert_eq!(
+            text(|out| write_request(out, &RequestId::from("s-1"), "roots/list", &()).unwrap()),
+            r#"{"jsonrpc":"2.0","id":"s-1","method":"roots/list"}"#
+        );
+    }
+
+    #[test]
+    fn http_04_errors_without_an_id_have_no_id_field() {
+        let error = RpcError::invalid_request("no").with_data(json!({"x": 1}));
+        assert_eq!(
+            text(|out| write_error(out, None, &error)),
+            r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"no","data":{"x":1}}}"#
+        );
+        assert_eq!(
+            text(|out| write_error(out, Some(&RequestId::from("a")), &RpcError::internal("bad"))),
+            r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32603,"message":"bad"}}"#
+        );
+    }
+}

@@ -1,0 +1,35 @@
+//! The MCP transport protocol as pure functions and state machines.
+//!
+//! This crate parses, decides, numbers and frames. It never waits, reads a clock, draws a random number, opens a
+//! socket or logs: time, ids and bytes come in as arguments, effects go out as values. That is what lets the whole
+//! protocol be tested by tables and properties, and what keeps the two halves of Rethread apart: *what should happen*
+//! lives here, *making it happen* lives in the `rethread` crate.
+//!
+//! | room | knows |
+//! |---|---|
+//! | [`version`] | the five protocol revisions and every behaviour that differs between them |
+//! | [`gate`] | headers and admission: may this request come in, and as what |
+//! | [`jsonrpc`] | the JSON-RPC envelope over raw bytes |
+//! | [`exchange`] | one POST and its answer: JSON or a stream |
+//! | [`session`] | streams and their numbers, push, questions to the client |
+//! | [`event_id`] | event ids on the wire |
+//! | [`sse`] | Server-Sent Events, encoded and decoded |
+//! | [`refusal`] | every way to say no: status, code and text |
+//! | [`clock`] | time as a value |
+
+pub mod clock;
+pub mod event_id;
+pub mod exchange;
+pub mod gate;
+pub mod jsonrpc;
+pub mod principal;
+pub mod refusal;
+pub mod session;
+pub mod sse;
+pub mod version;
+
+pub use event_id::{EventId, EventIdFormat, Ordinal, Seq, StreamKind};
+pub use jsonrpc::{Message, ProgressToken, RequestId};
+pub use principal::{Principal, SessionId};
+pub use refusal::Refusal;
+pub use version::{Era, Revisions, Version};

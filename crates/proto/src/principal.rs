@@ -1,0 +1,126 @@
+//! Who is calling, and which conversation they mean.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The caller, as an authentication layer knows them: an issuer and a subject, never the bytes of a token, so that a
+/// refreshed token goes on working (design D12). Sessions, streams and questions belong to a principal; another
+/// principal gets what a stranger gets.
+///
+/// An auth layer puts a `Principal` into the request's extensions. Without one everybody is [`Principal::anonymous`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default, serde::Serialize, serde::Deserialize)]
+pub struct Principal {
+    issuer: Arc<str>,
+    subject: Arc<str>,
+}
+
+impl Principal {
+    /// A caller named by an issuer.
+    pub fn new(issuer: impl Into<Arc<str>>, subject: impl Into<Arc<str>>) -> Self {
+        Principal {
+            issuer: issuer.into(),
+            subject: subject.into(),
+        }
+    }
+
+    /// The one principal of an endpoint without authentication.
+    pub fn anonymous() -> Self {
+        Principal::default()
+    }
+
+    /// Whether this is the anonymous principal, to which limits per principal do not apply.
+    pub fn is_anonymous(&self) -> bool {
+        self.issuer.is_empty() && self.subject.is_empty()
+    }
+
+    /// Who vouches for the subject.
+    pub fn issuer(&self) -> &str {
+        &self.issuer
+    }
+
+    /// The caller's name at the issuer.
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+}
+
+/// A session's name on the wire: a secret of at least 128 random bits.
+///
+/// `Debug` shows a short prefix only, so that no log line can hand a session to its reader (SEC-07).
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+pub struct SessionId(Arc<str>);
+
+impl SessionId {
+    /// The longest id we look up; ours are shorter.
+    pub const MAX_LEN: usize = 128;
+
+    /// Encodes 144 random bits as 24 characters (SES-02: visible ASCII, at least 128 bits).
+    pub fn from_random(bits: [u8; 18]) -> Self {
+        const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+        let mut text = String::with_capacity(24);
+        for chunk in bits.chunks_exact(3) {
+            let word = u32::from(chunk[0]) << 16 | u32::from(chunk[1]) << 8 | u32::from(chunk[2]);
+            for shift in [18, 12, 6, 0] {
+                text.push(ALPHABET[(word >> shift) as usize & 63] as char);
+            }
+        }
+        SessionId(text.into())
+    }
+
+    /// Takes a header's text for an id, if it could be one: visible ASCII of a bounded length.
+    pub fn parse(text: &str) -> Option<Self> {
+        let fits = !text.is_empty() && text.len() <= Self::MAX_LEN;
+        (fits && text.bytes().all(|b| (0x21..=0x7e).contains(&b))).then(|| SessionId(text.into()))
+    }
+
+    /// The id as it stands in the header.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The first characters: enough to find a session in a log, too few to use it.
+    pub fn short(&self) -> &str {
+        self.0.get(..6).unwrap_or(&self.0)
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SessionId({}…)", self.short())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ses_02_ids_are_visible_ascii_and_carry_all_their_bits() {
+        let zero = SessionId::from_random([0; 18]);
+        let ones = SessionId::from_random([0xff; 18]);
+        assert_eq!(zero.as_str(), "A".repeat(24));
+        assert_eq!(ones.as_str(), "_".repeat(24));
+        for bit in 0..144 {
+            let mut bits = [0u8; 18];
+            bits[bit / 8] = 1 << (bit % 8);
+            let id = SessionId::from_random(bits);
+            assert_ne!(id, zero, "bit {bit} is lost");
+            assert!(id.as_str().bytes().all(|b| (0x21..=0x7e).contains(&b)));
+            assert_eq!(SessionId::parse(id.as_str()), Some(id));
+        }
+    }
+
+    #[test]
+    fn ses_02_text_that_cannot_be_an_id_is_none() {
+        let long = "a".repeat(SessionId::MAX_LEN + 1);
+        for bad in ["", "a b", "a\tb", "ä", "a\u{7f}", &long] {
+            assert_eq!(SessionId::parse(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn sec_07_debug_output_does_not_reveal_the_id() {
+        let id = SessionId::from_random([7; 18]);
+        assert!(!format!("{id:?}").contains(id.as_str()));
+    }
+}

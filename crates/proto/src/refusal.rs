@@ -1,0 +1,279 @@
+//! Every way to say no. This is the only room that knows HTTP statuses and which JSON-RPC code goes with them.
+
+use crate::jsonrpc::{EnvelopeError, RequestId, RpcError, code, error_message};
+use crate::version::{Era, Revisions};
+use http::StatusCode;
+use serde_json::json;
+use std::borrow::Cow;
+
+/// A typed no: why a request is not served. [`Refusal::status`] and [`Refusal::body`] turn it into an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refusal {
+    /// Why.
+    pub reason: Reason,
+    /// The request's id, once one was read.
+    pub id: Option<RequestId>,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The `Origin` is not allowed (SEC-01).
+    Origin,
+    /// The `Host` is not allowed (SEC-02).
+    Host,
+    /// The HTTP method is not offered; holds the value of `Allow` (HTTP-01, VER-09).
+    Method {
+        /// The methods that are offered.
+        allow: &'static str,
+    },
+    /// `Accept` does not admit what we would answer (HTTP-02).
+    NotAcceptable {
+        /// What must be admitted.
+        needs: &'static str,
+    },
+    /// `Content-Type` is not `application/json` (HTTP-03).
+    UnsupportedMediaType,
+    /// The body is larger than the limit (HTTP-03).
+    BodyTooLarge {
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The headers are larger than the limit (SEC-06).
+    HeadersTooLarge,
+    /// The body did not arrive whole or in time.
+    BodyIncomplete,
+    /// The body is not JSON (HTTP-04).
+    NotJson(String),
+    /// JSON, but no message that can be taken here (HTTP-04, HTTP-09, HTTP-10).
+    InvalidRequest(Cow<'static, str>),
+    /// A header differs from the body (VER-04, HDR-*).
+    HeaderMismatch(Cow<'static, str>),
+    /// `_meta` lacks what every stateless request must carry (VER-04 row 5, VER-05).
+    MissingMeta(Cow<'static, str>),
+    /// The protocol version is not served (VER-02, VER-04, VER-06).
+    UnsupportedVersion {
+        /// What the client asked for, verbatim.
+        requested: String,
+        /// What is served.
+        served: Revisions,
+    },
+    /// No session header where one is needed (SES-03).
+    MissingSession,
+    /// The session is unknown, expired, ended or another's (SES-04, SES-06).
+    UnknownSession,
+    /// The stream of the presented event id was here once and is wholly forgotten (RES-07).
+    StreamForgotten,
+    /// The stream of the presented event id has ended, and the client has seen all of it (RES-07).
+    StreamEnded,
+    /// A bound is reached; the text names it (SEC-06, SES-09).
+    TooMany(&'static str),
+    /// The server as a whole is full; the text names the bound.
+    Overloaded(&'static str),
+    /// The server is shutting down (T-38).
+    ShuttingDown,
+    /// What this request needs cannot be reached right now (design D10).
+    StoreUnavailable,
+    /// An answer to a question that was never asked here (S2C-04).
+    UnknownQuestion,
+}
+
+impl Refusal {
+    /// A refusal that names no request.
+    pub fn new(reason: Reason) -> Self {
+        Refusal { reason, id: None }
+    }
+
+    /// The same refusal about the request `id`.
+    #[must_use]
+    pub fn about(mut self, id: Option<&RequestId>) -> Self {
+        self.id = id.cloned();
+        self
+    }
+
+    /// The HTTP status.
+    pub fn status(&self) -> StatusCode {
+        match &self.reason {
+            Reason::Origin | Reason::Host => StatusCode::FORBIDDEN,
+            Reason::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Reason::NotAcceptable { .. } => StatusCode::NOT_ACCEPTABLE,
+            Reason::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Reason::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Reason::HeadersTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Reason::BodyIncomplete
+            | Reason::NotJson(_)
+            | Reason::InvalidRequest(_)
+            | Reason::HeaderMismatch(_)
+            | Reason::MissingMeta(_)
+            | Reason::UnsupportedVersion { .. }
+            | Reason::MissingSession
+            | Reason::StreamForgotten
+            | Reason::StreamEnded
+            | Reason::UnknownQuestion => StatusCode::BAD_REQUEST,
+            Reason::UnknownSession => StatusCode::NOT_FOUND,
+            Reason::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
+            Reason::Overloaded(_) | Reason::ShuttingDown | Reason::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// The value of `Allow`, where the status asks for one.
+    pub fn allow(&self) -> Option<&'static str> {
+        match self.reason {
+            Reason::Method { allow } => Some(allow),
+            _ => None,
+        }
+    }
+
+    /// Seconds after which trying again makes sense, where it does.
+    pub fn retry_after(&self) -> Option<u32> {
+        match self.reason {
+            Reason::TooMany(_) | Reason::Overloaded(_) | Reason::StoreUnavailable => Some(1),
+            Reason::ShuttingDown => Some(2),
+            _ => None,
+        }
+    }
+
+    /// The reason in a word, for metrics and logs.
+    pub fn label(&self) -> &'static str {
+        match &self.reason {
+            Reason::Origin => "origin",
+            Reason::Host => "host",
+            Reason::Method { .. } => "method",
+            Reason::NotAcceptable { .. } => "accept",
+            Reason::UnsupportedMediaType => "content_type",
+            Reason::BodyTooLarge { .. } => "body_too_large",
+            Reason::HeadersTooLarge => "headers_too_large",
+            Reason::BodyIncomplete => "body_incomplete",
+            Reason::NotJson(_) => "not_json",
+            Reason::InvalidRequest(_) => "invalid_request",
+            Reason::HeaderMismatch(_) => "header_mismatch",
+            Reason::MissingMeta(_) => "missing_meta",
+            Reason::UnsupportedVersion { .. } => "version",
+            Reason::MissingSession => "missing_session",
+            Reason::UnknownSession => "unknown_session",
+            Reason::StreamForgotten => "stream_forgotten",
+            Reason::StreamEnded => "stream_ended",
+            Reason::TooMany(_) => "too_many",
+            Reason::Overloaded(_) => "overloaded",
+            Reason::ShuttingDown => "shutting_down",
+            Reason::StoreUnavailable => "store_unavailable",
+            Reason::UnknownQuestion => "unknown_question",
+        }
+    }
+
+    /// The JSON-RPC error in the body.
+    pub fn error(&self) -> RpcError {
+        fn invalid(message: impl Into<Cow<'static, str>>) -> RpcError {
+            RpcError::invalid_request(message)
+        }
+        match &self.reason {
+            Reason::Origin => invalid(
+                "origin not allowed; name it with `allow_origin` if the page at that origin may talk to this server",
+            ),
+            Reason::Host => {
+                invalid("host not allowed; name it with `allow_host` if this server is reached under that name")
+            }
+            Reason::Method { allow } => invalid(format!("method not allowed; this endpoint takes {allow}")),
+            Reason::NotAcceptable { needs } => invalid(format!("not acceptable: `Accept` must admit {needs}")),
+            Reason::UnsupportedMediaType => invalid("unsupported media type: `Content-Type` must be application/json"),
+            Reason::BodyTooLarge { limit } => invalid(format!("the body is larger than the limit of {limit} bytes")),
+            Reason::HeadersTooLarge => invalid("the headers are larger than this server's limit"),
+            Reason::BodyIncomplete => invalid("the body did not arrive whole"),
+            Reason::NotJson(why) => RpcError::new(code::PARSE_ERROR, format!("parse error: {why}")),
+            Reason::InvalidRequest(what) => invalid(format!("invalid request: {what}")),
+            Reason::HeaderMismatch(what) => RpcError::new(code::HEADER_MISMATCH, what.clone()),
+            Reason::MissingMeta(what) => RpcError::invalid_params(what.clone()),
+            Reason::UnsupportedVersion { requested, served } => {
+                // VER-07: a stateless request that names a session-era revision is told the stateless ones only,
+                // otherwise it would retry the very revision that was refused.
+                let legacy_asked = requested
+                    .parse::<crate::Version>()
+                    .is_ok_and(|v| v.era() == Era::Legacy && served.serves_era(Era::Modern));
+                let supported: Vec<_> = served
+                    .newest_first()
+                    .filter(|v| !legacy_asked || v.era() == Era::Modern)
+                    .map(crate::Version::as_str)
+                    .collect();
+                RpcError::new(code::UNSUPPORTED_VERSION, "unsupported protocol version")
+                    .with_data(json!({ "supported": supported, "requested": requested }))
+            }
+            Reason::MissingSession => invalid(
+                "missing session: send the `Mcp-Session-Id` that the answer to `initialize` carried, or `initialize` first",
+            ),
+            Reason::UnknownSession => invalid("session not found: it has ended or expired; send a new `initialize`"),
+            Reason::StreamForgotten => invalid(
+                "this stream can no longer be resumed: its events are gone; send the request again if it is safe to",
+            ),
+            Reason::StreamEnded => invalid("this stream has ended, and nothing follows this event"),
+            Reason::TooMany(what) => invalid(format!("too many {what}; try again later")),
+            Reason::Overloaded(what) => invalid(format!("the server is full: too many {what}; try again later")),
+            Reason::ShuttingDown => invalid("the server is shutting down; try again"),
+            Reason::StoreUnavailable => RpcError::internal("the event store cannot be reached; try again"),
+            Reason::UnknownQuestion => invalid("this answers no question that was asked in this session"),
+        }
+    }
+
+    /// The body of the answer.
+    pub fn body(&self) -> Vec<u8> {
+        error_message(self.id.as_ref(), &self.error())
+    }
+}
+
+impl From<Reason> for Refusal {
+    fn from(reason: Reason) -> Self {
+        Refusal::new(reason)
+    }
+}
+
+impl From<EnvelopeError> for Refusal {
+    fn from(error: EnvelopeError) -> Self {
+        match error {
+            EnvelopeError::NotJson(why) => Refusal::new(Reason::NotJson(why)),
+            EnvelopeError::Invalid { id, what } => Refusal {
+                reason: Reason::InvalidRequest(what),
+                id,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ver_06_unsupported_version_lists_what_is_served_and_echoes_what_was_asked() {
+        let refusal = |requested: &str, served| {
+            let reason = Reason::UnsupportedVersion {
+                requested: requested.into(),
+                served,
+            };
+            Refusal::new(reason).error().data.unwrap()
+        };
+        let both = refusal("2027-01-01", Revisions::BOTH);
+        assert_eq!(both["requested"], "2027-01-01");
+        assert_eq!(both["supported"][0], "2026-07-28");
+        assert_eq!(both["supported"].as_array().unwrap().len(), 5);
+        // VER-07
+        let legacy = refusal("2025-11-25", Revisions::BOTH);
+        assert_eq!(legacy["supported"], serde_json::json!(["2026-07-28"]));
+        let legacy_only = refusal("2026-07-28", Revisions::LEGACY);
+        assert_eq!(legacy_only["supported"][0], "2025-11-25");
+    }
+
+    /// RES-07, HTTP-11, T-04: 404 says that the session is gone, so nothing else may use it.
+    #[test]
+    fn http_11_only_an_unknown_session_is_404() {
+        for (reason, status) in [
+            (Reason::UnknownSession, 404),
+            (Reason::StreamForgotten, 400),
+            (Reason::StreamEnded, 400),
+            (Reason::MissingSession, 400),
+            (Reason::UnknownQuestion, 400),
+            (Reason::StoreUnavailable, 503),
+        ] {
+            assert_eq!(Refusal::new(reason).status().as_u16(), status);
+        }
+    }
+}

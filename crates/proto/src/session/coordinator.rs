@@ -1,0 +1,162 @@
+//! Questions to the client: asked on one connection, answered on another (design D7). The seeds' `StreamCoordinator`.
+
+use crate::jsonrpc::RequestId;
+use std::collections::HashMap;
+
+/// The open questions of one session. `W` is whatever wakes the one who asked.
+#[derive(Debug)]
+pub struct Coordinator<W> {
+    epoch: u64,
+    asked: u64,
+    open: HashMap<u64, W>,
+    limit: usize,
+}
+
+/// A question's name. On the wire `s<epoch>-<number>`: unique in the session for ever, restarts included, and of a form
+/// that no client's own id is compared with (S2C-01).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Question {
+    epoch: u64,
+    number: u64,
+}
+
+impl Question {
+    /// The id on the wire.
+    pub fn id(self) -> RequestId {
+        RequestId::from(format!("s{}-{}", self.epoch, self.number).as_str())
+    }
+
+    fn parse(id: &RequestId) -> Option<Self> {
+        let text = std::str::from_utf8(id.as_json()).ok()?;
+        let (epoch, number) = text.strip_prefix("\"s")?.strip_suffix('"')?.split_once('-')?;
+        let question = Question {
+            epoch: epoch.parse().ok()?,
+            number: number.parse().ok()?,
+        };
+        (question.id() == *id).then_some(question)
+    }
+}
+
+/// The session has as many open questions as it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many open questions to the client")]
+pub struct TooManyQuestions;
+
+/// What an answer from the client turned out to be.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Settled<W> {
+    /// The one who asked is waiting: wake it.
+    Waiter(W),
+    /// Asked and settled before: accept and ignore (S2C-04).
+    Late,
+    /// Never asked in this session: refuse (S2C-04).
+    NeverAsked,
+}
+
+impl<W> Coordinator<W> {
+    /// The coordinator of a session in its `epoch`th life, with at most `limit` questions open at a time.
+    pub fn new(epoch: u64, limit: usize) -> Self {
+        Coordinator {
+            epoch,
+            asked: 0,
+            open: HashMap::new(),
+            limit,
+        }
+    }
+
+    /// Opens a question.
+    pub fn ask(&mut self, waiter: W) -> Result<Question, TooManyQuestions> {
+        if self.open.len() >= self.limit {
+            return Err(TooManyQuestions);
+        }
+        self.asked += 1;
+        self.open.insert(self.asked, waiter);
+        Ok(Question {
+            epoch: self.epoch,
+            number: self.asked,
+        })
+    }
+
+    /// Settles the question that `id` names. Each question is settled at most once.
+    pub fn settle(&mut self, id: &RequestId) -> Settled<W> {
+        let Some(question) = Question::parse(id) else {
+            return Settled::NeverAsked;
+        };
+        if question.epoch == self.epoch {
+            if let Some(waiter) = self.open.remove(&question.number) {
+                return Settled::Waiter(waiter);
+            }
+        }
+        let asked = if question.epoch == self.epoch {
+            (1..=self.asked).contains(&question.number)
+        } else {
+            (1..self.epoch).contains(&question.epoch) && question.number > 0 // RST-04: asked before a restart
+        };
+        if asked { Settled::Late } else { Settled::NeverAsked }
+    }
+
+    /// Closes a question nobody waits for any more. False if it was settled already.
+    pub fn abandon(&mut self, question: Question) -> bool {
+        question.epoch == self.epoch && self.open.remove(&question.number).is_some()
+    }
+
+    /// Closes every question; the waiters are handed back to be told.
+    pub fn abandon_all(&mut self) -> impl Iterator<Item = W> {
+        std::mem::take(&mut self.open).into_values()
+    }
+
+    /// How many questions are open.
+    pub fn open(&self) -> usize {
+        self.open.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s2c_01_ids_are_never_reused() {
+        let mut coordinator = Coordinator::new(1, 8);
+        let mut seen = std::collections::HashSet::new();
+        for n in 0..100 {
+            let question = coordinator.ask(n).unwrap();
+            assert!(seen.insert(question.id()));
+            assert_eq!(coordinator.settle(&question.id()), Settled::Waiter(n));
+        }
+        let after_restart = Coordinator::new(2, 8).ask(0).unwrap();
+        assert!(seen.insert(after_restart.id()));
+    }
+
+    #[test]
+    fn s2c_04_late_answers_are_ignored_and_made_up_ones_refused() {
+        let mut coordinator = Coordinator::new(2, 8);
+        let question = coordinator.ask("w").unwrap();
+        assert_eq!(coordinator.settle(&question.id()), Settled::Waiter("w"));
+        assert_eq!(coordinator.settle(&question.id()), Settled::Late);
+        assert_eq!(coordinator.settle(&RequestId::from("s1-9")), Settled::Late, "RST-04");
+        for made_up in [
+            "s2-2", "s2-0", "s3-1", "s02-1", "s2-01", "s0-1", "x", "s-1", "s2-1 ", "2-1",
+        ] {
+            assert_eq!(
+                coordinator.settle(&RequestId::from(made_up)),
+                Settled::NeverAsked,
+                "{made_up}"
+            );
+        }
+        assert_eq!(coordinator.settle(&RequestId::from(1)), Settled::NeverAsked);
+    }
+
+    #[test]
+    fn d13_open_questions_are_bounded() {
+        let mut coordinator = Coordinator::new(1, 2);
+        let first = coordinator.ask(()).unwrap();
+        coordinator.ask(()).unwrap();
+        assert_eq!(coordinator.ask(()), Err(TooManyQuestions));
+        assert!(coordinator.abandon(first));
+        assert!(!coordinator.abandon(first));
+        assert!(coordinator.ask(()).is_ok());
+        assert_eq!(coordinator.abandon_all().count(), 2);
+        assert_eq!(coordinator.open(), 0);
+    }
+}

@@ -1,0 +1,292 @@
+//! Messages for the session rather than for a call, and which GET takes them (design D6). The seeds'
+//! `ServerPushChannel`.
+//!
+//! A message is bound late: it waits here, without a stream or a number, until a live connection takes it. Then it
+//! belongs to that connection's stream for ever. So with no GET open messages wait, with three open each is taken once,
+//! and nothing is ever moved from one stream to another (GET-03).
+
+use crate::clock::Mono;
+use crate::sse::Draft;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How much may wait.
+#[derive(Clone, Copy, Debug)]
+pub struct PushLimits {
+    /// How many messages.
+    pub messages: usize,
+    /// How many bytes in all.
+    pub bytes: usize,
+}
+
+/// Which waiting messages say the same, so that one is enough (GET-04).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Collapse {
+    /// Every such message counts.
+    Never,
+    /// "This list changed": the method says it all.
+    List(&'static str),
+    /// "This resource changed".
+    Resource(Box<str>),
+}
+
+#[derive(Debug)]
+struct Waiting {
+    draft: Draft,
+    collapse: Collapse,
+    since: Mono,
+}
+
+/// One connection that could take messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListenerId(pub u64);
+
+/// The push side of one session: what waits, and who listens.
+#[derive(Debug)]
+pub struct Push {
+    waiting: VecDeque<Waiting>,
+    bytes: usize,
+    /// Oldest first; the last one takes.
+    listeners: Vec<ListenerId>,
+    open: bool,
+    limits: PushLimits,
+}
+
+/// What became of a message that was offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offered {
+    /// How many of the oldest messages had to go to make room.
+    pub dropped: usize,
+    /// Whom to wake, if anybody listens.
+    pub taker: Option<ListenerId>,
+}
+
+impl Push {
+    /// Nothing waits and nobody listens. Messages are held until [`Push::begin`].
+    pub fn new(limits: PushLimits) -> Self {
+        Push {
+            waiting: VecDeque::new(),
+            bytes: 0,
+            listeners: Vec::new(),
+            open: false,
+            limits,
+        }
+    }
+
+    /// The client said `notifications/initialized`: messages may flow from now on (SES-08). Returns whom to wake.
+    pub fn begin(&mut self) -> Option<ListenerId> {
+        self.open = true;
+        self.taker()
+    }
+
+    /// Whether messages may flow.
+    pub fn has_begun(&self) -> bool {
+        self.open
+    }
+
+    /// A message wants to go out.
+    pub fn offer(&mut self, draft: Draft, collapse: Collapse, now: Mono) -> Offered {
+        if collapse != Collapse::Never && self.waiting.iter().any(|w| w.collapse == collapse) {
+            return Offered {
+                dropped: 0,
+                taker: self.taker(),
+            };
+        }
+        self.bytes += draft.payload().len();
+        self.waiting.push_back(Waiting {
+            draft,
+            collapse,
+            since: now,
+        });
+        let mut dropped = 0;
+        while self.waiting.len() > self.limits.messages || (self.bytes > self.limits.bytes && self.waiting.len() > 1) {
+            self.pop();
+            dropped += 1;
+        }
+        Offered {
+            dropped,
+            taker: self.taker(),
+        }
+    }
+
+    /// A connection listens from now on, and is the newest.
+    pub fn listen(&mut self, listener: ListenerId) {
+        self.leave(listener);
+        self.listeners.push(listener);
+    }
+
+    /// A connection is gone. Returns whom to wake instead.
+    pub fn leave(&mut self, listener: ListenerId) -> Option<ListenerId> {
+        self.listeners.retain(|l| *l != listener);
+        self.taker()
+    }
+
+    /// The next message for `listener`: the newest live connection takes, the others wait their turn.
+    pub fn take(&mut self, listener: ListenerId) -> Option<Draft> {
+        if self.open && self.listeners.last() == Some(&listener) {
+            self.pop()
+        } else {
+            None
+        }
+    }
+
+    /// If messages wait longer than `patience` although somebody listens, that one has stopped reading: it goes to the
+    /// back, and the returned one is woken in its place.
+    pub fn pass_over_stalled(&mut self, now: Mono, patience: Duration) -> Option<ListenerId> {
+        let stalled = self.waiting.front().is_some_and(|w| now.since(w.since) > patience);
+        if !self.open || !stalled || self.listeners.len() < 2 {
+            return None;
+        }
+        self.listeners.rotate_right(1);
+        self.taker()
+    }
+
+    /// How many messages wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// How many connections listen.
+    pub fn listeners(&self) -> usize {
+        self.listeners.len()
+    }
+
+    fn taker(&self) -> Option<ListenerId> {
+        let ready = self.open && !self.waiting.is_empty();
+        ready.then(|| self.listeners.last().copied()).flatten()
+    }
+
+    fn pop(&mut self) -> Option<Draft> {
+        let waiting = self.waiting.pop_front()?;
+        self.bytes -= waiting.draft.payload().len();
+        if self.waiting.is_empty() {
+            self.waiting = VecDeque::new(); // an idle session owns no buffer
+        }
+        Some(waiting.draft)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW: Mono = Mono::from_millis(0);
+
+    fn push(messages: usize, bytes: usize) -> Push {
+        let mut push = Push::new(PushLimits { messages, bytes });
+        push.begin();
+        push
+    }
+
+    fn draft(n: usize) -> Draft {
+        Draft::copy_of(n.to_string().as_bytes())
+    }
+
+    fn drain(push: &mut Push, listener: u64) -> Vec<usize> {
+        let text = |d: Draft| std::str::from_utf8(d.payload()).unwrap().parse().unwrap();
+        std::iter::from_fn(|| push.take(ListenerId(listener)).map(text)).collect()
+    }
+
+    #[test]
+    fn get_04_messages_wait_for_the_next_listener() {
+        let mut push = push(8, 800);
+        assert_eq!(push.offer(draft(1), Collapse::Never, NOW).taker, None);
+        push.listen(ListenerId(1));
+        assert_eq!(push.offer(draft(2), Collapse::Never, NOW).taker, Some(ListenerId(1)));
+        assert_eq!(drain(&mut push, 1), [1, 2]);
+    }
+
+    #[test]
+    fn get_03_the_newest_live_connection_takes_and_the_next_one_follows_when_it_dies() {
+        let mut push = push(8, 800);
+        for listener in 1..=3 {
+            push.listen(ListenerId(listener));
+        }
+        push.offer(draft(1), Collapse::Never, NOW);
+        assert_eq!((drain(&mut push, 1), drain(&mut push, 2)), (vec![], vec![]));
+        assert_eq!(drain(&mut push, 3), [1]);
+        push.offer(draft(2), Collapse::Never, NOW);
+        assert_eq!(push.leave(ListenerId(3)), Some(ListenerId(2)));
+        assert!(drain(&mut push, 3).is_empty());
+        assert_eq!(drain(&mut push, 2), [2]);
+    }
+
+    #[test]
+    fn get_04_the_queue_is_bounded_and_drops_the_oldest() {
+        let mut push = push(3, 800);
+        let dropped: usize = (0..10)
+            .map(|n| push.offer(draft(n), Collapse::Never, NOW).dropped)
+            .sum();
+        push.listen(ListenerId(1));
+        assert_eq!((dropped, drain(&mut push, 1)), (7, vec![7, 8, 9]));
+        let mut by_bytes = super::Push::new(PushLimits { messages: 99, bytes: 5 });
+        by_bytes.begin();
+        for n in 10..20 {
+            by_bytes.offer(draft(n), Collapse::Never, NOW);
+        }
+        by_bytes.listen(ListenerId(1));
+        assert_eq!(drain(&mut by_bytes, 1), [18, 19]);
+    }
+
+    #[test]
+    fn get_04_equal_list_changes_collapse_while_they_wait() {
+        let mut push = push(8, 800);
+        let tools = || Collapse::List("notifications/tools/list_changed");
+        push.offer(draft(1), tools(), NOW);
+        push.offer(draft(2), tools(), NOW);
+        push.offer(draft(3), Collapse::Resource("a".into()), NOW);
+        push.offer(draft(4), Collapse::Resource("b".into()), NOW);
+        push.offer(draft(5), Collapse::Resource("a".into()), NOW);
+        push.listen(ListenerId(1));
+        assert_eq!(drain(&mut push, 1), [1, 3, 4]);
+        push.offer(draft(6), tools(), NOW);
+        assert_eq!(drain(&mut push, 1), [6], "once taken, the next change counts again");
+    }
+
+    #[test]
+    fn ses_08_nothing_flows_before_initialized() {
+        let mut push = Push::new(PushLimits {
+            messages: 8,
+            bytes: 800,
+        });
+        push.listen(ListenerId(1));
+        assert_eq!(push.offer(draft(1), Collapse::Never, NOW).taker, None);
+        assert!(drain(&mut push, 1).is_empty());
+        assert_eq!(push.begin(), Some(ListenerId(1)));
+        assert_eq!(drain(&mut push, 1), [1]);
+    }
+
+    #[test]
+    fn sse_14_a_listener_that_stopped_reading_is_passed_over() {
+        let mut push = push(8, 800);
+        push.listen(ListenerId(1));
+        push.listen(ListenerId(2));
+        push.offer(draft(1), Collapse::Never, NOW);
+        let patience = Duration::from_secs(5);
+        assert_eq!(push.pass_over_stalled(NOW + patience, patience), None);
+        let late = NOW + Duration::from_secs(6);
+        assert_eq!(push.pass_over_stalled(late, patience), Some(ListenerId(1)));
+        assert_eq!(drain(&mut push, 1), [1]);
+    }
+
+    proptest! {
+        /// GET-03: whatever opens and closes, every message is taken once, in order, or is still waiting.
+        #[test]
+        fn every_message_is_taken_once(ops in proptest::collection::vec((0u8..4, 0u64..4), 0..120)) {
+            let mut push = push(1000, 100_000);
+            let (mut offered, mut taken) = (0, Vec::new());
+            for (op, who) in ops {
+                match op {
+                    0 => { push.offer(draft(offered), Collapse::Never, NOW); offered += 1; }
+                    1 => push.listen(ListenerId(who)),
+                    2 => { push.leave(ListenerId(who)); }
+                    _ => taken.extend(drain(&mut push, who)),
+                }
+            }
+            push.listen(ListenerId(9));
+            taken.extend(drain(&mut push, 9));
+            prop_assert_eq!(taken, (0..offered).collect::<Vec<_>>());
+        }
+    }
+}

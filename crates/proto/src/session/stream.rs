@@ -1,0 +1,114 @@
+//! A stream as a value: who numbers, what is kept, and what a cursor may expect (design D2, D4).
+
+mod log;
+mod resume;
+
+pub use log::{Log, Page, Refused, Summary};
+pub use resume::{Plan, plan};
+
+use crate::event_id::{Seq, StreamKind};
+use crate::jsonrpc::RequestId;
+use bytes::Bytes;
+use std::time::Duration;
+
+/// The numbers of one stream, proposed by its one writer.
+#[derive(Debug)]
+pub struct Numbering {
+    next: Seq,
+}
+
+impl Numbering {
+    /// Counts from the priming event if the stream has one, from the first message otherwise.
+    pub fn new(primed: bool) -> Self {
+        Numbering {
+            next: if primed { Seq::PRIMING } else { Seq::FIRST },
+        }
+    }
+
+    /// Goes on after `last`: what a writer that finds a stream starts from.
+    pub fn after(last: Seq) -> Self {
+        Numbering { next: last.next() }
+    }
+
+    /// The next number.
+    pub fn take(&mut self) -> Seq {
+        let seq = self.next;
+        self.next = seq.next();
+        seq
+    }
+
+    /// The number that will be taken next.
+    pub fn peek(&self) -> Seq {
+        self.next
+    }
+}
+
+/// What is known of a stream from its first append on, whatever happens to its events.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Facts {
+    /// What the stream is for.
+    pub kind: StreamKind,
+    /// The requests that it answers; none for a push stream.
+    pub calls: Vec<RequestId>,
+    /// The node on which it was born.
+    pub node: Box<str>,
+}
+
+/// Why an event outlasts its neighbours (design D4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Pin {
+    /// It does not.
+    #[default]
+    None,
+    /// A question that waits for its answer.
+    Question,
+    /// An answer: what the client came for.
+    Answer,
+}
+
+/// An event as it is stored: a number and a payload. The priming event has an empty payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The number in the stream.
+    pub seq: Seq,
+    /// The message.
+    pub payload: Bytes,
+    /// Whether eviction passes it over.
+    pub pin: Pin,
+}
+
+/// A batch of events for one stream (design D2).
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// The writer's epoch: a later writer fences an earlier one.
+    pub epoch: u64,
+    /// The facts of the stream, with the append that creates it.
+    pub facts: Option<Facts>,
+    /// The events, numbered without a gap.
+    pub events: Vec<Event>,
+    /// Questions that were settled since: they may be evicted from now on.
+    pub released: Vec<Seq>,
+    /// Whether the stream ends with this batch.
+    pub seals: bool,
+}
+
+/// How much of a stream is kept (design D4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// How many events.
+    pub events: usize,
+    /// How many bytes of payload and bookkeeping.
+    pub bytes: usize,
+    /// How long after the stream was sealed.
+    pub age: Duration,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Retention {
+            events: 4096,
+            bytes: 8 << 20,
+            age: Duration::from_secs(600),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Server-Sent Events: frames out, blocks in.
+//!
+//! A frame is built once. A [`Draft`] leaves room before the message for the event id, which is not known until the
+//! stream numbers it; numbering then writes into that room, and the payload that goes to the store is a slice of the
+//! same allocation as the frame that goes to the socket.
+
+mod decode;
+
+use crate::event_id::{IdPrefix, Seq};
+use crate::version::Version;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+pub use decode::{Block, Decoder, TooLong};
+
+/// A keep-alive: a comment that no parser turns into an event (SSE-04).
+pub const KEEP_ALIVE: &[u8] = b":\n\n";
+
+const ID: &[u8] = b"id: ";
+const DATA: &[u8] = b"data: ";
+const NEWLINE_DATA: &[u8] = b"\ndata: ";
+const END: &[u8] = b"\n\n";
+/// Holds `id: `, a plain event id of any size, and `data: `. A longer id costs a copy.
+const HEADROOM: usize = 56;
+
+/// A message that has no number yet.
+#[derive(Debug)]
+pub struct Draft(Vec<u8>);
+
+impl Draft {
+    /// Makes a draft of the message that `write` appends to the buffer.
+    pub fn new(expected: usize, write: impl FnOnce(&mut Vec<u8>)) -> Self {
+        let mut buffer = Vec::with_capacity(HEADROOM + expected + END.len());
+        buffer.resize(HEADROOM, 0);
+        write(&mut buffer);
+        // SSE-02: one message, one `data:` line. JSON has no newlines but between tokens, where a space means the same.
+        let mut rest = &mut buffer[HEADROOM..];
+        while let Some(at) = memchr::memchr2(b'\n', b'\r', rest) {
+            rest[at] = b' ';
+            rest = &mut rest[at + 1..];
+        }
+        Draft(buffer)
+    }
+
+    /// A draft of a message that exists as bytes.
+    pub fn copy_of(message: &[u8]) -> Self {
+        Draft::new(message.len(), |out| out.extend_from_slice(message))
+    }
+
+    /// The message.
+    pub fn payload(&self) -> &[u8] {
+        &self.0[HEADROOM..]
+    }
+
+    /// The message as bytes of its own, without a frame around it.
+    pub fn into_payload(self) -> Bytes {
+        Bytes::from(self.0).slice(HEADROOM..)
+    }
+
+    /// The frame of the event `seq` in a stream whose ids begin with `prefix`. The seeds' `formatSseEvent`.
+    pub fn number(mut self, prefix: &IdPrefix, seq: Seq) -> Frame {
+        let prefix = prefix.as_str().as_bytes();
+        let mut digits = itoa::Buffer::new();
+        let number = digits.format(seq.0).as_bytes();
+        let parts = [ID, prefix, number, NEWLINE_DATA];
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        if length > HEADROOM {
+            let mut wider = vec![0; length - HEADROOM];
+            wider.extend_from_slice(&self.0);
+            return Frame::finish(wider, length, &parts);
+        }
+        Frame::finish(std::mem::take(&mut self.0), HEADROOM, &parts)
+    }
+
+    /// A frame without an id: it cannot be resumed from (SSE-11, STO-02).
+    pub fn unnumbered(self) -> Frame {
+        Frame::finish(self.0, HEADROOM, &[DATA])
+    }
+}
+
+/// A message and the bytes that carry it, in one allocation.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// What goes to the socket.
+    pub wire: Bytes,
+    /// What goes to the store.
+    pub payload: Bytes,
+}
+
+impl Frame {
+    fn finish(mut buffer: Vec<u8>, payload_at: usize, head: &[&[u8]]) -> Frame {
+        let mut at = payload_at;
+        for part in head.iter().rev() {
+            at -= part.len();
+            buffer[at..at + part.len()].copy_from_slice(part);
+        }
+        let payload_end = buffer.len();
+        buffer.extend_from_slice(END);
+        let whole = Bytes::from(buffer);
+        Frame {
+            payload: whole.slice(payload_at..payload_end),
+            wire: whole.slice(at..),
+        }
+    }
+}
+
+/// Appends the frame of a stored event: what a replay writes.
+pub fn write_event(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, payload: &[u8]) {
+    write_id(out, prefix, seq);
+    out.extend_from_slice(NEWLINE_DATA);
+    out.extend_from_slice(payload);
+    out.extend_from_slice(END);
+}
+
+/// Appends the frame of a message that has no id.
+pub fn write_unnumbered(out: &mut Vec<u8>, payload: &[u8]) {
+    out.extend_from_slice(DATA);
+    out.extend_from_slice(payload);
+    out.extend_from_slice(END);
+}
+
+/// Appends an event that has an id and no data, so that the client keeps that id as its cursor (SSE-05, RES-09).
+/// The seeds' `formatPrimingEvent`.
+pub fn write_priming(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq) {
+    write_id(out, prefix, seq);
+    out.extend_from_slice(b"\ndata:\n\n");
+}
+
+/// Appends a block that sets the client's reconnection delay and dispatches nothing (SSE-07, T-18). The seeds'
+/// `formatRetryEvent`.
+pub fn write_retry(out: &mut Vec<u8>, millis: u64) {
+    out.extend_from_slice(b"retry: ");
+    out.extend_from_slice(itoa::Buffer::new().format(millis).as_bytes());
+    out.extend_from_slice(END);
+}
+
+fn write_id(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq) {
+    out.extend_from_slice(ID);
+    out.extend_from_slice(prefix.as_str().as_bytes());
+    out.extend_from_slice(itoa::Buffer::new().format(seq.0).as_bytes());
+}
+
+/// Sets the headers of an SSE answer (SSE-01, SSE-03). The seeds' `sseStreamHeaders` and `applySseStreamHeaders`.
+pub fn apply_stream_headers(headers: &mut HeaderMap, version: Version, always_unbuffered: bool) {
+    const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("no-cache, no-transform"),
+    );
+    if version.disables_proxy_buffering() || always_unbuffered {
+        headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn text(bytes: &[u8]) -> &str {
+        std::str::from_utf8(bytes).unwrap()
+    }
+
+    fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn sse_02_a_message_is_one_data_line() {
+        let frame = Draft::copy_of(b"{\"a\":\r\n \"x\\ny\"\n}").number(&IdPrefix::new("5-"), Seq(2));
+        assert_eq!(text(&frame.wire), "id: 5-2\ndata: {\"a\":   \"x\\ny\" }\n\n");
+        assert_eq!(text(&frame.payload), "{\"a\":   \"x\\ny\" }");
+    }
+
+    #[test]
+    fn sse_11_a_frame_without_a_number_has_no_id() {
+        let frame = Draft::copy_of(b"{}").unnumbered();
+        assert_eq!(text(&frame.wire), "data: {}\n\n");
+        assert_eq!(text(&frame.payload), "{}");
+    }
+
+    #[test]
+    fn ids_longer_than_the_headroom_still_fit() {
+        let prefix = IdPrefix::new("x".repeat(120));
+        let frame = Draft::copy_of(b"{}").number(&prefix, Seq(u64::MAX));
+        assert_eq!(
+            text(&frame.wire),
+            format!("id: {}{}\ndata: {{}}\n\n", "x".repeat(120), u64::MAX)
+        );
+        assert_eq!(text(&frame.payload), "{}");
+    }
+
+    /// The seeds' `formatPrimingEvent` and `formatRetryEvent`.
+    #[test]
+    fn sse_05_sse_07_priming_and_retry_blocks() {
+        let prefix = IdPrefix::new("4-");
+        assert_eq!(written(|out| write_priming(out, &prefix, Seq(0))), "id: 4-0\ndata:\n\n");
+        assert_eq!(written(|out| write_retry(out, 2000)), "retry: 2000\n\n");
+    }
+
+    /// SSE-01, SSE-03; the seeds' `applySseStreamHeaders`.
+    #[test]
+    fn sse_03_stream_headers_by_version() {
+        for version in Version::ALL {
+            let mut headers = HeaderMap::new();
+            apply_stream_headers(&mut headers, version, false);
+            assert_eq!(headers["content-type"], "text/event-stream");
+            assert_eq!(headers["cache-control"], "no-cache, no-transform");
+            assert_eq!(
+                headers.contains_key("x-accel-buffering"),
+                version == Version::V2026_07_28
+            );
+            apply_stream_headers(&mut headers, version, true);
+            assert_eq!(headers["x-accel-buffering"], "no");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn live_frames_and_replayed_frames_are_the_same_bytes(payload in "[ -~\u{e9}]{0,80}", ordinal: u64, seq: u64) {
+            let prefix = IdPrefix::new(format!("{ordinal}-"));
+            let frame = Draft::copy_of(payload.as_bytes()).number(&prefix, Seq(seq));
+            let replayed = written(|out| write_event(out, &prefix, Seq(seq), &frame.payload));
+            prop_assert_eq!(text(&frame.wire), replayed);
+            prop_assert_eq!(text(&frame.payload), payload);
+        }
+    }
+}

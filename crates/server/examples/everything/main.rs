@@ -1,0 +1,144 @@
+//! One server that does everything a client can be tested with: the tools, resources and prompts of the public MCP
+//! conformance suite, and the fixture tools that measure speed, delivery and resumption from outside.
+//!
+//! ```text
+//! cargo run --release --example everything -- --listen 127.0.0.1:8931
+//! ```
+//!
+//! You should see one line, `everything: ready at http://127.0.0.1:8931/mcp`. Then, in another terminal:
+//!
+//! ```text
+//! npx @modelcontextprotocol/inspector --cli http://127.0.0.1:8931/mcp --transport http --method tools/list
+//! npx @modelcontextprotocol/conformance server --url http://127.0.0.1:8931/mcp --suite all --spec-version 2025-11-25
+//! ```
+//!
+//! Ctrl-C or SIGTERM drains it: running calls get a few seconds to finish, and the exit code is 0.
+//!
+//! How to read it: `tools`, `questions`, `resources` and `prompts` each add their part to a [`Catalog`]; `fixture` and
+//! `unsolicited` add the measuring tools; `serve` puts the service on a socket with nothing but hyper.
+
+mod fixture;
+mod media;
+mod prompts;
+mod questions;
+mod resources;
+mod serve;
+mod tools;
+mod unsolicited;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, ValueEnum};
+use fixture::Fixture;
+use rethread::{Catalog, McpService, Notifier};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::time::MissedTickBehavior;
+use tracing_subscriber::EnvFilter;
+
+/// How long running calls may take to finish when the server stops.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// An MCP server that offers something of everything, for testing clients.
+#[derive(Parser)]
+#[command(name = "everything", version)]
+struct Options {
+    /// The address to serve on; port 0 picks a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8931")]
+    listen: SocketAddr,
+    /// Where sessions and events are kept.
+    #[arg(long, value_enum, default_value_t = Store::Memory)]
+    store: Store,
+    /// The folder of a store that keeps files.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// How long clients are asked to wait before they reconnect.
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    retry_ms: u64,
+    /// One more `Host` to answer to, besides the loopback names. May be repeated.
+    #[arg(long, value_name = "HOST")]
+    allow_host: Vec<String>,
+    /// One more `Origin` to accept, besides the loopback ones. May be repeated.
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Store {
+    /// In this process: gone when it ends.
+    Memory,
+    /// In files: survives a restart.
+    Embedded,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let options = Options::parse();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .init();
+    if options.store == Store::Embedded {
+        let sentence = "the embedded store is not available in this version; leave out --store, or use --store memory";
+        Options::command().error(ErrorKind::InvalidValue, sentence).exit(); // exit code 2
+    }
+    match run(options).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("everything: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(options: Options) -> io::Result<()> {
+    let listener = TcpListener::bind(options.listen)
+        .await
+        .map_err(|e| io::Error::new(e.kind(), format!("cannot listen on {}: {e}", options.listen)))?;
+    let fixture = Arc::new(Fixture::default());
+    let mut builder = McpService::builder(catalog(&fixture)).retry(Duration::from_millis(options.retry_ms));
+    for host in options.allow_host {
+        builder = builder.allow_host(host);
+    }
+    for origin in options.allow_origin {
+        builder = builder.allow_origin(origin);
+    }
+    let mcp = builder.build();
+    let _ = fixture.notifier.set(mcp.notifier());
+    let ticker = tokio::spawn(touch_the_watched_resource(mcp.notifier()));
+
+    let stop = serve::stop_signal()?;
+    println!("everything: ready at http://{}/mcp", listener.local_addr()?);
+    let drain = async { mcp.shutdown(DRAIN).await };
+    serve::until(stop, listener, "/mcp", mcp.clone(), drain).await;
+    ticker.abort();
+    Ok(())
+}
+
+/// Everything there is.
+fn catalog(fixture: &Arc<Fixture>) -> Catalog {
+    let catalog = Catalog::new("everything", env!("CARGO_PKG_VERSION"))
+        .title("Rethread: everything")
+        .instructions("A server for testing MCP clients. Its tools do nothing useful, and do it reliably.");
+    let catalog = tools::add_to(catalog);
+    let catalog = questions::add_to(catalog);
+    let catalog = resources::add_to(catalog);
+    let catalog = prompts::add_to(catalog);
+    let catalog = fixture::add_to(catalog, fixture);
+    unsolicited::add_to(catalog, fixture)
+}
+
+/// Says every two seconds that the watched resource changed. Only sessions that subscribed to it hear of that.
+async fn touch_the_watched_resource(notifier: Notifier) {
+    let mut ticks = tokio::time::interval(Duration::from_secs(2));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        notifier.resource_updated(resources::WATCHED);
+    }
+}

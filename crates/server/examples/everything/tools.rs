@@ -1,0 +1,144 @@
+//! Tools of the conformance suite that answer by themselves: every kind of content, logs, progress, an error.
+
+use rethread::catalog::{Catalog, Content, NoArgs, Tool, ToolResult};
+use rethread::{Context, Level, RpcError};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::sleep;
+
+use crate::media;
+
+/// How long one step of a tool takes that works in steps.
+const STEP: Duration = Duration::from_millis(50);
+
+pub(crate) fn add_to(catalog: Catalog) -> Catalog {
+    catalog
+        .tool(Tool::new("test_simple_text").description("Returns a text"), simple_text)
+        .tool(
+            Tool::new("test_image_content").description("Returns a picture"),
+            image_content,
+        )
+        .tool(
+            Tool::new("test_audio_content").description("Returns a sound"),
+            audio_content,
+        )
+        .tool(
+            Tool::new("test_embedded_resource").description("Returns a resource"),
+            embedded_resource,
+        )
+        .tool(
+            Tool::new("test_multiple_content_types").description("Returns a text, a picture and a resource"),
+            multiple_content_types,
+        )
+        .tool(
+            Tool::new("test_tool_with_logging").description("Logs three messages while it works"),
+            with_logging,
+        )
+        .tool(
+            Tool::new("test_tool_with_progress").description("Reports progress three times while it works"),
+            with_progress,
+        )
+        .tool(
+            Tool::new("test_error_handling").description("Always fails"),
+            error_handling,
+        )
+        .tool(
+            Tool::new("test_reconnection")
+                .description("Closes its connection, then works on; the result waits for the client's return"),
+            reconnection,
+        )
+        .tool(
+            Tool::new("json_schema_2020_12_tool")
+                .description("Takes arguments whose schema uses much of JSON Schema 2020-12")
+                .input(schema_2020_12()),
+            json_schema_2020_12,
+        )
+}
+
+async fn simple_text(_: NoArgs, _: Context) -> Result<&'static str, RpcError> {
+    Ok("This is a simple text response for testing.")
+}
+
+async fn image_content(_: NoArgs, _: Context) -> Result<Content, RpcError> {
+    Ok(Content::image(media::PNG, "image/png"))
+}
+
+async fn audio_content(_: NoArgs, _: Context) -> Result<Content, RpcError> {
+    Ok(Content::audio(media::WAV, "audio/wav"))
+}
+
+async fn embedded_resource(_: NoArgs, _: Context) -> Result<Content, RpcError> {
+    let text = "This is an embedded resource content.";
+    Ok(Content::resource("test://embedded-resource", "text/plain", text))
+}
+
+async fn multiple_content_types(_: NoArgs, _: Context) -> Result<Vec<Content>, RpcError> {
+    let data = r#"{"test":"data","value":123}"#;
+    Ok(vec![
+        Content::text("Multiple content types test:"),
+        Content::image(media::PNG, "image/png"),
+        Content::resource("test://mixed-content-resource", "application/json", data),
+    ])
+}
+
+async fn with_logging(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> {
+    cx.log(Level::Info, "everything", "Tool execution started").await?;
+    sleep(STEP).await;
+    cx.log(Level::Info, "everything", "Tool processing data").await?;
+    sleep(STEP).await;
+    cx.log(Level::Info, "everything", "Tool execution completed").await?;
+    Ok("Tool with logging executed successfully")
+}
+
+/// Without a progress token the reports go nowhere, which costs the tool no thought.
+async fn with_progress(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> {
+    cx.progress_of(0.0, 100.0, "Started").await?;
+    sleep(STEP).await;
+    cx.progress_of(50.0, 100.0, "Half way").await?;
+    sleep(STEP).await;
+    cx.progress_of(100.0, 100.0, "Completed").await?;
+    Ok("Tool with progress executed successfully")
+}
+
+async fn error_handling(_: NoArgs, _: Context) -> Result<ToolResult, RpcError> {
+    Ok(ToolResult::error(
+        "This tool intentionally returns an error for testing",
+    ))
+}
+
+async fn reconnection(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> {
+    cx.close_connection().await;
+    sleep(2 * STEP).await;
+    Ok("Reconnection test completed: the connection was closed, the result was not lost")
+}
+
+async fn json_schema_2020_12(args: Value, _: Context) -> Result<String, RpcError> {
+    Ok(format!("JSON Schema 2020-12 tool called with: {args}"))
+}
+
+/// Sent as it is: a schema generator would drop half of it.
+fn schema_2020_12() -> Value {
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "$defs": {
+            "address": {
+                "$anchor": "addressDef",
+                "type": "object",
+                "properties": { "street": { "type": "string" }, "city": { "type": "string" } },
+            },
+        },
+        "properties": {
+            "name": { "type": "string" },
+            "address": { "$ref": "#/$defs/address" },
+            "contactMethod": { "type": "string", "enum": ["phone", "email"] },
+            "phone": { "type": "string" },
+            "email": { "type": "string" },
+        },
+        "allOf": [{ "anyOf": [{ "required": ["phone"] }, { "required": ["email"] }] }],
+        "if": { "properties": { "contactMethod": { "const": "phone" } }, "required": ["contactMethod"] },
+        "then": { "required": ["phone"] },
+        "else": { "required": ["email"] },
+        "additionalProperties": false,
+    })
+}

@@ -1,0 +1,67 @@
+//! The body of every answer.
+
+use crate::tail::Tail;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// The body of an answer: nothing, one JSON object, or a stream of events.
+///
+/// Dropping it while it is a stream is how a connection ends; the stream lives on and can be resumed.
+pub struct Body(Kind);
+
+enum Kind {
+    Whole(Bytes),
+    Stream(Box<Tail>),
+}
+
+impl Body {
+    pub(crate) fn empty() -> Self {
+        Body(Kind::Whole(Bytes::new()))
+    }
+
+    pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
+        Body(Kind::Whole(bytes.into()))
+    }
+
+    pub(crate) fn stream(tail: Tail) -> Self {
+        Body(Kind::Stream(Box::new(tail)))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut self.0 {
+            Kind::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Kind::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Kind::Stream(tail) => tail
+                .poll_chunk(cx)
+                .map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(&self.0, Kind::Whole(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Body {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match &self.0 {
+            Kind::Whole(_) => "Body(whole)",
+            Kind::Stream(_) => "Body(stream)",
+        })
+    }
+}

@@ -1,0 +1,316 @@
+//! A server as a list of what it offers: for people who write one without an SDK.
+//!
+//! A [`Catalog`] is a [`Handler`]. Tools, resources, prompts and completions are put into it together with the functions
+//! that serve them; capabilities, lists, pages, argument parsing and the errors for what does not exist follow from
+//! that.
+//!
+//! ```
+//! use rethread::catalog::{Catalog, Tool};
+//! use rethread::{Context, McpService, RpcError};
+//! use serde::Deserialize;
+//! use serde_json::json;
+//!
+//! #[derive(Deserialize)]
+//! struct Greet {
+//!     name: String,
+//! }
+//!
+//! async fn greet(args: Greet, cx: Context) -> Result<String, RpcError> {
+//!     cx.progress(0.5, "half way").await?;
+//!     Ok(format!("hello, {}", args.name))
+//! }
+//!
+//! let catalog = Catalog::new("greeter", "1.0.0").tool(
+//!     Tool::new("greet").description("Greets somebody").input(json!({
+//!         "type": "object",
+//!         "properties": { "name": { "type": "string" } },
+//!         "required": ["name"],
+//!     })),
+//!     greet,
+//! );
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! let mcp = McpService::builder(catalog).build();
+//! # drop(mcp);
+//! # });
+//! ```
+//!
+//! Every function gets its arguments and a [`Context`], and may be an `async fn` or a closure that returns a future.
+
+mod complete;
+mod content;
+mod page;
+mod prompt;
+mod resource;
+mod template;
+mod tool;
+
+pub use complete::Reference;
+pub use content::Content;
+pub use prompt::{Prompt, PromptMessage};
+pub use resource::{Resource, ResourceContents, ResourceTemplate};
+pub use tool::{IntoToolResult, NoArgs, Tool, ToolResult};
+
+use crate::context::Context;
+use crate::handler::{Call, Handler, Reply, RpcError, ServerInfo};
+use complete::Completers;
+use page::Listing;
+use prompt::PromptEntry;
+use resource::Resources;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use tool::ToolEntry;
+
+/// The future of a call that found its function.
+type Running = Pin<Box<dyn Future<Output = Result<Reply, RpcError>> + Send>>;
+
+/// A server made of tools, resources, prompts and the functions behind them. See the [module](self).
+///
+/// What is put in stays in: a name that is taken already, or that MCP does not allow, is a mistake in the program, and
+/// the method that adds it panics with the name.
+pub struct Catalog {
+    info: ServerInfo,
+    page_size: usize,
+    tools: Listing<ToolEntry>,
+    resources: Resources,
+    prompts: Listing<PromptEntry>,
+    completers: Completers,
+}
+
+impl Catalog {
+    /// An empty catalog of the server `name`.
+    pub fn new(name: impl Into<String>, version: impl Into<String>) -> Self {
+        Catalog {
+            info: ServerInfo::new(name, version),
+            page_size: 100,
+            tools: Listing::new("tool", "tools"),
+            resources: Resources::default(),
+            prompts: Listing::new("prompt", "prompts"),
+            completers: Completers::default(),
+        }
+    }
+
+    /// The server's name for people.
+    #[must_use]
+    pub fn title(mut self, title: impl Into<String>) -> Self {
+        self.info.title = Some(title.into());
+        self
+    }
+
+    /// How to use the server, for a model to read.
+    #[must_use]
+    pub fn instructions(mut self, instructions: impl Into<String>) -> Self {
+        self.info.instructions = Some(instructions.into());
+        self
+    }
+
+    /// How many entries one page of a list holds; 100 unless said otherwise.
+    ///
+    /// # Panics
+    /// If `entries` is zero.
+    #[must_use]
+    pub fn page_size(mut self, entries: usize) -> Self {
+        assert!(entries > 0, "a page must hold at least one entry");
+        self.page_size = entries;
+        self
+    }
+
+    /// Adds a tool. `run` gets the call's `arguments` (`{}` if there are none) as `A`; what does not fit is answered
+    /// with `-32602`. An `Err` of `run` is a JSON-RPC error; a failure that the model should read is an
+    /// [error result](ToolResult::error).
+    ///
+    /// # Panics
+    /// If the name is taken or is not 1 to 64 of `A-Z a-z 0-9 _ . / -`.
+    #[must_use]
+    pub fn tool<A, F, Fut, R>(mut self, tool: Tool, run: F) -> Self
+    where
+        A: DeserializeOwned,
+        F: Fn(A, Context) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, RpcError>> + Send + 'static,
+        R: IntoToolResult,
+    {
+        let (shown, entry) = (page::shown(&tool), ToolEntry::new(&tool, run));
+        self.tools.add(tool.into_name(), shown, entry);
+        self
+    }
+
+    /// Adds a resource with a URI of its own. `read` gets that URI. Contents without a MIME type get the resource's.
+    ///
+    /// # Panics
+    /// If the URI is taken.
+    #[must_use]
+    pub fn resource<F, Fut, R>(mut self, resource: Resource, read: F) -> Self
+    where
+        F: Fn(String, Context) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, RpcError>> + Send + 'static,
+        R: Into<Vec<ResourceContents>>,
+    {
+        self.resources.add(resource, read);
+        self
+    }
+
+    /// Adds a family of resources. `read` gets the variables of the template, percent-decoded, and the URI that was
+    /// asked for. Resources with a URI of their own come first, then templates in the order of their addition.
+    ///
+    /// # Panics
+    /// If the template is taken, or is more than level 1 of RFC 6570: only `{name}`, each within one path segment.
+    #[must_use]
+    pub fn template<F, Fut, R>(mut self, template: ResourceTemplate, read: F) -> Self
+    where
+        F: Fn(BTreeMap<String, String>, String, Context) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, RpcError>> + Send + 'static,
+        R: Into<Vec<ResourceContents>>,
+    {
+        self.resources.add_template(template, read);
+        self
+    }
+
+    /// Adds a prompt. `make` gets the arguments; a call that lacks a required one is answered with `-32602` before.
+    ///
+    /// # Panics
+    /// If the name is empty or taken.
+    #[must_use]
+    pub fn prompt<F, Fut, R>(mut self, prompt: Prompt, make: F) -> Self
+    where
+        F: Fn(BTreeMap<String, String>, Context) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, RpcError>> + Send + 'static,
+        R: Into<Vec<PromptMessage>>,
+    {
+        let (shown, entry) = (page::shown(&prompt), PromptEntry::new(&prompt, make));
+        self.prompts.add(prompt.into_name(), shown, entry);
+        self
+    }
+
+    /// Completes `argument` of a prompt or a resource template. `suggest` gets what was typed so far and returns every
+    /// value it knows, best first; the client is shown the first hundred.
+    ///
+    /// # Panics
+    /// If this argument is completed already.
+    #[must_use]
+    pub fn complete<F, Fut>(mut self, of: Reference, argument: impl Into<String>, suggest: F) -> Self
+    where
+        F: Fn(String, Context) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Vec<String>, RpcError>> + Send + 'static,
+    {
+        self.completers.add(of, argument.into(), suggest);
+        self
+    }
+
+    fn capabilities(&self) -> Value {
+        let mut declared = Map::from_iter([("logging".to_owned(), json!({}))]);
+        let mut declare = |name: &str, has: bool, how: Value| {
+            if has {
+                declared.insert(name.to_owned(), how);
+            }
+        };
+        declare("tools", !self.tools.is_empty(), json!({ "listChanged": true }));
+        declare("prompts", !self.prompts.is_empty(), json!({ "listChanged": true }));
+        let resources = json!({ "subscribe": true, "listChanged": true });
+        declare("resources", !self.resources.is_empty(), resources);
+        declare("completions", !self.completers.is_empty(), json!({}));
+        Value::Object(declared)
+    }
+
+    fn complete_call(&self, call: &Call, cx: &Context) -> Result<Running, RpcError> {
+        self.completers.call(call, cx, |reference| match reference {
+            Reference::Prompt { name } => self.prompts.get(name).is_some(),
+            Reference::Resource { uri } => self.resources.knows(uri),
+        })
+    }
+}
+
+impl Handler for Catalog {
+    async fn handle(&self, call: Call, cx: &Context) -> Result<Reply, RpcError> {
+        match call.method() {
+            "tools/list" => self.tools.page(&call, self.page_size),
+            "tools/call" => tool::call(&self.tools, &call, cx)?.await,
+            "resources/list" => self.resources.page(&call, self.page_size),
+            "resources/templates/list" => self.resources.page_of_templates(&call, self.page_size),
+            "resources/read" => self.resources.read(&call, cx)?.await,
+            "resources/subscribe" | "resources/unsubscribe" => self.resources.watch(&call, cx),
+            "prompts/list" => self.prompts.page(&call, self.page_size),
+            "prompts/get" => prompt::get(&self.prompts, &call, cx)?.await,
+            "completion/complete" => self.complete_call(&call, cx)?.await,
+            other => Err(RpcError::method_not_found(other)),
+        }
+    }
+
+    fn info(&self) -> ServerInfo {
+        ServerInfo {
+            capabilities: self.capabilities(),
+            ..self.info.clone()
+        }
+    }
+}
+
+impl std::fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Catalog")
+            .field("info", &self.info())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reads a call's params, which are an object in every method of MCP. Serde alone would also take an array for a struct.
+fn params<'a, T: Deserialize<'a>>(call: &'a Call) -> Result<T, RpcError> {
+    object(call.raw_params().as_json(), "params")
+}
+
+fn object<'a, T: Deserialize<'a>>(json: &'a [u8], what: &str) -> Result<T, RpcError> {
+    if json.first() != Some(&b'{') {
+        return Err(RpcError::invalid_params(format!("{what} must be an object")));
+    }
+    serde_json::from_slice(json).map_err(|e| RpcError::invalid_params(format!("invalid {what}: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn nothing(_: NoArgs, _: Context) -> Result<String, RpcError> {
+        Ok(String::new())
+    }
+
+    #[test]
+    fn capabilities_follow_from_what_is_there() {
+        let empty = Catalog::new("a", "1");
+        assert_eq!(empty.info().capabilities, json!({ "logging": {} }));
+        let full = empty
+            .tool(Tool::new("t"), nothing)
+            .resource(Resource::new("test://r", "r"), |uri, _| async {
+                Ok(ResourceContents::text(uri, ""))
+            })
+            .prompt(Prompt::new("p"), |_, _| async { Ok(PromptMessage::user("hello")) })
+            .complete(Reference::prompt("p"), "x", |_, _| async { Ok(vec![]) });
+        let expected = json!({
+            "tools": { "listChanged": true },
+            "resources": { "subscribe": true, "listChanged": true },
+            "prompts": { "listChanged": true },
+            "logging": {},
+            "completions": {},
+        });
+        assert_eq!(full.info().capabilities, expected);
+    }
+
+    #[test]
+    #[should_panic(expected = "the tool `t` is in the catalog already")]
+    fn a_name_can_be_taken_once() {
+        let _ = Catalog::new("a", "1")
+            .tool(Tool::new("t"), nothing)
+            .tool(Tool::new("t"), nothing);
+    }
+
+    #[test]
+    fn arrays_are_no_params() {
+        #[derive(Debug, Deserialize)]
+        struct One {
+            _a: u8,
+        }
+        let message = |json: &str| object::<One>(json.as_bytes(), "params").unwrap_err().message;
+        assert_eq!(message("[1]"), "params must be an object");
+        assert!(message("{}").starts_with("invalid params: missing field `_a`"));
+    }
+}

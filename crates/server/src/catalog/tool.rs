@@ -1,0 +1,273 @@
+//! Tools: what they are, how they are called, what they return.
+
+use super::page::Listing;
+use super::{Content, Running};
+use crate::context::Context;
+use crate::handler::{Call, Reply, RpcError};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::future::Future;
+
+/// A tool as clients see it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Tool {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    input_schema: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_schema: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotations: Option<Value>,
+}
+
+impl Tool {
+    /// A tool without arguments.
+    pub fn new(name: impl Into<String>) -> Self {
+        Tool {
+            name: name.into(),
+            title: None,
+            description: None,
+            input_schema: json!({ "type": "object", "properties": {} }),
+            output_schema: None,
+            annotations: None,
+        }
+    }
+
+    /// The name for people.
+    #[must_use]
+    pub fn title(mut self, title: impl Into<String>) -> Self {
+        self.title = Some(title.into());
+        self
+    }
+
+    /// What the tool does, for a model to read.
+    #[must_use]
+    pub fn description(mut self, description: impl Into<String>) -> Self {
+        self.description = Some(description.into());
+        self
+    }
+
+    /// The JSON Schema of the arguments. It is sent as it is.
+    ///
+    /// # Panics
+    /// If its `type` is not `object`.
+    #[must_use]
+    pub fn input(mut self, schema: Value) -> Self {
+        self.check_root(&schema, "input");
+        self.input_schema = schema;
+        self
+    }
+
+    /// The JSON Schema of the structured content. It is sent as it is.
+    ///
+    /// # Panics
+    /// If its `type` is not `object`.
+    #[must_use]
+    pub fn output(mut self, schema: Value) -> Self {
+        self.check_root(&schema, "output");
+        self.output_schema = Some(schema);
+        self
+    }
+
+    /// Hints about the tool: `ToolAnnotations` of the MCP schema.
+    #[must_use]
+    pub fn annotations(mut self, annotations: Value) -> Self {
+        self.annotations = Some(annotations);
+        self
+    }
+
+    pub(super) fn into_name(self) -> String {
+        self.name
+    }
+
+    fn check_root(&self, schema: &Value, which: &str) {
+        let is_object = schema.get("type").is_some_and(|t| t == "object");
+        assert!(
+            is_object,
+            "the {which} schema of the tool `{}` must have the type `object`",
+            self.name
+        );
+    }
+}
+
+/// The arguments of a tool that has none. Takes any object.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub struct NoArgs {}
+
+/// What a tool returns.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct ToolResult {
+    /// What the model reads.
+    pub content: Vec<Content>,
+    /// What programs read: a JSON object. Since 2025-06-18.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub structured_content: Option<Value>,
+    /// Whether the tool failed, in a way that the model should know of.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_error: bool,
+}
+
+impl ToolResult {
+    /// A success.
+    pub fn new(content: Vec<Content>) -> Self {
+        ToolResult {
+            content,
+            ..ToolResult::default()
+        }
+    }
+
+    /// A failure that the model reads about. A call that makes no sense at all is an [`RpcError`] instead.
+    pub fn error(content: impl Into<Content>) -> Self {
+        ToolResult {
+            is_error: true,
+            ..ToolResult::new(vec![content.into()])
+        }
+    }
+
+    /// A success with a JSON object for programs, and the same as text for those that read only text.
+    pub fn structured(object: Value) -> Self {
+        ToolResult {
+            content: vec![Content::text(object.to_string())],
+            structured_content: Some(object),
+            is_error: false,
+        }
+    }
+}
+
+/// What the function of a tool may return.
+pub trait IntoToolResult {
+    /// The result to send.
+    fn into_tool_result(self) -> ToolResult;
+}
+
+impl IntoToolResult for ToolResult {
+    fn into_tool_result(self) -> ToolResult {
+        self
+    }
+}
+
+impl IntoToolResult for Vec<Content> {
+    fn into_tool_result(self) -> ToolResult {
+        ToolResult::new(self)
+    }
+}
+
+impl<C: Into<Content>> IntoToolResult for C {
+    fn into_tool_result(self) -> ToolResult {
+        ToolResult::new(vec![self.into()])
+    }
+}
+
+/// The function of a tool: from the raw arguments to a running call.
+pub(super) struct ToolEntry(Box<dyn Fn(&str, Context) -> Result<Running, RpcError> + Send + Sync>);
+
+impl ToolEntry {
+    pub(super) fn new<A, F, Fut, R>(tool: &Tool, run: F) -> Self
+    where
+        A: DeserializeOwned,
+        F: Fn(A, Context) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, RpcError>> + Send + 'static,
+        R: IntoToolResult,
+    {
+        let name = tool.name.as_str();
+        assert!(
+            is_tool_name(name),
+            "`{name}` is no tool name: 1 to 64 of A-Z a-z 0-9 _ . / - are allowed"
+        );
+        ToolEntry(Box::new(move |arguments, cx| {
+            let running = run(super::object(arguments.as_bytes(), "arguments")?, cx);
+            Ok(Box::pin(
+                async move { Ok(Reply::json(running.await?.into_tool_result())) },
+            ))
+        }))
+    }
+}
+
+#[derive(Deserialize)]
+struct CallParams<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+}
+
+/// Starts a `tools/call`. The params are read once and the arguments go from raw text straight to their type.
+pub(super) fn call(tools: &Listing<ToolEntry>, call: &Call, cx: &Context) -> Result<Running, RpcError> {
+    let CallParams { name, arguments } = super::params(call)?;
+    let ToolEntry(run) = tools
+        .get(&name)
+        .ok_or_else(|| RpcError::invalid_params(format!("unknown tool: {name}")))?;
+    run(arguments.map_or("{}", RawValue::get), cx.clone())
+}
+
+fn is_tool_name(name: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"_./-".contains(&b);
+    (1..=64).contains(&name.len()) && name.bytes().all(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tool_names_are_short_and_plain() {
+        let longest = "x".repeat(64);
+        for good in ["a", "echo", "a.b/c-d_E9", longest.as_str()] {
+            assert!(is_tool_name(good), "{good}");
+        }
+        let too_long = "x".repeat(65);
+        for bad in ["", "a b", "a:b", "é", "a\n", too_long.as_str()] {
+            assert!(!is_tool_name(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_schema_is_sent_as_it_is() {
+        let schema = json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "type": "object",
+            "$defs": { "a": { "$anchor": "b" } },
+            "if": { "properties": {} },
+            "x-mcp-header": "Kept",
+        });
+        let tool = Tool::new("t").title("T").description("d").input(schema.clone());
+        assert_eq!(
+            serde_json::to_value(tool).unwrap(),
+            json!({ "name": "t", "title": "T", "description": "d", "inputSchema": schema })
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "the input schema of the tool `t` must have the type `object`")]
+    fn a_schema_describes_an_object() {
+        let _ = Tool::new("t").input(json!({ "type": "string" }));
+    }
+
+    #[test]
+    fn results_have_the_shape_of_the_schema() {
+        let text = |t: &str| json!([{ "type": "text", "text": t }]);
+        for (result, shape) in [
+            ("hi".into_tool_result(), json!({ "content": text("hi") })),
+            (vec![].into_tool_result(), json!({ "content": [] })),
+            (
+                ToolResult::error("no"),
+                json!({ "content": text("no"), "isError": true }),
+            ),
+            (
+                ToolResult::structured(json!({ "a": 1 })),
+                json!({ "content": text(r#"{"a":1}"#), "structuredContent": { "a": 1 } }),
+            ),
+        ] {
+            assert_eq!(serde_json::to_value(result).unwrap(), shape);
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! What a handler may do while it serves a call.
+
+use crate::call::Running;
+use crate::handler::RpcError;
+use crate::session::Peer;
+use http::Extensions;
+use rethread_proto::jsonrpc::write_notification;
+use rethread_proto::sse::Draft;
+use rethread_proto::{Principal, RequestId, Version};
+use rethread_store::Pin;
+use serde::{Serialize, Serializer};
+use std::sync::Arc;
+
+/// A call, seen from inside: report progress, log, ask the client, notice cancellation.
+///
+/// Whatever is said here travels on the stream of this call, and nowhere else. Cheap to clone; a clone may be kept beyond
+/// the call, and then says that the call has [`Ended`].
+#[derive(Clone)]
+pub struct Context {
+    pub(crate) call: Arc<Running>,
+    peer: Peer,
+}
+
+/// The call or the session is over: nothing more can be said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the call has ended")]
+pub struct Ended;
+
+impl From<Ended> for RpcError {
+    fn from(_: Ended) -> Self {
+        RpcError::internal("the call has ended")
+    }
+}
+
+/// How much a log message matters, as in RFC 5424.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)] // the names say it
+pub enum Level {
+    Debug,
+    Info,
+    Notice,
+    Warning,
+    Error,
+    Critical,
+    Alert,
+    Emergency,
+}
+
+impl Level {
+    /// The name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Level::Debug => "debug",
+            Level::Info => "info",
+            Level::Notice => "notice",
+            Level::Warning => "warning",
+            Level::Error => "error",
+            Level::Critical => "critical",
+            Level::Alert => "alert",
+            Level::Emergency => "emergency",
+        }
+    }
+}
+
+impl Context {
+    pub(crate) fn new(call: Arc<Running>) -> Self {
+        let peer = Peer(Arc::clone(call.session()));
+        Context { call, peer }
+    }
+
+    /// Reports progress, if the client asked for it; otherwise does nothing. Values must rise: one that does not is
+    /// dropped (PRG-01).
+    ///
+    /// The first thing said turns the answer into a stream. When the client reads so slowly that a whole retained window
+    /// waits for it, this waits too, for a bounded time.
+    pub async fn progress(&self, progress: f64, message: impl Into<Option<&str>>) -> Result<(), Ended> {
+        self.report(progress, None, message.into()).await
+    }
+
+    /// Reports progress out of `total`.
+    pub async fn progress_of(&self, progress: f64, total: f64, message: impl Into<Option<&str>>) -> Result<(), Ended> {
+        self.report(progress, Some(total), message.into()).await
+    }
+
+    /// Whether the client asked for progress.
+    pub fn wants_progress(&self) -> bool {
+        self.call.progress_token.is_some()
+    }
+
+    async fn report(&self, progress: f64, total: Option<f64>, message: Option<&str>) -> Result<(), Ended> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Progress<'a> {
+            progress_token: &'a rethread_proto::ProgressToken,
+            #[serde(serialize_with = "plain_number")]
+            progress: f64,
+            #[serde(serialize_with = "plain_total", skip_serializing_if = "Option::is_none")]
+            total: Option<f64>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            message: Option<&'a str>,
+        }
+        let Some(progress_token) = &self.call.progress_token else {
+            return Ok(());
+        };
+        {
+            let mut last = self.call.last_progress.lock();
+            if !progress.is_finite() || last.is_some_and(|last| progress <= last) {
+                return Ok(());
+            }
+            *last = Some(progress);
+        }
+        let params = Progress {
+            progress_token,
+            progress,
+            total: total.filter(|total| total.is_finite()),
+            message: message.filter(|_| self.version().progress_has_message()),
+        };
+        self.notify("notifications/progress", &params, 128 + message.map_or(0, str::len))
+            .await
+    }
+
+    /// Sends a log message, if the client's level lets it through (LOG-01).
+    pub async fn log(&self, level: Level, logger: impl Into<Option<&str>>, data: impl Serialize) -> Result<(), Ended> {
+        #[derive(Serialize)]
+        struct Log<'a, T> {
+            level: Level,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            logger: Option<&'a str>,
+            data: T,
+        }
+        let session = self.call.session();
+        let wanted = session.log_level().is_none_or(|least| level >= least);
+        if !wanted || !session.node.info.declares("logging") {
+            return Ok(());
+        }
+        let logger = logger.into();
+        self.notify("notifications/message", &Log { level, logger, data }, 160)
+            .await
+    }
+
+    async fn notify(&self, method: &str, params: &impl Serialize, expected: usize) -> Result<(), Ended> {
+        let mut problem = None;
+        let draft = Draft::new(expected, |out| problem = write_notification(out, method, params).err());
+        if let Some(error) = problem {
+            tracing::error!(target: crate::telemetry::TARGET, %error, method, "notification dropped: its params are not JSON");
+            return Ok(());
+        }
+        if let Some(said) = self.call.outlet.say(draft, Pin::None).map_err(|_| Ended)? {
+            said.stream.room().await;
+        }
+        // A handler that only talks must not keep its thread from those who listen.
+        tokio::task::coop::consume_budget().await;
+        Ok(())
+    }
+
+    /// Closes the client's connection while the call goes on: the client comes back for the rest when the `retry` delay
+    /// has passed (SSE-08). Does nothing on revisions that have no such thing (SSE-09).
+    pub async fn close_connection(&self) {
+        let session = self.call.session();
+        if !session.version.may_close_early() {
+            return;
+        }
+        self.call.outlet.upgrade();
+        if let Some(stream) = self.call.outlet.stream() {
+            stream.close_reader(session.close());
+        }
+    }
+
+    /// Resolves when the client cancels the call, or the session ends.
+    pub async fn cancelled(&self) {
+        self.call.cancelled().await;
+    }
+
+    /// Whether the call was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.call.is_cancelled()
+    }
+
+    /// The negotiated revision.
+    pub fn version(&self) -> Version {
+        self.call.session().version
+    }
+
+    /// The client at the other end of this session.
+    pub fn session(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// The request's id.
+    pub fn request_id(&self) -> &RequestId {
+        &self.call.id
+    }
+
+    /// Who is calling.
+    pub fn principal(&self) -> &Principal {
+        &self.call.session().key.owner
+    }
+
+    /// The extensions of the HTTP request that brought this call: what other layers left there.
+    pub fn extensions(&self) -> &Extensions {
+        &self.call.extensions
+    }
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context")
+            .field("request", &self.call.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whole numbers are written as such: `1`, not `1.0`.
+fn plain_number<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if number.fract() == 0.0 && number.abs() < EXACT {
+        serializer.serialize_i64(*number as i64)
+    } else {
+        serializer.serialize_f64(*number)
+    }
+}
+
+fn plain_total<S: Serializer>(number: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    match number {
+        Some(number) => plain_number(number, serializer),
+        None => serializer.serialize_none(),
+    }
+}

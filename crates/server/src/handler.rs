@@ -1,0 +1,182 @@
+//! What users write: a [`Handler`], which answers calls.
+
+use crate::context::Context;
+use crate::session::Peer;
+use bytes::Bytes;
+pub use rethread_proto::jsonrpc::RpcError;
+use rethread_proto::jsonrpc::{Params, Request, RequestId};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::future::Future;
+
+/// An MCP server without its transport: it is told of calls and answers them.
+///
+/// The transport itself answers `initialize`, `ping` and `logging/setLevel`, keeps track of `resources/subscribe`, and
+/// delivers whatever the handler says through its [`Context`]. On session-era revisions a handler outlives its
+/// connection: a client that goes away changes nothing for it, and what it says is kept for the client's return. It is
+/// asked to stop through [`Context::cancelled`], and dropped if it does not within the configured grace.
+///
+/// A handler that panics answers `-32603`; the panic stays in its call.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers one request.
+    fn handle(&self, call: Call, cx: &Context) -> impl Future<Output = Result<Reply, RpcError>> + Send;
+
+    /// Who this server is and what it can do: the answer to `initialize`. Asked once, when the service is built.
+    fn info(&self) -> ServerInfo {
+        ServerInfo::default()
+    }
+
+    /// Hears a notification of the client that the transport has no use for, such as
+    /// `notifications/roots/list_changed`. The client's POST is answered when this returns.
+    fn notified(&self, notice: Notice, peer: &Peer) -> impl Future<Output = ()> + Send {
+        let _ = (notice, peer);
+        async {}
+    }
+}
+
+/// One request for a handler.
+#[derive(Clone, Debug)]
+pub struct Call(pub(crate) Request);
+
+impl Call {
+    /// The method that is called.
+    pub fn method(&self) -> &str {
+        self.0.method.as_str()
+    }
+
+    /// The client's name for this request.
+    pub fn id(&self) -> &RequestId {
+        &self.0.id
+    }
+
+    /// The raw arguments.
+    pub fn raw_params(&self) -> &Params {
+        &self.0.params
+    }
+
+    /// The arguments as `T`; what does not fit becomes `-32602` and says why.
+    pub fn params<T: DeserializeOwned>(&self) -> Result<T, RpcError> {
+        read(&self.0.params)
+    }
+}
+
+/// One notification for a handler.
+#[derive(Clone, Debug)]
+pub struct Notice(pub(crate) rethread_proto::jsonrpc::Notification);
+
+impl Notice {
+    /// The method.
+    pub fn method(&self) -> &str {
+        self.0.method.as_str()
+    }
+
+    /// The raw arguments.
+    pub fn raw_params(&self) -> &Params {
+        &self.0.params
+    }
+
+    /// The arguments as `T`.
+    pub fn params<T: DeserializeOwned>(&self) -> Result<T, RpcError> {
+        read(&self.0.params)
+    }
+}
+
+fn read<T: DeserializeOwned>(params: &Params) -> Result<T, RpcError> {
+    params
+        .read()
+        .map_err(|e| RpcError::invalid_params(format!("invalid params: {e}")))
+}
+
+/// The answer to a call: the `result` of the JSON-RPC response.
+#[derive(Clone, Debug)]
+pub struct Reply(pub(crate) Bytes);
+
+impl Reply {
+    /// An answer that is anything that serializes to a JSON object.
+    ///
+    /// # Panics
+    /// If `result` cannot be written as JSON (a map with keys that are no strings, say). The call then answers
+    /// `-32603`.
+    pub fn json(result: impl Serialize) -> Self {
+        Reply(Bytes::from(
+            serde_json::to_vec(&result).expect("a reply must be serializable as JSON"),
+        ))
+    }
+
+    /// An answer that is JSON already. It is passed on as it is.
+    pub fn raw(json: impl Into<Bytes>) -> Self {
+        Reply(json.into())
+    }
+
+    /// `{}`: done, nothing to say.
+    pub fn empty() -> Self {
+        Reply(Bytes::from_static(b"{}"))
+    }
+
+    /// The JSON text.
+    pub fn as_json(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Who a server is and what it can do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerInfo {
+    /// The program's name.
+    pub name: String,
+    /// The program's version.
+    pub version: String,
+    /// The name for people, if it differs.
+    pub title: Option<String>,
+    /// What the server can do: `ServerCapabilities` of the MCP schema.
+    pub capabilities: Value,
+    /// How to use the server, for a model to read.
+    pub instructions: Option<String>,
+}
+
+impl ServerInfo {
+    /// A server with tools and logging and no instructions.
+    pub fn new(name: impl Into<String>, version: impl Into<String>) -> Self {
+        ServerInfo {
+            name: name.into(),
+            version: version.into(),
+            title: None,
+            capabilities: json!({ "tools": {}, "logging": {} }),
+            instructions: None,
+        }
+    }
+
+    /// Whether `name`, such as `tools` or `resources.subscribe`, is declared (and not declared `false`).
+    pub fn declares(&self, name: &str) -> bool {
+        let mut at = &self.capabilities;
+        for part in name.split('.') {
+            match at.get(part) {
+                None | Some(Value::Null | Value::Bool(false)) => return false,
+                Some(inner) => at = inner,
+            }
+        }
+        true
+    }
+}
+
+impl Default for ServerInfo {
+    fn default() -> Self {
+        ServerInfo::new("rethread-server", env!("CARGO_PKG_VERSION"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_are_found_by_path() {
+        let info = ServerInfo {
+            capabilities: json!({ "resources": { "subscribe": true, "listChanged": false }, "tools": {} }),
+            ..ServerInfo::default()
+        };
+        assert!(info.declares("tools") && info.declares("resources.subscribe"));
+        assert!(!info.declares("resources.listChanged") && !info.declares("prompts") && !info.declares("tools.x"));
+    }
+}

@@ -1,0 +1,96 @@
+//! The push side of a session at work: who listens, and waking the one whose turn it is (design D6).
+
+use crate::outbox::Stream;
+use crate::telemetry;
+use parking_lot::Mutex;
+use rethread_proto::clock::Mono;
+use rethread_proto::session::push::{Collapse, ListenerId, Push, PushLimits};
+use rethread_proto::sse::Draft;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) struct Hub(Mutex<State>);
+
+struct State {
+    push: Push,
+    listeners: Vec<(ListenerId, Arc<Stream>)>,
+}
+
+impl State {
+    fn stream(&self, listener: Option<ListenerId>) -> Option<Arc<Stream>> {
+        let listener = listener?;
+        let found = self.listeners.iter().find(|(id, _)| *id == listener)?;
+        Some(Arc::clone(&found.1))
+    }
+}
+
+impl Hub {
+    pub(crate) fn new(limits: PushLimits) -> Self {
+        Hub(Mutex::new(State {
+            push: Push::new(limits),
+            listeners: Vec::new(),
+        }))
+    }
+
+    /// A message for the session: it waits until a connection takes it.
+    pub(crate) fn offer(&self, draft: Draft, collapse: Collapse, now: Mono) {
+        self.change(|push| {
+            let offered = push.offer(draft, collapse, now);
+            telemetry::push_dropped(offered.dropped);
+            offered.taker
+        });
+    }
+
+    /// The client is ready: messages may flow (SES-08).
+    pub(crate) fn begin(&self) {
+        self.change(Push::begin);
+    }
+
+    pub(crate) fn has_begun(&self) -> bool {
+        self.0.lock().push.has_begun()
+    }
+
+    /// A connection listens from now on.
+    pub(crate) fn listen(&self, connection: u64, stream: &Arc<Stream>) {
+        let listener = ListenerId(connection);
+        let mut state = self.0.lock();
+        state.push.listen(listener);
+        state.listeners.push((listener, Arc::clone(stream)));
+    }
+
+    /// A connection is gone; the next one takes its turn.
+    pub(crate) fn leave(&self, connection: u64) {
+        let listener = ListenerId(connection);
+        self.0.lock().listeners.retain(|(id, _)| *id != listener);
+        self.change(|push| push.leave(listener));
+    }
+
+    pub(crate) fn take(&self, connection: u64) -> Option<Draft> {
+        self.0.lock().push.take(ListenerId(connection))
+    }
+
+    /// Gives the turn to another connection if the one whose turn it is does not take its messages (SSE-14).
+    pub(crate) fn pass_over_stalled(&self, now: Mono, patience: Duration) {
+        self.change(|push| push.pass_over_stalled(now, patience));
+    }
+
+    /// The streams that connections listen on, oldest first.
+    pub(crate) fn streams(&self) -> Vec<Arc<Stream>> {
+        self.0
+            .lock()
+            .listeners
+            .iter()
+            .map(|(_, stream)| Arc::clone(stream))
+            .collect()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Push) -> Option<ListenerId>) {
+        let mut state = self.0.lock();
+        let taker = change(&mut state.push);
+        let stream = state.stream(taker);
+        drop(state);
+        if let Some(stream) = stream {
+            stream.wake();
+        }
+    }
+}

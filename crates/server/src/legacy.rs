@@ -1,0 +1,289 @@
+//! The session era: revisions up to 2025-11-25. POST, GET and DELETE within a session that `initialize` opened.
+
+use crate::answering::{Answered, Answering};
+use crate::body::Body;
+use crate::call::{self, Running};
+use crate::context::Level;
+use crate::handler::{Handler, Notice, RpcError, ServerInfo};
+use crate::outlet::Outlet;
+use crate::respond;
+use crate::service::Inner;
+use crate::session::{Peer, Session};
+use http::{Extensions, Response};
+use rethread_proto::gate::Head;
+use rethread_proto::jsonrpc::{Message, Notification, Payload, Request, RequestId, code, write_error, write_result};
+use rethread_proto::refusal::Reason;
+use rethread_proto::{Principal, Refusal, StreamKind, Version};
+use rethread_store::SessionKey;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// `initialize`: opens a session (SES-01, SES-07, VER-01).
+pub(crate) async fn initialize<H: Handler>(
+    inner: &Inner<H>,
+    owner: Principal,
+    request: Request,
+) -> Result<Response<Body>, Refusal> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Hello {
+        protocol_version: String,
+    }
+    let refuse = |reason| Refusal::new(reason).about(Some(&request.id));
+    if inner.node.is_draining() {
+        return Err(refuse(Reason::ShuttingDown));
+    }
+    let hello: Hello = match request.params.read() {
+        Ok(hello) => hello,
+        Err(error) => {
+            let error = RpcError::invalid_params(format!("invalid params of initialize: {error}"));
+            return Ok(respond::error(&request.id, &error));
+        }
+    };
+    let served = inner.node.policy.revisions;
+    let Some(version) = served.negotiate(&hello.protocol_version) else {
+        return Err(refuse(Reason::UnsupportedVersion {
+            requested: hello.protocol_version,
+            served,
+        }));
+    };
+    inner.sessions.reserve(&inner.node, &owner).map_err(refuse)?;
+    let key = SessionKey {
+        session: (inner.new_session_id)(),
+        owner,
+    };
+    let hello = bytes::Bytes::copy_from_slice(request.params.as_json());
+    let session = Session::new(&inner.node, key, version, hello);
+    if inner.node.store.create(&session.key, session.record()).await.is_err() {
+        inner.sessions.release(&session.key.owner);
+        return Err(refuse(Reason::StoreUnavailable));
+    }
+    inner.sessions.insert(&session);
+    let result = welcome(&inner.node.info, version).to_string();
+    let response = respond::result(&request.id, result.as_bytes());
+    Ok(respond::with_session(response, &session.key.session))
+}
+
+fn welcome(info: &ServerInfo, version: Version) -> Value {
+    let mut result = json!({
+        "protocolVersion": version.as_str(),
+        "capabilities": info.capabilities,
+        "serverInfo": { "name": info.name, "version": info.version },
+    });
+    if let Some(title) = &info.title {
+        result["serverInfo"]["title"] = json!(title);
+    }
+    if let Some(instructions) = &info.instructions {
+        result["instructions"] = json!(instructions);
+    }
+    result
+}
+
+/// A POST in a session: calls, notifications, answers, and batches of them where they exist.
+pub(crate) async fn post<H: Handler>(
+    inner: &Inner<H>,
+    session: Arc<Session>,
+    payload: Payload,
+    extensions: Extensions,
+) -> Result<Response<Body>, Refusal> {
+    match payload {
+        Payload::One(Message::Request(request)) => call(inner, session, request, extensions).await,
+        Payload::One(Message::Notification(note)) => {
+            notified(inner, &session, note).await;
+            Ok(respond::accepted())
+        }
+        Payload::One(Message::Answer(answer)) => {
+            session.answer(answer)?;
+            Ok(respond::accepted())
+        }
+        Payload::Batch(_) if !session.version.accepts_batches() => {
+            let what = format!("batches are not part of protocol version {}", session.version);
+            Err(Reason::InvalidRequest(what.into()).into())
+        }
+        Payload::Batch(messages) => batch(inner, session, messages, &extensions).await,
+    }
+}
+
+async fn call<H: Handler>(
+    inner: &Inner<H>,
+    session: Arc<Session>,
+    request: Request,
+    extensions: Extensions,
+) -> Result<Response<Body>, Refusal> {
+    let id = request.id.clone();
+    if let Some(result) = answer_ourselves(&session, &request) {
+        return Ok(match result {
+            Ok(()) => respond::result(&id, b"{}"),
+            Err(error) => respond::error(&id, &error),
+        });
+    }
+    let refuse = |reason| Refusal::new(reason).about(Some(&id));
+    let outlet = Outlet::single(&session, id.clone());
+    let running = match begin(inner, &session, &request, outlet, extensions).map_err(refuse)? {
+        Some(running) => running,
+        None => return Ok(respond::error(&id, &in_flight(&id))),
+    };
+    let work = call::work(Arc::clone(&inner.handler), request, Arc::clone(&running));
+    let node = &inner.node;
+    let upgrade_after = node.upgrade_after.delay(session.version, true);
+    Ok(match Answering::new(work, running, upgrade_after).await {
+        Answered::Json(body) => respond::json(body),
+        Answered::Stream(tail) => respond::stream(tail, session.version, node.unbuffered),
+        Answered::Cancelled => respond::no_events(session.version, node.unbuffered),
+    })
+}
+
+/// Takes note of a call that is about to run. `None` if its id is in flight.
+fn begin<H: Handler>(
+    inner: &Inner<H>,
+    session: &Arc<Session>,
+    request: &Request,
+    outlet: Arc<Outlet>,
+    extensions: Extensions,
+) -> Result<Option<Arc<Running>>, Reason> {
+    let node = &inner.node;
+    if node.is_draining() {
+        return Err(Reason::ShuttingDown);
+    }
+    if !node.calls.enter(node.limits.calls) {
+        return Err(Reason::Overloaded("calls"));
+    }
+    let running = Running::new(request, outlet, extensions);
+    match session.start_call(&request.id, &running) {
+        Ok(true) => Ok(Some(running)),
+        Ok(false) => {
+            node.calls.leave();
+            Ok(None)
+        }
+        Err(reason) => {
+            node.calls.leave();
+            Err(reason)
+        }
+    }
+}
+
+/// SES-10: the first call keeps its id, the second learns why it gets no answer.
+fn in_flight(id: &RequestId) -> RpcError {
+    RpcError::invalid_request(format!("a request with id {id} is in flight in this session"))
+}
+
+/// The requests that the transport answers itself.
+fn answer_ourselves(session: &Session, request: &Request) -> Option<Result<(), RpcError>> {
+    #[derive(serde::Deserialize)]
+    struct SetLevel {
+        level: Level,
+    }
+    match request.method.as_str() {
+        "ping" => Some(Ok(())),
+        "logging/setLevel" if session.node.info.declares("logging") => Some(match request.params.read::<SetLevel>() {
+            Ok(set) => {
+                session.set_log_level(set.level);
+                Ok(())
+            }
+            Err(error) => Err(RpcError::invalid_params(format!("invalid params: {error}"))),
+        }),
+        _ => None,
+    }
+}
+
+/// HTTP-09: one stream, one answer event per request, closed after the last.
+async fn batch<H: Handler>(
+    inner: &Inner<H>,
+    session: Arc<Session>,
+    messages: Vec<Message>,
+    extensions: &Extensions,
+) -> Result<Response<Body>, Refusal> {
+    let mut requests = Vec::new();
+    for message in messages {
+        match message {
+            Message::Request(request) => requests.push(request),
+            Message::Notification(note) => notified(inner, &session, note).await,
+            Message::Answer(answer) => session.answer(answer)?,
+        }
+    }
+    if requests.is_empty() {
+        return Ok(respond::accepted());
+    }
+    if inner.node.is_draining() {
+        return Err(Reason::ShuttingDown.into());
+    }
+    let ids = requests.iter().map(|request| request.id.clone()).collect();
+    let (outlet, tail) = Outlet::batch(&session, ids);
+    for request in requests {
+        let id = request.id.clone();
+        let fail = |error: &RpcError| drop(outlet.end(|out| write_error(out, Some(&id), error), 160));
+        match answer_ourselves(&session, &request) {
+            Some(Ok(())) => {
+                outlet.end(|out| write_result(out, &id, b"{}"), 64);
+                continue;
+            }
+            Some(Err(error)) => {
+                fail(&error);
+                continue;
+            }
+            None => {}
+        }
+        match begin(inner, &session, &request, Arc::clone(&outlet), extensions.clone()) {
+            Ok(Some(running)) => {
+                let work = call::work(Arc::clone(&inner.handler), request, Arc::clone(&running));
+                tokio::spawn(call::run_out(work, running));
+            }
+            Ok(None) => fail(&in_flight(&id)),
+            Err(reason) => fail(&RpcError::new(
+                code::INTERNAL_ERROR,
+                Refusal::new(reason).error().message,
+            )),
+        }
+    }
+    Ok(respond::stream(tail, session.version, inner.node.unbuffered))
+}
+
+async fn notified<H: Handler>(inner: &Inner<H>, session: &Arc<Session>, note: Notification) {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Cancelled {
+        request_id: RequestId,
+    }
+    match note.method.as_str() {
+        "notifications/initialized" => session.begin(),
+        "notifications/cancelled" => {
+            // CAN-01: malformed params and unknown ids are ignored.
+            if let Ok(cancelled) = note.params.read::<Cancelled>() {
+                session.cancel(&cancelled.request_id);
+            }
+        }
+        _ => {
+            let peer = Peer(Arc::clone(session));
+            inner.handler.notified(Notice(note), &peer).await;
+        }
+    }
+}
+
+/// A GET in a session: a push stream, or the resumption of any stream.
+pub(crate) async fn get<H: Handler>(
+    inner: &Inner<H>,
+    session: Arc<Session>,
+    head: &Head,
+) -> Result<Response<Body>, Refusal> {
+    let node = &inner.node;
+    if node.connections.now() >= node.limits.connections {
+        return Err(Reason::Overloaded("open streams").into());
+    }
+    let last_event_id = head.last_event_id.as_deref();
+    if node.is_draining() {
+        // Calls may still finish, and their clients come back for the answers; nothing new begins.
+        let id = last_event_id.and_then(|text| node.ids.parse(&session.key.session, text));
+        if id.is_none_or(|id| id.ordinal.kind() == StreamKind::Push) {
+            return Err(Reason::ShuttingDown.into());
+        }
+    }
+    let opened = session.open_get(last_event_id).await?;
+    let response = respond::stream(opened.tail, session.version, node.unbuffered);
+    Ok(respond::with_gap(response, opened.gap))
+}
+
+/// A DELETE: the session ends (SES-05).
+pub(crate) fn delete<H: Handler>(inner: &Inner<H>, session: &Session) -> Response<Body> {
+    inner.sessions.end(session, "deleted");
+    respond::no_content()
+}

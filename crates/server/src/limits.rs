@@ -1,0 +1,109 @@
+//! Every bound, its default, and what happens when it is reached (design D13).
+
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// How much there may be of everything that can grow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Limits {
+    /// Bytes in a request body. Beyond: 413.
+    pub body_bytes: usize,
+    /// Bytes in all headers together. Beyond: 431.
+    pub header_bytes: usize,
+    /// How many headers. Beyond: 431.
+    pub headers: usize,
+    /// How deep JSON may nest. Beyond: 400.
+    pub json_depth: usize,
+    /// Messages in a batch (2025-03-26). Beyond: 400.
+    pub batch: usize,
+    /// Sessions in all. Beyond: `initialize` gets 503.
+    pub sessions: usize,
+    /// Sessions of one principal, the anonymous one aside. Beyond: `initialize` gets 429.
+    pub sessions_per_principal: usize,
+    /// Calls running in all. Beyond: 503.
+    pub calls: usize,
+    /// Calls running in one session. Beyond: 429.
+    pub calls_per_session: usize,
+    /// Open connections that read streams. Beyond: a GET gets 503, a call is still served.
+    pub connections: usize,
+    /// GET streams open in one session. Beyond: the oldest is closed and can be resumed.
+    pub push_streams_per_session: usize,
+    /// GET streams of one session that nobody reads, kept for a resume. Beyond: the oldest is forgotten.
+    pub abandoned_push_streams_per_session: usize,
+    /// Open questions to the client in one session. Beyond: the question fails.
+    pub questions_per_session: usize,
+    /// Messages waiting for a GET in one session. Beyond: the oldest is dropped, and counted.
+    pub waiting_messages_per_session: usize,
+    /// Bytes waiting for a GET in one session. Beyond: the oldest is dropped, and counted.
+    pub waiting_bytes_per_session: usize,
+    /// Subscribed resources in one session. Beyond: `resources/subscribe` fails.
+    pub subscriptions_per_session: usize,
+    /// Events ready for one connection. Beyond: it reads them from the store when it comes to it.
+    pub window_events: usize,
+    /// Bytes ready for one connection. Beyond: it reads them from the store when it comes to it.
+    pub window_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            body_bytes: 4 << 20,
+            header_bytes: 32 << 10,
+            headers: 100,
+            json_depth: 64,
+            batch: 100,
+            sessions: 16_384,
+            sessions_per_principal: 1_024,
+            calls: 16_384,
+            calls_per_session: 256,
+            connections: 32_768,
+            push_streams_per_session: 16,
+            abandoned_push_streams_per_session: 16,
+            questions_per_session: 64,
+            waiting_messages_per_session: 1_024,
+            waiting_bytes_per_session: 1 << 20,
+            subscriptions_per_session: 1_024,
+            window_events: 1_024,
+            window_bytes: 1 << 20,
+        }
+    }
+}
+
+/// How long everything that can wait may wait.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Timing {
+    /// A comment goes out on a stream that was silent this long (SSE-04).
+    pub keep_alive: Duration,
+    /// A session that nobody uses expires after this; an open stream or a running call is use (SES-09).
+    pub session_idle: Duration,
+    /// A body must be whole by then. Beyond: 400.
+    pub body: Duration,
+    /// A writer waits this long for a reader that is a whole retained window behind; then the reader is disconnected.
+    /// A GET that does not take its messages for this long is passed over.
+    pub stall: Duration,
+    /// A question to the client is given up after this (S2C-06).
+    pub question: Duration,
+    /// A cancelled handler is dropped after this.
+    pub cancel_grace: Duration,
+    /// The reconnection delay clients are asked to keep (SSE-07).
+    pub retry: Duration,
+    /// On shutdown reconnections are spread over this, so that not everybody comes back at once.
+    pub retry_spread: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Timing {
+            keep_alive: Duration::from_secs(15),
+            session_idle: Duration::from_secs(30 * 60),
+            body: Duration::from_secs(30),
+            stall: Duration::from_secs(10),
+            question: Duration::from_secs(600),
+            cancel_grace: Duration::from_secs(5),
+            retry: Duration::from_secs(1),
+            retry_spread: Duration::from_secs(2),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What everything on one node shares: the store, the bounds, the clock, the counters.
+
+use crate::clock::Clock;
+use crate::handler::ServerInfo;
+use crate::limits::{Limits, Timing};
+use rethread_proto::event_id::EventIdFormat;
+use rethread_proto::exchange::UpgradeAfter;
+use rethread_proto::gate::HeadPolicy;
+use rethread_proto::jsonrpc;
+use rethread_store::{Retention, Store};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use tokio::sync::Notify;
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) name: Box<str>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) retention: Retention,
+    pub(crate) limits: Limits,
+    pub(crate) timing: Timing,
+    pub(crate) upgrade_after: UpgradeAfter,
+    pub(crate) ids: Arc<dyn EventIdFormat>,
+    pub(crate) policy: HeadPolicy,
+    pub(crate) envelope: jsonrpc::Limits,
+    pub(crate) unbuffered: bool,
+    pub(crate) info: ServerInfo,
+    pub(crate) clock: Clock,
+    pub(crate) calls: Gauge,
+    pub(crate) connections: Gauge,
+    pub(crate) draining: AtomicBool,
+    /// Told whenever a call or a connection ends: what a drain waits for.
+    pub(crate) quieter: Notify,
+    next_connection: AtomicU64,
+}
+
+impl Node {
+    #[allow(clippy::too_many_arguments)] // called once, by the builder
+    pub(crate) fn new(
+        name: Box<str>,
+        store: Arc<dyn Store>,
+        limits: Limits,
+        timing: Timing,
+        upgrade_after: UpgradeAfter,
+        ids: Arc<dyn EventIdFormat>,
+        policy: HeadPolicy,
+        unbuffered: bool,
+        info: ServerInfo,
+    ) -> Self {
+        Node {
+            name,
+            retention: store.retention(),
+            store,
+            envelope: jsonrpc::Limits {
+                depth: limits.json_depth,
+                batch: limits.batch,
+            },
+            limits,
+            timing,
+            upgrade_after,
+            ids,
+            policy,
+            unbuffered,
+            info,
+            clock: Clock::start(),
+            calls: Gauge::default(),
+            connections: Gauge::default(),
+            draining: AtomicBool::new(false),
+            quieter: Notify::new(),
+            next_connection: AtomicU64::new(1),
+        }
+    }
+
+    /// A name for a connection, unique in this process.
+    pub(crate) fn next_connection(&self) -> u64 {
+        self.next_connection.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    /// Something ended: whoever waits for quiet looks again.
+    pub(crate) fn grew_quieter(&self) {
+        if self.is_draining() {
+            self.quieter.notify_waiters();
+        }
+    }
+}
+
+/// How many of something there are right now.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(AtomicUsize);
+
+impl Gauge {
+    /// One more, unless there are `limit` already.
+    pub(crate) fn enter(&self, limit: usize) -> bool {
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1))
+            .is_ok()
+    }
+
+    pub(crate) fn leave(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn now(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}

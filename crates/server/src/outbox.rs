@@ -1,0 +1,606 @@
+//! A stream and its one writer.
+//!
+//! Messages are numbered under the stream's lock, then appended to the store by whoever finds nobody else appending, and
+//! only then handed to the reader: an id on the wire is already stored. Appending is not done under a lock that the
+//! speaker holds, because a handler may be dropped in the middle of it. A store that answers at once is served inline;
+//! one that does not gets a task, which lives only while there is something to append.
+
+use crate::node::Node;
+use crate::session::Session;
+use crate::telemetry;
+use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
+use rethread_proto::event_id::{IdPrefix, IdScope, Seq};
+use rethread_proto::session::stream::Numbering;
+use rethread_proto::sse::{self, Draft, Frame};
+use rethread_proto::{Ordinal, Version};
+use rethread_store::{Batch, Event, Facts, Pin, StoreError, StreamKey, Summary};
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Waker};
+use tokio::sync::Notify;
+
+/// A numbered sequence of events that outlives its connections.
+pub(crate) struct Stream {
+    pub(crate) key: StreamKey,
+    pub(crate) version: Version,
+    pub(crate) prefix: IdPrefix,
+    pub(crate) node: Arc<Node>,
+    facts: Facts,
+    epoch: u64,
+    session: Weak<Session>,
+    state: Mutex<State>,
+    room: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    numbering: Numbering,
+    /// Numbered, not yet appended.
+    queue: VecDeque<Queued>,
+    /// Questions that were settled since the last append.
+    released: Vec<Seq>,
+    seal: Seal,
+    /// Whether somebody is appending.
+    draining: bool,
+    /// Whether the store knows the stream.
+    created: bool,
+    /// The store failed this stream: it goes on without ids, for its live reader only (STO-02).
+    lost: bool,
+    /// Nothing more will come, and nothing more is taken.
+    over: bool,
+    appended: Option<Seq>,
+    appended_bytes: u64,
+    reader: Option<Reader>,
+    /// Appended, and ready for the live reader.
+    window: VecDeque<Ready>,
+    window_bytes: usize,
+}
+
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+enum Seal {
+    Open,
+    /// Queued, or waiting to be.
+    Asked,
+    Done,
+}
+
+#[derive(Debug)]
+struct Queued {
+    seq: Seq,
+    frame: Frame,
+    pin: Pin,
+}
+
+#[derive(Debug)]
+struct Ready {
+    seq: Seq,
+    wire: Bytes,
+    payload: usize,
+}
+
+/// The one connection that reads a stream.
+#[derive(Debug)]
+struct Reader {
+    connection: u64,
+    /// Has all that was appended, or will find it in the window. Otherwise it reads the store.
+    live: bool,
+    taken: Seq,
+    taken_bytes: u64,
+    waker: Option<Waker>,
+    close: Option<Close>,
+}
+
+/// How a connection ends while its stream lives on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Close {
+    /// The delay to ask the client for, in milliseconds.
+    pub(crate) retry: u64,
+}
+
+/// The stream takes no more messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Over;
+
+/// What a live reader finds.
+pub(crate) enum Taken {
+    /// Frames, and the cursor after them.
+    Frames(Bytes, Seq),
+    /// More than the window holds: read the store.
+    Behind,
+    /// Asked to close while the stream lives on.
+    Close(Close),
+    /// Another connection reads now, or the stream has ended.
+    End,
+    /// Nothing yet; the waker is kept.
+    Nothing,
+}
+
+impl Stream {
+    /// A new stream of `session`. If its revision has priming events, one is queued and goes out with the first append.
+    pub(crate) fn open(session: &Arc<Session>, ordinal: Ordinal, facts: Facts) -> Arc<Self> {
+        let primed = session.version.sends_priming_event();
+        let stream = Self::build(session, ordinal, facts, Numbering::new(primed), false);
+        if primed {
+            let mut wire = Vec::with_capacity(48);
+            let mut state = stream.state.lock();
+            let seq = state.numbering.take();
+            sse::write_priming(&mut wire, &stream.prefix, seq);
+            sse::write_retry(&mut wire, stream.node.timing.retry.as_millis() as u64);
+            let frame = Frame {
+                wire: Bytes::from(wire),
+                payload: Bytes::new(),
+            };
+            let pin = Pin::None;
+            state.queue.push_back(Queued { seq, frame, pin });
+            drop(state);
+        }
+        stream
+    }
+
+    /// A stream that the store knows and no connection has: what a resume reads, and a push stream goes on from.
+    pub(crate) fn adopt(session: &Arc<Session>, ordinal: Ordinal, summary: Summary) -> Arc<Self> {
+        let last = summary.last.unwrap_or_default();
+        let stream = Self::build(session, ordinal, summary.facts, Numbering::after(last), true);
+        let mut state = stream.state.lock();
+        state.appended = summary.last;
+        if summary.sealed {
+            state.seal = Seal::Done;
+            state.over = true;
+        }
+        drop(state);
+        stream
+    }
+
+    fn build(session: &Arc<Session>, ordinal: Ordinal, facts: Facts, numbering: Numbering, created: bool) -> Arc<Self> {
+        let node = Arc::clone(&session.node);
+        let prefix = node.ids.prefix(&IdScope {
+            session: &session.key.session,
+            ordinal,
+            node: &facts.node,
+            calls: &facts.calls,
+        });
+        Arc::new(Stream {
+            key: StreamKey {
+                session: session.key.clone(),
+                ordinal,
+            },
+            version: session.version,
+            prefix,
+            node,
+            facts,
+            epoch: session.epoch,
+            session: Arc::downgrade(session),
+            state: Mutex::new(State {
+                numbering,
+                queue: VecDeque::new(),
+                released: Vec::new(),
+                seal: Seal::Open,
+                draining: false,
+                created,
+                lost: false,
+                over: false,
+                appended: None,
+                appended_bytes: 0,
+                reader: None,
+                window: VecDeque::new(),
+                window_bytes: 0,
+            }),
+            room: Notify::new(),
+        })
+    }
+
+    /// What is known of the stream whatever happens to its events.
+    pub(crate) fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Appends a message; `seals` if the stream ends with it.
+    pub(crate) fn say(self: &Arc<Self>, draft: Draft, pin: Pin, seals: bool) -> Result<Seq, Over> {
+        let mut state = self.state.lock();
+        if state.over || state.seal != Seal::Open {
+            return Err(Over);
+        }
+        let seq = state.numbering.take();
+        let frame = if state.lost {
+            draft.unnumbered()
+        } else {
+            draft.number(&self.prefix, seq)
+        };
+        state.queue.push_back(Queued { seq, frame, pin });
+        if seals {
+            state.seal = Seal::Asked;
+        }
+        self.drain(state);
+        Ok(seq)
+    }
+
+    /// Ends the stream without a message.
+    pub(crate) fn seal(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        if state.over || state.seal != Seal::Open {
+            return;
+        }
+        state.seal = Seal::Asked;
+        if state.created || !state.queue.is_empty() {
+            self.drain(state);
+        } else {
+            self.finish(&mut state); // nothing was ever said: there is nothing to seal in the store
+        }
+    }
+
+    /// Appends what is queued: a priming event that no message has taken along yet.
+    pub(crate) fn flush(self: &Arc<Self>) {
+        self.drain(self.state.lock());
+    }
+
+    /// A question of this stream was settled: it need not be kept any longer.
+    pub(crate) fn release(&self, question: Seq) {
+        self.state.lock().released.push(question);
+    }
+
+    /// Stops the stream: its session has ended. The reader gets EOF, nothing more is stored.
+    pub(crate) fn stop(&self) {
+        let mut state = self.state.lock();
+        state.queue.clear();
+        self.finish(&mut state);
+    }
+
+    fn drain<'a>(self: &'a Arc<Self>, mut state: parking_lot::MutexGuard<'a, State>) {
+        if state.draining {
+            return;
+        }
+        loop {
+            if state.lost {
+                self.deliver_unstored(&mut state);
+            }
+            let Some((batch, sent)) = self.next_batch(&mut state) else {
+                return;
+            };
+            state.draining = true;
+            drop(state);
+            match self.node.store.append(&self.key, batch).now() {
+                Ok(result) => state = self.settle(sent, result),
+                Err(later) => {
+                    let stream = Arc::clone(self);
+                    tokio::spawn(async move {
+                        let result = later.await;
+                        stream.drain(stream.settle(sent, result));
+                    });
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Everything that is queued, as one batch. `None` if there is nothing to append.
+    fn next_batch(&self, state: &mut State) -> Option<(Batch, Sent)> {
+        let seals = state.seal == Seal::Asked;
+        if state.over || (state.queue.is_empty() && !seals) {
+            return None;
+        }
+        let frames: Vec<Queued> = state.queue.drain(..).collect();
+        let event = |queued: &Queued| Event {
+            seq: queued.seq,
+            payload: queued.frame.payload.clone(),
+            pin: queued.pin,
+        };
+        let batch = Batch {
+            epoch: self.epoch,
+            facts: (!state.created).then(|| self.facts.clone()),
+            events: frames.iter().map(event).collect(),
+            released: std::mem::take(&mut state.released),
+            seals,
+        };
+        Some((batch, Sent { frames, seals }))
+    }
+
+    /// Takes note of what the store said, and hands what is stored to the reader.
+    fn settle(&self, sent: Sent, result: Result<(), StoreError>) -> parking_lot::MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        state.draining = false;
+        if state.over {
+            return state;
+        }
+        match result {
+            Ok(()) => {
+                telemetry::appended(sent.frames.len());
+                state.created = true;
+                for queued in sent.frames {
+                    state.appended = Some(queued.seq);
+                    state.appended_bytes += queued.frame.payload.len() as u64;
+                    self.offer(&mut state, queued);
+                }
+            }
+            Err(error) if error.is_outage() => {
+                telemetry::store_lost(&error);
+                state.lost = true;
+                for mut queued in sent.frames.into_iter().rev() {
+                    queued.frame = Draft::copy_of(&queued.frame.payload).unnumbered();
+                    state.queue.push_front(queued);
+                }
+                if sent.seals {
+                    state.seal = Seal::Asked;
+                }
+                self.deliver_unstored(&mut state);
+                return state;
+            }
+            Err(error) => {
+                if !matches!(error, StoreError::SessionGone) {
+                    telemetry::fenced(&error);
+                }
+                state.queue.clear();
+                self.finish(&mut state);
+                return state;
+            }
+        }
+        if sent.seals {
+            self.finish(&mut state);
+        } else {
+            state.wake();
+        }
+        state
+    }
+
+    /// STO-02: without a store, what is said reaches the live connection or nobody.
+    fn deliver_unstored(&self, state: &mut State) {
+        while let Some(queued) = state.queue.pop_front() {
+            if !queued.frame.payload.is_empty() {
+                self.offer(state, queued);
+            }
+        }
+        if state.seal == Seal::Asked {
+            self.finish(state);
+        } else {
+            state.wake();
+        }
+    }
+
+    fn offer(&self, state: &mut State, queued: Queued) {
+        let (max_events, max_bytes) = (self.node.limits.window_events, self.node.limits.window_bytes);
+        let lost = state.lost;
+        let Some(reader) = &mut state.reader else { return };
+        if !reader.live {
+            return;
+        }
+        if state.window.len() >= max_events || state.window_bytes + queued.frame.wire.len() > max_bytes.max(1) {
+            if !state.window.is_empty() {
+                reader.live = false;
+                if lost {
+                    reader.close = Some(Close { retry: 0 }); // there is no store to catch up from
+                }
+                state.clear_window();
+                return;
+            }
+        }
+        state.window_bytes += queued.frame.wire.len();
+        state.window.push_back(Ready {
+            seq: queued.seq,
+            payload: queued.frame.payload.len(),
+            wire: queued.frame.wire,
+        });
+    }
+
+    fn finish(&self, state: &mut State) {
+        let first = !state.over;
+        state.over = true;
+        state.seal = Seal::Done;
+        state.wake();
+        self.room.notify_waiters();
+        if first {
+            if let Some(session) = self.session.upgrade() {
+                session.stream_over(self.key.ordinal);
+            }
+        }
+    }
+
+    // ---- the reader's side ----
+
+    /// Makes a connection the reader, from `cursor` on. An older one gets EOF (RES-06).
+    pub(crate) fn attach(&self, cursor: Seq) -> u64 {
+        let connection = self.node.next_connection();
+        let mut state = self.state.lock();
+        let reader = Reader {
+            connection,
+            live: state.appended.is_none_or(|appended| cursor >= appended),
+            taken: cursor,
+            taken_bytes: state.appended_bytes,
+            waker: None,
+            close: None,
+        };
+        let displaced = state.reader.replace(reader);
+        state.clear_window();
+        drop(state);
+        if let Some(waker) = displaced.and_then(|reader| reader.waker) {
+            waker.wake();
+        }
+        self.room.notify_waiters();
+        connection
+    }
+
+    /// The connection is gone. True if it was the reader.
+    pub(crate) fn detach(&self, connection: u64) -> bool {
+        let mut state = self.state.lock();
+        let attached = state.is_reader(connection);
+        if attached {
+            state.reader = None;
+            state.clear_window();
+            drop(state);
+            self.room.notify_waiters();
+        }
+        attached
+    }
+
+    /// What is ready for `connection`.
+    pub(crate) fn take(&self, connection: u64, cx: &Context<'_>) -> Taken {
+        let mut state = self.state.lock();
+        if !state.is_reader(connection) {
+            return Taken::End;
+        }
+        if let Some(last) = state.window.back().map(|ready| ready.seq) {
+            let wire = state.take_window();
+            drop(state);
+            self.room.notify_waiters();
+            return Taken::Frames(wire, last);
+        }
+        let over = state.over;
+        let Some(reader) = &mut state.reader else {
+            return Taken::End;
+        };
+        if let Some(close) = reader.close {
+            return Taken::Close(close);
+        }
+        if !reader.live {
+            return Taken::Behind;
+        }
+        if over {
+            return Taken::End;
+        }
+        match &mut reader.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Taken::Nothing
+    }
+
+    /// The connection has read the store up to `cursor`. True if it is live from here on; false if there is more to read.
+    pub(crate) fn caught_up(&self, connection: u64, cursor: Seq, bytes: usize) -> bool {
+        let mut state = self.state.lock();
+        if !state.is_reader(connection) {
+            return true; // displaced: the next `take` says so
+        }
+        let live = state.appended.is_none_or(|appended| cursor >= appended);
+        let appended_bytes = state.appended_bytes;
+        if let Some(reader) = &mut state.reader {
+            reader.live = live;
+            reader.taken = reader.taken.max(cursor);
+            reader.taken_bytes = (reader.taken_bytes + bytes as u64).min(appended_bytes);
+            if live {
+                reader.taken_bytes = appended_bytes;
+            }
+        }
+        drop(state);
+        self.room.notify_waiters();
+        live
+    }
+
+    /// Asks the reader to close while the stream lives on.
+    pub(crate) fn close_reader(&self, close: Close) {
+        let mut state = self.state.lock();
+        if let Some(reader) = &mut state.reader {
+            reader.close = Some(close);
+        }
+        state.wake();
+    }
+
+    /// Wakes the reader: there may be something for it.
+    pub(crate) fn wake(&self) {
+        self.state.lock().wake();
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.lock().over
+    }
+
+    /// Whether anything of this stream was ever stored: otherwise nothing is left of it when it goes.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.state.lock().created
+    }
+
+    /// Waits until the reader is less than a retained window behind, so that it is not overtaken by eviction; but not
+    /// for ever: a reader that takes nothing is disconnected and may resume (SSE-14).
+    pub(crate) async fn room(&self) {
+        loop {
+            let freed = self.room.notified();
+            tokio::pin!(freed);
+            {
+                let mut state = self.state.lock();
+                if state.has_room(&self.node) {
+                    return;
+                }
+                freed.as_mut().enable();
+                state.wake();
+            }
+            if tokio::time::timeout(self.node.timing.stall, freed).await.is_err() {
+                let mut state = self.state.lock();
+                if !state.has_room(&self.node) {
+                    telemetry::stalled();
+                    state.wake();
+                    state.reader = None;
+                    state.clear_window();
+                }
+                return;
+            }
+        }
+    }
+}
+
+struct Sent {
+    frames: Vec<Queued>,
+    seals: bool,
+}
+
+impl State {
+    fn is_reader(&self, connection: u64) -> bool {
+        self.reader
+            .as_ref()
+            .is_some_and(|reader| reader.connection == connection)
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.reader.as_mut().and_then(|reader| reader.waker.take()) {
+            waker.wake();
+        }
+    }
+
+    fn clear_window(&mut self) {
+        self.window = VecDeque::new();
+        self.window_bytes = 0;
+    }
+
+    /// Everything in the window as one chunk: one write for many small frames.
+    fn take_window(&mut self) -> Bytes {
+        let mut payload = 0;
+        if let (Some(ready), Some(reader)) = (self.window.back(), &mut self.reader) {
+            reader.taken = ready.seq;
+        }
+        let wire = if self.window.len() == 1 {
+            let ready = self.window.pop_front();
+            ready.map_or_else(Bytes::new, |ready| {
+                payload = ready.payload;
+                ready.wire
+            })
+        } else {
+            let mut all = BytesMut::with_capacity(self.window_bytes);
+            for ready in self.window.drain(..) {
+                payload += ready.payload;
+                all.extend_from_slice(&ready.wire);
+            }
+            all.freeze()
+        };
+        if let Some(reader) = &mut self.reader {
+            reader.taken_bytes += payload as u64;
+        }
+        self.clear_window();
+        wire
+    }
+
+    fn has_room(&self, node: &Node) -> bool {
+        let Some(reader) = &self.reader else { return true };
+        if self.over || self.lost {
+            return true;
+        }
+        let last = self.appended.unwrap_or_default();
+        let behind = last.0.saturating_sub(reader.taken.0) as usize + self.queue.len();
+        let bytes = self.appended_bytes.saturating_sub(reader.taken_bytes) as usize;
+        behind < node.retention.events.saturating_sub(1).max(1) && bytes < node.retention.bytes
+    }
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream")
+            .field("ordinal", &self.key.ordinal)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,198 @@
+//! Where the messages of a POST go: nowhere yet, into a stream, or to nobody (design D5).
+
+use crate::outbox::Stream;
+use crate::session::Session;
+use crate::tail::{Start, Tail};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rethread_proto::event_id::Seq;
+use rethread_proto::exchange::{Emit, End, Exchange};
+use rethread_proto::jsonrpc::RequestId;
+use rethread_proto::sse::Draft;
+use rethread_store::Pin;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// The answer to one POST, shared by its calls.
+pub(crate) struct Outlet {
+    pub(crate) session: Arc<Session>,
+    state: Mutex<State>,
+}
+
+struct State {
+    exchange: Exchange,
+    calls: Vec<RequestId>,
+    stream: Option<Arc<Stream>>,
+    /// Attached, and waiting to become the response body.
+    tail: Option<Tail>,
+    /// Wakes the POST that waits for the form of its answer.
+    waker: Option<Waker>,
+    cancelled: bool,
+}
+
+/// The call is over: nothing more can be said.
+pub(crate) struct TooLate;
+
+/// Where a message went.
+pub(crate) struct Said {
+    pub(crate) stream: Arc<Stream>,
+    pub(crate) seq: Seq,
+}
+
+impl Outlet {
+    /// For a single request: the form of the answer is open.
+    pub(crate) fn single(session: &Arc<Session>, call: RequestId) -> Arc<Self> {
+        Arc::new(Outlet {
+            session: Arc::clone(session),
+            state: Mutex::new(State {
+                exchange: Exchange::single(),
+                calls: vec![call],
+                stream: None,
+                tail: None,
+                waker: None,
+                cancelled: false,
+            }),
+        })
+    }
+
+    /// For a batch: a stream from the start, and the connection that reads it.
+    pub(crate) fn batch(session: &Arc<Session>, calls: Vec<RequestId>) -> (Arc<Self>, Tail) {
+        let mut state = State {
+            exchange: Exchange::batch(calls.len()),
+            calls,
+            stream: None,
+            tail: None,
+            waker: None,
+            cancelled: false,
+        };
+        state.open(session).flush();
+        let tail = state.tail.take().expect("a stream was just opened");
+        let outlet = Outlet {
+            session: Arc::clone(session),
+            state: Mutex::new(state),
+        };
+        (Arc::new(outlet), tail)
+    }
+
+    /// Says something that belongs to a call. `None` if nobody can ever hear it.
+    pub(crate) fn say(&self, draft: Draft, pin: Pin) -> Result<Option<Said>, TooLate> {
+        let stream = {
+            let mut state = self.state.lock();
+            match state.exchange.emit() {
+                Emit::Start => state.open(&self.session),
+                Emit::Append => state.stream.clone().ok_or(TooLate)?,
+                Emit::Discard => return Ok(None),
+                Emit::TooLate => return Err(TooLate),
+            }
+        };
+        let seq = stream.say(draft, pin, false).map_err(|_| TooLate)?;
+        Ok(Some(Said { stream, seq }))
+    }
+
+    /// Makes the answer a stream, if its form is still open.
+    pub(crate) fn upgrade(&self) {
+        let stream = {
+            let mut state = self.state.lock();
+            state.exchange.upgrade().then(|| state.open(&self.session))
+        };
+        if let Some(stream) = stream {
+            stream.flush();
+        }
+    }
+
+    /// A call ends with an answer. `Some` if it is the whole answer to the POST.
+    pub(crate) fn end(&self, answer: impl FnOnce(&mut Vec<u8>), expected: usize) -> Option<Bytes> {
+        let (end, stream) = self.end_exchange();
+        match (end, stream) {
+            (End::Json, _) => {
+                let mut body = Vec::with_capacity(expected);
+                answer(&mut body);
+                Some(Bytes::from(body))
+            }
+            (End::Append { seals }, Some(stream)) => {
+                // An error here says that the session is gone, and the reader with it.
+                let _ = stream.say(Draft::new(expected, answer), Pin::Answer, seals);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// A call ends without an answer: it was cancelled (CAN-01).
+    pub(crate) fn end_cancelled(&self) {
+        let (end, stream) = self.end_exchange();
+        match (end, stream) {
+            (End::Json, _) => {
+                let mut state = self.state.lock();
+                state.cancelled = true;
+                state.wake();
+            }
+            (End::Append { seals: true }, Some(stream)) => stream.seal(),
+            _ => {}
+        }
+    }
+
+    fn end_exchange(&self) -> (End, Option<Arc<Stream>>) {
+        let mut state = self.state.lock();
+        (state.exchange.end(), state.stream.clone())
+    }
+
+    /// The client hung up. True if it can never come back for this answer.
+    pub(crate) fn client_left(&self) -> bool {
+        let mut state = self.state.lock();
+        let tail = state.tail.take();
+        let unreachable = state.exchange.client_left();
+        drop(state);
+        drop(tail); // outside of the lock: detaching takes others
+        unreachable
+    }
+
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.state.lock().exchange.is_unreachable()
+    }
+
+    /// The connection for the response, if the answer has become a stream.
+    pub(crate) fn take_tail(&self) -> Option<Tail> {
+        self.state.lock().tail.take()
+    }
+
+    /// Whether the one call was cancelled before its answer took form. If not, and nothing else is known, `waker` is
+    /// kept until something is.
+    pub(crate) fn is_cancelled_or_register(&self, waker: &Waker) -> bool {
+        let mut state = self.state.lock();
+        if !state.cancelled {
+            match &mut state.waker {
+                Some(kept) => kept.clone_from(waker),
+                none => *none = Some(waker.clone()),
+            }
+        }
+        state.cancelled
+    }
+
+    /// The stream, once there is one.
+    pub(crate) fn stream(&self) -> Option<Arc<Stream>> {
+        self.state.lock().stream.clone()
+    }
+}
+
+impl State {
+    fn open(&mut self, session: &Arc<Session>) -> Arc<Stream> {
+        let stream = session.open_call_stream(std::mem::take(&mut self.calls));
+        let start = Start {
+            cursor: Seq::PRIMING,
+            preamble: None,
+            resumed: false,
+            takes_push: false,
+        };
+        self.tail = Some(Tail::open(session, Arc::clone(&stream), start));
+        self.stream = Some(Arc::clone(&stream));
+        self.wake();
+        stream
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}

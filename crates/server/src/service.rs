@@ -1,0 +1,209 @@
+//! The trunk: one HTTP request, from headers to answer. It reads like the table in ARCHITECTURE.md.
+
+use crate::body::Body;
+use crate::builder::Builder;
+use crate::handler::Handler;
+use crate::node::Node;
+use crate::notifier::Notifier;
+use crate::sessions::Sessions;
+use crate::{legacy, respond, shutdown, sweep};
+use bytes::{Buf, Bytes, BytesMut};
+use http::{Request, Response, header};
+use http_body::Body as HttpBody;
+use rethread_proto::gate::{self, Admitted, Verb};
+use rethread_proto::refusal::Reason;
+use rethread_proto::{Principal, Refusal, SessionId, jsonrpc};
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// An MCP endpoint: a `tower::Service` that never fails. Cheap to clone; clones are the same endpoint.
+///
+/// Mount it at one path. Authentication, TLS and rate limits are other layers' work; a layer that knows the caller puts a
+/// [`Principal`] into the request's extensions.
+pub struct McpService<H>(pub(crate) Arc<Inner<H>>);
+
+pub(crate) struct Inner<H> {
+    pub(crate) node: Arc<Node>,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) handler: Arc<H>,
+    pub(crate) new_session_id: Box<dyn Fn() -> SessionId + Send + Sync>,
+    pub(crate) background: AtomicBool,
+}
+
+impl<H: Handler> McpService<H> {
+    /// Starts to configure an endpoint for `handler`.
+    pub fn builder(handler: H) -> Builder<H> {
+        Builder::new(handler)
+    }
+
+    /// Raises change notifications from outside of calls.
+    pub fn notifier(&self) -> Notifier {
+        Notifier::new(Arc::clone(&self.0.node))
+    }
+
+    /// How many sessions are live.
+    pub fn sessions(&self) -> usize {
+        self.0.sessions.len()
+    }
+
+    /// How many calls are running.
+    pub fn running_calls(&self) -> usize {
+        self.0.node.calls.now()
+    }
+
+    /// How many connections read streams.
+    pub fn open_streams(&self) -> usize {
+        self.0.node.connections.now()
+    }
+
+    /// Drains: no new sessions and calls (503), GET streams are closed after a `retry:` that spreads their return, calls
+    /// may finish until `deadline`. Then the rest is closed too, in a way that can be resumed elsewhere if the store is
+    /// shared. Returns when all is quiet, or shortly after the deadline. Dropping the future leaves the service draining.
+    pub async fn shutdown(&self, deadline: Duration) {
+        shutdown::drain(&self.0.node, &self.0.sessions, deadline).await;
+    }
+}
+
+impl<H> Clone for McpService<H> {
+    fn clone(&self) -> Self {
+        McpService(Arc::clone(&self.0))
+    }
+}
+
+impl<H> std::fmt::Debug for McpService<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("McpService")
+            .field("sessions", &self.0.sessions.len())
+            .field("calls", &self.0.node.calls.now())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<H, B> tower_service::Service<Request<B>> for McpService<H>
+where
+    H: Handler,
+    B: HttpBody + Send + 'static,
+    B::Data: Send,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let inner = Arc::clone(&self.0);
+        Box::pin(async move { Ok(inner.serve(request).await) })
+    }
+}
+
+impl<H: Handler> Inner<H> {
+    async fn serve<B: HttpBody>(&self, request: Request<B>) -> Response<Body> {
+        if !self.background.swap(true, Ordering::Relaxed) {
+            sweep::start(&self.node, &self.sessions);
+        }
+        let origin = request.headers().get(header::ORIGIN).cloned();
+        match self.admit(request).await {
+            Ok(response) => respond::for_origin(response, origin),
+            // A page at a refused origin must not read even the refusal.
+            Err(refusal) => match refusal.reason {
+                Reason::Origin | Reason::Host => respond::refusal(&refusal),
+                _ => respond::for_origin(respond::refusal(&refusal), origin),
+            },
+        }
+    }
+
+    async fn admit<B: HttpBody>(&self, request: Request<B>) -> Result<Response<Body>, Refusal> {
+        let (mut parts, body) = request.into_parts();
+        let policy = &self.node.policy;
+        let head = gate::head::admit(&parts.method, &parts.uri, &parts.headers, policy)?;
+        let owner = parts.extensions.remove::<Principal>().unwrap_or_default();
+        match head.verb {
+            Verb::Post => {
+                let body = read(body, self.node.limits.body_bytes, self.node.timing.body).await?;
+                let payload = jsonrpc::parse(&body, &self.node.envelope)?;
+                match gate::body::admit(&head, payload, policy.revisions)? {
+                    Admitted::Initialize(request) => legacy::initialize(self, owner, request).await,
+                    Admitted::Legacy(payload) => {
+                        let session = self.sessions.find(&head.session, &owner);
+                        let session = session.map_err(|reason| Refusal::new(reason).about(only_request(&payload)))?;
+                        legacy::post(self, session, payload, parts.extensions).await
+                    }
+                    // Not served yet, so the gate refuses it; see ARCHITECTURE.md, "Rooms that are still empty".
+                    Admitted::Modern { version, .. } => Err(Reason::UnsupportedVersion {
+                        requested: version.to_string(),
+                        served: policy.revisions,
+                    }
+                    .into()),
+                }
+            }
+            Verb::Get => {
+                gate::body::admit_bodyless(&head, policy.revisions)?;
+                let session = self.sessions.find(&head.session, &owner)?;
+                legacy::get(self, session, &head).await
+            }
+            Verb::Delete => {
+                gate::body::admit_bodyless(&head, policy.revisions)?;
+                let session = self.sessions.find(&head.session, &owner)?;
+                Ok(legacy::delete(self, &session))
+            }
+            Verb::Options => {
+                let requested = parts.headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS);
+                Ok(respond::preflight(requested, "GET, POST, DELETE"))
+            }
+        }
+    }
+}
+
+fn only_request(payload: &jsonrpc::Payload) -> Option<&jsonrpc::RequestId> {
+    match payload {
+        jsonrpc::Payload::One(message) => message.request_id(),
+        jsonrpc::Payload::Batch(_) => None,
+    }
+}
+
+/// Reads a body under a limit. One that arrives in one piece is not copied, and no timer is set for it.
+async fn read<B: HttpBody>(body: B, limit: usize, patience: Duration) -> Result<Bytes, Refusal> {
+    if body.size_hint().lower() > limit as u64 {
+        return Err(Reason::BodyTooLarge { limit }.into());
+    }
+    let mut body = pin!(body);
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    let mut collect = pin!(async {
+        while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+            let frame = frame.map_err(|_| Reason::BodyIncomplete)?;
+            let Ok(mut data) = frame.into_data() else { continue };
+            let size = data.remaining();
+            if first.len() + rest.len() + size > limit {
+                return Err(Reason::BodyTooLarge { limit });
+            }
+            if first.is_empty() {
+                first = data.copy_to_bytes(size);
+            } else {
+                if rest.is_empty() {
+                    rest.reserve(first.len() + size);
+                    rest.extend_from_slice(&first);
+                }
+                rest.extend_from_slice(&data.copy_to_bytes(size));
+            }
+        }
+        Ok(if rest.is_empty() { first } else { rest.freeze() })
+    });
+    let at_once = std::future::poll_fn(|cx| Poll::Ready(collect.as_mut().poll(cx))).await;
+    let collected = match at_once {
+        Poll::Ready(collected) => collected,
+        Poll::Pending => match tokio::time::timeout(patience, collect).await {
+            Ok(collected) => collected,
+            Err(_) => Err(Reason::BodyIncomplete),
+        },
+    };
+    collected.map_err(Refusal::from)
+}

@@ -1,0 +1,121 @@
+//! Every session of this node: finding, opening, ending, expiring.
+
+use crate::node::{Gauge, Node};
+use crate::session::Session;
+use crate::telemetry;
+use parking_lot::{Mutex, RwLock};
+use rethread_proto::gate::SessionHeader;
+use rethread_proto::refusal::Reason;
+use rethread_proto::{Principal, SessionId};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+const SHARDS: usize = 64;
+
+type Shard = HashMap<SessionId, Arc<Session>>;
+
+/// The sessions, in shards, so that finding one never waits for opening another.
+pub(crate) struct Sessions {
+    shards: [RwLock<Shard>; SHARDS],
+    hasher: RandomState,
+    live: Gauge,
+    /// How many each principal has; the anonymous one is not counted.
+    owned: Mutex<HashMap<Principal, usize>>,
+}
+
+impl Sessions {
+    pub(crate) fn new() -> Self {
+        Sessions {
+            shards: std::array::from_fn(|_| RwLock::default()),
+            hasher: RandomState::new(),
+            live: Gauge::default(),
+            owned: Mutex::default(),
+        }
+    }
+
+    fn shard(&self, id: &SessionId) -> &RwLock<Shard> {
+        &self.shards[self.hasher.hash_one(id) as usize % SHARDS]
+    }
+
+    /// The session that a request names, if it is `owner`'s. Another's session does not exist (SES-04, SES-06).
+    pub(crate) fn find(&self, header: &SessionHeader, owner: &Principal) -> Result<Arc<Session>, Reason> {
+        let id = match header {
+            SessionHeader::Absent => return Err(Reason::MissingSession),
+            SessionHeader::Malformed => return Err(Reason::UnknownSession),
+            SessionHeader::Id(id) => id,
+        };
+        let session = self.shard(id).read().get(id).cloned();
+        let session = session
+            .filter(|session| session.key.owner == *owner && !session.has_ended())
+            .ok_or(Reason::UnknownSession)?;
+        session.touch();
+        Ok(session)
+    }
+
+    /// Takes a place for a session of `owner`, before it is made.
+    pub(crate) fn reserve(&self, node: &Node, owner: &Principal) -> Result<(), Reason> {
+        if !self.live.enter(node.limits.sessions) {
+            return Err(Reason::Overloaded("sessions"));
+        }
+        if !owner.is_anonymous() {
+            let mut owned = self.owned.lock();
+            let count = owned.entry(owner.clone()).or_default();
+            if *count >= node.limits.sessions_per_principal {
+                self.live.leave();
+                return Err(Reason::TooMany("sessions of this caller"));
+            }
+            *count += 1;
+        }
+        Ok(())
+    }
+
+    /// Gives a place back.
+    pub(crate) fn release(&self, owner: &Principal) {
+        self.live.leave();
+        if !owner.is_anonymous() {
+            let mut owned = self.owned.lock();
+            if let Some(count) = owned.get_mut(owner) {
+                *count -= 1;
+                if *count == 0 {
+                    owned.remove(owner);
+                }
+            }
+        }
+    }
+
+    /// Puts a session into the place that was reserved for it.
+    pub(crate) fn insert(&self, session: &Arc<Session>) {
+        let id = &session.key.session;
+        self.shard(id).write().insert(id.clone(), Arc::clone(session));
+        telemetry::session_opened(self.live.now());
+    }
+
+    /// Ends a session.
+    pub(crate) fn end(&self, session: &Session, why: &'static str) {
+        let id = &session.key.session;
+        let removed = self.shard(id).write().remove(id).is_some();
+        if removed {
+            session.end();
+            self.release(&session.key.owner);
+            telemetry::session_closed(self.live.now(), why);
+        }
+    }
+
+    /// Calls `each` for every session, without a lock held.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(&Arc<Session>)) {
+        for shard in &self.shards {
+            let sessions: Vec<_> = shard.read().values().cloned().collect();
+            sessions.iter().for_each(&mut each);
+        }
+    }
+
+    /// Every session of one shard, and how many shards there are: for work that yields in between.
+    pub(crate) fn shard_sessions(&self, shard: usize) -> Option<Vec<Arc<Session>>> {
+        Some(self.shards.get(shard)?.read().values().cloned().collect())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.live.now()
+    }
+}

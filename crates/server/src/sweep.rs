@@ -1,0 +1,88 @@
+//! The two tasks of a node: one hears the bus, one sweeps. They end with the service.
+
+use crate::node::Node;
+use crate::session::{Session, list_changed, resource_updated};
+use crate::sessions::Sessions;
+use rethread_proto::session::push::Collapse;
+use rethread_proto::sse::Draft;
+use rethread_store::{Heard, Signal};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How often stalled listeners and idle sessions are looked for.
+const PAUSE: Duration = Duration::from_secs(1);
+
+pub(crate) fn start(node: &Arc<Node>, sessions: &Arc<Sessions>) {
+    tokio::spawn(hear(Arc::clone(node), Arc::downgrade(sessions)));
+    tokio::spawn(sweep(Arc::clone(node), Arc::downgrade(sessions)));
+}
+
+async fn sweep(node: Arc<Node>, sessions: Weak<Sessions>) {
+    let mut pause = tokio::time::interval(PAUSE);
+    pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        pause.tick().await;
+        let Some(sessions) = sessions.upgrade() else { return };
+        let now = node.clock.now();
+        for_each(&sessions, |session| {
+            session.sweep(now);
+            if session.is_idle(now) {
+                sessions.end(session, "idle");
+            }
+        })
+        .await;
+        if let Err(error) = node.store.sweep().await {
+            tracing::warn!(target: crate::telemetry::TARGET, %error, "the store could not be swept");
+        }
+    }
+}
+
+async fn hear(node: Arc<Node>, sessions: Weak<Sessions>) {
+    let mut bus = node.store.subscribe();
+    loop {
+        let heard = tokio::select! {
+            heard = bus.next() => heard,
+            () = tokio::time::sleep(Duration::from_secs(5)) => {
+                // Nothing was said for a while: a good moment to see whether anybody still listens.
+                if sessions.strong_count() == 0 { return } else { continue }
+            }
+        };
+        let (Some(heard), Some(sessions)) = (heard, sessions.upgrade()) else {
+            return;
+        };
+        let declares = |capability: &str| node.info.declares(capability);
+        match heard {
+            Heard::Lagged => for_each(&sessions, |session| session.offer_refresh()).await,
+            Heard::Signal(Signal::ListChanged(list)) => {
+                if declares(&format!("{}.listChanged", list.capability())) {
+                    for_each(&sessions, |session| session.offer(list_changed(list))).await;
+                }
+            }
+            Heard::Signal(Signal::ResourceUpdated(uri)) => {
+                for_each(&sessions, |session| {
+                    if session.is_subscribed(&uri) {
+                        session.offer(resource_updated(&uri));
+                    }
+                })
+                .await;
+            }
+            Heard::Signal(Signal::Broadcast(message)) => {
+                for_each(&sessions, |session| {
+                    session.offer((Draft::copy_of(&message), Collapse::Never))
+                })
+                .await;
+            }
+            Heard::Signal(_) => {}
+        }
+    }
+}
+
+/// Visits every session and lets others work in between.
+async fn for_each(sessions: &Sessions, mut visit: impl FnMut(&Arc<Session>)) {
+    let mut shard = 0;
+    while let Some(batch) = sessions.shard_sessions(shard) {
+        shard += 1;
+        batch.iter().for_each(&mut visit);
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,53 @@
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// What a store method returns: a result that is there already, or a future. The memory backend answers at once, and
+/// the first form lets it do so without an allocation or a task.
+pub struct StoreFuture<T>(Inner<T>);
+
+enum Inner<T> {
+    Ready(Option<T>),
+    Later(Pin<Box<dyn Future<Output = T> + Send>>),
+}
+
+impl<T> StoreFuture<T> {
+    /// The result is there.
+    pub fn ready(value: T) -> Self {
+        StoreFuture(Inner::Ready(Some(value)))
+    }
+
+    /// The result will come.
+    pub fn later(future: impl Future<Output = T> + Send + 'static) -> Self {
+        StoreFuture(Inner::Later(Box::pin(future)))
+    }
+
+    /// The result if it is there, the future otherwise.
+    pub fn now(self) -> Result<T, Self> {
+        match self.0 {
+            Inner::Ready(Some(value)) => Ok(value),
+            other => Err(StoreFuture(other)),
+        }
+    }
+}
+
+impl<T: Unpin> Future for StoreFuture<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        match &mut self.0 {
+            Inner::Ready(value) => Poll::Ready(value.take().expect("a future is not polled after it is done")),
+            Inner::Later(future) => future.as_mut().poll(cx),
+        }
+    }
+}
+
+impl<T> fmt::Debug for StoreFuture<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Inner::Ready(_) => "StoreFuture(ready)",
+            Inner::Later(_) => "StoreFuture(later)",
+        })
+    }
+}

@@ -1,0 +1,48 @@
+//! What Rethread asks of storage: an event log, session records, and a bus between nodes; and the memory backend.
+//!
+//! A backend sees keys, numbers and bytes; it knows no protocol rules. The rules it must keep are few, and the same for
+//! every backend: the contract stands with each method of [`EventStore`], [`SessionStore`] and [`Bus`], and the suite in
+//! `rethread-testkit` checks it.
+//!
+//! Every key starts with the owner and the session. No method takes a stream or an event id alone: that is how one
+//! session's events reach another (design D3, T-14).
+
+mod bus;
+mod error;
+mod event;
+mod future;
+mod memory;
+mod session;
+
+pub use bus::{Bus, Heard, List, Signal, Subscription};
+pub use error::StoreError;
+pub use event::{EventStore, ReadLimit, Watch};
+pub use future::StoreFuture;
+pub use memory::{MemoryLimits, MemoryStore};
+pub use session::{SessionRecord, SessionStore};
+
+pub use rethread_proto::session::stream::{Batch, Event, Facts, Page, Pin, Retention, Summary};
+pub use rethread_proto::{Ordinal, Principal, Seq, SessionId};
+
+/// Everything a server needs of its storage.
+pub trait Store: EventStore + SessionStore + Bus + std::fmt::Debug {}
+
+impl<T: EventStore + SessionStore + Bus + std::fmt::Debug> Store for T {}
+
+/// A session and who it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionKey {
+    /// Who opened it.
+    pub owner: Principal,
+    /// Its name.
+    pub session: SessionId,
+}
+
+/// A stream of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamKey {
+    /// The session.
+    pub session: SessionKey,
+    /// The stream's number in it.
+    pub ordinal: Ordinal,
+}

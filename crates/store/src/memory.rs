@@ -1,0 +1,424 @@
+//! Everything in this process's memory: the default, and the reference for every other backend.
+
+mod aging;
+
+use crate::{
+    Batch, Bus, EventStore, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord, SessionStore, Signal,
+    StoreError, StoreFuture, StreamKey, Subscription, Summary, Watch,
+};
+use aging::Aging;
+use parking_lot::{Mutex, RwLock};
+use rethread_proto::Ordinal;
+use rethread_proto::clock::Wall;
+use rethread_proto::session::stream::Log;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::{broadcast, watch};
+
+/// How much the memory backend keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// Per stream.
+    pub stream: Retention,
+    /// How many ended streams of one session; the oldest is forgotten first.
+    pub ended_streams_per_session: usize,
+    /// All streams together, in bytes. When it is reached, the streams that ended longest ago become tombstones.
+    pub total_bytes: usize,
+}
+
+impl Default for MemoryLimits {
+    fn default() -> Self {
+        MemoryLimits {
+            stream: Retention::default(),
+            ended_streams_per_session: 1024,
+            total_bytes: 256 << 20,
+        }
+    }
+}
+
+/// The memory backend. Cheap to clone: clones share everything, as nodes share a database.
+#[derive(Clone)]
+pub struct MemoryStore(Arc<Inner>);
+
+struct Inner {
+    shards: [RwLock<Shard>; SHARDS],
+    hasher: RandomState,
+    aging: Mutex<Aging>,
+    held: AtomicUsize,
+    limits: MemoryLimits,
+    clock: fn() -> Wall,
+    bus: broadcast::Sender<Signal>,
+}
+
+const SHARDS: usize = 64;
+/// What a stream costs beside its events, tombstones included.
+const STREAM_OVERHEAD: usize = 512;
+/// Signals that a slow listener may be behind before it has to assume that everything changed.
+const BUS_DEPTH: usize = 1024;
+
+type Shard = HashMap<SessionKey, Arc<Mutex<Slot>>>;
+
+struct Slot {
+    record: SessionRecord,
+    open: bool,
+    /// Sorted by ordinal: a session has few streams, and a vector of boxes costs an idle one next to nothing.
+    streams: Vec<(Ordinal, Box<Entry>)>,
+    ended: VecDeque<Ordinal>,
+}
+
+struct Entry {
+    log: Log,
+    watch: Option<watch::Sender<u64>>,
+}
+
+/// What an append led to.
+#[derive(Default)]
+struct Appended {
+    ended: bool,
+    forgotten: usize,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        MemoryStore::new(MemoryLimits::default())
+    }
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new(limits: MemoryLimits) -> Self {
+        MemoryStore::with_clock(limits, || {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            Wall::from_millis(since.as_millis() as u64)
+        })
+    }
+
+    /// An empty store that takes the time from `clock`: for tests.
+    pub fn with_clock(limits: MemoryLimits, clock: fn() -> Wall) -> Self {
+        MemoryStore(Arc::new(Inner {
+            shards: std::array::from_fn(|_| RwLock::default()),
+            hasher: RandomState::new(),
+            aging: Mutex::default(),
+            held: AtomicUsize::new(0),
+            limits,
+            clock,
+            bus: broadcast::Sender::new(BUS_DEPTH),
+        }))
+    }
+
+    /// Bytes of payload and bookkeeping held for replay.
+    pub fn held_bytes(&self) -> usize {
+        self.0.held.load(Ordering::Relaxed)
+    }
+
+    /// Streams known, tombstones included.
+    pub fn streams(&self) -> usize {
+        let slots = |shard: &RwLock<Shard>| shard.read().values().map(|s| s.lock().streams.len()).sum::<usize>();
+        self.0.shards.iter().map(slots).sum()
+    }
+
+    /// Sessions known.
+    pub fn sessions(&self) -> usize {
+        self.0.shards.iter().map(|shard| shard.read().len()).sum()
+    }
+}
+
+impl Inner {
+    fn shard(&self, key: &SessionKey) -> &RwLock<Shard> {
+        // The session id alone spreads well enough; the owner is compared, not hashed twice.
+        &self.shards[self.hasher.hash_one(&key.session) as usize % SHARDS]
+    }
+
+    fn slot(&self, key: &SessionKey) -> Option<Arc<Mutex<Slot>>> {
+        self.shard(key).read().get(key).cloned()
+    }
+
+    fn append(&self, key: &StreamKey, batch: Batch) -> Result<(), StoreError> {
+        let slot = self.slot(&key.session).ok_or(StoreError::SessionGone)?;
+        let size: usize = batch.events.iter().map(|e| e.payload.len()).sum();
+        if self.held.load(Ordering::Relaxed) + size > self.limits.total_bytes {
+            self.make_room(size)?;
+        }
+        let appended = {
+            let mut slot = slot.lock();
+            if !slot.open {
+                return Err(StoreError::SessionGone);
+            }
+            slot.append(key.ordinal, batch, &self.limits, &self.held)?
+        };
+        if appended.ended {
+            let mut aging = self.aging.lock();
+            aging.ended((self.clock)(), key.clone());
+            aging.forgotten(appended.forgotten);
+            if aging.wants_compaction() {
+                let mut all = std::mem::take(&mut *aging);
+                drop(aging);
+                all.compact(|key| self.with_stream(key, |_| ()).is_ok());
+                self.aging.lock().merge(all);
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees room for `size` more bytes, and a sixteenth of the whole so that this is not done for every append: the
+    /// streams that ended longest ago become tombstones, then tombstones are forgotten (design D4).
+    fn make_room(&self, size: usize) -> Result<(), StoreError> {
+        let total = self.limits.total_bytes;
+        let target = (total - total / 16).saturating_sub(size);
+        while self.held.load(Ordering::Relaxed) > target {
+            let Some((at, key, buried)) = self.aging.lock().pop_oldest() else {
+                break;
+            };
+            let Some(slot) = self.slot(&key.session) else { continue };
+            let mut slot = slot.lock();
+            if buried {
+                self.forget(&mut slot, key.ordinal);
+            } else if let Some(entry) = slot.entry(key.ordinal) {
+                self.held.fetch_sub(entry.log.bury(), Ordering::Relaxed);
+                drop(slot);
+                self.aging.lock().buried(at, key);
+            }
+        }
+        let fits = self.held.load(Ordering::Relaxed) + size <= total;
+        if fits { Ok(()) } else { Err(StoreError::Full) }
+    }
+
+    fn forget(&self, slot: &mut Slot, ordinal: Ordinal) {
+        slot.ended.retain(|o| *o != ordinal);
+        if let Some(entry) = slot.remove(ordinal) {
+            self.held
+                .fetch_sub(entry.log.bytes() + STREAM_OVERHEAD, Ordering::Relaxed);
+        }
+    }
+
+    fn forget_aged(&self) {
+        let now = (self.clock)();
+        loop {
+            let aged = self.aging.lock().pop_aged(now, self.limits.stream.age);
+            let Some(key) = aged else { return };
+            if let Some(slot) = self.slot(&key.session) {
+                self.forget(&mut slot.lock(), key.ordinal);
+            }
+        }
+    }
+
+    fn with_stream<T>(&self, key: &StreamKey, read: impl FnOnce(&Log) -> T) -> Result<T, StoreError> {
+        let slot = self.slot(&key.session).ok_or(StoreError::UnknownStream)?;
+        let mut slot = slot.lock();
+        slot.entry(key.ordinal)
+            .map(|entry| read(&entry.log))
+            .ok_or(StoreError::UnknownStream)
+    }
+}
+
+impl Slot {
+    fn find(&self, ordinal: Ordinal) -> Result<usize, usize> {
+        self.streams.binary_search_by_key(&ordinal, |(o, _)| *o)
+    }
+
+    fn entry(&mut self, ordinal: Ordinal) -> Option<&mut Entry> {
+        let at = self.find(ordinal).ok()?;
+        Some(&mut self.streams[at].1)
+    }
+
+    fn remove(&mut self, ordinal: Ordinal) -> Option<Box<Entry>> {
+        let at = self.find(ordinal).ok()?;
+        Some(self.streams.remove(at).1)
+    }
+
+    /// Appends and evicts.
+    fn append(
+        &mut self,
+        ordinal: Ordinal,
+        mut batch: Batch,
+        limits: &MemoryLimits,
+        held: &AtomicUsize,
+    ) -> Result<Appended, StoreError> {
+        let found = self.find(ordinal);
+        let fresh = match (found, batch.facts.take()) {
+            (Ok(_), _) => None,
+            (Err(_), Some(facts)) => Some(Log::new(facts, batch.epoch)),
+            (Err(_), None) => return Err(StoreError::UnknownStream),
+        };
+        let at = match (found, fresh) {
+            (Err(at), Some(mut log)) => {
+                log.append(batch)?; // before it is inserted: what does not fit leaves no empty stream behind
+                held.fetch_add(log.bytes() + STREAM_OVERHEAD, Ordering::Relaxed);
+                self.streams.insert(at, (ordinal, Box::new(Entry { log, watch: None })));
+                at
+            }
+            (Ok(at), _) | (Err(at), None) => {
+                let log = &mut self.streams[at].1.log;
+                if log.is_sealed() {
+                    log.append(batch)?;
+                    return Ok(Appended::default()); // a repeated append of the last batch: it ended before
+                }
+                let before = log.bytes();
+                log.append(batch)?;
+                held.fetch_add(log.bytes(), Ordering::Relaxed);
+                held.fetch_sub(before, Ordering::Relaxed);
+                at
+            }
+        };
+        let entry = &mut self.streams[at].1;
+        let before = entry.log.bytes();
+        entry.log.evict(&limits.stream);
+        held.fetch_sub(before - entry.log.bytes(), Ordering::Relaxed);
+        if let Some(watch) = &entry.watch {
+            watch.send_modify(|n| *n += 1);
+        }
+        let ended = entry.log.is_sealed();
+        let mut forgotten = 0;
+        if ended {
+            self.ended.push_back(ordinal);
+            while self.ended.len() > limits.ended_streams_per_session {
+                let Some(entry) = self.ended.pop_front().and_then(|oldest| self.remove(oldest)) else {
+                    continue;
+                };
+                held.fetch_sub(entry.log.bytes() + STREAM_OVERHEAD, Ordering::Relaxed);
+                forgotten += 1;
+            }
+        }
+        Ok(Appended { ended, forgotten })
+    }
+}
+
+impl EventStore for MemoryStore {
+    fn append(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<(), StoreError>> {
+        StoreFuture::ready(self.0.append(key, batch))
+    }
+
+    fn read_after(&self, key: &StreamKey, after: Seq, limit: ReadLimit) -> StoreFuture<Result<Page, StoreError>> {
+        StoreFuture::ready(
+            self.0
+                .with_stream(key, |log| log.read_after(after, limit.events, limit.bytes)),
+        )
+    }
+
+    fn summary(&self, key: &StreamKey) -> StoreFuture<Result<Summary, StoreError>> {
+        StoreFuture::ready(self.0.with_stream(key, Log::summary))
+    }
+
+    fn forget_stream(&self, key: &StreamKey) -> StoreFuture<Result<(), StoreError>> {
+        if let Some(slot) = self.0.slot(&key.session) {
+            self.0.forget(&mut slot.lock(), key.ordinal);
+        }
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn forget_session(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
+        if let Some(slot) = self.0.slot(key) {
+            let mut slot = slot.lock();
+            for (_, entry) in slot.streams.drain(..) {
+                let freed = entry.log.bytes() + STREAM_OVERHEAD;
+                self.0.held.fetch_sub(freed, Ordering::Relaxed);
+            }
+            let ended = std::mem::take(&mut slot.ended).len();
+            self.0.aging.lock().forgotten(ended);
+            if !slot.open {
+                drop(slot);
+                self.0.shard(key).write().remove(key);
+            }
+        }
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn watch(&self, key: &StreamKey) -> Watch {
+        let dead = || watch::channel(0).1;
+        let Some(slot) = self.0.slot(&key.session) else {
+            return Watch::new(dead());
+        };
+        let mut slot = slot.lock();
+        let Some(entry) = slot.entry(key.ordinal) else {
+            return Watch::new(dead());
+        };
+        let sender = entry.watch.get_or_insert_with(|| watch::Sender::new(0));
+        Watch::new(sender.subscribe())
+    }
+
+    fn retention(&self) -> Retention {
+        self.0.limits.stream
+    }
+
+    fn sweep(&self) -> StoreFuture<Result<(), StoreError>> {
+        self.0.forget_aged();
+        StoreFuture::ready(Ok(()))
+    }
+}
+
+impl SessionStore for MemoryStore {
+    fn create(&self, key: &SessionKey, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
+        let slot = Slot {
+            record,
+            open: true,
+            streams: Vec::new(),
+            ended: VecDeque::new(),
+        };
+        self.0
+            .shard(key)
+            .write()
+            .insert(key.clone(), Arc::new(Mutex::new(slot)));
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn load(&self, key: &SessionKey) -> StoreFuture<Result<SessionRecord, StoreError>> {
+        let open = |slot: Arc<Mutex<Slot>>| {
+            let slot = slot.lock();
+            slot.open.then(|| slot.record.clone())
+        };
+        StoreFuture::ready(self.0.slot(key).and_then(open).ok_or(StoreError::SessionGone))
+    }
+
+    fn update(&self, key: &SessionKey, epoch: u64, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
+        let Some(slot) = self.0.slot(key) else {
+            return StoreFuture::ready(Err(StoreError::SessionGone));
+        };
+        let mut slot = slot.lock();
+        StoreFuture::ready(if !slot.open {
+            Err(StoreError::SessionGone)
+        } else if slot.record.epoch != epoch {
+            let epoch = slot.record.epoch;
+            Err(StoreError::Conflict { epoch, last: None })
+        } else {
+            slot.record = record;
+            Ok(())
+        })
+    }
+
+    fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
+        if let Some(slot) = self.0.slot(key) {
+            let mut slot = slot.lock();
+            slot.open = false;
+            if slot.streams.is_empty() {
+                drop(slot);
+                self.0.shard(key).write().remove(key);
+            }
+        }
+        StoreFuture::ready(Ok(()))
+    }
+}
+
+impl Bus for MemoryStore {
+    fn publish(&self, signal: Signal) -> StoreFuture<Result<(), StoreError>> {
+        // No listener is no error: nobody wants to know.
+        let _ = self.0.bus.send(signal);
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn subscribe(&self) -> Subscription {
+        Subscription::new(self.0.bus.subscribe())
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore")
+            .field("sessions", &self.sessions())
+            .field("held_bytes", &self.held_bytes())
+            .finish()
+    }
+}

@@ -1,0 +1,1 @@
+//! Tools to test MCP transports and stores.
