@@ -1,2 +1,45 @@
-//! Tasks.
-fn main() {}
+//! The longer chores of this repository, as one small program: `cargo xtask help`.
+
+mod fuzz;
+mod run;
+mod test;
+mod trace;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+usage: cargo xtask <command>
+
+  test [--fast]                 everything that must hold: format, lints, tests, docs, requirements, and the official
+                                clients and conformance suite against the example server; --fast leaves the last out
+  trace [--write FILE] [--check]
+                                which code and which tests speak for which requirement, as Markdown;
+                                --check fails if a MUST has no test and is not listed in spec/not-yet.txt
+  fuzz [SECONDS] [TARGET ...]   runs the fuzz targets, 60 seconds each
+  help                          this text
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match arguments.as_slice() {
+        ["test"] => test::run(test::Extent::Everything),
+        ["test", "--fast"] => test::run(test::Extent::Fast),
+        ["trace", options @ ..] => trace::Options::parse(options).and_then(|options| trace::run(&options)),
+        ["fuzz", options @ ..] => fuzz::run(options),
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            Ok(())
+        }
+        _ => Err(format!("unknown command: {}\n\n{HELP}", arguments.join(" "))),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            if !message.is_empty() {
+                eprintln!("{message}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}

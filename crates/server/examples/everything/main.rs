@@ -102,13 +102,13 @@ async fn run(options: Options) -> io::Result<()> {
         .map_err(|e| io::Error::new(e.kind(), format!("cannot listen on {}: {e}", options.listen)))?;
     let fixture = Arc::new(Fixture::default());
     let mut builder = McpService::builder(catalog(&fixture)).retry(Duration::from_millis(options.retry_ms));
-    for host in options.allow_host {
+    for host in &options.allow_host {
         builder = builder.allow_host(host);
     }
-    for origin in options.allow_origin {
+    for origin in &options.allow_origin {
         builder = builder.allow_origin(origin);
     }
-    let mcp = builder.build();
+    let mcp = builder.try_build().map_err(io::Error::other)?;
     let _ = fixture.notifier.set(mcp.notifier());
     let ticker = tokio::spawn(touch_the_watched_resource(mcp.notifier()));
 

@@ -167,8 +167,11 @@ impl<C: Into<Content>> IntoToolResult for C {
     }
 }
 
-/// The function of a tool: from the raw arguments to a running call.
-pub(super) struct ToolEntry(Box<dyn Fn(&str, Context) -> Result<Running, RpcError> + Send + Sync>);
+/// From the raw arguments of a call to the running call.
+type Run = dyn Fn(&str, Context) -> Result<Running, RpcError> + Send + Sync;
+
+/// The function of a tool.
+pub(super) struct ToolEntry(Box<Run>);
 
 impl ToolEntry {
     pub(super) fn new<A, F, Fut, R>(tool: &Tool, run: F) -> Self

@@ -1,0 +1,589 @@
+//! Calls and their answers: what is said arrives on the call's stream, in order, once, whatever happens to connections.
+
+use crate::support::{B, C, D, Puppet, SESSION_ERA, progress_of, text_of};
+use rethread::{Level, RpcError, UpgradeAfter};
+use serde_json::{Value, json};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+#[tokio::test]
+async fn http_07_an_answer_without_emissions_is_one_json_object() {
+    let (_, client) = Puppet::new().serve();
+    for version in SESSION_ERA {
+        let session = client.open(version).await;
+        let reply = session.tool(1, "echo", json!({ "message": "hi" })).await;
+        assert_eq!(reply.header("content-type").as_deref(), Some("application/json"));
+        assert_eq!(text_of(&reply.json().await), "hi");
+    }
+}
+
+#[tokio::test]
+async fn http_07_the_first_emission_makes_it_a_stream_that_ends_with_the_answer() {
+    for version in SESSION_ERA {
+        let puppet = Puppet::new();
+        let (_, client) = puppet.serve();
+        let session = client.open(version).await;
+        let strings = puppet.strings("a");
+        let (reply, ()) = tokio::join!(session.tool("x", "a", json!({})), strings.progress(1));
+        // SSE-01: the events flow while the handler works.
+        assert_eq!(reply.header("cache-control").as_deref(), Some("no-cache, no-transform"));
+        assert_eq!(reply.header("x-accel-buffering"), None, "SSE-03: not on this revision");
+        let mut events = reply.events();
+        assert_eq!(events.next().await.data["params"]["progress"], 1);
+        strings.finish("done").await;
+        let rest = events.rest().await; // SSE-10: EOF right after the response
+        assert_eq!(rest.len(), 1);
+        assert_eq!(rest[0].data["id"], "x");
+        assert_eq!(text_of(&rest[0].data), "done");
+    }
+}
+
+/// SSE-05, SSE-06, T-02: old clients parse every event as JSON and fail on empty data.
+#[tokio::test]
+async fn sse_05_priming_and_retry_on_2025_11_25_only() {
+    for version in SESSION_ERA {
+        let puppet = Puppet::new();
+        let (_, client) = puppet.serve();
+        let session = client.open(version).await;
+        let strings = puppet.strings("a");
+        let (reply, ()) = tokio::join!(session.tool(7, "a", json!({})), strings.progress(1));
+        strings.finish("done").await;
+        let body = reply.bytes().await;
+        let text = std::str::from_utf8(&body).unwrap();
+        if version == D {
+            assert!(text.starts_with("id: 1-0\ndata:\n\nretry: 1000\n\nid: 1-1\ndata: {"), "{text}");
+        } else {
+            assert!(text.starts_with("id: 1-1\ndata: {"), "{text}");
+            assert!(!text.contains("retry:") && !text.contains("data:\n"), "{text}");
+        }
+        let push = session.get(None).await.events();
+        drop(push);
+    }
+}
+
+/// CAN-02, RES-04: the heart of it. RES-03: replay begins strictly after the cursor.
+#[tokio::test]
+async fn can_02_a_call_whose_connection_is_cut_is_finished_and_its_result_delivered_once() {
+    for version in SESSION_ERA {
+        let puppet = Puppet::new();
+        let (service, client) = puppet.serve();
+        let session = client.open(version).await;
+        let strings = puppet.strings("a");
+        let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+        let mut events = reply.events();
+        events.next().await;
+        let cursor = events.cursor().to_owned();
+        drop(events); // cut
+        strings.progress(2).await;
+        strings.progress(3).await;
+        strings.finish("late").await;
+        let rest = session.resume(&cursor).await.rest().await;
+        assert_eq!(progress_of(&rest), [2, 3]);
+        assert_eq!(text_of(&rest[2].data), "late");
+        assert_eq!(rest.len(), 3);
+        let last = rest[2].id.clone().unwrap();
+        assert_eq!(session.get(Some(&last)).await.status, 400, "RES-07: all seen, nothing to come back for");
+        assert_eq!(service.running_calls(), 0);
+    }
+}
+
+#[tokio::test]
+async fn res_04_through_several_cuts_every_event_arrives_once_and_in_order() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let session = client.open(D).await;
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+    let mut events = reply.events();
+    let mut seen = vec![events.next().await];
+    for round in 1..20u64 {
+        let cursor = events.cursor().to_owned();
+        drop(events);
+        strings.progress(round * 2).await; // while nobody listens
+        events = session.resume(&cursor).await;
+        strings.progress(round * 2 + 1).await; // while somebody does
+        seen.push(events.next().await);
+        seen.push(events.next().await);
+    }
+    strings.finish("done").await;
+    seen.extend(events.rest().await);
+    assert_eq!(progress_of(&seen), (1..40).collect::<Vec<_>>());
+    let numbers: Vec<_> = seen.iter().map(|m| m.id.clone().unwrap()).collect();
+    assert_eq!(numbers, (1..=40).map(|n| format!("1-{n}")).collect::<Vec<_>>(), "original ids, no gap");
+}
+
+/// RES-05: no hand-over between replay and live delivery, so nothing falls between them.
+#[tokio::test]
+async fn res_05_emitting_while_resuming_a_thousand_times_leaves_no_gap() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let session = client.open(D).await;
+    let strings = std::sync::Arc::new(puppet.strings("a"));
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+    let mut events = reply.events();
+    let mut seen = vec![events.next().await];
+    let writer = tokio::spawn({
+        let strings = std::sync::Arc::clone(&strings);
+        async move {
+            for n in 2..=3000 {
+                strings.progress(n).await;
+            }
+            strings.finish("done").await;
+        }
+    });
+    for _ in 0..1000 {
+        let cursor = events.cursor().to_owned();
+        events = session.resume(&cursor).await;
+        match events.message().await {
+            Some(message) => seen.push(message),
+            None => break,
+        }
+    }
+    seen.extend(events.rest().await);
+    if seen.last().is_none_or(|m| m.data.get("result").is_none()) {
+        let cursor = seen.last().and_then(|m| m.id.clone()).unwrap();
+        seen.extend(session.resume(&cursor).await.rest().await);
+    }
+    writer.await.unwrap();
+    assert_eq!(progress_of(&seen), (1..=3000).collect::<Vec<_>>());
+    assert_eq!(text_of(&seen.last().unwrap().data), "done");
+}
+
+#[tokio::test]
+async fn res_06_a_resume_takes_over_from_a_connection_that_still_looks_alive() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let session = client.open(D).await;
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+    let mut half_open = reply.events();
+    half_open.next().await;
+    let mut events = session.resume("1-1").await; // never 409 (T-17)
+    assert!(half_open.message().await.is_none(), "the older connection gets EOF");
+    strings.progress(2).await;
+    assert_eq!(events.next().await.data["params"]["progress"], 2);
+}
+
+#[tokio::test]
+async fn res_09_a_resume_with_nothing_new_repeats_the_cursor() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    for version in SESSION_ERA {
+        let session = client.open(version).await;
+        let strings = puppet.strings("a");
+        let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+        let mut events = reply.events();
+        events.next().await;
+        drop(events);
+        let mut resumed = session.resume("1-1").await;
+        if version == D {
+            let block = resumed.block().await.unwrap();
+            assert_eq!((block.id.as_deref(), block.data.as_deref()), (Some("1-1"), Some("")));
+        }
+        strings.progress(2).await;
+        let next = resumed.next().await;
+        assert_eq!(next.id.as_deref(), Some("1-2"), "nothing was appended for it");
+        strings.finish("x").await;
+    }
+}
+
+/// RES-01, T-13: unique over all streams of the session, priming events included.
+#[tokio::test]
+async fn res_01_event_ids_are_unique_over_all_streams_of_a_session() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let session = client.open(D).await;
+    let mut seen = std::collections::HashSet::new();
+    let mut gets = Vec::new();
+    for n in 0..10 {
+        gets.push(session.get(None).await.events());
+        let strings = puppet.strings("a");
+        let (reply, ()) = tokio::join!(session.tool(n, "a", json!({})), async {
+            strings.push(n).await;
+            strings.progress(1).await;
+        });
+        strings.finish("x").await;
+        let mut events = reply.events();
+        while let Some(block) = events.block().await {
+            if let Some(id) = block.id {
+                assert!(seen.insert(id.clone()), "{id} came twice");
+            }
+        }
+    }
+    for mut get in gets {
+        while !get.is_silent_for(Duration::from_millis(5)).await {}
+        assert!(seen.insert(get.cursor().to_owned()));
+    }
+}
+
+/// SSE-07, SSE-08, and the seeds' `sendsRetryOnClose`.
+#[tokio::test]
+async fn sse_08_a_handler_may_close_its_connection_and_finish_later() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve_with(|b| b.retry(Duration::from_millis(250)));
+    let session = client.open(D).await;
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.close());
+    let mut events = reply.events();
+    let mut last = None;
+    while let Some(block) = events.block().await {
+        last = Some(block);
+    }
+    assert_eq!(last.unwrap().retry, Some(250), "SSE-07: the last block before EOF");
+    let cursor = events.cursor().to_owned();
+    strings.finish("reconnected").await;
+    let rest = session.resume(&cursor).await.rest().await;
+    assert_eq!(text_of(&rest[0].data), "reconnected");
+}
+
+#[tokio::test]
+async fn sse_09_closing_early_is_a_no_op_before_2025_11_25() {
+    for version in [B, C] {
+        let puppet = Puppet::new();
+        let (_, client) = puppet.serve();
+        let session = client.open(version).await;
+        let strings = puppet.strings("a");
+        let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), async {
+            strings.close().await;
+            strings.finish("whole").await;
+        });
+        assert!(!reply.is_stream());
+        assert_eq!(text_of(&reply.json().await), "whole");
+    }
+}
+
+/// D5: a call that lasts gets an id to resume from, on the revision that has priming events.
+#[tokio::test(start_paused = true)]
+async fn d5_a_silent_call_becomes_a_stream_after_a_while() {
+    for (version, after) in [(D, 100), (C, 10_000), (B, 10_000)] {
+        let puppet = Puppet::new();
+        let (_, client) = puppet.serve();
+        let session = client.open(version).await;
+        let strings = puppet.strings("a");
+        let start = tokio::time::Instant::now();
+        let mut events = session.tool(1, "a", json!({})).await.events();
+        assert_eq!(start.elapsed().as_millis(), after, "{version}");
+        // SSE-04: comments keep the connection alive, and yield no event.
+        let mut comments = 0;
+        while start.elapsed() < Duration::from_secs(60) {
+            comments += u32::from(events.block().await.unwrap().comment);
+        }
+        assert!(comments >= 3, "{comments} comments in a minute");
+        strings.finish("slow").await;
+        assert_eq!(text_of(&events.next().await.data), "slow");
+    }
+}
+
+#[tokio::test]
+async fn d5_zero_makes_every_call_resumable_from_its_first_byte() {
+    let now = UpgradeAfter {
+        primed: Duration::ZERO,
+        otherwise: Duration::from_secs(10),
+    };
+    let (_, client) = Puppet::new().serve_with(|b| b.upgrade_after(now));
+    let session = client.open(D).await;
+    let reply = session.tool(1, "echo", json!({ "message": "m" })).await;
+    let mut events = reply.events();
+    assert_eq!(events.block().await.unwrap().id.as_deref(), Some("1-0"));
+    drop(events);
+    let rest = session.resume("1-0").await.rest().await;
+    assert_eq!(text_of(&rest[0].data), "m");
+}
+
+/// D5: no cursor can ever reach it, so the handler finishes and nothing is stored.
+#[tokio::test]
+async fn d5_a_client_that_leaves_before_the_first_id_leaves_nothing_behind() {
+    let store = rethread::MemoryStore::default();
+    let puppet = Puppet::new();
+    let (service, client) = puppet.serve_with(|b| b.store(store.clone()));
+    let session = client.open(C).await;
+    let strings = puppet.strings("a");
+    let reply = tokio::time::timeout(Duration::from_millis(20), session.tool(1, "a", json!({}))).await;
+    assert!(reply.is_err(), "the client left");
+    assert_eq!(service.running_calls(), 1, "CAN-02: the handler goes on");
+    strings.progress(1).await;
+    let asked = strings.ask("sample", json!({ "messages": [], "maxTokens": 1 })).await;
+    assert_eq!(asked, Err("the client has left".into()), "its questions fail at once");
+    strings.finish("for nobody").await;
+    assert_eq!((service.running_calls(), store.streams()), (0, 0));
+    assert_eq!(puppet.ended.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn d8_a_handler_that_panics_answers_with_an_internal_error_and_leaves_nothing_behind() {
+    let puppet = Puppet::new();
+    let (service, client) = puppet.serve();
+    let session = client.open(D).await;
+    // Before the answer took form: JSON.
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.panic());
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.json().await["error"]["code"], -32603);
+    // In the middle of a stream: the stream ends with the error.
+    let strings = puppet.strings("b");
+    let (reply, ()) = tokio::join!(session.tool(2, "b", json!({})), strings.progress(1));
+    strings.panic().await;
+    let rest = reply.events().rest().await;
+    assert_eq!(rest[1].data["error"]["code"], -32603);
+    assert_eq!(rest[1].data["id"], 2);
+    assert_eq!(service.running_calls(), 0);
+    let reply = session.tool(3, "echo", json!({ "message": "alive" })).await;
+    assert_eq!(text_of(&reply.json().await), "alive");
+}
+
+/// SES-10: the first call keeps its id and gets its answer.
+#[tokio::test]
+async fn ses_10_a_second_call_with_an_id_in_flight_does_not_starve_the_first() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let session = client.open(D).await;
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(7, "a", json!({})), strings.progress(1));
+    let second = session.tool(7, "echo", json!({ "message": "no" })).await;
+    assert_eq!(second.status, 200);
+    assert_eq!(second.json().await["error"]["code"], -32600);
+    let as_text = session.tool("7", "echo", json!({ "message": "another id" })).await;
+    assert_eq!(text_of(&as_text.json().await), "another id", "7 is not \"7\"");
+    strings.finish("mine").await;
+    let rest = reply.events().rest().await;
+    assert_eq!(text_of(&rest[1].data), "mine");
+    let again = session.tool(7, "echo", json!({ "message": "free again" })).await;
+    assert_eq!(text_of(&again.json().await), "free again");
+}
+
+#[tokio::test]
+async fn ses_10_equal_ids_in_many_sessions_never_cross() {
+    let (_, client) = Puppet::new().serve();
+    let calls = (0..100).map(|n| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let session = client.open(SESSION_ERA[n % 3]).await;
+            let reply = session.tool(1, "echo", json!({ "message": n.to_string() })).await;
+            assert_eq!(text_of(&reply.json().await), n.to_string());
+        })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        call.await.unwrap();
+    }
+}
+
+/// SSE-12, SSE-13: what belongs to a call travels on its stream, what does not goes to a GET.
+#[tokio::test]
+async fn sse_13_logs_and_progress_travel_on_the_calls_own_stream() {
+    let puppet = Puppet::new();
+    let (service, client) = puppet.serve();
+    let session = client.open(D).await;
+    let mut get = session.get(None).await.events();
+    let (one, two) = (puppet.strings("one"), puppet.strings("two"));
+    let (first, second, ()) = tokio::join!(
+        session.tool("t1", "one", json!({})),
+        session.tool("t2", "two", json!({})),
+        async {
+            for n in 1..=5 {
+                one.progress(n).await;
+                two.progress(n).await;
+                one.log(Level::Info, "from one").await;
+                two.log(Level::Info, "from two").await;
+            }
+            service.notifier().list_changed(rethread::List::Tools);
+            one.finish("1").await;
+            two.finish("2").await;
+        }
+    );
+    for (reply, token, log) in [(first, "t1", "from one"), (second, "t2", "from two")] {
+        let messages = reply.events().rest().await;
+        assert_eq!(progress_of(&messages), [1, 2, 3, 4, 5]);
+        for message in &messages[..10] {
+            let params = &message.data["params"];
+            assert!(params["progressToken"] == token || params["data"] == log, "{message:?}");
+        }
+    }
+    assert_eq!(get.next().await.data["method"], "notifications/tools/list_changed");
+    assert!(get.is_silent_for(Duration::from_millis(20)).await, "GET-02: and nothing else");
+}
+
+#[tokio::test]
+async fn prg_01_progress_rises_keeps_its_token_and_stops_with_the_answer() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let session = client.open(D).await;
+    for token in [json!(1), json!("1")] {
+        let strings = puppet.strings("a");
+        let params = json!({ "name": "a", "_meta": { "progressToken": token } });
+        let (reply, ()) = tokio::join!(session.call(5, "tools/call", params), async {
+            for n in [1, 3, 3, 2, 4] {
+                strings.progress(n).await;
+            }
+            strings.finish("x").await;
+        });
+        let messages = reply.events().rest().await;
+        assert_eq!(progress_of(&messages), [1, 3, 4], "values that do not rise are dropped");
+        assert!(messages[..3].iter().all(|m| m.data["params"]["progressToken"] == token));
+    }
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.call(6, "tools/call", json!({ "name": "a" })), async {
+        strings.progress(1).await; // no token: nothing is said
+        strings.finish("quiet").await;
+    });
+    assert_eq!(text_of(&reply.json().await), "quiet");
+}
+
+#[tokio::test]
+async fn log_01_the_sessions_level_filters_logs() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let session = client.open(D).await;
+    let set = session.call(1, "logging/setLevel", json!({ "level": "warning" })).await;
+    assert_eq!(set.json().await["result"], json!({}));
+    let wrong = session.call(2, "logging/setLevel", json!({ "level": "loud" })).await;
+    assert_eq!(wrong.json().await["error"]["code"], -32602);
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(3, "a", json!({})), async {
+        for level in [Level::Debug, Level::Info, Level::Warning, Level::Emergency] {
+            strings.log(level, level.as_str()).await;
+        }
+        strings.finish("x").await;
+    });
+    let messages = reply.events().rest().await;
+    let levels: Vec<_> = messages.iter().filter_map(|m| m.data["params"]["level"].as_str()).collect();
+    assert_eq!(levels, ["warning", "emergency"]);
+}
+
+#[tokio::test]
+async fn can_01_a_cancelled_call_ends_without_an_answer_and_its_handler_is_told() {
+    let puppet = Puppet::new();
+    let (service, client) = puppet.serve();
+    let session = client.open(D).await;
+    // On a stream.
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+    let cancelled = json!({ "requestId": 1, "reason": "enough" });
+    assert_eq!(session.notify("notifications/cancelled", cancelled).await.status, 202);
+    let rest = reply.events().rest().await;
+    assert_eq!(progress_of(&rest), [1]);
+    assert_eq!(rest.len(), 1, "no answer");
+    strings.over().await;
+    // Before the answer took form: an SSE response without events.
+    let strings = puppet.strings("b");
+    let (reply, ()) = tokio::join!(session.tool(2, "b", json!({})), async {
+        while puppet.started.load(Ordering::Relaxed) < 2 {
+            tokio::task::yield_now().await;
+        }
+        session.notify("notifications/cancelled", json!({ "requestId": 2 })).await;
+    });
+    assert!(reply.is_stream() && reply.status == 200);
+    assert!(reply.bytes().await.is_empty());
+    strings.over().await;
+    assert_eq!(service.running_calls(), 0);
+    // What makes no sense is ignored.
+    for params in [json!({ "requestId": 99 }), json!({}), json!({ "requestId": [] }), json!({ "requestId": "1" })] {
+        assert_eq!(session.notify("notifications/cancelled", params).await.status, 202);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn d8_a_cancelled_handler_that_does_not_stop_is_dropped_after_a_grace() {
+    let (service, client) = {
+        struct Stubborn;
+        impl rethread::Handler for Stubborn {
+            async fn handle(&self, _: rethread::Call, cx: &rethread::Context) -> Result<rethread::Reply, RpcError> {
+                let _ = cx.progress(1.0, None).await;
+                std::future::pending().await
+            }
+        }
+        let service = rethread::McpService::builder(Stubborn).build();
+        (service.clone(), rethread_testkit::client::Client::new(service))
+    };
+    let session = client.open(D).await;
+    let reply = session.tool(1, "x", json!({})).await;
+    session.notify("notifications/cancelled", json!({ "requestId": 1 })).await;
+    reply.events().rest().await;
+    assert_eq!(service.running_calls(), 1);
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(service.running_calls(), 0);
+}
+
+#[tokio::test]
+async fn http_11_handler_errors_go_out_with_200_and_the_session_lives() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let session = client.open(D).await;
+    let reply = session.call(1, "no/such", json!({})).await;
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.json().await["error"]["code"], -32601);
+    let strings = puppet.strings("a");
+    let error = RpcError::new(-32002, "no such resource").with_data(json!({ "uri": "x" }));
+    let (reply, ()) = tokio::join!(session.tool("e", "a", json!({})), strings.fail(error));
+    assert_eq!(reply.status, 200);
+    let body = reply.json().await;
+    assert_eq!(body, json!({ "jsonrpc": "2.0", "id": "e", "error": {
+        "code": -32002, "message": "no such resource", "data": { "uri": "x" } } }));
+    assert_eq!(session.call(2, "ping", json!({})).await.json().await["result"], json!({}));
+}
+
+/// HTTP-09, T-21: batches exist on 2025-03-26 only.
+#[tokio::test]
+async fn http_09_a_batch_is_answered_on_one_stream_that_closes_after_the_last_answer() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let session = client.open(B).await;
+    let strings = puppet.strings("slow");
+    let call = |id: u64, name: &str| {
+        json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {
+            "name": name, "arguments": { "message": "m" }, "_meta": { "progressToken": id } } })
+    };
+    let batch = json!([
+        call(1, "slow"), call(2, "echo"), { "jsonrpc": "2.0", "id": 3, "method": "ping" },
+        { "jsonrpc": "2.0", "method": "notifications/roots/list_changed" },
+    ]);
+    let reply = session.post(&batch).await;
+    let mut events = reply.events();
+    let mut ids: Vec<Value> = vec![events.next().await.data["id"].clone(), events.next().await.data["id"].clone()];
+    strings.progress(1).await;
+    let progress = events.next().await;
+    assert_eq!(progress.data["params"]["progressToken"], 1);
+    drop(events); // a batch is as resumable as any stream
+    strings.finish("x").await;
+    let rest = session.resume(progress.id.as_deref().unwrap()).await.rest().await;
+    assert_eq!(rest.len(), 1);
+    ids.push(rest[0].data["id"].clone());
+    ids.sort_by_key(Value::as_u64);
+    assert_eq!(ids, [1, 2, 3]);
+    assert_eq!(*puppet.notices.lock().unwrap(), ["notifications/roots/list_changed"]);
+
+    let only_notes = json!([{ "jsonrpc": "2.0", "method": "notifications/x" }]);
+    let reply = session.post(&only_notes).await;
+    assert_eq!(reply.status, 202);
+    assert!(reply.bytes().await.is_empty());
+    // HTTP-10
+    for version in [C, D, "2024-11-05"] {
+        let session = client.open(version).await;
+        let reply = session.post(&batch).await;
+        assert_eq!(reply.status, 400, "{version}");
+        let error = reply.json().await;
+        assert_eq!(error["error"]["code"], -32600);
+        assert!(error.get("id").is_none());
+    }
+    let mixed = json!([{ "jsonrpc": "2.0", "id": 1, "method": "ping" }, { "jsonrpc": "2.0", "id": "s1-1", "result": {} }]);
+    let with_hello = json!([{ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {} }]);
+    for wrong in [json!([]), mixed, with_hello] {
+        assert_eq!(session.post(&wrong).await.status, 400, "{wrong}");
+    }
+}
+
+/// T-23: clients that know only 2024-11-05 come to this endpoint too.
+#[tokio::test]
+async fn t_23_a_2024_11_05_handshake_works_on_the_single_endpoint() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let session = client.open("2024-11-05").await;
+    assert_eq!(session.version, "2024-11-05");
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), async {
+        strings.progress(1).await;
+        strings.finish("old").await;
+    });
+    let messages = reply.events().rest().await;
+    assert_eq!(messages[0].id.as_deref(), Some("1-1"), "no priming");
+    assert_eq!(text_of(&messages[1].data), "old");
+}

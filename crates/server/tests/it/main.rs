@@ -1,0 +1,13 @@
+//! The service from outside, without a socket where none is needed. One binary, one module per subject.
+
+mod delivery;
+mod gaps;
+mod hostile;
+mod isolation;
+mod lifecycle;
+mod oracle;
+mod push;
+mod questions;
+mod sessions;
+mod support;
+mod transcripts;

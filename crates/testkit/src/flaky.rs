@@ -1,0 +1,260 @@
+//! A store that fails on demand: what does the server do when its storage is slow, gone, or does not say that it has
+//! done what it was asked?
+//!
+//! ```
+//! use rethread_store::MemoryStore;
+//! use rethread_testkit::flaky::FlakyStore;
+//!
+//! let store = FlakyStore::new(MemoryStore::default());
+//! let switches = store.switches();
+//! switches.fail_appends(true); // from here on every append is refused, until it is switched off again
+//! switches.lose_acknowledgements(1); // and then the next one is stored, but reported as failed
+//! ```
+
+use rethread_store::{
+    Batch, Bus, EventStore, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord, SessionStore, Signal,
+    StoreError, StoreFuture, StreamKey, Subscription, Summary, Watch,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Any store, with switches.
+#[derive(Debug)]
+pub struct FlakyStore<S> {
+    inner: Arc<S>,
+    switches: Arc<Switches>,
+}
+
+/// What goes wrong. Every switch acts on the calls that follow it; a failure is [`StoreError::Unavailable`], and the
+/// store behind was not asked.
+#[derive(Debug, Default)]
+pub struct Switches {
+    appends: AtomicBool,
+    reads: AtomicBool,
+    sessions: AtomicBool,
+    bus: AtomicBool,
+    delay_micros: AtomicU64,
+    unacknowledged: AtomicUsize,
+    asked: AtomicUsize,
+    failed: AtomicUsize,
+}
+
+impl Switches {
+    /// Appends fail, and so does forgetting.
+    pub fn fail_appends(&self, fail: bool) {
+        self.appends.store(fail, Ordering::SeqCst);
+    }
+
+    /// Reads and summaries fail.
+    pub fn fail_reads(&self, fail: bool) {
+        self.reads.store(fail, Ordering::SeqCst);
+    }
+
+    /// Every operation on session records fails.
+    pub fn fail_sessions(&self, fail: bool) {
+        self.sessions.store(fail, Ordering::SeqCst);
+    }
+
+    /// Publishing fails.
+    pub fn fail_bus(&self, fail: bool) {
+        self.bus.store(fail, Ordering::SeqCst);
+    }
+
+    /// Everything fails: the store cannot be reached.
+    pub fn fail_everything(&self, fail: bool) {
+        self.fail_appends(fail);
+        self.fail_reads(fail);
+        self.fail_sessions(fail);
+        self.fail_bus(fail);
+    }
+
+    /// Every append takes this long before it is made or fails, and its result comes later rather than at once. Zero
+    /// switches it off.
+    pub fn delay_appends(&self, by: Duration) {
+        self.delay_micros.store(by.as_micros() as u64, Ordering::SeqCst);
+    }
+
+    /// The next `appends` appends are made and then reported as failed: the acknowledgement is lost on its way.
+    pub fn lose_acknowledgements(&self, appends: usize) {
+        self.unacknowledged.store(appends, Ordering::SeqCst);
+    }
+
+    /// How many appends were asked for.
+    pub fn appends_asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    /// How many operations were made to fail.
+    pub fn failures(&self) -> usize {
+        self.failed.load(Ordering::SeqCst)
+    }
+
+    fn check(&self, switch: &AtomicBool) -> Result<(), StoreError> {
+        if switch.load(Ordering::SeqCst) {
+            return Err(self.failure("switched off by the test"));
+        }
+        Ok(())
+    }
+
+    fn failure(&self, why: &'static str) -> StoreError {
+        self.failed.fetch_add(1, Ordering::SeqCst);
+        StoreError::unavailable(why)
+    }
+
+    fn loses_this_one(&self) -> bool {
+        let one_less = |left: usize| left.checked_sub(1);
+        self.unacknowledged
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less)
+            .is_ok()
+    }
+
+    fn delay(&self) -> Duration {
+        Duration::from_micros(self.delay_micros.load(Ordering::SeqCst))
+    }
+}
+
+impl<S> FlakyStore<S> {
+    /// A store that works, until a switch says otherwise.
+    pub fn new(inner: S) -> Self {
+        FlakyStore {
+            inner: Arc::new(inner),
+            switches: Arc::default(),
+        }
+    }
+
+    /// The switches; they go on working after the store was given away.
+    pub fn switches(&self) -> Arc<Switches> {
+        Arc::clone(&self.switches)
+    }
+
+    /// The store behind, which works whatever the switches say.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+}
+
+/// Clones share the store behind and the switches.
+impl<S> Clone for FlakyStore<S> {
+    fn clone(&self) -> Self {
+        FlakyStore {
+            inner: Arc::clone(&self.inner),
+            switches: Arc::clone(&self.switches),
+        }
+    }
+}
+
+impl<S: EventStore> FlakyStore<S> {
+    fn append_now(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<(), StoreError>> {
+        if let Err(failure) = self.switches.check(&self.switches.appends) {
+            return StoreFuture::ready(Err(failure));
+        }
+        let appended = self.inner.append(key, batch);
+        if !self.switches.loses_this_one() {
+            return appended;
+        }
+        let switches = self.switches();
+        StoreFuture::later(async move {
+            appended.await?; // a refusal would have been lost as well, but then nothing was done that matters
+            Err(switches.failure("the acknowledgement was lost"))
+        })
+    }
+}
+
+impl<S: EventStore> EventStore for FlakyStore<S> {
+    fn append(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<(), StoreError>> {
+        self.switches.asked.fetch_add(1, Ordering::SeqCst);
+        let delay = self.switches.delay();
+        if delay.is_zero() {
+            return self.append_now(key, batch);
+        }
+        let (store, key) = (self.clone(), key.clone());
+        StoreFuture::later(async move {
+            tokio::time::sleep(delay).await;
+            store.append_now(&key, batch).await
+        })
+    }
+
+    fn read_after(&self, key: &StreamKey, after: Seq, limit: ReadLimit) -> StoreFuture<Result<Page, StoreError>> {
+        match self.switches.check(&self.switches.reads) {
+            Ok(()) => self.inner.read_after(key, after, limit),
+            Err(failure) => StoreFuture::ready(Err(failure)),
+        }
+    }
+
+    fn summary(&self, key: &StreamKey) -> StoreFuture<Result<Summary, StoreError>> {
+        match self.switches.check(&self.switches.reads) {
+            Ok(()) => self.inner.summary(key),
+            Err(failure) => StoreFuture::ready(Err(failure)),
+        }
+    }
+
+    fn forget_stream(&self, key: &StreamKey) -> StoreFuture<Result<(), StoreError>> {
+        match self.switches.check(&self.switches.appends) {
+            Ok(()) => self.inner.forget_stream(key),
+            Err(failure) => StoreFuture::ready(Err(failure)),
+        }
+    }
+
+    fn forget_session(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
+        match self.switches.check(&self.switches.appends) {
+            Ok(()) => self.inner.forget_session(key),
+            Err(failure) => StoreFuture::ready(Err(failure)),
+        }
+    }
+
+    fn watch(&self, key: &StreamKey) -> Watch {
+        self.inner.watch(key)
+    }
+
+    fn retention(&self) -> Retention {
+        self.inner.retention()
+    }
+
+    fn sweep(&self) -> StoreFuture<Result<(), StoreError>> {
+        self.inner.sweep()
+    }
+}
+
+impl<S: SessionStore> SessionStore for FlakyStore<S> {
+    fn create(&self, key: &SessionKey, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
+        match self.switches.check(&self.switches.sessions) {
+            Ok(()) => self.inner.create(key, record),
+            Err(failure) => StoreFuture::ready(Err(failure)),
+        }
+    }
+
+    fn load(&self, key: &SessionKey) -> StoreFuture<Result<SessionRecord, StoreError>> {
+        match self.switches.check(&self.switches.sessions) {
+            Ok(()) => self.inner.load(key),
+            Err(failure) => StoreFuture::ready(Err(failure)),
+        }
+    }
+
+    fn update(&self, key: &SessionKey, epoch: u64, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
+        match self.switches.check(&self.switches.sessions) {
+            Ok(()) => self.inner.update(key, epoch, record),
+            Err(failure) => StoreFuture::ready(Err(failure)),
+        }
+    }
+
+    fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
+        match self.switches.check(&self.switches.sessions) {
+            Ok(()) => self.inner.end(key),
+            Err(failure) => StoreFuture::ready(Err(failure)),
+        }
+    }
+}
+
+impl<S: Bus> Bus for FlakyStore<S> {
+    fn publish(&self, signal: Signal) -> StoreFuture<Result<(), StoreError>> {
+        match self.switches.check(&self.switches.bus) {
+            Ok(()) => self.inner.publish(signal),
+            Err(failure) => StoreFuture::ready(Err(failure)),
+        }
+    }
+
+    fn subscribe(&self) -> Subscription {
+        self.inner.subscribe()
+    }
+}

@@ -1,0 +1,1 @@
+//! A TCP proxy that breaks SSE responses on purpose.

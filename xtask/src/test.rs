@@ -1,0 +1,109 @@
+//! `xtask test`: the one command that says whether all is well.
+
+mod tally;
+
+use crate::{run, trace};
+use std::process::Command;
+use std::time::Instant;
+use tally::Tally;
+
+const OUTSIDE: &str = "rethread-outside";
+const WASM: &str = "wasm32-unknown-unknown";
+
+/// How much is run.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Extent {
+    /// All but what needs Node and Python.
+    Fast,
+    /// All.
+    Everything,
+}
+
+/// Runs every step, also after one that failed, and ends with the line `N passed, N failed`.
+pub(crate) fn run(extent: Extent) -> Result<(), String> {
+    let mut steps = Steps::default();
+    steps.command("format", &mut run::cargo(&["fmt", "--all", "--check"]));
+    let lint = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    steps.command("lints", &mut run::cargo(&lint));
+    let tests = ["test", "--workspace", "--exclude", OUTSIDE, "--no-fail-fast"];
+    steps.command("tests", &mut run::cargo(&tests));
+    let docs = ["doc", "--workspace", "--no-deps"];
+    steps.command("docs", run::cargo(&docs).env("RUSTDOCFLAGS", "-D warnings"));
+    if has_target(WASM) {
+        let check = ["check", "-p", "rethread-proto", "--target", WASM];
+        steps.command("the protocol crate without an operating system", &mut run::cargo(&check));
+    } else {
+        println!("--- skipped: {WASM} is not installed (rustup target add {WASM})");
+    }
+    steps.step("requirements", |_| trace::check());
+    if extent == Extent::Everything {
+        outside(&mut steps);
+    }
+    steps.finish()
+}
+
+/// The official clients and the conformance suite, against the example as users would build it.
+fn outside(steps: &mut Steps) {
+    let build = ["build", "--release", "--example", "everything", "-p", "rethread"];
+    let root = run::root();
+    let mut setup = Command::new("tests/outside/clients/setup.sh");
+    setup.arg("target/outside").current_dir(root);
+    let ready = steps.command("example server", &mut run::cargo(&build)) & steps.command("official clients", &mut setup);
+    if ready {
+        let tests = ["test", "-p", OUTSIDE, "--", "--nocapture", "--test-threads=1"];
+        steps.command("outside tests", &mut run::cargo(&tests));
+    }
+}
+
+fn has_target(name: &str) -> bool {
+    let output = Command::new("rustc").args(["--print", "sysroot"]).current_dir(run::root()).output();
+    output.is_ok_and(|output| {
+        let sysroot = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        std::path::Path::new(&sysroot).join("lib/rustlib").join(name).join("lib").is_dir()
+    })
+}
+
+/// The steps so far.
+#[derive(Default)]
+struct Steps {
+    tally: Tally,
+    failed: Vec<&'static str>,
+}
+
+impl Steps {
+    fn command(&mut self, name: &'static str, command: &mut Command) -> bool {
+        self.step(name, |tally| run::watch(command, |line| tally.read(line)))
+    }
+
+    fn step(&mut self, name: &'static str, work: impl FnOnce(&mut Tally) -> Result<(), String>) -> bool {
+        println!("--- {name}");
+        let start = Instant::now();
+        let failed_before = self.tally.failed;
+        let outcome = work(&mut self.tally);
+        let seconds = start.elapsed().as_secs_f64();
+        match &outcome {
+            Ok(()) => println!("--- {name}: ok after {seconds:.1} s"),
+            Err(message) => {
+                println!("--- {name}: FAILED after {seconds:.1} s: {message}");
+                self.failed.push(name);
+                // A step that failed without a failed test of its own is one failure: the last line must tell.
+                if self.tally.failed == failed_before {
+                    self.tally.failed += 1;
+                }
+            }
+        }
+        outcome.is_ok()
+    }
+
+    fn finish(self) -> Result<(), String> {
+        if !self.failed.is_empty() {
+            println!("--- failed: {}", self.failed.join(", "));
+        }
+        println!("{} passed, {} failed", self.tally.passed, self.tally.failed);
+        if self.failed.is_empty() && self.tally.failed == 0 {
+            Ok(())
+        } else {
+            Err(String::new())
+        }
+    }
+}
