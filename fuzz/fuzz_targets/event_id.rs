@@ -42,6 +42,5 @@ fuzz_target!(|input: Input<'_>| {
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
         assert!(clean && text.len() <= 128, "{text}");
-        assert!(!text.contains(session.as_str()));
     }
 });

@@ -21,7 +21,10 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     }
     let limit = format!("-max_total_time={seconds}");
     let mut found = Vec::new();
-    for target in known.iter().filter(|target| chosen.is_empty() || chosen.contains(&target.as_str())) {
+    for target in known
+        .iter()
+        .filter(|target| chosen.is_empty() || chosen.contains(&target.as_str()))
+    {
         println!("--- fuzz {target} for {seconds} s");
         // The sanitizers are nightly options; this lets the pinned compiler take them.
         let mut command = run::cargo(&["fuzz", "run", target, "--", &limit]);
@@ -31,19 +34,19 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     }
     match found.as_slice() {
         [] => Ok(()),
-        found => Err(format!("failed: {}; the inputs are in fuzz/artifacts", found.join(", "))),
+        found => Err(format!(
+            "failed: {}; the inputs are in fuzz/artifacts",
+            found.join(", ")
+        )),
     }
 }
 
+/// One file or one folder per target.
 fn targets() -> Result<Vec<String>, String> {
     let folder = run::root().join("fuzz").join("fuzz_targets");
     let entries = fs::read_dir(&folder).map_err(|error| format!("cannot read {}: {error}", folder.display()))?;
     let mut names: Vec<String> = entries
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            let is_rust = path.extension().is_some_and(|extension| extension == "rs");
-            is_rust.then(|| path.file_stem()?.to_str().map(str::to_owned)).flatten()
-        })
+        .filter_map(|entry| entry.ok()?.path().file_stem()?.to_str().map(str::to_owned))
         .collect();
     names.sort();
     Ok(names)

@@ -31,7 +31,10 @@ pub(crate) fn run(extent: Extent) -> Result<(), String> {
     steps.command("docs", run::cargo(&docs).env("RUSTDOCFLAGS", "-D warnings"));
     if has_target(WASM) {
         let check = ["check", "-p", "rethread-proto", "--target", WASM];
-        steps.command("the protocol crate without an operating system", &mut run::cargo(&check));
+        steps.command(
+            "the protocol crate without an operating system",
+            &mut run::cargo(&check),
+        );
     } else {
         println!("--- skipped: {WASM} is not installed (rustup target add {WASM})");
     }
@@ -48,7 +51,8 @@ fn outside(steps: &mut Steps) {
     let root = run::root();
     let mut setup = Command::new("tests/outside/clients/setup.sh");
     setup.arg("target/outside").current_dir(root);
-    let ready = steps.command("example server", &mut run::cargo(&build)) & steps.command("official clients", &mut setup);
+    let ready =
+        steps.command("example server", &mut run::cargo(&build)) & steps.command("official clients", &mut setup);
     if ready {
         let tests = ["test", "-p", OUTSIDE, "--", "--nocapture", "--test-threads=1"];
         steps.command("outside tests", &mut run::cargo(&tests));
@@ -56,10 +60,17 @@ fn outside(steps: &mut Steps) {
 }
 
 fn has_target(name: &str) -> bool {
-    let output = Command::new("rustc").args(["--print", "sysroot"]).current_dir(run::root()).output();
+    let output = Command::new("rustc")
+        .args(["--print", "sysroot"])
+        .current_dir(run::root())
+        .output();
     output.is_ok_and(|output| {
         let sysroot = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        std::path::Path::new(&sysroot).join("lib/rustlib").join(name).join("lib").is_dir()
+        std::path::Path::new(&sysroot)
+            .join("lib/rustlib")
+            .join(name)
+            .join("lib")
+            .is_dir()
     })
 }
 

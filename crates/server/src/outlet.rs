@@ -182,6 +182,7 @@ impl State {
             cursor: Seq::PRIMING,
             preamble: None,
             resumed: false,
+            gap_told: false,
             takes_push: false,
         };
         self.tail = Some(Tail::open(session, Arc::clone(&stream), start));

@@ -397,6 +397,7 @@ impl Session {
             cursor: after,
             preamble: if refresh { self.refresh() } else { None },
             resumed: true,
+            gap_told: gap.is_some(),
             takes_push: kind == StreamKind::Push && !stream.is_over(),
         };
         self.limit_listeners(start.takes_push);
@@ -412,6 +413,7 @@ impl Session {
             cursor: Seq::PRIMING,
             preamble: None,
             resumed: false,
+            gap_told: false,
             takes_push: true,
         };
         self.limit_listeners(true);

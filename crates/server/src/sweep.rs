@@ -5,7 +5,7 @@ use crate::session::{Session, list_changed, resource_updated};
 use crate::sessions::Sessions;
 use rethread_proto::session::push::Collapse;
 use rethread_proto::sse::Draft;
-use rethread_store::{Heard, Signal};
+use rethread_store::{Heard, Signal, Subscription};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,7 +13,9 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) fn start(node: &Arc<Node>, sessions: &Arc<Sessions>) {
-    tokio::spawn(hear(Arc::clone(node), Arc::downgrade(sessions)));
+    // Subscribed here and not in the task: what is said from now on is heard, whenever the task comes to run.
+    let bus = node.store.subscribe();
+    tokio::spawn(hear(bus, Arc::clone(node), Arc::downgrade(sessions)));
     tokio::spawn(sweep(Arc::clone(node), Arc::downgrade(sessions)));
 }
 
@@ -37,8 +39,7 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Sessions>) {
     }
 }
 
-async fn hear(node: Arc<Node>, sessions: Weak<Sessions>) {
-    let mut bus = node.store.subscribe();
+async fn hear(mut bus: Subscription, node: Arc<Node>, sessions: Weak<Sessions>) {
     loop {
         let heard = tokio::select! {
             heard = bus.next() => heard,

@@ -27,8 +27,12 @@ pub(crate) struct Tail {
     preamble: Option<Bytes>,
     /// Repeat the cursor's id if there is nothing new to say (RES-09).
     confirm: bool,
-    /// The first read may find a gap: the client was told of it in the headers.
-    gap_is_known: bool,
+    /// Tell the reconnection delay again, behind what goes out first: the connection may have been cut before the client
+    /// heard it.
+    tell_retry: bool,
+    /// The first read may find a gap: the client was told of it in the headers. Any other gap ends the connection, and
+    /// the client's next resume is told.
+    gap_told: bool,
     /// A push stream takes waiting messages of its session.
     takes_push: bool,
     keep_alive: Option<Pin<Box<Sleep>>>,
@@ -49,6 +53,8 @@ pub(crate) struct Start {
     pub(crate) preamble: Option<Bytes>,
     /// Whether this is a resume.
     pub(crate) resumed: bool,
+    /// Whether the client was told that events after its cursor are gone.
+    pub(crate) gap_told: bool,
     /// Whether the connection takes waiting push messages.
     pub(crate) takes_push: bool,
 }
@@ -67,7 +73,8 @@ impl Tail {
                 Mode::Live
             },
             confirm: start.resumed && session.version.sends_priming_event(),
-            gap_is_known: start.resumed,
+            tell_retry: start.resumed && session.version.sends_retry_before_close(),
+            gap_told: start.gap_told,
             takes_push: start.takes_push,
             preamble: start.preamble,
             cursor: start.cursor,
@@ -106,9 +113,7 @@ impl Tail {
                     Taken::Close(close) => {
                         self.mode = Mode::Done;
                         if self.stream.version.sends_retry_before_close() {
-                            let mut block = Vec::new();
-                            sse::write_retry(&mut block, close.retry);
-                            return self.send(block.into());
+                            return self.send(retry(close.retry));
                         }
                     }
                     Taken::Nothing => {
@@ -153,12 +158,12 @@ impl Tail {
             self.mode = Mode::Done; // forgotten or out of reach: the client's next resume is told which
             return None;
         };
-        if page.has_gap_after(self.cursor) && !std::mem::take(&mut self.gap_is_known) {
+        if page.has_gap_after(self.cursor) && !std::mem::take(&mut self.gap_told) {
             telemetry::overtaken();
             self.mode = Mode::Done;
             return None;
         }
-        self.gap_is_known = false;
+        self.gap_told = false;
         let bytes: usize = page.events.iter().map(|event| event.payload.len()).sum();
         let mut chunk = Vec::with_capacity(bytes + page.events.len() * 32);
         for event in &page.events {
@@ -199,6 +204,9 @@ impl Tail {
 
     fn send(&mut self, chunk: Bytes) -> Poll<Option<Bytes>> {
         self.confirm = false;
+        if std::mem::take(&mut self.tell_retry) && !matches!(self.mode, Mode::Done) {
+            self.preamble = Some(retry(self.stream.node.timing.retry.as_millis() as u64));
+        }
         if let Some(timer) = &mut self.keep_alive {
             timer
                 .as_mut()
@@ -218,6 +226,12 @@ impl Tail {
         }
         Poll::Pending
     }
+}
+
+fn retry(millis: u64) -> Bytes {
+    let mut block = Vec::with_capacity(24);
+    sse::write_retry(&mut block, millis);
+    block.into()
 }
 
 fn read(stream: &Stream, cursor: Seq) -> StoreFuture<Result<Page, StoreError>> {

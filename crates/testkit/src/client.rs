@@ -115,12 +115,17 @@ impl Client {
         let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
         let reply = self.post(&hello).await;
         assert_eq!(reply.status, StatusCode::OK, "initialize succeeds");
-        let id = reply.header("mcp-session-id").expect("initialize answers with a session id");
+        let id = reply
+            .header("mcp-session-id")
+            .expect("initialize answers with a session id");
         let result = reply.json().await;
         Session {
             client: self.clone(),
             id,
-            version: result["result"]["protocolVersion"].as_str().unwrap_or_default().to_owned(),
+            version: result["result"]["protocolVersion"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
             hello: result,
         }
     }
@@ -179,12 +184,14 @@ impl Session {
 
     /// POSTs a notification.
     pub async fn notify(&self, method: &str, params: Value) -> Reply {
-        self.post(&json!({ "jsonrpc": "2.0", "method": method, "params": params })).await
+        self.post(&json!({ "jsonrpc": "2.0", "method": method, "params": params }))
+            .await
     }
 
     /// Answers a question of the server.
     pub async fn answer(&self, id: &Value, result: Value) -> Reply {
-        self.post(&json!({ "jsonrpc": "2.0", "id": id, "result": result })).await
+        self.post(&json!({ "jsonrpc": "2.0", "id": id, "result": result }))
+            .await
     }
 
     /// GETs a push stream, or resumes the stream of `last_event_id`.
@@ -242,7 +249,12 @@ impl Reply {
 
     /// The body as a stream of events.
     pub fn events(self) -> Events {
-        assert!(self.is_stream(), "{:?} {:?} is no stream of events", self.status, self.headers);
+        assert!(
+            self.is_stream(),
+            "{:?} {:?} is no stream of events",
+            self.status,
+            self.headers
+        );
         Events {
             body: self.body,
             decoder: Decoder::new(16 << 20),
@@ -255,7 +267,11 @@ impl Reply {
     pub async fn answer(self) -> Value {
         if self.is_stream() {
             let messages = self.events().rest().await;
-            messages.into_iter().next_back().expect("a stream ends with the answer").data
+            messages
+                .into_iter()
+                .next_back()
+                .expect("a stream ends with the answer")
+                .data
         } else {
             self.json().await
         }
@@ -289,10 +305,7 @@ impl Events {
                 }
                 return Some(block);
             }
-            let frame = tokio::time::timeout(PATIENCE, self.body.frame())
-                .await
-                .expect("something comes before patience ends")?;
-            let Ok(frame) = frame;
+            let Ok(frame) = self.body.frame().await?;
             if let Ok(data) = frame.into_data() {
                 let ready = &mut self.ready;
                 self.decoder
@@ -304,10 +317,16 @@ impl Events {
 
     /// The next message: comments, priming events and retry hints are passed over.
     pub async fn message(&mut self) -> Option<Received> {
+        let waiting = tokio::time::timeout(PATIENCE, self.any_message());
+        waiting.await.expect("a message comes before patience ends")
+    }
+
+    async fn any_message(&mut self) -> Option<Received> {
         loop {
             let block = self.block().await?;
             if let Some(data) = block.data.filter(|data| !data.is_empty()) {
-                let data = serde_json::from_str(&data).unwrap_or_else(|e| panic!("{e}: event data is not JSON: {data}"));
+                let data =
+                    serde_json::from_str(&data).unwrap_or_else(|e| panic!("{e}: event data is not JSON: {data}"));
                 return Some(Received { id: block.id, data });
             }
         }

@@ -90,11 +90,16 @@ impl Switches {
         self.failed.load(Ordering::SeqCst)
     }
 
-    fn check(&self, switch: &AtomicBool) -> Result<(), StoreError> {
-        if switch.load(Ordering::SeqCst) {
-            return Err(self.failure("switched off by the test"));
+    fn unless<T>(
+        &self,
+        off: &AtomicBool,
+        ask: impl FnOnce() -> StoreFuture<Result<T, StoreError>>,
+    ) -> StoreFuture<Result<T, StoreError>> {
+        if off.load(Ordering::SeqCst) {
+            StoreFuture::ready(Err(self.failure("switched off by the test")))
+        } else {
+            ask()
         }
-        Ok(())
     }
 
     fn failure(&self, why: &'static str) -> StoreError {
@@ -146,17 +151,16 @@ impl<S> Clone for FlakyStore<S> {
 
 impl<S: EventStore> FlakyStore<S> {
     fn append_now(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<(), StoreError>> {
-        if let Err(failure) = self.switches.check(&self.switches.appends) {
-            return StoreFuture::ready(Err(failure));
-        }
-        let appended = self.inner.append(key, batch);
-        if !self.switches.loses_this_one() {
-            return appended;
-        }
-        let switches = self.switches();
-        StoreFuture::later(async move {
-            appended.await?; // a refusal would have been lost as well, but then nothing was done that matters
-            Err(switches.failure("the acknowledgement was lost"))
+        self.switches.unless(&self.switches.appends, || {
+            let appended = self.inner.append(key, batch);
+            if !self.switches.loses_this_one() {
+                return appended;
+            }
+            let switches = self.switches();
+            StoreFuture::later(async move {
+                appended.await?; // a refusal did nothing, so that it makes no difference whether it is lost
+                Err(switches.failure("the acknowledgement was lost"))
+            })
         })
     }
 }
@@ -176,31 +180,22 @@ impl<S: EventStore> EventStore for FlakyStore<S> {
     }
 
     fn read_after(&self, key: &StreamKey, after: Seq, limit: ReadLimit) -> StoreFuture<Result<Page, StoreError>> {
-        match self.switches.check(&self.switches.reads) {
-            Ok(()) => self.inner.read_after(key, after, limit),
-            Err(failure) => StoreFuture::ready(Err(failure)),
-        }
+        self.switches
+            .unless(&self.switches.reads, || self.inner.read_after(key, after, limit))
     }
 
     fn summary(&self, key: &StreamKey) -> StoreFuture<Result<Summary, StoreError>> {
-        match self.switches.check(&self.switches.reads) {
-            Ok(()) => self.inner.summary(key),
-            Err(failure) => StoreFuture::ready(Err(failure)),
-        }
+        self.switches.unless(&self.switches.reads, || self.inner.summary(key))
     }
 
     fn forget_stream(&self, key: &StreamKey) -> StoreFuture<Result<(), StoreError>> {
-        match self.switches.check(&self.switches.appends) {
-            Ok(()) => self.inner.forget_stream(key),
-            Err(failure) => StoreFuture::ready(Err(failure)),
-        }
+        self.switches
+            .unless(&self.switches.appends, || self.inner.forget_stream(key))
     }
 
     fn forget_session(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
-        match self.switches.check(&self.switches.appends) {
-            Ok(()) => self.inner.forget_session(key),
-            Err(failure) => StoreFuture::ready(Err(failure)),
-        }
+        self.switches
+            .unless(&self.switches.appends, || self.inner.forget_session(key))
     }
 
     fn watch(&self, key: &StreamKey) -> Watch {
@@ -218,43 +213,81 @@ impl<S: EventStore> EventStore for FlakyStore<S> {
 
 impl<S: SessionStore> SessionStore for FlakyStore<S> {
     fn create(&self, key: &SessionKey, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
-        match self.switches.check(&self.switches.sessions) {
-            Ok(()) => self.inner.create(key, record),
-            Err(failure) => StoreFuture::ready(Err(failure)),
-        }
+        self.switches
+            .unless(&self.switches.sessions, || self.inner.create(key, record))
     }
 
     fn load(&self, key: &SessionKey) -> StoreFuture<Result<SessionRecord, StoreError>> {
-        match self.switches.check(&self.switches.sessions) {
-            Ok(()) => self.inner.load(key),
-            Err(failure) => StoreFuture::ready(Err(failure)),
-        }
+        self.switches.unless(&self.switches.sessions, || self.inner.load(key))
     }
 
     fn update(&self, key: &SessionKey, epoch: u64, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
-        match self.switches.check(&self.switches.sessions) {
-            Ok(()) => self.inner.update(key, epoch, record),
-            Err(failure) => StoreFuture::ready(Err(failure)),
-        }
+        self.switches
+            .unless(&self.switches.sessions, || self.inner.update(key, epoch, record))
     }
 
     fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
-        match self.switches.check(&self.switches.sessions) {
-            Ok(()) => self.inner.end(key),
-            Err(failure) => StoreFuture::ready(Err(failure)),
-        }
+        self.switches.unless(&self.switches.sessions, || self.inner.end(key))
     }
 }
 
 impl<S: Bus> Bus for FlakyStore<S> {
     fn publish(&self, signal: Signal) -> StoreFuture<Result<(), StoreError>> {
-        match self.switches.check(&self.switches.bus) {
-            Ok(()) => self.inner.publish(signal),
-            Err(failure) => StoreFuture::ready(Err(failure)),
-        }
+        self.switches.unless(&self.switches.bus, || self.inner.publish(signal))
     }
 
     fn subscribe(&self) -> Subscription {
         self.inner.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store_suite::{Scene, batch};
+    use rethread_store::{MemoryStore, Ordinal};
+
+    async fn flaky() -> (FlakyStore<MemoryStore>, StreamKey) {
+        let scene = Scene::over(MemoryStore::default()).await;
+        (FlakyStore::new(scene.store.clone()), scene.stream(Ordinal(1)))
+    }
+
+    #[tokio::test]
+    async fn what_is_switched_off_fails_and_what_is_not_goes_on() {
+        let (store, key) = flaky().await;
+        let switches = store.switches();
+        store.append(&key, batch(0..2)).await.unwrap();
+        switches.fail_appends(true);
+        assert!(store.append(&key, batch(2..3)).await.unwrap_err().is_outage());
+        assert_eq!(store.summary(&key).await.unwrap().last, Some(Seq(1)));
+        switches.fail_everything(true);
+        assert!(store.summary(&key).await.unwrap_err().is_outage());
+        assert!(store.load(&key.session).await.unwrap_err().is_outage());
+        assert!(store.publish(Signal::ResourceUpdated("a".into())).await.is_err());
+        switches.fail_everything(false);
+        store.append(&key, batch(2..3)).await.unwrap();
+        assert_eq!((switches.appends_asked(), switches.failures()), (3, 4));
+    }
+
+    #[tokio::test]
+    async fn a_lost_acknowledgement_leaves_the_event_stored() {
+        let (store, key) = flaky().await;
+        store.switches().lose_acknowledgements(1);
+        assert!(store.append(&key, batch(0..2)).await.unwrap_err().is_outage());
+        assert_eq!(store.inner().summary(&key).await.unwrap().last, Some(Seq(1)));
+        store.append(&key, batch(0..2)).await.unwrap();
+        store.append(&key, batch(2..3)).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_delayed_append_comes_later() {
+        let (store, key) = flaky().await;
+        store.switches().delay_appends(Duration::from_secs(3));
+        let start = tokio::time::Instant::now();
+        let later = store.append(&key, batch(0..2)).now().unwrap_err();
+        assert!(store.summary(&key).await.is_err());
+        later.await.unwrap();
+        assert_eq!(start.elapsed(), Duration::from_secs(3));
+        assert!(store.summary(&key).await.is_ok());
     }
 }

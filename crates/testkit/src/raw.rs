@@ -1,5 +1,5 @@
-//! A raw HTTP/1.1 client for misbehaving on purpose: it sends any bytes, in any pieces, reads as little as it likes, and
-//! hangs up as rudely as it likes. A well-behaved client cannot do these things.
+//! A raw HTTP/1.1 client for misbehaving on purpose: it sends any bytes, in any pieces, reads as little as it likes,
+//! and hangs up as rudely as it likes. A well-behaved client cannot do these things.
 //!
 //! ```no_run
 //! # async fn example(addr: std::net::SocketAddr) -> std::io::Result<()> {
@@ -13,6 +13,10 @@
 //! # let _ = status; Ok(())
 //! # }
 //! ```
+
+mod chunked;
+
+pub(crate) use chunked::Dechunker;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use rethread_proto::sse::{Block, Decoder};
@@ -271,7 +275,9 @@ pub(crate) fn parse_head(head: &[u8]) -> io::Result<(StatusCode, HeaderMap)> {
     let text = std::str::from_utf8(head).map_err(|_| bad("a head that is not text"))?;
     let mut lines = text.split("\r\n");
     let status = lines.next().and_then(|line| line.split(' ').nth(1));
-    let status = status.and_then(|code| code.parse().ok()).ok_or_else(|| bad("no status line"))?;
+    let status = status
+        .and_then(|code| code.parse().ok())
+        .ok_or_else(|| bad("no status line"))?;
     let mut headers = HeaderMap::new();
     for line in lines.take_while(|line| !line.is_empty()) {
         let (name, value) = line.split_once(':').ok_or_else(|| bad("a header without a colon"))?;
@@ -284,7 +290,9 @@ pub(crate) fn parse_head(head: &[u8]) -> io::Result<(StatusCode, HeaderMap)> {
 
 /// Whether a body comes in chunks.
 pub(crate) fn is_chunked(headers: &HeaderMap) -> bool {
-    let value = headers.get(header::TRANSFER_ENCODING).and_then(|value| value.to_str().ok());
+    let value = headers
+        .get(header::TRANSFER_ENCODING)
+        .and_then(|value| value.to_str().ok());
     value.is_some_and(|value| value.to_ascii_lowercase().ends_with("chunked"))
 }
 
@@ -292,104 +300,18 @@ pub(crate) fn bad(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Takes the chunked framing off a body, whatever pieces it comes in.
-#[derive(Debug, Default)]
-pub(crate) struct Dechunker {
-    state: Chunk,
-    size: usize,
-}
-
-#[derive(Debug, Default, PartialEq)]
-enum Chunk {
-    #[default]
-    Size,
-    SizeLine,
-    Data,
-    DataEnd,
-    Trailer {
-        empty: bool,
-    },
-    Done,
-}
-
-impl Dechunker {
-    /// Reads framed bytes, hands their content to `each`, and returns how many were read: all, unless the body ends.
-    pub(crate) fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<usize> {
-        let mut at = 0;
-        while at < bytes.len() && self.state != Chunk::Done {
-            if self.state == Chunk::Data {
-                let data = &bytes[at..bytes.len().min(at + self.size)];
-                each(data);
-                at += data.len();
-                self.size -= data.len();
-                if self.size == 0 {
-                    self.state = Chunk::DataEnd;
-                }
-                continue;
-            }
-            let byte = bytes[at];
-            at += 1;
-            self.state = self.step(byte)?;
-        }
-        Ok(at)
-    }
-
-    /// Whether the last chunk and the trailer were read.
-    pub(crate) fn is_done(&self) -> bool {
-        self.state == Chunk::Done
-    }
-
-    fn step(&mut self, byte: u8) -> io::Result<Chunk> {
-        Ok(match (&self.state, byte) {
-            (Chunk::Size | Chunk::SizeLine, b'\n') if self.size == 0 => Chunk::Trailer { empty: true },
-            (Chunk::Size | Chunk::SizeLine, b'\n') => Chunk::Data,
-            (Chunk::Size, b'\r' | b';' | b' ') => Chunk::SizeLine, // what follows is an extension
-            (Chunk::Size, digit) => {
-                let digit = (digit as char).to_digit(16).ok_or_else(|| bad("a bad chunk size"))?;
-                let size = self.size.checked_mul(16).and_then(|size| size.checked_add(digit as usize));
-                self.size = size.ok_or_else(|| bad("a chunk size beyond all bounds"))?;
-                Chunk::Size
-            }
-            (Chunk::SizeLine, _) => Chunk::SizeLine,
-            (Chunk::DataEnd, b'\n') => Chunk::Size,
-            (Chunk::DataEnd, b'\r') => Chunk::DataEnd,
-            (Chunk::Trailer { empty }, b'\r') => Chunk::Trailer { empty: *empty },
-            (Chunk::Trailer { empty: true }, b'\n') => Chunk::Done,
-            (Chunk::Trailer { .. }, byte) => Chunk::Trailer { empty: byte == b'\n' },
-            _ => return Err(bad("a chunk that does not end where it said")),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn chunks_split_at_every_byte_read_the_same() {
-        let framed = b"5\r\nhello\r\nA;x=y\r\n, world!!!\r\n0\r\nTrailer: x\r\n\r\nHTTP/1.1 next";
-        for at in 0..framed.len() {
-            let (mut chunks, mut out) = (Dechunker::default(), Vec::new());
-            let mut used = chunks.feed(&framed[..at], |data| out.extend_from_slice(data)).unwrap();
-            used += chunks.feed(&framed[used..], |data| out.extend_from_slice(data)).unwrap();
-            assert_eq!(out, b"hello, world!!!", "split at {at}");
-            assert!(chunks.is_done());
-            assert_eq!(&framed[used..], b"HTTP/1.1 next", "split at {at}");
-        }
-    }
-
-    #[test]
-    fn a_body_that_is_not_chunked_is_refused() {
-        for wrong in [&b"zz\r\n"[..], b"1\r\nab", b"fffffffffffffffffff\r\n"] {
-            assert!(Dechunker::default().feed(wrong, |_| ()).is_err());
-        }
-    }
-
-    #[test]
     fn a_request_says_how_long_its_body_is_unless_told_otherwise() {
         let text = |bytes| String::from_utf8(bytes).unwrap();
         let post = text(request("POST", "/mcp", &[("accept", "*/*")], b"{}"));
-        assert_eq!(post, "POST /mcp HTTP/1.1\r\nhost: localhost\r\naccept: */*\r\ncontent-length: 2\r\n\r\n{}");
+        assert_eq!(
+            post,
+            "POST /mcp HTTP/1.1\r\nhost: localhost\r\naccept: */*\r\ncontent-length: 2\r\n\r\n{}"
+        );
         let lie = text(request("POST", "/", &[("Content-Length", "9")], b"{}"));
         assert!(lie.contains("Content-Length: 9") && !lie.contains("content-length"));
         assert!(!text(request("GET", "/", &[], b"")).contains("content-length"));

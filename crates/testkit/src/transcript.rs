@@ -97,7 +97,11 @@ impl Transcript {
             .enumerate()
             .find(|(_, (ours, theirs))| ours != theirs)
         {
-            panic!("{} line {}:\n  expected {theirs}\n  found    {ours}", path.display(), number + 1);
+            panic!(
+                "{} line {}:\n  expected {theirs}\n  found    {ours}",
+                path.display(),
+                number + 1
+            );
         }
         assert_eq!(
             self.text.lines().count(),

@@ -82,12 +82,12 @@ impl<W> Coordinator<W> {
         let Some(question) = Question::parse(id) else {
             return Settled::NeverAsked;
         };
-        if question.epoch == self.epoch {
-            if let Some(waiter) = self.open.remove(&question.number) {
-                return Settled::Waiter(waiter);
-            }
+        let current = question.epoch == self.epoch;
+        let waiter = current.then(|| self.open.remove(&question.number)).flatten();
+        if let Some(waiter) = waiter {
+            return Settled::Waiter(waiter);
         }
-        let asked = if question.epoch == self.epoch {
+        let asked = if current {
             (1..=self.asked).contains(&question.number)
         } else {
             (1..self.epoch).contains(&question.epoch) && question.number > 0 // RST-04: asked before a restart

@@ -51,7 +51,10 @@ async fn sse_05_priming_and_retry_on_2025_11_25_only() {
         let body = reply.bytes().await;
         let text = std::str::from_utf8(&body).unwrap();
         if version == D {
-            assert!(text.starts_with("id: 1-0\ndata:\n\nretry: 1000\n\nid: 1-1\ndata: {"), "{text}");
+            assert!(
+                text.starts_with("id: 1-0\ndata:\n\nretry: 1000\n\nid: 1-1\ndata: {"),
+                "{text}"
+            );
         } else {
             assert!(text.starts_with("id: 1-1\ndata: {"), "{text}");
             assert!(!text.contains("retry:") && !text.contains("data:\n"), "{text}");
@@ -82,7 +85,11 @@ async fn can_02_a_call_whose_connection_is_cut_is_finished_and_its_result_delive
         assert_eq!(text_of(&rest[2].data), "late");
         assert_eq!(rest.len(), 3);
         let last = rest[2].id.clone().unwrap();
-        assert_eq!(session.get(Some(&last)).await.status, 400, "RES-07: all seen, nothing to come back for");
+        assert_eq!(
+            session.get(Some(&last)).await.status,
+            400,
+            "RES-07: all seen, nothing to come back for"
+        );
         assert_eq!(service.running_calls(), 0);
     }
 }
@@ -109,7 +116,11 @@ async fn res_04_through_several_cuts_every_event_arrives_once_and_in_order() {
     seen.extend(events.rest().await);
     assert_eq!(progress_of(&seen), (1..40).collect::<Vec<_>>());
     let numbers: Vec<_> = seen.iter().map(|m| m.id.clone().unwrap()).collect();
-    assert_eq!(numbers, (1..=40).map(|n| format!("1-{n}")).collect::<Vec<_>>(), "original ids, no gap");
+    assert_eq!(
+        numbers,
+        (1..=40).map(|n| format!("1-{n}")).collect::<Vec<_>>(),
+        "original ids, no gap"
+    );
 }
 
 /// RES-05: no hand-over between replay and live delivery, so nothing falls between them.
@@ -179,6 +190,11 @@ async fn res_09_a_resume_with_nothing_new_repeats_the_cursor() {
         if version == D {
             let block = resumed.block().await.unwrap();
             assert_eq!((block.id.as_deref(), block.data.as_deref()), (Some("1-1"), Some("")));
+            assert_eq!(
+                resumed.block().await.unwrap().retry,
+                Some(1000),
+                "told again: the cut may have come before it"
+            );
         }
         strings.progress(2).await;
         let next = resumed.next().await;
@@ -399,7 +415,10 @@ async fn sse_13_logs_and_progress_travel_on_the_calls_own_stream() {
         }
     }
     assert_eq!(get.next().await.data["method"], "notifications/tools/list_changed");
-    assert!(get.is_silent_for(Duration::from_millis(20)).await, "GET-02: and nothing else");
+    assert!(
+        get.is_silent_for(Duration::from_millis(20)).await,
+        "GET-02: and nothing else"
+    );
 }
 
 #[tokio::test]
@@ -445,7 +464,10 @@ async fn log_01_the_sessions_level_filters_logs() {
         strings.finish("x").await;
     });
     let messages = reply.events().rest().await;
-    let levels: Vec<_> = messages.iter().filter_map(|m| m.data["params"]["level"].as_str()).collect();
+    let levels: Vec<_> = messages
+        .iter()
+        .filter_map(|m| m.data["params"]["level"].as_str())
+        .collect();
     assert_eq!(levels, ["warning", "emergency"]);
 }
 
@@ -469,14 +491,21 @@ async fn can_01_a_cancelled_call_ends_without_an_answer_and_its_handler_is_told(
         while puppet.started.load(Ordering::Relaxed) < 2 {
             tokio::task::yield_now().await;
         }
-        session.notify("notifications/cancelled", json!({ "requestId": 2 })).await;
+        session
+            .notify("notifications/cancelled", json!({ "requestId": 2 }))
+            .await;
     });
     assert!(reply.is_stream() && reply.status == 200);
     assert!(reply.bytes().await.is_empty());
     strings.over().await;
     assert_eq!(service.running_calls(), 0);
     // What makes no sense is ignored.
-    for params in [json!({ "requestId": 99 }), json!({}), json!({ "requestId": [] }), json!({ "requestId": "1" })] {
+    for params in [
+        json!({ "requestId": 99 }),
+        json!({}),
+        json!({ "requestId": [] }),
+        json!({ "requestId": "1" }),
+    ] {
         assert_eq!(session.notify("notifications/cancelled", params).await.status, 202);
     }
 }
@@ -496,7 +525,9 @@ async fn d8_a_cancelled_handler_that_does_not_stop_is_dropped_after_a_grace() {
     };
     let session = client.open(D).await;
     let reply = session.tool(1, "x", json!({})).await;
-    session.notify("notifications/cancelled", json!({ "requestId": 1 })).await;
+    session
+        .notify("notifications/cancelled", json!({ "requestId": 1 }))
+        .await;
     reply.events().rest().await;
     assert_eq!(service.running_calls(), 1);
     tokio::time::sleep(Duration::from_secs(6)).await;
@@ -516,9 +547,15 @@ async fn http_11_handler_errors_go_out_with_200_and_the_session_lives() {
     let (reply, ()) = tokio::join!(session.tool("e", "a", json!({})), strings.fail(error));
     assert_eq!(reply.status, 200);
     let body = reply.json().await;
-    assert_eq!(body, json!({ "jsonrpc": "2.0", "id": "e", "error": {
-        "code": -32002, "message": "no such resource", "data": { "uri": "x" } } }));
-    assert_eq!(session.call(2, "ping", json!({})).await.json().await["result"], json!({}));
+    assert_eq!(
+        body,
+        json!({ "jsonrpc": "2.0", "id": "e", "error": {
+        "code": -32002, "message": "no such resource", "data": { "uri": "x" } } })
+    );
+    assert_eq!(
+        session.call(2, "ping", json!({})).await.json().await["result"],
+        json!({})
+    );
 }
 
 /// HTTP-09, T-21: batches exist on 2025-03-26 only.
@@ -538,7 +575,10 @@ async fn http_09_a_batch_is_answered_on_one_stream_that_closes_after_the_last_an
     ]);
     let reply = session.post(&batch).await;
     let mut events = reply.events();
-    let mut ids: Vec<Value> = vec![events.next().await.data["id"].clone(), events.next().await.data["id"].clone()];
+    let mut ids: Vec<Value> = vec![
+        events.next().await.data["id"].clone(),
+        events.next().await.data["id"].clone(),
+    ];
     strings.progress(1).await;
     let progress = events.next().await;
     assert_eq!(progress.data["params"]["progressToken"], 1);
@@ -564,7 +604,8 @@ async fn http_09_a_batch_is_answered_on_one_stream_that_closes_after_the_last_an
         assert_eq!(error["error"]["code"], -32600);
         assert!(error.get("id").is_none());
     }
-    let mixed = json!([{ "jsonrpc": "2.0", "id": 1, "method": "ping" }, { "jsonrpc": "2.0", "id": "s1-1", "result": {} }]);
+    let mixed =
+        json!([{ "jsonrpc": "2.0", "id": 1, "method": "ping" }, { "jsonrpc": "2.0", "id": "s1-1", "result": {} }]);
     let with_hello = json!([{ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {} }]);
     for wrong in [json!([]), mixed, with_hello] {
         assert_eq!(session.post(&wrong).await.status, 400, "{wrong}");

@@ -1,1 +1,297 @@
-//! x
+//! What was evicted is never silently missing (design D4, RES-07, RES-08).
+
+use crate::support::{C, D, Puppet, progress_of, text_of};
+use rethread::{MemoryLimits, MemoryStore, Retention, Timing};
+use rethread_testkit::flaky::FlakyStore;
+use serde_json::json;
+use std::time::Duration;
+
+fn keeping(events: usize) -> MemoryLimits {
+    MemoryLimits {
+        stream: Retention {
+            events,
+            ..Retention::default()
+        },
+        ..MemoryLimits::default()
+    }
+}
+
+#[tokio::test]
+async fn res_08_a_cursor_older_than_the_window_gets_what_is_kept_and_is_told() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(keeping(10))));
+    let session = client.open(D).await;
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+    drop(reply); // nobody reads: nobody is waited for
+    for n in 2..=50 {
+        strings.progress(n).await;
+    }
+    strings.finish("kept").await;
+    let reply = session.get(Some("1-1")).await;
+    assert_eq!(reply.header("rethread-gap").as_deref(), Some("1-42"));
+    let rest = reply.events().rest().await;
+    assert_eq!(progress_of(&rest), (42..=50).collect::<Vec<_>>());
+    assert_eq!(
+        text_of(&rest.last().unwrap().data),
+        "kept",
+        "the answer is among what is kept"
+    );
+    let no_gap = session.get(Some("1-45")).await;
+    assert_eq!(no_gap.header("rethread-gap"), None);
+}
+
+/// RES-07: the answer is gone, the request is not forgotten.
+#[tokio::test]
+async fn res_07_a_lost_answer_gives_an_error_for_the_original_id() {
+    let limits = MemoryLimits {
+        total_bytes: 16 << 10,
+        ..MemoryLimits::default()
+    };
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(limits)));
+    let session = client.open(D).await;
+    for n in 0..8 {
+        let strings = puppet.strings("a");
+        let (reply, ()) = tokio::join!(session.tool(format!("call-{n}"), "a", json!({})), strings.progress(1));
+        drop(reply);
+        strings.finish(&"x".repeat(3000)).await;
+    }
+    let rest = session.resume("1-1").await.rest().await;
+    assert_eq!(rest.len(), 1);
+    assert_eq!(rest[0].data["id"], "call-0");
+    assert_eq!(rest[0].data["error"]["code"], -32603);
+    assert_eq!(
+        session.get(Some(rest[0].id.as_deref().unwrap())).await.status,
+        400,
+        "and lets the client rest"
+    );
+    let newest = session.resume("15-1").await.rest().await;
+    assert_eq!(text_of(&newest[0].data).len(), 3000);
+}
+
+/// RES-07, T-16: wholly forgotten is 400 that says so; never 404 while the session lives, never an empty 200.
+#[tokio::test]
+async fn res_07_a_forgotten_call_stream_is_400_and_the_session_lives() {
+    let limits = MemoryLimits {
+        ended_streams_per_session: 1,
+        ..MemoryLimits::default()
+    };
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(limits)));
+    let session = client.open(D).await;
+    for n in 0..2 {
+        let strings = puppet.strings("a");
+        let (reply, ()) = tokio::join!(session.tool(n, "a", json!({})), strings.progress(1));
+        drop(reply);
+        strings.finish("x").await;
+    }
+    let reply = session.get(Some("1-1")).await;
+    assert_eq!(reply.status, 400);
+    let error = reply.json().await;
+    assert_eq!(error["error"]["code"], -32600);
+    assert!(error.get("id").is_none());
+    assert_eq!(session.resume("3-1").await.rest().await.len(), 1);
+    assert_eq!(session.call(9, "ping", json!({})).await.status, 200);
+}
+
+/// D4: the refresh that plain MCP has.
+#[tokio::test]
+async fn res_07_a_push_stream_with_a_gap_begins_with_a_refresh() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(keeping(3))));
+    let session = client.open(D).await;
+    session
+        .call(1, "resources/subscribe", json!({ "uri": "test://a" }))
+        .await;
+    let mut get = session.get(None).await.events();
+    let strings = puppet.strings("p");
+    let (_, ()) = tokio::join!(session.call(2, "tools/call", json!({ "name": "p" })), async {
+        for n in 1..=10 {
+            strings.push(n).await;
+            get.next().await;
+        }
+        strings.finish("x").await;
+    });
+    drop(get);
+    let reply = session.get(Some("2-2")).await;
+    assert_eq!(reply.header("rethread-gap").as_deref(), Some("2-8"));
+    let mut events = reply.events();
+    let mut refresh = Vec::new();
+    for _ in 0..4 {
+        let message = events.next().await;
+        assert_eq!(message.id, None, "without ids: older kept events follow");
+        refresh.push(message.data["method"].as_str().unwrap().to_owned());
+    }
+    refresh.sort();
+    assert_eq!(
+        refresh,
+        [
+            "notifications/prompts/list_changed",
+            "notifications/resources/list_changed",
+            "notifications/resources/updated",
+            "notifications/tools/list_changed",
+        ]
+    );
+    for n in 8..=10 {
+        assert_eq!(events.next().await.data["params"]["data"], n);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn res_07_a_push_stream_that_is_gone_becomes_a_fresh_one_with_a_refresh() {
+    let (_, client) = Puppet::new().serve_with(|b| {
+        b.timing(Timing {
+            session_idle: Duration::from_secs(36_000),
+            ..Timing::default()
+        })
+    });
+    let session = client.open(D).await;
+    drop(session.get(None).await);
+    tokio::time::sleep(Duration::from_secs(700)).await; // longer than streams are kept
+    let mut events = session.resume("2-0").await;
+    assert_eq!(
+        events.block().await.unwrap().id.as_deref(),
+        Some("4-0"),
+        "a stream of its own"
+    );
+    let lists: Vec<_> = [events.next().await, events.next().await, events.next().await]
+        .into_iter()
+        .collect();
+    assert!(
+        lists
+            .iter()
+            .all(|m| m.data["method"].as_str().unwrap().ends_with("list_changed") && m.id.is_some())
+    );
+}
+
+/// D4, SSE-14: a reader that falls a whole window behind is waited for, then disconnected; its resume tells of the gap.
+#[tokio::test(start_paused = true)]
+async fn sse_14_a_reader_overtaken_by_eviction_is_disconnected_and_its_resume_reports_the_gap() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(keeping(10))));
+    let session = client.open(D).await;
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+    let mut stalled = reply.events();
+    stalled.next().await;
+    let start = tokio::time::Instant::now();
+    for n in 2..=40 {
+        strings.progress(n).await; // the first that would overtake it waits, and only once
+    }
+    assert_eq!(
+        start.elapsed(),
+        Duration::from_secs(10),
+        "bounded, and by the stall time"
+    );
+    assert!(stalled.rest().await.is_empty(), "disconnected");
+    let reply = session.get(Some("1-1")).await;
+    assert_eq!(reply.header("rethread-gap").as_deref(), Some("1-31"));
+    let mut resumed = reply.events();
+    assert_eq!(resumed.next().await.data["params"]["progress"], 31);
+    strings.finish("x").await;
+    let rest = resumed.rest().await;
+    assert_eq!(text_of(&rest.last().unwrap().data), "x");
+}
+
+#[tokio::test]
+async fn sse_14_a_reader_that_keeps_up_is_waited_for_and_loses_nothing() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(keeping(10))));
+    let session = client.open(D).await;
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+    let writer = async {
+        for n in 2..=500 {
+            strings.progress(n).await;
+        }
+        strings.finish("x").await;
+    };
+    let (messages, ()) = tokio::join!(async { reply.events().rest().await }, writer);
+    assert_eq!(progress_of(&messages), (1..=500).collect::<Vec<_>>());
+}
+
+/// STO-02: without its store a call still completes, live and without ids.
+#[tokio::test]
+async fn sto_02_when_the_store_fails_the_call_goes_on_without_ids() {
+    for version in [C, D] {
+        let store = FlakyStore::new(MemoryStore::default());
+        let switches = store.switches();
+        let puppet = Puppet::new();
+        let (_, client) = puppet.serve_with(|b| b.store(store));
+        let session = client.open(version).await;
+        let strings = puppet.strings("a");
+        let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+        let mut events = reply.events();
+        assert!(events.next().await.id.is_some());
+        switches.fail_appends(true);
+        strings.progress(2).await;
+        strings.progress(3).await;
+        switches.fail_appends(false);
+        strings.progress(4).await;
+        strings.finish("done").await;
+        let rest = events.rest().await;
+        assert_eq!(progress_of(&rest), [2, 3, 4]);
+        assert!(rest.iter().all(|m| m.id.is_none()), "an id would promise a resume");
+        assert_eq!(text_of(&rest[3].data), "done");
+        // The next stream is a new chance.
+        let strings = puppet.strings("b");
+        let (reply, ()) = tokio::join!(session.tool(2, "b", json!({})), strings.progress(1));
+        assert!(reply.events().next().await.id.is_some());
+    }
+}
+
+/// D10: what needs the store gets 503; what does not goes on.
+#[tokio::test]
+async fn sto_02_without_a_store_new_sessions_and_resumes_get_503_and_json_answers_go_on() {
+    let store = FlakyStore::new(MemoryStore::default());
+    let switches = store.switches();
+    let puppet = Puppet::new();
+    let (service, client) = puppet.serve_with(|b| b.store(store));
+    let session = client.open(D).await;
+    switches.fail_appends(true);
+    switches.fail_reads(true);
+    switches.fail_sessions(true);
+    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": D, "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } } });
+    let refused = client.post(&hello).await;
+    assert_eq!(refused.status, 503);
+    assert!(refused.header("retry-after").is_some());
+    assert_eq!(service.sessions(), 1, "its place was given back");
+    let reply = session.tool(2, "echo", json!({ "message": "still" })).await;
+    assert_eq!(text_of(&reply.json().await), "still");
+    switches.fail_appends(false);
+    switches.fail_reads(false);
+    switches.fail_sessions(false);
+    assert_eq!(
+        client.open(D).await.call(1, "ping", json!({})).await.status,
+        200,
+        "it recovers by itself"
+    );
+}
+
+/// A store that takes its time changes nothing but the time.
+#[tokio::test(start_paused = true)]
+async fn a_slow_store_delays_events_and_neither_loses_nor_reorders_them() {
+    let store = FlakyStore::new(MemoryStore::default());
+    store.switches().delay_appends(Duration::from_millis(50));
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve_with(|b| b.store(store));
+    let session = client.open(D).await;
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), async {
+        for n in 1..=100 {
+            strings.progress(n).await;
+        }
+        strings.finish("done").await;
+    });
+    let mut events = reply.events();
+    for n in 1..=40 {
+        assert_eq!(events.next().await.data["params"]["progress"], n);
+    }
+    let cursor = events.cursor().to_owned();
+    drop(events);
+    let rest = session.resume(&cursor).await.rest().await;
+    assert_eq!(progress_of(&rest), (41..=100).collect::<Vec<_>>());
+    assert_eq!(text_of(&rest.last().unwrap().data), "done");
+}

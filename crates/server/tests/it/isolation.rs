@@ -1,1 +1,153 @@
-//! x
+//! Nobody reads another's stream: sessions, principals, guessed ids, equal JSON-RPC ids (SEC-05, T-14).
+
+use crate::support::{D, Puppet, text_of};
+use rethread::event_id::Qualified;
+use rethread::{MemoryStore, Principal};
+use rethread_testkit::client::Client;
+use serde_json::json;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_millis(20);
+
+fn as_principal(client: &Client, name: &'static str) -> Client {
+    client.prepared(move |request| {
+        request
+            .extensions_mut()
+            .insert(Principal::new("https://issuer.example", name));
+    })
+}
+
+/// RES-03, STO-03: one store shared by all sessions never leaks, although ids and JSON-RPC ids are equal.
+#[tokio::test]
+async fn res_03_an_event_id_of_another_session_replays_nothing() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let mut sessions = Vec::new();
+    for name in ["mine", "theirs"] {
+        let session = client.open(D).await;
+        let strings = puppet.strings("a");
+        let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+        drop(reply);
+        strings.finish(name).await;
+        sessions.push(session);
+    }
+    // The same id in two sessions: each gets its own.
+    for (session, name) in sessions.iter().zip(["mine", "theirs"]) {
+        let rest = session.resume("1-0").await.rest().await;
+        assert_eq!(text_of(&rest[1].data), name);
+    }
+    // A third session has issued no such stream: a fresh GET, and silence.
+    let third = client.open(D).await;
+    for guessed in ["1-0", "1-1", "2-0", "3-7", "1-99999", "nonsense", "1-1; drop"] {
+        assert!(third.resume(guessed).await.is_silent_for(SOON).await, "{guessed}");
+    }
+}
+
+#[tokio::test]
+async fn res_03_interleaved_streams_of_one_session_do_not_mix() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let session = client.open(D).await;
+    let (one, two) = (puppet.strings("one"), puppet.strings("two"));
+    let (first, second, ()) = tokio::join!(
+        session.tool("t1", "one", json!({})),
+        session.tool("t2", "two", json!({})),
+        async {
+            for n in 1..50 {
+                one.progress(n).await;
+                two.progress(n).await;
+            }
+            one.finish("1").await;
+            two.finish("2").await;
+        }
+    );
+    drop((first, second));
+    for (cursor, token, text) in [("1-0", "t1", "1"), ("3-0", "t2", "2")] {
+        let rest = session.resume(cursor).await.rest().await;
+        assert!(rest[..49].iter().all(|m| m.data["params"]["progressToken"] == token));
+        assert_eq!(text_of(&rest[49].data), text);
+    }
+}
+
+/// SES-06, SEC-05, D12: another principal gets what a stranger gets, on every method.
+#[tokio::test]
+async fn ses_06_another_principal_gets_404_on_everything() {
+    let puppet = Puppet::new();
+    let (service, client) = puppet.serve();
+    let (alice, mallory) = (as_principal(&client, "alice"), as_principal(&client, "mallory"));
+    let session = alice.open(D).await;
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+    for stranger in [session.through(&mallory), session.through(&client)] {
+        assert_eq!(stranger.call(2, "ping", json!({})).await.status, 404);
+        assert_eq!(stranger.get(None).await.status, 404);
+        assert_eq!(stranger.get(Some("1-0")).await.status, 404);
+        assert_eq!(stranger.answer(&json!("s1-1"), json!({})).await.status, 404);
+        assert_eq!(
+            stranger
+                .notify("notifications/cancelled", json!({ "requestId": 1 }))
+                .await
+                .status,
+            404
+        );
+        assert_eq!(stranger.delete().await.status, 404);
+    }
+    strings.finish("for alice").await;
+    assert_eq!(text_of(&reply.events().rest().await[1].data), "for alice");
+    // A refreshed token is the same principal.
+    let refreshed = session.through(&as_principal(&client, "alice"));
+    assert_eq!(refreshed.call(2, "ping", json!({})).await.status, 200);
+    assert_eq!(service.sessions(), 1);
+}
+
+/// D1: the qualified format works end to end, and means nothing elsewhere.
+#[tokio::test]
+async fn d1_qualified_event_ids_resume_in_their_own_session_only() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve_with(|b| b.event_ids(Qualified).node_name("n1"));
+    let session = client.open(D).await;
+    let other = client.open(D).await;
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(7, "a", json!({})), strings.progress(1));
+    let mut events = reply.events();
+    events.next().await;
+    let cursor = events.cursor().to_owned();
+    assert!(cursor.contains("-1-n1-") && !cursor.contains(&session.id), "{cursor}");
+    drop(events);
+    strings.finish("done").await;
+    assert_eq!(text_of(&session.resume(&cursor).await.rest().await[0].data), "done");
+    assert!(other.resume(&cursor).await.is_silent_for(SOON).await);
+}
+
+/// SES-05, D2: after DELETE nothing comes back to life.
+#[tokio::test]
+async fn d2_a_session_deleted_under_a_running_call_leaves_nothing_behind() {
+    let store = MemoryStore::default();
+    let puppet = Puppet::new();
+    let (service, client) = puppet.serve_with(|b| b.store(store.clone()));
+    let session = client.open(D).await;
+    let mut get = session.get(None).await.events();
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+    let mut call = reply.events();
+    call.next().await;
+    assert_eq!(session.delete().await.status, 204);
+    assert!(
+        call.message().await.is_none() && get.message().await.is_none(),
+        "open streams get EOF"
+    );
+    drop((call, get));
+    strings.over().await; // its token fired
+    assert_eq!(
+        (service.sessions(), service.running_calls(), service.open_streams()),
+        (0, 0, 0)
+    );
+    assert_eq!((store.sessions(), store.streams(), store.held_bytes()), (0, 0, 0));
+    for reply in [
+        session.call(2, "ping", json!({})).await,
+        session.get(Some("1-1")).await,
+        session.delete().await,
+    ] {
+        assert_eq!(reply.status, 404, "SES-04");
+    }
+}

@@ -1,1 +1,320 @@
-//! x
+//! The oracle: every cursor sees its own stream, in order, once, without gaps, under random interleavings of emit, cut,
+//! resume, takeover, push and purge.
+
+use crate::support::{B, C, D, Puppet, Strings};
+use proptest::prelude::*;
+use rethread::{MemoryLimits, MemoryStore, Retention};
+use rethread_testkit::client::{Events, Received, Session};
+use rethread_testkit::flaky::FlakyStore;
+use serde_json::json;
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    /// The call says something.
+    Emit(usize),
+    /// The session is told something unasked.
+    Push,
+    /// The client reads what has come.
+    Read(usize),
+    /// The connection breaks; the client keeps its cursor.
+    Cut(usize),
+    /// The client resumes, whether or not its old connection still looks alive.
+    Resume(usize),
+    /// The client looks again from an older cursor: a copy of itself, say.
+    Rewind(usize, u8),
+    /// The call ends.
+    Finish(usize),
+}
+
+const CALLS: usize = 3;
+/// The push stream is the last one.
+const STREAMS: usize = CALLS + 1;
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        4 => (0..CALLS).prop_map(Op::Emit),
+        2 => Just(Op::Push),
+        3 => (0..STREAMS).prop_map(Op::Read),
+        2 => (0..STREAMS).prop_map(Op::Cut),
+        3 => (0..STREAMS).prop_map(Op::Resume),
+        1 => (0..STREAMS, any::<u8>()).prop_map(|(s, n)| Op::Rewind(s, n)),
+        1 => (0..CALLS).prop_map(Op::Finish),
+    ];
+    proptest::collection::vec(op, 1..80)
+}
+
+/// One stream, as its client knows it.
+struct Reader {
+    events: Option<Events>,
+    cursor: Option<String>,
+    seen: Vec<Received>,
+    /// Whether a gap was announced: then numbers may be missing, never repeated or out of order.
+    gap: bool,
+    ended: bool,
+}
+
+impl Reader {
+    fn new(events: Events) -> Self {
+        Reader {
+            events: Some(events),
+            cursor: None,
+            seen: Vec::new(),
+            gap: false,
+            ended: false,
+        }
+    }
+
+    /// Reads until nothing comes for a moment.
+    async fn read(&mut self) {
+        let Some(events) = &mut self.events else { return };
+        loop {
+            match tokio::time::timeout(Duration::from_millis(400), events.block()).await {
+                Err(_) => return,
+                Ok(None) => {
+                    self.events = None;
+                    self.ended = self.seen.last().is_some_and(|m| m.data.get("method").is_none());
+                    return;
+                }
+                Ok(Some(block)) => {
+                    if let Some(id) = &block.id {
+                        self.cursor = Some(id.clone());
+                    }
+                    if let Some(data) = block.data.filter(|data| !data.is_empty()) {
+                        let data = serde_json::from_str(&data).unwrap();
+                        let message = Received { id: block.id, data };
+                        if message.id.is_some() {
+                            self.seen.push(message); // a refresh has no ids, and is not part of the log
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn resume(&mut self, session: &Session, cursor: &str) {
+        let reply = session.get(Some(cursor)).await;
+        if reply.status == 400 {
+            assert!(self.ended || self.gap || self.seen.last().is_some_and(|m| m.id.as_deref() == Some(cursor)));
+            self.events = None;
+            return;
+        }
+        assert_eq!(reply.status, 200);
+        self.gap |= reply.header("rethread-gap").is_some();
+        self.events = Some(reply.events());
+    }
+}
+
+fn number(id: &str) -> (u64, u64) {
+    let (ordinal, seq) = id.split_once('-').unwrap();
+    (ordinal.parse().unwrap(), seq.parse().unwrap())
+}
+
+struct World {
+    puppet: Puppet,
+    session: Session,
+    strings: Vec<Option<Strings>>,
+    readers: Vec<Reader>,
+    said: Vec<u64>,
+    pushed: u64,
+}
+
+impl World {
+    async fn new(version: &str, keep: usize, slow: bool) -> Self {
+        let puppet = Puppet::new();
+        let store = MemoryStore::new(MemoryLimits {
+            stream: Retention {
+                events: keep,
+                ..Retention::default()
+            },
+            ..MemoryLimits::default()
+        });
+        let store = FlakyStore::new(store);
+        if slow {
+            store.switches().delay_appends(Duration::from_millis(7));
+        }
+        let (_, client) = puppet.serve_with(|b| b.store(store));
+        let session = client.open(version).await;
+        let (mut strings, mut readers) = (Vec::new(), Vec::new());
+        for call in 0..CALLS {
+            let name = format!("call{call}");
+            let held = puppet.strings(&name);
+            let (reply, ()) = tokio::join!(session.tool(call, &name, json!({})), held.progress(1));
+            strings.push(Some(held));
+            readers.push(Reader::new(reply.events()));
+        }
+        readers.push(Reader::new(session.get(None).await.events()));
+        for reader in &mut readers {
+            reader.read().await; // every stream has a cursor from here on
+        }
+        World {
+            puppet,
+            session,
+            strings,
+            readers,
+            said: vec![1; CALLS],
+            pushed: 0,
+        }
+    }
+
+    async fn push(&mut self) {
+        self.pushed += 1;
+        let strings = self.puppet.strings("pusher");
+        let call = self.session.call("pusher", "tools/call", json!({ "name": "pusher" }));
+        let n = self.pushed;
+        tokio::join!(call, async {
+            strings.push(n).await;
+            strings.finish("x").await;
+        });
+    }
+
+    async fn finish(&mut self, call: usize) {
+        if let Some(strings) = self.strings[call].take() {
+            strings.finish("done").await;
+        }
+    }
+
+    async fn step(&mut self, op: Op) {
+        match op {
+            Op::Emit(call) => {
+                if let Some(strings) = &self.strings[call] {
+                    self.said[call] += 1;
+                    strings.progress(self.said[call]).await;
+                }
+            }
+            Op::Push => self.push().await,
+            Op::Read(stream) => self.readers[stream].read().await,
+            Op::Cut(stream) => self.readers[stream].events = None,
+            Op::Resume(stream) => self.resume(stream).await,
+            Op::Rewind(stream, back) => self.rewind(stream, back).await,
+            Op::Finish(call) => self.finish(call).await,
+        }
+    }
+
+    /// Comes back with the cursor; without one (a GET stream that never had an event) with a fresh GET.
+    async fn resume(&mut self, stream: usize) {
+        let reader = &mut self.readers[stream];
+        match reader.cursor.clone() {
+            Some(cursor) => reader.resume(&self.session, &cursor).await,
+            None => reader.events = Some(self.session.get(None).await.events()),
+        }
+    }
+
+    /// A second reader from an older cursor sees exactly what the first one saw after it, as far as it is kept.
+    async fn rewind(&mut self, stream: usize, back: u8) {
+        self.readers[stream].read().await;
+        let seen = &self.readers[stream].seen;
+        if seen.is_empty() || self.readers[stream].cursor.is_none() {
+            return;
+        }
+        let at = usize::from(back) % seen.len();
+        let from = seen[at].id.clone().unwrap();
+        let reply = self.session.get(Some(&from)).await;
+        self.readers[stream].events = None; // taken over
+        if reply.status == 400 {
+            return; // it stood at the very end
+        }
+        let gap = reply.header("rethread-gap").is_some();
+        let mut second = Reader::new(reply.events());
+        second.read().await;
+        let seen = &self.readers[stream].seen;
+        let place = |m: &Received| number(m.id.as_deref().unwrap());
+        let last = seen.iter().map(place).max();
+        let (again, more): (Vec<_>, Vec<_>) = second.seen.into_iter().partition(|m| Some(place(m)) <= last);
+        if gap {
+            assert!(
+                again.iter().all(|m| seen[at + 1..].contains(m)),
+                "some of the same events"
+            );
+        } else {
+            assert_eq!(again, seen[at + 1..], "the same events under the same ids");
+        }
+        // The second reader is the client from here on.
+        let reader = &mut self.readers[stream];
+        reader.seen.extend(more);
+        reader.events = second.events;
+        reader.ended |= second.ended;
+        reader.cursor = second.cursor.or(reader.cursor.take());
+    }
+
+    /// Lets everything finish, resumes whatever is cut, and asks the oracle.
+    async fn conclude(mut self, keep: usize) {
+        for call in 0..CALLS {
+            self.finish(call).await;
+        }
+        for stream in 0..STREAMS {
+            self.readers[stream].read().await;
+            if !self.readers[stream].ended {
+                self.resume(stream).await;
+                self.readers[stream].read().await;
+            }
+        }
+        for (stream, reader) in self.readers.iter().enumerate() {
+            let ids: Vec<_> = reader.seen.iter().map(|m| number(m.id.as_deref().unwrap())).collect();
+            assert!(
+                ids.windows(2).all(|pair| pair[0].0 == pair[1].0),
+                "one stream only: {ids:?}"
+            );
+            assert!(
+                ids.windows(2).all(|pair| pair[0].1 < pair[1].1),
+                "in order, none twice: {ids:?}"
+            );
+            if !reader.gap {
+                assert!(
+                    ids.windows(2).all(|pair| pair[0].1 + 1 == pair[1].1),
+                    "no gap untold: {ids:?}"
+                );
+            }
+            if stream < CALLS {
+                let last = &reader.seen.last().expect("something was said").data;
+                assert_eq!(last["id"], stream, "its own answer, at the end: {last}");
+                if !reader.gap {
+                    assert_eq!(
+                        crate::support::progress_of(&reader.seen),
+                        (1..=self.said[stream]).collect::<Vec<_>>()
+                    );
+                }
+            } else {
+                let data = |m: &Received| m.data["params"]["data"].as_u64();
+                let pushed: Vec<_> = reader.seen.iter().filter_map(data).collect();
+                assert!(pushed.windows(2).all(|pair| pair[0] < pair[1]), "{pushed:?}");
+                if !reader.gap && self.pushed as usize <= keep {
+                    assert_eq!(pushed, (1..=self.pushed).collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+}
+
+fn run(ops: Vec<Op>, version: &'static str, keep: usize, slow: bool) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut world = World::new(version, keep, slow).await;
+        for op in ops {
+            world.step(op).await;
+        }
+        world.conclude(keep).await;
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    /// RES-03, RES-05, RES-06.
+    #[test]
+    fn oracle_every_cursor_sees_its_own_stream_in_order_once_without_gaps(
+        ops in ops(), version in prop_oneof![Just(B), Just(C), Just(D)], slow: bool,
+    ) {
+        run(ops, version, 4096, slow);
+    }
+
+    /// RES-07, RES-08: with purging, what is missing was told.
+    #[test]
+    fn oracle_with_purging_nothing_is_silently_missing(ops in ops(), keep in 4usize..12, slow: bool) {
+        run(ops, D, keep, slow);
+    }
+}

@@ -1,1 +1,278 @@
-//! x
+//! Questions to the client: asked on the call's stream, answered on another POST.
+
+use crate::support::{B, C, D, Puppet, SESSION_ERA, text_of};
+use rethread::{Limits, Timing};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+fn sampling() -> Value {
+    json!({ "messages": [], "maxTokens": 1 })
+}
+
+fn form() -> Value {
+    json!({ "mode": "form", "message": "?", "requestedSchema": { "type": "object", "properties": {} } })
+}
+
+/// S2C-02, S2C-03, and the seeds' `StreamCoordinator`.
+#[tokio::test]
+async fn s2c_03_a_question_is_asked_on_the_calls_stream_and_answered_on_another_post() {
+    for version in SESSION_ERA {
+        let puppet = Puppet::new();
+        let (_, client) = puppet.serve();
+        let session = client.open(version).await;
+        let mut get = session.get(None).await.events();
+        let strings = puppet.strings("a");
+        let (answered, ()) = tokio::join!(strings.ask("sample", sampling()), async {
+            let mut events = session.tool(9, "a", json!({})).await.events();
+            let question = events.next().await.data;
+            assert_eq!(question["method"], "sampling/createMessage");
+            assert_eq!(question["params"], sampling());
+            let reply = session.answer(&question["id"], json!({ "text": "four" })).await;
+            assert_eq!(reply.status, 202);
+            assert!(reply.bytes().await.is_empty());
+            // S2C-04: settled once; a second answer is accepted and ignored.
+            assert_eq!(
+                session.answer(&question["id"], json!({ "text": "five" })).await.status,
+                202
+            );
+        });
+        assert_eq!(answered, Ok(json!({ "text": "four" })));
+        assert!(
+            get.is_silent_for(Duration::from_millis(10)).await,
+            "never on another stream"
+        );
+    }
+}
+
+#[tokio::test]
+async fn s2c_03_a_client_may_answer_with_an_error() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let session = client.open(D).await;
+    let strings = puppet.strings("a");
+    let (answered, ()) = tokio::join!(strings.ask("roots", json!({})), async {
+        let mut events = session.tool(1, "a", json!({})).await.events();
+        let question = events.next().await.data;
+        assert_eq!(
+            question,
+            json!({ "jsonrpc": "2.0", "id": question["id"], "method": "roots/list" })
+        );
+        let body = json!({ "jsonrpc": "2.0", "id": question["id"], "error": { "code": -1, "message": "no" } });
+        session.post(&body).await;
+    });
+    assert_eq!(answered, Err("the client refused: no (-1)".into()));
+}
+
+/// S2C-01, S2C-04: ids of the client and ids of the server never meet.
+#[tokio::test]
+async fn s2c_04_made_up_answers_are_refused_and_another_sessions_answer_settles_nothing() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let (session, other) = (client.open(D).await, client.open(D).await);
+    let strings = puppet.strings("a");
+    let (answered, ()) = tokio::join!(strings.ask("roots", json!({})), async {
+        let mut events = session.tool("s1-1", "a", json!({})).await.events();
+        let question = events.next().await.data["id"].clone();
+        assert_eq!(question, "s1-1", "the call has the same id, and does not mind");
+        for (who, id) in [
+            (&session, json!("s1-2")),
+            (&session, json!(1)),
+            (&session, json!("x")),
+            (&other, question.clone()),
+        ] {
+            let reply = who.answer(&id, json!({ "roots": [] })).await;
+            assert_eq!(reply.status, 400, "{id}");
+            assert_eq!(reply.json().await["error"]["code"], -32600);
+        }
+        assert_eq!(session.answer(&question, json!({ "roots": [1] })).await.status, 202);
+    });
+    assert_eq!(answered, Ok(json!({ "roots": [1] })));
+}
+
+/// S2C-08: the question is an event like any other.
+#[tokio::test]
+async fn s2c_08_a_pending_question_survives_a_cut_and_is_asked_again_under_the_same_id() {
+    for version in SESSION_ERA {
+        let puppet = Puppet::new();
+        let (_, client) = puppet.serve();
+        let session = client.open(version).await;
+        let strings = puppet.strings("a");
+        let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+        let mut events = reply.events();
+        events.next().await;
+        let cursor = events.cursor().to_owned();
+        let (answered, ()) = tokio::join!(strings.ask("sample", sampling()), async {
+            let first = events.next().await.data["id"].clone();
+            drop(events);
+            let mut again = session.resume(&cursor).await;
+            let second = again.next().await.data["id"].clone();
+            assert_eq!(first, second);
+            drop(again);
+            let mut third = session.resume(&cursor).await;
+            assert_eq!(third.next().await.data["id"], first);
+            session.answer(&second, json!({ "ok": true })).await;
+        });
+        assert_eq!(answered, Ok(json!({ "ok": true })));
+        strings.finish("done").await;
+    }
+}
+
+/// S2C-05, SES-11: nothing goes out for what the client did not declare.
+#[tokio::test]
+async fn s2c_05_undeclared_capabilities_fail_locally() {
+    let matrix: [(&str, Value, &'static str, Value, bool); 9] = [
+        (D, json!({}), "sample", sampling(), false),
+        (D, json!({ "sampling": {} }), "sample", sampling(), true),
+        (
+            D,
+            json!({ "sampling": {} }),
+            "sample",
+            json!({ "messages": [], "maxTokens": 1, "tools": [] }),
+            false,
+        ),
+        (D, json!({}), "roots", json!({}), false),
+        (D, json!({}), "elicit", form(), false),
+        (D, json!({ "elicitation": {} }), "elicit", form(), true),
+        (
+            D,
+            json!({ "elicitation": { "form": {} } }),
+            "elicit",
+            json!({ "mode": "url", "url": "https://x" }),
+            false,
+        ),
+        (C, json!({ "elicitation": {} }), "elicit", form(), true),
+        (B, json!({ "elicitation": {} }), "elicit", form(), false), // the revision has no elicitation
+    ];
+    for (version, capabilities, what, params, asked) in matrix {
+        let puppet = Puppet::new();
+        let (_, client) = puppet.serve();
+        let session = client.open_with(version, capabilities.clone()).await;
+        let strings = puppet.strings("a");
+        if asked {
+            let (answered, ()) = tokio::join!(strings.ask(what, params), async {
+                let question = session.tool(1, "a", json!({})).await.events().next().await.data;
+                if version == C {
+                    assert!(question["params"].get("mode").is_none(), "2025-06-18 knows no modes");
+                }
+                session.answer(&question["id"], json!({})).await;
+            });
+            assert!(answered.is_ok(), "{version} {capabilities} {what}");
+        } else {
+            let (reply, refused) = tokio::join!(session.tool(1, "a", json!({})), async {
+                let refused = strings.ask(what, params).await;
+                strings.finish("x").await;
+                refused
+            });
+            assert!(refused.unwrap_err().contains("does not support"));
+            assert!(
+                !reply.is_stream(),
+                "nothing on the wire: {version} {capabilities} {what}"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn s2c_06_a_question_that_is_not_answered_in_time_is_withdrawn() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve_with(|b| {
+        b.timing(Timing {
+            question: Duration::from_secs(60),
+            ..Timing::default()
+        })
+    });
+    let session = client.open(D).await;
+    let strings = puppet.strings("a");
+    let (answered, mut events) = tokio::join!(strings.ask("roots", json!({})), async {
+        session.tool(1, "a", json!({})).await.events()
+    });
+    assert_eq!(answered, Err("the client did not answer in time".into()));
+    let question = events.next().await.data["id"].clone();
+    let cancelled = events.next().await.data;
+    assert_eq!(cancelled["method"], "notifications/cancelled");
+    assert_eq!(cancelled["params"]["requestId"], question);
+    assert_eq!(session.answer(&question, json!({})).await.status, 202, "S2C-04: late");
+}
+
+#[tokio::test]
+async fn s2c_06_cancelling_the_call_withdraws_its_question() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let session = client.open(D).await;
+    let strings = puppet.strings("a");
+    let (answered, messages) = tokio::join!(strings.ask("roots", json!({})), async {
+        let mut events = session.tool(1, "a", json!({})).await.events();
+        let question = events.next().await;
+        session
+            .notify("notifications/cancelled", json!({ "requestId": 1 }))
+            .await;
+        let mut all = vec![question];
+        all.extend(events.rest().await);
+        all
+    });
+    assert!(answered.is_err());
+    assert_eq!(messages[1].data["method"], "notifications/cancelled");
+    assert_eq!(messages[1].data["params"]["requestId"], messages[0].data["id"]);
+    assert_eq!(messages.len(), 2, "CAN-01: and no answer");
+}
+
+#[tokio::test]
+async fn s2c_07_pings_both_ways() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let session = client.initialize(D, json!({})).await;
+    let reply = session.call("p", "ping", json!({})).await; // even before `initialized`
+    assert_eq!(reply.json().await, json!({ "jsonrpc": "2.0", "id": "p", "result": {} }));
+    let strings = puppet.strings("a");
+    let (answered, ()) = tokio::join!(strings.ask("ping", json!({})), async {
+        let question = session.tool(1, "a", json!({})).await.events().next().await.data;
+        assert_eq!(question["method"], "ping");
+        session.answer(&question["id"], json!({})).await;
+    });
+    assert_eq!(answered, Ok(Value::Null));
+}
+
+/// SES-08: sampling before `initialized` is held.
+#[tokio::test]
+async fn ses_08_questions_wait_for_initialized() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let session = client.initialize(D, json!({ "roots": {} })).await;
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+    let mut events = reply.events();
+    events.next().await;
+    let (answered, ()) = tokio::join!(strings.ask("roots", json!({})), async {
+        assert!(events.is_silent_for(Duration::from_millis(20)).await);
+        session.notify("notifications/initialized", json!({})).await;
+        let question = events.next().await.data["id"].clone();
+        session.answer(&question, json!({})).await;
+    });
+    assert!(answered.is_ok());
+}
+
+#[tokio::test]
+async fn d13_open_questions_are_bounded() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve_with(|b| {
+        b.limits(Limits {
+            questions_per_session: 1,
+            ..Limits::default()
+        })
+    });
+    let session = client.open(D).await;
+    let (one, two) = (puppet.strings("one"), puppet.strings("two"));
+    let (first, ()) = tokio::join!(one.ask("roots", json!({})), async {
+        let mut events = session.tool(1, "one", json!({})).await.events();
+        let question = events.next().await.data["id"].clone();
+        let (reply, second) = tokio::join!(session.tool(2, "two", json!({})), async {
+            let second = two.ask("roots", json!({})).await;
+            two.finish("x").await;
+            second
+        });
+        assert_eq!(second, Err("too many open questions to the client".into()));
+        assert_eq!(text_of(&reply.json().await), "x");
+        session.answer(&question, json!({})).await;
+    });
+    assert!(first.is_ok());
+}

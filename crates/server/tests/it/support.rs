@@ -1,12 +1,12 @@
 //! A handler on strings: the test says what a call does next, and knows when it was done.
 
-use rethread::{Call, Context, Handler, Level, Notice, Peer, Reply, RpcError, ServerInfo};
 use rethread::{Builder, McpService};
+use rethread::{Call, Context, Handler, Level, Notice, Peer, Reply, RpcError, ServerInfo};
 use rethread_testkit::client::Client;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) const B: &str = "2025-03-26";
@@ -78,16 +78,15 @@ impl Puppet {
 impl Strings {
     async fn pull(&self, command: Command) -> Done {
         let (done, outcome) = oneshot::channel();
-        self.0.send((command, done)).await.map_err(|_| "the call is gone".to_owned())?;
+        self.0
+            .send((command, done))
+            .await
+            .map_err(|_| "the call is gone".to_owned())?;
         outcome.await.map_err(|_| "the call is gone".to_owned())?
     }
 
     pub(crate) async fn progress(&self, progress: u64) {
         self.pull(Command::Progress(progress as f64)).await.unwrap();
-    }
-
-    pub(crate) async fn try_progress(&self, progress: u64) -> Done {
-        self.pull(Command::Progress(progress as f64)).await
     }
 
     pub(crate) async fn log(&self, level: Level, text: &str) {
@@ -182,10 +181,17 @@ impl Handler for Puppet {
             };
             let outcome = match command {
                 Command::Progress(progress) => cx.progress(progress, None).await.map(|()| Value::Null).map_err(text),
-                Command::Log(level, message) => cx.log(level, "puppet", message).await.map(|()| Value::Null).map_err(text),
+                Command::Log(level, message) => cx
+                    .log(level, "puppet", message)
+                    .await
+                    .map(|()| Value::Null)
+                    .map_err(text),
                 Command::Push(n) => {
                     let params = json!({ "level": "info", "data": n });
-                    cx.session().push("notifications/message", params).map(|()| Value::Null).map_err(text)
+                    cx.session()
+                        .push("notifications/message", params)
+                        .map(|()| Value::Null)
+                        .map_err(text)
                 }
                 Command::Ask(what, params) => {
                     let answer = match what {
@@ -229,7 +235,9 @@ fn text(error: impl std::fmt::Display) -> String {
 
 /// The text of a tool's answer.
 pub(crate) fn text_of(answer: &Value) -> &str {
-    answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text in {answer}"))
+    answer["result"]["content"][0]["text"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no text in {answer}"))
 }
 
 /// The progress values among messages.

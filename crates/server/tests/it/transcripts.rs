@@ -1,1 +1,99 @@
-//! x
+//! Golden transcripts: exact bytes per revision, with fixed ids.
+
+use crate::support::{Puppet, SESSION_ERA};
+use rethread::SessionId;
+use rethread_testkit::transcript::Transcript;
+use std::path::PathBuf;
+
+fn file(version: &str, name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/transcripts/{version}/{name}.txt"))
+}
+
+fn fixed() -> (Puppet, rethread_testkit::client::Client, String) {
+    let puppet = Puppet::new();
+    let id = SessionId::from_random([7; 18]);
+    let header = id.as_str().to_owned();
+    let (_, client) = puppet.serve_with(|b| b.dangerous_session_ids(move || id.clone()));
+    (puppet, client, header)
+}
+
+fn hello(version: &str) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{version}","capabilities":{{"sampling":{{}}}},"clientInfo":{{"name":"demo","version":"1"}}}}}}"#
+    )
+}
+
+/// HTTP-05, HTTP-07, SES-01, SSE-02, SSE-05, SSE-06, SSE-10, RES-02, RES-04, S2C-02, S2C-03.
+#[tokio::test]
+async fn transcripts_of_a_whole_session_match_byte_by_byte() {
+    for version in SESSION_ERA {
+        let (puppet, client, session) = fixed();
+        let mut script = Transcript::new(&client);
+        let headers = [("mcp-session-id", session.as_str()), ("mcp-protocol-version", version)];
+
+        script.note("a session opens");
+        script.exchange("POST", &[], &hello(version)).await;
+        let ready = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+        script.exchange("POST", &headers, ready).await;
+
+        script.note("an answer without events is JSON");
+        let echo =
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"message":"hi"}}}"#;
+        script.exchange("POST", &headers, echo).await;
+
+        script.note("an answer with events is a stream");
+        let call =
+            r#"{"jsonrpc":"2.0","id":"two","method":"tools/call","params":{"name":"a","_meta":{"progressToken":"p"}}}"#;
+        let strings = puppet.strings("a");
+        let (reply, ()) = tokio::join!(script.send("POST", &headers, call), async {
+            strings.progress(1).await;
+            strings.progress(2).await;
+            strings.finish("done").await;
+        });
+        script.answered(reply).await;
+
+        script.note("the same stream again, after its first message");
+        let mut resume = headers.to_vec();
+        resume.push(("last-event-id", "1-1"));
+        script.exchange("GET", &resume, "").await;
+
+        script.note("the client is asked, and answers on another POST");
+        let ask = r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"b"}}"#;
+        let strings = puppet.strings("b");
+        let mut answers = Transcript::new(&client);
+        let (reply, (asked, ())) = tokio::join!(script.send("POST", &headers, ask), async {
+            let params = serde_json::json!({ "messages": [], "maxTokens": 8 });
+            let answer = async {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                let result = r#"{"jsonrpc":"2.0","id":"s1-1","result":{"role":"assistant"}}"#;
+                answers.exchange("POST", &headers, result).await;
+            };
+            let done = tokio::join!(strings.ask("sample", params), answer);
+            strings.finish("asked").await;
+            done
+        });
+        asked.unwrap();
+        script.answered(reply).await;
+
+        script.note("errors");
+        script
+            .exchange("POST", &headers, r#"{"jsonrpc":"2.0","id":4,"method":"no/such"}"#)
+            .await;
+        script.exchange("POST", &headers, "{").await;
+        script
+            .exchange("POST", &headers, r#"[{"jsonrpc":"2.0","id":5,"method":"ping"}]"#)
+            .await;
+        script
+            .exchange("POST", &[], r#"{"jsonrpc":"2.0","id":6,"method":"ping"}"#)
+            .await;
+        script.exchange("PUT", &headers, "").await;
+        let mut evil = headers.to_vec();
+        evil.push(("origin", "http://evil.example"));
+        script.exchange("POST", &evil, ready).await;
+
+        script.note("the session ends");
+        script.exchange("DELETE", &headers, "").await;
+        script.exchange("POST", &headers, ready).await;
+        script.check(&file(version, "session"));
+    }
+}

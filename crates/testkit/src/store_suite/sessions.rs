@@ -1,0 +1,186 @@
+//! Session records and the bus.
+
+use super::Harness;
+use super::scene::*;
+use bytes::Bytes;
+use rethread_proto::Version;
+use rethread_proto::clock::Wall;
+use rethread_store::{
+    Bus as _, Heard, List, Ordinal, Retention, SessionRecord, SessionStore as _, Signal, StoreError, Subscription,
+};
+use tokio::time::timeout;
+
+/// A record comes back as it was written, every field of it, and so does its replacement.
+pub async fn a_record_is_read_back<H: Harness>(harness: &H) {
+    let scene = Scene::open(harness).await;
+    let peer = harness.peer(&scene.store).await;
+    assert_eq!(peer.load(&scene.session).await.expect("it was created"), record());
+    for version in Version::ALL {
+        let full = SessionRecord {
+            version,
+            hello: Bytes::from("{\"clientInfo\":{\"name\":\"\u{1f9f5} \\u0000\"}}"),
+            initialized: true,
+            log_level: Some("warning".into()),
+            subscriptions: ["file:///a", "file:///b?c=d#e", "\u{1f9f5}", ""].map(Into::into).into(),
+            high_water: Ordinal(u64::from(u32::MAX) + 7),
+            epoch: 1,
+            touched: Wall::from_millis(1_800_000_000_123),
+        };
+        scene
+            .store
+            .update(&scene.session, 1, full.clone())
+            .await
+            .expect("the epoch is right");
+        assert_eq!(peer.load(&scene.session).await.expect("it lives"), full);
+    }
+}
+
+/// A session that never was, and one that has ended, cannot be loaded or updated.
+pub async fn an_ended_session_has_no_record<H: Harness>(harness: &H) {
+    let scene = Scene::open(harness).await;
+    let stranger = fresh_session(owner());
+    scene.store.end(&scene.session).await.expect("it can be ended");
+    for gone in [&scene.session, &stranger] {
+        let loaded = scene.store.load(gone).await;
+        assert!(matches!(loaded, Err(StoreError::SessionGone)), "{loaded:?}");
+        let updated = scene.store.update(gone, 1, record()).await;
+        assert!(matches!(updated, Err(StoreError::SessionGone)), "{updated:?}");
+        let loaded = scene.store.load(gone).await;
+        assert!(
+            matches!(loaded, Err(StoreError::SessionGone)),
+            "an update revived it: {loaded:?}"
+        );
+    }
+}
+
+/// An update that expects another epoch is refused, told which it is, and changes nothing.
+pub async fn an_update_expects_the_right_epoch<H: Harness>(harness: &H) {
+    let scene = Scene::open(harness).await;
+    let restored = SessionRecord { epoch: 2, ..record() };
+    scene
+        .store
+        .update(&scene.session, 1, restored.clone())
+        .await
+        .expect("the epoch is right");
+    for wrong in [0, 1, 3] {
+        let refused = scene
+            .store
+            .update(&scene.session, wrong, SessionRecord { epoch: 9, ..record() })
+            .await;
+        assert!(
+            matches!(refused, Err(StoreError::Conflict { epoch: 2, .. })),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(scene.store.load(&scene.session).await.expect("it lives"), restored);
+}
+
+/// Design D9: nodes that restore a session at once make one, not several.
+pub async fn one_of_many_restores_wins<H: Harness>(harness: &H) {
+    const NODES: u64 = 6;
+    let scene = Scene::open(harness).await;
+    for epoch in 1..20 {
+        let mut nodes = Vec::new();
+        for node in 0..NODES {
+            let (store, session) = (harness.peer(&scene.store).await, scene.session.clone());
+            nodes.push(beside(async move {
+                let record = SessionRecord {
+                    epoch: epoch + 1,
+                    high_water: Ordinal(node),
+                    ..record()
+                };
+                match store.update(&session, epoch, record).await {
+                    Ok(()) => Some(node),
+                    Err(StoreError::Conflict { epoch: stored, .. }) if stored == epoch + 1 => None,
+                    Err(other) => panic!("who comes late has a conflict, not {other:?}"),
+                }
+            }));
+        }
+        let winners: Vec<u64> = everyone(nodes).await.into_iter().flatten().collect();
+        let stored = scene.store.load(&scene.session).await.expect("it lives");
+        assert_eq!((winners, stored.epoch), (vec![stored.high_water.0], epoch + 1));
+    }
+}
+
+async fn heard(subscription: &mut Subscription) -> Heard {
+    let heard = timeout(PATIENCE, subscription.next()).await;
+    heard.expect("a signal arrives").expect("the bus lives")
+}
+
+/// Every subscriber hears every signal that is published after it subscribed, on every node, the publishing one
+/// included.
+pub async fn the_bus_reaches_everybody<H: Harness>(harness: &H) {
+    let store = harness.fresh(Retention::default()).await;
+    let peer = harness.peer(&store).await;
+    let mut listeners = [store.subscribe(), store.subscribe(), peer.subscribe()];
+    let signals = [
+        Signal::ListChanged(List::Tools),
+        Signal::ListChanged(List::Prompts),
+        Signal::ListChanged(List::Resources),
+        Signal::ResourceUpdated("file:///\u{1f9f5}".into()),
+        Signal::Broadcast(Bytes::from_static(b"{\"jsonrpc\":\"2.0\",\"method\":\"x\"}")),
+        Signal::Broadcast(Bytes::from(vec![b'x'; 100 << 10])),
+    ];
+    for node in [&store, &peer] {
+        for signal in &signals {
+            node.publish(signal.clone()).await.expect("it can be published");
+            for listener in &mut listeners {
+                assert_eq!(heard(listener).await, Heard::Signal(signal.clone()));
+            }
+        }
+    }
+}
+
+/// Publishing to nobody is no error, and a listener hears nothing from before its time.
+pub async fn the_bus_has_no_memory<H: Harness>(harness: &H) {
+    let store = harness.fresh(Retention::default()).await;
+    store
+        .publish(Signal::ListChanged(List::Tools))
+        .await
+        .expect("nobody wants to know");
+    let mut witness = store.subscribe();
+    store
+        .publish(Signal::ListChanged(List::Prompts))
+        .await
+        .expect("it can be published");
+    assert_eq!(
+        heard(&mut witness).await,
+        Heard::Signal(Signal::ListChanged(List::Prompts))
+    );
+    let mut late = store.subscribe();
+    store
+        .publish(Signal::ListChanged(List::Resources))
+        .await
+        .expect("it can be published");
+    assert_eq!(
+        heard(&mut late).await,
+        Heard::Signal(Signal::ListChanged(List::Resources))
+    );
+}
+
+/// Whoever does not listen is told that something was lost, if it was; it never hears less without being told, and
+/// never out of order.
+pub async fn a_slow_listener_is_told_what_it_missed<H: Harness>(harness: &H) {
+    const SIGNALS: usize = 5000;
+    let store = harness.fresh(Retention::default()).await;
+    let mut slow = store.subscribe();
+    for n in 0..SIGNALS {
+        let signal = Signal::ResourceUpdated(n.to_string().into());
+        store
+            .publish(signal)
+            .await
+            .expect("a slow listener is nobody else's trouble");
+    }
+    let (mut next, mut lagged) = (0, false);
+    while next < SIGNALS {
+        match heard(&mut slow).await {
+            Heard::Lagged => lagged = true,
+            Heard::Signal(Signal::ResourceUpdated(n)) => {
+                let n: usize = n.parse().expect("the numbers from above");
+                assert!(n == next || (lagged && n > next), "heard {n}, expected {next}");
+                (next, lagged) = (n + 1, false);
+            }
+            Heard::Signal(other) => panic!("nobody said {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Large and many.
+
+use super::Harness;
+use super::scene::*;
+use bytes::Bytes;
+use rethread_store::{Batch, Event, EventStore as _, Ordinal, ReadLimit, Retention, Seq, SessionStore as _, StreamKey};
+
+/// Payloads of a mebibyte are stored and read back whole.
+pub async fn large_payloads_come_back_whole<H: Harness>(harness: &H) {
+    let scene = Scene::open(harness).await;
+    let key = scene.first();
+    let payload = |n: u64| Bytes::from((0..1 << 20).map(|at: u64| (at * 31 + n * 7) as u8).collect::<Vec<_>>());
+    let events = |range: std::ops::Range<u64>| range.map(|n| Event::new(Seq(n), payload(n))).collect();
+    scene
+        .append(
+            &key,
+            Batch {
+                events: events(1..2),
+                ..batch(1..2)
+            },
+        )
+        .await;
+    scene
+        .append(
+            &key,
+            Batch {
+                events: events(2..4),
+                ..last_batch(2..4)
+            },
+        )
+        .await;
+    let mut after = Seq(0);
+    for n in 1..4 {
+        let page = scene
+            .store
+            .read_after(&key, after, ReadLimit::default())
+            .await
+            .expect("known");
+        assert_eq!(sequence(&page), [n], "one such event is a page");
+        assert!(page.events[0].payload == payload(n), "event {n} came back changed");
+        after = Seq(n);
+    }
+}
+
+/// A batch of many events is one append.
+pub async fn a_large_batch_is_taken_whole<H: Harness>(harness: &H) {
+    let scene = Scene::open(harness).await;
+    let key = scene.first();
+    scene.append(&key, batch(0..2000)).await;
+    scene.append(&key, batch(0..2000)).await;
+    assert_eq!(sequence(&scene.page(&key, 0).await), (1..2000).collect::<Vec<_>>());
+}
+
+/// Ten thousand streams in a hundred sessions, written from several tasks at once; each reads its own.
+pub async fn ten_thousand_streams_stay_apart<H: Harness>(harness: &H) {
+    const SESSIONS: u64 = 100;
+    const STREAMS: u64 = 100;
+    let store = harness.fresh(Retention::default()).await;
+    let sessions: Vec<_> = (0..SESSIONS).map(|_| fresh_session(owner())).collect();
+    let text = |session: u64, ordinal: u64| Bytes::from(format!("session {session}, stream {ordinal}"));
+    let mut writers = Vec::new();
+    let numbered: Vec<_> = (0..).zip(sessions.clone()).collect();
+    for share in numbered.chunks(sessions.len() / 4) {
+        let (store, share) = (store.clone(), share.to_vec());
+        writers.push(beside(async move {
+            for (number, session) in share {
+                store
+                    .create(&session, record())
+                    .await
+                    .expect("a session can be created");
+                for ordinal in 1..=STREAMS {
+                    let key = StreamKey {
+                        session: session.clone(),
+                        ordinal: Ordinal(ordinal),
+                    };
+                    let event = Event::new(Seq(1), text(number, ordinal));
+                    let seals = ordinal % 2 == 0;
+                    let first = Batch {
+                        events: vec![event],
+                        seals,
+                        ..batch(1..2)
+                    };
+                    store.append(&key, first).await.expect("there is room for small events");
+                }
+            }
+        }));
+    }
+    everyone(writers).await;
+    for (number, session) in (0..).zip(&sessions) {
+        for ordinal in 1..=STREAMS {
+            let key = StreamKey {
+                session: session.clone(),
+                ordinal: Ordinal(ordinal),
+            };
+            let page = store
+                .read_after(&key, Seq(0), ALL)
+                .await
+                .expect("every stream is known");
+            assert_eq!(page.events.len(), 1);
+            assert_eq!(page.events[0].payload, text(number, ordinal));
+            assert_eq!(page.summary.sealed, ordinal % 2 == 0);
+        }
+    }
+}

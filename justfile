@@ -1,0 +1,41 @@
+# The menu. Everything longer than a line lives in `cargo xtask`.
+
+_default:
+    @just --list
+
+# The example server with every feature, on 127.0.0.1:8931
+run *options:
+    cargo run --release --example everything -p rethread -- {{ options }}
+
+# The same, built only
+everything:
+    cargo build --release --example everything -p rethread
+
+# Everything that must hold; what CI runs
+test:
+    cargo xtask test
+
+# The same, without the official clients
+fast:
+    cargo xtask test --fast
+
+# Does it compile, do the lints agree, are licences and advisories in order
+check:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
+    cargo deny check
+
+# Every fuzz target for a while
+fuzz seconds="60":
+    cargo xtask fuzz {{ seconds }}
+
+# Which test speaks for which requirement
+trace:
+    cargo xtask trace --write docs/requirements-trace.md --check
+
+fmt:
+    cargo fmt --all
+    cargo fmt --manifest-path fuzz/Cargo.toml
+
+doc:
+    cargo doc --workspace --no-deps --open

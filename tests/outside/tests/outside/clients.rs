@@ -1,0 +1,115 @@
+//! The four official clients: every feature once, and many calls over connections that break.
+
+use crate::script;
+use crate::server::Everything;
+use rethread_testkit::proxy::{BreakingProxy, CutPlan, CutStyle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How many connections must have been cut for a run to mean something.
+const CUTS: usize = 50;
+
+/// Enough calls for that: most are cut several times.
+const CALLS: &str = "60";
+
+/// An official client: the program that runs it, and what its scripts want to hear before the URL.
+struct Client {
+    program: &'static str,
+    features: &'static [&'static str],
+    cuts: &'static [&'static str],
+}
+
+const SDK1: Client = Client {
+    program: "node",
+    features: &["ts/features.mjs", "sdk1"],
+    cuts: &["ts/cuts.mjs", "sdk1"],
+};
+const CLIENT2: Client = Client {
+    program: "node",
+    features: &["ts/features.mjs", "client2"],
+    cuts: &["ts/cuts.mjs", "client2"],
+};
+const PY1: Client = Client {
+    program: "py1/bin/python",
+    features: &["py/features.py"],
+    cuts: &["py/cuts.py"],
+};
+const PY2: Client = Client {
+    program: "py2/bin/python",
+    features: &["py/features.py"],
+    cuts: &["py/cuts.py"],
+};
+
+impl Client {
+    async fn uses_every_feature(&self) {
+        let server = Everything::start();
+        script::run(self.program, &[self.features, &[server.url()]].concat()).await;
+    }
+
+    async fn survives_cuts(&self) {
+        let server = Everything::start();
+        let seed = seed();
+        println!("seed {seed}; RETHREAD_SEED={seed} repeats the run");
+        let plan = CutPlan {
+            chance: 1.0,
+            max_idle: Duration::from_millis(300),
+            style: CutStyle::Mixed,
+            seed,
+            ..CutPlan::default()
+        };
+        let proxy = BreakingProxy::start(server.addr(), plan).await.expect("a free port");
+        let (url, seed) = (format!("{}/mcp", proxy.url()), seed.to_string());
+        script::run(self.program, &[self.cuts, &[&url, CALLS, &seed]].concat()).await;
+        println!("{} cuts", proxy.cuts());
+        assert!(proxy.cuts() >= CUTS, "only {} cuts, {CUTS} are needed", proxy.cuts());
+        proxy.stop().await;
+    }
+}
+
+/// From the environment to repeat a run, otherwise from the clock. Small enough for every script's numbers.
+fn seed() -> u64 {
+    let given = std::env::var("RETHREAD_SEED").ok().and_then(|seed| seed.parse().ok());
+    given.unwrap_or_else(|| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::from(now.subsec_nanos()) % 1_000_000
+    })
+}
+
+#[tokio::test]
+async fn typescript_sdk_1_uses_every_feature() {
+    SDK1.uses_every_feature().await;
+}
+
+#[tokio::test]
+async fn typescript_client_2_uses_every_feature() {
+    CLIENT2.uses_every_feature().await;
+}
+
+#[tokio::test]
+async fn python_1_uses_every_feature() {
+    PY1.uses_every_feature().await;
+}
+
+#[tokio::test]
+async fn python_2_uses_every_feature() {
+    PY2.uses_every_feature().await;
+}
+
+#[tokio::test]
+async fn typescript_sdk_1_loses_nothing_to_cuts() {
+    SDK1.survives_cuts().await;
+}
+
+#[tokio::test]
+async fn typescript_client_2_loses_nothing_to_cuts() {
+    CLIENT2.survives_cuts().await;
+}
+
+#[tokio::test]
+async fn python_1_loses_nothing_to_cuts() {
+    PY1.survives_cuts().await;
+}
+
+#[tokio::test]
+async fn python_2_loses_nothing_to_cuts() {
+    PY2.survives_cuts().await;
+}

@@ -1,0 +1,25 @@
+//! The official conformance suite, once per revision.
+
+use crate::script;
+use crate::server::Everything;
+
+async fn conforms(revision: &str) {
+    let server = Everything::start();
+    let results = format!("conformance-{revision}");
+    script::run("node", &["ts/conformance.mjs", server.url(), revision, &results]).await;
+}
+
+#[tokio::test]
+async fn conforms_to_2025_03_26() {
+    conforms("2025-03-26").await;
+}
+
+#[tokio::test]
+async fn conforms_to_2025_06_18() {
+    conforms("2025-06-18").await;
+}
+
+#[tokio::test]
+async fn conforms_to_2025_11_25() {
+    conforms("2025-11-25").await;
+}

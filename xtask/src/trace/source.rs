@@ -1,0 +1,279 @@
+//! What a Rust file says in comments and in the names of its tests, and where it says it.
+//!
+//! Not a parser: it knows strings from comments from code, follows braces, and remembers which of them belong to a
+//! test. That is enough to tell a comment in a test from a comment in code.
+
+mod lexer;
+
+use lexer::Token;
+
+/// Who says it: a test by name, or code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Speaker {
+    Code,
+    Test(String),
+}
+
+/// One comment, or the name of one test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Saying {
+    Comment(String),
+    Name(String),
+}
+
+/// Reads a file. `base` speaks where nobody else does; `is_test` sees every function's name and whether it has a test
+/// attribute.
+pub(crate) fn read(text: &str, base: Speaker, is_test: impl Fn(&str, bool) -> bool) -> Vec<(Speaker, Saying)> {
+    let mut reader = Reader {
+        scopes: vec![Some(base)],
+        ..Reader::default()
+    };
+    for (line, token) in lexer::tokens(text) {
+        reader.take(line, token, &is_test);
+    }
+    reader.settle();
+    reader.said
+}
+
+#[derive(Default)]
+struct Reader {
+    said: Vec<(Speaker, Saying)>,
+    /// Who speaks inside each open brace; `None` inherits.
+    scopes: Vec<Option<Speaker>>,
+    /// Comments that may belong to the item that follows.
+    leading: Vec<String>,
+    /// The keyword whose name comes next.
+    keyword: Option<Keyword>,
+    /// The item whose brace comes next.
+    opening: Option<Speaker>,
+    attributes: Attributes,
+    parentheses: usize,
+    last_code_line: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Keyword {
+    Fn,
+    Mod,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Attributes {
+    test: bool,
+    cfg_test: bool,
+}
+
+impl Reader {
+    fn take(&mut self, line: usize, token: Token<'_>, is_test: &impl Fn(&str, bool) -> bool) {
+        if let Token::Comment(text) = token {
+            return self.comment(line, text);
+        }
+        self.last_code_line = line;
+        match token {
+            Token::Word(word) => match self.keyword.take() {
+                Some(keyword) => self.item(keyword, word, is_test),
+                None => self.word(word),
+            },
+            Token::Attribute(text) => self.attribute(text),
+            Token::Mark(mark) => {
+                self.keyword = None;
+                self.mark(mark);
+            }
+            Token::Comment(_) => {}
+        }
+    }
+
+    fn comment(&mut self, line: usize, text: &str) {
+        let is_inside = self.opening.is_some() || self.last_code_line == line;
+        if is_inside {
+            let speaker = self.opening.clone().unwrap_or_else(|| self.speaker());
+            self.said.push((speaker, Saying::Comment(text.to_owned())));
+        } else {
+            self.leading.push(text.to_owned());
+        }
+    }
+
+    fn attribute(&mut self, text: &str) {
+        let path = text.split(['(', '=', ' ']).next().unwrap_or(text);
+        self.attributes.test |= path.rsplit("::").next() == Some("test");
+        self.attributes.cfg_test |= path == "cfg" && text.contains("test");
+    }
+
+    fn word(&mut self, word: &str) {
+        match word {
+            "fn" => self.keyword = Some(Keyword::Fn),
+            "mod" if self.opening.is_none() => self.keyword = Some(Keyword::Mod),
+            // What may stand between attributes and keyword.
+            "pub" | "crate" | "super" | "in" | "async" | "const" | "unsafe" | "extern" => {}
+            _ if self.opening.is_none() => self.settle(),
+            _ => {}
+        }
+    }
+
+    fn item(&mut self, keyword: Keyword, name: &str, is_test: &impl Fn(&str, bool) -> bool) {
+        let attributes = std::mem::take(&mut self.attributes);
+        let starts_test = match keyword {
+            Keyword::Fn => is_test(name, attributes.test),
+            Keyword::Mod => attributes.cfg_test,
+        };
+        let speaker = if starts_test {
+            Speaker::Test(name.to_owned())
+        } else {
+            self.speaker()
+        };
+        if starts_test && matches!(keyword, Keyword::Fn) {
+            self.said.push((speaker.clone(), Saying::Name(name.to_owned())));
+        }
+        let leading = self
+            .leading
+            .drain(..)
+            .map(|text| (speaker.clone(), Saying::Comment(text)));
+        self.said.extend(leading);
+        self.opening = Some(speaker);
+    }
+
+    fn mark(&mut self, mark: char) {
+        match mark {
+            '(' | '[' => self.parentheses += 1,
+            ')' | ']' => self.parentheses = self.parentheses.saturating_sub(1),
+            '{' => {
+                self.settle();
+                let opening = self.opening.take();
+                self.scopes.push(opening);
+            }
+            '}' => {
+                self.settle();
+                if self.scopes.len() > 1 {
+                    self.scopes.pop();
+                }
+            }
+            ';' if self.parentheses == 0 => {
+                self.settle();
+                self.opening = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Comments that belong to no item belong to where they stand.
+    fn settle(&mut self) {
+        self.attributes = Attributes::default();
+        let speaker = self.speaker();
+        let leading = self
+            .leading
+            .drain(..)
+            .map(|text| (speaker.clone(), Saying::Comment(text)));
+        self.said.extend(leading);
+    }
+
+    fn speaker(&self) -> Speaker {
+        let innermost = self.scopes.iter().rev().flatten().next();
+        innermost.cloned().unwrap_or(Speaker::Code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn comments(text: &str) -> Vec<(String, String)> {
+        let said = read(text, Speaker::Code, |_, attribute| attribute);
+        let named = said.into_iter().filter_map(|(speaker, saying)| {
+            let speaker = match speaker {
+                Speaker::Code => "code".to_owned(),
+                Speaker::Test(name) => name,
+            };
+            match saying {
+                Saying::Comment(text) => Some((speaker, text.trim().to_owned())),
+                Saying::Name(_) => None,
+            }
+        });
+        named.collect()
+    }
+
+    fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+        expected
+            .iter()
+            .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn comments_belong_to_the_test_they_stand_on_or_in() {
+        let text = r##"
+//! file
+/// on code
+pub(crate) fn code(x: [u8; 3]) -> bool { true } // after code
+const STORY: &str = "// no comment { \" "; // trailing
+const RAW: &str = r#"" // no "#;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    // in the module
+    fn helper<'a>(x: &'a str) -> char { '"' /* helping */ }
+
+    /// on a test
+    #[tokio::test(start_paused = true)]
+    async fn waits() {
+        // in a test
+        if true { /* deeper /* nested */ */ }
+    }
+
+    proptest! {
+        /// on a property
+        #[test]
+        fn holds(x in 0..5) { x; }
+    }
+    // last
+}
+// after all
+"##;
+        let expected = [
+            ("code", "file"),
+            ("code", "on code"),
+            ("code", "after code"),
+            ("code", "trailing"),
+            ("tests", "in the module"),
+            ("tests", "helping"),
+            ("waits", "on a test"),
+            ("waits", "in a test"),
+            ("waits", "deeper /* nested */"),
+            ("holds", "on a property"),
+            ("tests", "last"),
+            ("code", "after all"),
+        ];
+        assert_eq!(comments(text), pairs(&expected));
+    }
+
+    #[test]
+    fn comments_on_other_items_stay_where_they_are() {
+        let text = "/// on a type\nstruct A { /* field */ f: fn(u8) -> u8 }\n#[test]\nfn t() {}\n/// on a trait\n\
+                    trait B { /// on a method\n fn m(&self); /* behind */ }\n\
+                    #[cfg(test)]\nmod tests;\n/// x\nfn y() {}";
+        let expected = [
+            ("code", "on a type"),
+            ("code", "field"),
+            ("code", "on a trait"),
+            ("code", "on a method"),
+            ("code", "behind"),
+            ("code", "x"),
+        ];
+        assert_eq!(comments(text), pairs(&expected));
+    }
+
+    #[test]
+    fn names_of_tests_are_told() {
+        let text = "fn a() {}\n#[test]\nfn b() {}\nfn c() {}";
+        let names = |is_test: fn(&str, bool) -> bool| -> Vec<Saying> {
+            read(text, Speaker::Code, is_test)
+                .into_iter()
+                .map(|(_, saying)| saying)
+                .collect()
+        };
+        assert_eq!(names(|_, attribute| attribute), [Saying::Name("b".into())]);
+        assert_eq!(
+            names(|name, _| name != "b"),
+            [Saying::Name("a".into()), Saying::Name("c".into())]
+        );
+    }
+}
