@@ -170,10 +170,10 @@ pub(crate) fn work<H: Handler>(handler: Arc<H>, request: Request, running: Arc<R
             })
         })
         .await;
-        if let (Ok(_), Some(subscribing)) = (&result, settles) {
-            if let Err(error) = subscribing.settle(running.session()) {
-                result = Err(error);
-            }
+        if let (Ok(_), Some(subscribing)) = (&result, settles)
+            && let Err(error) = subscribing.settle(running.session())
+        {
+            result = Err(error);
         }
         // The id is free again before the answer is out: a client may use it at once.
         drop(guard);

@@ -2,7 +2,7 @@
 
 use crate::call::Running;
 use crate::handler::RpcError;
-use crate::session::Peer;
+use crate::peer::Peer;
 use http::Extensions;
 use rethread_proto::jsonrpc::write_notification;
 use rethread_proto::sse::Draft;

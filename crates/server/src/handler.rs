@@ -1,7 +1,7 @@
 //! What users write: a [`Handler`], which answers calls.
 
 use crate::context::Context;
-use crate::session::Peer;
+use crate::peer::Peer;
 use bytes::Bytes;
 pub use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::jsonrpc::{Params, Request, RequestId};

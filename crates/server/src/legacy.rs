@@ -6,9 +6,10 @@ use crate::call::{self, Running};
 use crate::context::Level;
 use crate::handler::{Handler, Notice, RpcError, ServerInfo};
 use crate::outlet::Outlet;
+use crate::peer::Peer;
 use crate::respond;
 use crate::service::Inner;
-use crate::session::{Peer, Session};
+use crate::session::Session;
 use http::{Extensions, Response};
 use rethread_proto::gate::Head;
 use rethread_proto::jsonrpc::{Message, Notification, Payload, Request, RequestId, code, write_error, write_result};
@@ -119,9 +120,8 @@ async fn call<H: Handler>(
     }
     let refuse = |reason| Refusal::new(reason).about(Some(&id));
     let outlet = Outlet::single(&session, id.clone());
-    let running = match begin(inner, &session, &request, outlet, extensions).map_err(refuse)? {
-        Some(running) => running,
-        None => return Ok(respond::error(&id, &in_flight(&id))),
+    let Some(running) = begin(inner, &session, &request, outlet, extensions).map_err(refuse)? else {
+        return Ok(respond::error(&id, &in_flight(&id)));
     };
     let work = call::work(Arc::clone(&inner.handler), request, Arc::clone(&running));
     let node = &inner.node;

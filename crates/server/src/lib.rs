@@ -63,6 +63,7 @@ mod node;
 mod notifier;
 mod outbox;
 mod outlet;
+mod peer;
 mod respond;
 mod service;
 mod session;
@@ -80,8 +81,8 @@ pub use context::{Context, Ended, Level};
 pub use handler::{Call, Handler, Notice, Reply, RpcError, ServerInfo};
 pub use limits::{Limits, Timing};
 pub use notifier::Notifier;
+pub use peer::{ClientCapabilities, Peer};
 pub use service::McpService;
-pub use session::{ClientCapabilities, Peer};
 
 pub use rethread_proto::event_id;
 pub use rethread_proto::exchange::UpgradeAfter;

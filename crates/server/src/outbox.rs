@@ -5,19 +5,22 @@
 //! speaker holds, because a handler may be dropped in the middle of it. A store that answers at once is served inline;
 //! one that does not gets a task, which lives only while there is something to append.
 
+mod state;
+
 use crate::node::Node;
 use crate::session::Session;
 use crate::telemetry;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use rethread_proto::event_id::{IdPrefix, IdScope, Seq};
 use rethread_proto::session::stream::Numbering;
 use rethread_proto::sse::{self, Draft, Frame};
 use rethread_proto::{Ordinal, Version};
 use rethread_store::{Batch, Event, Facts, Pin, StoreError, StreamKey, Summary};
+use state::{Queued, Reader, Ready, Seal, State};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Waker};
+use std::task::Context;
 use tokio::sync::Notify;
 
 /// A numbered sequence of events that outlives its connections.
@@ -31,64 +34,6 @@ pub(crate) struct Stream {
     session: Weak<Session>,
     state: Mutex<State>,
     room: Notify,
-}
-
-#[derive(Debug)]
-struct State {
-    numbering: Numbering,
-    /// Numbered, not yet appended.
-    queue: VecDeque<Queued>,
-    /// Questions that were settled since the last append.
-    released: Vec<Seq>,
-    seal: Seal,
-    /// Whether somebody is appending.
-    draining: bool,
-    /// Whether the store knows the stream.
-    created: bool,
-    /// The store failed this stream: it goes on without ids, for its live reader only (STO-02).
-    lost: bool,
-    /// Nothing more will come, and nothing more is taken.
-    over: bool,
-    appended: Option<Seq>,
-    appended_bytes: u64,
-    reader: Option<Reader>,
-    /// Appended, and ready for the live reader.
-    window: VecDeque<Ready>,
-    window_bytes: usize,
-}
-
-#[derive(Debug, PartialEq, Eq, Clone, Copy)]
-enum Seal {
-    Open,
-    /// Queued, or waiting to be.
-    Asked,
-    Done,
-}
-
-#[derive(Debug)]
-struct Queued {
-    seq: Seq,
-    frame: Frame,
-    pin: Pin,
-}
-
-#[derive(Debug)]
-struct Ready {
-    seq: Seq,
-    wire: Bytes,
-    payload: usize,
-}
-
-/// The one connection that reads a stream.
-#[derive(Debug)]
-struct Reader {
-    connection: u64,
-    /// Has all that was appended, or will find it in the window. Otherwise it reads the store.
-    live: bool,
-    taken: Seq,
-    taken_bytes: u64,
-    waker: Option<Waker>,
-    close: Option<Close>,
 }
 
 /// How a connection ends while its stream lives on.
@@ -363,15 +308,15 @@ impl Stream {
         if !reader.live {
             return;
         }
-        if state.window.len() >= max_events || state.window_bytes + queued.frame.wire.len() > max_bytes.max(1) {
-            if !state.window.is_empty() {
-                reader.live = false;
-                if lost {
-                    reader.close = Some(Close { retry: 0 }); // there is no store to catch up from
-                }
-                state.clear_window();
-                return;
+        if (state.window.len() >= max_events || state.window_bytes + queued.frame.wire.len() > max_bytes.max(1))
+            && !state.window.is_empty()
+        {
+            reader.live = false;
+            if lost {
+                reader.close = Some(Close { retry: 0 }); // there is no store to catch up from
             }
+            state.clear_window();
+            return;
         }
         state.window_bytes += queued.frame.wire.len();
         state.window.push_back(Ready {
@@ -387,10 +332,8 @@ impl Stream {
         state.seal = Seal::Done;
         state.wake();
         self.room.notify_waiters();
-        if first {
-            if let Some(session) = self.session.upgrade() {
-                session.stream_over(self.key.ordinal);
-            }
+        if first && let Some(session) = self.session.upgrade() {
+            session.stream_over(self.key.ordinal);
         }
     }
 
@@ -538,63 +481,6 @@ impl Stream {
 struct Sent {
     frames: Vec<Queued>,
     seals: bool,
-}
-
-impl State {
-    fn is_reader(&self, connection: u64) -> bool {
-        self.reader
-            .as_ref()
-            .is_some_and(|reader| reader.connection == connection)
-    }
-
-    fn wake(&mut self) {
-        if let Some(waker) = self.reader.as_mut().and_then(|reader| reader.waker.take()) {
-            waker.wake();
-        }
-    }
-
-    fn clear_window(&mut self) {
-        self.window = VecDeque::new();
-        self.window_bytes = 0;
-    }
-
-    /// Everything in the window as one chunk: one write for many small frames.
-    fn take_window(&mut self) -> Bytes {
-        let mut payload = 0;
-        if let (Some(ready), Some(reader)) = (self.window.back(), &mut self.reader) {
-            reader.taken = ready.seq;
-        }
-        let wire = if self.window.len() == 1 {
-            let ready = self.window.pop_front();
-            ready.map_or_else(Bytes::new, |ready| {
-                payload = ready.payload;
-                ready.wire
-            })
-        } else {
-            let mut all = BytesMut::with_capacity(self.window_bytes);
-            for ready in self.window.drain(..) {
-                payload += ready.payload;
-                all.extend_from_slice(&ready.wire);
-            }
-            all.freeze()
-        };
-        if let Some(reader) = &mut self.reader {
-            reader.taken_bytes += payload as u64;
-        }
-        self.clear_window();
-        wire
-    }
-
-    fn has_room(&self, node: &Node) -> bool {
-        let Some(reader) = &self.reader else { return true };
-        if self.over || self.lost {
-            return true;
-        }
-        let last = self.appended.unwrap_or_default();
-        let behind = last.0.saturating_sub(reader.taken.0) as usize + self.queue.len();
-        let bytes = self.appended_bytes.saturating_sub(reader.taken_bytes) as usize;
-        behind < node.retention.events.saturating_sub(1).max(1) && bytes < node.retention.bytes
-    }
 }
 
 impl std::fmt::Debug for Stream {

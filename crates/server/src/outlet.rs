@@ -177,7 +177,7 @@ impl Outlet {
 
 impl State {
     fn open(&mut self, session: &Arc<Session>) -> Arc<Stream> {
-        let stream = session.open_call_stream(std::mem::take(&mut self.calls));
+        let stream = session.open_call_stream(&std::mem::take(&mut self.calls));
         let start = Start {
             cursor: Seq::PRIMING,
             preamble: None,

@@ -1,26 +1,26 @@
 //! A session: the conversation that owns streams, running calls, open questions and waiting messages.
 
+mod streams;
+
 use crate::call::Running;
-use crate::context::{Ended, Level};
+use crate::context::Level;
 use crate::hub::Hub;
 use crate::node::Node;
-use crate::outbox::{Close, Stream};
-use crate::tail::{Start, Tail};
+use crate::outbox::Stream;
+use crate::peer::ClientCapabilities;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rethread_proto::clock::{Mono, Wall};
-use rethread_proto::event_id::{EventId, Seq, StreamKind};
 use rethread_proto::jsonrpc::{Answer, RequestId, write_notification};
 use rethread_proto::refusal::Reason;
 use rethread_proto::session::Ordinals;
 use rethread_proto::session::coordinator::{Coordinator, Settled};
 use rethread_proto::session::push::{Collapse, PushLimits};
-use rethread_proto::session::stream::{Plan, plan};
 use rethread_proto::sse::{self, Draft};
-use rethread_proto::{Ordinal, SessionId, Version};
-use rethread_store::{Facts, List, SessionKey, SessionRecord, StoreError, StreamKey, Summary};
+use rethread_proto::{Ordinal, Version};
+use rethread_store::{List, SessionKey, SessionRecord};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -38,7 +38,7 @@ pub(crate) struct Session {
     pub(crate) node: Arc<Node>,
     pub(crate) hub: Hub,
     pub(crate) questions: Mutex<Coordinator<Waiter>>,
-    hello: Bytes,
+    pub(crate) hello: Bytes,
     state: Mutex<State>,
     /// Open connections and running calls.
     uses: AtomicUsize,
@@ -57,13 +57,6 @@ struct State {
     calls: HashMap<RequestId, Arc<Running>>,
     log_level: Option<Level>,
     subscriptions: BTreeSet<Box<str>>,
-}
-
-/// How a GET begins.
-pub(crate) struct Opened {
-    pub(crate) tail: Tail,
-    /// The oldest event that is kept, if some after the cursor are gone.
-    pub(crate) gap: Option<String>,
 }
 
 impl Session {
@@ -249,205 +242,6 @@ impl Session {
         }
     }
 
-    // ---- its streams ----
-
-    /// A new stream for the answers to `calls`.
-    pub(crate) fn open_call_stream(self: &Arc<Self>, calls: Vec<RequestId>) -> Arc<Stream> {
-        self.open_stream(StreamKind::Call, calls)
-    }
-
-    fn open_stream(self: &Arc<Self>, kind: StreamKind, calls: Vec<RequestId>) -> Arc<Stream> {
-        let ordinal = self.state.lock().ordinals.issue(kind);
-        let facts = Facts {
-            kind,
-            calls: calls.iter().map(RequestId::detached).collect(),
-            node: self.node.name.clone(),
-        };
-        let stream = Stream::open(self, ordinal, facts);
-        self.keep(&stream);
-        stream
-    }
-
-    fn keep(&self, stream: &Arc<Stream>) {
-        let mut state = self.state.lock();
-        state.streams.insert(stream.key.ordinal, Arc::clone(stream));
-        let ended = self.has_ended();
-        drop(state);
-        if ended {
-            stream.stop(); // opened while the session ended
-        }
-    }
-
-    /// A stream has ended: the store has what is left of it.
-    pub(crate) fn stream_over(&self, ordinal: Ordinal) {
-        self.state.lock().streams.remove(&ordinal);
-    }
-
-    /// Nobody reads a push stream any more. It is kept for a while, for its reader's return.
-    pub(crate) fn push_stream_abandoned(&self, stream: &Arc<Stream>) {
-        let ordinal = stream.key.ordinal;
-        let kept = stream.is_stored() && !stream.is_over();
-        let mut state = self.state.lock();
-        state.streams.remove(&ordinal);
-        if !kept || self.has_ended() {
-            return;
-        }
-        state.abandoned.push_back((self.node.clock.now(), ordinal));
-        let over = state.abandoned.len() > self.node.limits.abandoned_push_streams_per_session;
-        let oldest = if over { state.abandoned.pop_front() } else { None };
-        drop(state);
-        if let Some((_, ordinal)) = oldest {
-            self.forget_stream(ordinal);
-        }
-    }
-
-    /// Forgets push streams whose readers did not come back, and passes over a listener that does not read.
-    pub(crate) fn sweep(&self, now: Mono) {
-        self.hub.pass_over_stalled(now, self.node.timing.stall);
-        let mut aged = Vec::new();
-        {
-            let mut state = self.state.lock();
-            while let Some(&(at, ordinal)) = state.abandoned.front() {
-                if now.since(at) < self.node.retention.age {
-                    break;
-                }
-                state.abandoned.pop_front();
-                aged.push(ordinal);
-            }
-        }
-        for ordinal in aged {
-            self.forget_stream(ordinal);
-        }
-    }
-
-    fn forget_stream(&self, ordinal: Ordinal) {
-        if let Err(later) = self.node.store.forget_stream(&self.stream_key(ordinal)).now() {
-            tokio::spawn(later);
-        }
-    }
-
-    fn stream_key(&self, ordinal: Ordinal) -> StreamKey {
-        StreamKey {
-            session: self.key.clone(),
-            ordinal,
-        }
-    }
-
-    /// Opens a connection for a GET: a new push stream, or the stream that `last_event_id` belongs to.
-    pub(crate) async fn open_get(self: &Arc<Self>, last_event_id: Option<&str>) -> Result<Opened, Reason> {
-        let id = last_event_id.and_then(|text| self.node.ids.parse(&self.key.session, text));
-        let (issued, live) = match id {
-            Some(EventId { ordinal, .. }) => {
-                let state = self.state.lock();
-                (state.ordinals.issued(ordinal), state.streams.get(&ordinal).cloned())
-            }
-            None => (false, None),
-        };
-        let found = match id.filter(|_| issued) {
-            Some(id) => self.look_up(id.ordinal).await?,
-            None => None,
-        };
-        match plan(id, issued, found.as_ref()) {
-            Plan::Forgotten => Err(Reason::StreamForgotten),
-            Plan::Ended => Err(Reason::StreamEnded),
-            Plan::Fresh { refresh } => Ok(self.fresh_push_stream(refresh)),
-            Plan::Tail { after, gap, refresh } => {
-                let (Some(id), Some(found)) = (id, found) else {
-                    return Err(Reason::StreamForgotten);
-                };
-                crate::telemetry::resumed(gap);
-                self.resume(id.ordinal, after, gap, refresh, live, found)
-            }
-        }
-    }
-
-    async fn look_up(&self, ordinal: Ordinal) -> Result<Option<Summary>, Reason> {
-        match self.node.store.summary(&self.stream_key(ordinal)).await {
-            Ok(summary) => Ok(Some(summary)),
-            Err(StoreError::UnknownStream | StoreError::SessionGone) => Ok(None),
-            Err(_) => Err(Reason::StoreUnavailable),
-        }
-    }
-
-    fn resume(
-        self: &Arc<Self>,
-        ordinal: Ordinal,
-        after: Seq,
-        gap: bool,
-        refresh: bool,
-        live: Option<Arc<Stream>>,
-        found: Summary,
-    ) -> Result<Opened, Reason> {
-        let kind = ordinal.kind();
-        let oldest = found.first_kept;
-        let stream = match live {
-            Some(stream) => stream,
-            None if kind == StreamKind::Call && !found.sealed => return Err(Reason::StreamForgotten),
-            None => {
-                let stream = Stream::adopt(self, ordinal, found);
-                if !stream.is_over() {
-                    self.state.lock().abandoned.retain(|(_, o)| *o != ordinal);
-                    self.keep(&stream);
-                }
-                stream
-            }
-        };
-        let gap = gap.then(|| oldest.map_or_else(|| stream.prefix.id(after), |seq| stream.prefix.id(seq)));
-        let start = Start {
-            cursor: after,
-            preamble: if refresh { self.refresh() } else { None },
-            resumed: true,
-            gap_told: gap.is_some(),
-            takes_push: kind == StreamKind::Push && !stream.is_over(),
-        };
-        self.limit_listeners(start.takes_push);
-        Ok(Opened {
-            tail: Tail::open(self, stream, start),
-            gap,
-        })
-    }
-
-    fn fresh_push_stream(self: &Arc<Self>, refresh: bool) -> Opened {
-        let stream = self.open_stream(StreamKind::Push, Vec::new());
-        let start = Start {
-            cursor: Seq::PRIMING,
-            preamble: None,
-            resumed: false,
-            gap_told: false,
-            takes_push: true,
-        };
-        self.limit_listeners(true);
-        let tail = Tail::open(self, Arc::clone(&stream), start);
-        stream.flush();
-        if refresh {
-            for (draft, _) in self.refresh_drafts() {
-                let _ = stream.say(draft, rethread_store::Pin::None, false); // over only if the session is
-            }
-        }
-        Opened { tail, gap: None }
-    }
-
-    /// Too many GETs at once: the oldest make room, and may come back (T-17).
-    fn limit_listeners(&self, opening: bool) {
-        let streams = self.hub.streams();
-        let limit = self.node.limits.push_streams_per_session.max(1);
-        let over = (streams.len() + usize::from(opening)).saturating_sub(limit);
-        for stream in streams.iter().take(over) {
-            stream.close_reader(self.close());
-        }
-    }
-
-    pub(crate) fn close(&self) -> Close {
-        Close {
-            retry: self.node.timing.retry.as_millis() as u64,
-        }
-    }
-
-    /// The streams that are live right now.
-    pub(crate) fn live_streams(&self) -> Vec<Arc<Stream>> {
-        self.state.lock().streams.values().cloned().collect()
-    }
-
     // ---- what it is told ----
 
     /// Tells the client to look again at all it may have missed: the refresh that plain MCP has (design D4).
@@ -562,108 +356,5 @@ impl Drop for InUse {
         self.session.touch();
         self.session.uses.fetch_sub(1, Ordering::Relaxed);
         self.session.node.grew_quieter();
-    }
-}
-
-/// The client at the other end of a session, as a handler sees it.
-#[derive(Clone, Debug)]
-pub struct Peer(pub(crate) Arc<Session>);
-
-impl Peer {
-    /// Sends a notification that belongs to no call: to one of the session's GET streams, or to the next one that is
-    /// opened. It is kept for replay. Fails only when the session has ended.
-    pub fn push(&self, method: &str, params: impl Serialize) -> Result<(), Ended> {
-        if self.0.has_ended() {
-            return Err(Ended);
-        }
-        let mut problem = None;
-        let draft = Draft::new(128, |out| problem = write_notification(out, method, &params).err());
-        if let Some(error) = problem {
-            tracing::error!(target: crate::telemetry::TARGET, %error, method, "notification dropped: its params are not JSON");
-            return Ok(());
-        }
-        self.0.offer((draft, Collapse::Never));
-        Ok(())
-    }
-
-    /// Whether the client subscribed to `uri`, or to something above it.
-    pub fn is_subscribed(&self, uri: &str) -> bool {
-        self.0.is_subscribed(uri)
-    }
-
-    /// The session's id.
-    pub fn id(&self) -> &SessionId {
-        &self.0.key.session
-    }
-
-    /// The negotiated revision.
-    pub fn version(&self) -> Version {
-        self.0.version
-    }
-
-    /// What the client can do.
-    pub fn capabilities(&self) -> &ClientCapabilities {
-        &self.0.client
-    }
-
-    /// The raw params of the client's `initialize`.
-    pub fn hello(&self) -> &[u8] {
-        &self.0.hello
-    }
-}
-
-/// What a client said it can do, as far as the transport must know.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ClientCapabilities {
-    /// It answers `sampling/createMessage`.
-    pub sampling: bool,
-    /// Its sampling can use tools.
-    pub sampling_tools: bool,
-    /// It shows forms to its user.
-    pub elicitation_form: bool,
-    /// It sends its user to a URL.
-    pub elicitation_url: bool,
-    /// It answers `roots/list`.
-    pub roots: bool,
-}
-
-impl ClientCapabilities {
-    pub(crate) fn read(hello: &[u8]) -> Self {
-        let hello: Value = serde_json::from_slice(hello).unwrap_or_default();
-        let capabilities = &hello["capabilities"];
-        let has = |value: &Value| !matches!(value, Value::Null | Value::Bool(false));
-        let elicitation = &capabilities["elicitation"];
-        ClientCapabilities {
-            sampling: has(&capabilities["sampling"]),
-            sampling_tools: has(&capabilities["sampling"]["tools"]),
-            // An empty object is how revisions before modes, and clients after them, declare forms.
-            elicitation_form: has(elicitation) && (has(&elicitation["form"]) || !has(&elicitation["url"])),
-            elicitation_url: has(&elicitation["url"]),
-            roots: has(&capabilities["roots"]),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// S2C-05: the capability matrix.
-    #[test]
-    fn s2c_05_capabilities_are_read_as_declared() {
-        let read = |capabilities: Value| {
-            ClientCapabilities::read(json!({ "capabilities": capabilities }).to_string().as_bytes())
-        };
-        assert_eq!(read(json!({})), ClientCapabilities::default());
-        assert_eq!(ClientCapabilities::read(b""), ClientCapabilities::default());
-        assert!(read(json!({ "elicitation": {} })).elicitation_form);
-        let url = read(json!({ "elicitation": { "url": {} } }));
-        assert!(url.elicitation_url && !url.elicitation_form);
-        let both = read(json!({ "elicitation": { "url": {}, "form": {} } }));
-        assert!(both.elicitation_url && both.elicitation_form);
-        let sampling = read(json!({ "sampling": { "tools": {} }, "roots": { "listChanged": true } }));
-        assert!(sampling.sampling && sampling.sampling_tools && sampling.roots);
-        assert!(!read(json!({ "sampling": {} })).sampling_tools);
     }
 }

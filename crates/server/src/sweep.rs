@@ -69,7 +69,7 @@ async fn hear(mut bus: Subscription, node: Arc<Node>, sessions: Weak<Sessions>) 
             }
             Heard::Signal(Signal::Broadcast(message)) => {
                 for_each(&sessions, |session| {
-                    session.offer((Draft::copy_of(&message), Collapse::Never))
+                    session.offer((Draft::copy_of(&message), Collapse::Never));
                 })
                 .await;
             }

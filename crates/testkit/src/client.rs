@@ -36,7 +36,7 @@ impl Client {
         S::Future: Send + 'static,
         B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
     {
-        let service = service.map_response(|response: Response<B>| response.map(|body| body.boxed_unsync()));
+        let service = service.map_response(|response: Response<B>| response.map(http_body_util::BodyExt::boxed_unsync));
         Client {
             service: BoxCloneSyncService::new(service),
             prepare: Arc::new(|_| ()),

@@ -1,4 +1,5 @@
 //! The service from outside, without a socket where none is needed. One binary, one module per subject.
+#![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 
 mod delivery;
 mod gaps;

@@ -37,7 +37,7 @@ async fn get_01_get_is_an_event_stream_or_405() {
     let session = client.open(D).await;
     let reply = session.get(None).await;
     assert!(reply.status == 200 && reply.is_stream());
-    let (_, client) = Puppet::new().serve_with(|b| b.without_get());
+    let (_, client) = Puppet::new().serve_with(rethread::Builder::without_get);
     let session = client.open(D).await;
     let reply = session.get(None).await;
     assert_eq!(reply.status, 405);

@@ -129,7 +129,7 @@ async fn ses_05_delete_ends_the_session_or_is_405() {
     assert_eq!(session.delete().await.status, 204);
     assert_eq!(session.delete().await.status, 404);
     assert_eq!(service.sessions(), 0);
-    let (_, client) = Puppet::new().serve_with(|b| b.without_delete());
+    let (_, client) = Puppet::new().serve_with(rethread::Builder::without_delete);
     let session = client.open(D).await;
     let reply = session.delete().await;
     assert_eq!(reply.status, 405);

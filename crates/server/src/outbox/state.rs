@@ -1,0 +1,126 @@
+//! What a stream's lock guards.
+
+use super::Close;
+use crate::node::Node;
+use bytes::{Bytes, BytesMut};
+use rethread_proto::event_id::Seq;
+use rethread_proto::session::stream::Numbering;
+use rethread_proto::sse::Frame;
+use rethread_store::Pin;
+use std::collections::VecDeque;
+use std::task::Waker;
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) numbering: Numbering,
+    /// Numbered, not yet appended.
+    pub(super) queue: VecDeque<Queued>,
+    /// Questions that were settled since the last append.
+    pub(super) released: Vec<Seq>,
+    pub(super) seal: Seal,
+    /// Whether somebody is appending.
+    pub(super) draining: bool,
+    /// Whether the store knows the stream.
+    pub(super) created: bool,
+    /// The store failed this stream: it goes on without ids, for its live reader only (STO-02).
+    pub(super) lost: bool,
+    /// Nothing more will come, and nothing more is taken.
+    pub(super) over: bool,
+    pub(super) appended: Option<Seq>,
+    pub(super) appended_bytes: u64,
+    pub(super) reader: Option<Reader>,
+    /// Appended, and ready for the live reader.
+    pub(super) window: VecDeque<Ready>,
+    pub(super) window_bytes: usize,
+}
+
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub(super) enum Seal {
+    Open,
+    /// Queued, or waiting to be.
+    Asked,
+    Done,
+}
+
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) seq: Seq,
+    pub(super) frame: Frame,
+    pub(super) pin: Pin,
+}
+
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) seq: Seq,
+    pub(super) wire: Bytes,
+    pub(super) payload: usize,
+}
+
+/// The one connection that reads a stream.
+#[derive(Debug)]
+pub(super) struct Reader {
+    pub(super) connection: u64,
+    /// Has all that was appended, or will find it in the window. Otherwise it reads the store.
+    pub(super) live: bool,
+    pub(super) taken: Seq,
+    pub(super) taken_bytes: u64,
+    pub(super) waker: Option<Waker>,
+    pub(super) close: Option<Close>,
+}
+
+impl State {
+    pub(super) fn is_reader(&self, connection: u64) -> bool {
+        self.reader
+            .as_ref()
+            .is_some_and(|reader| reader.connection == connection)
+    }
+
+    pub(super) fn wake(&mut self) {
+        if let Some(waker) = self.reader.as_mut().and_then(|reader| reader.waker.take()) {
+            waker.wake();
+        }
+    }
+
+    pub(super) fn clear_window(&mut self) {
+        self.window = VecDeque::new();
+        self.window_bytes = 0;
+    }
+
+    /// Everything in the window as one chunk: one write for many small frames.
+    pub(super) fn take_window(&mut self) -> Bytes {
+        let mut payload = 0;
+        if let (Some(ready), Some(reader)) = (self.window.back(), &mut self.reader) {
+            reader.taken = ready.seq;
+        }
+        let wire = if self.window.len() == 1 {
+            let ready = self.window.pop_front();
+            ready.map_or_else(Bytes::new, |ready| {
+                payload = ready.payload;
+                ready.wire
+            })
+        } else {
+            let mut all = BytesMut::with_capacity(self.window_bytes);
+            for ready in self.window.drain(..) {
+                payload += ready.payload;
+                all.extend_from_slice(&ready.wire);
+            }
+            all.freeze()
+        };
+        if let Some(reader) = &mut self.reader {
+            reader.taken_bytes += payload as u64;
+        }
+        self.clear_window();
+        wire
+    }
+
+    pub(super) fn has_room(&self, node: &Node) -> bool {
+        let Some(reader) = &self.reader else { return true };
+        if self.over || self.lost {
+            return true;
+        }
+        let last = self.appended.unwrap_or_default();
+        let behind = last.0.saturating_sub(reader.taken.0) as usize + self.queue.len();
+        let bytes = self.appended_bytes.saturating_sub(reader.taken_bytes) as usize;
+        behind < node.retention.events.saturating_sub(1).max(1) && bytes < node.retention.bytes
+    }
+}

@@ -1,0 +1,115 @@
+//! The client at the other end of a session.
+
+use crate::context::Ended;
+use crate::session::Session;
+use rethread_proto::jsonrpc::write_notification;
+use rethread_proto::session::push::Collapse;
+use rethread_proto::sse::Draft;
+use rethread_proto::{SessionId, Version};
+use serde::Serialize;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The client at the other end of a session, as a handler sees it.
+#[derive(Clone, Debug)]
+pub struct Peer(pub(crate) Arc<Session>);
+
+impl Peer {
+    /// Sends a notification that belongs to no call: to one of the session's GET streams, or to the next one that is
+    /// opened. It is kept for replay. Fails only when the session has ended.
+    pub fn push(&self, method: &str, params: impl Serialize) -> Result<(), Ended> {
+        if self.0.has_ended() {
+            return Err(Ended);
+        }
+        let mut problem = None;
+        let draft = Draft::new(128, |out| problem = write_notification(out, method, &params).err());
+        if let Some(error) = problem {
+            tracing::error!(target: crate::telemetry::TARGET, %error, method, "notification dropped: its params are not JSON");
+            return Ok(());
+        }
+        self.0.offer((draft, Collapse::Never));
+        Ok(())
+    }
+
+    /// Whether the client subscribed to `uri`, or to something above it.
+    pub fn is_subscribed(&self, uri: &str) -> bool {
+        self.0.is_subscribed(uri)
+    }
+
+    /// The session's id.
+    pub fn id(&self) -> &SessionId {
+        &self.0.key.session
+    }
+
+    /// The negotiated revision.
+    pub fn version(&self) -> Version {
+        self.0.version
+    }
+
+    /// What the client can do.
+    pub fn capabilities(&self) -> &ClientCapabilities {
+        &self.0.client
+    }
+
+    /// The raw params of the client's `initialize`.
+    pub fn hello(&self) -> &[u8] {
+        &self.0.hello
+    }
+}
+
+/// What a client said it can do, as far as the transport must know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientCapabilities {
+    /// It answers `sampling/createMessage`.
+    pub sampling: bool,
+    /// Its sampling can use tools.
+    pub sampling_tools: bool,
+    /// It shows forms to its user.
+    pub elicitation_form: bool,
+    /// It sends its user to a URL.
+    pub elicitation_url: bool,
+    /// It answers `roots/list`.
+    pub roots: bool,
+}
+
+impl ClientCapabilities {
+    pub(crate) fn read(hello: &[u8]) -> Self {
+        let hello: Value = serde_json::from_slice(hello).unwrap_or_default();
+        let capabilities = &hello["capabilities"];
+        let has = |value: &Value| !matches!(value, Value::Null | Value::Bool(false));
+        let elicitation = &capabilities["elicitation"];
+        ClientCapabilities {
+            sampling: has(&capabilities["sampling"]),
+            sampling_tools: has(&capabilities["sampling"]["tools"]),
+            // An empty object is how revisions before modes, and clients after them, declare forms.
+            elicitation_form: has(elicitation) && (has(&elicitation["form"]) || !has(&elicitation["url"])),
+            elicitation_url: has(&elicitation["url"]),
+            roots: has(&capabilities["roots"]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// S2C-05: the capability matrix.
+    #[test]
+    fn s2c_05_capabilities_are_read_as_declared() {
+        let read = |capabilities: Value| {
+            ClientCapabilities::read(json!({ "capabilities": capabilities }).to_string().as_bytes())
+        };
+        assert_eq!(read(json!({})), ClientCapabilities::default());
+        assert_eq!(ClientCapabilities::read(b""), ClientCapabilities::default());
+        assert!(read(json!({ "elicitation": {} })).elicitation_form);
+        let url = read(json!({ "elicitation": { "url": {} } }));
+        assert!(url.elicitation_url && !url.elicitation_form);
+        let both = read(json!({ "elicitation": { "url": {}, "form": {} } }));
+        assert!(both.elicitation_url && both.elicitation_form);
+        let sampling = read(json!({ "sampling": { "tools": {} }, "roots": { "listChanged": true } }));
+        assert!(sampling.sampling && sampling.sampling_tools && sampling.roots);
+        assert!(!read(json!({ "sampling": {} })).sampling_tools);
+    }
+}

@@ -1,0 +1,219 @@
+//! The streams of a session: opened, resumed, abandoned, forgotten.
+
+use super::Session;
+use crate::outbox::{Close, Stream};
+use crate::tail::{Start, Tail};
+use rethread_proto::Ordinal;
+use rethread_proto::clock::Mono;
+use rethread_proto::event_id::{EventId, Seq, StreamKind};
+use rethread_proto::jsonrpc::RequestId;
+use rethread_proto::refusal::Reason;
+use rethread_proto::session::stream::{Plan, plan};
+use rethread_store::{Facts, StoreError, StreamKey, Summary};
+use std::sync::Arc;
+
+/// How a GET begins.
+pub(crate) struct Opened {
+    pub(crate) tail: Tail,
+    /// The oldest event that is kept, if some after the cursor are gone.
+    pub(crate) gap: Option<String>,
+}
+
+impl Session {
+    /// A new stream for the answers to `calls`.
+    pub(crate) fn open_call_stream(self: &Arc<Self>, calls: &[RequestId]) -> Arc<Stream> {
+        self.open_stream(StreamKind::Call, calls)
+    }
+
+    fn open_stream(self: &Arc<Self>, kind: StreamKind, calls: &[RequestId]) -> Arc<Stream> {
+        let ordinal = self.state.lock().ordinals.issue(kind);
+        let facts = Facts {
+            kind,
+            calls: calls.iter().map(RequestId::detached).collect(),
+            node: self.node.name.clone(),
+        };
+        let stream = Stream::open(self, ordinal, facts);
+        self.keep(&stream);
+        stream
+    }
+
+    fn keep(&self, stream: &Arc<Stream>) {
+        let mut state = self.state.lock();
+        state.streams.insert(stream.key.ordinal, Arc::clone(stream));
+        let ended = self.has_ended();
+        drop(state);
+        if ended {
+            stream.stop(); // opened while the session ended
+        }
+    }
+
+    /// A stream has ended: the store has what is left of it.
+    pub(crate) fn stream_over(&self, ordinal: Ordinal) {
+        self.state.lock().streams.remove(&ordinal);
+    }
+
+    /// Nobody reads a push stream any more. It is kept for a while, for its reader's return.
+    pub(crate) fn push_stream_abandoned(&self, stream: &Arc<Stream>) {
+        let ordinal = stream.key.ordinal;
+        let kept = stream.is_stored() && !stream.is_over();
+        let mut state = self.state.lock();
+        state.streams.remove(&ordinal);
+        if !kept || self.has_ended() {
+            return;
+        }
+        state.abandoned.push_back((self.node.clock.now(), ordinal));
+        let over = state.abandoned.len() > self.node.limits.abandoned_push_streams_per_session;
+        let oldest = if over { state.abandoned.pop_front() } else { None };
+        drop(state);
+        if let Some((_, ordinal)) = oldest {
+            self.forget_stream(ordinal);
+        }
+    }
+
+    /// Forgets push streams whose readers did not come back, and passes over a listener that does not read.
+    pub(crate) fn sweep(&self, now: Mono) {
+        self.hub.pass_over_stalled(now, self.node.timing.stall);
+        let mut aged = Vec::new();
+        {
+            let mut state = self.state.lock();
+            while let Some(&(at, ordinal)) = state.abandoned.front() {
+                if now.since(at) < self.node.retention.age {
+                    break;
+                }
+                state.abandoned.pop_front();
+                aged.push(ordinal);
+            }
+        }
+        for ordinal in aged {
+            self.forget_stream(ordinal);
+        }
+    }
+
+    fn forget_stream(&self, ordinal: Ordinal) {
+        if let Err(later) = self.node.store.forget_stream(&self.stream_key(ordinal)).now() {
+            tokio::spawn(later);
+        }
+    }
+
+    fn stream_key(&self, ordinal: Ordinal) -> StreamKey {
+        StreamKey {
+            session: self.key.clone(),
+            ordinal,
+        }
+    }
+
+    /// Opens a connection for a GET: a new push stream, or the stream that `last_event_id` belongs to.
+    pub(crate) async fn open_get(self: &Arc<Self>, last_event_id: Option<&str>) -> Result<Opened, Reason> {
+        let id = last_event_id.and_then(|text| self.node.ids.parse(&self.key.session, text));
+        let (issued, live) = match id {
+            Some(EventId { ordinal, .. }) => {
+                let state = self.state.lock();
+                (state.ordinals.issued(ordinal), state.streams.get(&ordinal).cloned())
+            }
+            None => (false, None),
+        };
+        let found = match id.filter(|_| issued) {
+            Some(id) => self.look_up(id.ordinal).await?,
+            None => None,
+        };
+        match plan(id, issued, found.as_ref()) {
+            Plan::Forgotten => Err(Reason::StreamForgotten),
+            Plan::Ended => Err(Reason::StreamEnded),
+            Plan::Fresh { refresh } => Ok(self.fresh_push_stream(refresh)),
+            Plan::Tail { after, gap, refresh } => {
+                let (Some(id), Some(found)) = (id, found) else {
+                    return Err(Reason::StreamForgotten);
+                };
+                crate::telemetry::resumed(gap);
+                self.resume(id.ordinal, after, gap, refresh, live, found)
+            }
+        }
+    }
+
+    async fn look_up(&self, ordinal: Ordinal) -> Result<Option<Summary>, Reason> {
+        match self.node.store.summary(&self.stream_key(ordinal)).await {
+            Ok(summary) => Ok(Some(summary)),
+            Err(StoreError::UnknownStream | StoreError::SessionGone) => Ok(None),
+            Err(_) => Err(Reason::StoreUnavailable),
+        }
+    }
+
+    fn resume(
+        self: &Arc<Self>,
+        ordinal: Ordinal,
+        after: Seq,
+        gap: bool,
+        refresh: bool,
+        live: Option<Arc<Stream>>,
+        found: Summary,
+    ) -> Result<Opened, Reason> {
+        let kind = ordinal.kind();
+        let oldest = found.first_kept;
+        let stream = match live {
+            Some(stream) => stream,
+            None if kind == StreamKind::Call && !found.sealed => return Err(Reason::StreamForgotten),
+            None => {
+                let stream = Stream::adopt(self, ordinal, found);
+                if !stream.is_over() {
+                    self.state.lock().abandoned.retain(|(_, o)| *o != ordinal);
+                    self.keep(&stream);
+                }
+                stream
+            }
+        };
+        let gap = gap.then(|| oldest.map_or_else(|| stream.prefix.id(after), |seq| stream.prefix.id(seq)));
+        let start = Start {
+            cursor: after,
+            preamble: if refresh { self.refresh() } else { None },
+            resumed: true,
+            gap_told: gap.is_some(),
+            takes_push: kind == StreamKind::Push && !stream.is_over(),
+        };
+        self.limit_listeners(start.takes_push);
+        Ok(Opened {
+            tail: Tail::open(self, stream, start),
+            gap,
+        })
+    }
+
+    fn fresh_push_stream(self: &Arc<Self>, refresh: bool) -> Opened {
+        let stream = self.open_stream(StreamKind::Push, &[]);
+        let start = Start {
+            cursor: Seq::PRIMING,
+            preamble: None,
+            resumed: false,
+            gap_told: false,
+            takes_push: true,
+        };
+        self.limit_listeners(true);
+        let tail = Tail::open(self, Arc::clone(&stream), start);
+        stream.flush();
+        if refresh {
+            for (draft, _) in self.refresh_drafts() {
+                let _ = stream.say(draft, rethread_store::Pin::None, false); // over only if the session is
+            }
+        }
+        Opened { tail, gap: None }
+    }
+
+    /// Too many GETs at once: the oldest make room, and may come back (T-17).
+    fn limit_listeners(&self, opening: bool) {
+        let streams = self.hub.streams();
+        let limit = self.node.limits.push_streams_per_session.max(1);
+        let over = (streams.len() + usize::from(opening)).saturating_sub(limit);
+        for stream in streams.iter().take(over) {
+            stream.close_reader(self.close());
+        }
+    }
+
+    pub(crate) fn close(&self) -> Close {
+        Close {
+            retry: self.node.timing.retry.as_millis() as u64,
+        }
+    }
+
+    /// The streams that are live right now.
+    pub(crate) fn live_streams(&self) -> Vec<Arc<Stream>> {
+        self.state.lock().streams.values().cloned().collect()
+    }
+}
