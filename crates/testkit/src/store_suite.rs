@@ -98,7 +98,7 @@ pub fn run_all<H: Harness>(harness: &H) {
     crate::__store_cases! { (in_turn) harness }
 }
 
-/// Makes a test of every case of the suite. See [the module](crate::store_suite).
+/// Makes a test of every case of the suite. See [the module](mod@crate::store_suite).
 #[macro_export]
 macro_rules! store_suite {
     ($harness:expr) => {

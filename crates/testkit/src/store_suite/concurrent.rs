@@ -3,9 +3,12 @@
 use super::Harness;
 use super::scene::*;
 use rethread_store::{
-    Batch, EventStore as _, Ordinal, ReadLimit, Seq, SessionStore as _, Store, StoreError, StreamKey,
+    Batch, EventStore as _, Ordinal, ReadLimit, Seq, SessionStore as _, Store, StoreError, StreamKey, Watch,
 };
-use tokio::time::timeout;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
 
 /// Several writers, each in epochs of its own, fight for one stream: for every number exactly one wins, the log has no
 /// gap, and what a winner wrote is what is stored.
@@ -126,24 +129,30 @@ pub async fn a_watch_never_misses_the_last_append<H: Harness>(harness: &H) {
     for ordinal in (1..).step_by(2).take(STREAMS as usize) {
         let key = scene.stream(Ordinal(ordinal));
         scene.append(&key, batch(0..1)).await;
-        let reader = beside(follow(peer.clone(), key.clone()));
+        let progress = Arc::new(AtomicU64::new(0));
+        // Before the first read, or an append between the two is missed.
+        let watch = peer.watch(&key);
+        let reader = beside(follow(peer.clone(), key.clone(), watch, Arc::clone(&progress)));
         for n in 1..6 {
             scene.append(&key, batch(n..n + 1)).await;
-            if n == ordinal % 5 {
-                tokio::task::yield_now().await; // not always at the same place
-            }
+        }
+        // Every other time the reader has read all and waits; else it is somewhere on its way.
+        let deadline = Instant::now() + PATIENCE;
+        while ordinal % 4 == 1 && progress.load(Ordering::SeqCst) < 5 {
+            assert!(Instant::now() < deadline, "the reader is woken while the stream grows");
+            sleep(Duration::from_millis(1)).await;
         }
         scene.append(&key, last_batch(6..7)).await;
-        let seen = timeout(PATIENCE, reader)
-            .await
-            .expect("the reader is woken for the last append");
-        assert_eq!(seen, [1, 2, 3, 4, 5, 6]);
+        let seen = timeout(PATIENCE, reader).await;
+        assert_eq!(
+            seen.expect("the reader is woken for the last append"),
+            [1, 2, 3, 4, 5, 6]
+        );
     }
 }
 
 /// Reads a stream to its end, waiting for hints.
-async fn follow<S: Store>(store: S, key: StreamKey) -> Vec<u64> {
-    let mut watch = store.watch(&key); // before the first read, or the append between the two is missed
+async fn follow<S: Store>(store: S, key: StreamKey, mut watch: Watch, progress: Arc<AtomicU64>) -> Vec<u64> {
     let mut seen = Vec::new();
     loop {
         let after = Seq(seen.last().copied().unwrap_or(0));
@@ -152,6 +161,7 @@ async fn follow<S: Store>(store: S, key: StreamKey) -> Vec<u64> {
         if page.summary.sealed {
             return seen;
         }
+        progress.store(seen.last().copied().unwrap_or(0), Ordering::SeqCst);
         assert!(watch.changed().await, "an open stream can always grow");
     }
 }

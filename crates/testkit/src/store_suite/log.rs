@@ -155,6 +155,7 @@ pub async fn pages_join_without_a_seam<H: Harness>(harness: &H) {
                 .await;
             let page = page.expect("the stream is known");
             let Some(last) = page.events.last() else { break };
+            assert!(last.seq > after, "a page makes progress");
             after = last.seq;
             seen.extend(sequence(&page));
         }

@@ -185,7 +185,7 @@ async fn append<S: Store>(scene: &Scene<S>, model: &mut Model, step: Step) -> Re
             batch
         }
         Step::AppendAgain => {
-            if let Some(batch) = model.latest.clone().filter(|batch| !batch.events.is_empty()) {
+            if let Some(batch) = model.latest.clone() {
                 let again = scene.store.append(&model.key, batch).await;
                 prop_assert!(again.is_ok(), "a repeated append: {again:?}");
             }
@@ -226,7 +226,9 @@ async fn append<S: Store>(scene: &Scene<S>, model: &mut Model, step: Step) -> Re
     }
     let fits = first == next || (last.is_none() && first <= 1);
     let answer = scene.store.append(&model.key, batch.clone()).await;
-    if model.sealed {
+    if model.sealed && batch.events.is_empty() && batch.epoch == model.epoch {
+        prop_assert!(answer.is_ok(), "ended again: {answer:?}"); // the end is a repeated append too
+    } else if model.sealed {
         prop_assert!(matches!(answer, Err(StoreError::Sealed)), "sealed: {answer:?}");
     } else if fits && batch.epoch >= model.epoch {
         prop_assert!(answer.is_ok(), "fits: {answer:?}");
@@ -272,6 +274,7 @@ async fn read<S: Store>(scene: &Scene<S>, model: &Model, after: u64, size: usize
         let Some(last) = page.events.last() else {
             break summary.purged;
         };
+        prop_assert!(last.seq > cursor, "a page makes progress");
         cursor = last.seq;
         seen.extend(page.events);
     };

@@ -103,8 +103,12 @@ impl Log {
             (Some(first), Some(last)) => (first.seq, last.seq),
             _ => (self.next(), self.last.unwrap_or_default()),
         };
-        let repeated = !batch.events.is_empty() && batch.epoch == self.epoch && self.last == Some(end);
-        if repeated && batch.seals == self.sealed {
+        let stored = if batch.events.is_empty() {
+            batch.seals
+        } else {
+            self.last == Some(end)
+        };
+        if stored && batch.epoch == self.epoch && batch.seals == self.sealed {
             return Ok(());
         }
         if self.sealed {
@@ -337,6 +341,11 @@ mod tests {
         };
         log.append(last()).unwrap();
         log.append(last()).unwrap();
+        log.append(Batch {
+            seals: true,
+            ..batch(0..0)
+        })
+        .unwrap();
         assert_eq!(log.append(batch(3..4)), Err(Refused::Sealed));
         assert_eq!(
             log.append(Batch {
