@@ -3,7 +3,7 @@
 mod aging;
 
 use crate::{
-    Batch, Bus, EventStore, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord, SessionStore, Signal,
+    Batch, Bus, Event, EventStore, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord, SessionStore, Signal,
     StoreError, StoreFuture, StreamKey, Subscription, Summary, Watch,
 };
 use aging::Aging;
@@ -139,14 +139,15 @@ impl Inner {
 
     fn append(&self, key: &StreamKey, batch: Batch) -> Result<(), StoreError> {
         let slot = self.slot(&key.session).ok_or(StoreError::SessionGone)?;
-        let size: usize = batch.events.iter().map(|e| e.payload.len()).sum();
-        if self.held.load(Ordering::Relaxed) + size > self.limits.total_bytes {
-            self.make_room(size)?;
-        }
+        let size = STREAM_OVERHEAD + batch.events.iter().map(Event::cost).sum::<usize>();
+        let fits = self.make_room(size);
         let appended = {
             let mut slot = slot.lock();
             if !slot.open {
                 return Err(StoreError::SessionGone);
+            }
+            if !fits && !slot.make_room(key.ordinal, size, self) {
+                return Err(StoreError::Full);
             }
             slot.append(key.ordinal, batch, &self.limits, &self.held)?
         };
@@ -155,44 +156,63 @@ impl Inner {
             aging.ended((self.clock)(), key.clone());
             aging.forgotten(appended.forgotten);
             if aging.wants_compaction() {
-                let mut all = std::mem::take(&mut *aging);
-                drop(aging);
-                all.compact(|key| self.with_stream(key, |_| ()).is_ok());
-                self.aging.lock().merge(all);
+                aging.compact(|key| self.with_stream(key, |_| ()).is_ok());
             }
         }
         Ok(())
     }
 
-    /// Frees room for `size` more bytes, and a sixteenth of the whole so that this is not done for every append: the
-    /// streams that ended longest ago become tombstones, then tombstones are forgotten (design D4).
-    fn make_room(&self, size: usize) -> Result<(), StoreError> {
+    fn has_room(&self, size: usize) -> bool {
+        self.held.load(Ordering::Relaxed) + size <= self.limits.total_bytes
+    }
+
+    /// Frees room for `size` more bytes (design D4): the streams that ended longest ago become tombstones, a sixteenth of
+    /// the whole at a time so that this is not done for every append; then, if need be, tombstones are forgotten.
+    fn make_room(&self, size: usize) -> bool {
         let total = self.limits.total_bytes;
-        let target = (total - total / 16).saturating_sub(size);
-        while self.held.load(Ordering::Relaxed) > target {
-            let Some((at, key, buried)) = self.aging.lock().pop_oldest() else {
+        if self.has_room(size) || size > total {
+            return size <= total;
+        }
+        while !self.has_room(size + total / 16) {
+            let Some((at, key)) = self.aging.lock().pop_whole() else {
                 break;
             };
             let Some(slot) = self.slot(&key.session) else { continue };
-            let mut slot = slot.lock();
-            if buried {
-                self.forget(&mut slot, key.ordinal);
-            } else if let Some(entry) = slot.entry(key.ordinal) {
-                self.held.fetch_sub(entry.log.bury(), Ordering::Relaxed);
-                drop(slot);
+            let buried = slot.lock().entry(key.ordinal).map(|entry| entry.log.bury());
+            if let Some(freed) = buried {
+                self.held.fetch_sub(freed, Ordering::Relaxed);
                 self.aging.lock().buried(at, key);
             }
         }
-        let fits = self.held.load(Ordering::Relaxed) + size <= total;
-        if fits { Ok(()) } else { Err(StoreError::Full) }
+        while !self.has_room(size) {
+            let Some(key) = self.aging.lock().pop_tomb() else {
+                return false;
+            };
+            if let Some(slot) = self.slot(&key.session) {
+                self.forget(&mut slot.lock(), key.ordinal);
+            }
+        }
+        true
     }
 
-    fn forget(&self, slot: &mut Slot, ordinal: Ordinal) {
+    /// Forgets a stream; true if it had ended.
+    fn forget(&self, slot: &mut Slot, ordinal: Ordinal) -> bool {
+        let before = slot.ended.len();
         slot.ended.retain(|o| *o != ordinal);
         if let Some(entry) = slot.remove(ordinal) {
             self.held
                 .fetch_sub(entry.log.bytes() + STREAM_OVERHEAD, Ordering::Relaxed);
         }
+        slot.ended.len() < before
+    }
+
+    /// Forgets every stream of a session; returns how many had ended.
+    fn forget_all(&self, slot: &mut Slot) -> usize {
+        for (_, entry) in slot.streams.drain(..) {
+            let freed = entry.log.bytes() + STREAM_OVERHEAD;
+            self.held.fetch_sub(freed, Ordering::Relaxed);
+        }
+        std::mem::take(&mut slot.ended).len()
     }
 
     fn forget_aged(&self) {
@@ -228,6 +248,18 @@ impl Slot {
     fn remove(&mut self, ordinal: Ordinal) -> Option<Box<Entry>> {
         let at = self.find(ordinal).ok()?;
         Some(self.streams.remove(at).1)
+    }
+
+    /// The last resort: a stream makes room for its own next events.
+    fn make_room(&mut self, ordinal: Ordinal, size: usize, store: &Inner) -> bool {
+        let Some(entry) = self.entry(ordinal) else { return false };
+        let before = entry.log.bytes();
+        entry.log.evict(&Retention {
+            bytes: before.saturating_sub(size),
+            ..store.limits.stream
+        });
+        store.held.fetch_sub(before - entry.log.bytes(), Ordering::Relaxed);
+        store.has_room(size)
     }
 
     /// Appends and evicts.
@@ -305,7 +337,8 @@ impl EventStore for MemoryStore {
 
     fn forget_stream(&self, key: &StreamKey) -> StoreFuture<Result<(), StoreError>> {
         if let Some(slot) = self.0.slot(&key.session) {
-            self.0.forget(&mut slot.lock(), key.ordinal);
+            let had_ended = self.0.forget(&mut slot.lock(), key.ordinal);
+            self.0.aging.lock().forgotten(usize::from(had_ended));
         }
         StoreFuture::ready(Ok(()))
     }
@@ -313,14 +346,10 @@ impl EventStore for MemoryStore {
     fn forget_session(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
         if let Some(slot) = self.0.slot(key) {
             let mut slot = slot.lock();
-            for (_, entry) in slot.streams.drain(..) {
-                let freed = entry.log.bytes() + STREAM_OVERHEAD;
-                self.0.held.fetch_sub(freed, Ordering::Relaxed);
-            }
-            let ended = std::mem::take(&mut slot.ended).len();
+            let (ended, open) = (self.0.forget_all(&mut slot), slot.open);
+            drop(slot);
             self.0.aging.lock().forgotten(ended);
-            if !slot.open {
-                drop(slot);
+            if !open {
                 self.0.shard(key).write().remove(key);
             }
         }
@@ -358,10 +387,12 @@ impl SessionStore for MemoryStore {
             streams: Vec::new(),
             ended: VecDeque::new(),
         };
-        self.0
-            .shard(key)
-            .write()
-            .insert(key.clone(), Arc::new(Mutex::new(slot)));
+        let slot = Arc::new(Mutex::new(slot));
+        let replaced = self.0.shard(key).write().insert(key.clone(), slot);
+        if let Some(replaced) = replaced {
+            let ended = self.0.forget_all(&mut replaced.lock());
+            self.0.aging.lock().forgotten(ended);
+        }
         StoreFuture::ready(Ok(()))
     }
 

@@ -6,7 +6,7 @@
 //! | [`transcript`] | conversations compared byte by byte with a file |
 //! | [`raw`] | misbehaving on a TCP connection |
 //! | [`proxy`] | cutting connections at random points |
-//! | [`store_suite`] | what every store backend must do |
+//! | [`store_suite`](mod@store_suite) | what every store backend must do |
 //! | [`flaky`] | a store that fails on command |
 
 pub mod client;

@@ -383,7 +383,7 @@ async fn ses_10_equal_ids_in_many_sessions_never_cross() {
     }
 }
 
-/// SSE-12, SSE-13: what belongs to a call travels on its stream, what does not goes to a GET.
+/// GET-02, SSE-12, SSE-13: what belongs to a call travels on its stream, what does not goes to a GET.
 #[tokio::test]
 async fn sse_13_logs_and_progress_travel_on_the_calls_own_stream() {
     let puppet = Puppet::new();

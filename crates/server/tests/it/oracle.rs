@@ -234,6 +234,7 @@ impl World {
         reader.seen.extend(more);
         reader.events = second.events;
         reader.ended |= second.ended;
+        reader.gap |= gap;
         reader.cursor = second.cursor.or(reader.cursor.take());
     }
 
@@ -302,7 +303,7 @@ fn run(ops: Vec<Op>, version: &'static str, keep: usize, slow: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     /// RES-03, RES-05, RES-06.
     #[test]

@@ -29,12 +29,14 @@ impl Aging {
         self.stale += streams;
     }
 
-    /// The stream to give up next, and whether it is a tombstone.
-    pub(super) fn pop_oldest(&mut self) -> Option<(Wall, StreamKey, bool)> {
-        if let Some((at, key)) = self.whole.pop_front() {
-            return Some((at, key, false));
-        }
-        self.tombs.pop_front().map(|(at, key)| (at, key, true))
+    /// The stream with events that ended longest ago.
+    pub(super) fn pop_whole(&mut self) -> Option<(Wall, StreamKey)> {
+        self.whole.pop_front()
+    }
+
+    /// The oldest tombstone.
+    pub(super) fn pop_tomb(&mut self) -> Option<StreamKey> {
+        self.tombs.pop_front().map(|(_, key)| key)
     }
 
     /// The next stream whose time has come.
@@ -55,13 +57,5 @@ impl Aging {
         self.whole.retain(|(_, key)| exists(key));
         self.tombs.retain(|(_, key)| exists(key));
         self.stale = 0;
-    }
-
-    /// Takes back what was compacted; what ended meanwhile is younger.
-    pub(super) fn merge(&mut self, older: Aging) {
-        let younger = std::mem::replace(self, older);
-        self.whole.extend(younger.whole);
-        self.tombs.extend(younger.tombs);
-        self.stale += younger.stale;
     }
 }

@@ -36,7 +36,7 @@ pub async fn numbers_must_follow<H: Harness>(harness: &H) {
     assert_eq!(sequence(&scene.page(&key, 0).await), [1, 2, 3, 4]);
 }
 
-/// STO-04: a batch whose acknowledgement was lost is sent again, and stored once.
+/// STO-01: a batch whose acknowledgement was lost is sent again, and stored once.
 pub async fn a_repeated_append_is_harmless<H: Harness>(harness: &H) {
     let scene = Scene::open(harness).await;
     let key = scene.first();

@@ -121,7 +121,7 @@ impl Log {
         }
         self.epoch = batch.epoch;
         for event in batch.events {
-            self.bytes += event.payload.len() + OVERHEAD;
+            self.bytes += event.cost();
             self.last = Some(event.seq);
             self.events.push_back(event);
         }
@@ -235,7 +235,7 @@ impl Log {
         let Some(event) = self.events.remove(at) else {
             return;
         };
-        self.bytes -= event.payload.len() + OVERHEAD;
+        self.bytes -= event.cost();
         self.answers_lost |= event.pin == Pin::Answer;
         // The loss of a priming event alone is no gap: it says nothing.
         if event.seq > Seq::PRIMING {
@@ -252,6 +252,11 @@ impl Event {
             payload,
             pin: Pin::None,
         }
+    }
+
+    /// What it counts against byte limits: its payload and its bookkeeping.
+    pub fn cost(&self) -> usize {
+        self.payload.len() + OVERHEAD
     }
 }
 
