@@ -303,8 +303,6 @@ fn run(ops: Vec<Op>, version: &'static str, keep: usize, slow: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
-
     /// RES-03, RES-05, RES-06.
     #[test]
     fn oracle_every_cursor_sees_its_own_stream_in_order_once_without_gaps(
