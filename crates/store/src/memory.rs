@@ -139,9 +139,13 @@ impl Inner {
 
     fn append(&self, key: &StreamKey, batch: Batch) -> Result<(), StoreError> {
         let slot = self.slot(&key.session).ok_or(StoreError::SessionGone)?;
-        let new = if batch.facts.is_some() { STREAM_OVERHEAD } else { 0 };
-        let size = new + batch.events.iter().map(Event::cost).sum::<usize>();
-        let fits = self.make_room(size);
+        let mut size = STREAM_OVERHEAD + batch.events.iter().map(Event::cost).sum::<usize>();
+        let fits = self.has_room(size) || {
+            if slot.lock().find(key.ordinal).is_ok() {
+                size -= STREAM_OVERHEAD;
+            }
+            self.make_room(size)
+        };
         let appended = {
             let mut slot = slot.lock();
             if !slot.open {
