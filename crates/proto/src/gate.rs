@@ -17,6 +17,7 @@
 mod accept;
 pub mod body;
 pub mod head;
+pub mod mirror;
 pub mod origin;
 
 pub use body::Admitted;

@@ -12,6 +12,8 @@
 //! | [`jsonrpc`] | the JSON-RPC envelope over raw bytes |
 //! | [`exchange`] | one POST and its answer: JSON or a stream |
 //! | [`session`] | streams and their numbers, push, questions to the client |
+//! | [`subscription`] | listen streams: filter, acknowledgement, stamp, what waits for a slow reader |
+//! | [`mrtr`] | results that ask for input: what is asked, what comes back, the sealed state between |
 //! | [`event_id`] | event ids on the wire |
 //! | [`sse`] | Server-Sent Events, encoded and decoded |
 //! | [`refusal`] | every way to say no: status, code and text |
@@ -22,10 +24,12 @@ pub mod event_id;
 pub mod exchange;
 pub mod gate;
 pub mod jsonrpc;
+pub mod mrtr;
 pub mod principal;
 pub mod refusal;
 pub mod session;
 pub mod sse;
+pub mod subscription;
 pub mod version;
 
 pub use event_id::{EventId, EventIdFormat, Ordinal, Seq, StreamKind};

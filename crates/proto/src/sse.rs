@@ -72,6 +72,22 @@ impl Draft {
         Frame::finish(std::mem::take(&mut self.0), HEADROOM, &parts)
     }
 
+    /// A frame with an event name and no id: the framing of 2024-11-05 (LEG-02).
+    pub fn named(self, event: &'static str) -> Frame {
+        Frame::finish(self.0, HEADROOM, &[b"event: ", event.as_bytes(), NEWLINE_DATA])
+    }
+
+    /// A frame that is a line of its own: no event at all, but how stdio carries messages (GW-01).
+    pub fn line(mut self) -> Frame {
+        let end = self.0.len();
+        self.0.push(b'\n');
+        let whole = Bytes::from(self.0);
+        Frame {
+            payload: whole.slice(HEADROOM..end),
+            wire: whole.slice(HEADROOM..),
+        }
+    }
+
     /// A frame without an id: it cannot be resumed from (SSE-11, STO-02).
     pub fn unnumbered(self) -> Frame {
         Frame::finish(self.0, HEADROOM, &[DATA])
@@ -179,6 +195,18 @@ mod tests {
     fn sse_11_a_frame_without_a_number_has_no_id() {
         let frame = Draft::copy_of(b"{}").unnumbered();
         assert_eq!(text(&frame.wire), "data: {}\n\n");
+        assert_eq!(text(&frame.payload), "{}");
+    }
+
+    #[test]
+    fn leg_02_a_named_frame_has_an_event_name_and_no_id() {
+        let frame = Draft::copy_of(b"{}").named("message");
+        assert_eq!(text(&frame.wire), "event: message\ndata: {}\n\n");
+        assert_eq!(
+            text(&Draft::copy_of(b"{\n}").line().wire),
+            "{ }\n",
+            "GW-01: one message, one line"
+        );
         assert_eq!(text(&frame.payload), "{}");
     }
 

@@ -4,6 +4,7 @@
 //! client leaves: then it must outlive this future.
 
 use crate::call::{Finished, Running, Work, run_out};
+use crate::outlet::Outlet;
 use crate::tail::Tail;
 use bytes::Bytes;
 use std::future::Future;
@@ -16,11 +17,13 @@ use tokio::time::Sleep;
 pub(crate) struct Answering {
     work: Option<Work>,
     running: Arc<Running>,
+    outlet: Arc<Outlet>,
     upgrade_after: Duration,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 /// The form that the answer took.
+#[allow(clippy::large_enum_variant)] // it lives for one match
 pub(crate) enum Answered {
     Json(Bytes),
     Stream(Tail),
@@ -29,13 +32,14 @@ pub(crate) enum Answered {
 }
 
 impl Answering {
-    pub(crate) fn new(work: Work, running: Arc<Running>, upgrade_after: Duration) -> Self {
+    pub(crate) fn new(work: Work, running: Arc<Running>, outlet: Arc<Outlet>, upgrade_after: Duration) -> Self {
         if upgrade_after.is_zero() {
-            running.outlet.upgrade();
+            outlet.upgrade();
         }
         Answering {
             work: Some(work),
             running,
+            outlet,
             upgrade_after,
             timer: None,
         }
@@ -53,7 +57,7 @@ impl Future for Answering {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answered> {
         let this = &mut *self;
-        let outlet = &this.running.outlet;
+        let outlet = Arc::clone(&this.outlet);
         let finished = this.work.as_mut().map(|work| work.as_mut().poll(cx));
         if let Some(Poll::Ready(finished)) = finished {
             this.work = None;

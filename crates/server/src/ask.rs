@@ -1,10 +1,11 @@
 //! Questions to the client: asked on the call's stream, answered on another POST (design D7).
 
-use crate::call::Running;
+use crate::call::{InSession, Running, Venue};
 use crate::context::Context;
 use crate::handler::RpcError;
 use bytes::Bytes;
-use rethread_proto::jsonrpc::write_request;
+use rethread_proto::jsonrpc::{code, write_request};
+use rethread_proto::mrtr::InputMethod;
 use rethread_proto::session::coordinator::Question;
 use rethread_proto::sse::Draft;
 use rethread_store::Pin;
@@ -15,18 +16,28 @@ use tokio::sync::oneshot;
 
 /// What the client answered: the raw `result`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer(Bytes);
+pub struct Answer {
+    json: Bytes,
+    /// The answer came as a parameter of a request, so a wrong one is that request's fault (MRTR-06).
+    in_params: bool,
+}
 
 impl Answer {
     /// The answer as `T`.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, RpcError> {
-        serde_json::from_slice(&self.0)
-            .map_err(|e| RpcError::internal(format!("the client's answer is not what was asked for: {e}")))
+        serde_json::from_slice(&self.json).map_err(|e| {
+            let message = format!("the client's answer is not what was asked for: {e}");
+            if self.in_params {
+                RpcError::invalid_params(message)
+            } else {
+                RpcError::internal(message)
+            }
+        })
     }
 
     /// The JSON text as the client sent it.
     pub fn raw(&self) -> &[u8] {
-        &self.0
+        &self.json
     }
 }
 
@@ -61,6 +72,7 @@ impl From<AskError> for RpcError {
     fn from(error: AskError) -> Self {
         match error {
             AskError::Refused(error) => error,
+            AskError::NotSupported(what) => missing_capability(what),
             other => RpcError::internal(other.to_string()),
         }
     }
@@ -71,14 +83,7 @@ impl Context {
     /// `CreateMessageRequestParams` of the MCP schema.
     pub async fn sample(&self, params: impl Serialize) -> Result<Answer, AskError> {
         let params = value(params)?;
-        let client = &self.call.session().client;
-        if !client.sampling {
-            return Err(AskError::NotSupported("sampling"));
-        }
-        let with_tools = params.get("tools").is_some() || params.get("toolChoice").is_some();
-        if with_tools && !client.sampling_tools {
-            return Err(AskError::NotSupported("sampling with tools"));
-        }
+        self.require(InputMethod::Sample, &params)?;
         self.ask("sampling/createMessage", &params).await
     }
 
@@ -86,17 +91,12 @@ impl Context {
     /// their `mode` is `url`.
     pub async fn elicit(&self, params: impl Serialize) -> Result<Answer, AskError> {
         let mut params = value(params)?;
-        let (version, client) = (self.version(), &self.call.session().client);
-        if !version.has_elicitation() {
-            return Err(AskError::NotSupported("elicitation"));
-        }
+        let version = self.version();
         let by_url = params.get("mode").is_some_and(|mode| mode == "url");
-        if by_url && !(client.elicitation_url && version.has_elicitation_modes()) {
-            return Err(AskError::NotSupported("elicitation by URL"));
-        }
-        if !by_url && !client.elicitation_form {
+        if !version.has_elicitation() || (by_url && !version.has_elicitation_modes()) {
             return Err(AskError::NotSupported("elicitation"));
         }
+        self.require(InputMethod::Elicit, &params)?;
         if let Some(params) = params.as_object_mut().filter(|_| !version.has_elicitation_modes()) {
             params.remove("mode");
         }
@@ -105,9 +105,7 @@ impl Context {
 
     /// Asks the client which directories it works in: `roots/list`.
     pub async fn roots(&self) -> Result<Answer, AskError> {
-        if !self.call.session().client.roots {
-            return Err(AskError::NotSupported("roots"));
-        }
+        self.require(InputMethod::Roots, &Value::Null)?;
         self.ask("roots/list", &()).await
     }
 
@@ -116,10 +114,40 @@ impl Context {
         self.ask("ping", &()).await.map(drop)
     }
 
+    /// S2C-05, MRTR-03: nothing is asked that the client did not say it can answer.
+    fn require(&self, method: InputMethod, params: &Value) -> Result<(), AskError> {
+        let lacks = self.call.client().lacks_for(method, params);
+        lacks.map_or(Ok(()), |what| Err(AskError::NotSupported(what)))
+    }
+
     /// Asks on this call's stream. If the connection breaks, the question is asked again on the client's return, under
     /// the same id. Dropping the future withdraws the question.
-    async fn ask(&self, method: &str, params: &impl Serialize) -> Result<Answer, AskError> {
-        let session = self.call.session();
+    async fn ask(&self, method: &'static str, params: &impl Serialize) -> Result<Answer, AskError> {
+        match &self.call.venue {
+            Venue::Session(place) => self.ask_in_session(place, method, params).await,
+            Venue::Request(direct) => {
+                let params = serde_json::to_vec(params).map_err(|e| AskError::NotJson(e.to_string()))?;
+                let params = if params == b"null" { Bytes::new() } else { params.into() };
+                let answer = direct.lock().ask(method, params)?;
+                tokio::select! {
+                    biased;
+                    answer = answer => match answer {
+                        Ok(json) => Ok(Answer { json, in_params: true }),
+                        Err(_) => Err(AskError::TimedOut),
+                    },
+                    () = self.call.cancelled() => Err(AskError::Ended),
+                }
+            }
+        }
+    }
+
+    async fn ask_in_session(
+        &self,
+        place: &InSession,
+        method: &'static str,
+        params: &impl Serialize,
+    ) -> Result<Answer, AskError> {
+        let session = &place.outlet.session;
         let deadline = tokio::time::sleep(session.node.timing.question);
         tokio::pin!(deadline);
         if method != "ping" {
@@ -130,7 +158,7 @@ impl Context {
             }
         }
         let (waiter, answer) = oneshot::channel();
-        let question = self.call.ask(waiter).map_err(|_| AskError::TooMany)?;
+        let question = self.call.ask(session, waiter).map_err(|_| AskError::TooMany)?;
         let mut asked = Asked {
             call: &self.call,
             question,
@@ -143,7 +171,7 @@ impl Context {
         if let Some(error) = problem {
             return Err(AskError::NotJson(error.to_string()));
         }
-        let said = match self.call.outlet.say(draft, Pin::Question) {
+        let said = match place.outlet.say(draft, Pin::Question) {
             Ok(Some(said)) => said,
             Ok(None) => return Err(AskError::ClientLeft),
             Err(_) => return Err(AskError::Ended),
@@ -157,7 +185,7 @@ impl Context {
         };
         said.stream.release(said.seq);
         match outcome? {
-            Ok(result) => Ok(Answer(result)),
+            Ok(json) => Ok(Answer { json, in_params: false }),
             Err(error) => Err(AskError::Refused(read_error(&error))),
         }
     }
@@ -186,6 +214,19 @@ impl Drop for Asked<'_> {
             self.call.forget(self.question);
         }
     }
+}
+
+/// What a call answers when the client lacks what it needs (VER-11). In a session the code becomes `-32603` on its way out.
+fn missing_capability(what: &str) -> RpcError {
+    let required = match what {
+        "sampling" => serde_json::json!({ "sampling": {} }),
+        "sampling with tools" => serde_json::json!({ "sampling": { "tools": {} } }),
+        "elicitation by URL" => serde_json::json!({ "elicitation": { "url": {} } }),
+        "elicitation" => serde_json::json!({ "elicitation": {} }),
+        _ => serde_json::json!({ "roots": {} }),
+    };
+    RpcError::new(code::MISSING_CAPABILITY, format!("the client does not support {what}"))
+        .with_data(serde_json::json!({ "requiredCapabilities": required }))
 }
 
 fn value(params: impl Serialize) -> Result<Value, AskError> {

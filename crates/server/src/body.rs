@@ -1,6 +1,5 @@
 //! The body of every answer.
 
-use crate::tail::Tail;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use std::convert::Infallible;
@@ -14,7 +13,13 @@ pub struct Body(Kind);
 
 enum Kind {
     Whole(Bytes),
-    Stream(Box<Tail>),
+    Stream(Box<dyn Chunks>),
+}
+
+/// A connection that delivers events.
+pub(crate) trait Chunks: Send {
+    /// The next chunk; `None` at the end of the connection.
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>>;
 }
 
 impl Body {
@@ -26,8 +31,8 @@ impl Body {
         Body(Kind::Whole(bytes.into()))
     }
 
-    pub(crate) fn stream(tail: Tail) -> Self {
-        Body(Kind::Stream(Box::new(tail)))
+    pub(crate) fn stream(chunks: impl Chunks + 'static) -> Self {
+        Body(Kind::Stream(Box::new(chunks)))
     }
 }
 
@@ -39,7 +44,7 @@ impl http_body::Body for Body {
         match &mut self.0 {
             Kind::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Kind::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Kind::Stream(tail) => tail
+            Kind::Stream(chunks) => chunks
                 .poll_chunk(cx)
                 .map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes)))),
         }

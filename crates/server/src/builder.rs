@@ -8,6 +8,7 @@ use crate::sessions::Sessions;
 use rethread_proto::event_id::{EventIdFormat, Plain};
 use rethread_proto::exchange::UpgradeAfter;
 use rethread_proto::gate::{BadEntry, HeadPolicy, HostPolicy, OriginPolicy};
+use rethread_proto::mrtr::Seal;
 use rethread_proto::{Revisions, SessionId};
 use rethread_store::{MemoryStore, Store};
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub struct Builder<H> {
     unbuffered: bool,
     name: Box<str>,
     new_session_id: Box<dyn Fn() -> SessionId + Send + Sync>,
+    key: Option<[u8; 32]>,
     wrong: Option<BadEntry>,
 }
 
@@ -39,12 +41,13 @@ impl<H: Handler> Builder<H> {
             upgrade_after: UpgradeAfter::default(),
             ids: Arc::new(Plain),
             policy: HeadPolicy {
-                revisions: Revisions::LEGACY,
+                revisions: Revisions::BOTH,
                 ..HeadPolicy::default()
             },
             unbuffered: false,
             name: "0".into(),
             new_session_id: Box::new(random_session_id),
+            key: None,
             wrong: None,
         }
     }
@@ -154,6 +157,21 @@ impl<H: Handler> Builder<H> {
         self
     }
 
+    /// Which revisions to serve: all of them, unless set.
+    #[must_use]
+    pub fn revisions(mut self, revisions: Revisions) -> Self {
+        self.policy.revisions = revisions;
+        self
+    }
+
+    /// The key that seals `requestState`, which clients of 2026-07-28 carry from one request to the next. Nodes behind one
+    /// address must share it; a single node makes up its own.
+    #[must_use]
+    pub fn state_key(mut self, key: [u8; 32]) -> Self {
+        self.key = Some(key);
+        self
+    }
+
     /// Takes session ids from `source`: for tests that compare bytes. Whoever can guess a session id, and is not told
     /// apart by an auth layer, is in the session.
     #[must_use]
@@ -190,6 +208,7 @@ impl<H: Handler> Builder<H> {
             self.policy,
             self.unbuffered,
             self.handler.info(),
+            Seal::new(self.key.unwrap_or_else(random)),
         );
         Ok(McpService(Arc::new(Inner {
             node: Arc::new(node),
@@ -210,7 +229,11 @@ impl<H> std::fmt::Debug for Builder<H> {
 }
 
 fn random_session_id() -> SessionId {
-    let mut bits = [0; 18];
-    getrandom::fill(&mut bits).expect("the operating system gives random numbers");
-    SessionId::from_random(bits)
+    SessionId::from_random(random())
+}
+
+pub(crate) fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the operating system gives random numbers");
+    bytes
 }

@@ -1,16 +1,20 @@
 //! A call while it runs: its handler, its cancellation, its end (design D8).
 
-use crate::context::Context;
+use crate::context::{Context, Level};
 use crate::handler::{Call, Handler, Reply, RpcError};
-use crate::outlet::Outlet;
+use crate::modern::Direct;
+use crate::node::Node;
+use crate::outlet::{Outlet, TooLate};
+use crate::peer::ClientCapabilities;
 use crate::session::{InUse, Session, Waiter};
 use crate::telemetry;
 use bytes::Bytes;
 use http::Extensions;
 use parking_lot::Mutex;
-use rethread_proto::jsonrpc::{ProgressToken, Request, RequestId, write_error, write_notification, write_result};
+use rethread_proto::jsonrpc::{ProgressToken, Request, RequestId, code, write_error, write_notification, write_result};
 use rethread_proto::session::coordinator::{Question, TooManyQuestions};
 use rethread_proto::sse::Draft;
+use rethread_proto::{Principal, Version};
 use serde_json::json;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,9 +26,9 @@ use tokio::sync::Notify;
 
 /// A call that runs: what its context, its canceller and its connection share.
 pub(crate) struct Running {
-    pub(crate) id: RequestId,
-    pub(crate) outlet: Arc<Outlet>,
-    pub(crate) progress_token: Option<ProgressToken>,
+    pub(crate) node: Arc<Node>,
+    pub(crate) version: Version,
+    pub(crate) venue: Venue,
     pub(crate) last_progress: Mutex<Option<f64>>,
     pub(crate) extensions: Extensions,
     /// Questions this call waits for.
@@ -33,6 +37,20 @@ pub(crate) struct Running {
     /// Told of cancellation, and of a client that can never come back.
     changed: Notify,
     ended: AtomicBool,
+}
+
+/// Where a call is heard: in a session, whose streams outlive connections, or in one request only.
+pub(crate) enum Venue {
+    Session(InSession),
+    /// The request that waits for the answer right now: a parked call moves from one to the next.
+    Request(Mutex<Arc<Direct>>),
+}
+
+/// A call in a session.
+pub(crate) struct InSession {
+    pub(crate) outlet: Arc<Outlet>,
+    pub(crate) id: RequestId,
+    pub(crate) progress_token: Option<ProgressToken>,
 }
 
 /// How a call ended, for the POST that may still wait for it.
@@ -47,11 +65,29 @@ pub(crate) enum Finished {
 pub(crate) type Work = Pin<Box<dyn Future<Output = Finished> + Send>>;
 
 impl Running {
-    pub(crate) fn new(request: &Request, outlet: Arc<Outlet>, extensions: Extensions) -> Arc<Self> {
-        Arc::new(Running {
+    /// A call in the session of `outlet`.
+    pub(crate) fn in_session(request: &Request, outlet: Arc<Outlet>, extensions: Extensions) -> Arc<Self> {
+        let session = &outlet.session;
+        let (node, version) = (Arc::clone(&session.node), session.version());
+        let venue = Venue::Session(InSession {
             id: request.id.clone(),
-            outlet,
             progress_token: request.params.progress_token(),
+            outlet,
+        });
+        Self::new(node, version, venue, extensions)
+    }
+
+    /// A call that one request brought, and nothing else is known of.
+    pub(crate) fn in_request(direct: Arc<Direct>, extensions: Extensions) -> Arc<Self> {
+        let (node, version) = (Arc::clone(&direct.node), direct.version);
+        Self::new(node, version, Venue::Request(Mutex::new(direct)), extensions)
+    }
+
+    fn new(node: Arc<Node>, version: Version, venue: Venue, extensions: Extensions) -> Arc<Self> {
+        Arc::new(Running {
+            node,
+            version,
+            venue,
             last_progress: Mutex::new(None),
             extensions,
             questions: Mutex::default(),
@@ -61,8 +97,78 @@ impl Running {
         })
     }
 
-    pub(crate) fn session(&self) -> &Arc<Session> {
-        &self.outlet.session
+    /// A parked call goes on in another request.
+    pub(crate) fn move_to(&self, direct: &Arc<Direct>) {
+        if let Venue::Request(place) = &self.venue {
+            let mut place = place.lock();
+            direct.take_up(&place);
+            *place = Arc::clone(direct);
+        }
+    }
+
+    /// The session the call belongs to, if it belongs to one.
+    pub(crate) fn session(&self) -> Option<&Arc<Session>> {
+        match &self.venue {
+            Venue::Session(place) => Some(&place.outlet.session),
+            Venue::Request(_) => None,
+        }
+    }
+
+    pub(crate) fn id(&self) -> RequestId {
+        match &self.venue {
+            Venue::Session(place) => place.id.clone(),
+            Venue::Request(direct) => direct.lock().id.clone(),
+        }
+    }
+
+    pub(crate) fn progress_token(&self) -> Option<ProgressToken> {
+        match &self.venue {
+            Venue::Session(place) => place.progress_token.clone(),
+            Venue::Request(direct) => direct.lock().progress_token.clone(),
+        }
+    }
+
+    /// What the client can do: as the session knows, or as this request said.
+    pub(crate) fn client(&self) -> ClientCapabilities {
+        match &self.venue {
+            Venue::Session(place) => place.outlet.session.client(),
+            Venue::Request(direct) => direct.lock().client,
+        }
+    }
+
+    pub(crate) fn principal(&self) -> Principal {
+        match &self.venue {
+            Venue::Session(place) => place.outlet.session.key.owner.clone(),
+            Venue::Request(direct) => direct.lock().principal.clone(),
+        }
+    }
+
+    /// Whether the client wants log messages of this level (LOG-01, LOG-02).
+    pub(crate) fn wants_log(&self, level: Level) -> bool {
+        match &self.venue {
+            Venue::Session(place) => place.outlet.session.log_level().is_none_or(|least| level >= least),
+            Venue::Request(direct) => direct.lock().log_level.is_some_and(|least| level >= least),
+        }
+    }
+
+    /// Says something that belongs to this call. Waits for a reader that is far behind, for a bounded time.
+    pub(crate) async fn say(&self, draft: Draft) -> Result<(), TooLate> {
+        match &self.venue {
+            Venue::Session(place) => {
+                if let Some(said) = place.outlet.say(draft, rethread_store::Pin::None)? {
+                    said.stream.room().await;
+                }
+                Ok(())
+            }
+            Venue::Request(direct) => {
+                let direct = Arc::clone(&direct.lock());
+                let said = direct.say(draft).await;
+                if said.is_err() {
+                    self.cancel(); // nobody reads: the request is as good as gone (SSE-14)
+                }
+                said
+            }
+        }
     }
 
     /// Cancels the call: its handler is told, and no answer will come.
@@ -74,13 +180,16 @@ impl Running {
             for question in questions {
                 self.withdraw(question);
             }
-            self.outlet.end_cancelled();
+            match &self.venue {
+                Venue::Session(place) => place.outlet.end_cancelled(),
+                Venue::Request(direct) => direct.lock().abandon(),
+            }
         }
     }
 
-    /// Opens a question of this call.
-    pub(crate) fn ask(&self, waiter: Waiter) -> Result<Question, TooManyQuestions> {
-        let question = self.session().questions.lock().ask(waiter)?;
+    /// Opens a question of this call in its session.
+    pub(crate) fn ask(&self, session: &Session, waiter: Waiter) -> Result<Question, TooManyQuestions> {
+        let question = session.questions.lock().ask(waiter)?;
         self.questions.lock().push(question);
         Ok(question)
     }
@@ -88,20 +197,23 @@ impl Running {
     /// A question is settled, or was never heard of.
     pub(crate) fn forget(&self, question: Question) {
         self.questions.lock().retain(|open| *open != question);
-        self.session().questions.lock().abandon(question);
+        if let Some(session) = self.session() {
+            session.questions.lock().abandon(question);
+        }
     }
 
     /// Nobody waits for the answer any more: the client need not bother (S2C-06).
     pub(crate) fn withdraw(&self, question: Question) {
         self.questions.lock().retain(|open| *open != question);
-        if !self.session().questions.lock().abandon(question) {
+        let Venue::Session(place) = &self.venue else { return };
+        if !place.outlet.session.questions.lock().abandon(question) {
             return; // settled already
         }
         let params = json!({ "requestId": question.id(), "reason": "the server no longer waits for this answer" });
         let draft = Draft::new(160, |out| {
             write_notification(out, "notifications/cancelled", &params).expect("these params are plain JSON");
         });
-        let _ = self.outlet.say(draft, rethread_store::Pin::None); // the call is over: so is its stream
+        let _ = place.outlet.say(draft, rethread_store::Pin::None); // the call is over: so is its stream
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
@@ -114,7 +226,11 @@ impl Running {
 
     /// Waits until the call can no longer be answered to anybody.
     pub(crate) async fn pointless(&self) {
-        self.when(|| self.is_cancelled() || self.outlet.is_unreachable()).await;
+        let unreachable = || match &self.venue {
+            Venue::Session(place) => place.outlet.is_unreachable(),
+            Venue::Request(_) => false, // such a call is cancelled instead (CAN-03)
+        };
+        self.when(|| self.is_cancelled() || unreachable()).await;
     }
 
     async fn when(&self, condition: impl Fn() -> bool) {
@@ -129,8 +245,13 @@ impl Running {
 
     /// The client hung up before the answer took form.
     pub(crate) fn client_left(&self) {
-        if self.outlet.client_left() {
-            self.changed.notify_waiters();
+        match &self.venue {
+            Venue::Session(place) => {
+                if place.outlet.client_left() {
+                    self.changed.notify_waiters();
+                }
+            }
+            Venue::Request(_) => self.cancel(), // CAN-03
         }
     }
 
@@ -138,30 +259,42 @@ impl Running {
         if self.ended.swap(true, Ordering::AcqRel) {
             return Finished::Elsewhere; // cancelled: nobody wants the answer
         }
-        let json = match result {
-            Ok(reply) => {
-                let expected = reply.as_json().len() + self.id.as_json().len() + 48;
-                self.outlet
-                    .end(|out| write_result(out, &self.id, reply.as_json()), expected)
+        let place = match &self.venue {
+            Venue::Session(place) => place,
+            Venue::Request(direct) => {
+                let direct = Arc::clone(&direct.lock());
+                direct.finish(result);
+                return Finished::Elsewhere;
             }
-            Err(error) => self.outlet.end(|out| write_error(out, Some(&self.id), &error), 160),
+        };
+        let json = match result.and_then(Reply::into_result) {
+            Ok(result) => {
+                let expected = result.len() + place.id.as_json().len() + 48;
+                place.outlet.end(|out| write_result(out, &place.id, &result), expected)
+            }
+            Err(mut error) => {
+                if error.code == code::MISSING_CAPABILITY {
+                    error.code = code::INTERNAL_ERROR; // sessions have no such code
+                }
+                place.outlet.end(|out| write_error(out, Some(&place.id), &error), 160)
+            }
         };
         json.map_or(Finished::Elsewhere, Finished::Json)
     }
 }
 
-/// Sets a handler to work on `request`. Nothing happens until the work is polled.
-pub(crate) fn work<H: Handler>(handler: Arc<H>, request: Request, running: Arc<Running>) -> Work {
+/// Sets a handler to work on `call`. Nothing happens until the work is polled.
+pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<Running>) -> Work {
     let guard = Guard {
-        use_of: running.session().in_use(),
+        use_of: running.session().map(Session::in_use),
         running,
     };
     Box::pin(async move {
         let running = Arc::clone(&guard.running);
-        let settles = Subscribing::of(&request);
-        let method = request.method.clone();
+        let settles = running.session().and_then(|_| Subscribing::of(&call.request));
+        let method = call.request.method.clone();
         let context = Context::new(Arc::clone(&running));
-        let mut handling = pin!(handler.handle(Call(request), &context));
+        let mut handling = pin!(handler.handle(call, &context));
         let mut result = std::future::poll_fn(|cx| {
             // A panic in a handler stays in its call (design D8).
             catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(cx))).unwrap_or_else(|_| {
@@ -171,7 +304,8 @@ pub(crate) fn work<H: Handler>(handler: Arc<H>, request: Request, running: Arc<R
         })
         .await;
         if let (Ok(_), Some(subscribing)) = (&result, settles)
-            && let Err(error) = subscribing.settle(running.session())
+            && let Some(session) = running.session()
+            && let Err(error) = subscribing.settle(session)
         {
             result = Err(error);
         }
@@ -184,20 +318,22 @@ pub(crate) fn work<H: Handler>(handler: Arc<H>, request: Request, running: Arc<R
 /// What a call holds while it runs; it is given back even if the work is dropped half way.
 struct Guard {
     running: Arc<Running>,
-    use_of: InUse,
+    use_of: Option<InUse>,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let session = self.use_of.session();
-        session.end_call(&self.running.id, &self.running);
-        session.node.calls.leave();
+        if let Some(use_of) = &self.use_of {
+            use_of.session().end_call(&self.running.id(), &self.running);
+        }
+        self.running.node.calls.leave();
+        self.running.node.grew_quieter();
     }
 }
 
 /// Runs what is left of a call whose connection no longer waits for it. A cancelled handler gets a grace.
 pub(crate) async fn run_out(work: Work, running: Arc<Running>) {
-    let grace = running.session().node.timing.cancel_grace;
+    let grace = running.node.timing.cancel_grace;
     let overdue = async {
         running.cancelled().await;
         tokio::time::sleep(grace).await;

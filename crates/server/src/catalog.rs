@@ -35,9 +35,14 @@
 //! ```
 //!
 //! Every function gets its arguments and a [`Context`], and may be an `async fn` or a closure that returns a future.
+//!
+//! To ask the client something, a function may simply wait for [`Context::elicit`] and its siblings. One that must not
+//! wait, because the answer may reach another process or come after a restart, is added
+//! [with inputs](Catalog::tool_with_inputs): it returns what it [asks](Ask) for, and is called again with the answers.
 
 mod complete;
 mod content;
+mod input;
 mod page;
 mod prompt;
 mod resource;
@@ -46,12 +51,13 @@ mod tool;
 
 pub use complete::Reference;
 pub use content::Content;
+pub use input::{Ask, Unfinished};
 pub use prompt::{Prompt, PromptMessage};
 pub use resource::{Resource, ResourceContents, ResourceTemplate};
 pub use tool::{IntoToolResult, NoArgs, Tool, ToolResult};
 
 use crate::context::Context;
-use crate::handler::{Call, Handler, Reply, RpcError, ServerInfo};
+use crate::handler::{Call, Handler, HeaderParams, Inputs, Reply, RpcError, ServerInfo};
 use complete::Completers;
 use page::Listing;
 use prompt::PromptEntry;
@@ -122,17 +128,40 @@ impl Catalog {
     /// with `-32602`. An `Err` of `run` is a JSON-RPC error; a failure that the model should read is an
     /// [error result](ToolResult::error).
     ///
+    /// Arguments that the schema annotates with `x-mcp-header` come in headers too, and are checked before `run`.
+    ///
     /// # Panics
-    /// If the name is taken or is not 1 to 64 of `A-Z a-z 0-9 _ . / -`.
+    /// If the name is taken or is not 1 to 64 of `A-Z a-z 0-9 _ . / -`, or if an `x-mcp-header` breaks the rules.
     #[must_use]
-    pub fn tool<A, F, Fut, R>(mut self, tool: Tool, run: F) -> Self
+    pub fn tool<A, F, Fut, R>(self, tool: Tool, run: F) -> Self
     where
         A: DeserializeOwned,
         F: Fn(A, Context) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, RpcError>> + Send + 'static,
         R: IntoToolResult,
     {
-        let (shown, entry) = (page::shown(&tool), ToolEntry::new(&tool, run));
+        self.add_tool(tool, |tool| ToolEntry::new(tool, run))
+    }
+
+    /// Adds a tool that asks the client for input by returning what it needs: as the error that an [`Ask`] becomes.
+    /// It is called again, from its beginning, with the answers in its [`Inputs`]. On 2026-07-28 nothing is kept
+    /// meanwhile; before, the client is asked on the stream of the call.
+    ///
+    /// # Panics
+    /// As [`tool`](Catalog::tool) does.
+    #[must_use]
+    pub fn tool_with_inputs<A, F, Fut, R>(self, tool: Tool, run: F) -> Self
+    where
+        A: DeserializeOwned,
+        F: Fn(A, Inputs, Context) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, Unfinished>> + Send + 'static,
+        R: IntoToolResult,
+    {
+        self.add_tool(tool, |tool| ToolEntry::with_inputs(tool, run))
+    }
+
+    fn add_tool(mut self, tool: Tool, entry: impl FnOnce(&Tool) -> ToolEntry) -> Self {
+        let (shown, entry) = (page::shown(&tool), entry(&tool));
         self.tools.add(tool.into_name(), shown, entry);
         self
     }
@@ -180,6 +209,22 @@ impl Catalog {
         R: Into<Vec<PromptMessage>>,
     {
         let (shown, entry) = (page::shown(&prompt), PromptEntry::new(&prompt, make));
+        self.prompts.add(prompt.into_name(), shown, entry);
+        self
+    }
+
+    /// Adds a prompt that asks the client for input, as a [tool](Catalog::tool_with_inputs) may.
+    ///
+    /// # Panics
+    /// If the name is empty or taken.
+    #[must_use]
+    pub fn prompt_with_inputs<F, Fut, R>(mut self, prompt: Prompt, make: F) -> Self
+    where
+        F: Fn(BTreeMap<String, String>, Inputs, Context) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, Unfinished>> + Send + 'static,
+        R: Into<Vec<PromptMessage>>,
+    {
+        let (shown, entry) = (page::shown(&prompt), PromptEntry::with_inputs(&prompt, make));
         self.prompts.add(prompt.into_name(), shown, entry);
         self
     }
@@ -244,6 +289,10 @@ impl Handler for Catalog {
             ..self.info.clone()
         }
     }
+
+    fn header_params(&self, tool: &str) -> Option<&HeaderParams> {
+        self.tools.get(tool).and_then(ToolEntry::header_params)
+    }
 }
 
 impl std::fmt::Debug for Catalog {
@@ -301,6 +350,39 @@ mod tests {
         let _ = Catalog::new("a", "1")
             .tool(Tool::new("t"), nothing)
             .tool(Tool::new("t"), nothing);
+    }
+
+    #[test]
+    fn hdr_05_annotations_are_read_when_a_tool_is_added() {
+        let schema = json!({
+            "type": "object",
+            "properties": { "region": { "type": "string", "x-mcp-header": "Region" } },
+        });
+        let catalog = Catalog::new("a", "1")
+            .tool(Tool::new("plain"), nothing)
+            .tool(Tool::new("mirrored").input(schema.clone()), nothing)
+            .tool_with_inputs(Tool::new("asking").input(schema.clone()), |_: NoArgs, _, _| async {
+                Ok("done")
+            });
+        let expected = HeaderParams::of_schema(&schema).unwrap();
+        for tool in ["mirrored", "asking"] {
+            assert_eq!(catalog.header_params(tool), Some(&expected), "{tool}");
+        }
+        for tool in ["plain", "unknown"] {
+            assert_eq!(catalog.header_params(tool), None, "{tool}");
+        }
+    }
+
+    #[test]
+    #[should_panic(
+        expected = "the input schema of the tool `t` cannot be used: `x-mcp-header` at `/properties/a` needs"
+    )]
+    fn hdr_05_a_wrong_annotation_is_refused() {
+        let schema = json!({
+            "type": "object",
+            "properties": { "a": { "type": "number", "x-mcp-header": "A" } },
+        });
+        let _ = Catalog::new("a", "1").tool(Tool::new("t").input(schema), nothing);
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! What a handler may do while it serves a call.
 
-use crate::call::Running;
+use crate::call::{Running, Venue};
 use crate::handler::RpcError;
-use crate::peer::Peer;
+use crate::peer::{ClientCapabilities, Peer};
 use http::Extensions;
 use rethread_proto::jsonrpc::write_notification;
 use rethread_proto::sse::Draft;
 use rethread_proto::{Principal, RequestId, Version};
-use rethread_store::Pin;
 use serde::{Serialize, Serializer};
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Context {
     pub(crate) call: Arc<Running>,
-    peer: Peer,
+    peer: Option<Peer>,
 }
 
 /// The call or the session is over: nothing more can be said.
@@ -48,6 +47,10 @@ pub enum Level {
 }
 
 impl Level {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        serde_json::from_value(serde_json::Value::from(name)).ok()
+    }
+
     /// The name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -65,7 +68,7 @@ impl Level {
 
 impl Context {
     pub(crate) fn new(call: Arc<Running>) -> Self {
-        let peer = Peer(Arc::clone(call.session()));
+        let peer = call.session().map(|session| Peer(Arc::clone(session)));
         Context { call, peer }
     }
 
@@ -85,7 +88,7 @@ impl Context {
 
     /// Whether the client asked for progress.
     pub fn wants_progress(&self) -> bool {
-        self.call.progress_token.is_some()
+        self.call.progress_token().is_some()
     }
 
     async fn report(&self, progress: f64, total: Option<f64>, message: Option<&str>) -> Result<(), Ended> {
@@ -100,7 +103,7 @@ impl Context {
             #[serde(skip_serializing_if = "Option::is_none")]
             message: Option<&'a str>,
         }
-        let Some(progress_token) = &self.call.progress_token else {
+        let Some(progress_token) = &self.call.progress_token() else {
             return Ok(());
         };
         {
@@ -129,9 +132,7 @@ impl Context {
             logger: Option<&'a str>,
             data: T,
         }
-        let session = self.call.session();
-        let wanted = session.log_level().is_none_or(|least| level >= least);
-        if !wanted || !session.node.info.declares("logging") {
+        if !self.call.wants_log(level) || !self.call.node.info.declares("logging") {
             return Ok(());
         }
         let logger = logger.into();
@@ -146,9 +147,7 @@ impl Context {
             tracing::error!(target: crate::telemetry::TARGET, %error, method, "notification dropped: its params are not JSON");
             return Ok(());
         }
-        if let Some(said) = self.call.outlet.say(draft, Pin::None).map_err(|_| Ended)? {
-            said.stream.room().await;
-        }
+        self.call.say(draft).await.map_err(|_| Ended)?;
         // A handler that only talks must not keep its thread from those who listen.
         tokio::task::coop::consume_budget().await;
         Ok(())
@@ -157,17 +156,19 @@ impl Context {
     /// Closes the client's connection while the call goes on: the client comes back for the rest when the `retry` delay
     /// has passed (SSE-08). Does nothing on revisions that have no such thing (SSE-09).
     pub async fn close_connection(&self) {
-        let session = self.call.session();
-        if !session.version.may_close_early() {
+        let Venue::Session(place) = &self.call.venue else {
+            return;
+        };
+        if !self.version().may_close_early() {
             return;
         }
-        self.call.outlet.upgrade();
-        if let Some(stream) = self.call.outlet.stream() {
-            stream.close_reader(session.close());
+        place.outlet.upgrade();
+        if let Some(stream) = place.outlet.stream() {
+            stream.close_reader(place.outlet.session.close());
         }
     }
 
-    /// Resolves when the client cancels the call, or the session ends.
+    /// Resolves when the client cancels the call, or the session ends; on 2026-07-28 when the client hangs up.
     pub async fn cancelled(&self) {
         self.call.cancelled().await;
     }
@@ -179,22 +180,27 @@ impl Context {
 
     /// The negotiated revision.
     pub fn version(&self) -> Version {
-        self.call.session().version
+        self.call.version
     }
 
-    /// The client at the other end of this session.
-    pub fn session(&self) -> &Peer {
-        &self.peer
+    /// The client at the other end of this session; `None` on revisions without sessions.
+    pub fn session(&self) -> Option<&Peer> {
+        self.peer.as_ref()
     }
 
-    /// The request's id.
-    pub fn request_id(&self) -> &RequestId {
-        &self.call.id
+    /// The id of the request that waits for the answer.
+    pub fn request_id(&self) -> RequestId {
+        self.call.id()
     }
 
     /// Who is calling.
-    pub fn principal(&self) -> &Principal {
-        &self.call.session().key.owner
+    pub fn principal(&self) -> Principal {
+        self.call.principal()
+    }
+
+    /// What the client can do.
+    pub fn client(&self) -> ClientCapabilities {
+        self.call.client()
     }
 
     /// The extensions of the HTTP request that brought this call: what other layers left there.
@@ -206,7 +212,7 @@ impl Context {
 impl std::fmt::Debug for Context {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Context")
-            .field("request", &self.call.id)
+            .field("request", &self.call.id())
             .finish_non_exhaustive()
     }
 }

@@ -3,11 +3,14 @@
 use crate::context::Context;
 use crate::peer::Peer;
 use bytes::Bytes;
+pub use rethread_proto::gate::mirror::HeaderParams;
 pub use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::jsonrpc::{Params, Request, RequestId};
+pub use rethread_proto::mrtr::InputRequests;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::future::Future;
 
 /// An MCP server without its transport: it is told of calls and answers them.
@@ -27,6 +30,13 @@ pub trait Handler: Send + Sync + 'static {
         ServerInfo::default()
     }
 
+    /// Which arguments of a tool are mirrored in `Mcp-Param-*` headers, and must equal them (2026-07-28, HDR-04). `None`
+    /// if the tool has none, or is unknown.
+    fn header_params(&self, tool: &str) -> Option<&HeaderParams> {
+        let _ = tool;
+        None
+    }
+
     /// Hears a notification of the client that the transport has no use for, such as
     /// `notifications/roots/list_changed`. The client's POST is answered when this returns.
     fn notified(&self, notice: Notice, peer: &Peer) -> impl Future<Output = ()> + Send {
@@ -37,27 +47,64 @@ pub trait Handler: Send + Sync + 'static {
 
 /// One request for a handler.
 #[derive(Clone, Debug)]
-pub struct Call(pub(crate) Request);
+pub struct Call {
+    pub(crate) request: Request,
+    pub(crate) inputs: Inputs,
+}
+
+/// What the client sends along when it calls again with the input that an earlier answer asked for (2026-07-28).
+#[derive(Clone, Debug, Default)]
+pub struct Inputs {
+    pub(crate) responses: BTreeMap<String, Bytes>,
+    pub(crate) state: Option<Bytes>,
+}
+
+impl Inputs {
+    /// The client's answer to the input request `key`; `None` if there is none, -32602 if it is not what was asked for.
+    pub fn response<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, RpcError> {
+        let read = |raw: &Bytes| serde_json::from_slice(raw);
+        let response = self.responses.get(key).map(read).transpose();
+        response.map_err(|e| RpcError::invalid_params(format!("invalid input response {key}: {e}")))
+    }
+
+    /// The handler's own bytes, as it gave them to [`Reply::input_required`]. They were sealed in between: nobody else can
+    /// have made or changed them, and they belong to this caller and these arguments.
+    pub fn state(&self) -> Option<&[u8]> {
+        self.state.as_deref()
+    }
+}
 
 impl Call {
+    pub(crate) fn new(request: Request) -> Self {
+        Call {
+            request,
+            inputs: Inputs::default(),
+        }
+    }
+
     /// The method that is called.
     pub fn method(&self) -> &str {
-        self.0.method.as_str()
+        self.request.method.as_str()
     }
 
     /// The client's name for this request.
     pub fn id(&self) -> &RequestId {
-        &self.0.id
+        &self.request.id
     }
 
     /// The raw arguments.
     pub fn raw_params(&self) -> &Params {
-        &self.0.params
+        &self.request.params
     }
 
     /// The arguments as `T`; what does not fit becomes `-32602` and says why.
     pub fn params<T: DeserializeOwned>(&self) -> Result<T, RpcError> {
-        read(&self.0.params)
+        read(&self.request.params)
+    }
+
+    /// The input that came with this call, if it repeats an earlier one that asked for some.
+    pub fn inputs(&self) -> &Inputs {
+        &self.inputs
     }
 }
 
@@ -88,9 +135,15 @@ fn read<T: DeserializeOwned>(params: &Params) -> Result<T, RpcError> {
         .map_err(|e| RpcError::invalid_params(format!("invalid params: {e}")))
 }
 
-/// The answer to a call: the `result` of the JSON-RPC response.
+/// The answer to a call: the `result` of the JSON-RPC response, or a wish for input.
 #[derive(Clone, Debug)]
-pub struct Reply(pub(crate) Bytes);
+pub struct Reply(pub(crate) Kind);
+
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    Result(Bytes),
+    InputRequired(InputRequests, Option<Vec<u8>>),
+}
 
 impl Reply {
     /// An answer that is anything that serializes to a JSON object.
@@ -99,24 +152,37 @@ impl Reply {
     /// If `result` cannot be written as JSON (a map with keys that are no strings, say). The call then answers
     /// `-32603`.
     pub fn json(result: impl Serialize) -> Self {
-        Reply(Bytes::from(
-            serde_json::to_vec(&result).expect("a reply must be serializable as JSON"),
-        ))
+        let json = serde_json::to_vec(&result).expect("a reply must be serializable as JSON");
+        Reply(Kind::Result(json.into()))
     }
 
     /// An answer that is JSON already. It is passed on as it is.
     pub fn raw(json: impl Into<Bytes>) -> Self {
-        Reply(json.into())
+        Reply(Kind::Result(json.into()))
     }
 
     /// `{}`: done, nothing to say.
     pub fn empty() -> Self {
-        Reply(Bytes::from_static(b"{}"))
+        Reply(Kind::Result(Bytes::from_static(b"{}")))
     }
 
-    /// The JSON text.
-    pub fn as_json(&self) -> &[u8] {
-        &self.0
+    /// Asks the client for input and ends the call (2026-07-28): the client calls again with its answers in
+    /// [`Call::inputs`]. `state` is whatever the handler wants to find there again; nothing is kept on the server.
+    ///
+    /// Most handlers are simpler with [`Context::elicit`] and its siblings, which work on every revision and keep their
+    /// place in the code. This form survives restarts, because nothing waits.
+    pub fn input_required(requests: InputRequests, state: Option<Vec<u8>>) -> Self {
+        Reply(Kind::InputRequired(requests, state))
+    }
+
+    /// The result, where only a result will do.
+    pub(crate) fn into_result(self) -> Result<Bytes, RpcError> {
+        match self.0 {
+            Kind::Result(json) => Ok(json),
+            Kind::InputRequired(..) => Err(RpcError::internal(
+                "this tool asks for input in a way that needs protocol version 2026-07-28",
+            )),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::answering::{Answered, Answering};
 use crate::body::Body;
 use crate::call::{self, Running};
 use crate::context::Level;
-use crate::handler::{Handler, Notice, RpcError, ServerInfo};
+use crate::handler::{Call, Handler, Notice, RpcError, ServerInfo};
 use crate::outlet::Outlet;
 use crate::peer::Peer;
 use crate::respond;
@@ -65,7 +65,7 @@ pub(crate) async fn initialize<H: Handler>(
     Ok(respond::with_session(response, &session.key.session))
 }
 
-fn welcome(info: &ServerInfo, version: Version) -> Value {
+pub(crate) fn welcome(info: &ServerInfo, version: Version) -> Value {
     let mut result = json!({
         "protocolVersion": version.as_str(),
         "capabilities": info.capabilities,
@@ -97,8 +97,8 @@ pub(crate) async fn post<H: Handler>(
             session.answer(answer)?;
             Ok(respond::accepted())
         }
-        Payload::Batch(_) if !session.version.accepts_batches() => {
-            let what = format!("batches are not part of protocol version {}", session.version);
+        Payload::Batch(_) if !session.version().accepts_batches() => {
+            let what = format!("batches are not part of protocol version {}", session.version());
             Err(Reason::InvalidRequest(what.into()).into())
         }
         Payload::Batch(messages) => batch(inner, session, messages, &extensions).await,
@@ -120,21 +120,21 @@ async fn call<H: Handler>(
     }
     let refuse = |reason| Refusal::new(reason).about(Some(&id));
     let outlet = Outlet::single(&session, id.clone());
-    let Some(running) = begin(inner, &session, &request, outlet, extensions).map_err(refuse)? else {
+    let Some(running) = begin(inner, &session, &request, Arc::clone(&outlet), extensions).map_err(refuse)? else {
         return Ok(respond::error(&id, &in_flight(&id)));
     };
-    let work = call::work(Arc::clone(&inner.handler), request, Arc::clone(&running));
+    let work = call::work(Arc::clone(&inner.handler), Call::new(request), Arc::clone(&running));
     let node = &inner.node;
-    let upgrade_after = node.upgrade_after.delay(session.version, true);
-    Ok(match Answering::new(work, running, upgrade_after).await {
+    let upgrade_after = node.upgrade_after.delay(session.version(), true);
+    Ok(match Answering::new(work, running, outlet, upgrade_after).await {
         Answered::Json(body) => respond::json(body),
-        Answered::Stream(tail) => respond::stream(tail, session.version, node.unbuffered),
-        Answered::Cancelled => respond::no_events(session.version, node.unbuffered),
+        Answered::Stream(tail) => respond::stream(tail, session.version(), node.unbuffered),
+        Answered::Cancelled => respond::no_events(session.version(), node.unbuffered),
     })
 }
 
 /// Takes note of a call that is about to run. `None` if its id is in flight.
-fn begin<H: Handler>(
+pub(crate) fn begin<H: Handler>(
     inner: &Inner<H>,
     session: &Arc<Session>,
     request: &Request,
@@ -148,7 +148,7 @@ fn begin<H: Handler>(
     if !node.calls.enter(node.limits.calls) {
         return Err(Reason::Overloaded("calls"));
     }
-    let running = Running::new(request, outlet, extensions);
+    let running = Running::in_session(request, outlet, extensions);
     match session.start_call(&request.id, &running) {
         Ok(true) => Ok(Some(running)),
         Ok(false) => {
@@ -163,12 +163,12 @@ fn begin<H: Handler>(
 }
 
 /// SES-10: the first call keeps its id, the second learns why it gets no answer.
-fn in_flight(id: &RequestId) -> RpcError {
+pub(crate) fn in_flight(id: &RequestId) -> RpcError {
     RpcError::invalid_request(format!("a request with id {id} is in flight in this session"))
 }
 
 /// The requests that the transport answers itself.
-fn answer_ourselves(session: &Session, request: &Request) -> Option<Result<(), RpcError>> {
+pub(crate) fn answer_ourselves(session: &Session, request: &Request) -> Option<Result<(), RpcError>> {
     #[derive(serde::Deserialize)]
     struct SetLevel {
         level: Level,
@@ -225,7 +225,7 @@ async fn batch<H: Handler>(
         }
         match begin(inner, &session, &request, Arc::clone(&outlet), extensions.clone()) {
             Ok(Some(running)) => {
-                let work = call::work(Arc::clone(&inner.handler), request, Arc::clone(&running));
+                let work = call::work(Arc::clone(&inner.handler), Call::new(request), Arc::clone(&running));
                 tokio::spawn(call::run_out(work, running));
             }
             Ok(None) => fail(&in_flight(&id)),
@@ -235,10 +235,10 @@ async fn batch<H: Handler>(
             )),
         }
     }
-    Ok(respond::stream(tail, session.version, inner.node.unbuffered))
+    Ok(respond::stream(tail, session.version(), inner.node.unbuffered))
 }
 
-async fn notified<H: Handler>(inner: &Inner<H>, session: &Arc<Session>, note: Notification) {
+pub(crate) async fn notified<H: Handler>(inner: &Inner<H>, session: &Arc<Session>, note: Notification) {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Cancelled {
@@ -278,7 +278,7 @@ pub(crate) async fn get<H: Handler>(
         }
     }
     let opened = session.open_get(last_event_id).await?;
-    let response = respond::stream(opened.tail, session.version, node.unbuffered);
+    let response = respond::stream(opened.tail, session.version(), node.unbuffered);
     Ok(respond::with_gap(response, opened.gap))
 }
 

@@ -39,6 +39,18 @@ pub struct Limits {
     pub waiting_bytes_per_session: usize,
     /// Subscribed resources in one session. Beyond: `resources/subscribe` fails.
     pub subscriptions_per_session: usize,
+    /// Open `subscriptions/listen` streams in all. Beyond: 503.
+    pub subscriptions: usize,
+    /// Open `subscriptions/listen` streams of one principal, the anonymous one aside. Beyond: 429.
+    pub subscriptions_per_principal: usize,
+    /// Resources named by one `subscriptions/listen`. Beyond: -32602.
+    pub uris_per_subscription: usize,
+    /// Calls that wait for input in all (2026-07-28). Beyond: the call fails.
+    pub parks: usize,
+    /// Calls of one principal that wait for input, the anonymous one aside. Beyond: the call fails.
+    pub parks_per_principal: usize,
+    /// How often one call may ask for input (MRTR-08). Beyond: the call fails.
+    pub input_rounds: u32,
     /// Events ready for one connection. Beyond: it reads them from the store when it comes to it.
     pub window_events: usize,
     /// Bytes ready for one connection. Beyond: it reads them from the store when it comes to it.
@@ -64,6 +76,12 @@ impl Default for Limits {
             waiting_messages_per_session: 1_024,
             waiting_bytes_per_session: 1 << 20,
             subscriptions_per_session: 1_024,
+            subscriptions: 32_768,
+            subscriptions_per_principal: 256,
+            uris_per_subscription: 256,
+            parks: 4_096,
+            parks_per_principal: 256,
+            input_rounds: 16,
             window_events: 1_024,
             window_bytes: 1 << 20,
         }

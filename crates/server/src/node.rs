@@ -3,10 +3,12 @@
 use crate::clock::Clock;
 use crate::handler::ServerInfo;
 use crate::limits::{Limits, Timing};
+use crate::modern::{Listeners, Parks};
 use rethread_proto::event_id::EventIdFormat;
 use rethread_proto::exchange::UpgradeAfter;
 use rethread_proto::gate::HeadPolicy;
 use rethread_proto::jsonrpc;
+use rethread_proto::mrtr::Seal;
 use rethread_store::{Retention, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -31,6 +33,12 @@ pub(crate) struct Node {
     pub(crate) draining: AtomicBool,
     /// Told whenever a call or a connection ends: what a drain waits for.
     pub(crate) quieter: Notify,
+    /// Calls of the stateless era that wait for input.
+    pub(crate) parks: Parks,
+    /// Subscriptions of the stateless era.
+    pub(crate) listeners: Listeners,
+    /// Seals what clients carry for us.
+    pub(crate) seal: Seal,
     next_connection: AtomicU64,
 }
 
@@ -46,6 +54,7 @@ impl Node {
         policy: HeadPolicy,
         unbuffered: bool,
         info: ServerInfo,
+        seal: Seal,
     ) -> Self {
         Node {
             name,
@@ -67,6 +76,9 @@ impl Node {
             connections: Gauge::default(),
             draining: AtomicBool::new(false),
             quieter: Notify::new(),
+            parks: Parks::default(),
+            listeners: Listeners::default(),
+            seal,
             next_connection: AtomicU64::new(1),
         }
     }

@@ -8,7 +8,7 @@
 mod state;
 
 use crate::node::Node;
-use crate::session::Session;
+use crate::session::{Session, Transport};
 use crate::telemetry;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -28,6 +28,7 @@ pub(crate) struct Stream {
     pub(crate) key: StreamKey,
     pub(crate) version: Version,
     pub(crate) prefix: IdPrefix,
+    transport: Transport,
     pub(crate) node: Arc<Node>,
     facts: Facts,
     epoch: u64,
@@ -64,7 +65,7 @@ pub(crate) enum Taken {
 impl Stream {
     /// A new stream of `session`. If its revision has priming events, one is queued and goes out with the first append.
     pub(crate) fn open(session: &Arc<Session>, ordinal: Ordinal, facts: Facts) -> Arc<Self> {
-        let primed = session.version.sends_priming_event();
+        let primed = session.version().sends_priming_event();
         let stream = Self::build(session, ordinal, facts, Numbering::new(primed), false);
         if primed {
             let mut wire = Vec::with_capacity(48);
@@ -80,6 +81,13 @@ impl Stream {
             state.queue.push_back(Queued { seq, frame, pin });
             drop(state);
         }
+        stream
+    }
+
+    /// A stream that is never stored: what is said reaches the connection that reads it now, without ids (LEG-02).
+    pub(crate) fn live(session: &Arc<Session>, ordinal: Ordinal, facts: Facts) -> Arc<Self> {
+        let stream = Self::build(session, ordinal, facts, Numbering::new(false), false);
+        stream.state.lock().lost = true;
         stream
     }
 
@@ -110,8 +118,9 @@ impl Stream {
                 session: session.key.clone(),
                 ordinal,
             },
-            version: session.version,
+            version: session.version(),
             prefix,
+            transport: session.transport,
             node,
             facts,
             epoch: session.epoch,
@@ -147,10 +156,11 @@ impl Stream {
             return Err(Over);
         }
         let seq = state.numbering.take();
-        let frame = if state.lost {
-            draft.unnumbered()
-        } else {
-            draft.number(&self.prefix, seq)
+        let frame = match self.transport {
+            Transport::HttpSse => draft.named("message"),
+            Transport::Lines => draft.line(),
+            Transport::Streamable if state.lost => draft.unnumbered(),
+            Transport::Streamable => draft.number(&self.prefix, seq),
         };
         state.queue.push_back(Queued { seq, frame, pin });
         if seals {

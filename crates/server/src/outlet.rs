@@ -74,6 +74,21 @@ impl Outlet {
         (Arc::new(outlet), tail)
     }
 
+    /// For a session whose every message goes to one stream, answers included (LEG-02). It never ends with a call.
+    pub(crate) fn shared(session: &Arc<Session>, stream: Arc<Stream>) -> Arc<Self> {
+        Arc::new(Outlet {
+            session: Arc::clone(session),
+            state: Mutex::new(State {
+                exchange: Exchange::batch(usize::MAX),
+                calls: Vec::new(),
+                stream: Some(stream),
+                tail: None,
+                waker: None,
+                cancelled: false,
+            }),
+        })
+    }
+
     /// Says something that belongs to a call. `None` if nobody can ever hear it.
     pub(crate) fn say(&self, draft: Draft, pin: Pin) -> Result<Option<Said>, TooLate> {
         let stream = {

@@ -2,7 +2,9 @@
 
 use crate::context::Ended;
 use crate::session::Session;
+use rethread_proto::gate::mirror::Capabilities;
 use rethread_proto::jsonrpc::write_notification;
+use rethread_proto::mrtr::{InputMethod, InputRequest};
 use rethread_proto::session::push::Collapse;
 use rethread_proto::sse::Draft;
 use rethread_proto::{SessionId, Version};
@@ -43,17 +45,17 @@ impl Peer {
 
     /// The negotiated revision.
     pub fn version(&self) -> Version {
-        self.0.version
+        self.0.version()
     }
 
     /// What the client can do.
-    pub fn capabilities(&self) -> &ClientCapabilities {
-        &self.0.client
+    pub fn capabilities(&self) -> ClientCapabilities {
+        self.0.client()
     }
 
     /// The raw params of the client's `initialize`.
     pub fn hello(&self) -> &[u8] {
-        &self.0.hello
+        self.0.hello()
     }
 }
 
@@ -74,6 +76,38 @@ pub struct ClientCapabilities {
 }
 
 impl ClientCapabilities {
+    /// What the client lacks to answer a question, if it lacks anything (MRTR-03).
+    pub(crate) fn lacks(&self, request: &InputRequest) -> Option<&'static str> {
+        let raw = request.params.as_deref().unwrap_or_default();
+        let params: Value = serde_json::from_slice(raw).unwrap_or_default();
+        self.lacks_for(request.method, &params)
+    }
+
+    /// What the client lacks to answer a question of `method` with `params`.
+    pub(crate) fn lacks_for(&self, method: InputMethod, params: &Value) -> Option<&'static str> {
+        let with_tools = params.get("tools").is_some() || params.get("toolChoice").is_some();
+        let by_url = params.get("mode").is_some_and(|mode| mode == "url");
+        match method {
+            InputMethod::Sample if !self.sampling => Some("sampling"),
+            InputMethod::Sample if with_tools && !self.sampling_tools => Some("sampling with tools"),
+            InputMethod::Elicit if by_url && !self.elicitation_url => Some("elicitation by URL"),
+            InputMethod::Elicit if !by_url && !self.elicitation_form => Some("elicitation"),
+            InputMethod::Roots if !self.roots => Some("roots"),
+            _ => None,
+        }
+    }
+
+    /// As a request of 2026-07-28 declares them.
+    pub(crate) fn of_request(declared: &Capabilities) -> Self {
+        ClientCapabilities {
+            sampling: declared.sampling,
+            sampling_tools: declared.sampling_tools,
+            elicitation_form: declared.elicitation_form,
+            elicitation_url: declared.elicitation_url,
+            roots: declared.roots,
+        }
+    }
+
     pub(crate) fn read(hello: &[u8]) -> Self {
         let hello: Value = serde_json::from_slice(hello).unwrap_or_default();
         let capabilities = &hello["capabilities"];

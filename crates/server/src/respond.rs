@@ -1,7 +1,6 @@
 //! From decisions to HTTP responses.
 
-use crate::body::Body;
-use crate::tail::Tail;
+use crate::body::{Body, Chunks};
 use crate::telemetry;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
@@ -16,6 +15,13 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(crate) fn json(body: Bytes) -> Response<Body> {
     let mut response = Response::new(Body::whole(body));
     response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+    response
+}
+
+/// A JSON object with a status of its own.
+pub(crate) fn json_with(status: StatusCode, body: Bytes) -> Response<Body> {
+    let mut response = json(body);
+    *response.status_mut() = status;
     response
 }
 
@@ -48,8 +54,8 @@ fn status(status: StatusCode) -> Response<Body> {
 }
 
 /// A connection that reads a stream.
-pub(crate) fn stream(tail: Tail, version: Version, unbuffered: bool) -> Response<Body> {
-    events(Body::stream(tail), version, unbuffered)
+pub(crate) fn stream(chunks: impl Chunks + 'static, version: Version, unbuffered: bool) -> Response<Body> {
+    events(Body::stream(chunks), version, unbuffered)
 }
 
 /// A stream that ends before it begins: the call was cancelled (CAN-01).

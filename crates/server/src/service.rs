@@ -3,10 +3,12 @@
 use crate::body::Body;
 use crate::builder::Builder;
 use crate::handler::Handler;
+use crate::http_sse::HttpSse;
 use crate::node::Node;
 use crate::notifier::Notifier;
+use crate::session::Transport;
 use crate::sessions::Sessions;
-use crate::{legacy, respond, shutdown, sweep};
+use crate::{legacy, modern, respond, shutdown, sweep};
 use bytes::{Buf, Bytes, BytesMut};
 use http::{Request, Response, header};
 use http_body::Body as HttpBody;
@@ -46,6 +48,13 @@ impl<H: Handler> McpService<H> {
         Notifier::new(Arc::clone(&self.0.node))
     }
 
+    /// The 2024-11-05 transport, HTTP+SSE, before the same handler: mount it at the path that clients GET (such as `/sse`)
+    /// and at the one they POST to (such as `/messages`), and say here how the latter looks from outside, prefix included.
+    /// Any session-era revision may be negotiated inside.
+    pub fn http_sse(&self, messages_path: impl Into<String>) -> HttpSse<H> {
+        HttpSse::new(self, messages_path.into())
+    }
+
     /// How many sessions are live.
     pub fn sessions(&self) -> usize {
         self.0.sessions.len()
@@ -59,6 +68,16 @@ impl<H: Handler> McpService<H> {
     /// How many connections read streams.
     pub fn open_streams(&self) -> usize {
         self.0.node.connections.now()
+    }
+
+    /// How many `subscriptions/listen` streams are open.
+    pub fn subscriptions(&self) -> usize {
+        self.0.node.listeners.len()
+    }
+
+    /// How many calls wait for input (2026-07-28).
+    pub fn parked_calls(&self) -> usize {
+        self.0.node.parks.len()
     }
 
     /// Drains: no new sessions and calls (503), GET streams are closed after a `retry:` that spreads their return, calls
@@ -105,10 +124,15 @@ where
 }
 
 impl<H: Handler> Inner<H> {
-    async fn serve<B: HttpBody>(&self, request: Request<B>) -> Response<Body> {
+    /// Starts the node's tasks, with the first request: before that there may be no runtime to start them on.
+    pub(crate) fn start_background(&self) {
         if !self.background.swap(true, Ordering::Relaxed) {
             sweep::start(&self.node, &self.sessions);
         }
+    }
+
+    async fn serve<B: HttpBody>(&self, request: Request<B>) -> Response<Body> {
+        self.start_background();
         let origin = request.headers().get(header::ORIGIN).cloned();
         match self.admit(request).await {
             Ok(response) => respond::for_origin(response, origin),
@@ -132,26 +156,23 @@ impl<H: Handler> Inner<H> {
                 match gate::body::admit(&head, payload, policy.revisions)? {
                     Admitted::Initialize(request) => legacy::initialize(self, owner, request).await,
                     Admitted::Legacy(payload) => {
-                        let session = self.sessions.find(&head.session, &owner);
+                        let session = self.sessions.find(&head.session, &owner, Transport::Streamable);
                         let session = session.map_err(|reason| Refusal::new(reason).about(only_request(&payload)))?;
                         legacy::post(self, session, payload, parts.extensions).await
                     }
-                    // Not served yet, so the gate refuses it; see ARCHITECTURE.md, "Rooms that are still empty".
-                    Admitted::Modern { version, .. } => Err(Reason::UnsupportedVersion {
-                        requested: version.to_string(),
-                        served: policy.revisions,
+                    Admitted::Modern { version, message } => {
+                        modern::post(self, &parts.headers, owner, version, message, parts.extensions).await
                     }
-                    .into()),
                 }
             }
             Verb::Get => {
                 gate::body::admit_bodyless(&head, policy.revisions)?;
-                let session = self.sessions.find(&head.session, &owner)?;
+                let session = self.sessions.find(&head.session, &owner, Transport::Streamable)?;
                 legacy::get(self, session, &head).await
             }
             Verb::Delete => {
                 gate::body::admit_bodyless(&head, policy.revisions)?;
-                let session = self.sessions.find(&head.session, &owner)?;
+                let session = self.sessions.find(&head.session, &owner, Transport::Streamable)?;
                 Ok(legacy::delete(self, &session))
             }
             Verb::Options => {
@@ -170,7 +191,7 @@ fn only_request(payload: &jsonrpc::Payload) -> Option<&jsonrpc::RequestId> {
 }
 
 /// Reads a body under a limit. One that arrives in one piece is not copied, and no timer is set for it.
-async fn read<B: HttpBody>(body: B, limit: usize, patience: Duration) -> Result<Bytes, Refusal> {
+pub(crate) async fn read<B: HttpBody>(body: B, limit: usize, patience: Duration) -> Result<Bytes, Refusal> {
     if body.size_hint().lower() > limit as u64 {
         return Err(Reason::BodyTooLarge { limit }.into());
     }

@@ -17,14 +17,15 @@ use rethread_proto::session::Ordinals;
 use rethread_proto::session::coordinator::{Coordinator, Settled};
 use rethread_proto::session::push::{Collapse, PushLimits};
 use rethread_proto::sse::{self, Draft};
+use rethread_proto::subscription::covers;
 use rethread_proto::{Ordinal, Version};
 use rethread_store::{List, SessionKey, SessionRecord};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, oneshot};
 
 /// One who waits for the client's answer.
@@ -32,13 +33,15 @@ pub(crate) type Waiter = oneshot::Sender<Result<Bytes, Bytes>>;
 
 pub(crate) struct Session {
     pub(crate) key: SessionKey,
-    pub(crate) version: Version,
+    pub(crate) transport: Transport,
     pub(crate) epoch: u64,
-    pub(crate) client: ClientCapabilities,
+    /// What `initialize` settled.
+    agreed: OnceLock<Agreed>,
+    /// The one stream of a session that is its connection.
+    live: OnceLock<Weak<Stream>>,
     pub(crate) node: Arc<Node>,
     pub(crate) hub: Hub,
     pub(crate) questions: Mutex<Coordinator<Waiter>>,
-    pub(crate) hello: Bytes,
     state: Mutex<State>,
     /// Open connections and running calls.
     uses: AtomicUsize,
@@ -59,11 +62,43 @@ struct State {
     subscriptions: BTreeSet<Box<str>>,
 }
 
+/// What client and server agreed on.
+struct Agreed {
+    version: Version,
+    client: ClientCapabilities,
+    hello: Bytes,
+}
+
+/// How a session is reached. One transport's session does not exist on the other's endpoint (LEG-04).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// The single endpoint.
+    Streamable,
+    /// 2024-11-05: one connection that carries everything, and lives as long as the session.
+    HttpSse,
+    /// Lines on a pair of byte streams, such as stdin and stdout; they live as long as the session.
+    Lines,
+}
+
 impl Session {
+    /// A session on the single endpoint, which `initialize` opened.
     pub(crate) fn new(node: &Arc<Node>, key: SessionKey, version: Version, hello: Bytes) -> Arc<Self> {
+        let session = Self::build(node, key, Transport::Streamable);
+        session.agree(version, hello);
+        session
+    }
+
+    /// A session that is there before `initialize`, because its connection is.
+    pub(crate) fn before_hello(node: &Arc<Node>, key: SessionKey, transport: Transport) -> Arc<Self> {
+        Self::build(node, key, transport)
+    }
+
+    fn build(node: &Arc<Node>, key: SessionKey, transport: Transport) -> Arc<Self> {
         let limits = &node.limits;
         Arc::new(Session {
-            client: ClientCapabilities::read(&hello),
+            transport,
+            agreed: OnceLock::new(),
+            live: OnceLock::new(),
             hub: Hub::new(PushLimits {
                 messages: limits.waiting_messages_per_session,
                 bytes: limits.waiting_bytes_per_session,
@@ -73,13 +108,53 @@ impl Session {
             node: Arc::clone(node),
             epoch: 1,
             key,
-            version,
-            hello,
             state: Mutex::default(),
             uses: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
             changed: Notify::new(),
         })
+    }
+
+    /// Takes note of what `initialize` settled. False if that was done before.
+    pub(crate) fn agree(&self, version: Version, hello: Bytes) -> bool {
+        let client = ClientCapabilities::read(&hello);
+        let agreed = Agreed { version, client, hello };
+        self.agreed.set(agreed).is_ok()
+    }
+
+    /// The negotiated revision; before that, the one whose transport needs no negotiation.
+    pub(crate) fn version(&self) -> Version {
+        self.agreed.get().map_or(Version::V2024_11_05, |agreed| agreed.version)
+    }
+
+    pub(crate) fn set_live_stream(&self, stream: &Arc<Stream>) {
+        let _ = self.live.set(Arc::downgrade(stream)); // set once, by the GET that made the session
+    }
+
+    /// Whether calls are running whose answers go to the push stream.
+    pub(crate) fn answers_on_its_push_stream(&self) -> bool {
+        self.transport != Transport::Streamable && !self.state.lock().calls.is_empty()
+    }
+
+    /// How long a connection may be silent. Lines have no comments to break it with.
+    pub(crate) fn keep_alive(&self) -> Duration {
+        match self.transport {
+            Transport::Lines => Duration::MAX,
+            _ => self.node.timing.keep_alive,
+        }
+    }
+
+    pub(crate) fn live_stream(&self) -> Option<Arc<Stream>> {
+        self.live.get()?.upgrade()
+    }
+
+    pub(crate) fn client(&self) -> ClientCapabilities {
+        self.agreed.get().map(|agreed| agreed.client).unwrap_or_default()
+    }
+
+    pub(crate) fn hello(&self) -> &Bytes {
+        static NONE: Bytes = Bytes::new();
+        self.agreed.get().map_or(&NONE, |agreed| &agreed.hello)
     }
 
     // ---- its record ----
@@ -89,8 +164,8 @@ impl Session {
         let state = self.state.lock();
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         SessionRecord {
-            version: self.version,
-            hello: self.hello.clone(),
+            version: self.version(),
+            hello: self.hello().clone(),
             initialized,
             log_level: state.log_level.map(|level| level.as_str().into()),
             subscriptions: state.subscriptions.clone(),
@@ -301,11 +376,7 @@ impl Session {
     /// The subscription that an update of `uri` belongs to: the same URI, or one above it (T-26).
     pub(crate) fn is_subscribed(&self, uri: &str) -> bool {
         let state = self.state.lock();
-        let above = |subscribed: &str| {
-            uri.strip_prefix(subscribed)
-                .is_some_and(|rest| rest.is_empty() || subscribed.ends_with('/') || rest.starts_with(['/', '?', '#']))
-        };
-        state.subscriptions.contains(uri) || state.subscriptions.iter().any(|s| above(s))
+        state.subscriptions.contains(uri) || state.subscriptions.iter().any(|s| covers(s, uri))
     }
 }
 
@@ -331,7 +402,7 @@ impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session")
             .field("id", &self.key.session)
-            .field("version", &self.version)
+            .field("version", &self.version())
             .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,7 @@
 //! Every session of this node: finding, opening, ending, expiring.
 
 use crate::node::{Gauge, Node};
-use crate::session::Session;
+use crate::session::{Session, Transport};
 use crate::telemetry;
 use parking_lot::{Mutex, RwLock};
 use rethread_proto::gate::SessionHeader;
@@ -39,7 +39,12 @@ impl Sessions {
     }
 
     /// The session that a request names, if it is `owner`'s. Another's session does not exist (SES-04, SES-06).
-    pub(crate) fn find(&self, header: &SessionHeader, owner: &Principal) -> Result<Arc<Session>, Reason> {
+    pub(crate) fn find(
+        &self,
+        header: &SessionHeader,
+        owner: &Principal,
+        transport: Transport,
+    ) -> Result<Arc<Session>, Reason> {
         let id = match header {
             SessionHeader::Absent => return Err(Reason::MissingSession),
             SessionHeader::Malformed => return Err(Reason::UnknownSession),
@@ -47,7 +52,7 @@ impl Sessions {
         };
         let session = self.shard(id).read().get(id).cloned();
         let session = session
-            .filter(|session| session.key.owner == *owner && !session.has_ended())
+            .filter(|session| session.key.owner == *owner && session.transport == transport && !session.has_ended())
             .ok_or(Reason::UnknownSession)?;
         session.touch();
         Ok(session)

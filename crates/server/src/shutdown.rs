@@ -14,15 +14,20 @@ const LAST_WORDS: Duration = Duration::from_millis(250);
 pub(crate) async fn drain(node: &Node, sessions: &Sessions, deadline: Duration) {
     let deadline = Instant::now() + deadline;
     node.draining.store(true, Ordering::Relaxed);
+    node.listeners.close_all(); // SUB-06
     let mut spread = Spread::new(node);
     sessions.for_each(|session| {
         for stream in session.live_streams() {
-            if stream.key.ordinal.kind() == StreamKind::Push {
+            // The connection of a 2024-11-05 session is the session: it stays while calls run.
+            if stream.key.ordinal.kind() == StreamKind::Push && !session.answers_on_its_push_stream() {
                 stream.close_reader(spread.next());
             }
         }
     });
-    until(node, deadline, || node.calls.now() == 0 && node.connections.now() == 0).await;
+    // A parked call waits for a person, not for us.
+    let at_work = || node.calls.now().saturating_sub(node.parks.len());
+    until(node, deadline, || at_work() == 0 && node.connections.now() == 0).await;
+    node.parks.clear();
     sessions.for_each(|session| {
         for stream in session.live_streams() {
             stream.close_reader(spread.next());

@@ -5,7 +5,8 @@ use crate::session::{Session, list_changed, resource_updated};
 use crate::sessions::Sessions;
 use rethread_proto::session::push::Collapse;
 use rethread_proto::sse::Draft;
-use rethread_store::{Heard, Signal, Subscription};
+use rethread_proto::subscription::Change;
+use rethread_store::{Heard, List, Signal, Subscription};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -24,7 +25,10 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Sessions>) {
     pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         pause.tick().await;
-        let Some(sessions) = sessions.upgrade() else { return };
+        let Some(sessions) = sessions.upgrade() else {
+            node.parks.clear();
+            return;
+        };
         let now = node.clock.now();
         for_each(&sessions, |session| {
             session.sweep(now);
@@ -33,6 +37,7 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Sessions>) {
             }
         })
         .await;
+        node.parks.sweep(now);
         if let Err(error) = node.store.sweep().await {
             tracing::warn!(target: crate::telemetry::TARGET, %error, "the store could not be swept");
         }
@@ -53,13 +58,18 @@ async fn hear(mut bus: Subscription, node: Arc<Node>, sessions: Weak<Sessions>) 
         };
         let declares = |capability: &str| node.info.declares(capability);
         match heard {
-            Heard::Lagged => for_each(&sessions, |session| session.offer_refresh()).await,
+            Heard::Lagged => {
+                node.listeners.announce_everything();
+                for_each(&sessions, |session| session.offer_refresh()).await;
+            }
             Heard::Signal(Signal::ListChanged(list)) => {
                 if declares(&format!("{}.listChanged", list.capability())) {
+                    node.listeners.announce(&changed(list));
                     for_each(&sessions, |session| session.offer(list_changed(list))).await;
                 }
             }
             Heard::Signal(Signal::ResourceUpdated(uri)) => {
+                node.listeners.announce(&Change::Updated(Arc::from(&*uri)));
                 for_each(&sessions, |session| {
                     if session.is_subscribed(&uri) {
                         session.offer(resource_updated(&uri));
@@ -78,12 +88,25 @@ async fn hear(mut bus: Subscription, node: Arc<Node>, sessions: Weak<Sessions>) 
     }
 }
 
+fn changed(list: List) -> Change {
+    match list {
+        List::Tools => Change::Tools,
+        List::Prompts => Change::Prompts,
+        List::Resources => Change::Resources,
+    }
+}
+
 /// Visits every session and lets others work in between.
 async fn for_each(sessions: &Sessions, mut visit: impl FnMut(&Arc<Session>)) {
-    let mut shard = 0;
+    const AT_ONCE: usize = 256;
+    let (mut shard, mut visited) = (0, 0);
     while let Some(batch) = sessions.shard_sessions(shard) {
         shard += 1;
+        visited += batch.len();
         batch.iter().for_each(&mut visit);
-        tokio::task::yield_now().await;
+        if visited >= AT_ONCE {
+            visited = 0;
+            tokio::task::yield_now().await;
+        }
     }
 }

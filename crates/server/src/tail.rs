@@ -3,6 +3,8 @@
 //! Replay and live delivery are one loop: read after the cursor, write, wait for a wake-up. There is no hand-over between
 //! the two, so there is no race between them (RES-05).
 
+use crate::body::Chunks;
+use crate::keep_alive::KeepAlive;
 use crate::outbox::{Stream, Taken};
 use crate::session::{InUse, Session};
 use crate::telemetry;
@@ -15,7 +17,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::time::{Instant, Sleep};
 
 /// A connection that reads a stream.
 pub(crate) struct Tail {
@@ -35,7 +36,7 @@ pub(crate) struct Tail {
     gap_told: bool,
     /// A push stream takes waiting messages of its session.
     takes_push: bool,
-    keep_alive: Option<Pin<Box<Sleep>>>,
+    keep_alive: KeepAlive,
     use_of: InUse,
 }
 
@@ -72,63 +73,16 @@ impl Tail {
             } else {
                 Mode::Live
             },
-            confirm: start.resumed && session.version.sends_priming_event(),
-            tell_retry: start.resumed && session.version.sends_retry_before_close(),
+            confirm: start.resumed && session.version().sends_priming_event(),
+            tell_retry: start.resumed && session.version().sends_retry_before_close(),
             gap_told: start.gap_told,
             takes_push: start.takes_push,
             preamble: start.preamble,
             cursor: start.cursor,
-            keep_alive: None,
+            keep_alive: KeepAlive::new(session.keep_alive()),
             use_of: session.connected(),
             connection,
             stream,
-        }
-    }
-
-    /// The next chunk; `None` at the end of the connection.
-    pub(crate) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        if let Some(preamble) = self.preamble.take() {
-            self.confirm = false;
-            return Poll::Ready(Some(preamble));
-        }
-        loop {
-            match &mut self.mode {
-                Mode::Done => return Poll::Ready(None),
-                Mode::Reading(page) => {
-                    let page = match Pin::new(page).poll(cx) {
-                        Poll::Ready(page) => page,
-                        Poll::Pending => return Poll::Pending,
-                    };
-                    if let Some(chunk) = self.read_page(page) {
-                        return self.send(chunk);
-                    }
-                }
-                Mode::Live => match self.stream.take(self.connection, cx) {
-                    Taken::Frames(chunk, cursor) => {
-                        self.cursor = cursor;
-                        return self.send(chunk);
-                    }
-                    Taken::Behind => self.mode = Mode::Reading(read(&self.stream, self.cursor)),
-                    Taken::End => self.mode = Mode::Done,
-                    Taken::Close(close) => {
-                        self.mode = Mode::Done;
-                        if self.stream.version.sends_retry_before_close() {
-                            return self.send(retry(close.retry));
-                        }
-                    }
-                    Taken::Nothing => {
-                        if std::mem::take(&mut self.confirm) {
-                            let mut block = Vec::new();
-                            sse::write_priming(&mut block, &self.stream.prefix, self.cursor);
-                            return self.send(block.into());
-                        }
-                        if self.take_push() {
-                            continue;
-                        }
-                        return self.poll_keep_alive(cx);
-                    }
-                },
-            }
         }
     }
 
@@ -207,24 +161,56 @@ impl Tail {
         if std::mem::take(&mut self.tell_retry) && !matches!(self.mode, Mode::Done) {
             self.preamble = Some(retry(self.stream.node.timing.retry.as_millis() as u64));
         }
-        if let Some(timer) = &mut self.keep_alive {
-            timer
-                .as_mut()
-                .reset(Instant::now() + self.stream.node.timing.keep_alive);
-        }
+        self.keep_alive.reset();
         Poll::Ready(Some(chunk))
     }
+}
 
-    fn poll_keep_alive(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let pause = self.stream.node.timing.keep_alive;
-        let timer = self
-            .keep_alive
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
-        if timer.as_mut().poll(cx).is_ready() {
-            timer.as_mut().reset(Instant::now() + pause);
-            return Poll::Ready(Some(Bytes::from_static(sse::KEEP_ALIVE)));
+impl Chunks for Tail {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if let Some(preamble) = self.preamble.take() {
+            self.confirm = false;
+            return Poll::Ready(Some(preamble));
         }
-        Poll::Pending
+        loop {
+            match &mut self.mode {
+                Mode::Done => return Poll::Ready(None),
+                Mode::Reading(page) => {
+                    let page = match Pin::new(page).poll(cx) {
+                        Poll::Ready(page) => page,
+                        Poll::Pending => return Poll::Pending,
+                    };
+                    if let Some(chunk) = self.read_page(page) {
+                        return self.send(chunk);
+                    }
+                }
+                Mode::Live => match self.stream.take(self.connection, cx) {
+                    Taken::Frames(chunk, cursor) => {
+                        self.cursor = cursor;
+                        return self.send(chunk);
+                    }
+                    Taken::Behind => self.mode = Mode::Reading(read(&self.stream, self.cursor)),
+                    Taken::End => self.mode = Mode::Done,
+                    Taken::Close(close) => {
+                        self.mode = Mode::Done;
+                        if self.stream.version.sends_retry_before_close() {
+                            return self.send(retry(close.retry));
+                        }
+                    }
+                    Taken::Nothing => {
+                        if std::mem::take(&mut self.confirm) {
+                            let mut block = Vec::new();
+                            sse::write_priming(&mut block, &self.stream.prefix, self.cursor);
+                            return self.send(block.into());
+                        }
+                        if self.take_push() {
+                            continue;
+                        }
+                        return self.keep_alive.poll(cx);
+                    }
+                },
+            }
+        }
     }
 }
 

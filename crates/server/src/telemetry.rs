@@ -65,3 +65,8 @@ pub(crate) fn abandoned() {
     metrics::counter!("rethread_handlers_abandoned_total").increment(1);
     tracing::warn!(target: TARGET, "handler dropped: it did not stop within the grace after its call was cancelled");
 }
+
+pub(crate) fn state_refused(invalid: rethread_proto::mrtr::Invalid) {
+    metrics::counter!("rethread_request_states_refused_total", "reason" => invalid.label()).increment(1);
+    tracing::debug!(target: TARGET, reason = invalid.label(), "request state refused");
+}

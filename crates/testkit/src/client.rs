@@ -91,6 +91,14 @@ impl Client {
         self.request("POST", &[], body.to_string()).await
     }
 
+    /// POSTs a request of 2026-07-28, with the headers and the `_meta` that it needs. `meta` is merged into the latter;
+    /// its `clientCapabilities` are all there are unless it says otherwise.
+    pub async fn stateless(&self, id: impl Into<Value>, method: &str, params: Value, meta: Value) -> Reply {
+        let (headers, body) = stateless(&id.into(), method, params, meta);
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        self.request("POST", &headers, body.to_string()).await
+    }
+
     /// Opens a session with every client capability, and says that it is initialized.
     pub async fn open(&self, version: &str) -> Session {
         let capabilities = json!({
@@ -130,6 +138,34 @@ impl Client {
         }
     }
 }
+
+/// The headers and the body of a request of 2026-07-28.
+pub fn stateless(id: &Value, method: &str, mut params: Value, meta: Value) -> (Vec<(&'static str, String)>, Value) {
+    let mut all = json!({
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientCapabilities": {
+            "sampling": { "tools": {} }, "elicitation": { "form": {}, "url": {} }, "roots": {},
+        },
+    });
+    if let (Some(all), Value::Object(meta)) = (all.as_object_mut(), meta) {
+        all.extend(meta);
+    }
+    let mut headers = vec![
+        ("mcp-protocol-version", MODERN.to_owned()),
+        ("mcp-method", method.to_owned()),
+    ];
+    if let Some(name) = params.get("name").or_else(|| params.get("uri")).and_then(Value::as_str) {
+        headers.push(("mcp-name", name.to_owned()));
+    }
+    params["_meta"] = all;
+    (
+        headers,
+        json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }),
+    )
+}
+
+/// The stateless revision.
+pub const MODERN: &str = "2026-07-28";
 
 /// A session with an endpoint.
 #[derive(Clone)]
@@ -296,6 +332,16 @@ pub struct Events {
 }
 
 impl Events {
+    /// A connection that has ended.
+    pub fn none() -> Self {
+        Events {
+            body: http_body_util::Empty::new().boxed_unsync(),
+            decoder: Decoder::new(0),
+            ready: VecDeque::new(),
+            last_id: None,
+        }
+    }
+
     /// The next block, whatever it is; `None` at the end of the connection.
     pub async fn block(&mut self) -> Option<Block> {
         loop {

@@ -9,15 +9,16 @@
 //!
 //! ```text
 //! npx @modelcontextprotocol/inspector --cli http://127.0.0.1:8931/mcp --transport http --method tools/list
-//! npx @modelcontextprotocol/conformance server --url http://127.0.0.1:8931/mcp --suite all --spec-version 2025-11-25
+//! npx @modelcontextprotocol/conformance server --url http://127.0.0.1:8931/mcp --suite all --spec-version 2026-07-28
 //! ```
 //!
 //! Ctrl-C or SIGTERM drains it: running calls get a few seconds to finish, and the exit code is 0.
 //!
-//! How to read it: `tools`, `questions`, `resources` and `prompts` each add their part to a [`Catalog`]; `fixture` and
-//! `unsolicited` add the measuring tools; `serve` puts the service on a socket with nothing but hyper.
+//! How to read it: `tools`, `questions`, `inputs`, `resources` and `prompts` each add their part to a [`Catalog`];
+//! `fixture` and `unsolicited` add the measuring tools; `serve` puts the service on a socket with nothing but hyper.
 
 mod fixture;
+mod inputs;
 mod media;
 mod prompts;
 mod questions;
@@ -127,6 +128,7 @@ fn catalog(fixture: &Arc<Fixture>) -> Catalog {
         .instructions("A server for testing MCP clients. Its tools do nothing useful, and do it reliably.");
     let catalog = tools::add_to(catalog);
     let catalog = questions::add_to(catalog);
+    let catalog = inputs::add_to(catalog);
     let catalog = resources::add_to(catalog);
     let catalog = prompts::add_to(catalog);
     let catalog = fixture::add_to(catalog, fixture);

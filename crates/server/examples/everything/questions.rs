@@ -1,7 +1,7 @@
 //! Tools that ask the client while they run: for a sample of its model, for a word of its user, for its roots.
 
 use rethread::catalog::{Catalog, NoArgs, Tool};
-use rethread::{Answer, Context, RpcError};
+use rethread::{Answer, Context, Level, RpcError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -38,6 +38,10 @@ pub(crate) fn add_to(catalog: Catalog) -> Catalog {
             elicitation_enums,
         )
         .tool(
+            Tool::new("test_streaming_elicitation").description("Reports progress, then asks the user"),
+            streaming_elicitation,
+        )
+        .tool(
             Tool::new("ask")
                 .description("Asks the client one question and returns the answer as JSON")
                 .input(json!({
@@ -70,13 +74,16 @@ struct Sampling {
 
 async fn sampling(args: Sampling, cx: Context) -> Result<String, RpcError> {
     let answer: Value = sample(&cx, &args.prompt).await?.json()?;
-    // One block, or since 2025-11-25 a list of them.
-    let blocks = match &answer["content"] {
+    Ok(format!("LLM response: {}", text_of(&answer)))
+}
+
+/// What a model said: one block, or since 2025-11-25 a list of them.
+pub(crate) fn text_of(sampled: &Value) -> String {
+    let blocks = match &sampled["content"] {
         Value::Array(blocks) => blocks.as_slice(),
         block => std::slice::from_ref(block),
     };
-    let text: String = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
-    Ok(format!("LLM response: {text}"))
+    blocks.iter().filter_map(|block| block["text"].as_str()).collect()
 }
 
 #[derive(Deserialize)]
@@ -151,6 +158,14 @@ async fn elicitation_enums(_: NoArgs, cx: Context) -> Result<String, RpcError> {
     });
     let answer = elicit(&cx, "Please choose", schema).await?;
     Ok(format!("Elicitation completed: {}", action_and_content(&answer)?))
+}
+
+async fn streaming_elicitation(_: NoArgs, cx: Context) -> Result<String, RpcError> {
+    cx.progress_of(1.0, 2.0, "About to ask").await?;
+    cx.log(Level::Info, "everything", "About to ask").await?;
+    let answer = elicit(&cx, "Say anything.", one_field()).await?;
+    cx.progress_of(2.0, 2.0, "Answered").await?;
+    Ok(format!("User response: {}", action_and_content(&answer)?))
 }
 
 #[derive(Deserialize)]

@@ -1,7 +1,8 @@
 //! Tools of the conformance suite that answer by themselves: every kind of content, logs, progress, an error.
 
 use rethread::catalog::{Catalog, Content, NoArgs, Tool, ToolResult};
-use rethread::{Context, Level, RpcError};
+use rethread::{AskError, Context, Level, RpcError};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::sleep;
@@ -52,6 +53,24 @@ pub(crate) fn add_to(catalog: Catalog) -> Catalog {
                 .description("Takes arguments whose schema uses much of JSON Schema 2020-12")
                 .input(schema_2020_12()),
             json_schema_2020_12,
+        )
+        .tool(
+            Tool::new("test_missing_capability").description("Needs a client that can sample"),
+            missing_capability,
+        )
+        .tool(
+            Tool::new("test_logging_tool").description("Logs once, for clients that want to hear of it"),
+            logging_tool,
+        )
+        .tool(
+            Tool::new("test_custom_header")
+                .description("Returns its argument, which clients also send as a header")
+                .input(json!({
+                    "type": "object",
+                    "properties": { "value": { "type": "string", "x-mcp-header": "Value" } },
+                    "required": ["value"],
+                })),
+            custom_header,
         )
 }
 
@@ -114,6 +133,28 @@ async fn reconnection(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> 
 
 async fn json_schema_2020_12(args: Value, _: Context) -> Result<String, RpcError> {
     Ok(format!("JSON Schema 2020-12 tool called with: {args}"))
+}
+
+async fn missing_capability(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> {
+    if cx.client().sampling {
+        Ok("The client can sample.")
+    } else {
+        Err(AskError::NotSupported("sampling").into())
+    }
+}
+
+async fn logging_tool(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> {
+    cx.log(Level::Info, "everything", "The logging tool was called").await?;
+    Ok("Logged, if anybody wanted to hear of it")
+}
+
+#[derive(Deserialize)]
+struct CustomHeader {
+    value: String,
+}
+
+async fn custom_header(args: CustomHeader, _: Context) -> Result<String, RpcError> {
+    Ok(args.value)
 }
 
 /// Sent as it is: a schema generator would drop half of it.

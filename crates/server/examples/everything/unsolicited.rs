@@ -1,7 +1,7 @@
 //! Tools that make the server speak unasked: to this session, or to every one.
 
-use rethread::catalog::Catalog;
-use rethread::{Context, List, RpcError};
+use rethread::catalog::{Catalog, NoArgs};
+use rethread::{Context, List, Notifier, Peer, RpcError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::fixture::{Fixture, count, or, padded, string, tool};
 use crate::resources::WATCHED;
 
 pub(crate) fn add_to(catalog: Catalog, fixture: &Arc<Fixture>) -> Catalog {
-    let fixture = fixture.clone();
+    let [all, tools, prompts] = [(); 3].map(|()| fixture.clone());
     catalog
         .tool(
             tool(
@@ -38,7 +38,23 @@ pub(crate) fn add_to(catalog: Catalog, fixture: &Arc<Fixture>) -> Catalog {
                     "text": string(""),
                 }),
             ),
-            move |args, cx| notify_all(fixture.clone(), args, cx),
+            move |args, cx| notify_all(all.clone(), args, cx),
+        )
+        .tool(
+            tool(
+                "test_trigger_tool_change",
+                "Says that the tools have changed",
+                json!({}),
+            ),
+            move |_: NoArgs, _| trigger(tools.clone(), List::Tools),
+        )
+        .tool(
+            tool(
+                "test_trigger_prompt_change",
+                "Says that the prompts have changed",
+                json!({}),
+            ),
+            move |_: NoArgs, _| trigger(prompts.clone(), List::Prompts),
         )
 }
 
@@ -57,11 +73,10 @@ async fn push(args: Push, cx: Context) -> Result<String, RpcError> {
         n: u64,
     }
     let push = args.tag.as_str();
-    needs_a_session(&cx)?;
+    let session = session(&cx)?;
     for n in 1..=args.count {
         consume_budget().await; // a push never waits, and a long loop must not keep its thread to itself
-        cx.session()
-            .push("notifications/message", message(Pushed { push, n }))?;
+        session.push("notifications/message", message(Pushed { push, n }))?;
     }
     Ok(format!("pushed {}", args.count))
 }
@@ -77,11 +92,11 @@ struct NotifySelf {
 }
 
 async fn notify_self(args: NotifySelf, cx: Context) -> Result<String, RpcError> {
-    needs_a_session(&cx)?;
+    let session = session(&cx)?;
     for event in 1..=args.events {
         consume_budget().await;
         let data = padded(format!("{} {event} ", args.tag), args.bytes)?;
-        cx.session().push("notifications/message", message(data))?;
+        session.push("notifications/message", message(data))?;
     }
     Ok(format!("notified {}", args.events))
 }
@@ -104,10 +119,7 @@ enum Kind {
 }
 
 async fn notify_all(fixture: Arc<Fixture>, args: NotifyAll, cx: Context) -> Result<&'static str, RpcError> {
-    let all = fixture
-        .notifier
-        .get()
-        .ok_or_else(|| RpcError::internal("not connected yet"))?;
+    let all = notifier(&fixture)?;
     let usual = if cx.version().has_sessions() {
         Kind::Message
     } else {
@@ -121,6 +133,16 @@ async fn notify_all(fixture: Arc<Fixture>, args: NotifyAll, cx: Context) -> Resu
         Kind::Updated => all.resource_updated(WATCHED),
     }
     Ok("notified")
+}
+
+async fn trigger(fixture: Arc<Fixture>, list: List) -> Result<&'static str, RpcError> {
+    notifier(&fixture)?.list_changed(list);
+    Ok("notified")
+}
+
+fn notifier(fixture: &Fixture) -> Result<&Notifier, RpcError> {
+    let notifier = fixture.notifier.get();
+    notifier.ok_or_else(|| RpcError::internal("not connected yet"))
 }
 
 /// The params of a `notifications/message`.
@@ -139,12 +161,7 @@ fn message<T: Serialize>(data: T) -> Message<T> {
     }
 }
 
-fn needs_a_session(cx: &Context) -> Result<(), RpcError> {
-    if cx.version().has_sessions() {
-        Ok(())
-    } else {
-        Err(RpcError::invalid_params(
-            "this tool needs a session, which this revision does not have",
-        ))
-    }
+fn session(cx: &Context) -> Result<&Peer, RpcError> {
+    let none = || RpcError::invalid_params("this tool needs a session, which this revision does not have");
+    cx.session().ok_or_else(none)
 }

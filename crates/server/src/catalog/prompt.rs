@@ -1,13 +1,15 @@
 //! Prompts: what they are, how they are made.
 
+use super::input::{self, Unfinished};
 use super::page::Listing;
 use super::{Content, Running};
 use crate::context::Context;
-use crate::handler::{Call, Reply, RpcError};
+use crate::handler::{Call, Inputs, Reply, RpcError};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::Arc;
 
 /// A prompt as clients see it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -107,10 +109,14 @@ impl From<PromptMessage> for Vec<PromptMessage> {
     }
 }
 
+type Arguments = BTreeMap<String, String>;
+
+type Make = dyn Fn(Arguments, &Call, Context) -> Running + Send + Sync;
+
 /// The function of a prompt, and the arguments it cannot do without.
 pub(super) struct PromptEntry {
     required: Vec<String>,
-    make: Box<dyn Fn(BTreeMap<String, String>, Context) -> Running + Send + Sync>,
+    make: Box<Make>,
 }
 
 #[derive(Serialize)]
@@ -123,28 +129,51 @@ struct Made<'a> {
 impl PromptEntry {
     pub(super) fn new<F, Fut, R>(prompt: &Prompt, make: F) -> Self
     where
-        F: Fn(BTreeMap<String, String>, Context) -> Fut + Send + Sync + 'static,
+        F: Fn(Arguments, Context) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, RpcError>> + Send + 'static,
         R: Into<Vec<PromptMessage>>,
     {
+        let description = prompt.description.clone();
+        PromptEntry::making(prompt, move |arguments, _, cx| {
+            let making = make(arguments, cx);
+            let description = description.clone();
+            Box::pin(async move { Ok(reply(description.as_deref(), making.await?)) })
+        })
+    }
+
+    pub(super) fn with_inputs<F, Fut, R>(prompt: &Prompt, make: F) -> Self
+    where
+        F: Fn(Arguments, Inputs, Context) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, Unfinished>> + Send + 'static,
+        R: Into<Vec<PromptMessage>>,
+    {
+        let (make, description) = (Arc::new(make), prompt.description.clone());
+        PromptEntry::making(prompt, move |arguments, call, cx| {
+            let (make, description, inputs) = (Arc::clone(&make), description.clone(), call.inputs().clone());
+            Box::pin(async move {
+                let description = description.as_deref();
+                let again = |inputs| {
+                    let making = make(arguments.clone(), inputs, cx.clone());
+                    Ok(async move { making.await.map(|made| reply(description, made)) })
+                };
+                input::finish(inputs, &cx, again).await
+            })
+        })
+    }
+
+    fn making<F>(prompt: &Prompt, make: F) -> Self
+    where
+        F: Fn(Arguments, &Call, Context) -> Running + Send + Sync + 'static,
+    {
         assert!(!prompt.name.is_empty(), "a prompt needs a name");
         let required = prompt.arguments.iter().filter(|a| a.required).map(|a| a.name.clone());
-        let description = prompt.description.clone();
         PromptEntry {
             required: required.collect(),
-            make: Box::new(move |arguments, cx| {
-                let making = make(arguments, cx);
-                let description = description.clone();
-                Box::pin(async move {
-                    let messages = making.await?.into();
-                    let description = description.as_deref();
-                    Ok(Reply::json(Made { description, messages }))
-                })
-            }),
+            make: Box::new(make),
         }
     }
 
-    fn check(&self, arguments: &BTreeMap<String, String>) -> Result<(), RpcError> {
+    fn check(&self, arguments: &Arguments) -> Result<(), RpcError> {
         match self.required.iter().find(|name| !arguments.contains_key(*name)) {
             Some(name) => Err(RpcError::invalid_params(format!("missing argument: {name}"))),
             None => Ok(()),
@@ -152,11 +181,16 @@ impl PromptEntry {
     }
 }
 
+fn reply(description: Option<&str>, made: impl Into<Vec<PromptMessage>>) -> Reply {
+    let messages = made.into();
+    Reply::json(Made { description, messages })
+}
+
 #[derive(Deserialize)]
 struct GetParams<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
-    arguments: Option<BTreeMap<String, String>>,
+    arguments: Option<Arguments>,
 }
 
 /// Starts a `prompts/get`.
@@ -167,7 +201,7 @@ pub(super) fn get(prompts: &Listing<PromptEntry>, call: &Call, cx: &Context) -> 
         .get(&name)
         .ok_or_else(|| RpcError::invalid_params(format!("unknown prompt: {name}")))?;
     prompt.check(&arguments)?;
-    Ok((prompt.make)(arguments, cx.clone()))
+    Ok((prompt.make)(arguments, call, cx.clone()))
 }
 
 #[cfg(test)]

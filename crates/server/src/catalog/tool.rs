@@ -1,15 +1,17 @@
 //! Tools: what they are, how they are called, what they return.
 
+use super::input::{self, Unfinished};
 use super::page::Listing;
 use super::{Content, Running};
 use crate::context::Context;
-use crate::handler::{Call, Reply, RpcError};
+use crate::handler::{Call, HeaderParams, Inputs, Reply, RpcError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::future::Future;
+use std::sync::Arc;
 
 /// A tool as clients see it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -167,11 +169,14 @@ impl<C: Into<Content>> IntoToolResult for C {
     }
 }
 
-/// From the raw arguments of a call to the running call.
-type Run = dyn Fn(&str, Context) -> Result<Running, RpcError> + Send + Sync;
+/// From the raw arguments of a call, and the call itself, to the running call.
+type Run = dyn Fn(&str, &Call, Context) -> Result<Running, RpcError> + Send + Sync;
 
-/// The function of a tool.
-pub(super) struct ToolEntry(Box<Run>);
+/// The function of a tool, and which of its arguments come in headers too.
+pub(super) struct ToolEntry {
+    run: Box<Run>,
+    header_params: Option<HeaderParams>,
+}
 
 impl ToolEntry {
     pub(super) fn new<A, F, Fut, R>(tool: &Tool, run: F) -> Self
@@ -181,18 +186,61 @@ impl ToolEntry {
         Fut: Future<Output = Result<R, RpcError>> + Send + 'static,
         R: IntoToolResult,
     {
+        ToolEntry::running(tool, move |arguments, _, cx| {
+            let running = run(read(arguments)?, cx);
+            Ok(Box::pin(async move { Ok(reply(running.await?)) }))
+        })
+    }
+
+    pub(super) fn with_inputs<A, F, Fut, R>(tool: &Tool, run: F) -> Self
+    where
+        A: DeserializeOwned,
+        F: Fn(A, Inputs, Context) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, Unfinished>> + Send + 'static,
+        R: IntoToolResult,
+    {
+        let run = Arc::new(run);
+        ToolEntry::running(tool, move |arguments, call, cx| {
+            let (run, arguments, inputs) = (Arc::clone(&run), arguments.to_owned(), call.inputs().clone());
+            Ok(Box::pin(async move {
+                let again = |inputs| {
+                    let running = run(read(&arguments)?, inputs, cx.clone());
+                    Ok(async move { running.await.map(reply) })
+                };
+                input::finish(inputs, &cx, again).await
+            }))
+        })
+    }
+
+    fn running<F>(tool: &Tool, run: F) -> Self
+    where
+        F: Fn(&str, &Call, Context) -> Result<Running, RpcError> + Send + Sync + 'static,
+    {
         let name = tool.name.as_str();
         assert!(
             is_tool_name(name),
             "`{name}` is no tool name: 1 to 64 of A-Z a-z 0-9 _ . / - are allowed"
         );
-        ToolEntry(Box::new(move |arguments, cx| {
-            let running = run(super::object(arguments.as_bytes(), "arguments")?, cx);
-            Ok(Box::pin(
-                async move { Ok(Reply::json(running.await?.into_tool_result())) },
-            ))
-        }))
+        // HDR-05: a client would drop the tool without a word.
+        let header_params = HeaderParams::of_schema(&tool.input_schema)
+            .unwrap_or_else(|why| panic!("the input schema of the tool `{name}` cannot be used: {why}"));
+        ToolEntry {
+            run: Box::new(run),
+            header_params: Some(header_params).filter(|params| !params.is_empty()),
+        }
     }
+
+    pub(super) fn header_params(&self) -> Option<&HeaderParams> {
+        self.header_params.as_ref()
+    }
+}
+
+fn read<A: DeserializeOwned>(arguments: &str) -> Result<A, RpcError> {
+    super::object(arguments.as_bytes(), "arguments")
+}
+
+fn reply(result: impl IntoToolResult) -> Reply {
+    Reply::json(result.into_tool_result())
 }
 
 #[derive(Deserialize)]
@@ -206,10 +254,10 @@ struct CallParams<'a> {
 /// Starts a `tools/call`. The params are read once and the arguments go from raw text straight to their type.
 pub(super) fn call(tools: &Listing<ToolEntry>, call: &Call, cx: &Context) -> Result<Running, RpcError> {
     let CallParams { name, arguments } = super::params(call)?;
-    let ToolEntry(run) = tools
+    let tool = tools
         .get(&name)
         .ok_or_else(|| RpcError::invalid_params(format!("unknown tool: {name}")))?;
-    run(arguments.map_or("{}", RawValue::get), cx.clone())
+    (tool.run)(arguments.map_or("{}", RawValue::get), call, cx.clone())
 }
 
 fn is_tool_name(name: &str) -> bool {

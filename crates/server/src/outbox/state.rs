@@ -115,8 +115,13 @@ impl State {
 
     pub(super) fn has_room(&self, node: &Node) -> bool {
         let Some(reader) = &self.reader else { return true };
-        if self.over || self.lost {
+        if self.over {
             return true;
+        }
+        if self.lost {
+            // There is no store to catch up from: the window is all there is.
+            let half = (node.limits.window_events / 2, node.limits.window_bytes / 2);
+            return self.window.len() < half.0.max(1) && self.window_bytes < half.1.max(1);
         }
         let last = self.appended.unwrap_or_default();
         let behind = last.0.saturating_sub(reader.taken.0) as usize + self.queue.len();

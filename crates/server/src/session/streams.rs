@@ -25,6 +25,19 @@ impl Session {
         self.open_stream(StreamKind::Call, calls)
     }
 
+    /// The one stream of a 2024-11-05 session: nothing of it is stored, nothing has an id.
+    pub(crate) fn open_live_stream(self: &Arc<Self>) -> Arc<Stream> {
+        let ordinal = self.state.lock().ordinals.issue(StreamKind::Push);
+        let facts = Facts {
+            kind: StreamKind::Push,
+            calls: Vec::new(),
+            node: self.node.name.clone(),
+        };
+        let stream = Stream::live(self, ordinal, facts);
+        self.keep(&stream);
+        stream
+    }
+
     fn open_stream(self: &Arc<Self>, kind: StreamKind, calls: &[RequestId]) -> Arc<Stream> {
         let ordinal = self.state.lock().ordinals.issue(kind);
         let facts = Facts {

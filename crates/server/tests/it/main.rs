@@ -4,11 +4,15 @@
 mod delivery;
 mod gaps;
 mod hostile;
+mod http_sse;
 mod isolation;
 mod lifecycle;
+mod modern;
+mod mrtr;
 mod oracle;
 mod push;
 mod questions;
 mod sessions;
+mod subscriptions;
 mod support;
 mod transcripts;

@@ -1,7 +1,7 @@
 //! A handler on strings: the test says what a call does next, and knows when it was done.
 
 use rethread::{Builder, McpService};
-use rethread::{Call, Context, Handler, Level, Notice, Peer, Reply, RpcError, ServerInfo};
+use rethread::{Call, Context, Handler, HeaderParams, InputRequests, Level, Notice, Peer, Reply, RpcError, ServerInfo};
 use rethread_testkit::client::Client;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -39,6 +39,7 @@ pub(crate) struct Puppet {
     pub(crate) started: Arc<AtomicUsize>,
     pub(crate) ended: Arc<AtomicUsize>,
     pub(crate) notices: Arc<Mutex<Vec<String>>>,
+    mirrored: HeaderParams,
 }
 
 /// The strings of one call.
@@ -51,6 +52,9 @@ impl Puppet {
             started: Arc::default(),
             ended: Arc::default(),
             notices: Arc::new(Mutex::new(Vec::new())),
+            mirrored: HeaderParams::of_schema(&json!({ "type": "object", "properties": {
+                "region": { "type": "string", "x-mcp-header": "Region" } } }))
+            .unwrap(),
         }
     }
 
@@ -87,6 +91,10 @@ impl Strings {
 
     pub(crate) async fn progress(&self, progress: u64) {
         self.pull(Command::Progress(progress as f64)).await.unwrap();
+    }
+
+    pub(crate) async fn try_progress(&self, progress: u64) -> Done {
+        self.pull(Command::Progress(progress as f64)).await
     }
 
     pub(crate) async fn log(&self, level: Level, text: &str) {
@@ -161,7 +169,10 @@ impl Handler for Puppet {
             arguments: Value,
         }
         let tool: Tool = call.params()?;
-        if tool.name == "echo" {
+        if tool.name == "own" {
+            return own_input(&call);
+        }
+        if tool.name == "echo" || tool.name == "mirrored" {
             let text = tool.arguments["message"].as_str().unwrap_or_default();
             return Ok(Reply::json(json!({ "content": [{ "type": "text", "text": text }] })));
         }
@@ -177,7 +188,8 @@ impl Handler for Puppet {
                 () = cx.cancelled() => return Err(RpcError::internal("cancelled")),
             };
             let Some((command, done)) = step else {
-                std::future::pending().await // the test let go of the strings: the call hangs
+                cx.cancelled().await; // the test let go of the strings: the call hangs
+                return Err(RpcError::internal("cancelled"));
             };
             let outcome = match command {
                 Command::Progress(progress) => cx.progress(progress, None).await.map(|()| Value::Null).map_err(text),
@@ -189,6 +201,7 @@ impl Handler for Puppet {
                 Command::Push(n) => {
                     let params = json!({ "level": "info", "data": n });
                     cx.session()
+                        .expect("a session")
                         .push("notifications/message", params)
                         .map(|()| Value::Null)
                         .map_err(text)
@@ -224,9 +237,28 @@ impl Handler for Puppet {
         }
     }
 
+    fn header_params(&self, tool: &str) -> Option<&HeaderParams> {
+        (tool == "mirrored").then_some(&self.mirrored)
+    }
+
     async fn notified(&self, notice: Notice, _: &Peer) {
         self.notices.lock().unwrap().push(notice.method().to_owned());
     }
+}
+
+/// A tool that asks in an answer of its own, and keeps its state with the client.
+fn own_input(call: &Call) -> Result<Reply, RpcError> {
+    let inputs = call.inputs();
+    if let (Some(answer), Some(state)) = (inputs.response::<Value>("name")?, inputs.state()) {
+        let text = format!("{} {}", String::from_utf8_lossy(state), answer["content"]["name"]);
+        return Ok(Reply::json(json!({ "content": [{ "type": "text", "text": text }] })));
+    }
+    let mut requests = InputRequests::new();
+    let params = json!({ "mode": "form", "message": "?", "requestedSchema": { "type": "object", "properties": {} } });
+    requests
+        .ask("name", "elicitation/create", &params.to_string().into())
+        .unwrap();
+    Ok(Reply::input_required(requests, Some(b"kept".to_vec())))
 }
 
 fn text(error: impl std::fmt::Display) -> String {

@@ -1,7 +1,8 @@
-"""What features.py and cuts.py share: one face for mcp 1.x and 2.x, a look at the wire, and the report."""
+"""What features.py, cuts.py and modern.py share: one face for mcp 1.x and 2.x, a look at the wire, and the report."""
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import importlib.metadata
 import json
@@ -120,12 +121,16 @@ class Exchange:
         self.method: str = request.method
         self.last_event_id: str | None = request.headers.get("last-event-id")
         self.session: str | None = request.headers.get("mcp-session-id")
+        self.headers = request.headers
         self.rpc: dict[str, Any] = {}
+        self.sent: dict[str, Any] = {}
         self.status = 0
+        self.answered: Any = {}
         self.sse = ""
+        self.json = ""
         self.broken = False
         if request.method == "POST":
-            message = json.loads(request.content)
+            self.sent = message = json.loads(request.content)
             params = message.get("params") or {}
             self.rpc = {"id": message.get("id"), "method": message.get("method"), "tool": params.get("name")}
 
@@ -133,17 +138,20 @@ class Exchange:
 class _Body(http.AsyncByteStream):
     """Passes a response body on; notes its text and, if asked, turns a broken connection into a plain end."""
 
-    def __init__(self, inner: Any, exchange: Exchange, record: bool, soften: bool) -> None:
+    def __init__(self, inner: Any, exchange: Exchange, field: str, record: bool, soften: bool) -> None:
         self.inner = inner
         self.exchange = exchange
+        self.field = field
         self.record = record
         self.soften = soften
 
     async def __aiter__(self):  # type: ignore[no-untyped-def]
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
         try:
             async for chunk in self.inner:
                 if self.record:
-                    self.exchange.sse += chunk.decode("utf-8", "replace")
+                    text = getattr(self.exchange, self.field) + decoder.decode(chunk)
+                    setattr(self.exchange, self.field, text)
                 yield chunk
         except (http.ReadError, http.RemoteProtocolError):
             self.exchange.broken = True
@@ -172,12 +180,15 @@ class Wire(http.AsyncBaseTransport):
         self.exchanges.append(exchange)
         response = await self.inner.handle_async_request(request)
         exchange.status = response.status_code
-        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+        exchange.answered = response.headers
+        is_sse = response.headers.get("content-type", "").startswith("text/event-stream")
+        is_json = response.headers.get("content-type", "").startswith("application/json")
+        if not is_sse and not (is_json and self.record):
             return response
         return http.Response(
             response.status_code,
             headers=response.headers,
-            stream=_Body(response.stream, exchange, self.record, self.soften),
+            stream=_Body(response.stream, exchange, "sse" if is_sse else "json", self.record, self.soften and is_sse),
             extensions=response.extensions,
         )
 

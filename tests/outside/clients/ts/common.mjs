@@ -1,4 +1,4 @@
-// What features.mjs and cuts.mjs share: one face for both official TypeScript
+// What features.mjs, cuts.mjs and modern.mjs share: one face for both official TypeScript
 // clients, a look at the wire through their `fetch` option, and the report.
 
 /** Prints one line per check and counts them. */
@@ -96,8 +96,8 @@ export function random(seed) {
 }
 
 /**
- * Records every HTTP exchange the client makes. With `bodies`, also the SSE text
- * of each response, to see which stream carried what; leave it off where
+ * Records every HTTP exchange the client makes. With `bodies`, also the SSE or JSON
+ * text of each response, to see which stream carried what; leave it off where
  * connections are cut, so that the client reads its sockets undisturbed.
  */
 export class Wire {
@@ -114,24 +114,31 @@ export class Wire {
       at: Date.now(),
       session: headers.get('mcp-session-id'),
       lastEventId: headers.get('last-event-id'),
+      headers,
       rpc: undefined,
+      sent: undefined,
       status: undefined,
+      answered: undefined,
       sse: '',
+      json: '',
       open: true,
     };
     if (typeof init?.body === 'string') {
       const message = JSON.parse(init.body);
+      exchange.sent = message;
       exchange.rpc = { id: message.id, method: message.method, tool: message.params?.name };
     }
     this.exchanges.push(exchange);
     const response = await fetch(url, init);
     exchange.status = response.status;
-    const isSse = (response.headers.get('content-type') ?? '').startsWith('text/event-stream');
-    if (!this.bodies || !isSse || !response.body) return response;
+    exchange.answered = response.headers;
+    const type = response.headers.get('content-type') ?? '';
+    const field = type.startsWith('text/event-stream') ? 'sse' : type.startsWith('application/json') ? 'json' : undefined;
+    if (!this.bodies || !field || !response.body) return response;
     const decoder = new TextDecoder();
     const tap = new TransformStream({
       transform(chunk, controller) {
-        exchange.sse += decoder.decode(chunk, { stream: true });
+        exchange[field] += decoder.decode(chunk, { stream: true });
         controller.enqueue(chunk);
       },
       flush() {

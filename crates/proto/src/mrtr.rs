@@ -1,0 +1,46 @@
+//! Results that ask for input (2026-07-28, "multi round-trip requests"): the call ends with questions, and the client
+//! makes it again with the answers.
+//!
+//! Nothing but `requestState` links the two requests (MRTR-04), and it passes through the client's hands. So it is
+//! sealed: nobody else can make one, and one that was made holds for its principal, its call and a short time only
+//! ([`Seal`]). That a state is used once only is not for cryptography to say: who keeps the waiting calls takes each
+//! out as it is claimed (T-28).
+
+mod digest;
+mod fields;
+mod input;
+mod seal;
+
+pub use digest::digest;
+pub use input::{
+    BadInputRequest, InputMethod, InputRequest, InputRequests, InputResponses, input_required, request_state,
+};
+pub use seal::{Binding, Claims, Invalid, Seal, State, StateTooLong};
+
+/// Whether a call of `method` may be answered with a result that asks for input (MRTR-01).
+pub fn allows_input_required(method: &str) -> bool {
+    matches!(method, "tools/call" | "prompts/get" | "resources/read")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mrtr_01_three_methods_may_ask_for_input() {
+        for method in ["tools/call", "prompts/get", "resources/read"] {
+            assert!(allows_input_required(method), "{method}");
+        }
+        for method in [
+            "",
+            "tools/list",
+            "resources/list",
+            "completion/complete",
+            "subscriptions/listen",
+            "server/discover",
+            "Tools/call",
+        ] {
+            assert!(!allows_input_required(method), "{method}");
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! `requestState`, sealed: it passes through the client's hands and comes back as it left, or not at all (MRTR-05).
+
+use crate::clock::Wall;
+use crate::jsonrpc::RpcError;
+use crate::principal::Principal;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
+use chacha20poly1305::aead::{Aead as _, Payload};
+use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305};
+use sha2::{Digest, Sha256};
+use std::fmt;
+
+/// Names the form on the wire, and is authenticated with it: a later form cannot be passed off as this one.
+const PREFIX: &str = "v1.";
+const NONCE: usize = 24;
+const TAG: usize = 16;
+/// Expiry, principal, request, and the kind of the state.
+const HEAD: usize = 8 + 32 + 32 + 1;
+const PARKED: u8 = 0;
+const OWN: u8 = 1;
+
+/// What a request state is bound to: who may bring it back, and with which call.
+#[derive(Clone, Copy, Debug)]
+pub struct Binding<'a> {
+    /// Who makes the call.
+    pub principal: &'a Principal,
+    /// The method called.
+    pub method: &'a str,
+    /// What it is called with: [`digest`](super::digest()) of its params.
+    pub digest: [u8; 32],
+}
+
+impl Binding<'_> {
+    /// Who, in fixed size. The length keeps issuer and subject apart.
+    fn who(&self) -> [u8; 32] {
+        let issuer = self.principal.issuer();
+        Sha256::new()
+            .chain_update((issuer.len() as u64).to_be_bytes())
+            .chain_update(issuer)
+            .chain_update(self.principal.subject())
+            .finalize()
+            .into()
+    }
+
+    /// What, in fixed size. The digest has a fixed length, so it goes first.
+    fn what(&self) -> [u8; 32] {
+        Sha256::new()
+            .chain_update(self.digest)
+            .chain_update(self.method)
+            .finalize()
+            .into()
+    }
+}
+
+/// What a sealed state says.
+#[derive(Clone, Debug)]
+pub struct Claims<'a> {
+    /// Whom and which call it holds for.
+    pub binding: Binding<'a>,
+    /// From this moment on it holds no more (MRTR-07).
+    pub expires: Wall,
+    /// What it brings back.
+    pub state: State,
+}
+
+/// What comes back with a retry. Both kinds count the rounds of their call, so that it cannot ask for ever (MRTR-08).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The call waits on the server. Whoever keeps it takes it out as it is claimed: single use (T-28).
+    Parked {
+        /// Which call.
+        id: u128,
+        /// How often it has asked.
+        round: u32,
+    },
+    /// Nothing waits: the handler starts over from bytes of its own.
+    Own {
+        /// How often the call has asked.
+        round: u32,
+        /// The handler's bytes.
+        bytes: Vec<u8>,
+    },
+}
+
+/// Why a request state is not taken. The log may tell these apart; the client is told one thing for all of them, so
+/// that a forger learns nothing from the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Invalid {
+    /// Not a state that was sealed under this key, or no longer as it was sealed.
+    #[error("the request state was not sealed here or was changed")]
+    Malformed,
+    /// Sealed for another principal.
+    #[error("the request state belongs to another principal")]
+    NotYours,
+    /// Sealed for another method, or for other arguments.
+    #[error("the request state belongs to another call")]
+    OtherRequest,
+    /// Too old.
+    #[error("the request state has expired")]
+    Expired,
+    /// The call it names waits no more: claimed before, given up, or lost in a restart (RST-05). Not for [`Seal::open`]
+    /// to know: said by who keeps the waiting calls.
+    #[error("the call that the request state names waits no more")]
+    Gone,
+}
+
+impl Invalid {
+    /// The reason in a word, for metrics and logs.
+    pub fn label(self) -> &'static str {
+        match self {
+            Invalid::Malformed => "malformed",
+            Invalid::NotYours => "not_yours",
+            Invalid::OtherRequest => "other_request",
+            Invalid::Expired => "expired",
+            Invalid::Gone => "gone",
+        }
+    }
+}
+
+impl From<Invalid> for RpcError {
+    fn from(_: Invalid) -> Self {
+        RpcError::invalid_params(
+            "requestState is invalid, expired or already used (a waiting call does not survive a restart of the \
+             server); make the call again without it",
+        )
+    }
+}
+
+/// The state is too long to be sealed: the client would send back what we would not open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the request state is longer than {} bytes", Seal::MAX_OWN)]
+pub struct StateTooLong;
+
+/// Seals and opens request states with one key. Nodes that share the key open each other's.
+#[derive(Clone)]
+pub struct Seal(XChaCha20Poly1305);
+
+impl Seal {
+    /// The longest text that is looked at, in bytes.
+    pub const MAX_TEXT: usize = 64 * 1024;
+
+    /// How many bytes of its own a handler may keep in a state.
+    pub const MAX_OWN: usize = (Self::MAX_TEXT - PREFIX.len()) * 3 / 4 - NONCE - TAG - HEAD - size_of::<u32>();
+
+    /// A seal with a secret key.
+    pub fn new(key: [u8; 32]) -> Self {
+        Seal(XChaCha20Poly1305::new(&key.into()))
+    }
+
+    /// Seals `claims`. The nonce must be random: it is long enough that no two nodes will ever draw the same one.
+    pub fn seal(&self, nonce: [u8; NONCE], claims: &Claims<'_>) -> Result<String, StateTooLong> {
+        let mut plain = Vec::with_capacity(HEAD + 32);
+        plain.extend_from_slice(&claims.expires.as_millis().to_be_bytes());
+        plain.extend_from_slice(&claims.binding.who());
+        plain.extend_from_slice(&claims.binding.what());
+        match &claims.state {
+            State::Parked { id, round } => {
+                plain.push(PARKED);
+                plain.extend_from_slice(&round.to_be_bytes());
+                plain.extend_from_slice(&id.to_be_bytes());
+            }
+            State::Own { bytes, .. } if bytes.len() > Self::MAX_OWN => return Err(StateTooLong),
+            State::Own { round, bytes } => {
+                plain.push(OWN);
+                plain.extend_from_slice(&round.to_be_bytes());
+                plain.extend_from_slice(bytes);
+            }
+        }
+        let payload = Payload {
+            msg: &plain,
+            aad: PREFIX.as_bytes(),
+        };
+        let sealed = self.0.encrypt(&nonce.into(), payload).map_err(|_| StateTooLong)?;
+        let mut text = String::with_capacity(PREFIX.len() + (NONCE + sealed.len()).div_ceil(3) * 4);
+        text.push_str(PREFIX);
+        BASE64URL.encode_string([&nonce, &sealed[..]].concat(), &mut text);
+        Ok(text)
+    }
+
+    /// Opens a state that came back with the call `binding` at the moment `now`.
+    pub fn open(&self, text: &str, binding: &Binding<'_>, now: Wall) -> Result<State, Invalid> {
+        let plain = self.plain(text).ok_or(Invalid::Malformed)?;
+        let claims = Opened::read(&plain).ok_or(Invalid::Malformed)?;
+        if *claims.who != binding.who() {
+            return Err(Invalid::NotYours);
+        }
+        if *claims.what != binding.what() {
+            return Err(Invalid::OtherRequest);
+        }
+        if now >= claims.expires {
+            return Err(Invalid::Expired);
+        }
+        Ok(claims.state)
+    }
+
+    fn plain(&self, text: &str) -> Option<Vec<u8>> {
+        if text.len() > Self::MAX_TEXT {
+            return None;
+        }
+        let bytes = BASE64URL.decode(text.strip_prefix(PREFIX)?).ok()?;
+        let (nonce, sealed) = bytes.split_first_chunk::<NONCE>()?;
+        let payload = Payload {
+            msg: sealed,
+            aad: PREFIX.as_bytes(),
+        };
+        self.0.decrypt(&(*nonce).into(), payload).ok()
+    }
+}
+
+impl fmt::Debug for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seal(…)") // SEC-07: the key is a secret
+    }
+}
+
+struct Opened<'a> {
+    expires: Wall,
+    who: &'a [u8; 32],
+    what: &'a [u8; 32],
+    state: State,
+}
+
+impl<'a> Opened<'a> {
+    fn read(plain: &'a [u8]) -> Option<Self> {
+        let (expires, rest) = plain.split_first_chunk()?;
+        let (who, rest) = rest.split_first_chunk()?;
+        let (what, rest) = rest.split_first_chunk()?;
+        let (kind, rest) = rest.split_first()?;
+        let (round, rest) = rest.split_first_chunk()?;
+        let round = u32::from_be_bytes(*round);
+        let state = match *kind {
+            PARKED => State::Parked {
+                id: u128::from_be_bytes(rest.try_into().ok()?),
+                round,
+            },
+            OWN => State::Own {
+                round,
+                bytes: rest.to_vec(),
+            },
+            _ => return None,
+        };
+        Some(Opened {
+            expires: Wall::from_millis(u64::from_be_bytes(*expires)),
+            who,
+            what,
+            state,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const EXPIRES: Wall = Wall::from_millis(1_000);
+    const NOW: Wall = Wall::from_millis(999);
+
+    fn seal() -> Seal {
+        Seal::new([7; 32])
+    }
+
+    fn alice() -> Principal {
+        Principal::new("https://issuer", "alice")
+    }
+
+    fn binding(principal: &Principal) -> Binding<'_> {
+        Binding {
+            principal,
+            method: "tools/call",
+            digest: [1; 32],
+        }
+    }
+
+    fn sealed(state: State) -> String {
+        let alice = alice();
+        let claims = Claims {
+            binding: binding(&alice),
+            expires: EXPIRES,
+            state,
+        };
+        seal().seal([9; 24], &claims).unwrap()
+    }
+
+    fn parked() -> State {
+        State::Parked { id: 5, round: 2 }
+    }
+
+    #[test]
+    fn mrtr_05_a_state_comes_back_as_it_left() {
+        let empty = State::Own {
+            round: 0,
+            bytes: Vec::new(),
+        };
+        for state in [parked(), empty] {
+            let text = sealed(state.clone());
+            assert!(text.starts_with("v1."), "{text}");
+            assert!(
+                text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)),
+                "{text}"
+            );
+            assert_eq!(seal().open(&text, &binding(&alice()), NOW), Ok(state));
+        }
+    }
+
+    #[test]
+    fn mrtr_05_another_principal_call_time_or_key_is_refused() {
+        let text = sealed(parked());
+        let alice = alice();
+        let open = |binding: &Binding<'_>, now| seal().open(&text, binding, now);
+        for other in [
+            Principal::anonymous(),
+            Principal::new("https://issuer", "bob"),
+            Principal::new("https://other", "alice"),
+            Principal::new("https://issuera", "lice"),
+        ] {
+            assert_eq!(open(&binding(&other), NOW), Err(Invalid::NotYours), "{other:?}");
+        }
+        let method = Binding {
+            method: "prompts/get",
+            ..binding(&alice)
+        };
+        assert_eq!(open(&method, NOW), Err(Invalid::OtherRequest));
+        let arguments = Binding {
+            digest: [2; 32],
+            ..binding(&alice)
+        };
+        assert_eq!(open(&arguments, NOW), Err(Invalid::OtherRequest));
+        assert_eq!(open(&binding(&alice), EXPIRES), Err(Invalid::Expired));
+        assert_eq!(
+            open(&binding(&alice), Wall::from_millis(u64::MAX)),
+            Err(Invalid::Expired)
+        );
+        let other_key = Seal::new([8; 32]);
+        assert_eq!(other_key.open(&text, &binding(&alice), NOW), Err(Invalid::Malformed));
+    }
+
+    #[test]
+    fn mrtr_05_any_flipped_bit_and_any_cut_is_refused() {
+        let (seal, alice) = (seal(), alice());
+        let text = sealed(parked());
+        let refused = |bytes: &[u8]| {
+            let Ok(text) = std::str::from_utf8(bytes) else {
+                return true; // never reaches us: the body is checked UTF-8
+            };
+            seal.open(text, &binding(&alice), NOW) == Err(Invalid::Malformed)
+        };
+        assert!(!refused(text.as_bytes()));
+        for at in 0..text.len() {
+            for bit in 0..8 {
+                let mut bytes = text.clone().into_bytes();
+                bytes[at] ^= 1 << bit;
+                assert!(refused(&bytes), "character {at}, bit {bit}");
+            }
+            assert!(refused(&text.as_bytes()[..at]), "cut at {at}");
+        }
+        let raw = BASE64URL.decode(&text[PREFIX.len()..]).unwrap();
+        for at in 0..raw.len() {
+            for bit in 0..8 {
+                let mut raw = raw.clone();
+                raw[at] ^= 1 << bit;
+                let text = format!("{PREFIX}{}", BASE64URL.encode(&raw));
+                assert!(refused(text.as_bytes()), "byte {at}, bit {bit}");
+            }
+        }
+        for more in ["=", "A", "AA", ".", " "] {
+            assert!(refused(format!("{text}{more}").as_bytes()), "{more:?}");
+        }
+    }
+
+    /// D13: the longest state that can be sealed is the longest that is opened.
+    #[test]
+    fn mrtr_05_the_length_is_bounded_at_both_ends() {
+        let own = |len| State::Own {
+            round: 1,
+            bytes: vec![3; len],
+        };
+        let text = sealed(own(Seal::MAX_OWN));
+        assert!(
+            text.len() <= Seal::MAX_TEXT && text.len() + 4 > Seal::MAX_TEXT,
+            "{}",
+            text.len()
+        );
+        assert_eq!(seal().open(&text, &binding(&alice()), NOW), Ok(own(Seal::MAX_OWN)));
+        let alice = alice();
+        let claims = Claims {
+            binding: binding(&alice),
+            expires: EXPIRES,
+            state: own(Seal::MAX_OWN + 1),
+        };
+        assert_eq!(seal().seal([9; 24], &claims), Err(StateTooLong));
+        let long = format!("{PREFIX}{}", "A".repeat(Seal::MAX_TEXT));
+        assert_eq!(seal().open(&long, &binding(&alice), NOW), Err(Invalid::Malformed));
+    }
+
+    /// RST-05 too: the one text names every reason.
+    #[test]
+    fn mrtr_05_the_client_is_told_the_same_for_every_reason() {
+        let all = [
+            Invalid::Malformed,
+            Invalid::NotYours,
+            Invalid::OtherRequest,
+            Invalid::Expired,
+            Invalid::Gone,
+        ];
+        let told = all.map(RpcError::from);
+        assert!(told.iter().all(|error| *error == told[0] && error.code == -32602));
+        assert!(told[0].message.contains("expired or already used"));
+        assert!(told[0].message.contains("restart"));
+        let labels: std::collections::HashSet<_> = all.map(Invalid::label).into();
+        assert_eq!(labels.len(), all.len(), "the log tells them apart");
+    }
+
+    #[test]
+    fn sec_07_neither_the_key_nor_the_state_can_be_read() {
+        assert_eq!(format!("{:?}", seal()), "Seal(…)");
+        let secret = b"the handler's own words".to_vec();
+        let text = sealed(State::Own {
+            round: 0,
+            bytes: secret.clone(),
+        });
+        let raw = BASE64URL.decode(&text[PREFIX.len()..]).unwrap();
+        assert_eq!(memchr::memmem::find(&raw, &secret), None);
+    }
+
+    fn any_state() -> impl Strategy<Value = State> {
+        prop_oneof![
+            (any::<u128>(), any::<u32>()).prop_map(|(id, round)| State::Parked { id, round }),
+            (any::<u32>(), proptest::collection::vec(any::<u8>(), 0..200))
+                .prop_map(|(round, bytes)| State::Own { round, bytes }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn mrtr_05_seal_and_open_round_trip_and_one_change_breaks_it(
+            (key, nonce) in any::<([u8; 32], [u8; 24])>(),
+            (issuer, subject, method) in any::<(String, String, String)>(),
+            (digest, expires) in (any::<[u8; 32]>(), 1u64..),
+            state in any_state(),
+            (at, flip) in (any::<prop::sample::Index>(), 1u8..),
+        ) {
+            let principal = Principal::new(issuer, subject);
+            let binding = Binding { principal: &principal, method: &method, digest };
+            let claims = Claims { binding, expires: Wall::from_millis(expires), state: state.clone() };
+            let (seal, now) = (Seal::new(key), Wall::from_millis(expires - 1));
+            let text = seal.seal(nonce, &claims).unwrap();
+            prop_assert_eq!(seal.open(&text, &binding, now), Ok(state));
+            prop_assert_eq!(seal.open(&text, &binding, claims.expires), Err(Invalid::Expired));
+
+            let mut raw = BASE64URL.decode(&text[PREFIX.len()..]).unwrap();
+            let at = at.index(raw.len());
+            raw[at] ^= flip;
+            let forged = format!("{PREFIX}{}", BASE64URL.encode(&raw));
+            prop_assert_eq!(seal.open(&forged, &binding, now), Err(Invalid::Malformed));
+
+            let mut other = digest;
+            other[at % 32] ^= flip;
+            let other = Binding { digest: other, ..binding };
+            prop_assert_eq!(seal.open(&text, &other, now), Err(Invalid::OtherRequest));
+            let mut other = key;
+            other[at % 32] ^= flip;
+            prop_assert_eq!(Seal::new(other).open(&text, &binding, now), Err(Invalid::Malformed));
+        }
+
+        #[test]
+        fn mrtr_05_any_text_is_refused_without_a_panic(text in "(v1\\.)?([A-Za-z0-9_-]{0,250}|\\PC{0,60})") {
+            prop_assert_eq!(seal().open(&text, &binding(&alice()), NOW), Err(Invalid::Malformed));
+        }
+
+        /// What only a holder of the key could seal is still read with care.
+        #[test]
+        fn mrtr_05_any_plain_text_is_read_without_a_panic(plain in proptest::collection::vec(any::<u8>(), 0..120)) {
+            let _ = Opened::read(&plain);
+        }
+    }
+}

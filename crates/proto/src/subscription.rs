@@ -1,0 +1,657 @@
+//! Listen streams of 2026-07-28: what a client asked to hear, what it is told, and what waits while it is slow. The
+//! seeds' `SubscriptionFilter`.
+//!
+//! A listen stream has no ids and no log. Each is a view of its own: a change goes once to *every* stream whose filter
+//! matches (SUB-05), unlike the session era's push, where exactly one stream takes it (T-11).
+
+use crate::jsonrpc::{Params, RequestId, RpcError, write_notification, write_result};
+use crate::sse::Draft;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Something changed that a subscription may want to hear of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// The list of tools.
+    Tools,
+    /// The list of prompts.
+    Prompts,
+    /// The list of resources.
+    Resources,
+    /// The resource at this URI. Shared, because one change goes to many streams.
+    Updated(Arc<str>),
+}
+
+impl Change {
+    /// The method of the notification that tells of it.
+    pub fn method(&self) -> &'static str {
+        match self {
+            Change::Tools => "notifications/tools/list_changed",
+            Change::Prompts => "notifications/prompts/list_changed",
+            Change::Resources => "notifications/resources/list_changed",
+            Change::Updated(_) => "notifications/resources/updated",
+        }
+    }
+}
+
+/// What a subscription hears: as asked for, or the honoured part of that.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Changes of the list of tools.
+    pub tools: bool,
+    /// Changes of the list of prompts.
+    pub prompts: bool,
+    /// Changes of the list of resources.
+    pub resources: bool,
+    /// Updates of these resources and of what is below them; each URI once, in the order they were asked for.
+    pub uris: Vec<Box<str>>,
+}
+
+/// What the server can tell of: the `listChanged` and `subscribe` capabilities it declares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offered {
+    /// `tools.listChanged`.
+    pub tools: bool,
+    /// `prompts.listChanged`.
+    pub prompts: bool,
+    /// `resources.listChanged`.
+    pub resources: bool,
+    /// `resources.subscribe`.
+    pub subscribe: bool,
+}
+
+impl Filter {
+    /// Reads the filter out of the `params` of `subscriptions/listen`, with at most `max_uris` URIs (SUB-01, SUB-08).
+    pub fn read(params: &Params, max_uris: usize) -> Result<Filter, RpcError> {
+        #[derive(Deserialize)]
+        struct Listen<'a> {
+            #[serde(borrow, default, deserialize_with = "even_null")]
+            notifications: Option<&'a RawValue>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Fields<'a> {
+            #[serde(borrow, default, deserialize_with = "even_null")]
+            tools_list_changed: Option<&'a RawValue>,
+            #[serde(borrow, default, deserialize_with = "even_null")]
+            prompts_list_changed: Option<&'a RawValue>,
+            #[serde(borrow, default, deserialize_with = "even_null")]
+            resources_list_changed: Option<&'a RawValue>,
+            #[serde(borrow, default, deserialize_with = "even_null")]
+            resource_subscriptions: Option<&'a RawValue>,
+        }
+        let text = std::str::from_utf8(params.as_json()).unwrap_or_default();
+        let listen: Listen<'_> = object(text).ok_or_else(|| wrong("params", "an object"))?;
+        let raw = listen
+            .notifications
+            .ok_or_else(|| RpcError::invalid_params("`params.notifications` is missing"))?;
+        let fields: Fields<'_> = object(raw.get()).ok_or_else(|| wrong("params.notifications", "an object"))?;
+        Ok(Filter {
+            tools: flag("toolsListChanged", fields.tools_list_changed)?,
+            prompts: flag("promptsListChanged", fields.prompts_list_changed)?,
+            resources: flag("resourcesListChanged", fields.resources_list_changed)?,
+            uris: uris(fields.resource_subscriptions, max_uris)?,
+        })
+    }
+
+    /// The part of this filter that a server which offers `offered` can honour (SUB-02).
+    #[must_use]
+    pub fn honour(&self, offered: Offered) -> Filter {
+        Filter {
+            tools: self.tools && offered.tools,
+            prompts: self.prompts && offered.prompts,
+            resources: self.resources && offered.resources,
+            uris: if offered.subscribe {
+                self.uris.clone()
+            } else {
+                Vec::new()
+            },
+        }
+    }
+
+    /// Whether it asks for nothing. Such a stream is acknowledged and kept all the same (SUB-08).
+    pub fn is_empty(&self) -> bool {
+        !self.tools && !self.prompts && !self.resources && self.uris.is_empty()
+    }
+
+    /// Whether the subscription hears of `change` (SUB-04).
+    pub fn matches(&self, change: &Change) -> bool {
+        match change {
+            Change::Tools => self.tools,
+            Change::Prompts => self.prompts,
+            Change::Resources => self.resources,
+            Change::Updated(uri) => self.uris.iter().any(|subscribed| covers(subscribed, uri)),
+        }
+    }
+
+    /// The first message of the listen stream that the request `id` opened: what will be heard, this filter being the
+    /// honoured one (SUB-02).
+    pub fn acknowledgement(&self, id: &RequestId) -> Draft {
+        #[derive(Serialize)]
+        struct Acknowledged<'a> {
+            _meta: Meta<'a>,
+            notifications: &'a Filter,
+        }
+        let params = Acknowledged {
+            _meta: Meta::of(id),
+            notifications: self,
+        };
+        draft("notifications/subscriptions/acknowledged", &params)
+    }
+}
+
+/// On the wire only what is true and not empty is named (SUB-02).
+impl Serialize for Filter {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Wire<'a> {
+            #[serde(skip_serializing_if = "std::ops::Not::not")]
+            tools_list_changed: bool,
+            #[serde(skip_serializing_if = "std::ops::Not::not")]
+            prompts_list_changed: bool,
+            #[serde(skip_serializing_if = "std::ops::Not::not")]
+            resources_list_changed: bool,
+            #[serde(skip_serializing_if = "<[_]>::is_empty")]
+            resource_subscriptions: &'a [Box<str>],
+        }
+        let wire = Wire {
+            tools_list_changed: self.tools,
+            prompts_list_changed: self.prompts,
+            resources_list_changed: self.resources,
+            resource_subscriptions: &self.uris,
+        };
+        wire.serialize(serializer)
+    }
+}
+
+/// Whether a subscription to `subscribed` hears of an update of `updated`: the same URI, or one below it, where "below"
+/// begins at a `/`, `?` or `#` (T-26). The rule of both eras.
+pub fn covers(subscribed: &str, updated: &str) -> bool {
+    const BORDER: [char; 3] = ['/', '?', '#'];
+    let Some(rest) = updated.strip_prefix(subscribed) else {
+        return false;
+    };
+    rest.is_empty() || !subscribed.is_empty() && (subscribed.ends_with(BORDER) || rest.starts_with(BORDER))
+}
+
+/// What waits for a slow reader of a listen stream: each change once, however often it happened (SUB-08).
+///
+/// Bounded by construction: three lists, `room` URIs, and beyond those only URIs that the filter itself names.
+#[derive(Debug)]
+pub struct Pending {
+    order: Vec<Change>,
+    known: HashSet<Change>,
+    room: usize,
+}
+
+impl Pending {
+    /// Nothing waits; up to `room` updated resources are kept apart.
+    pub fn new(room: usize) -> Self {
+        Pending {
+            order: Vec::new(),
+            known: HashSet::new(),
+            room,
+        }
+    }
+
+    /// Lets `change` wait if `filter` matches it. True if that is news, so that the reader should be woken.
+    ///
+    /// A subscription to a folder may hear of any number of files below it. When the room is used up, the folder is
+    /// reported instead of yet another file: less exact, but nothing is missed.
+    pub fn add(&mut self, filter: &Filter, change: &Change) -> bool {
+        if self.known.contains(change) || !filter.matches(change) {
+            return false;
+        }
+        let change = match change {
+            Change::Updated(uri) if self.updates() >= self.room => {
+                let above = filter.uris.iter().filter(|subscribed| covers(subscribed, uri));
+                let nearest = above.max_by_key(|subscribed| subscribed.len());
+                Change::Updated(nearest.map_or_else(|| uri.clone(), |subscribed| Arc::from(&**subscribed)))
+            }
+            other => other.clone(),
+        };
+        let new = self.known.insert(change.clone());
+        if new {
+            self.order.push(change);
+        }
+        new
+    }
+
+    /// All that waits, in the order of first arrival. What changes after this is news again.
+    pub fn take(&mut self) -> Vec<Change> {
+        self.known = HashSet::new(); // an idle stream owns no buffer
+        std::mem::take(&mut self.order)
+    }
+
+    /// How many changes wait.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    fn updates(&self) -> usize {
+        let lists = [Change::Tools, Change::Prompts, Change::Resources];
+        self.order.len() - lists.iter().filter(|list| self.known.contains(list)).count()
+    }
+}
+
+/// The notification of `change` on the listen stream that the request `subscription` opened (SUB-03).
+pub fn notification(change: &Change, subscription: &RequestId) -> Draft {
+    #[derive(Serialize)]
+    struct Changed<'a> {
+        _meta: Meta<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        uri: Option<&'a str>,
+    }
+    let params = Changed {
+        _meta: Meta::of(subscription),
+        uri: match change {
+            Change::Updated(uri) => Some(uri),
+            _ => None,
+        },
+    };
+    draft(change.method(), &params)
+}
+
+/// The last message of the listen stream that the request `id` opened: its response. It says that the end is meant, and
+/// on HTTP nothing else does (SUB-06, T-01).
+pub fn closing(id: &RequestId, server_info: Option<&Value>) -> Draft {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Ended<'a> {
+        result_type: &'static str,
+        #[serde(rename = "_meta")]
+        meta: Meta<'a>,
+    }
+    let ended = Ended {
+        result_type: "complete",
+        meta: Meta {
+            server_info,
+            ..Meta::of(id)
+        },
+    };
+    let result = serde_json::to_vec(&ended).expect("a JSON value can be written to memory");
+    Draft::new(result.len() + 64, |out| write_result(out, id, &result))
+}
+
+#[derive(Serialize)]
+struct Meta<'a> {
+    /// The id as the client wrote it: `7` stays a number and `"7"` a string (SUB-03, T-25).
+    #[serde(rename = "io.modelcontextprotocol/subscriptionId")]
+    subscription: &'a RequestId,
+    #[serde(
+        rename = "io.modelcontextprotocol/serverInfo",
+        skip_serializing_if = "Option::is_none"
+    )]
+    server_info: Option<&'a Value>,
+}
+
+impl<'a> Meta<'a> {
+    fn of(subscription: &'a RequestId) -> Self {
+        Meta {
+            subscription,
+            server_info: None,
+        }
+    }
+}
+
+fn draft(method: &str, params: &impl Serialize) -> Draft {
+    Draft::new(192, |out| {
+        write_notification(out, method, params).expect("a JSON value can be written to memory");
+    })
+}
+
+/// `null` is a value of the wrong type, not a missing one.
+fn even_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// Reads an object; an array would pass for a struct otherwise.
+fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
+    let object = text.trim_ascii_start().starts_with('{');
+    object.then(|| serde_json::from_str(text).ok()).flatten()
+}
+
+fn flag(name: &str, raw: Option<&RawValue>) -> Result<bool, RpcError> {
+    match raw.map(RawValue::get) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(wrong(&format!("params.notifications.{name}"), "a boolean")),
+    }
+}
+
+fn uris(raw: Option<&RawValue>, max: usize) -> Result<Vec<Box<str>>, RpcError> {
+    const NAME: &str = "params.notifications.resourceSubscriptions";
+    let Some(raw) = raw else {
+        return Ok(Vec::new());
+    };
+    let not_strings = |_| wrong(NAME, "an array of strings");
+    let items: Vec<&RawValue> = serde_json::from_str(raw.get()).map_err(not_strings)?;
+    if items.len() > max {
+        let message = format!("`{NAME}` has {} URIs, at most {max} are allowed", items.len());
+        return Err(RpcError::invalid_params(message));
+    }
+    let mut seen = HashSet::with_capacity(items.len());
+    let mut uris = Vec::with_capacity(items.len());
+    for item in items {
+        let uri: Box<str> = serde_json::from_str(item.get()).map_err(not_strings)?;
+        if seen.insert(uri.clone()) {
+            uris.push(uri);
+        }
+    }
+    Ok(uris)
+}
+
+fn wrong(name: &str, kind: &str) -> RpcError {
+    RpcError::invalid_params(format!("`{name}` must be {kind}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    const ALL: Offered = Offered {
+        tools: true,
+        prompts: true,
+        resources: true,
+        subscribe: true,
+    };
+
+    fn read(json: &str) -> Result<Filter, RpcError> {
+        Filter::read(&Params::from_raw(Bytes::copy_from_slice(json.as_bytes())), 3)
+    }
+
+    fn filter(uris: &[&str]) -> Filter {
+        Filter {
+            tools: true,
+            prompts: true,
+            resources: true,
+            uris: uris.iter().map(|uri| (*uri).into()).collect(),
+        }
+    }
+
+    fn updated(uri: &str) -> Change {
+        Change::Updated(uri.into())
+    }
+
+    fn text(draft: &Draft) -> &str {
+        std::str::from_utf8(draft.payload()).unwrap()
+    }
+
+    #[test]
+    fn sub_01_the_filter_is_read() {
+        let whole = r#"{"_meta":{},"notifications":{"toolsListChanged":true,"promptsListChanged":false,
+            "resourcesListChanged":true,"resourceSubscriptions":["a:/1","a:/2","a:\/1"],"taskIds":[1]}}"#;
+        let expected = Filter {
+            tools: true,
+            prompts: false,
+            resources: true,
+            uris: vec!["a:/1".into(), "a:/2".into()],
+        };
+        assert_eq!(read(whole), Ok(expected));
+        for nothing in [
+            r#"{"notifications":{}}"#,
+            r#"{"notifications":{"x":null,"resourceSubscriptions":[]}}"#,
+        ] {
+            assert!(read(nothing).unwrap().is_empty(), "{nothing}");
+        }
+    }
+
+    #[test]
+    fn sub_01_what_is_missing_or_of_the_wrong_type_is_named() {
+        for (json, name) in [
+            ("", "params.notifications"),
+            ("{}", "params.notifications"),
+            (r#"[{"toolsListChanged":true}]"#, "params"),
+            (r#"{"notifications":null}"#, "params.notifications"),
+            (r#"{"notifications":true}"#, "params.notifications"),
+            (r#"{"notifications":[true,true,true,[]]}"#, "params.notifications"),
+            (r#"{"notifications":{"toolsListChanged":1}}"#, "toolsListChanged"),
+            (r#"{"notifications":{"toolsListChanged":null}}"#, "toolsListChanged"),
+            (
+                r#"{"notifications":{"promptsListChanged":"true"}}"#,
+                "promptsListChanged",
+            ),
+            (
+                r#"{"notifications":{"resourcesListChanged":{}}}"#,
+                "resourcesListChanged",
+            ),
+            (
+                r#"{"notifications":{"resourceSubscriptions":null}}"#,
+                "resourceSubscriptions",
+            ),
+            (
+                r#"{"notifications":{"resourceSubscriptions":"a"}}"#,
+                "resourceSubscriptions",
+            ),
+            (
+                r#"{"notifications":{"resourceSubscriptions":["a",1]}}"#,
+                "resourceSubscriptions",
+            ),
+            (
+                r#"{"notifications":{"resourceSubscriptions":[null]}}"#,
+                "resourceSubscriptions",
+            ),
+        ] {
+            let error = read(json).expect_err(json);
+            assert_eq!(error.code, -32602, "{json}");
+            assert!(error.message.contains(&format!("{name}`")), "{json}: {error}");
+        }
+    }
+
+    #[test]
+    fn sub_08_the_number_of_uris_is_bounded() {
+        let uris = |n: usize| {
+            let uris: Vec<_> = (0..n).map(|n| format!("a:/{n}")).collect();
+            read(&json!({"notifications": {"resourceSubscriptions": uris}}).to_string())
+        };
+        assert_eq!(uris(3).unwrap().uris.len(), 3);
+        let error = uris(4).unwrap_err();
+        assert_eq!(error.code, -32602);
+        assert!(error.message.contains("resourceSubscriptions"), "{error}");
+    }
+
+    #[test]
+    fn sub_02_the_acknowledgement_names_what_is_honoured_and_nothing_else() {
+        let asked = Filter {
+            resources: false,
+            ..filter(&["file:///a.txt"])
+        };
+        let ack = |offered| {
+            let draft = asked.honour(offered).acknowledgement(&RequestId::from(31));
+            let value: Value = serde_json::from_slice(draft.payload()).unwrap();
+            value["params"]["notifications"].clone()
+        };
+        let wire = asked
+            .honour(Offered { prompts: false, ..ALL })
+            .acknowledgement(&RequestId::from(31));
+        assert_eq!(
+            text(&wire),
+            concat!(
+                r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":"#,
+                r#"{"io.modelcontextprotocol/subscriptionId":31},"notifications":{"toolsListChanged":true,"#,
+                r#""resourceSubscriptions":["file:///a.txt"]}}}"#
+            ),
+        );
+        let tools_and_prompts = json!({"toolsListChanged": true, "promptsListChanged": true});
+        assert_eq!(
+            ack(Offered {
+                subscribe: false,
+                ..ALL
+            }),
+            tools_and_prompts
+        );
+        assert_eq!(ack(Offered::default()), json!({}), "SUB-08");
+    }
+
+    #[test]
+    fn sub_03_every_message_carries_the_id_with_its_type() {
+        for (id, json) in [
+            (RequestId::from(7), "7"),
+            (RequestId::from("7"), "\"7\""),
+            (RequestId::from_json("9007199254740993").unwrap(), "9007199254740993"),
+            (RequestId::from("a\"\n"), r#""a\"\n""#),
+        ] {
+            let stamp = format!(r#""_meta":{{"io.modelcontextprotocol/subscriptionId":{json}}}"#);
+            let mut all = vec![Filter::default().acknowledgement(&id), closing(&id, None)];
+            for change in [Change::Tools, Change::Prompts, Change::Resources, updated("a:/1")] {
+                all.push(notification(&change, &id));
+            }
+            for draft in &all {
+                assert!(text(draft).contains(&stamp), "{}", text(draft));
+            }
+        }
+        assert_eq!(
+            text(&notification(&updated("file:///a.txt"), &RequestId::from(31))),
+            concat!(
+                r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"_meta":"#,
+                r#"{"io.modelcontextprotocol/subscriptionId":31},"uri":"file:///a.txt"}}"#
+            ),
+        );
+        assert_eq!(
+            text(&notification(&Change::Tools, &RequestId::from(31))),
+            concat!(
+                r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":"#,
+                r#"{"io.modelcontextprotocol/subscriptionId":31}}}"#
+            ),
+        );
+    }
+
+    #[test]
+    fn sub_04_only_what_was_asked_for_matches() {
+        let changes = [Change::Tools, Change::Prompts, Change::Resources, updated("a:/1")];
+        let heard = |filter: &Filter| changes.each_ref().map(|change| filter.matches(change));
+        assert_eq!(heard(&filter(&["a:/1"])), [true; 4]);
+        assert_eq!(heard(&Filter::default()), [false; 4]);
+        let prompts = Filter {
+            prompts: true,
+            ..Filter::default()
+        };
+        assert_eq!(heard(&prompts), [false, true, false, false]);
+        assert_eq!(heard(&filter(&["a:/2"])), [true, true, true, false]);
+    }
+
+    #[test]
+    fn sub_04_t_26_sub_resources_begin_at_a_border() {
+        for (subscribed, updated, expected) in [
+            ("file:///a", "file:///a", true),
+            ("file:///a", "file:///a/b", true),
+            ("file:///a", "file:///a?x=1", true),
+            ("file:///a", "file:///a#l3", true),
+            ("file:///a/", "file:///a/b", true),
+            ("file:///a?", "file:///a?x=1", true),
+            ("file:///a#", "file:///a#l3", true),
+            ("file:///a", "file:///ab", false),
+            ("file:///a", "file:///a.txt", false),
+            ("file:///a/b", "file:///a", false),
+            ("file:///a/", "file:///a", false),
+            ("file:///A", "file:///a", false),
+            ("", "/a", false),
+            ("", "", true),
+        ] {
+            assert_eq!(covers(subscribed, updated), expected, "{subscribed} {updated}");
+        }
+    }
+
+    #[test]
+    fn sub_06_the_last_message_is_the_response() {
+        assert_eq!(
+            text(&closing(&RequestId::from(31), None)),
+            concat!(
+                r#"{"jsonrpc":"2.0","id":31,"result":{"resultType":"complete","_meta":"#,
+                r#"{"io.modelcontextprotocol/subscriptionId":31}}}"#
+            ),
+        );
+        let info = json!({"name": "s", "version": "1"});
+        let draft = closing(&RequestId::from("x"), Some(&info));
+        let value: Value = serde_json::from_slice(draft.payload()).unwrap();
+        assert_eq!(value["result"]["_meta"]["io.modelcontextprotocol/serverInfo"], info);
+    }
+
+    #[test]
+    fn sub_08_repeated_changes_collapse_in_the_order_of_first_arrival() {
+        let (filter, mut pending) = (filter(&["a:/1", "a:/2"]), Pending::new(8));
+        let changes = [updated("a:/2"), Change::Tools, updated("a:/1"), Change::Prompts];
+        for change in &changes {
+            assert!(pending.add(&filter, change));
+        }
+        for change in &changes {
+            assert!(!pending.add(&filter, change), "nothing new");
+        }
+        assert!(!pending.add(&filter, &updated("b:/")), "SUB-04");
+        assert_eq!(pending.take(), changes);
+        assert!(pending.is_empty() && pending.take().is_empty());
+        assert!(
+            pending.add(&filter, &Change::Tools),
+            "once taken, the next change counts again"
+        );
+    }
+
+    #[test]
+    fn sub_08_a_burst_of_sub_resources_stays_bounded_and_nothing_is_missed() {
+        let (filter, mut pending) = (filter(&["a:/", "a:/deep/", "b:/"]), Pending::new(2));
+        for n in 0..1000 {
+            pending.add(&filter, &updated(&format!("a:/deep/{n}")));
+            pending.add(&filter, &updated(&format!("a:/{n}")));
+            pending.add(&filter, &Change::Tools);
+        }
+        let expected = [
+            updated("a:/deep/0"),
+            updated("a:/0"),
+            Change::Tools,
+            updated("a:/deep/"),
+            updated("a:/"),
+        ];
+        assert_eq!(pending.take(), expected);
+    }
+
+    proptest! {
+        /// SUB-08: whatever happens, the reader learns of each change it asked for, at its URI or at the subscribed one
+        /// above, once, and no more waits than the bound.
+        #[test]
+        fn sub_08_every_change_is_told_and_no_more_than_the_bound_waits(
+            uris in proptest::collection::vec("[ab](/[ab]){0,2}", 0..4),
+            changes in proptest::collection::vec(prop_oneof![
+                Just(Change::Tools), Just(Change::Prompts),
+                "[abc](/[abc]){0,3}".prop_map(|uri| Change::Updated(uri.into())),
+            ], 0..60),
+            room in 0usize..5,
+        ) {
+            let filter = Filter { prompts: false, ..filter(&uris.iter().map(String::as_str).collect::<Vec<_>>()) };
+            let mut pending = Pending::new(room);
+            for change in &changes {
+                pending.add(&filter, change);
+            }
+            prop_assert!(pending.len() <= 3 + room + filter.uris.len());
+            let told = pending.take();
+            let distinct: HashSet<_> = told.iter().collect();
+            prop_assert_eq!(distinct.len(), told.len());
+            for change in &told {
+                prop_assert!(filter.matches(change));
+            }
+            for change in changes.iter().filter(|change| filter.matches(change)) {
+                let heard = told.iter().any(|told| match (told, change) {
+                    (Change::Updated(told), Change::Updated(uri)) => covers(told, uri),
+                    (told, change) => told == change,
+                });
+                prop_assert!(heard, "{:?}", change);
+            }
+        }
+
+        #[test]
+        fn sub_01_any_text_is_a_filter_or_an_error(json in "\\PC{0,40}") {
+            let _ = read(&json);
+        }
+    }
+}

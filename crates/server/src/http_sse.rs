@@ -1,0 +1,148 @@
+//! The 2024-11-05 transport, HTTP+SSE: a GET opens a stream that carries everything, POSTs to another path are only
+//! acknowledged (LEG-01 to LEG-05). The session lives as long as its stream; nothing has an id, nothing can be resumed.
+
+use crate::body::Body;
+use crate::handler::Handler;
+use crate::respond;
+use crate::service::{Inner, McpService, read};
+use crate::session::Transport;
+use crate::wire;
+use http::{Method, Request, Response, header};
+use http_body::Body as HttpBody;
+use rethread_proto::gate::{self, HeadPolicy, SessionHeader, Verb};
+use rethread_proto::jsonrpc;
+use rethread_proto::refusal::Reason;
+use rethread_proto::{Principal, Refusal, SessionId, Version};
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// The 2024-11-05 transport of an [`McpService`]: see [`McpService::http_sse`]. Cheap to clone.
+pub struct HttpSse<H> {
+    inner: Arc<Inner<H>>,
+    messages: Arc<str>,
+    policy: Arc<HeadPolicy>,
+}
+
+impl<H: Handler> HttpSse<H> {
+    pub(crate) fn new(service: &McpService<H>, messages: String) -> Self {
+        let inner = Arc::clone(&service.0);
+        let policy = HeadPolicy {
+            delete: false,
+            push: true,
+            ..inner.node.policy.clone()
+        };
+        HttpSse {
+            inner,
+            messages: messages.into(),
+            policy: Arc::new(policy),
+        }
+    }
+
+    async fn serve<B: HttpBody>(self, request: Request<B>) -> Response<Body> {
+        self.inner.start_background();
+        let origin = request.headers().get(header::ORIGIN).cloned();
+        match self.admit(request).await {
+            Ok(response) => respond::for_origin(response, origin),
+            Err(refusal) => respond::refusal(&refusal),
+        }
+    }
+
+    async fn admit<B: HttpBody>(&self, request: Request<B>) -> Result<Response<Body>, Refusal> {
+        let (mut parts, body) = request.into_parts();
+        if parts.method == Method::POST {
+            // Clients of that time do not say what they accept: the answer is only ever an acknowledgement.
+            parts.headers.remove(header::ACCEPT);
+        }
+        let head = gate::head::admit(&parts.method, &parts.uri, &parts.headers, &self.policy)?;
+        let owner = parts.extensions.remove::<Principal>().unwrap_or_default();
+        match head.verb {
+            Verb::Get => self.open(owner).await,
+            Verb::Post => {
+                let named = named_session(parts.uri.query());
+                let inner = &self.inner;
+                let session = inner.sessions.find(&named, &owner, Transport::HttpSse)?;
+                let node = &inner.node;
+                let body = read(body, node.limits.body_bytes, node.timing.body).await?;
+                let payload = jsonrpc::parse(&body, &node.envelope)?;
+                wire::take(inner, &session, payload, parts.extensions).await?;
+                Ok(respond::accepted())
+            }
+            Verb::Options => {
+                let requested = parts.headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS);
+                Ok(respond::preflight(requested, "GET, POST"))
+            }
+            Verb::Delete => Err(Reason::Method { allow: "GET, POST" }.into()),
+        }
+    }
+
+    /// A GET: a session begins, and the first event says where to POST (LEG-01).
+    async fn open(&self, owner: Principal) -> Result<Response<Body>, Refusal> {
+        let inner = &self.inner;
+        let node = &inner.node;
+        if node.is_draining() {
+            return Err(Reason::ShuttingDown.into());
+        }
+        if node.connections.now() >= node.limits.connections {
+            return Err(Reason::Overloaded("open streams").into());
+        }
+        let separator = if self.messages.contains('?') { '&' } else { '?' };
+        let connection = wire::open(inner, owner, Transport::HttpSse, |id| {
+            let endpoint = format!("{}{separator}sessionId={}", self.messages, id.as_str());
+            Some(format!("event: endpoint\ndata: {endpoint}\n\n").into())
+        })?;
+        Ok(respond::stream(connection, Version::V2024_11_05, node.unbuffered))
+    }
+}
+
+/// LEG-03: the session that a POST's query names.
+fn named_session(query: Option<&str>) -> SessionHeader {
+    let value = query
+        .unwrap_or_default()
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("sessionId="));
+    match value {
+        None => SessionHeader::Absent,
+        Some(text) => SessionId::parse(text).map_or(SessionHeader::Malformed, SessionHeader::Id),
+    }
+}
+
+impl<H> Clone for HttpSse<H> {
+    fn clone(&self) -> Self {
+        HttpSse {
+            inner: Arc::clone(&self.inner),
+            messages: Arc::clone(&self.messages),
+            policy: Arc::clone(&self.policy),
+        }
+    }
+}
+
+impl<H> std::fmt::Debug for HttpSse<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpSse")
+            .field("messages", &self.messages)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<H, B> tower_service::Service<Request<B>> for HttpSse<H>
+where
+    H: Handler,
+    B: HttpBody + Send + 'static,
+    B::Data: Send,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move { Ok(service.serve(request).await) })
+    }
+}

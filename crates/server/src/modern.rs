@@ -1,0 +1,253 @@
+//! The stateless era: 2026-07-28. Every request carries what is needed to answer it, and nothing is remembered (HTTP-15).
+
+mod decorate;
+mod direct;
+mod events;
+mod listen;
+mod park;
+mod serving;
+
+pub(crate) use direct::Direct;
+pub(crate) use listen::{Listeners, Listening};
+pub(crate) use park::Parks;
+
+use crate::body::Body;
+use crate::call::{self, Running};
+use crate::context::Level;
+use crate::handler::{Call, Handler, Inputs, RpcError};
+use crate::node::Node;
+use crate::peer::ClientCapabilities;
+use crate::respond;
+use crate::service::Inner;
+pub(crate) use direct::Asker;
+use events::Events;
+pub(crate) use events::Messages;
+use http::{Extensions, HeaderMap, Response};
+use park::Park;
+use rethread_proto::gate::mirror::{self, Field, Stateless};
+use rethread_proto::jsonrpc::{Message, Request, write_result};
+use rethread_proto::mrtr::{self, InputResponses};
+use rethread_proto::refusal::Reason;
+use rethread_proto::subscription::{Filter, Offered};
+use rethread_proto::{Principal, Refusal, Version};
+use serde_json::json;
+pub(crate) use serving::{Served, Serving};
+use std::sync::Arc;
+
+/// A POST of this era.
+pub(crate) async fn post<H: Handler>(
+    inner: &Inner<H>,
+    headers: &HeaderMap,
+    owner: Principal,
+    version: Version,
+    message: Message,
+    extensions: Extensions,
+) -> Result<Response<Body>, Refusal> {
+    match message {
+        Message::Request(request) => {
+            let id = request.id.clone();
+            let answered = answer(inner, headers, owner, version, request, extensions).await;
+            answered.map_err(|reason| Refusal::new(reason).about(Some(&id)))
+        }
+        Message::Notification(note) => {
+            // HTTP-06, CAN-04: taken and dropped. Ids are not unique over clients, so nothing here can cancel a call.
+            mirror::check_method_if_sent(headers, note.method.as_str())?;
+            Ok(respond::accepted())
+        }
+        Message::Answer(_) => {
+            Err(Reason::InvalidRequest("this protocol version has no questions to answer by POST".into()).into())
+        }
+    }
+}
+
+/// VER-05: checked in this order, then answered.
+async fn answer<H: Handler>(
+    inner: &Inner<H>,
+    headers: &HeaderMap,
+    owner: Principal,
+    version: Version,
+    request: Request,
+    extensions: Extensions,
+) -> Result<Response<Body>, Reason> {
+    let node = &inner.node;
+    let method = request.method.as_str();
+    let stateless = Stateless::read(&request.params)?;
+    let client = ClientCapabilities::of_request(stateless.capabilities()?);
+    mirror::check_method(headers, method)?;
+    mirror::check_name(headers, method, &stateless)?;
+    if is_removed(method) {
+        return Ok(unknown(&request));
+    }
+    let log_level = stateless.log_level()?.and_then(Level::parse);
+    if method == "tools/call"
+        && let Some(params) = stateless
+            .name
+            .as_str()
+            .and_then(|tool| inner.handler.header_params(tool))
+    {
+        params.check(headers, stateless.arguments.as_deref())?;
+    }
+    if node.is_draining() && stateless.request_state == Field::Absent {
+        return Err(Reason::ShuttingDown); // but a call that waits for its input may still have it
+    }
+    match method {
+        "server/discover" => Ok(respond::json(discover_message(node, &request).into())),
+        "subscriptions/listen" => Ok(match listen(node, &request, owner)? {
+            Ok(listening) => {
+                let events = Events::new(listening, node.timing.keep_alive);
+                respond::stream(events, version, node.unbuffered)
+            }
+            Err(error) => respond::error(&request.id, &error),
+        }),
+        _ => {
+            let asker = Asker {
+                principal: owner,
+                log_level,
+                client,
+            };
+            Ok(match serve(inner, request, version, asker, extensions)?.await {
+                Served::Answered(outcome) => respond::json_with(outcome.status, outcome.message),
+                Served::Stream(flow) => {
+                    let pause = flow.keep_alive();
+                    respond::stream(Events::new(flow, pause), version, node.unbuffered)
+                }
+            })
+        }
+    }
+}
+
+/// HTTP-12: methods of the session era that this one has not.
+pub(crate) fn is_removed(method: &str) -> bool {
+    matches!(
+        method,
+        "initialize"
+            | "ping"
+            | "logging/setLevel"
+            | "resources/subscribe"
+            | "resources/unsubscribe"
+            | "tasks/list"
+            | "tasks/result"
+    )
+}
+
+fn unknown(request: &Request) -> Response<Body> {
+    let error = RpcError::method_not_found(request.method.as_str());
+    let mut response = respond::error(&request.id, &error);
+    *response.status_mut() = http::StatusCode::NOT_FOUND;
+    response
+}
+
+/// `server/discover`: who we are, what we can do, and in which revisions (VER-07).
+pub(crate) fn discover_message(node: &Node, request: &Request) -> Vec<u8> {
+    let versions: Vec<_> = node.policy.revisions.newest_first().map(Version::as_str).collect();
+    let mut result = json!({ "supportedVersions": versions, "capabilities": node.info.capabilities });
+    if let Some(instructions) = &node.info.instructions {
+        result["instructions"] = json!(instructions);
+    }
+    let result = decorate::result(result.to_string().as_bytes(), "server/discover", &node.info).unwrap_or_default();
+    let mut message = Vec::with_capacity(result.len() + 64);
+    write_result(&mut message, &request.id, &result);
+    message
+}
+
+/// `subscriptions/listen`: a stream of changes.
+pub(crate) fn listen(
+    node: &Arc<Node>,
+    request: &Request,
+    owner: Principal,
+) -> Result<Result<Listening, RpcError>, Reason> {
+    let filter = match Filter::read(&request.params, node.limits.uris_per_subscription) {
+        Ok(filter) => filter,
+        Err(error) => return Ok(Err(error)),
+    };
+    let declares = |capability: &str| node.info.declares(capability);
+    let filter = filter.honour(Offered {
+        tools: declares("tools.listChanged"),
+        prompts: declares("prompts.listChanged"),
+        resources: declares("resources.listChanged"),
+        subscribe: declares("resources.subscribe"),
+    });
+    node.listeners.open(node, request.id.clone(), filter, owner).map(Ok)
+}
+
+/// A request for the handler: a new call, or one that waited for what this request brings.
+pub(crate) fn serve<H: Handler>(
+    inner: &Inner<H>,
+    request: Request,
+    version: Version,
+    asker: Asker,
+    extensions: Extensions,
+) -> Result<Serving, Reason> {
+    let node = &inner.node;
+    let direct = Direct::new(node, version, &request, asker);
+    match inputs(&direct) {
+        Err(error) => Ok(Serving::answered(direct.error(&error))),
+        Ok(Brought::Parked(park, responses)) => Ok(take_up(park, &direct, &responses)),
+        Ok(Brought::Inputs(inputs)) => {
+            if !node.calls.enter(node.limits.calls) {
+                return Err(Reason::Overloaded("calls"));
+            }
+            let running = Running::in_request(Arc::clone(&direct), extensions);
+            let call = Call { request, inputs };
+            let work = call::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
+            Ok(Serving::waiting(Some(work), running, direct, 0))
+        }
+    }
+}
+
+/// What a request brings along beside its arguments.
+enum Brought {
+    /// Input for a handler that starts anew, or none.
+    Inputs(Inputs),
+    /// A call that waits, and input for it.
+    Parked(Park, InputResponses),
+}
+
+/// Reads what the client brings back, and checks that it is its own (MRTR-05).
+fn inputs(direct: &Direct) -> Result<Brought, RpcError> {
+    let responses = InputResponses::read(&direct.params)?;
+    let state = match mrtr::request_state(&direct.params)? {
+        None => None,
+        Some(text) => match park::open(direct, &text)? {
+            mrtr::State::Own { round, bytes } => {
+                direct.is_in_round(round);
+                Some(bytes.into())
+            }
+            mrtr::State::Parked { id, .. } => {
+                // Single use: whoever comes second, or after a restart (RST-05), finds nothing.
+                let park = direct
+                    .node
+                    .parks
+                    .take(id)
+                    .ok_or_else(|| park::refused(mrtr::Invalid::Gone))?;
+                return Ok(Brought::Parked(park, responses));
+            }
+        },
+    };
+    Ok(Brought::Inputs(Inputs {
+        responses: responses
+            .iter()
+            .map(|(key, raw)| (key.to_owned(), raw.clone()))
+            .collect(),
+        state,
+    }))
+}
+
+/// Goes on with a parked call: what was asked and is answered goes to those who wait; what is not is asked again
+/// (MRTR-06).
+fn take_up(park: Park, direct: &Arc<Direct>, responses: &InputResponses) -> Serving {
+    let running = park.running;
+    running.move_to(direct);
+    let mut open = Vec::new();
+    for asked in park.asked {
+        match responses.get(&asked.key) {
+            Some(response) => drop(asked.waiter.send(response.clone())), // nobody waits any more: the call moved on
+            None => open.push(asked),
+        }
+    }
+    if open.is_empty() {
+        Serving::waiting(None, running, Arc::clone(direct), park.round)
+    } else {
+        Serving::answered(park::park(&running, direct, open, park.round + 1))
+    }
+}

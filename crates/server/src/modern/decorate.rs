@@ -1,0 +1,190 @@
+//! What 2026-07-28 adds to every result: `resultType`, who answered, and how long it may be kept (VER-13, VER-14).
+
+use crate::handler::{RpcError, ServerInfo};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+/// The `_meta` key under which a server names itself.
+pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+
+/// The keys of a result that we may have to add.
+#[derive(Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Known<'a> {
+    #[serde(borrow)]
+    result_type: Option<&'a RawValue>,
+    #[serde(borrow)]
+    ttl_ms: Option<&'a RawValue>,
+    #[serde(borrow)]
+    cache_scope: Option<&'a RawValue>,
+    #[serde(borrow, rename = "_meta")]
+    meta: Option<&'a RawValue>,
+}
+
+/// A result of this era around what a handler returned. The handler's own words are kept to the byte; what is missing goes
+/// in front of them.
+pub(crate) fn result(json: &[u8], method: &str, info: &ServerInfo) -> Result<Vec<u8>, RpcError> {
+    let not_an_object = || RpcError::internal("the handler's result is not a JSON object");
+    let text = std::str::from_utf8(json.trim_ascii()).map_err(|_| not_an_object())?;
+    let inside = text
+        .strip_prefix('{')
+        .and_then(|t| t.strip_suffix('}'))
+        .ok_or_else(not_an_object)?;
+    // The common result has none of the keys, and a scan for their letters is cheaper than a parse. A key written with
+    // escapes is a key all the same.
+    let may_have = |letters: &str| memchr::memmem::find(text.as_bytes(), letters.as_bytes()).is_some();
+    let any = ["\"resultType\"", "\"_meta\"", "\"ttlMs\"", "\"cacheScope\"", "\\u"]
+        .into_iter()
+        .any(may_have);
+    let known: Known<'_> = if any {
+        serde_json::from_str(text).map_err(|_| not_an_object())?
+    } else {
+        Known::default()
+    };
+    let complete = known.result_type.is_none_or(|kind| kind.get() == "\"complete\"");
+    let cacheable = complete && is_cacheable(method);
+
+    let mut out = String::with_capacity(text.len() + 192);
+    out.push('{');
+    if known.result_type.is_none() {
+        out.push_str("\"resultType\":\"complete\",");
+    }
+    if cacheable && known.ttl_ms.is_none() {
+        out.push_str("\"ttlMs\":0,");
+    }
+    if cacheable && known.cache_scope.is_none() {
+        out.push_str("\"cacheScope\":\"private\",");
+    }
+    let who = format!("\"{SERVER_INFO}\":{}", server_info(info));
+    match known.meta.map(RawValue::get) {
+        None => {
+            out.push_str("\"_meta\":{");
+            out.push_str(&who);
+            out.push('}');
+            if !inside.trim_ascii().is_empty() {
+                out.push(',');
+            }
+            out.push_str(inside);
+        }
+        Some(meta) => {
+            // `meta` is a slice of `inside`: the name goes right behind its opening brace.
+            let at = meta.as_ptr() as usize - inside.as_ptr() as usize;
+            let names_itself = meta.contains(SERVER_INFO);
+            if let (false, Some(rest)) = (names_itself, meta.strip_prefix('{')) {
+                out.push_str(&inside[..=at]);
+                out.push_str(&who);
+                if !rest.trim_ascii_start().starts_with('}') {
+                    out.push(',');
+                }
+                out.push_str(&inside[at + 1..]);
+            } else {
+                out.push_str(inside);
+            }
+        }
+    }
+    out.push('}');
+    Ok(out.into_bytes())
+}
+
+pub(crate) fn server_info(info: &ServerInfo) -> Value {
+    let mut value = json!({ "name": info.name, "version": info.version });
+    if let Some(title) = &info.title {
+        value["title"] = json!(title);
+    }
+    value
+}
+
+fn is_cacheable(method: &str) -> bool {
+    matches!(
+        method,
+        "server/discover"
+            | "tools/list"
+            | "prompts/list"
+            | "resources/list"
+            | "resources/templates/list"
+            | "resources/read"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn done(json: &str, method: &str) -> Value {
+        serde_json::from_slice(&result(json.as_bytes(), method, &ServerInfo::new("s", "1")).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn ver_13_every_result_says_its_type_and_who_answered() {
+        let who = json!({ "name": "s", "version": "1" });
+        for json in [
+            "{}",
+            "{ }",
+            r#"{"content":[]}"#,
+            r#"{"content":[{"type":"text","text":"a\"b"}]}"#,
+        ] {
+            let result = done(json, "tools/call");
+            assert_eq!(result["resultType"], "complete", "{json}");
+            assert_eq!(result["_meta"][SERVER_INFO], who);
+            assert_eq!(result.get("ttlMs"), None, "VER-14: only where results can be kept");
+        }
+        assert_eq!(done(r#"{"content":[]}"#, "tools/call")["content"], json!([]));
+    }
+
+    #[test]
+    fn ver_13_a_handlers_own_words_are_kept() {
+        let result = done(r#"{"resultType":"task","_meta":{"x":1},"tools":[]}"#, "tools/call");
+        assert_eq!(
+            (&result["resultType"], &result["_meta"]["x"]),
+            (&json!("task"), &json!(1))
+        );
+        let result = done(r#"{"ttlMs":5,"cacheScope":"public","tools":[]}"#, "tools/list");
+        assert_eq!((&result["ttlMs"], &result["cacheScope"]), (&json!(5), &json!("public")));
+        assert_eq!(result["resultType"], "complete");
+        let nested = done(r#"{"content":[{"resultType":"x"}]}"#, "tools/call");
+        assert_eq!(nested["resultType"], "complete", "a nested key is not ours");
+    }
+
+    #[test]
+    fn ver_13_a_result_is_passed_on_to_the_byte() {
+        let info = ServerInfo::new("s", "1");
+        for json in [
+            r#"{"z":1e400,"a":123456789012345678901234567890,"t":"a\"\u00e9","_meta":{"b":1.10}}"#,
+            r#"{ "_meta" : { } , "z" : [ 1 ] }"#,
+        ] {
+            let text = String::from_utf8(result(json.as_bytes(), "tools/call", &info).unwrap()).unwrap();
+            let ours = format!("\"{SERVER_INFO}\":{{\"name\":\"s\",\"version\":\"1\"}}");
+            let theirs = text
+                .replace("\"resultType\":\"complete\",", "")
+                .replace(&format!("{ours},"), "")
+                .replace(&ours, "");
+            assert_eq!(theirs, json);
+            assert!(text.contains(&ours));
+        }
+        for wrong in ["[]", "7", "", "null"] {
+            assert!(result(wrong.as_bytes(), "tools/call", &info).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ver_14_cacheable_results_carry_hints() {
+        for method in [
+            "tools/list",
+            "prompts/list",
+            "resources/list",
+            "resources/templates/list",
+            "resources/read",
+        ] {
+            let result = done(r#"{"x":1}"#, method);
+            assert_eq!(
+                (&result["ttlMs"], &result["cacheScope"]),
+                (&json!(0), &json!("private")),
+                "{method}"
+            );
+        }
+        assert_eq!(
+            done(r#"{"resultType":"input_required"}"#, "resources/read").get("ttlMs"),
+            None
+        );
+    }
+}

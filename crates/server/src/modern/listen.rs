@@ -1,0 +1,175 @@
+//! `subscriptions/listen`: a stream of changes, filtered, stamped and collapsed (SUB-01 to SUB-08).
+
+use super::events::Messages;
+use crate::node::Node;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rethread_proto::Principal;
+use rethread_proto::jsonrpc::RequestId;
+use rethread_proto::refusal::Reason;
+use rethread_proto::sse::Draft;
+use rethread_proto::subscription::{self, Change, Filter, Pending};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// Every open subscription of this node.
+#[derive(Default)]
+pub(crate) struct Listeners(Mutex<HashMap<u64, Arc<Listener>>>);
+
+/// One open subscription.
+struct Listener {
+    filter: Filter,
+    owner: Principal,
+    state: Mutex<State>,
+}
+
+struct State {
+    pending: Pending,
+    closing: bool,
+    waker: Option<Waker>,
+}
+
+impl Listener {
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        change(&mut state);
+        if let Some(waker) = state.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Listeners {
+    /// Opens a subscription: it hears everything from here on, and is acknowledged first (SUB-02).
+    pub(crate) fn open(
+        &self,
+        node: &Arc<Node>,
+        id: RequestId,
+        filter: Filter,
+        owner: Principal,
+    ) -> Result<Listening, Reason> {
+        let mut table = self.0.lock();
+        if table.len() >= node.limits.subscriptions {
+            return Err(Reason::Overloaded("subscriptions"));
+        }
+        let owned = || table.values().filter(|other| other.owner == owner).count();
+        if !owner.is_anonymous() && owned() >= node.limits.subscriptions_per_principal {
+            return Err(Reason::TooMany("subscriptions of this caller"));
+        }
+        let first = filter.acknowledgement(&id).into_payload();
+        let listener = Arc::new(Listener {
+            filter,
+            owner,
+            state: Mutex::new(State {
+                pending: Pending::new(node.limits.uris_per_subscription),
+                closing: false,
+                waker: None,
+            }),
+        });
+        let connection = node.next_connection();
+        table.insert(connection, Arc::clone(&listener));
+        node.connections.enter(usize::MAX);
+        Ok(Listening {
+            node: Arc::clone(node),
+            listener,
+            connection,
+            id,
+            first: Some(first),
+            ended: false,
+        })
+    }
+
+    /// Something changed: every matching stream gets its own copy (SUB-05, T-11).
+    pub(crate) fn announce(&self, change: &Change) {
+        for listener in self.all() {
+            if listener.filter.matches(change) {
+                listener.change(|state| {
+                    state.pending.add(&listener.filter, change);
+                });
+            }
+        }
+    }
+
+    /// Signals were lost: everything may have changed.
+    pub(crate) fn announce_everything(&self) {
+        for listener in self.all() {
+            let filter = &listener.filter;
+            let lists = [Change::Tools, Change::Prompts, Change::Resources];
+            let uris = filter.uris.iter().map(|uri| Change::Updated(Arc::from(&**uri)));
+            listener.change(|state| {
+                for change in lists.into_iter().chain(uris) {
+                    state.pending.add(filter, &change);
+                }
+            });
+        }
+    }
+
+    /// Ends every subscription, each with its result (SUB-06).
+    pub(crate) fn close_all(&self) {
+        for listener in self.all() {
+            listener.change(|state| state.closing = true);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    fn all(&self) -> Vec<Arc<Listener>> {
+        self.0.lock().values().cloned().collect()
+    }
+}
+
+impl std::fmt::Debug for Listeners {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Listeners({})", self.len())
+    }
+}
+
+/// The connection of one subscription. Dropping it ends the subscription (SUB-07).
+pub(crate) struct Listening {
+    node: Arc<Node>,
+    listener: Arc<Listener>,
+    connection: u64,
+    id: RequestId,
+    first: Option<Bytes>,
+    ended: bool,
+}
+
+impl Messages for Listening {
+    fn poll_messages(&mut self, cx: &mut Context<'_>) -> Poll<Option<VecDeque<Bytes>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(VecDeque::from([first])));
+        }
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let mut state = self.listener.state.lock();
+        let changes = state.pending.take();
+        let closing = state.closing;
+        if changes.is_empty() && !closing {
+            state.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        drop(state);
+        let told = changes
+            .iter()
+            .map(|change| subscription::notification(change, &self.id));
+        let mut messages: VecDeque<_> = told.map(Draft::into_payload).collect();
+        if closing {
+            let info = super::decorate::server_info(&self.node.info);
+            messages.push_back(subscription::closing(&self.id, Some(&info)).into_payload());
+            self.ended = true;
+        }
+        Poll::Ready(Some(messages))
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.node.listeners.0.lock().remove(&self.connection);
+        self.node.connections.leave();
+        self.node.grew_quieter();
+    }
+}

@@ -1,0 +1,143 @@
+//! A session that is its connection: one stream carries everything, and when it goes the session ends. What HTTP+SSE and
+//! stdio have in common.
+
+use crate::body::Chunks;
+use crate::call;
+use crate::handler::{Call, Handler, RpcError};
+use crate::legacy;
+use crate::outlet::Outlet;
+use crate::service::Inner;
+use crate::session::{Session, Transport};
+use crate::sessions::Sessions;
+use crate::tail::{Start, Tail};
+use bytes::Bytes;
+use rethread_proto::event_id::Seq;
+use rethread_proto::jsonrpc::{Message, Payload, Request as RpcRequest, write_error, write_result};
+use rethread_proto::refusal::Reason;
+use rethread_proto::{Era, Principal, Refusal, SessionId};
+use rethread_store::SessionKey;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Opens a session with its one stream. `greeting` goes out first.
+pub(crate) fn open<H: Handler>(
+    inner: &Inner<H>,
+    owner: Principal,
+    transport: Transport,
+    greeting: impl FnOnce(&SessionId) -> Option<Bytes>,
+) -> Result<Connection, Reason> {
+    inner.sessions.reserve(&inner.node, &owner)?;
+    let key = SessionKey {
+        session: (inner.new_session_id)(),
+        owner,
+    };
+    let session = Session::before_hello(&inner.node, key, transport);
+    inner.sessions.insert(&session);
+    let stream = session.open_live_stream();
+    session.set_live_stream(&stream);
+    let start = Start {
+        cursor: Seq::PRIMING,
+        preamble: greeting(&session.key.session),
+        resumed: false,
+        gap_told: false,
+        takes_push: true,
+    };
+    Ok(Connection {
+        tail: Tail::open(&session, stream, start),
+        session,
+        sessions: Arc::clone(&inner.sessions),
+    })
+}
+
+/// Takes a message: whatever it leads to comes on the session's stream (LEG-02).
+pub(crate) async fn take<H: Handler>(
+    inner: &Inner<H>,
+    session: &Arc<Session>,
+    payload: Payload,
+    extensions: http::Extensions,
+) -> Result<(), Refusal> {
+    match payload {
+        Payload::Batch(_) => Err(Reason::InvalidRequest("this transport has no batches".into()).into()), // LEG-05
+        Payload::One(Message::Notification(note)) => {
+            legacy::notified(inner, session, note).await;
+            Ok(())
+        }
+        Payload::One(Message::Answer(answer)) => Ok(session.answer(answer)?),
+        Payload::One(Message::Request(request)) => call(inner, session, request, extensions),
+    }
+}
+
+fn call<H: Handler>(
+    inner: &Inner<H>,
+    session: &Arc<Session>,
+    request: RpcRequest,
+    extensions: http::Extensions,
+) -> Result<(), Refusal> {
+    let id = request.id.clone();
+    let stream = session.live_stream().ok_or(Reason::UnknownSession)?;
+    let outlet = Outlet::shared(session, stream);
+    let result = match request.method.as_str() {
+        "initialize" => Some(hello(inner, session, &request)),
+        _ => legacy::answer_ourselves(session, &request).map(|done| done.map(|()| b"{}".to_vec())),
+    };
+    if let Some(result) = result {
+        match result {
+            Ok(result) => outlet.end(|out| write_result(out, &id, &result), result.len() + 64),
+            Err(error) => outlet.end(|out| write_error(out, Some(&id), &error), 160),
+        };
+        return Ok(());
+    }
+    match legacy::begin(inner, session, &request, Arc::clone(&outlet), extensions) {
+        Ok(Some(running)) => {
+            let work = call::work(Arc::clone(&inner.handler), Call::new(request), Arc::clone(&running));
+            tokio::spawn(call::run_out(work, running));
+            Ok(())
+        }
+        Ok(None) => {
+            outlet.end(|out| write_error(out, Some(&id), &legacy::in_flight(&id)), 160);
+            Ok(())
+        }
+        Err(reason) => Err(Refusal::new(reason).about(Some(&id))),
+    }
+}
+
+/// `initialize`, once: any session-era revision (LEG-04).
+fn hello<H: Handler>(inner: &Inner<H>, session: &Session, request: &RpcRequest) -> Result<Vec<u8>, RpcError> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Hello {
+        protocol_version: String,
+    }
+    let hello: Hello = request
+        .params
+        .read()
+        .map_err(|e| RpcError::invalid_params(format!("invalid params of initialize: {e}")))?;
+    let served = inner.node.policy.revisions;
+    let version = served
+        .negotiate(&hello.protocol_version)
+        .filter(|v| v.era() == Era::Legacy);
+    let version = version.ok_or_else(|| RpcError::invalid_params("no protocol version of this transport is served"))?;
+    if !session.agree(version, Bytes::copy_from_slice(request.params.as_json())) {
+        return Err(RpcError::invalid_request("this session is initialized"));
+    }
+    Ok(legacy::welcome(&inner.node.info, version).to_string().into_bytes())
+}
+
+/// The connection that is the session: when it goes, the session ends (LEG-03).
+pub(crate) struct Connection {
+    tail: Tail,
+    pub(crate) session: Arc<Session>,
+    sessions: Arc<Sessions>,
+}
+
+impl Chunks for Connection {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.tail.poll_chunk(cx)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.sessions.end(&self.session, "disconnected");
+    }
+}

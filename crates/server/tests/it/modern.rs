@@ -1,0 +1,374 @@
+//! 2026-07-28: stateless requests on the same endpoint as the sessions.
+
+use crate::support::{D, Puppet, progress_of, text_of};
+use rethread::{Level, RpcError};
+use rethread_testkit::client::{Client, MODERN, stateless};
+use serde_json::{Value, json};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const LEVEL: &str = "io.modelcontextprotocol/logLevel";
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+
+async fn tool(client: &Client, id: impl Into<Value>, name: &str) -> rethread_testkit::client::Reply {
+    let params = json!({ "name": name, "arguments": { "message": "hi" } });
+    client
+        .stateless(id, "tools/call", params, json!({ "progressToken": 1 }))
+        .await
+}
+
+/// VER-13, HTTP-15: both eras on one endpoint, each as its revision says.
+#[tokio::test]
+async fn ver_13_a_stateless_call_is_answered_with_a_typed_result_and_no_session() {
+    let (service, client) = Puppet::new().serve();
+    let session = client.open(D).await;
+    let reply = tool(&client, "x", "echo").await;
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.header("mcp-session-id"), None, "never minted");
+    let body = reply.json().await;
+    assert_eq!(text_of(&body), "hi");
+    assert_eq!(body["id"], "x");
+    assert_eq!(body["result"]["resultType"], "complete");
+    assert_eq!(body["result"]["_meta"][SERVER_INFO]["name"], "puppet");
+    let legacy = session.tool(1, "echo", json!({ "message": "hi" })).await.json().await;
+    assert_eq!(
+        legacy["result"],
+        json!({ "content": [{ "type": "text", "text": "hi" }] }),
+        "and not a word more"
+    );
+    assert_eq!(service.sessions(), 1);
+}
+
+#[tokio::test]
+async fn ver_07_discover_tells_versions_and_capabilities() {
+    let (_, client) = Puppet::new().serve();
+    let result = client
+        .stateless(1, "server/discover", json!({}), json!({}))
+        .await
+        .json()
+        .await["result"]
+        .clone();
+    assert_eq!(result["supportedVersions"][0], MODERN);
+    assert_eq!(result["supportedVersions"].as_array().unwrap().len(), 5);
+    assert!(result["capabilities"]["tools"].is_object());
+    assert_eq!(
+        (&result["resultType"], &result["ttlMs"], &result["cacheScope"]),
+        (&json!("complete"), &json!(0), &json!("private"))
+    );
+    assert_eq!(result["_meta"][SERVER_INFO]["name"], "puppet");
+}
+
+/// VER-05, HDR-01, HDR-02, HDR-04, HTTP-12: one defect at a time; code, status and id.
+#[tokio::test]
+async fn ver_05_each_defect_has_its_status_and_code() {
+    let (_, client) = Puppet::new().serve();
+    let base = || {
+        stateless(
+            &json!(7),
+            "tools/call",
+            json!({ "name": "echo", "arguments": {} }),
+            json!({}),
+        )
+    };
+    type Break = fn(&mut Vec<(&'static str, String)>, &mut Value);
+    let defects: [(&str, Break, u16, i64); 11] = [
+        (
+            "no method header",
+            |h, _| h.retain(|(n, _)| *n != "mcp-method"),
+            400,
+            -32020,
+        ),
+        ("wrong method header", |h, _| h[1].1 = "TOOLS/CALL".into(), 400, -32020),
+        (
+            "no name header",
+            |h, _| h.retain(|(n, _)| *n != "mcp-name"),
+            400,
+            -32020,
+        ),
+        ("wrong name header", |h, _| h[2].1 = "other".into(), 400, -32020),
+        (
+            "no version header",
+            |h, _| h.retain(|(n, _)| *n != "mcp-protocol-version"),
+            400,
+            -32020,
+        ),
+        ("other version header", |h, _| h[0].1 = "2025-11-25".into(), 400, -32020),
+        (
+            "no capabilities",
+            |_, b| drop(b["params"]["_meta"].as_object_mut().unwrap().remove(CAPABILITIES)),
+            400,
+            -32602,
+        ),
+        (
+            "capabilities not an object",
+            |_, b| b["params"]["_meta"][CAPABILITIES] = json!(1),
+            400,
+            -32602,
+        ),
+        (
+            "invalid log level",
+            |_, b| b["params"]["_meta"][LEVEL] = json!("loud"),
+            400,
+            -32602,
+        ),
+        (
+            "unknown version",
+            |h, b| {
+                h[0].1 = "2027-01-01".into();
+                b["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2027-01-01");
+            },
+            400,
+            -32022,
+        ),
+        (
+            "no _meta at all",
+            |_, b| drop(b["params"].as_object_mut().unwrap().remove("_meta")),
+            400,
+            -32602,
+        ),
+    ];
+    for (name, spoil, status, code) in defects {
+        let (mut headers, mut body) = base();
+        spoil(&mut headers, &mut body);
+        let headers: Vec<_> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();
+        let reply = client.request("POST", &headers, body.to_string()).await;
+        assert_eq!(reply.status.as_u16(), status, "{name}");
+        let error = reply.json().await;
+        assert_eq!(
+            (&error["error"]["code"], &error["id"]),
+            (&json!(code), &json!(7)),
+            "{name}"
+        );
+    }
+    for removed in [
+        "initialize",
+        "ping",
+        "logging/setLevel",
+        "resources/subscribe",
+        "tasks/list",
+        "no/such",
+    ] {
+        let reply = client.stateless("r", removed, json!({}), json!({})).await;
+        assert_eq!(reply.status, 404, "{removed}");
+        let error = reply.json().await;
+        assert_eq!((&error["error"]["code"], &error["id"]), (&json!(-32601), &json!("r")));
+    }
+    let unknown_tool = tool(&client, 1, "nobody").await;
+    assert_eq!(unknown_tool.status, 200, "HTTP-13");
+    assert_eq!(unknown_tool.json().await["error"]["code"], -32602);
+}
+
+#[tokio::test]
+async fn hdr_04_annotated_arguments_must_equal_their_headers() {
+    let (_, client) = Puppet::new().serve();
+    let call = |region: Value, header: Option<&'static str>| {
+        let client = client.clone();
+        async move {
+            let params = json!({ "name": "mirrored", "arguments": { "region": region } });
+            let (headers, body) = stateless(&json!(1), "tools/call", params, json!({}));
+            let mut headers: Vec<_> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();
+            headers.extend(header.map(|value| ("mcp-param-region", value)));
+            client.request("POST", &headers, body.to_string()).await.status.as_u16()
+        }
+    };
+    assert_eq!(call(json!("eu"), Some("eu")).await, 200);
+    assert_eq!(call(json!("ü"), Some("=?base64?w7w=?=")).await, 200);
+    assert_eq!(call(Value::Null, None).await, 200);
+    for (region, header) in [
+        (json!("eu"), None),
+        (json!("eu"), Some("us")),
+        (Value::Null, Some("eu")),
+        (json!("ü"), Some("=?base64?!?=")),
+    ] {
+        assert_eq!(call(region, header).await, 400);
+    }
+}
+
+/// SSE-03, SSE-11, SSE-12, RES-10.
+#[tokio::test]
+async fn sse_11_a_stateless_stream_has_no_ids_and_ends_with_the_answer() {
+    let puppet = Puppet::new();
+    let store = rethread::MemoryStore::default();
+    let (_, client) = puppet.serve_with(|b| b.store(store.clone()));
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(tool(&client, "m", "a"), async {
+        strings.progress(1).await;
+        strings.progress(2).await;
+        strings.finish("done").await;
+    });
+    assert_eq!(reply.header("x-accel-buffering").as_deref(), Some("no"));
+    let body = reply.bytes().await;
+    let text = std::str::from_utf8(&body).unwrap();
+    assert!(!text.contains("id: ") && !text.contains("retry:"), "{text}");
+    assert_eq!(text.matches("data: ").count(), 3);
+    assert!(text.ends_with("\n\n") && text.contains("\"resultType\":\"complete\""));
+    assert_eq!(store.streams(), 0, "no storage");
+    // Headers of the other era are ignored, not rejected.
+    let (headers, body) = stateless(&json!(1), "tools/call", json!({ "name": "echo" }), json!({}));
+    let mut headers: Vec<_> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();
+    headers.extend([("last-event-id", "1-1"), ("mcp-session-id", "nobody")]);
+    assert_eq!(client.request("POST", &headers, body.to_string()).await.status, 200);
+}
+
+/// LOG-02.
+#[tokio::test]
+async fn log_02_logs_flow_only_for_a_request_that_asks_for_them() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    for (level, expected) in [
+        (None, vec![]),
+        (Some("warning"), vec!["error"]),
+        (Some("debug"), vec!["info", "error"]),
+    ] {
+        let strings = puppet.strings("a");
+        let meta = level.map_or(json!({}), |level| json!({ LEVEL: level }));
+        let (reply, ()) = tokio::join!(client.stateless(1, "tools/call", json!({ "name": "a" }), meta), async {
+            strings.log(Level::Info, "i").await;
+            strings.log(Level::Error, "e").await;
+            strings.finish("x").await;
+        });
+        let levels: Vec<String> = if reply.is_stream() {
+            let messages = reply.events().rest().await;
+            messages
+                .iter()
+                .filter_map(|m| m.data["params"]["level"].as_str().map(str::to_owned))
+                .collect()
+        } else {
+            Vec::new()
+        };
+        assert_eq!(levels, expected, "{level:?}");
+    }
+}
+
+/// CAN-03: silent or streaming, the handler is told at once.
+#[tokio::test]
+async fn can_03_a_disconnect_cancels_the_call() {
+    let puppet = Puppet::new();
+    let (service, client) = puppet.serve();
+    // A silent call: the pending answer is dropped.
+    let strings = puppet.strings("a");
+    let gone = tokio::time::timeout(Duration::from_millis(20), tool(&client, 1, "a")).await;
+    assert!(gone.is_err());
+    strings.over().await;
+    // A streaming call: the body is dropped.
+    let strings = puppet.strings("b");
+    let (reply, ()) = tokio::join!(tool(&client, 1, "b"), strings.progress(1));
+    let mut events = reply.events();
+    assert_eq!(progress_of(&[events.next().await]), [1]);
+    drop(events);
+    strings.over().await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    assert_eq!((service.running_calls(), puppet.ended.load(Ordering::Relaxed)), (0, 2));
+}
+
+/// HTTP-06, CAN-04.
+#[tokio::test]
+async fn http_06_notifications_are_taken_and_answers_refused() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(tool(&client, 1, "a"), strings.progress(1));
+    let version = ("mcp-protocol-version", MODERN);
+    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1, "_meta": {
+        "io.modelcontextprotocol/protocolVersion": MODERN } } });
+    let taken = client.request("POST", &[version], cancel.to_string()).await;
+    assert_eq!(taken.status, 202);
+    assert!(taken.bytes().await.is_empty());
+    let mismatched = client
+        .request("POST", &[version, ("mcp-method", "other")], cancel.to_string())
+        .await;
+    assert_eq!(mismatched.status, 400);
+    let answer = json!({ "jsonrpc": "2.0", "id": "q1", "result": {} });
+    let refused = client.request("POST", &[version], answer.to_string()).await;
+    assert_eq!(refused.status, 400);
+    assert_eq!(refused.json().await["error"]["code"], -32600);
+    strings.finish("not cancelled").await;
+    assert_eq!(text_of(&reply.events().rest().await[1].data), "not cancelled");
+}
+
+/// VER-09.
+#[tokio::test]
+async fn ver_09_get_and_delete_are_405_in_this_era() {
+    let (_, client) = Puppet::new().serve();
+    for method in ["GET", "DELETE"] {
+        let reply = client.request(method, &[("mcp-protocol-version", MODERN)], "").await;
+        assert_eq!(reply.status, 405);
+        assert_eq!(reply.header("allow").as_deref(), Some("POST"));
+    }
+}
+
+/// HTTP-08, T-37: a silent call becomes a stream before proxies give up.
+#[tokio::test(start_paused = true)]
+async fn http_08_a_slow_handler_starts_a_stream_at_the_delay_and_keeps_it_alive() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let strings = puppet.strings("a");
+    let start = tokio::time::Instant::now();
+    let mut events = tool(&client, 1, "a").await.events();
+    assert_eq!(start.elapsed(), Duration::from_secs(10));
+    assert!(events.block().await.unwrap().comment);
+    strings.fail(RpcError::method_not_found("late")).await;
+    assert_eq!(
+        events.next().await.data["error"]["code"],
+        -32601,
+        "any later error travels in-stream"
+    );
+}
+
+/// SSE-14: emissions wait for the reader, then the call is cancelled.
+#[tokio::test(start_paused = true)]
+async fn sse_14_a_stateless_reader_that_stalls_loses_its_call() {
+    let puppet = Puppet::new();
+    let (service, client) = puppet.serve();
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(tool(&client, 1, "a"), strings.progress(1));
+    let start = tokio::time::Instant::now();
+    let mut said = 1;
+    while strings.try_progress(said + 1).await.is_ok() {
+        said += 1;
+        assert!(said < 1000, "it must end");
+    }
+    assert!(start.elapsed() >= Duration::from_secs(10));
+    strings.over().await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(service.running_calls(), 0);
+    drop(reply);
+}
+
+/// A thousand clients that go away in the middle leave nothing behind.
+#[tokio::test]
+async fn can_03_a_thousand_disconnects_leave_nothing_behind() {
+    let store = rethread::MemoryStore::default();
+    let puppet = Puppet::new();
+    let (service, client) = puppet.serve_with(|b| b.store(store.clone()));
+    for n in 0..1000 {
+        let strings = puppet.strings("a");
+        match n % 4 {
+            0 => {
+                let call = tool(&client, n, "a");
+                let _ = tokio::time::timeout(Duration::from_micros(200), call).await;
+            }
+            1 => {
+                let (reply, ()) = tokio::join!(tool(&client, n, "a"), strings.progress(1));
+                drop(reply);
+            }
+            2 => {
+                let filter = json!({ "notifications": { "toolsListChanged": true } });
+                drop(client.stateless(n, "subscriptions/listen", filter, json!({})).await);
+            }
+            _ => {
+                let mut events = {
+                    let (reply, ()) = tokio::join!(tool(&client, n, "a"), strings.progress(1));
+                    reply.events()
+                };
+                events.next().await;
+            }
+        }
+        drop(strings);
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!((service.running_calls(), service.parked_calls()), (0, 0));
+    assert_eq!((service.subscriptions(), service.open_streams()), (0, 0));
+    assert_eq!((service.sessions(), store.streams(), store.held_bytes()), (0, 0, 0));
+}
