@@ -10,25 +10,30 @@ use tokio::time::{Instant, Sleep};
 
 /// A timer that exists only once a connection has been idle.
 pub(crate) struct KeepAlive {
-    pause: Duration,
+    /// `None` where silence needs no breaking.
+    pause: Option<Duration>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl KeepAlive {
-    pub(crate) fn new(pause: Duration) -> Self {
+    pub(crate) fn new(pause: Option<Duration>) -> Self {
+        // A year is as good as never, and can be added to any date.
+        let pause = pause.map(|pause| pause.min(Duration::from_secs(365 * 24 * 3600)));
         KeepAlive { pause, timer: None }
     }
 
     /// Something was sent: the silence begins anew.
     pub(crate) fn reset(&mut self) {
-        if let Some(timer) = &mut self.timer {
-            timer.as_mut().reset(Instant::now() + self.pause);
+        if let (Some(timer), Some(pause)) = (&mut self.timer, self.pause) {
+            timer.as_mut().reset(Instant::now() + pause);
         }
     }
 
     /// A comment, when it is due.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let pause = self.pause;
+        let Some(pause) = self.pause else {
+            return Poll::Pending;
+        };
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
         if timer.as_mut().poll(cx).is_ready() {
             timer.as_mut().reset(Instant::now() + pause);

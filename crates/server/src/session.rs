@@ -137,11 +137,8 @@ impl Session {
     }
 
     /// How long a connection may be silent. Lines have no comments to break it with.
-    pub(crate) fn keep_alive(&self) -> Duration {
-        match self.transport {
-            Transport::Lines => Duration::MAX,
-            _ => self.node.timing.keep_alive,
-        }
+    pub(crate) fn keep_alive(&self) -> Option<Duration> {
+        (self.transport != Transport::Lines).then_some(self.node.timing.keep_alive)
     }
 
     pub(crate) fn live_stream(&self) -> Option<Arc<Stream>> {

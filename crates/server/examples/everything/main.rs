@@ -12,6 +12,8 @@
 //! npx @modelcontextprotocol/conformance server --url http://127.0.0.1:8931/mcp --suite all --spec-version 2026-07-28
 //! ```
 //!
+//! Old clients find the transport of 2024-11-05 at `/sse`; `--stdio` speaks JSON-RPC lines instead of HTTP.
+//!
 //! Ctrl-C or SIGTERM drains it: running calls get a few seconds to finish, and the exit code is 0.
 //!
 //! How to read it: `tools`, `questions`, `inputs`, `resources` and `prompts` each add their part to a [`Catalog`];
@@ -27,18 +29,25 @@ mod serve;
 mod tools;
 mod unsolicited;
 
+use bytes::Bytes;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, ValueEnum};
 use fixture::Fixture;
-use rethread::{Catalog, McpService, Notifier};
+use http::{Request, Response};
+use http_body_util::{Either, Empty};
+use hyper::body::Incoming;
+use rethread::{Body, Catalog, HttpSse, McpService, Notifier};
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::BufReader;
 use tokio::net::TcpListener;
 use tokio::time::MissedTickBehavior;
+use tower::ServiceExt;
 use tracing_subscriber::EnvFilter;
 
 /// How long running calls may take to finish when the server stops.
@@ -51,6 +60,9 @@ struct Options {
     /// The address to serve on; port 0 picks a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8931")]
     listen: SocketAddr,
+    /// Speak JSON-RPC lines on stdin and stdout instead of HTTP.
+    #[arg(long, conflicts_with = "listen")]
+    stdio: bool,
     /// Where sessions and events are kept.
     #[arg(long, value_enum, default_value_t = Store::Memory)]
     store: Store,
@@ -98,9 +110,6 @@ async fn main() -> ExitCode {
 }
 
 async fn run(options: Options) -> io::Result<()> {
-    let listener = TcpListener::bind(options.listen)
-        .await
-        .map_err(|e| io::Error::new(e.kind(), format!("cannot listen on {}: {e}", options.listen)))?;
     let fixture = Arc::new(Fixture::default());
     let mut builder = McpService::builder(catalog(&fixture)).retry(Duration::from_millis(options.retry_ms));
     for host in &options.allow_host {
@@ -114,11 +123,37 @@ async fn run(options: Options) -> io::Result<()> {
     let ticker = tokio::spawn(touch_the_watched_resource(mcp.notifier()));
 
     let stop = serve::stop_signal()?;
+    if options.stdio {
+        let (input, output) = (BufReader::new(tokio::io::stdin()), tokio::io::stdout());
+        tokio::select! {
+            served = mcp.serve_lines(input, output) => served?,
+            () = stop => {}
+        }
+        std::process::exit(0); // a read of stdin cannot be called off
+    }
+    let listener = TcpListener::bind(options.listen)
+        .await
+        .map_err(|e| io::Error::new(e.kind(), format!("cannot listen on {}: {e}", options.listen)))?;
     println!("everything: ready at http://{}/mcp", listener.local_addr()?);
+    let (endpoint, old) = (mcp.clone(), mcp.http_sse("/messages"));
+    let routes = tower::service_fn(move |request| route(endpoint.clone(), old.clone(), request));
     let drain = async { mcp.shutdown(DRAIN).await };
-    serve::until(stop, listener, "/mcp", mcp.clone(), drain).await;
+    serve::until(stop, listener, routes, drain).await;
     ticker.abort();
     Ok(())
+}
+
+/// `/mcp` for every revision, `/sse` and `/messages` for the transport of 2024-11-05.
+async fn route(
+    mcp: McpService<Catalog>,
+    old: HttpSse<Catalog>,
+    request: Request<Incoming>,
+) -> Result<Response<Either<Body, Empty<Bytes>>>, Infallible> {
+    Ok(match request.uri().path() {
+        "/mcp" => mcp.oneshot(request).await?.map(Either::Left),
+        "/sse" | "/messages" => old.oneshot(request).await?.map(Either::Left),
+        _ => serve::not_found().map(Either::Right),
+    })
 }
 
 /// Everything there is.

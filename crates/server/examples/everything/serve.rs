@@ -1,7 +1,7 @@
-//! A service on a socket, with nothing but hyper: accept, serve one path, stop when told.
+//! A service on a socket, with nothing but hyper: accept, serve, stop when told.
 
 use http::{Request, Response, StatusCode};
-use http_body_util::{Either, Empty};
+use http_body_util::Empty;
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -19,12 +19,11 @@ use tower::{Service, ServiceExt};
 /// How long connections may take to close once nothing runs on them.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Serves `service` at `path` until `stop`, then lets `drain` end what runs while requests are still answered, and
+/// Serves `service` until `stop`, then lets `drain` end what runs while requests are still answered, and
 /// closes the connections.
 pub(crate) async fn until<S, B>(
     stop: impl Future<Output = ()>,
     listener: TcpListener,
-    path: &'static str,
     service: S,
     drain: impl Future<Output = ()>,
 ) where
@@ -44,22 +43,10 @@ pub(crate) async fn until<S, B>(
             () = &mut stopped => break,
         };
         let service = service.clone();
-        let route = service_fn(move |request: Request<Incoming>| {
-            let service = service.clone();
-            async move {
-                if request.uri().path() == path {
-                    service
-                        .oneshot(request)
-                        .await
-                        .map(|response| response.map(Either::Left))
-                } else {
-                    Ok(not_found().map(Either::Right))
-                }
-            }
-        });
+        let service = service_fn(move |request| service.clone().oneshot(request));
         let connection = http1::Builder::new()
             .header_read_timeout(None)
-            .serve_connection(TokioIo::new(socket), route);
+            .serve_connection(TokioIo::new(socket), service);
         let connection = connections.watch(connection);
         tokio::spawn(async move {
             if let Err(error) = connection.await {
@@ -88,7 +75,8 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-fn not_found() -> Response<Empty<Bytes>> {
+/// Nothing is here.
+pub(crate) fn not_found() -> Response<Empty<Bytes>> {
     let mut response = Response::new(Empty::new());
     *response.status_mut() = StatusCode::NOT_FOUND;
     response

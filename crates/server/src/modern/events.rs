@@ -23,7 +23,7 @@ impl<M: Messages> Events<M> {
     pub(crate) fn new(messages: M, pause: std::time::Duration) -> Self {
         Events {
             messages,
-            keep_alive: KeepAlive::new(pause),
+            keep_alive: KeepAlive::new(Some(pause)),
         }
     }
 }

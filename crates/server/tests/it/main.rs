@@ -7,6 +7,7 @@ mod hostile;
 mod http_sse;
 mod isolation;
 mod lifecycle;
+mod lines;
 mod modern;
 mod mrtr;
 mod oracle;

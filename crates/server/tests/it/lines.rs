@@ -1,0 +1,130 @@
+//! Lines of JSON-RPC on a pair of byte streams: both eras, one message a line (GW-01).
+
+use crate::support::{D, Puppet, text_of};
+use rethread::{List, McpService};
+use rethread_testkit::client::stateless;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf};
+
+struct Wire {
+    input: WriteHalf<DuplexStream>,
+    output: tokio::io::Lines<BufReader<ReadHalf<DuplexStream>>>,
+}
+
+impl Wire {
+    fn open(service: &McpService<Puppet>) -> Self {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let service = service.clone();
+        tokio::spawn(async move {
+            let (input, output) = tokio::io::split(theirs);
+            service.serve_lines(BufReader::new(input), output).await.unwrap();
+        });
+        let (output, input) = tokio::io::split(ours);
+        Wire {
+            input,
+            output: BufReader::new(output).lines(),
+        }
+    }
+
+    async fn send(&mut self, message: &Value) {
+        self.send_text(&message.to_string()).await;
+    }
+
+    async fn send_text(&mut self, text: &str) {
+        self.input.write_all(format!("{text}\n").as_bytes()).await.unwrap();
+    }
+
+    async fn next(&mut self) -> Value {
+        let line = tokio::time::timeout(Duration::from_secs(5), self.output.next_line());
+        let line = line.await.expect("a line comes").unwrap().expect("a line comes");
+        serde_json::from_str(&line).unwrap()
+    }
+}
+
+fn modern(id: Value, method: &str, params: Value) -> Value {
+    stateless(&id, method, params, json!({ "progressToken": "m" })).1
+}
+
+#[tokio::test]
+async fn gw_01_a_session_and_stateless_requests_share_the_lines() {
+    let puppet = Puppet::new();
+    let (service, _) = puppet.serve();
+    let mut wire = Wire::open(&service);
+    let params =
+        json!({ "protocolVersion": D, "capabilities": { "roots": {} }, "clientInfo": { "name": "x", "version": "1" } });
+    wire.send(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }))
+        .await;
+    assert_eq!(wire.next().await["result"]["protocolVersion"], D);
+    wire.send_text("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\r")
+        .await; // CRLF is tolerated
+
+    // A call of the session era: progress, a question, the answer.
+    let strings = puppet.strings("a");
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "a", "_meta": { "progressToken": "p" } } });
+    wire.send(&call).await;
+    strings.progress(1).await;
+    assert_eq!(wire.next().await["params"]["progressToken"], "p");
+    let (answered, ()) = tokio::join!(strings.ask("roots", json!({})), async {
+        let question = wire.next().await;
+        wire.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "roots": [] } }))
+            .await;
+    });
+    assert_eq!(answered, Ok(json!({ "roots": [] })));
+    strings.finish("session").await;
+    assert_eq!(text_of(&wire.next().await), "session");
+
+    // Stateless requests beside it.
+    wire.send(&modern(json!("d"), "server/discover", json!({}))).await;
+    assert_eq!(wire.next().await["result"]["resultType"], "complete");
+    let strings = puppet.strings("b");
+    wire.send(&modern(json!(2), "tools/call", json!({ "name": "b" }))).await;
+    strings.progress(1).await;
+    assert_eq!(wire.next().await["params"]["progressToken"], "m");
+    strings.finish("stateless").await;
+    let answer = wire.next().await;
+    assert_eq!(
+        (&answer["id"], &answer["result"]["resultType"]),
+        (&json!(2), &json!("complete"))
+    );
+
+    let filter = json!({ "notifications": { "toolsListChanged": true } });
+    wire.send(&modern(json!("sub"), "subscriptions/listen", filter)).await;
+    assert_eq!(wire.next().await["method"], "notifications/subscriptions/acknowledged");
+    service.notifier().list_changed(List::Tools);
+    let both = [wire.next().await, wire.next().await];
+    assert!(
+        both.iter().all(|m| m["method"] == "notifications/tools/list_changed"),
+        "the session hears it too"
+    );
+
+    wire.send_text("garbage").await;
+    assert_eq!(wire.next().await["error"]["code"], -32700);
+    wire.send(&modern(json!(9), "ping", json!({}))).await;
+    assert_eq!(wire.next().await["error"]["code"], -32601);
+}
+
+#[tokio::test]
+async fn gw_01_cancellation_and_the_end_of_input_stop_what_runs() {
+    let puppet = Puppet::new();
+    let (service, _) = puppet.serve();
+    let mut wire = Wire::open(&service);
+    let strings = puppet.strings("a");
+    wire.send(&modern(json!(1), "tools/call", json!({ "name": "a" }))).await;
+    strings.progress(1).await;
+    wire.next().await;
+    wire.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } }))
+        .await;
+    strings.over().await;
+    let strings = puppet.strings("b");
+    wire.send(&modern(json!(2), "tools/call", json!({ "name": "b" }))).await;
+    strings.progress(1).await;
+    drop(wire);
+    strings.over().await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(
+        (service.sessions(), service.running_calls(), service.open_streams()),
+        (0, 0, 0)
+    );
+}
