@@ -46,7 +46,10 @@ impl Client {
     }
 
     async fn survives_cuts(&self) {
-        let server = Everything::start();
+        self.survives_cuts_on(&Everything::start()).await;
+    }
+
+    async fn survives_cuts_on(&self, server: &Everything) {
         let seed = seed();
         println!("seed {seed}; RETHREAD_SEED={seed} repeats the run");
         let plan = CutPlan {
@@ -112,4 +115,28 @@ async fn python_1_loses_nothing_to_cuts() {
 #[tokio::test]
 async fn python_2_loses_nothing_to_cuts() {
     PY2.survives_cuts().await;
+}
+
+/// 2026-07-28 with the clients that speak it: rounds of input, subscriptions, cancellation by disconnect.
+#[tokio::test]
+async fn typescript_client_2_uses_the_stateless_revision() {
+    let server = Everything::start();
+    script::run("node", &["ts/modern.mjs", server.url()]).await;
+}
+
+#[tokio::test]
+async fn python_2_uses_the_stateless_revision() {
+    let server = Everything::start();
+    script::run("py2/bin/python", &["py/modern.py", server.url()]).await;
+}
+
+/// One process, both eras at once: stateless clients work while the streams of session clients are cut and resumed.
+#[tokio::test]
+async fn both_eras_are_served_at_once() {
+    let server = Everything::start();
+    let stateless = async {
+        script::run_beside_others("node", &["ts/modern.mjs", server.url()]).await;
+        script::run_beside_others("py2/bin/python", &["py/modern.py", server.url()]).await;
+    };
+    tokio::join!(stateless, SDK1.survives_cuts_on(&server), PY1.survives_cuts_on(&server));
 }

@@ -23,3 +23,18 @@ async fn conforms_to_2025_06_18() {
 async fn conforms_to_2025_11_25() {
     conforms("2025-11-25").await;
 }
+
+#[tokio::test]
+async fn conforms_to_2026_07_28() {
+    conforms("2026-07-28").await;
+}
+
+/// A pass on a fresh process says nothing about one that has served others.
+#[tokio::test]
+async fn one_process_conforms_to_every_revision() {
+    let server = Everything::start();
+    for revision in ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2026-07-28"] {
+        let results = format!("conformance-all-{revision}");
+        script::run("node", &["ts/conformance.mjs", server.url(), revision, &results]).await;
+    }
+}

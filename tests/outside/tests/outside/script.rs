@@ -14,6 +14,15 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs a script of `folder()` to its end. Prints its closing line; fails with all it said.
 pub(crate) async fn run(program: &str, arguments: &[&str]) {
+    run_with(program, arguments, &[]).await;
+}
+
+/// The same for a script that is not alone with its server.
+pub(crate) async fn run_beside_others(program: &str, arguments: &[&str]) {
+    run_with(program, arguments, &[("RETHREAD_SHARED", "1")]).await;
+}
+
+async fn run_with(program: &str, arguments: &[&str], environment: &[(&str, &str)]) {
     let folder = folder();
     let program = if program == "node" {
         node(&folder)
@@ -22,6 +31,7 @@ pub(crate) async fn run(program: &str, arguments: &[&str]) {
     };
     let output = Command::new(&program)
         .args(arguments)
+        .envs(environment.iter().copied())
         .current_dir(&folder)
         .stdin(Stdio::null())
         .kill_on_drop(true)
