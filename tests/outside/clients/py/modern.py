@@ -58,7 +58,7 @@ class Asked(Handlers):
         return {"sampling": self.sampled, "elicitation": self.elicited, "roots": self.rooted}
 
 
-def counted(start: dict, end: dict, finished: int) -> None:
+def only_cancelled(start: dict, end: dict, finished: int) -> None:
     """Other clients of the same process may sleep too (RETHREAD_SHARED=1): then only what was cancelled is counted."""
     equal(end["cancelled"] - start["cancelled"], 1, "cancelled")
     if not os.environ.get("RETHREAD_SHARED"):
@@ -622,7 +622,7 @@ async def cancellation(client: Any) -> None:
     async def counted(start: dict[str, int], first: int) -> None:
         await until(lambda: has("cancelled", start["cancelled"]), 1, "not counted as cancelled within 1 s")
         end = await counters()
-        counted(start, end, 0)
+        only_cancelled(start, end, 0)
         sent = [e for e in wire.exchanges[first:] if e.rpc.get("method") == "notifications/cancelled"]
         equal(len(sent), 0, "notifications/cancelled sent")
 
@@ -656,7 +656,7 @@ async def cancellation(client: Any) -> None:
                 doomed.cancel_scope.cancel()
         equal(finished, ["slept 1200"] * 3, "the others")
         end = await counters()
-        counted(start, end, 3)
+        only_cancelled(start, end, 3)
 
     async def stranger() -> None:
         start = await counters()
