@@ -12,7 +12,7 @@ use rethread_proto::mrtr::Seal;
 use rethread_store::{Retention, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -33,6 +33,8 @@ pub(crate) struct Node {
     pub(crate) draining: AtomicBool,
     /// Told whenever a call or a connection ends: what a drain waits for.
     pub(crate) quieter: Notify,
+    /// Set when a drain has reached its deadline: what still runs is cut off with an error.
+    pub(crate) closing: watch::Sender<bool>,
     /// Calls of the stateless era that wait for input.
     pub(crate) parks: Parks,
     /// Subscriptions of the stateless era.
@@ -76,6 +78,7 @@ impl Node {
             connections: Gauge::default(),
             draining: AtomicBool::new(false),
             quieter: Notify::new(),
+            closing: watch::Sender::new(false),
             parks: Parks::default(),
             listeners: Listeners::default(),
             seal,

@@ -28,6 +28,7 @@ pub(crate) async fn drain(node: &Node, sessions: &Sessions, deadline: Duration) 
     let at_work = || node.calls.now().saturating_sub(node.parks.len());
     until(node, deadline, || at_work() == 0 && node.connections.now() == 0).await;
     node.parks.clear();
+    node.closing.send_replace(true);
     sessions.for_each(|session| {
         for stream in session.live_streams() {
             stream.close_reader(spread.next());

@@ -79,6 +79,11 @@ impl Transcript {
         }
     }
 
+    /// Appends another conversation.
+    pub fn append(&mut self, other: &Transcript) {
+        self.text.push_str(&other.text);
+    }
+
     /// Compares the conversation with the file, or writes the file when `UPDATE=1` is set.
     pub fn check(self, path: &Path) {
         if std::env::var_os("UPDATE").is_some() {

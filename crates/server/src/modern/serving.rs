@@ -4,6 +4,7 @@ use super::direct::{Direct, Outcome, Progress, Written};
 use super::events::Messages;
 use super::park;
 use crate::call::{Running, Work, run_out};
+use crate::handler::RpcError;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::future::Future;
@@ -45,9 +46,38 @@ struct Attached {
     direct: Arc<Direct>,
     round: u32,
     done: bool,
+    /// Resolves when the server can wait no longer.
+    closing: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl Attached {
+    fn new(running: Arc<Running>, direct: Arc<Direct>, round: u32) -> Self {
+        Attached {
+            running,
+            direct,
+            round,
+            done: false,
+            closing: None,
+        }
+    }
+
+    /// The server stops and the call has not ended: the client is told, because one that only sees its stream end waits
+    /// for an answer until it times out (T-38).
+    fn poll_closing(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let node = &self.direct.node;
+        let closing = self.closing.get_or_insert_with(|| {
+            let mut closing = node.closing.subscribe();
+            Box::pin(async move {
+                let _ = closing.wait_for(|closing| *closing).await; // gone: so is the server
+            })
+        });
+        closing.as_mut().poll(cx).map(|()| {
+            self.done = true;
+            self.running.cancel();
+            self.direct.error(&RpcError::internal("the server is shutting down"))
+        })
+    }
+
     /// The call waits for input: the request ends with its questions.
     fn park(&mut self) -> Outcome {
         self.done = true;
@@ -57,12 +87,7 @@ impl Attached {
 
     fn hold(&mut self) -> Attached {
         self.done = true;
-        Attached {
-            running: Arc::clone(&self.running),
-            direct: Arc::clone(&self.direct),
-            round: self.round,
-            done: false,
-        }
+        Attached::new(Arc::clone(&self.running), Arc::clone(&self.direct), self.round)
     }
 }
 
@@ -84,12 +109,7 @@ impl Serving {
     pub(crate) fn waiting(work: Option<Work>, running: Arc<Running>, direct: Arc<Direct>, round: u32) -> Self {
         Serving(State::Waiting(Waiting {
             work,
-            call: Attached {
-                running,
-                direct,
-                round,
-                done: false,
-            },
+            call: Attached::new(running, direct, round),
             timer: None,
             collect: None,
         }))
@@ -147,7 +167,11 @@ impl Future for Serving {
                     let delay = this.call.direct.node.upgrade_after.otherwise;
                     let timer = this.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(delay)));
                     if timer.as_mut().poll(cx).is_pending() {
-                        return Poll::Pending;
+                        let closing = this.call.poll_closing(cx);
+                        return closing.map(|outcome| {
+                            this.hand_over();
+                            Served::Answered(outcome)
+                        });
                     }
                     this.call.direct.upgrade(); // HTTP-08
                 }
@@ -194,7 +218,10 @@ impl Messages for Flow {
         }
         let outcome = match self.call.direct.write(cx) {
             Written::Said(messages) => return Poll::Ready(Some(messages)),
-            Written::Nothing => return Poll::Pending,
+            Written::Nothing => match self.call.poll_closing(cx) {
+                Poll::Ready(outcome) => outcome,
+                Poll::Pending => return Poll::Pending,
+            },
             Written::Over => {
                 self.ended = true;
                 return Poll::Ready(None);

@@ -372,3 +372,24 @@ async fn can_03_a_thousand_disconnects_leave_nothing_behind() {
     assert_eq!((service.subscriptions(), service.open_streams()), (0, 0));
     assert_eq!((service.sessions(), store.streams(), store.held_bytes()), (0, 0, 0));
 }
+
+/// T-38: at the deadline a call that still runs ends with an error, because a client that only sees its stream end waits.
+#[tokio::test(start_paused = true)]
+async fn t_38_a_drain_ends_stateless_calls_with_an_error() {
+    let puppet = Puppet::new();
+    let (service, client) = puppet.serve();
+    let (silent, streaming) = (puppet.strings("silent"), puppet.strings("streaming"));
+    let held = tokio::spawn({
+        let client = client.clone();
+        async move { tool(&client, 1, "silent").await.json().await }
+    });
+    let (reply, ()) = tokio::join!(tool(&client, 2, "streaming"), streaming.progress(1));
+    service.shutdown(Duration::from_secs(3)).await;
+    assert_eq!(held.await.unwrap()["error"]["code"], -32603);
+    let last = reply.events().rest().await.pop().unwrap();
+    assert_eq!(
+        (&last.data["id"], &last.data["error"]["code"]),
+        (&json!(2), &json!(-32603))
+    );
+    tokio::join!(silent.over(), streaming.over());
+}

@@ -272,3 +272,76 @@ async fn d13_waiting_calls_are_bounded() {
     assert_eq!(service.parked_calls(), 1);
     held.abort();
 }
+
+/// A handler that asks two things at once, twice.
+struct Curious;
+
+impl rethread::Handler for Curious {
+    async fn handle(
+        &self,
+        call: rethread::Call,
+        cx: &rethread::Context,
+    ) -> Result<rethread::Reply, rethread::RpcError> {
+        let _ = call;
+        let mut heard = Vec::new();
+        for _ in 0..2 {
+            let (form, roots) = tokio::join!(cx.elicit(form()), cx.roots());
+            heard.push(json!([form?.json::<Value>()?, roots?.json::<Value>()?]));
+        }
+        Ok(rethread::Reply::json(
+            json!({ "content": [{ "type": "text", "text": json!(heard).to_string() }] }),
+        ))
+    }
+}
+
+/// D7: several questions at once are one round, several rounds are several retries.
+#[tokio::test]
+async fn mrtr_04_several_questions_at_once_and_several_rounds() {
+    let client = Client::new(rethread::McpService::builder(Curious).build());
+    let first = call(&client, 1, "x", json!({})).await.json().await;
+    let asked = first["result"]["inputRequests"].as_object().unwrap();
+    assert_eq!(asked.keys().collect::<Vec<_>>(), ["q1", "q2"]);
+    // One of them first, the other later: what is missing is asked for again.
+    let half = call(&client, 2, "x", retry(&first, json!({ "q1": { "n": 1 } })))
+        .await
+        .json()
+        .await;
+    assert_eq!(
+        half["result"]["inputRequests"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .collect::<Vec<_>>(),
+        ["q2"]
+    );
+    let second = call(&client, 3, "x", retry(&half, json!({ "q2": { "n": 2 } })))
+        .await
+        .json()
+        .await;
+    let asked = second["result"]["inputRequests"].as_object().unwrap();
+    assert_eq!(
+        asked.keys().collect::<Vec<_>>(),
+        ["q3", "q4"],
+        "names are never used twice"
+    );
+    let answers = json!({ "q3": { "n": 3 }, "q4": { "n": 4 } });
+    let done = call(&client, 4, "x", retry(&second, answers)).await.json().await;
+    assert_eq!(text_of(&done), r#"[[{"n":1},{"n":2}],[{"n":3},{"n":4}]]"#);
+}
+
+/// MRTR-08: a handler that never has enough.
+#[tokio::test]
+async fn mrtr_08_rounds_are_bounded() {
+    let limits = Limits {
+        input_rounds: 1,
+        ..Limits::default()
+    };
+    let service = rethread::McpService::builder(Curious).limits(limits).build();
+    let client = Client::new(service.clone());
+    let first = call(&client, 1, "x", json!({})).await.json().await;
+    let answers = json!({ "q1": {}, "q2": {} });
+    let reply = call(&client, 2, "x", retry(&first, answers)).await.json().await;
+    assert_eq!(reply["error"]["code"], -32603);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!((service.parked_calls(), service.running_calls()), (0, 0));
+}

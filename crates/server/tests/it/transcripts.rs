@@ -97,3 +97,85 @@ async fn transcripts_of_a_whole_session_match_byte_by_byte() {
         script.check(&file(version, "session"));
     }
 }
+
+/// SSE-11, SSE-12, VER-04 to VER-07, VER-13, HDR-01, HTTP-06, HTTP-12, SUB-02, SUB-03, SUB-06.
+#[tokio::test]
+async fn transcripts_of_stateless_requests_match_byte_by_byte() {
+    let version = rethread_testkit::client::MODERN;
+    let puppet = Puppet::new();
+    let (service, client) = puppet.serve();
+    let mut script = Transcript::new(&client);
+    let body = |id: &str, method: &str, params: &str| {
+        let meta = format!(
+            r#""_meta":{{"io.modelcontextprotocol/protocolVersion":"{version}","io.modelcontextprotocol/clientCapabilities":{{}}}}"#
+        );
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}{meta}}}}}"#)
+    };
+    let headers = |method: &'static str| [("mcp-protocol-version", version), ("mcp-method", method)];
+    let tool = |name: &'static str| [&headers("tools/call")[..], &[("mcp-name", name)]].concat();
+
+    script.note("who are you");
+    script
+        .exchange("POST", &headers("server/discover"), &body("1", "server/discover", ""))
+        .await;
+
+    script.note("an answer without events is JSON");
+    let echo = body("2", "tools/call", r#""name":"echo","arguments":{"message":"hi"},"#);
+    script.exchange("POST", &tool("echo"), &echo).await;
+
+    script.note("an answer with events is a stream without ids");
+    let strings = puppet.strings("a");
+    let call =
+        body(r#""three""#, "tools/call", r#""name":"a","#).replace("\"_meta\":{", "\"_meta\":{\"progressToken\":7,");
+    let to_a = tool("a");
+    let (reply, ()) = tokio::join!(script.send("POST", &to_a, &call), async {
+        strings.progress(1).await;
+        strings.finish("done").await;
+    });
+    script.answered(reply).await;
+
+    script.note("a subscription, until the server stops");
+    let listen = body(
+        "4",
+        "subscriptions/listen",
+        r#""notifications":{"toolsListChanged":true,"promptsListChanged":false},"#,
+    );
+    let reply = script.send("POST", &headers("subscriptions/listen"), &listen).await;
+    service.notifier().list_changed(rethread::List::Tools);
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    let stopping = tokio::spawn({
+        let service = service.clone();
+        async move { service.shutdown(std::time::Duration::from_secs(1)).await }
+    });
+    script.answered(reply).await;
+    stopping.await.unwrap();
+
+    script.note("errors");
+    let (_, client) = puppet.serve();
+    let mut errors = Transcript::new(&client);
+    errors.exchange("POST", &headers("ping"), &body("5", "ping", "")).await;
+    errors
+        .exchange(
+            "POST",
+            &headers("tools/list"),
+            &body("6", "tools/call", r#""name":"echo","#),
+        )
+        .await;
+    errors.exchange("POST", &tool("other"), &echo).await;
+    errors
+        .exchange("POST", &[("mcp-method", "ping")], &body("8", "ping", ""))
+        .await;
+    let unknown = body("9", "ping", "").replace(version, "2027-01-01");
+    errors
+        .exchange("POST", &[("mcp-protocol-version", "2027-01-01")], &unknown)
+        .await;
+    errors
+        .exchange("POST", &headers("ping"), r#"{"jsonrpc":"2.0","id":10,"method":"ping"}"#)
+        .await;
+    errors
+        .exchange("POST", &headers("x"), r#"{"jsonrpc":"2.0","id":11,"result":{}}"#)
+        .await;
+    errors.exchange("GET", &headers("x")[..1], "").await;
+    script.append(&errors);
+    script.check(&file(version, "requests"));
+}
