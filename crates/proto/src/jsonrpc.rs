@@ -9,8 +9,10 @@ mod scalar;
 mod write;
 
 use bytes::Bytes;
+use memchr::memmem::Finder;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+use std::sync::LazyLock;
 
 pub use parse::{EnvelopeError, Limits, parse};
 pub use scalar::{ProgressToken, RequestId};
@@ -146,8 +148,8 @@ impl Params {
             #[serde(rename = "_meta")]
             meta: Option<T>,
         }
-        let may_have = |letters: &[u8]| memchr::memmem::find(&self.0, letters).is_some();
-        if !may_have(b"_meta") && !may_have(b"\\u") {
+        static META: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("_meta"));
+        if META.find(&self.0).is_none() && memchr::memchr(b'\\', &self.0).is_none() {
             return None;
         }
         serde_json::from_slice::<WithMeta<T>>(&self.0).ok()?.meta

@@ -184,6 +184,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
+    /// The seeds' `formatSseEvent`.
     #[test]
     fn sse_02_a_message_is_one_data_line() {
         let frame = Draft::copy_of(b"{\"a\":\r\n \"x\\ny\"\n}").number(&IdPrefix::new("5-"), Seq(2));

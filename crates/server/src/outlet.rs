@@ -21,13 +21,30 @@ pub(crate) struct Outlet {
 
 struct State {
     exchange: Exchange,
-    calls: Vec<RequestId>,
+    calls: Calls,
     stream: Option<Arc<Stream>>,
     /// Attached, and waiting to become the response body.
     tail: Option<Tail>,
     /// Wakes the POST that waits for the form of its answer.
     waker: Option<Waker>,
     cancelled: bool,
+}
+
+/// The requests that a stream would answer: nearly always one, which then costs no allocation.
+enum Calls {
+    None,
+    One(RequestId),
+    Batch(Vec<RequestId>),
+}
+
+impl Calls {
+    fn as_slice(&self) -> &[RequestId] {
+        match self {
+            Calls::None => &[],
+            Calls::One(call) => std::slice::from_ref(call),
+            Calls::Batch(calls) => calls,
+        }
+    }
 }
 
 /// The call is over: nothing more can be said.
@@ -46,7 +63,7 @@ impl Outlet {
             session: Arc::clone(session),
             state: Mutex::new(State {
                 exchange: Exchange::single(),
-                calls: vec![call],
+                calls: Calls::One(call),
                 stream: None,
                 tail: None,
                 waker: None,
@@ -59,7 +76,7 @@ impl Outlet {
     pub(crate) fn batch(session: &Arc<Session>, calls: Vec<RequestId>) -> (Arc<Self>, Tail) {
         let mut state = State {
             exchange: Exchange::batch(calls.len()),
-            calls,
+            calls: Calls::Batch(calls),
             stream: None,
             tail: None,
             waker: None,
@@ -80,7 +97,7 @@ impl Outlet {
             session: Arc::clone(session),
             state: Mutex::new(State {
                 exchange: Exchange::batch(usize::MAX),
-                calls: Vec::new(),
+                calls: Calls::None,
                 stream: Some(stream),
                 tail: None,
                 waker: None,
@@ -192,7 +209,7 @@ impl Outlet {
 
 impl State {
     fn open(&mut self, session: &Arc<Session>) -> Arc<Stream> {
-        let stream = session.open_call_stream(&std::mem::take(&mut self.calls));
+        let stream = session.open_call_stream(self.calls.as_slice());
         let start = Start {
             cursor: Seq::PRIMING,
             preamble: None,

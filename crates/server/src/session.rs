@@ -28,6 +28,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, oneshot};
 
+/// A table of running calls that is no larger than this is kept while it is empty, for the next call.
+const KEPT_CALLS: usize = 16;
+
 /// One who waits for the client's answer.
 pub(crate) type Waiter = oneshot::Sender<Result<Bytes, Bytes>>;
 
@@ -287,8 +290,8 @@ impl Session {
             .is_some_and(|running| std::ptr::eq(&**running, call))
         {
             state.calls.remove(id);
-            if state.calls.is_empty() {
-                state.calls = HashMap::new();
+            if state.calls.is_empty() && state.calls.capacity() > KEPT_CALLS {
+                state.calls = HashMap::new(); // a burst is over: the room it took is given back
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The memory backend: the suite that every backend passes, and what only this one promises.
+//! The memory backend: the suite that every backend passes, and what only this one promises. The seeds' `EventStore`
+//! (`store_event`, `get_events_after`, `clear_session`, `clear_stream`), `StoredEvent` and `InMemoryEventStore`.
 
 use bytes::Bytes;
 use rethread_proto::clock::Wall;

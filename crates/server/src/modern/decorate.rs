@@ -1,8 +1,10 @@
 //! What 2026-07-28 adds to every result: `resultType`, who answered, and how long it may be kept (VER-13, VER-14).
 
 use crate::handler::{RpcError, ServerInfo};
+use rethread_proto::jsonrpc::code;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 
 /// The `_meta` key under which a server names itself.
 pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
@@ -86,6 +88,21 @@ pub(crate) fn result(json: &[u8], method: &str, info: &ServerInfo) -> Result<Vec
     Ok(out.into_bytes())
 }
 
+/// An error of this era: codes that it does not have, or keeps for itself, become `-32603` and stand in the data (VER-12).
+pub(crate) fn error(error: &RpcError) -> Cow<'_, RpcError> {
+    let ours = [
+        code::HEADER_MISMATCH,
+        code::MISSING_CAPABILITY,
+        code::UNSUPPORTED_VERSION,
+    ];
+    let reserved = (-32099..=-32020).contains(&error.code) && !ours.contains(&error.code);
+    if !reserved && ![-32002, -32042].contains(&error.code) {
+        return Cow::Borrowed(error);
+    }
+    let said = json!({ "code": error.code, "data": error.data });
+    Cow::Owned(RpcError::internal(error.message.clone()).with_data(json!({ "upstream": said })))
+}
+
 pub(crate) fn server_info(info: &ServerInfo) -> Value {
     let mut value = json!({ "name": info.name, "version": info.version });
     if let Some(title) = &info.title {
@@ -163,6 +180,22 @@ mod tests {
         }
         for wrong in ["[]", "7", "", "null"] {
             assert!(result(wrong.as_bytes(), "tools/call", &info).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ver_12_codes_that_this_era_has_not_do_not_go_out() {
+        for wrong in [-32002, -32042, -32099, -32050, -32023] {
+            let sent = error(&RpcError::new(wrong, "x")).into_owned();
+            assert_eq!(
+                (sent.code, &sent.data.unwrap()["upstream"]["code"]),
+                (-32603, &json!(wrong))
+            );
+        }
+        for right in [
+            -32700, -32600, -32601, -32602, -32603, -32020, -32021, -32022, -32100, 7,
+        ] {
+            assert_eq!(error(&RpcError::new(right, "x")).code, right);
         }
     }
 

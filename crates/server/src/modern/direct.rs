@@ -220,6 +220,7 @@ impl Direct {
     /// An error; some of them fix the status, if it is not on the wire yet (HTTP-08, HTTP-12, HTTP-13).
     pub(crate) fn error(&self, error: &RpcError) -> Outcome {
         let mut message = Vec::new();
+        let error = &decorate::error(error);
         write_error(&mut message, Some(&self.id), error);
         Outcome {
             status: match error.code {

@@ -17,6 +17,7 @@ async fn http_07_an_answer_without_emissions_is_one_json_object() {
     }
 }
 
+/// The seeds' `HttpStreamContext`: upgraded lazily, ended by the response.
 #[tokio::test]
 async fn http_07_the_first_emission_makes_it_a_stream_that_ends_with_the_answer() {
     for version in SESSION_ERA {
@@ -94,6 +95,7 @@ async fn can_02_a_call_whose_connection_is_cut_is_finished_and_its_result_delive
     }
 }
 
+/// The seeds' `handle_reconnection` and `StreamableIncomingConnection`.
 #[tokio::test]
 async fn res_04_through_several_cuts_every_event_arrives_once_and_in_order() {
     let puppet = Puppet::new();

@@ -17,7 +17,7 @@ fn as_principal(client: &Client, name: &'static str) -> Client {
     })
 }
 
-/// RES-03, STO-03: one store shared by all sessions never leaks, although ids and JSON-RPC ids are equal.
+/// The seeds' `EventKey`: session and stream. RES-03, STO-03: one store shared by all sessions never leaks, although ids and JSON-RPC ids are equal.
 #[tokio::test]
 async fn res_03_an_event_id_of_another_session_replays_nothing() {
     let puppet = Puppet::new();
@@ -100,7 +100,7 @@ async fn ses_06_another_principal_gets_404_on_everything() {
     assert_eq!(service.sessions(), 1);
 }
 
-/// D1: the qualified format works end to end, and means nothing elsewhere.
+/// The seeds' `EventIdGenerator`. D1: the qualified format works end to end, and means nothing elsewhere.
 #[tokio::test]
 async fn d1_qualified_event_ids_resume_in_their_own_session_only() {
     let puppet = Puppet::new();

@@ -393,3 +393,34 @@ async fn t_38_a_drain_ends_stateless_calls_with_an_error() {
     );
     tokio::join!(silent.over(), streaming.over());
 }
+
+/// VER-15: lists depend on nothing but the server, and keep their order.
+#[tokio::test]
+async fn ver_15_lists_do_not_depend_on_connections_or_earlier_calls() {
+    use rethread::catalog::{NoArgs, Tool};
+    let mut catalog = rethread::Catalog::new("lists", "1").page_size(3);
+    for name in ["zebra", "apple", "mango", "kiwi"] {
+        let tool = |_: NoArgs, _: rethread::Context| async { Ok::<_, RpcError>("x") };
+        catalog = catalog.tool(Tool::new(name).description(name), tool);
+    }
+    let service = rethread::McpService::builder(catalog).build();
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let client = Client::new(service.clone());
+        let first = client
+            .stateless(1, "tools/list", json!({}), json!({}))
+            .await
+            .json()
+            .await["result"]
+            .clone();
+        client
+            .stateless(2, "tools/call", json!({ "name": "kiwi" }), json!({}))
+            .await;
+        let cursor = json!({ "cursor": first["nextCursor"] });
+        let second = client.stateless(3, "tools/list", cursor, json!({})).await.json().await["result"].clone();
+        assert_eq!(first["cacheScope"], second["cacheScope"], "VER-14: one list, one scope");
+        seen.push((first, second));
+    }
+    assert_eq!(seen[0], seen[1]);
+    assert_eq!(seen[0].0["tools"].as_array().unwrap().len(), 3);
+}

@@ -202,6 +202,7 @@ async fn sse_14_messages_pass_over_a_listener_that_stopped_reading() {
     assert_eq!(numbers(&mut older, 2).await, [1, 2]);
 }
 
+/// The seeds' `StreamManager`: register, unregister, and a limit on streams.
 #[tokio::test]
 async fn get_03_too_many_gets_close_the_oldest() {
     let puppet = Puppet::new();

@@ -253,7 +253,7 @@ async fn sec_07_debug_output_of_what_handlers_see_has_no_session_id() {
     assert!(!format!("{id:?}").contains(&session.id));
 }
 
-/// Abandoned sessions do not accumulate: each costs a bounded amount, and goes when it is idle.
+/// The seeds' `StreamManager` and its TTL. Abandoned sessions do not accumulate: each costs a bounded amount, and goes when it is idle.
 #[tokio::test(start_paused = true)]
 async fn ses_09_abandoned_sessions_do_not_accumulate() {
     let store = MemoryStore::default();

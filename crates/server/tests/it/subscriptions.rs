@@ -46,7 +46,7 @@ async fn sub_03_ids_keep_their_type() {
     }
 }
 
-/// SUB-04, SUB-05: each stream gets what it asked for, each its own copy.
+/// The seeds' `SubscriptionFilter` and `subscriptionId` stamping. SUB-04, SUB-05: each stream gets what it asked for, each its own copy.
 #[tokio::test]
 async fn sub_05_every_matching_stream_gets_its_own_copy_and_nothing_else() {
     let (service, client) = Puppet::new().serve();

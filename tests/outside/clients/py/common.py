@@ -1,4 +1,4 @@
-"""What features.py, cuts.py and modern.py share: one face for mcp 1.x and 2.x, a look at the wire, and the report."""
+"""What the other scripts share: one face for mcp 1.x and 2.x, a look at the wire, and the report."""
 
 from __future__ import annotations
 
@@ -119,6 +119,7 @@ async def until(test: Any, seconds: float, message: Any) -> None:
 class Exchange:
     def __init__(self, request: Any) -> None:
         self.method: str = request.method
+        self.url = str(request.url)
         self.last_event_id: str | None = request.headers.get("last-event-id")
         self.session: str | None = request.headers.get("mcp-session-id")
         self.headers = request.headers

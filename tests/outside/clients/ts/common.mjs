@@ -1,4 +1,4 @@
-// What features.mjs, cuts.mjs and modern.mjs share: one face for both official TypeScript
+// What the other scripts share: one face for both official TypeScript
 // clients, a look at the wire through their `fetch` option, and the report.
 
 /** Prints one line per check and counts them. */
@@ -111,6 +111,7 @@ export class Wire {
     const headers = new Headers(init?.headers);
     const exchange = {
       method: init?.method ?? 'GET',
+      url: String(url),
       at: Date.now(),
       session: headers.get('mcp-session-id'),
       lastEventId: headers.get('last-event-id'),
@@ -179,11 +180,12 @@ const RECONNECTION = {
  * `which` is `sdk1` (@modelcontextprotocol/sdk 1.x) or `client2` (@modelcontextprotocol/client 2.x).
  * `on.notification(method, params)` sees every notification but progress;
  * `on.sampling`, `on.elicitation`, `on.roots` answer the server's requests.
+ * `transport` replaces the one for Streamable HTTP to `url`.
  */
-export async function connect(which, url, { wire, on, maxRetries, timeout = 30_000 }) {
+export async function connect(which, url, { wire, on, maxRetries, timeout = 30_000, transport }) {
   const info = { name: `outside-${which}`, version: '1.0.0' };
   const capabilities = { sampling: {}, elicitation: { form: {} }, roots: { listChanged: true } };
-  const options = { fetch: wire.fetch, reconnectionOptions: { ...RECONNECTION, maxRetries } };
+  const options = { fetch: wire?.fetch, reconnectionOptions: { ...RECONNECTION, maxRetries } };
   const errors = [];
   const notifications = [
     'notifications/message',
@@ -193,7 +195,6 @@ export async function connect(which, url, { wire, on, maxRetries, timeout = 30_0
     'notifications/prompts/list_changed',
   ];
   let client;
-  let transport;
   let call;
 
   if (which === 'sdk1') {
@@ -201,7 +202,7 @@ export async function connect(which, url, { wire, on, maxRetries, timeout = 30_0
     const { StreamableHTTPClientTransport } = await import('@modelcontextprotocol/sdk/client/streamableHttp.js');
     const types = await import('@modelcontextprotocol/sdk/types.js');
     client = new Client(info, { capabilities });
-    transport = new StreamableHTTPClientTransport(new URL(url), options);
+    transport ??= new StreamableHTTPClientTransport(new URL(url), options);
     client.setRequestHandler(types.CreateMessageRequestSchema, (request) => on.sampling(request.params));
     client.setRequestHandler(types.ElicitRequestSchema, (request) => on.elicitation(request.params));
     client.setRequestHandler(types.ListRootsRequestSchema, () => on.roots());
@@ -220,7 +221,7 @@ export async function connect(which, url, { wire, on, maxRetries, timeout = 30_0
   } else if (which === 'client2') {
     const { Client, StreamableHTTPClientTransport } = await import('@modelcontextprotocol/client');
     client = new Client(info, { capabilities, versionNegotiation: { mode: 'legacy' } });
-    transport = new StreamableHTTPClientTransport(new URL(url), options);
+    transport ??= new StreamableHTTPClientTransport(new URL(url), options);
     client.setRequestHandler('sampling/createMessage', (request) => on.sampling(request.params));
     client.setRequestHandler('elicitation/create', (request) => on.elicitation(request.params));
     client.setRequestHandler('roots/list', () => on.roots());
