@@ -173,9 +173,11 @@ impl Running {
 
     /// Cancels the call: its handler is told, and no answer will come.
     pub(crate) fn cancel(&self) {
+        // Ended first, told afterwards: a handler that wakes at once must not be able to answer.
+        let running = !self.ended.swap(true, Ordering::AcqRel);
         self.cancelled.store(true, Ordering::Release);
         self.changed.notify_waiters();
-        if !self.ended.swap(true, Ordering::AcqRel) {
+        if running {
             let questions = std::mem::take(&mut *self.questions.lock());
             for question in questions {
                 self.withdraw(question);

@@ -90,7 +90,7 @@ pub(crate) async fn post<H: Handler>(
     match payload {
         Payload::One(Message::Request(request)) => call(inner, session, request, extensions).await,
         Payload::One(Message::Notification(note)) => {
-            notified(inner, &session, note).await;
+            Box::pin(notified(inner, &session, note)).await;
             Ok(respond::accepted())
         }
         Payload::One(Message::Answer(answer)) => {
@@ -101,7 +101,7 @@ pub(crate) async fn post<H: Handler>(
             let what = format!("batches are not part of protocol version {}", session.version());
             Err(Reason::InvalidRequest(what.into()).into())
         }
-        Payload::Batch(messages) => batch(inner, session, messages, &extensions).await,
+        Payload::Batch(messages) => Box::pin(batch(inner, session, messages, &extensions)).await,
     }
 }
 

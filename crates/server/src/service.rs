@@ -153,22 +153,31 @@ impl<H: Handler> Inner<H> {
             Verb::Post => {
                 let body = read(body, self.node.limits.body_bytes, self.node.timing.body).await?;
                 let payload = jsonrpc::parse(&body, &self.node.envelope)?;
+                // The rarer ways are boxed: the future of the common one is copied, and stays small.
                 match gate::body::admit(&head, payload, policy.revisions)? {
-                    Admitted::Initialize(request) => legacy::initialize(self, owner, request).await,
+                    Admitted::Initialize(request) => Box::pin(legacy::initialize(self, owner, request)).await,
                     Admitted::Legacy(payload) => {
                         let session = self.sessions.find(&head.session, &owner, Transport::Streamable);
                         let session = session.map_err(|reason| Refusal::new(reason).about(only_request(&payload)))?;
                         legacy::post(self, session, payload, parts.extensions).await
                     }
                     Admitted::Modern { version, message } => {
-                        modern::post(self, &parts.headers, owner, version, message, parts.extensions).await
+                        Box::pin(modern::post(
+                            self,
+                            &parts.headers,
+                            owner,
+                            version,
+                            message,
+                            parts.extensions,
+                        ))
+                        .await
                     }
                 }
             }
             Verb::Get => {
                 gate::body::admit_bodyless(&head, policy.revisions)?;
                 let session = self.sessions.find(&head.session, &owner, Transport::Streamable)?;
-                legacy::get(self, session, &head).await
+                Box::pin(legacy::get(self, session, &head)).await
             }
             Verb::Delete => {
                 gate::body::admit_bodyless(&head, policy.revisions)?;

@@ -47,7 +47,7 @@ use std::time::Duration;
 use tokio::io::BufReader;
 use tokio::net::TcpListener;
 use tokio::time::MissedTickBehavior;
-use tower::ServiceExt;
+use tower::Service;
 use tracing_subscriber::EnvFilter;
 
 /// How long running calls may take to finish when the server stops.
@@ -145,13 +145,13 @@ async fn run(options: Options) -> io::Result<()> {
 
 /// `/mcp` for every revision, `/sse` and `/messages` for the transport of 2024-11-05.
 async fn route(
-    mcp: McpService<Catalog>,
-    old: HttpSse<Catalog>,
+    mut mcp: McpService<Catalog>,
+    mut old: HttpSse<Catalog>,
     request: Request<Incoming>,
 ) -> Result<Response<Either<Body, Empty<Bytes>>>, Infallible> {
     Ok(match request.uri().path() {
-        "/mcp" => mcp.oneshot(request).await?.map(Either::Left),
-        "/sse" | "/messages" => old.oneshot(request).await?.map(Either::Left),
+        "/mcp" => mcp.call(request).await?.map(Either::Left),
+        "/sse" | "/messages" => old.call(request).await?.map(Either::Left),
         _ => serve::not_found().map(Either::Right),
     })
 }

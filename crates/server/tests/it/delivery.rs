@@ -630,3 +630,18 @@ async fn t_23_a_2024_11_05_handshake_works_on_the_single_endpoint() {
     assert_eq!(messages[0].id.as_deref(), Some("1-1"), "no priming");
     assert_eq!(text_of(&messages[1].data), "old");
 }
+
+/// CAN-01: however fast the handler is, a cancelled call has no answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn can_01_a_handler_that_wakes_at_once_cannot_answer_a_cancelled_call() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let session = client.open(D).await;
+    for n in 0..300 {
+        let strings = puppet.strings("a");
+        let (reply, ()) = tokio::join!(session.tool(n, "a", json!({})), strings.progress(1));
+        session.notify("notifications/cancelled", json!({ "requestId": n })).await;
+        let rest = reply.events().rest().await;
+        assert_eq!(rest.len(), 1, "{rest:?}");
+    }
+}

@@ -65,29 +65,60 @@ async function checkLog(log) {
       assert(tokens.has(got.params.progressToken), `progress for a call that does not run: ${JSON.stringify(got)}`);
     }
     assert(seen >= 100, `only ${seen} progress notifications`);
+    console.log(`info the client kept ${dropped} of ${seen} progress notifications to itself`);
   });
 }
 
-/** Runs `count` of burst and checks its progress. */
-async function burst(call, count, extra = {}) {
-  const seen = [];
-  const result = await call('burst', { events: count, bytes: 48, ...extra }, { onprogress: (p) => seen.push(p) });
+let dropped = 0;
+
+/**
+ * Runs `count` of burst and checks its progress, exactly, in the messages as they came. The client drops progress that
+ * comes together with the response (FINDINGS.md), so its callback must only have heard the beginning of it.
+ */
+async function burst({ call, log }, count, extra = {}) {
+  const from = log.length;
+  const heard = [];
+  const result = await call('burst', { events: count, bytes: 48, ...extra }, { onprogress: (p) => heard.push(p.progress) });
   await sleep(0);
   equal(text(result), `burst ${count} done`, 'result');
+  const mine = log.slice(from);
+  const token = mine.find((e) => e.sent?.params?.arguments?.events === count).sent.params._meta.progressToken;
+  const seen = mine.filter((e) => e.got?.params?.progressToken === token).map((e) => e.got.params);
   sequence(seen.map((p) => p.progress), count, 'progress');
   assert(seen.every((p) => p.total === count), `a total is not ${count}`);
+  sequence(heard, heard.length, 'progress at the callback');
+  dropped += count - heard.length;
 }
 
-/** A sleep that is cancelled stops: the server counts it. */
-async function cancellation(call) {
-  const counters = async () => JSON.parse(text(await call('counters', {})));
-  const start = await counters();
-  const abort = new AbortController();
-  const running = call('sleep', { ms: 30_000 }, { signal: abort.signal }).then(() => 'finished', (error) => error);
-  await until(async () => (await counters()).started > start.started, 5000, 'sleep did not start');
-  abort.abort('enough');
-  assert((await running) !== 'finished', 'the call was not aborted');
-  await until(async () => (await counters()).cancelled > start.cancelled, 5000, 'counters show no cancellation');
+const bursts = (session) => Promise.all(Array.from({ length: 20 }, (_, i) => burst(session, 10 + i, { delay_us: 2000 })));
+
+const counters = async (call) => JSON.parse(text(await call('counters', {})));
+
+/** Starts `count` of sleep and cancels each after a moment of `pause`; the server must count them all. */
+async function cancel({ call }, count, pause) {
+  const start = await counters(call);
+  for (let i = 0; i < count; i += 1) {
+    const abort = new AbortController();
+    const running = call('sleep', { ms: 30_000 }, { signal: abort.signal }).then(() => 'finished', (error) => error);
+    await pause(start.started + i);
+    abort.abort('enough');
+    assert((await running) !== 'finished', 'the call was not aborted');
+  }
+  await until(async () => (await counters(call)).cancelled >= start.cancelled + count, 5000, 'counters show too few cancellations');
+}
+
+async function cancellation(session) {
+  await check('cancellation: sleep stops', () => cancel(session, 1, (before) =>
+    until(async () => (await counters(session.call)).started > before, 5000, 'sleep did not start')));
+  await check('cancellation: 30 more, none is answered', async () => {
+    const { log } = session;
+    const from = log.length;
+    await cancel(session, 30, () => sleep(3));
+    await sleep(100);
+    const ids = log.filter((e) => e.sent?.params?.name === 'sleep').map((e) => e.sent.id);
+    const answers = log.slice(from).filter((e) => e.got && !e.got.method && ids.includes(e.got.id)).map((e) => e.got);
+    equal(answers.length, 0, `answers to cancelled calls, such as ${JSON.stringify(answers[0])}`);
+  });
 }
 
 /** Closes `client`; its server must end by itself when its stdin does, before the client sends a signal (2 s). */
@@ -127,8 +158,9 @@ async function sessions() {
       return { roots: ROOTS };
     },
   };
-  const fresh = async () => connect(which, undefined, { on, transport: await open(log, wire) });
-  const session = await fresh().catch(failed);
+  const fresh = async (into) => connect(which, undefined, { on, transport: await open(into, wire) });
+  const session = await fresh(log).catch(failed);
+  session.log = log;
   const { client, transport, call, errors } = session;
   const messages = () => notes.filter((n) => n.method === 'notifications/message').map((n) => n.params);
 
@@ -160,8 +192,8 @@ async function sessions() {
     assert(text(await call('echo', { message })) === message, 'differs');
   });
 
-  await check('burst: 20 progress notifications, once and in order', () => burst(call, 20));
-  await check('burst: paced progress notifications', () => burst(call, 20, { delay_us: 5000 }));
+  await check('burst: 20 progress notifications, once and in order', () => burst(session, 20));
+  await check('burst: paced progress notifications', () => burst(session, 20, { delay_us: 5000 }));
 
   await check('log_burst: 10 log messages', async () => {
     const before = messages().length;
@@ -248,11 +280,9 @@ async function sessions() {
     assert(failure?.code < -32000, `no JSON-RPC error: ${failure}`);
   });
 
-  await check('cancellation: sleep stops', () => cancellation(call));
+  await cancellation(session);
 
-  await check('20 bursts at once: progress stays with its call', async () => {
-    await Promise.all(Array.from({ length: 20 }, (_, i) => burst(call, 10 + i, { delay_us: 2000 })));
-  }, 40_000);
+  await check('20 bursts at once: progress stays with its call', () => bursts(session), 40_000);
 
   await check('ping at the end', () => client.ping());
   await checkLog(log);
@@ -267,7 +297,7 @@ async function sessions() {
     });
     await check('two sessions at once: each hears its own', async () => {
       const before = messages().length;
-      const second = await fresh();
+      const second = await fresh([]);
       const [one, two] = await Promise.all([call('push', { count: 3, tag: 'p' }), second.call('push', { count: 3, tag: 'q' })]);
       equal([text(one), text(two)], ['pushed 3', 'pushed 3'], 'results');
       const heard = (tag) => messages().slice(before).filter((m) => m.data?.push === tag).length;
@@ -296,7 +326,7 @@ async function sessions() {
   } else {
     await check('close: the process ends by itself', () => endsWithStdin(client, transport));
     await check('close while a call runs: the process ends by itself', async () => {
-      const second = await fresh();
+      const second = await fresh([]);
       const running = second.call('sleep', { ms: 30_000 }).catch((error) => error);
       await sleep(300);
       await endsWithStdin(second.client, second.transport);
@@ -305,13 +335,12 @@ async function sessions() {
   }
 
   await check('no unexpected client errors', async () => {
-    equal([...errors, ...session.errors].filter((e) => /unknown message ID|JSON|parse|invalid/i.test(e)), [], 'errors');
+    equal(errors.filter((e) => /unknown message ID|Unexpected token|not valid JSON|parse|invalid/i.test(e)), [], 'errors');
   });
 }
 
 async function modern() {
   const { Client, LOG_LEVEL_META_KEY, SUBSCRIPTION_ID_META_KEY } = await import('@modelcontextprotocol/client');
-  const log = [];
   const notes = [];
   const errors = [];
   let asked = 0;
@@ -345,7 +374,8 @@ async function modern() {
 
   await check('connect pinned: discover, revision, capabilities', async () => {
     equal([client.getProtocolEra(), client.getNegotiatedProtocolVersion()], ['modern', VERSION], 'negotiated');
-    equal(session.log.filter((e) => e.sent).map((e) => e.sent.method), ['server/discover'], 'requests so far');
+    // The client asked a process of its own for that, which is gone; this one has heard nothing yet.
+    equal(session.log, [], 'messages so far');
     assert(client.getDiscoverResult().supportedVersions.includes(VERSION), 'discover does not list the revision');
     assert(client.getServerCapabilities().tools?.listChanged, JSON.stringify(client.getServerCapabilities()));
   });
@@ -373,11 +403,9 @@ async function modern() {
     equal(text(await call('echo', { message })), message, 'echo');
   });
 
-  await check('burst: 20 progress notifications, once and in order', () => burst(call, 20));
+  await check('burst: 20 progress notifications, once and in order', () => burst(session, 20));
 
-  await check('20 bursts at once: progress stays with its call', async () => {
-    await Promise.all(Array.from({ length: 20 }, (_, i) => burst(call, 10 + i, { delay_us: 2000 })));
-  }, 40_000);
+  await check('20 bursts at once: progress stays with its call', () => bursts(session), 40_000);
 
   await check('log_burst: 10 messages at level info, none without', async () => {
     let from = session.log.length;
@@ -439,7 +467,7 @@ async function modern() {
     equal(lists().length, before, 'changes after close');
   }, 30_000);
 
-  await check('cancellation: sleep stops', () => cancellation(call));
+  await cancellation(session);
 
   await check('no requests from the server, a resultType in every result', async () => {
     equal(session.log.filter((e) => e.got?.method && e.got.id !== undefined), [], 'requests');
@@ -447,11 +475,10 @@ async function modern() {
     equal([...new Set(results)].sort(), ['complete', 'input_required'], 'result types');
   });
 
-  log.push(...session.log);
-  await checkLog(log);
+  await checkLog(session.log);
   await check('close: the process ends by itself', () => endsWithStdin(client, transport));
   await check('no unexpected client errors', async () =>
-    equal(errors.filter((e) => /unknown message ID|JSON|parse|invalid/i.test(e)), [], 'errors'));
+    equal(errors.filter((e) => /unknown message ID|Unexpected token|not valid JSON|parse|invalid/i.test(e)), [], 'errors'));
 }
 
 await (how === 'stdio-modern' ? modern() : sessions());

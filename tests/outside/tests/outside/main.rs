@@ -3,5 +3,6 @@
 
 mod clients;
 mod conformance;
+mod old;
 mod script;
 mod server;

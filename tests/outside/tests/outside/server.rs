@@ -17,8 +17,7 @@ pub(crate) struct Everything {
 impl Everything {
     /// Starts it and waits until it says that it is ready.
     pub(crate) fn start() -> Self {
-        let program = target().join("release/examples/everything");
-        let child = Command::new(&program)
+        let child = Command::new(Self::program())
             .args(["--listen", "127.0.0.1:0", "--retry-ms", "100"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -35,9 +34,21 @@ impl Everything {
         server
     }
 
+    /// The binary, for clients that start it themselves.
+    pub(crate) fn program() -> PathBuf {
+        let program = target().join("release/examples/everything");
+        assert!(program.is_file(), "{} is missing; {HOW_TO_BUILD}", program.display());
+        program
+    }
+
     /// Where it is reached, path and all.
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The same without the path.
+    pub(crate) fn base_url(&self) -> String {
+        format!("http://{}", self.addr())
     }
 
     /// Its socket.
