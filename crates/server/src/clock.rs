@@ -1,17 +1,37 @@
 //! The process's monotonic clock. Tokio's, so that tests may pause it.
 
 use rethread_proto::clock::Mono;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::Instant;
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock(Instant);
+#[derive(Debug)]
+pub(crate) struct Clock {
+    start: Instant,
+    /// The time of the last sweep, in milliseconds: good enough for what is judged in minutes, and free to read.
+    coarse: AtomicU64,
+}
 
 impl Clock {
     pub(crate) fn start() -> Self {
-        Clock(Instant::now())
+        Clock {
+            start: Instant::now(),
+            coarse: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn now(&self) -> Mono {
-        Mono::from_start(self.0.elapsed())
+        Mono::from_start(self.start.elapsed())
+    }
+
+    /// The time of the last sweep.
+    pub(crate) fn coarse_millis(&self) -> u64 {
+        self.coarse.load(Ordering::Relaxed)
+    }
+
+    /// The time, kept for those who need it only roughly.
+    pub(crate) fn tick(&self) -> Mono {
+        let now = self.now();
+        self.coarse.store(now.as_millis(), Ordering::Relaxed);
+        now
     }
 }

@@ -10,9 +10,9 @@ use crate::session::Transport;
 use crate::sessions::Sessions;
 use crate::{legacy, modern, respond, shutdown, sweep};
 use bytes::{Buf, Bytes, BytesMut};
-use http::{Request, Response, header};
+use http::{Extensions, HeaderMap, Request, Response, header};
 use http_body::Body as HttpBody;
-use rethread_proto::gate::{self, Admitted, Verb};
+use rethread_proto::gate::{self, Admitted, Head, Verb};
 use rethread_proto::refusal::Reason;
 use rethread_proto::{Principal, Refusal, SessionId, jsonrpc};
 use std::convert::Infallible;
@@ -28,6 +28,9 @@ use std::time::Duration;
 /// Mount it at one path. Authentication, TLS and rate limits are other layers' work; a layer that knows the caller puts a
 /// [`Principal`] into the request's extensions.
 pub struct McpService<H>(pub(crate) Arc<Inner<H>>);
+
+/// An answer on its way.
+type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 pub(crate) struct Inner<H> {
     pub(crate) node: Arc<Node>,
@@ -111,15 +114,14 @@ where
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+    type Future = Answer;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let inner = Arc::clone(&self.0);
-        Box::pin(async move { Ok(inner.serve(request).await) })
+        Arc::clone(&self.0).serve(request)
     }
 }
 
@@ -131,24 +133,43 @@ impl<H: Handler> Inner<H> {
         }
     }
 
-    async fn serve<B: HttpBody>(&self, request: Request<B>) -> Response<Body> {
+    /// What needs no body is decided at once; the future begins where something may have to be waited for.
+    fn serve<B>(self: Arc<Self>, request: Request<B>) -> Answer
+    where
+        B: HttpBody + Send + 'static,
+        B::Data: Send,
+    {
         self.start_background();
-        let origin = request.headers().get(header::ORIGIN).cloned();
-        match self.admit(request).await {
-            Ok(response) => respond::for_origin(response, origin),
-            // A page at a refused origin must not read even the refusal.
-            Err(refusal) => match refusal.reason {
-                Reason::Origin | Reason::Host => respond::refusal(&refusal),
-                _ => respond::for_origin(respond::refusal(&refusal), origin),
-            },
-        }
+        let (mut parts, body) = request.into_parts();
+        let head = gate::head::admit(&parts.method, &parts.uri, &parts.headers, &self.node.policy);
+        let head = match head {
+            Ok(head) => head,
+            Err(refusal) => {
+                // A page at a refused origin must not read even the refusal.
+                let hidden = matches!(refusal.reason, Reason::Origin | Reason::Host);
+                let origin = parts.headers.remove(header::ORIGIN).filter(|_| !hidden);
+                let response = respond::for_origin(respond::refusal(&refusal), origin);
+                return Box::pin(std::future::ready(Ok(response)));
+            }
+        };
+        let (headers, extensions) = (parts.headers, parts.extensions);
+        Box::pin(async move {
+            let origin = head.origin.clone();
+            let answered = self.answer(head, headers, extensions, body).await;
+            let response = answered.unwrap_or_else(|refusal| respond::refusal(&refusal));
+            Ok(respond::for_origin(response, origin))
+        })
     }
 
-    async fn admit<B: HttpBody>(&self, request: Request<B>) -> Result<Response<Body>, Refusal> {
-        let (mut parts, body) = request.into_parts();
+    async fn answer<B: HttpBody>(
+        &self,
+        head: Head,
+        headers: HeaderMap,
+        mut extensions: Extensions,
+        body: B,
+    ) -> Result<Response<Body>, Refusal> {
         let policy = &self.node.policy;
-        let head = gate::head::admit(&parts.method, &parts.uri, &parts.headers, policy)?;
-        let owner = parts.extensions.remove::<Principal>().unwrap_or_default();
+        let owner = extensions.remove::<Principal>().unwrap_or_default();
         match head.verb {
             Verb::Post => {
                 let body = read(body, self.node.limits.body_bytes, self.node.timing.body).await?;
@@ -159,18 +180,10 @@ impl<H: Handler> Inner<H> {
                     Admitted::Legacy(payload) => {
                         let session = self.sessions.find(&head.session, &owner, Transport::Streamable);
                         let session = session.map_err(|reason| Refusal::new(reason).about(only_request(&payload)))?;
-                        legacy::post(self, session, payload, parts.extensions).await
+                        legacy::post(self, session, payload, extensions).await
                     }
                     Admitted::Modern { version, message } => {
-                        Box::pin(modern::post(
-                            self,
-                            &parts.headers,
-                            owner,
-                            version,
-                            message,
-                            parts.extensions,
-                        ))
-                        .await
+                        Box::pin(modern::post(self, &headers, owner, version, message, extensions)).await
                     }
                 }
             }
@@ -185,7 +198,7 @@ impl<H: Handler> Inner<H> {
                 Ok(legacy::delete(self, &session))
             }
             Verb::Options => {
-                let requested = parts.headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS);
+                let requested = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS);
                 Ok(respond::preflight(requested, "GET, POST, DELETE"))
             }
         }

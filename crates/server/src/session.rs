@@ -22,6 +22,7 @@ use rethread_proto::{Ordinal, Version};
 use rethread_store::{List, SessionKey, SessionRecord};
 use serde::Serialize;
 use serde_json::json;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -187,8 +188,7 @@ impl Session {
 
     /// The session is used right now.
     pub(crate) fn touch(&self) {
-        self.last_used
-            .store(self.node.clock.now().as_millis(), Ordering::Relaxed);
+        self.last_used.store(self.node.clock.coarse_millis(), Ordering::Relaxed);
     }
 
     /// Something that lasts uses the session until the guard is dropped.
@@ -271,28 +271,27 @@ impl Session {
         if self.has_ended() {
             return Err(Reason::UnknownSession);
         }
-        if state.calls.contains_key(id) {
-            return Ok(false);
+        let full = state.calls.len() >= self.node.limits.calls_per_session;
+        match state.calls.entry(id.clone()) {
+            Entry::Occupied(_) => Ok(false),
+            Entry::Vacant(_) if full => Err(Reason::TooMany("calls running in this session")),
+            Entry::Vacant(place) => {
+                place.insert(Arc::clone(call));
+                Ok(true)
+            }
         }
-        if state.calls.len() >= self.node.limits.calls_per_session {
-            return Err(Reason::TooMany("calls running in this session"));
-        }
-        state.calls.insert(id.clone(), Arc::clone(call));
-        Ok(true)
     }
 
     /// A call is over. Only the call itself may say so: its id may be in use again.
     pub(crate) fn end_call(&self, id: &RequestId, call: &Running) {
         let mut state = self.state.lock();
-        if state
-            .calls
-            .get(id)
-            .is_some_and(|running| std::ptr::eq(&**running, call))
+        if let Some(running) = state.calls.remove(id)
+            && !std::ptr::eq(&*running, call)
         {
-            state.calls.remove(id);
-            if state.calls.is_empty() && state.calls.capacity() > KEPT_CALLS {
-                state.calls = HashMap::new(); // a burst is over: the room it took is given back
-            }
+            state.calls.insert(id.clone(), running); // another call has the id by now
+        }
+        if state.calls.is_empty() && state.calls.capacity() > KEPT_CALLS {
+            state.calls = HashMap::new(); // a burst is over: the room it took is given back
         }
     }
 

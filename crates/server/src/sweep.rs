@@ -29,7 +29,7 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Sessions>) {
             node.parks.clear();
             return;
         };
-        let now = node.clock.now();
+        let now = node.clock.tick();
         for_each(&sessions, |session| {
             session.sweep(now);
             if session.is_idle(now) {

@@ -135,25 +135,34 @@ async fn run(options: Options) -> io::Result<()> {
         .await
         .map_err(|e| io::Error::new(e.kind(), format!("cannot listen on {}: {e}", options.listen)))?;
     println!("everything: ready at http://{}/mcp", listener.local_addr()?);
-    let (endpoint, old) = (mcp.clone(), mcp.http_sse("/messages"));
-    let routes = tower::service_fn(move |request| route(endpoint.clone(), old.clone(), request));
+    let (mut endpoint, mut old) = (mcp.clone(), mcp.http_sse("/messages"));
+    let routes = tower::service_fn(move |request| route(&mut endpoint, &mut old, request));
     let drain = async { mcp.shutdown(DRAIN).await };
     serve::until(stop, listener, routes, drain).await;
     ticker.abort();
     Ok(())
 }
 
+/// An answer, or the word that nothing is here.
+type Answer = Result<Response<Either<Body, Empty<Bytes>>>, Infallible>;
+
 /// `/mcp` for every revision, `/sse` and `/messages` for the transport of 2024-11-05.
-async fn route(
-    mut mcp: McpService<Catalog>,
-    mut old: HttpSse<Catalog>,
+fn route(
+    mcp: &mut McpService<Catalog>,
+    old: &mut HttpSse<Catalog>,
     request: Request<Incoming>,
-) -> Result<Response<Either<Body, Empty<Bytes>>>, Infallible> {
-    Ok(match request.uri().path() {
-        "/mcp" => mcp.call(request).await?.map(Either::Left),
-        "/sse" | "/messages" => old.call(request).await?.map(Either::Left),
-        _ => serve::not_found().map(Either::Right),
-    })
+) -> impl Future<Output = Answer> + Send + use<> {
+    let answer = match request.uri().path() {
+        "/mcp" => Some(mcp.call(request)),
+        "/sse" | "/messages" => Some(old.call(request)),
+        _ => None,
+    };
+    async {
+        match answer {
+            Some(answer) => Ok(answer.await?.map(Either::Left)),
+            None => Ok(serve::not_found().map(Either::Right)),
+        }
+    }
 }
 
 /// Everything there is.

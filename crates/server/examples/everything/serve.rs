@@ -7,6 +7,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::Future;
@@ -14,7 +15,7 @@ use std::io;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tower::{Service, ServiceExt};
+use tower::Service;
 
 /// How long connections may take to close once nothing runs on them.
 const LINGER: Duration = Duration::from_secs(1);
@@ -42,8 +43,9 @@ pub(crate) async fn until<S, B>(
             socket = accept(&listener) => socket,
             () = &mut stopped => break,
         };
-        let service = service.clone();
-        let service = service_fn(move |request| service.clone().oneshot(request));
+        // One of its own for each connection, and ready at any time: there is nothing to wait for before a call.
+        let service = RefCell::new(service.clone());
+        let service = service_fn(move |request| service.borrow_mut().call(request));
         let connection = http1::Builder::new()
             .header_read_timeout(None)
             .serve_connection(TokioIo::new(socket), service);

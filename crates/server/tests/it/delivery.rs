@@ -640,7 +640,9 @@ async fn can_01_a_handler_that_wakes_at_once_cannot_answer_a_cancelled_call() {
     for n in 0..300 {
         let strings = puppet.strings("a");
         let (reply, ()) = tokio::join!(session.tool(n, "a", json!({})), strings.progress(1));
-        session.notify("notifications/cancelled", json!({ "requestId": n })).await;
+        session
+            .notify("notifications/cancelled", json!({ "requestId": n }))
+            .await;
         let rest = reply.events().rest().await;
         assert_eq!(rest.len(), 1, "{rest:?}");
     }
