@@ -38,6 +38,12 @@
 //!
 //! With tools, resources and prompts to list, [`Catalog`] does the bookkeeping; the `everything` example shows all of it.
 //!
+//! # Both eras
+//!
+//! One endpoint serves sessions (up to 2025-11-25) and stateless requests (2026-07-28) at once. A handler need not know:
+//! [`Context::elicit`] asks on the call's stream in a session, and parks the call until the client's next request without
+//! one. [`McpService::http_sse`] adds the transport of 2024-11-05, [`McpService::serve_lines`] speaks stdio.
+//!
 //! # What it promises
 //!
 //! * From the moment an event id is on the wire nothing after it is lost: a `GET` with `Last-Event-ID` gets what
