@@ -4,6 +4,7 @@
 //! Those three stay slices of the body they came in, so that a payload travels from socket to store to socket without
 //! being read again (design D14).
 
+mod object;
 mod parse;
 mod scalar;
 mod write;
@@ -14,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::sync::LazyLock;
 
+pub(crate) use object::Object;
 pub use parse::{EnvelopeError, Limits, parse};
 pub use scalar::{ProgressToken, RequestId};
 pub use write::{RpcError, code, error_message, write_error, write_notification, write_request, write_result};
@@ -126,6 +128,17 @@ impl Params {
         ProgressToken::read(&self.0, meta.progress_token?)
     }
 
+    /// The request that a `notifications/cancelled` names; `None` if it names none (CAN-01).
+    pub fn cancelled_request(&self) -> Option<RequestId> {
+        #[derive(serde::Deserialize)]
+        struct Cancelled<'a> {
+            #[serde(borrow, rename = "requestId")]
+            request_id: &'a RawValue,
+        }
+        let Object(cancelled) = serde_json::from_slice::<Object<Cancelled<'_>>>(self.as_json()).ok()?;
+        RequestId::read(&self.0, cancelled.request_id)
+    }
+
     /// The revision that `_meta` names (VER-04's `M`), if it names one.
     pub fn meta_protocol_version(&self) -> Option<String> {
         #[derive(serde::Deserialize)]
@@ -146,13 +159,14 @@ impl Params {
         #[derive(serde::Deserialize)]
         struct WithMeta<T> {
             #[serde(rename = "_meta")]
-            meta: Option<T>,
+            meta: Option<Object<T>>,
         }
         static META: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("_meta"));
         if META.find(&self.0).is_none() && memchr::memchr(b'\\', &self.0).is_none() {
             return None;
         }
-        serde_json::from_slice::<WithMeta<T>>(&self.0).ok()?.meta
+        let Object(params) = serde_json::from_slice::<Object<WithMeta<T>>>(&self.0).ok()?;
+        params.meta.map(|Object(meta)| meta)
     }
 }
 
@@ -199,8 +213,20 @@ mod tests {
             r#"{"_meta":7}"#,
             r#"{"arguments":{"_meta":{"progressToken":1}}}"#,
             "[1]",
+            r#"{"_meta":[1]}"#,
+            r#"[{"progressToken":1}]"#,
         ] {
             assert_eq!(token(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn can_01_a_cancellation_names_a_request_or_none() {
+        let named = |json| params(json).cancelled_request().map(|id| id.to_string());
+        assert_eq!(named(r#"{"requestId":7,"reason":"x"}"#).as_deref(), Some("7"));
+        assert_eq!(named(r#"{"requestId":"7"}"#).as_deref(), Some("\"7\""));
+        for none in ["", "{}", r#"{"requestId":null}"#, r#"{"requestId":[]}"#, "[7]"] {
+            assert_eq!(named(none), None, "{none}");
         }
     }
 

@@ -25,26 +25,18 @@ pub(crate) async fn initialize<H: Handler>(
     owner: Principal,
     request: Request,
 ) -> Result<Response<Body>, Refusal> {
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Hello {
-        protocol_version: String,
-    }
     let refuse = |reason| Refusal::new(reason).about(Some(&request.id));
     if inner.node.is_draining() {
         return Err(refuse(Reason::ShuttingDown));
     }
-    let hello: Hello = match request.params.read() {
-        Ok(hello) => hello,
-        Err(error) => {
-            let error = RpcError::invalid_params(format!("invalid params of initialize: {error}"));
-            return Ok(respond::error(&request.id, &error));
-        }
+    let asked = match asked_version(&request) {
+        Ok(asked) => asked,
+        Err(error) => return Ok(respond::error(&request.id, &error)),
     };
     let served = inner.node.policy.revisions;
-    let Some(version) = served.negotiate(&hello.protocol_version) else {
+    let Some(version) = served.negotiate(&asked) else {
         return Err(refuse(Reason::UnsupportedVersion {
-            requested: hello.protocol_version,
+            requested: asked,
             served,
         }));
     };
@@ -65,6 +57,18 @@ pub(crate) async fn initialize<H: Handler>(
     Ok(respond::with_session(response, &session.key.session))
 }
 
+/// The revision that an `initialize` asks for.
+pub(crate) fn asked_version(request: &Request) -> Result<String, RpcError> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Hello {
+        protocol_version: String,
+    }
+    let hello = request.params.read::<Hello>().map(|hello| hello.protocol_version);
+    hello.map_err(|e| RpcError::invalid_params(format!("invalid params of initialize: {e}")))
+}
+
+/// The answer to `initialize`.
 pub(crate) fn welcome(info: &ServerInfo, version: Version) -> Value {
     let mut result = json!({
         "protocolVersion": version.as_str(),
@@ -239,17 +243,12 @@ async fn batch<H: Handler>(
 }
 
 pub(crate) async fn notified<H: Handler>(inner: &Inner<H>, session: &Arc<Session>, note: Notification) {
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Cancelled {
-        request_id: RequestId,
-    }
     match note.method.as_str() {
         "notifications/initialized" => session.begin(),
         "notifications/cancelled" => {
             // CAN-01: malformed params and unknown ids are ignored.
-            if let Ok(cancelled) = note.params.read::<Cancelled>() {
-                session.cancel(&cancelled.request_id);
+            if let Some(id) = note.params.cancelled_request() {
+                session.cancel(&id);
             }
         }
         _ => {

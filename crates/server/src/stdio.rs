@@ -137,7 +137,10 @@ impl<H: Handler> Lines<'_, H> {
             None => {
                 if let Payload::One(Message::Notification(note)) = &payload
                     && note.method.as_str() == "notifications/cancelled"
-                    && let Some(task) = cancelled(&note.params).and_then(|id| self.stateless.remove(&id))
+                    && let Some(task) = note
+                        .params
+                        .cancelled_request()
+                        .and_then(|id| self.stateless.remove(&id))
                 {
                     task.abort();
                     return Ok(());
@@ -156,7 +159,11 @@ impl<H: Handler> Lines<'_, H> {
                         taken.map_err(|reason| Refusal::new(reason).about(Some(&id)))
                     }
                     (Some(_), Payload::One(Message::Notification(note))) => {
-                        if let Some(task) = cancelled(&note.params).and_then(|id| self.stateless.remove(&id)) {
+                        if let Some(task) = note
+                            .params
+                            .cancelled_request()
+                            .and_then(|id| self.stateless.remove(&id))
+                        {
                             task.abort();
                         }
                         Ok(())
@@ -235,13 +242,4 @@ async fn forward(mut messages: impl Messages, lines: mpsc::Sender<Bytes>) {
             }
         }
     }
-}
-
-fn cancelled(params: &jsonrpc::Params) -> Option<RequestId> {
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Cancelled {
-        request_id: RequestId,
-    }
-    params.read::<Cancelled>().ok().map(|cancelled| cancelled.request_id)
 }

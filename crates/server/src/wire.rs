@@ -103,19 +103,9 @@ fn call<H: Handler>(
 
 /// `initialize`, once: any session-era revision (LEG-04).
 fn hello<H: Handler>(inner: &Inner<H>, session: &Session, request: &RpcRequest) -> Result<Vec<u8>, RpcError> {
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Hello {
-        protocol_version: String,
-    }
-    let hello: Hello = request
-        .params
-        .read()
-        .map_err(|e| RpcError::invalid_params(format!("invalid params of initialize: {e}")))?;
+    let asked = legacy::asked_version(request)?;
     let served = inner.node.policy.revisions;
-    let version = served
-        .negotiate(&hello.protocol_version)
-        .filter(|v| v.era() == Era::Legacy);
+    let version = served.negotiate(&asked).filter(|v| v.era() == Era::Legacy);
     let version = version.ok_or_else(|| RpcError::invalid_params("no protocol version of this transport is served"))?;
     if !session.agree(version, Bytes::copy_from_slice(request.params.as_json())) {
         return Err(RpcError::invalid_request("this session is initialized"));

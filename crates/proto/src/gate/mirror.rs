@@ -17,7 +17,6 @@
 //! session era mirrors nothing, and nothing here is for it (HDR-07).
 
 mod meta;
-mod object;
 mod params;
 mod value;
 

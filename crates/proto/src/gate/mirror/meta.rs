@@ -1,7 +1,7 @@
 //! What a stateless request says of itself and of its client.
 
-use super::object::Object;
 use super::value::shorten;
+use crate::jsonrpc::Object;
 use crate::jsonrpc::{Params, ProgressToken};
 use crate::refusal::Reason;
 use bytes::Bytes;

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 /// A `T` that was written as an object. What serde derives would also take an array, field by field in order: a second
 /// spelling of one request, which whoever looks at it elsewhere would not understand.
-pub(super) struct Object<T>(pub(super) T);
+pub(crate) struct Object<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
