@@ -54,7 +54,7 @@ async fn get_04_messages_raised_while_no_get_is_open_arrive_on_the_next() {
         push(&puppet, &session, 1..4).await;
         service.notifier().list_changed(List::Tools);
         service.notifier().list_changed(List::Tools);
-        tokio::time::sleep(SOON).await;
+        tokio::time::sleep(SOON * 10).await; // both are heard before anybody takes one
         let mut get = session.get(None).await.events();
         assert_eq!(numbers(&mut get, 3).await, [1, 2, 3]);
         assert_eq!(get.next().await.data["method"], List::Tools.changed(), "{version}");
