@@ -342,6 +342,9 @@ async fn can_03_a_thousand_disconnects_leave_nothing_behind() {
     let store = rethread::MemoryStore::default();
     let puppet = Puppet::new();
     let (service, client) = puppet.serve_with(|b| b.store(store.clone()));
+    client.stateless(0, "server/discover", json!({}), json!({})).await; // starts the node's own tasks
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = alive();
     for n in 0..1000 {
         let strings = puppet.strings("a");
         match n % 4 {
@@ -369,6 +372,7 @@ async fn can_03_a_thousand_disconnects_leave_nothing_behind() {
     }
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!((service.running_calls(), service.parked_calls()), (0, 0));
+    assert_eq!(alive(), before, "no task is left");
     assert_eq!((service.subscriptions(), service.open_streams()), (0, 0));
     assert_eq!((service.sessions(), store.streams(), store.held_bytes()), (0, 0, 0));
 }

@@ -17,8 +17,14 @@ pub(crate) struct Everything {
 impl Everything {
     /// Starts it and waits until it says that it is ready.
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with more options.
+    pub(crate) fn start_with(options: &[&str]) -> Self {
         let child = Command::new(Self::program())
             .args(["--listen", "127.0.0.1:0", "--retry-ms", "100"])
+            .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn();
