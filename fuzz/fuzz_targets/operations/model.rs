@@ -33,7 +33,8 @@ impl Model {
 
     pub fn append(&mut self, batch: &Batch) -> Result<(), Refused> {
         let end = batch.events.last().map(|event| event.seq);
-        let is_repeated = end.is_some() && end == self.last && batch.epoch == self.epoch;
+        let is_stored = end.map_or(batch.seals, |end| Some(end) == self.last);
+        let is_repeated = is_stored && batch.epoch == self.epoch;
         if is_repeated && batch.seals == self.sealed {
             return Ok(());
         }
