@@ -220,6 +220,16 @@ impl Refusal {
     }
 }
 
+/// The HTTP status of a JSON-RPC error that answers a stateless request, if nothing was sent before it (HTTP-12, HTTP-13,
+/// VER-11). In a session every such error goes out with 200 (HTTP-11).
+pub fn stateless_status(error: &RpcError) -> StatusCode {
+    match error.code {
+        code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
+        code::MISSING_CAPABILITY => StatusCode::BAD_REQUEST,
+        _ => StatusCode::OK,
+    }
+}
+
 impl From<Reason> for Refusal {
     fn from(reason: Reason) -> Self {
         Refusal::new(reason)
@@ -260,6 +270,13 @@ mod tests {
         assert_eq!(legacy["supported"], serde_json::json!(["2026-07-28"]));
         let legacy_only = refusal("2026-07-28", Revisions::LEGACY);
         assert_eq!(legacy_only["supported"][0], "2025-11-25");
+    }
+
+    #[test]
+    fn http_13_only_some_errors_fix_the_status_of_a_stateless_answer() {
+        for (code, status) in [(-32601, 404), (-32021, 400), (-32602, 200), (-32603, 200), (7, 200)] {
+            assert_eq!(stateless_status(&RpcError::new(code, "x")).as_u16(), status, "{code}");
+        }
     }
 
     /// RES-07, HTTP-11, T-04: 404 says that the session is gone, so nothing else may use it.

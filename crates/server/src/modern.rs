@@ -25,9 +25,9 @@ pub(crate) use events::Messages;
 use http::{Extensions, HeaderMap, Response};
 use park::Park;
 use rethread_proto::gate::mirror::{self, Field, Stateless};
-use rethread_proto::jsonrpc::{Message, Request, write_result};
+use rethread_proto::jsonrpc::{Message, Request, error_message, write_result};
 use rethread_proto::mrtr::{self, InputResponses};
-use rethread_proto::refusal::Reason;
+use rethread_proto::refusal::{Reason, stateless_status};
 use rethread_proto::subscription::{Filter, Offered};
 use rethread_proto::{Principal, Refusal, Version};
 use serde_json::json;
@@ -132,9 +132,10 @@ pub(crate) fn is_removed(method: &str) -> bool {
 
 fn unknown(request: &Request) -> Response<Body> {
     let error = RpcError::method_not_found(request.method.as_str());
-    let mut response = respond::error(&request.id, &error);
-    *response.status_mut() = http::StatusCode::NOT_FOUND;
-    response
+    respond::json_with(
+        stateless_status(&error),
+        error_message(Some(&request.id), &error).into(),
+    )
 }
 
 /// `server/discover`: who we are, what we can do, and in which revisions (VER-07).

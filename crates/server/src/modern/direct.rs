@@ -14,8 +14,9 @@ use crate::telemetry;
 use bytes::Bytes;
 use http::StatusCode;
 use parking_lot::Mutex;
-use rethread_proto::jsonrpc::{Method, Params, ProgressToken, RequestId, code, write_error, write_result};
+use rethread_proto::jsonrpc::{Method, Params, ProgressToken, RequestId, write_error, write_result};
 use rethread_proto::mrtr;
+use rethread_proto::refusal::stateless_status;
 use rethread_proto::sse::Draft;
 use rethread_proto::{Principal, Version};
 use std::collections::VecDeque;
@@ -223,11 +224,7 @@ impl Direct {
         let error = &decorate::error(error);
         write_error(&mut message, Some(&self.id), error);
         Outcome {
-            status: match error.code {
-                code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
-                code::MISSING_CAPABILITY => StatusCode::BAD_REQUEST,
-                _ => StatusCode::OK,
-            },
+            status: stateless_status(error),
             message: message.into(),
         }
     }
