@@ -10,7 +10,7 @@ use crate::outbox::Stream;
 use crate::peer::ClientCapabilities;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rethread_proto::clock::{Mono, Wall};
+use rethread_proto::clock::Mono;
 use rethread_proto::jsonrpc::{Answer, RequestId, write_notification};
 use rethread_proto::refusal::Reason;
 use rethread_proto::session::Ordinals;
@@ -26,7 +26,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 /// A table of running calls that is no larger than this is kept while it is empty, for the next call.
@@ -163,16 +163,13 @@ impl Session {
     pub(crate) fn record(&self) -> SessionRecord {
         let initialized = self.hub.has_begun();
         let state = self.state.lock();
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         SessionRecord {
             version: self.version(),
             hello: self.hello().clone(),
             initialized,
             log_level: state.log_level.map(|level| level.as_str().into()),
             subscriptions: state.subscriptions.clone(),
-            high_water: state.ordinals.high_water(),
             epoch: self.epoch,
-            touched: Wall::from_millis(since.as_millis() as u64),
         }
     }
 

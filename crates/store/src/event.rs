@@ -1,4 +1,4 @@
-use crate::{Batch, Page, Retention, Seq, SessionKey, StoreError, StoreFuture, StreamKey, Summary};
+use crate::{Batch, Ordinal, Page, Retention, Seq, SessionKey, StoreError, StoreFuture, StreamKey, Summary};
 use tokio::sync::watch;
 
 /// How much one read may return.
@@ -39,6 +39,9 @@ pub trait EventStore: Send + Sync + 'static {
 
     /// How a stream stands, without its events.
     fn summary(&self, key: &StreamKey) -> StoreFuture<Result<Summary, StoreError>>;
+
+    /// The streams of a session that have not ended, lowest ordinal first: what the next life of a session takes over.
+    fn open_streams(&self, key: &SessionKey) -> StoreFuture<Result<Vec<Ordinal>, StoreError>>;
 
     /// Forgets a stream wholly. Forgetting what is not there is no error.
     fn forget_stream(&self, key: &StreamKey) -> StoreFuture<Result<(), StoreError>>;

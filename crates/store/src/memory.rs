@@ -3,8 +3,8 @@
 mod aging;
 
 use crate::{
-    Batch, Bus, Event, EventStore, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord, SessionStore, Signal,
-    StoreError, StoreFuture, StreamKey, Subscription, Summary, Watch,
+    Batch, Bus, Event, EventStore, Loaded, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord, SessionStore,
+    Signal, StoreError, StoreFuture, StreamKey, Subscription, Summary, Watch,
 };
 use aging::Aging;
 use parking_lot::{Mutex, RwLock};
@@ -16,7 +16,7 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{broadcast, watch};
 
 /// How much the memory backend keeps.
@@ -65,6 +65,8 @@ type Shard = HashMap<SessionKey, Arc<Mutex<Slot>>>;
 struct Slot {
     record: SessionRecord,
     open: bool,
+    touched: Wall,
+    high_water: Ordinal,
     /// Sorted by ordinal: a session has few streams, and a vector of boxes costs an idle one next to nothing.
     streams: Vec<(Ordinal, Box<Entry>)>,
     ended: VecDeque<Ordinal>,
@@ -220,6 +222,37 @@ impl Inner {
         std::mem::take(&mut slot.ended).len()
     }
 
+    fn forget_session(&self, key: &SessionKey) {
+        let Some(slot) = self.slot(key) else { return };
+        let mut slot = slot.lock();
+        let (ended, open) = (self.forget_all(&mut slot), slot.open);
+        drop(slot);
+        self.aging.lock().forgotten(ended);
+        if !open {
+            self.shard(key).write().remove(key);
+        }
+    }
+
+    /// Ends the sessions that nobody used for `idle`.
+    fn expire(&self, idle: Duration) -> usize {
+        let now = (self.clock)();
+        let mut expired = 0;
+        for shard in &self.shards {
+            let sessions: Vec<_> = shard.read().iter().map(|(k, s)| (k.clone(), Arc::clone(s))).collect();
+            for (key, slot) in sessions {
+                let mut slot = slot.lock();
+                if !slot.open || now.since(slot.touched) < idle {
+                    continue;
+                }
+                slot.open = false;
+                drop(slot);
+                self.forget_session(&key);
+                expired += 1;
+            }
+        }
+        expired
+    }
+
     fn forget_aged(&self) {
         let now = (self.clock)();
         loop {
@@ -286,6 +319,7 @@ impl Slot {
                 log.append(batch)?; // before it is inserted: what does not fit leaves no empty stream behind
                 held.fetch_add(log.bytes() + STREAM_OVERHEAD, Ordering::Relaxed);
                 self.streams.insert(at, (ordinal, Box::new(Entry { log, watch: None })));
+                self.high_water = self.high_water.max(ordinal);
                 at
             }
             (Ok(at), _) | (Err(at), None) => {
@@ -340,6 +374,15 @@ impl EventStore for MemoryStore {
         StoreFuture::ready(self.0.with_stream(key, Log::summary))
     }
 
+    fn open_streams(&self, key: &SessionKey) -> StoreFuture<Result<Vec<Ordinal>, StoreError>> {
+        let open = |slot: Arc<Mutex<Slot>>| {
+            let slot = slot.lock();
+            let open = slot.streams.iter().filter(|(_, entry)| !entry.log.is_sealed());
+            open.map(|(ordinal, _)| *ordinal).collect()
+        };
+        StoreFuture::ready(Ok(self.0.slot(key).map(open).unwrap_or_default()))
+    }
+
     fn forget_stream(&self, key: &StreamKey) -> StoreFuture<Result<(), StoreError>> {
         if let Some(slot) = self.0.slot(&key.session) {
             let had_ended = self.0.forget(&mut slot.lock(), key.ordinal);
@@ -349,15 +392,7 @@ impl EventStore for MemoryStore {
     }
 
     fn forget_session(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
-        if let Some(slot) = self.0.slot(key) {
-            let mut slot = slot.lock();
-            let (ended, open) = (self.0.forget_all(&mut slot), slot.open);
-            drop(slot);
-            self.0.aging.lock().forgotten(ended);
-            if !open {
-                self.0.shard(key).write().remove(key);
-            }
-        }
+        self.0.forget_session(key);
         StoreFuture::ready(Ok(()))
     }
 
@@ -389,6 +424,8 @@ impl SessionStore for MemoryStore {
         let slot = Slot {
             record,
             open: true,
+            touched: (self.0.clock)(),
+            high_water: Ordinal(0),
             streams: Vec::new(),
             ended: VecDeque::new(),
         };
@@ -401,10 +438,14 @@ impl SessionStore for MemoryStore {
         StoreFuture::ready(Ok(()))
     }
 
-    fn load(&self, key: &SessionKey) -> StoreFuture<Result<SessionRecord, StoreError>> {
+    fn load(&self, key: &SessionKey) -> StoreFuture<Result<Loaded, StoreError>> {
         let open = |slot: Arc<Mutex<Slot>>| {
             let slot = slot.lock();
-            slot.open.then(|| slot.record.clone())
+            slot.open.then(|| Loaded {
+                record: slot.record.clone(),
+                high_water: slot.high_water,
+                idle: (self.0.clock)().since(slot.touched),
+            })
         };
         StoreFuture::ready(self.0.slot(key).and_then(open).ok_or(StoreError::SessionGone))
     }
@@ -421,8 +462,22 @@ impl SessionStore for MemoryStore {
             Err(StoreError::Conflict { epoch, last: None })
         } else {
             slot.record = record;
+            slot.touched = (self.0.clock)();
             Ok(())
         })
+    }
+
+    fn touch(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
+        let touch = |slot: Arc<Mutex<Slot>>| {
+            let mut slot = slot.lock();
+            slot.touched = (self.0.clock)();
+            slot.open.then_some(())
+        };
+        StoreFuture::ready(self.0.slot(key).and_then(touch).ok_or(StoreError::SessionGone))
+    }
+
+    fn expire(&self, idle: Duration) -> StoreFuture<Result<usize, StoreError>> {
+        StoreFuture::ready(Ok(self.0.expire(idle)))
     }
 
     fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {

@@ -1,8 +1,10 @@
 use crate::{Ordinal, SessionKey, StoreError, StoreFuture};
 use bytes::Bytes;
 use rethread_proto::Version;
-use rethread_proto::clock::Wall;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// What outlives the process of a session (design D9).
 #[derive(Clone, Debug, PartialEq)]
@@ -17,12 +19,20 @@ pub struct SessionRecord {
     pub log_level: Option<Box<str>>,
     /// The resources the client subscribed to.
     pub subscriptions: BTreeSet<Box<str>>,
-    /// No stream above this ordinal was issued when the record was written.
-    pub high_water: Ordinal,
     /// How many lives the session has had; raised by every restore.
     pub epoch: u64,
-    /// When it was last known to be used.
-    pub touched: Wall,
+}
+
+/// A record, and what the store knows besides.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// As it was written.
+    pub record: SessionRecord,
+    /// The highest ordinal that any stream of the session ever had in the store, forgotten ones included: the next life
+    /// begins above it.
+    pub high_water: Ordinal,
+    /// How long ago it was last created, updated or touched, by the store's clock.
+    pub idle: Duration,
 }
 
 /// The records of every session.
@@ -31,12 +41,91 @@ pub trait SessionStore: Send + Sync + 'static {
     fn create(&self, key: &SessionKey, record: SessionRecord) -> StoreFuture<Result<(), StoreError>>;
 
     /// Reads a record; [`StoreError::SessionGone`] if there is none.
-    fn load(&self, key: &SessionKey) -> StoreFuture<Result<SessionRecord, StoreError>>;
+    fn load(&self, key: &SessionKey) -> StoreFuture<Result<Loaded, StoreError>>;
 
     /// Replaces a record, if the stored one is of epoch `epoch`: two nodes that restore at once make one session, not
     /// two. [`StoreError::Conflict`] otherwise, [`StoreError::SessionGone`] if it has ended.
     fn update(&self, key: &SessionKey, epoch: u64, record: SessionRecord) -> StoreFuture<Result<(), StoreError>>;
 
+    /// Takes note that a session is in use; [`StoreError::SessionGone`] if it has ended.
+    fn touch(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>>;
+
+    /// Ends every session that was not created, updated or touched for `idle`, forgets its streams, and says how many
+    /// there were.
+    fn expire(&self, idle: Duration) -> StoreFuture<Result<usize, StoreError>>;
+
     /// Ends a session. From here on every append to its streams is refused. Ending what has ended is no error.
     fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>>;
+}
+
+/// How a record looks in a store that keeps bytes. Fields may be added; a reader passes over what it does not know.
+#[derive(Serialize, Deserialize)]
+struct Form<'a> {
+    #[serde(borrow)]
+    version: Cow<'a, str>,
+    #[serde(borrow)]
+    hello: Cow<'a, str>,
+    initialized: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    log_level: Option<Box<str>>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    subscriptions: BTreeSet<Box<str>>,
+    epoch: u64,
+}
+
+impl SessionRecord {
+    /// The record as bytes, for backends that keep such.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let form = Form {
+            version: self.version.as_str().into(),
+            hello: String::from_utf8_lossy(&self.hello),
+            initialized: self.initialized,
+            log_level: self.log_level.clone(),
+            subscriptions: self.subscriptions.clone(),
+            epoch: self.epoch,
+        };
+        serde_json::to_vec(&form).expect("a record is plain JSON")
+    }
+
+    /// The record that [`to_bytes`](Self::to_bytes) wrote; `None` if it did not write these.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let form: Form<'_> = serde_json::from_slice(bytes).ok()?;
+        Some(SessionRecord {
+            version: form.version.parse().ok()?,
+            hello: Bytes::copy_from_slice(form.hello.as_bytes()),
+            initialized: form.initialized,
+            log_level: form.log_level,
+            subscriptions: form.subscriptions,
+            epoch: form.epoch,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_survives_being_bytes() {
+        let bare = SessionRecord {
+            version: Version::V2025_06_18,
+            hello: Bytes::new(),
+            initialized: false,
+            log_level: None,
+            subscriptions: BTreeSet::new(),
+            epoch: 1,
+        };
+        let full = SessionRecord {
+            hello: Bytes::from("{\"a\":\"\u{1f9f5}\\n\"}"),
+            initialized: true,
+            log_level: Some("debug".into()),
+            subscriptions: ["a".into(), "\"".into()].into(),
+            epoch: u64::MAX,
+            ..bare.clone()
+        };
+        for record in [bare, full] {
+            assert_eq!(SessionRecord::from_bytes(&record.to_bytes()), Some(record));
+        }
+        assert_eq!(SessionRecord::from_bytes(b"{}"), None);
+    }
 }

@@ -322,7 +322,7 @@ async fn churn(store: MemoryStore, thread: u64) {
             }
         }
         assert_eq!(
-            store.load(&scene.session).await.expect("memory does not fail"),
+            store.load(&scene.session).await.expect("memory does not fail").record,
             record()
         );
         store.end(&scene.session).await.expect("memory does not fail");

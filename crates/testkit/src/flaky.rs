@@ -12,8 +12,8 @@
 //! ```
 
 use rethread_store::{
-    Batch, Bus, EventStore, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord, SessionStore, Signal,
-    StoreError, StoreFuture, StreamKey, Subscription, Summary, Watch,
+    Batch, Bus, EventStore, Loaded, Ordinal, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord, SessionStore,
+    Signal, StoreError, StoreFuture, StreamKey, Subscription, Summary, Watch,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -188,6 +188,11 @@ impl<S: EventStore> EventStore for FlakyStore<S> {
         self.switches.unless(&self.switches.reads, || self.inner.summary(key))
     }
 
+    fn open_streams(&self, key: &SessionKey) -> StoreFuture<Result<Vec<Ordinal>, StoreError>> {
+        self.switches
+            .unless(&self.switches.reads, || self.inner.open_streams(key))
+    }
+
     fn forget_stream(&self, key: &StreamKey) -> StoreFuture<Result<(), StoreError>> {
         self.switches
             .unless(&self.switches.appends, || self.inner.forget_stream(key))
@@ -217,13 +222,22 @@ impl<S: SessionStore> SessionStore for FlakyStore<S> {
             .unless(&self.switches.sessions, || self.inner.create(key, record))
     }
 
-    fn load(&self, key: &SessionKey) -> StoreFuture<Result<SessionRecord, StoreError>> {
+    fn load(&self, key: &SessionKey) -> StoreFuture<Result<Loaded, StoreError>> {
         self.switches.unless(&self.switches.sessions, || self.inner.load(key))
     }
 
     fn update(&self, key: &SessionKey, epoch: u64, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
         self.switches
             .unless(&self.switches.sessions, || self.inner.update(key, epoch, record))
+    }
+
+    fn touch(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
+        self.switches.unless(&self.switches.sessions, || self.inner.touch(key))
+    }
+
+    fn expire(&self, idle: Duration) -> StoreFuture<Result<usize, StoreError>> {
+        self.switches
+            .unless(&self.switches.sessions, || self.inner.expire(idle))
     }
 
     fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
@@ -245,7 +259,7 @@ impl<S: Bus> Bus for FlakyStore<S> {
 mod tests {
     use super::*;
     use crate::store_suite::{Scene, batch};
-    use rethread_store::{MemoryStore, Ordinal};
+    use rethread_store::MemoryStore;
 
     async fn flaky() -> (FlakyStore<MemoryStore>, StreamKey) {
         let scene = Scene::over(MemoryStore::default()).await;

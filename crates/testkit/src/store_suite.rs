@@ -168,6 +168,9 @@ macro_rules! __store_cases {
             an_ended_session_has_no_record
             an_update_expects_the_right_epoch
             one_of_many_restores_wins
+            the_high_water_mark_outlasts_the_streams
+            open_streams_are_listed
+            idle_sessions_expire
             the_bus_reaches_everybody
             the_bus_has_no_memory
             a_slow_listener_is_told_what_it_missed

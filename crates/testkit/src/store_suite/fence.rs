@@ -236,7 +236,7 @@ pub async fn a_session_can_forget_its_streams_and_go_on<H: Harness>(harness: &H)
         .expect("it can be forgotten");
     scene.assert_unknown(&scene.first()).await;
     assert_eq!(
-        scene.store.load(&scene.session).await.expect("the record stays"),
+        scene.store.load(&scene.session).await.expect("the record stays").record,
         record()
     );
     scene.append(&scene.stream(Ordinal(3)), batch(0..3)).await;

@@ -85,7 +85,12 @@ pub async fn a_guessed_key_reads_nothing<H: Harness>(harness: &H) {
         "the owner has noticed nothing"
     );
     assert_eq!(
-        scene.store.load(&scene.session).await.expect("the session lives"),
+        scene
+            .store
+            .load(&scene.session)
+            .await
+            .expect("the session lives")
+            .record,
         record()
     );
 }

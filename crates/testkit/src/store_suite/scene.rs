@@ -2,7 +2,6 @@
 
 use super::Harness;
 use bytes::Bytes;
-use rethread_proto::clock::Wall;
 use rethread_proto::{RequestId, StreamKind, Version};
 use rethread_store::{
     Batch, Event, Facts, Ordinal, Page, Pin, Principal, ReadLimit, Retention, Seq, SessionId, SessionKey,
@@ -154,9 +153,7 @@ pub fn record() -> SessionRecord {
         initialized: false,
         log_level: None,
         subscriptions: Default::default(),
-        high_water: Ordinal(0),
         epoch: 1,
-        touched: Wall::from_millis(1_700_000_000_000),
     }
 }
 

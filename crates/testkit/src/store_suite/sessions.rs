@@ -4,9 +4,9 @@ use super::Harness;
 use super::scene::*;
 use bytes::Bytes;
 use rethread_proto::Version;
-use rethread_proto::clock::Wall;
 use rethread_store::{
-    Bus as _, Heard, List, Ordinal, Retention, SessionRecord, SessionStore as _, Signal, StoreError, Subscription,
+    Bus as _, EventStore as _, Heard, List, Ordinal, Retention, SessionRecord, SessionStore as _, Signal, StoreError,
+    Subscription,
 };
 use tokio::time::timeout;
 
@@ -14,7 +14,10 @@ use tokio::time::timeout;
 pub async fn a_record_is_read_back<H: Harness>(harness: &H) {
     let scene = Scene::open(harness).await;
     let peer = harness.peer(&scene.store).await;
-    assert_eq!(peer.load(&scene.session).await.expect("it was created"), record());
+    assert_eq!(
+        peer.load(&scene.session).await.expect("it was created").record,
+        record()
+    );
     for version in Version::ALL {
         let full = SessionRecord {
             version,
@@ -22,16 +25,14 @@ pub async fn a_record_is_read_back<H: Harness>(harness: &H) {
             initialized: true,
             log_level: Some("warning".into()),
             subscriptions: ["file:///a", "file:///b?c=d#e", "\u{1f9f5}", ""].map(Into::into).into(),
-            high_water: Ordinal(u64::from(u32::MAX) + 7),
             epoch: 1,
-            touched: Wall::from_millis(1_800_000_000_123),
         };
         scene
             .store
             .update(&scene.session, 1, full.clone())
             .await
             .expect("the epoch is right");
-        assert_eq!(peer.load(&scene.session).await.expect("it lives"), full);
+        assert_eq!(peer.load(&scene.session).await.expect("it lives").record, full);
     }
 }
 
@@ -72,7 +73,10 @@ pub async fn an_update_expects_the_right_epoch<H: Harness>(harness: &H) {
             "{refused:?}"
         );
     }
-    assert_eq!(scene.store.load(&scene.session).await.expect("it lives"), restored);
+    assert_eq!(
+        scene.store.load(&scene.session).await.expect("it lives").record,
+        restored
+    );
 }
 
 /// Design D9: nodes that restore a session at once make one, not several.
@@ -86,7 +90,7 @@ pub async fn one_of_many_restores_wins<H: Harness>(harness: &H) {
             nodes.push(beside(async move {
                 let record = SessionRecord {
                     epoch: epoch + 1,
-                    high_water: Ordinal(node),
+                    log_level: Some(node.to_string().into()),
                     ..record()
                 };
                 match store.update(&session, epoch, record).await {
@@ -97,9 +101,86 @@ pub async fn one_of_many_restores_wins<H: Harness>(harness: &H) {
             }));
         }
         let winners: Vec<u64> = everyone(nodes).await.into_iter().flatten().collect();
-        let stored = scene.store.load(&scene.session).await.expect("it lives");
-        assert_eq!((winners, stored.epoch), (vec![stored.high_water.0], epoch + 1));
+        let stored = scene.store.load(&scene.session).await.expect("it lives").record;
+        let named = stored.log_level.and_then(|name| name.parse().ok());
+        assert_eq!((winners.as_slice(), stored.epoch), (named.as_slice(), epoch + 1));
     }
+}
+
+/// What the next life of a session starts from: no ordinal that ever was, whatever became of its stream.
+pub async fn the_high_water_mark_outlasts_the_streams<H: Harness>(harness: &H) {
+    let scene = Scene::open(harness).await;
+    let mark = async || scene.store.load(&scene.session).await.expect("it lives").high_water;
+    assert_eq!(mark().await, Ordinal(0));
+    for ordinal in [3, 1, 8] {
+        scene.append(&scene.stream(Ordinal(ordinal)), last_batch(1..3)).await;
+    }
+    assert_eq!(mark().await, Ordinal(8));
+    scene
+        .store
+        .forget_stream(&scene.stream(Ordinal(8)))
+        .await
+        .expect("it can be forgotten");
+    assert_eq!(mark().await, Ordinal(8));
+    scene.store.forget_session(&scene.session).await.expect("all can be");
+    let next = SessionRecord { epoch: 2, ..record() };
+    scene
+        .store
+        .update(&scene.session, 1, next)
+        .await
+        .expect("the epoch is right");
+    assert_eq!(mark().await, Ordinal(8));
+}
+
+/// What the next life of a session takes over: every stream that has not ended, and no other.
+pub async fn open_streams_are_listed<H: Harness>(harness: &H) {
+    let scene = Scene::open(harness).await;
+    let other = Scene::over(scene.store.clone()).await;
+    let open = async || scene.store.open_streams(&scene.session).await.expect("they are known");
+    assert_eq!(open().await, []);
+    for ordinal in [300, 2, 1, 70_000] {
+        scene.append(&scene.stream(Ordinal(ordinal)), batch(0..2)).await;
+    }
+    other.append(&other.stream(Ordinal(5)), batch(0..2)).await;
+    scene.append(&scene.stream(Ordinal(7)), last_batch(0..2)).await;
+    assert_eq!(open().await, [1, 2, 300, 70_000].map(Ordinal));
+    scene.append(&scene.stream(Ordinal(2)), last_batch(2..3)).await;
+    scene
+        .store
+        .forget_stream(&scene.stream(Ordinal(300)))
+        .await
+        .expect("it can be forgotten");
+    assert_eq!(open().await, [1, 70_000].map(Ordinal));
+    let stranger = fresh_session(owner());
+    assert_eq!(scene.store.open_streams(&stranger).await.expect("none"), []);
+}
+
+/// A session that nobody touches expires with all it has; a touched one stays.
+pub async fn idle_sessions_expire<H: Harness>(harness: &H) {
+    const IDLE: std::time::Duration = std::time::Duration::from_secs(1800);
+    let idle = Scene::open(harness).await;
+    let used = Scene::over(idle.store.clone()).await;
+    let store = &idle.store;
+    for scene in [&idle, &used] {
+        scene.append(&scene.first(), batch(0..2)).await;
+    }
+    assert_eq!(store.expire(IDLE).await.expect("it can be asked"), 0);
+    if !harness.advance(store, IDLE / 2) {
+        return;
+    }
+    store.touch(&used.session).await.expect("it lives");
+    assert!(store.load(&idle.session).await.expect("it lives").idle >= IDLE / 2);
+    assert!(store.load(&used.session).await.expect("it lives").idle < IDLE / 2);
+    harness.advance(store, IDLE / 2);
+    assert_eq!(store.expire(IDLE).await.expect("it can be asked"), 1);
+    let gone = store.load(&idle.session).await;
+    assert!(matches!(gone, Err(StoreError::SessionGone)), "{gone:?}");
+    let touched = store.touch(&idle.session).await;
+    assert!(matches!(touched, Err(StoreError::SessionGone)), "{touched:?}");
+    let appended = store.append(&idle.first(), batch(2..3)).await;
+    assert!(matches!(appended, Err(StoreError::SessionGone)), "{appended:?}");
+    idle.assert_unknown(&idle.first()).await;
+    used.append(&used.first(), batch(2..3)).await;
 }
 
 async fn heard(subscription: &mut Subscription) -> Heard {
