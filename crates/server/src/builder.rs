@@ -3,6 +3,7 @@
 use crate::handler::Handler;
 use crate::limits::{Limits, Timing};
 use crate::node::Node;
+use crate::restore::Restore;
 use crate::service::{Inner, McpService};
 use crate::sessions::Sessions;
 use rethread_proto::event_id::{EventIdFormat, Plain};
@@ -25,6 +26,7 @@ pub struct Builder<H> {
     ids: Arc<dyn EventIdFormat>,
     policy: HeadPolicy,
     unbuffered: bool,
+    restore: Restore,
     name: Box<str>,
     new_session_id: Box<dyn Fn() -> SessionId + Send + Sync>,
     key: Option<[u8; 32]>,
@@ -45,6 +47,7 @@ impl<H: Handler> Builder<H> {
                 ..HeadPolicy::default()
             },
             unbuffered: false,
+            restore: Restore::default(),
             name: "0".into(),
             new_session_id: Box::new(random_session_id),
             key: None,
@@ -91,6 +94,14 @@ impl<H: Handler> Builder<H> {
     #[must_use]
     pub fn store(mut self, store: impl Store) -> Self {
         self.store = Some(Arc::new(store));
+        self
+    }
+
+    /// What becomes of sessions when their process is gone and the store still knows them: they are brought back on first
+    /// use, unless set otherwise.
+    #[must_use]
+    pub fn restore(mut self, restore: Restore) -> Self {
+        self.restore = restore;
         self
     }
 
@@ -207,6 +218,7 @@ impl<H: Handler> Builder<H> {
             self.ids,
             self.policy,
             self.unbuffered,
+            self.restore,
             self.handler.info(),
             Seal::new(self.key.unwrap_or_else(random)),
         );

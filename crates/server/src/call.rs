@@ -307,7 +307,7 @@ pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<Running
         .await;
         if let (Ok(_), Some(subscribing)) = (&result, settles)
             && let Some(session) = running.session()
-            && let Err(error) = subscribing.settle(session)
+            && let Err(error) = subscribing.settle(session).await
         {
             result = Err(error);
         }
@@ -366,14 +366,14 @@ impl Subscribing {
         }
     }
 
-    fn settle(self, session: &Session) -> Result<(), RpcError> {
+    async fn settle(self, session: &Session) -> Result<(), RpcError> {
         match self {
-            Subscribing::On(uri) if !session.subscribe(&uri) => {
+            Subscribing::On(uri) if !session.subscribe(&uri).await => {
                 Err(RpcError::invalid_params("too many subscriptions in this session"))
             }
             Subscribing::On(_) => Ok(()),
             Subscribing::Off(uri) => {
-                session.unsubscribe(&uri);
+                session.unsubscribe(&uri).await;
                 Ok(())
             }
         }

@@ -64,6 +64,7 @@ impl<H: Handler> HttpSse<H> {
                 let named = named_session(parts.uri.query());
                 let inner = &self.inner;
                 let session = inner.sessions.find(&named, &owner, Transport::HttpSse)?;
+                let session = session.ok_or(Reason::UnknownSession)?;
                 let node = &inner.node;
                 let body = read(body, node.limits.body_bytes, node.timing.body).await?;
                 let payload = jsonrpc::parse(&body, &node.envelope)?;

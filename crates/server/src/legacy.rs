@@ -116,7 +116,7 @@ async fn call<H: Handler>(
     extensions: Extensions,
 ) -> Result<Response<Body>, Refusal> {
     let id = request.id.clone();
-    if let Some(result) = answer_ourselves(&session, &request) {
+    if let Some(result) = answer_ourselves(&session, &request).await {
         return Ok(match result {
             Ok(()) => respond::result(&id, b"{}"),
             Err(error) => respond::error(&id, &error),
@@ -172,7 +172,7 @@ pub(crate) fn in_flight(id: &RequestId) -> RpcError {
 }
 
 /// The requests that the transport answers itself.
-pub(crate) fn answer_ourselves(session: &Session, request: &Request) -> Option<Result<(), RpcError>> {
+pub(crate) async fn answer_ourselves(session: &Session, request: &Request) -> Option<Result<(), RpcError>> {
     #[derive(serde::Deserialize)]
     struct SetLevel {
         level: Level,
@@ -181,7 +181,7 @@ pub(crate) fn answer_ourselves(session: &Session, request: &Request) -> Option<R
         "ping" => Some(Ok(())),
         "logging/setLevel" if session.node.info.declares("logging") => Some(match request.params.read::<SetLevel>() {
             Ok(set) => {
-                session.set_log_level(set.level);
+                session.set_log_level(set.level).await;
                 Ok(())
             }
             Err(error) => Err(RpcError::invalid_params(format!("invalid params: {error}"))),
@@ -216,7 +216,7 @@ async fn batch<H: Handler>(
     for request in requests {
         let id = request.id.clone();
         let fail = |error: &RpcError| drop(outlet.end(|out| write_error(out, Some(&id), error), 160));
-        match answer_ourselves(&session, &request) {
+        match answer_ourselves(&session, &request).await {
             Some(Ok(())) => {
                 outlet.end(|out| write_result(out, &id, b"{}"), 64);
                 continue;
@@ -244,7 +244,7 @@ async fn batch<H: Handler>(
 
 pub(crate) async fn notified<H: Handler>(inner: &Inner<H>, session: &Arc<Session>, note: Notification) {
     match note.method.as_str() {
-        "notifications/initialized" => session.begin(),
+        "notifications/initialized" => session.begin().await,
         "notifications/cancelled" => {
             // CAN-01: malformed params and unknown ids are ignored.
             if let Some(id) = note.params.cancelled_request() {
@@ -281,8 +281,9 @@ pub(crate) async fn get<H: Handler>(
     Ok(respond::with_gap(response, opened.gap))
 }
 
-/// A DELETE: the session ends (SES-05).
-pub(crate) fn delete<H: Handler>(inner: &Inner<H>, session: &Session) -> Response<Body> {
-    inner.sessions.end(session, "deleted");
-    respond::no_content()
+/// A DELETE: the session ends (SES-05). The client is told so once it can no longer come back, not even after a restart.
+pub(crate) async fn delete<H: Handler>(inner: &Inner<H>, session: &Session) -> Result<Response<Body>, Refusal> {
+    let parting = inner.sessions.end(session, "deleted");
+    parting.told().await.map_err(|_| Reason::StoreUnavailable)?;
+    Ok(respond::no_content())
 }

@@ -74,6 +74,7 @@ mod outbox;
 mod outlet;
 mod peer;
 mod respond;
+mod restore;
 mod service;
 mod session;
 mod sessions;
@@ -94,6 +95,7 @@ pub use http_sse::HttpSse;
 pub use limits::{Limits, Timing};
 pub use notifier::Notifier;
 pub use peer::{ClientCapabilities, Peer};
+pub use restore::Restore;
 pub use service::McpService;
 
 pub use rethread_proto::event_id;

@@ -88,6 +88,18 @@ impl Default for Limits {
     }
 }
 
+impl Timing {
+    /// How often the store is told that a session is in use (design D9).
+    pub(crate) fn touch_every(&self) -> Duration {
+        self.session_idle / 10
+    }
+
+    /// A session that the store was not told of for this long is gone: idle, and what it may be late in telling so.
+    pub(crate) fn forgotten_after(&self) -> Duration {
+        self.session_idle + self.touch_every() + Duration::from_secs(3)
+    }
+}
+
 /// How long everything that can wait may wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

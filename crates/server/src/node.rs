@@ -4,6 +4,7 @@ use crate::clock::Clock;
 use crate::handler::ServerInfo;
 use crate::limits::{Limits, Timing};
 use crate::modern::{Listeners, Parks};
+use crate::restore::Restore;
 use rethread_proto::event_id::EventIdFormat;
 use rethread_proto::exchange::UpgradeAfter;
 use rethread_proto::gate::HeadPolicy;
@@ -26,6 +27,7 @@ pub(crate) struct Node {
     pub(crate) policy: HeadPolicy,
     pub(crate) envelope: jsonrpc::Limits,
     pub(crate) unbuffered: bool,
+    pub(crate) restore: Restore,
     pub(crate) info: ServerInfo,
     pub(crate) clock: Clock,
     pub(crate) calls: Gauge,
@@ -55,6 +57,7 @@ impl Node {
         ids: Arc<dyn EventIdFormat>,
         policy: HeadPolicy,
         unbuffered: bool,
+        restore: Restore,
         info: ServerInfo,
         seal: Seal,
     ) -> Self {
@@ -72,6 +75,7 @@ impl Node {
             ids,
             policy,
             unbuffered,
+            restore,
             info,
             clock: Clock::start(),
             calls: Gauge::default(),

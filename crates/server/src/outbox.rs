@@ -284,6 +284,9 @@ impl Stream {
                 if !matches!(error, StoreError::SessionGone) {
                     telemetry::fenced(&error);
                 }
+                if let Some(session) = self.session.upgrade() {
+                    session.heard(&Err(error));
+                }
                 state.queue.clear();
                 self.finish(&mut state);
                 return state;

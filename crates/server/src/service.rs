@@ -6,15 +6,17 @@ use crate::handler::Handler;
 use crate::http_sse::HttpSse;
 use crate::node::Node;
 use crate::notifier::Notifier;
-use crate::session::Transport;
+use crate::restore::restore;
+use crate::session::{Session, Transport};
 use crate::sessions::Sessions;
 use crate::{legacy, modern, respond, shutdown, sweep};
 use bytes::{Buf, Bytes, BytesMut};
 use http::{Extensions, HeaderMap, Request, Response, header};
 use http_body::Body as HttpBody;
-use rethread_proto::gate::{self, Admitted, Head, Verb};
+use rethread_proto::gate::{self, Admitted, Head, SessionHeader, Verb};
 use rethread_proto::refusal::Reason;
 use rethread_proto::{Principal, Refusal, SessionId, jsonrpc};
+use rethread_store::SessionKey;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -178,7 +180,7 @@ impl<H: Handler> Inner<H> {
                 match gate::body::admit(&head, payload, policy.revisions)? {
                     Admitted::Initialize(request) => Box::pin(legacy::initialize(self, owner, request)).await,
                     Admitted::Legacy(payload) => {
-                        let session = self.sessions.find(&head.session, &owner, Transport::Streamable);
+                        let session = self.session(&head.session, owner).await;
                         let session = session.map_err(|reason| Refusal::new(reason).about(only_request(&payload)))?;
                         legacy::post(self, session, payload, extensions).await
                     }
@@ -189,18 +191,32 @@ impl<H: Handler> Inner<H> {
             }
             Verb::Get => {
                 gate::body::admit_bodyless(&head, policy.revisions)?;
-                let session = self.sessions.find(&head.session, &owner, Transport::Streamable)?;
+                let session = self.session(&head.session, owner).await?;
                 Box::pin(legacy::get(self, session, &head)).await
             }
             Verb::Delete => {
                 gate::body::admit_bodyless(&head, policy.revisions)?;
-                let session = self.sessions.find(&head.session, &owner, Transport::Streamable)?;
-                Ok(legacy::delete(self, &session))
+                let session = self.session(&head.session, owner).await?;
+                legacy::delete(self, &session).await
             }
             Verb::Options => {
                 let requested = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS);
                 Ok(respond::preflight(requested, "GET, POST, DELETE"))
             }
+        }
+    }
+}
+
+impl<H> Inner<H> {
+    /// The session that a request names; one that only the store knows is brought back.
+    async fn session(&self, header: &SessionHeader, owner: Principal) -> Result<Arc<Session>, Reason> {
+        match (self.sessions.find(header, &owner, Transport::Streamable)?, header) {
+            (Some(session), _) => Ok(session),
+            (None, SessionHeader::Id(id)) => {
+                let session = id.clone();
+                Box::pin(restore(&self.node, &self.sessions, SessionKey { owner, session })).await
+            }
+            (None, _) => Err(Reason::UnknownSession),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Every session of this node: finding, opening, ending, expiring.
 
 use crate::node::{Gauge, Node};
-use crate::session::{Session, Transport};
+use crate::session::{Parting, Session, Transport};
 use crate::telemetry;
 use parking_lot::{Mutex, RwLock};
 use rethread_proto::gate::SessionHeader;
@@ -20,6 +20,8 @@ pub(crate) struct Sessions {
     shards: [RwLock<Shard>; SHARDS],
     hasher: RandomState,
     live: Gauge,
+    /// Restores of one shard take turns.
+    restoring: [tokio::sync::Mutex<()>; SHARDS],
     /// How many each principal has; the anonymous one is not counted.
     owned: Mutex<HashMap<Principal, usize>>,
 }
@@ -30,32 +32,48 @@ impl Sessions {
             shards: std::array::from_fn(|_| RwLock::default()),
             hasher: RandomState::new(),
             live: Gauge::default(),
+            restoring: std::array::from_fn(|_| tokio::sync::Mutex::default()),
             owned: Mutex::default(),
         }
     }
 
-    fn shard(&self, id: &SessionId) -> &RwLock<Shard> {
-        &self.shards[self.hasher.hash_one(id) as usize % SHARDS]
+    fn index(&self, id: &SessionId) -> usize {
+        self.hasher.hash_one(id) as usize % SHARDS
     }
 
-    /// The session that a request names, if it is `owner`'s. Another's session does not exist (SES-04, SES-06).
+    fn shard(&self, id: &SessionId) -> &RwLock<Shard> {
+        &self.shards[self.index(id)]
+    }
+
+    /// The session of this name, if this process has it.
+    pub(crate) fn known(&self, id: &SessionId) -> Option<Arc<Session>> {
+        self.shard(id).read().get(id).cloned()
+    }
+
+    /// Waits until nobody else restores a session of this name.
+    pub(crate) async fn restoring(&self, id: &SessionId) -> tokio::sync::MutexGuard<'_, ()> {
+        self.restoring[self.index(id)].lock().await
+    }
+
+    /// The session that a request names, if it is `owner`'s. Another's session does not exist (SES-04, SES-06). `None` if
+    /// this process has never heard of it.
     pub(crate) fn find(
         &self,
         header: &SessionHeader,
         owner: &Principal,
         transport: Transport,
-    ) -> Result<Arc<Session>, Reason> {
+    ) -> Result<Option<Arc<Session>>, Reason> {
         let id = match header {
             SessionHeader::Absent => return Err(Reason::MissingSession),
             SessionHeader::Malformed => return Err(Reason::UnknownSession),
             SessionHeader::Id(id) => id,
         };
-        let session = self.shard(id).read().get(id).cloned();
-        let session = session
-            .filter(|session| session.key.owner == *owner && session.transport == transport && !session.has_ended())
-            .ok_or(Reason::UnknownSession)?;
+        let Some(session) = self.known(id) else { return Ok(None) };
+        if session.key.owner != *owner || session.transport != transport || session.has_ended() {
+            return Err(Reason::UnknownSession);
+        }
         session.touch();
-        Ok(session)
+        Ok(Some(session))
     }
 
     /// Takes a place for a session of `owner`, before it is made.
@@ -97,14 +115,16 @@ impl Sessions {
     }
 
     /// Ends a session.
-    pub(crate) fn end(&self, session: &Session, why: &'static str) {
+    pub(crate) fn end(&self, session: &Session, why: &'static str) -> Parting {
         let id = &session.key.session;
         let removed = self.shard(id).write().remove(id).is_some();
-        if removed {
-            session.end();
-            self.release(&session.key.owner);
-            telemetry::session_closed(self.live.now(), why);
+        if !removed {
+            return Parting::default();
         }
+        let parting = session.end();
+        self.release(&session.key.owner);
+        telemetry::session_closed(self.live.now(), why);
+        parting
     }
 
     /// Calls `each` for every session, without a lock held.

@@ -3,10 +3,11 @@
 use crate::node::Node;
 use crate::session::{Session, list_changed, resource_updated};
 use crate::sessions::Sessions;
+use rethread_proto::clock::Mono;
 use rethread_proto::session::push::Collapse;
 use rethread_proto::sse::Draft;
 use rethread_proto::subscription::Change;
-use rethread_store::{Heard, List, Signal, Subscription};
+use rethread_store::{Heard, List, Signal, StoreError, StoreFuture, Subscription};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ pub(crate) fn start(node: &Arc<Node>, sessions: &Arc<Sessions>) {
 
 async fn sweep(node: Arc<Node>, sessions: Weak<Sessions>) {
     let mut pause = tokio::time::interval(PAUSE);
+    let mut expired = Mono::default();
     pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         pause.tick().await;
@@ -33,14 +35,41 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Sessions>) {
         for_each(&sessions, |session| {
             session.sweep(now);
             if session.is_idle(now) {
-                sessions.end(session, "idle");
+                sessions.end(session, "idle").mention();
+            } else if session.is_gone() {
+                sessions.end(session, "ended elsewhere").silent();
+            } else if let Some(told) = session.keep_up(now) {
+                keep_up(session, told);
             }
         })
         .await;
+        if now.since(expired) >= node.timing.touch_every() || expired == Mono::default() {
+            expired = now;
+            expire(&node).await;
+        }
         node.parks.sweep(now);
         if let Err(error) = node.store.sweep().await {
             tracing::warn!(target: crate::telemetry::TARGET, %error, "the store could not be swept");
         }
+    }
+}
+
+/// Tells the store of a session without waiting for it.
+fn keep_up(session: &Arc<Session>, told: StoreFuture<Result<(), StoreError>>) {
+    match told.now() {
+        Ok(result) => session.heard(&result),
+        Err(later) => {
+            let session = Arc::clone(session);
+            tokio::spawn(async move { session.heard(&later.await) });
+        }
+    }
+}
+
+/// Ends sessions that no process has used for too long: those of an earlier life to which nobody came back.
+async fn expire(node: &Node) {
+    match node.store.expire(node.timing.forgotten_after()).await {
+        Ok(sessions) => crate::telemetry::sessions_expired(sessions),
+        Err(error) => tracing::warn!(target: crate::telemetry::TARGET, %error, "idle sessions could not be expired"),
     }
 }
 

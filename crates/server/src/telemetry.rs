@@ -19,6 +19,24 @@ pub(crate) fn session_closed(live: usize, why: &'static str) {
     metrics::counter!("rethread_sessions_closed_total", "reason" => why).increment(1);
 }
 
+pub(crate) fn session_restored(epoch: u64) {
+    metrics::counter!("rethread_sessions_restored_total").increment(1);
+    tracing::info!(target: TARGET, epoch, "session restored");
+}
+
+pub(crate) fn sessions_expired(sessions: usize) {
+    if sessions > 0 {
+        metrics::counter!("rethread_sessions_expired_total").increment(sessions as u64);
+        tracing::info!(target: TARGET, sessions, "sessions of an earlier life expired");
+    }
+}
+
+/// Calls whose process is gone were ended with an error.
+pub(crate) fn orphaned(calls: usize) {
+    metrics::counter!("rethread_calls_orphaned_total").increment(calls as u64);
+    tracing::info!(target: TARGET, calls, "calls that nobody works on any more were ended with an error");
+}
+
 pub(crate) fn appended(events: usize) {
     metrics::counter!("rethread_events_appended_total").increment(events as u64);
 }

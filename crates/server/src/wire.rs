@@ -63,11 +63,11 @@ pub(crate) async fn take<H: Handler>(
             Ok(())
         }
         Payload::One(Message::Answer(answer)) => Ok(session.answer(answer)?),
-        Payload::One(Message::Request(request)) => call(inner, session, request, extensions),
+        Payload::One(Message::Request(request)) => call(inner, session, request, extensions).await,
     }
 }
 
-fn call<H: Handler>(
+async fn call<H: Handler>(
     inner: &Inner<H>,
     session: &Arc<Session>,
     request: RpcRequest,
@@ -78,7 +78,9 @@ fn call<H: Handler>(
     let outlet = Outlet::shared(session, stream);
     let result = match request.method.as_str() {
         "initialize" => Some(hello(inner, session, &request)),
-        _ => legacy::answer_ourselves(session, &request).map(|done| done.map(|()| b"{}".to_vec())),
+        _ => legacy::answer_ourselves(session, &request)
+            .await
+            .map(|done| done.map(|()| b"{}".to_vec())),
     };
     if let Some(result) = result {
         match result {
@@ -128,6 +130,6 @@ impl Chunks for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.sessions.end(&self.session, "disconnected");
+        self.sessions.end(&self.session, "disconnected").mention();
     }
 }

@@ -35,6 +35,7 @@ pub struct Switches {
     sessions: AtomicBool,
     bus: AtomicBool,
     delay_micros: AtomicU64,
+    sessions_delay_micros: AtomicU64,
     unacknowledged: AtomicUsize,
     asked: AtomicUsize,
     failed: AtomicUsize,
@@ -73,6 +74,12 @@ impl Switches {
     /// switches it off.
     pub fn delay_appends(&self, by: Duration) {
         self.delay_micros.store(by.as_micros() as u64, Ordering::SeqCst);
+    }
+
+    /// Reading and replacing a session record takes this long. Zero switches it off.
+    pub fn delay_sessions(&self, by: Duration) {
+        self.sessions_delay_micros
+            .store(by.as_micros() as u64, Ordering::SeqCst);
     }
 
     /// The next `appends` appends are made and then reported as failed: the acknowledgement is lost on its way.
@@ -116,6 +123,17 @@ impl Switches {
 
     fn delay(&self) -> Duration {
         Duration::from_micros(self.delay_micros.load(Ordering::SeqCst))
+    }
+
+    fn sessions_delayed<T: Send + Unpin + 'static>(&self, result: StoreFuture<T>) -> StoreFuture<T> {
+        let delay = Duration::from_micros(self.sessions_delay_micros.load(Ordering::SeqCst));
+        if delay.is_zero() {
+            return result;
+        }
+        StoreFuture::later(async move {
+            tokio::time::sleep(delay).await;
+            result.await
+        })
     }
 }
 
@@ -223,12 +241,15 @@ impl<S: SessionStore> SessionStore for FlakyStore<S> {
     }
 
     fn load(&self, key: &SessionKey) -> StoreFuture<Result<Loaded, StoreError>> {
-        self.switches.unless(&self.switches.sessions, || self.inner.load(key))
+        self.switches.unless(&self.switches.sessions, || {
+            self.switches.sessions_delayed(self.inner.load(key))
+        })
     }
 
     fn update(&self, key: &SessionKey, epoch: u64, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
-        self.switches
-            .unless(&self.switches.sessions, || self.inner.update(key, epoch, record))
+        self.switches.unless(&self.switches.sessions, || {
+            self.switches.sessions_delayed(self.inner.update(key, epoch, record))
+        })
     }
 
     fn touch(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {

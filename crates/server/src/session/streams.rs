@@ -2,6 +2,7 @@
 
 use super::Session;
 use crate::outbox::{Close, Stream};
+use crate::restore::{self, Orphaned};
 use crate::tail::{Start, Tail};
 use rethread_proto::Ordinal;
 use rethread_proto::clock::Mono;
@@ -74,6 +75,13 @@ impl Session {
         if !kept || self.has_ended() {
             return;
         }
+        drop(state);
+        self.push_stream_left(ordinal);
+    }
+
+    /// A push stream in the store has no reader. Of too many, the oldest is forgotten.
+    pub(crate) fn push_stream_left(&self, ordinal: Ordinal) {
+        let mut state = self.state.lock();
         state.abandoned.push_back((self.node.clock.now(), ordinal));
         let over = state.abandoned.len() > self.node.limits.abandoned_push_streams_per_session;
         let oldest = if over { state.abandoned.pop_front() } else { None };
@@ -108,7 +116,7 @@ impl Session {
         }
     }
 
-    fn stream_key(&self, ordinal: Ordinal) -> StreamKey {
+    pub(crate) fn stream_key(&self, ordinal: Ordinal) -> StreamKey {
         StreamKey {
             session: self.key.clone(),
             ordinal,
@@ -126,7 +134,7 @@ impl Session {
             None => (false, None),
         };
         let found = match id.filter(|_| issued) {
-            Some(id) => self.look_up(id.ordinal).await?,
+            Some(id) => self.look_up(id.ordinal, live.is_some()).await?,
             None => None,
         };
         match plan(id, issued, found.as_ref()) {
@@ -143,8 +151,18 @@ impl Session {
         }
     }
 
-    async fn look_up(&self, ordinal: Ordinal) -> Result<Option<Summary>, Reason> {
-        match self.node.store.summary(&self.stream_key(ordinal)).await {
+    /// What the store knows of a stream. A call stream that has no end, and no writer that could still end it, lost its
+    /// answer when the store failed: it is ended here.
+    async fn look_up(&self, ordinal: Ordinal, live: bool) -> Result<Option<Summary>, Reason> {
+        let key = self.stream_key(ordinal);
+        let mut found = self.node.store.summary(&key).await;
+        let orphaned = |found: &Summary| !found.sealed && !live && ordinal.kind() == StreamKind::Call;
+        if found.as_ref().is_ok_and(orphaned) {
+            let closed = restore::close_orphan(self, ordinal, Orphaned::Unstored).await;
+            closed.map_err(|_| Reason::StoreUnavailable)?;
+            found = self.node.store.summary(&key).await;
+        }
+        match found {
             Ok(summary) => Ok(Some(summary)),
             Err(StoreError::UnknownStream | StoreError::SessionGone) => Ok(None),
             Err(_) => Err(Reason::StoreUnavailable),
@@ -164,7 +182,6 @@ impl Session {
         let oldest = found.first_kept;
         let stream = match live {
             Some(stream) => stream,
-            None if kind == StreamKind::Call && !found.sealed => return Err(Reason::StreamForgotten),
             None => {
                 let stream = Stream::adopt(self, ordinal, found);
                 if !stream.is_over() {

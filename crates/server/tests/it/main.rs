@@ -13,6 +13,7 @@ mod mrtr;
 mod oracle;
 mod push;
 mod questions;
+mod restart;
 mod sessions;
 mod subscriptions;
 mod support;

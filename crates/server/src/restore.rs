@@ -1,0 +1,175 @@
+//! A session that this process does not know, but the store does: its next life (design D9).
+//!
+//! The record is claimed by raising its epoch, which fences every writer of the life before. What that life left open is
+//! settled here, once, so that no other room has to know of it: calls that ran get an error on their own ids, since
+//! nobody works on them any more, and push streams wait for their readers like any abandoned one.
+
+use crate::handler::RpcError;
+use crate::node::Node;
+use crate::session::Session;
+use crate::sessions::Sessions;
+use crate::telemetry;
+use rethread_proto::event_id::{Seq, StreamKind};
+use rethread_proto::jsonrpc::{Limits, Message, Payload, RequestId, error_message, parse};
+use rethread_proto::refusal::Reason;
+use rethread_store::{Batch, Event, Pin, ReadLimit, SessionKey, SessionRecord, StoreError, StreamKey, Summary};
+use serde_json::json;
+use std::sync::Arc;
+
+/// What becomes of the sessions of a process that is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Restore {
+    /// They are brought back on first use.
+    #[default]
+    Resume,
+    /// They have ended with it: for servers that cannot bear to be asked in the middle of a conversation.
+    Expire,
+}
+
+/// Why nobody works on a call any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Orphaned {
+    /// The process that ran it is gone (RST-03).
+    Restarted,
+    /// Its answer could not be stored when it came.
+    Unstored,
+}
+
+impl Orphaned {
+    fn error(self) -> RpcError {
+        let (message, reason) = match self {
+            Orphaned::Restarted => (
+                "the server was restarted while this request was running; it was not run again",
+                "restarted",
+            ),
+            Orphaned::Unstored => (
+                "the answer to this request could not be stored and is lost",
+                "answer_lost",
+            ),
+        };
+        RpcError::internal(message).with_data(json!({ "reason": reason }))
+    }
+}
+
+/// Brings a session back, or says why not.
+pub(crate) async fn restore(node: &Arc<Node>, sessions: &Sessions, key: SessionKey) -> Result<Arc<Session>, Reason> {
+    // Requests come in crowds after a restart. One of them restores, the others find its work.
+    let _alone = sessions.restoring(&key.session).await;
+    if let Some(session) = sessions.known(&key.session) {
+        let found = session.key == key && !session.has_ended();
+        return if found {
+            Ok(session)
+        } else {
+            Err(Reason::UnknownSession)
+        };
+    }
+    let loaded = node.store.load(&key).await.map_err(|e| reason(&e))?;
+    if node.restore == Restore::Expire || loaded.idle >= node.timing.forgotten_after() {
+        let (ended, forgotten) = (node.store.end(&key), node.store.forget_session(&key));
+        return Err([ended.await, forgotten.await]
+            .into_iter()
+            .find_map(Result::err)
+            .as_ref()
+            .map_or(Reason::UnknownSession, reason));
+    }
+    let before = loaded.record.epoch;
+    let record = SessionRecord {
+        epoch: before + 1,
+        ..loaded.record
+    };
+    sessions.reserve(node, &key.owner)?;
+    let claimed = async {
+        node.store.update(&key, before, record.clone()).await?;
+        let session = Session::restored(node, key.clone(), record, loaded.high_water);
+        take_over(&session).await?;
+        Ok(session)
+    };
+    match claimed.await {
+        Ok(session) => {
+            sessions.insert(&session);
+            telemetry::session_restored(session.epoch);
+            Ok(session)
+        }
+        Err(error) => {
+            sessions.release(&key.owner);
+            Err(reason(&error))
+        }
+    }
+}
+
+fn reason(error: &StoreError) -> Reason {
+    match error {
+        StoreError::SessionGone => Reason::UnknownSession,
+        // Another node is at it, or the store has trouble: either way, the next attempt may find it settled.
+        _ => Reason::StoreUnavailable,
+    }
+}
+
+/// Settles what the life before left open.
+async fn take_over(session: &Arc<Session>) -> Result<(), StoreError> {
+    for ordinal in session.node.store.open_streams(&session.key).await? {
+        match ordinal.kind() {
+            StreamKind::Call => close_orphan(session, ordinal, Orphaned::Restarted).await?,
+            StreamKind::Push => session.push_stream_left(ordinal),
+        }
+    }
+    Ok(())
+}
+
+/// Ends a call stream that nobody writes any more: each call without an answer gets an error, so that the client
+/// learns the truth instead of waiting.
+pub(crate) async fn close_orphan(
+    session: &Session,
+    ordinal: rethread_proto::Ordinal,
+    why: Orphaned,
+) -> Result<(), StoreError> {
+    let store = &session.node.store;
+    let key = session.stream_key(ordinal);
+    let summary = match store.summary(&key).await {
+        Ok(summary) if !summary.sealed => summary,
+        Ok(_) | Err(StoreError::UnknownStream) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let answered = answered(session, &key, &summary).await?;
+    let mut seq = summary.last.map_or(Seq::FIRST, Seq::next);
+    let mut events = Vec::new();
+    for id in summary.facts.calls.iter().filter(|id| !answered.contains(id)) {
+        events.push(Event {
+            seq,
+            payload: error_message(Some(id), &why.error()).into(),
+            pin: Pin::Answer,
+        });
+        seq = seq.next();
+    }
+    telemetry::orphaned(events.len());
+    let last = Batch {
+        epoch: session.epoch,
+        facts: None,
+        events,
+        released: Vec::new(),
+        seals: true,
+    };
+    match store.append(&key, last).await {
+        // Somebody else closed it at the same moment: it is closed.
+        Err(StoreError::Sealed | StoreError::UnknownStream) => Ok(()),
+        result => result,
+    }
+}
+
+/// The calls of a batch that have their answers already. A stream of one call ends with its answer, so it has none.
+async fn answered(session: &Session, key: &StreamKey, summary: &Summary) -> Result<Vec<RequestId>, StoreError> {
+    let mut answered = Vec::new();
+    let mut cursor = Seq::PRIMING;
+    while summary.facts.calls.len() > 1 {
+        let page = session.node.store.read_after(key, cursor, ReadLimit::default()).await?;
+        let Some(last) = page.events.last() else { break };
+        cursor = last.seq;
+        for event in page.events.iter().filter(|event| event.pin == Pin::Answer) {
+            if let Ok(Payload::One(Message::Answer(answer))) = parse(&event.payload, &Limits::default()) {
+                answered.push(answer.id.detached());
+            }
+        }
+    }
+    Ok(answered)
+}

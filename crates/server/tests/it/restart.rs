@@ -1,0 +1,444 @@
+//! A session outlives its process (design D9). A restart here is a second endpoint on the same store: the first one is
+//! left as a dead process leaves its work, or as a zombie that still tries to write.
+
+use crate::support::{B, D, Puppet, SESSION_ERA, progress_of, text_of};
+use rethread::event_id::Seq;
+use rethread::store::SessionStore as _;
+use rethread::{Level, McpService, MemoryStore, Principal, Restore, Timing};
+use rethread_proto::clock::Wall;
+use rethread_testkit::client::{Client, Session};
+use rethread_testkit::flaky::FlakyStore;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A process on `store`.
+fn start(puppet: &Puppet, store: &MemoryStore) -> (McpService<Puppet>, Client) {
+    puppet.serve_with(|builder| builder.store(store.clone()))
+}
+
+fn restarted(error: &Value, id: impl Into<Value>) {
+    assert_eq!(error["id"], id.into(), "{error}");
+    assert_eq!(error["error"]["code"], -32603, "{error}");
+    assert_eq!(error["error"]["data"]["reason"], "restarted", "{error}");
+}
+
+#[tokio::test]
+async fn rst_01_a_session_is_restored_on_first_use_with_all_it_had() {
+    for version in SESSION_ERA {
+        let (store, puppet) = (MemoryStore::default(), Puppet::new());
+        let (_, client) = start(&puppet, &store);
+        let session = client.open_with(version, json!({ "sampling": {} })).await;
+        session.call(1, "logging/setLevel", json!({ "level": "warning" })).await;
+        session
+            .call(2, "resources/subscribe", json!({ "uri": "test://kept" }))
+            .await;
+        session
+            .call(3, "resources/subscribe", json!({ "uri": "test://dropped" }))
+            .await;
+        session
+            .call(4, "resources/unsubscribe", json!({ "uri": "test://dropped" }))
+            .await;
+
+        let (service, client) = start(&puppet, &store);
+        let session = session.through(&client);
+        assert_eq!(service.sessions(), 0, "not before it is used");
+        let reply = session.call(5, "ping", json!({})).await;
+        assert_eq!((reply.status.as_u16(), service.sessions()), (200, 1));
+
+        // Version, capabilities and log level: what a call says is said as before.
+        let strings = puppet.strings("a");
+        let (answered, ()) = tokio::join!(
+            async {
+                strings.log(Level::Info, "too low").await;
+                strings.log(Level::Error, "heard").await;
+                strings.ask("sample", json!({ "messages": [], "maxTokens": 1 })).await
+            },
+            async {
+                let mut events = session.tool(6, "a", json!({})).await.events();
+                assert_eq!(events.next().await.data["params"]["data"], "heard");
+                let question = events.next().await.data;
+                assert_eq!(question["id"], "s2-1", "question ids go on, and are never used twice");
+                session.answer(&question["id"], json!({ "text": "four" })).await;
+            }
+        );
+        assert_eq!(answered, Ok(json!({ "text": "four" })));
+
+        // Subscriptions: the client is told to look again, at what it subscribed to and nothing else.
+        let mut get = session.get(None).await.events();
+        let mut refreshed = Vec::new();
+        for _ in 0..4 {
+            let message = get.next().await.data;
+            refreshed.push(message["params"]["uri"].as_str().unwrap_or_default().to_owned());
+        }
+        refreshed.sort();
+        assert_eq!(refreshed, ["", "", "", "test://kept"], "three lists and one resource");
+        service.notifier().resource_updated("test://dropped");
+        service.notifier().resource_updated("test://kept");
+        assert_eq!(get.next().await.data["params"]["uri"], "test://kept");
+    }
+}
+
+#[tokio::test]
+async fn rst_01_a_session_stays_its_owners() {
+    let (store, puppet) = (MemoryStore::default(), Puppet::new());
+    let as_user = |client: Client, name: &'static str| {
+        client.prepared(move |request| {
+            request.extensions_mut().insert(Principal::new("issuer", name));
+        })
+    };
+    let (_, client) = start(&puppet, &store);
+    let session = as_user(client, "alice").open(D).await;
+    let (service, client) = start(&puppet, &store);
+    let mallory = session.through(&as_user(client.clone(), "mallory"));
+    for _ in 0..2 {
+        assert_eq!(mallory.call(1, "ping", json!({})).await.status, 404);
+        assert_eq!(mallory.delete().await.status, 404);
+    }
+    assert_eq!(service.sessions(), 0, "a stranger does not even wake it");
+    let alice = session.through(&as_user(client, "alice"));
+    assert_eq!(alice.call(1, "ping", json!({})).await.status, 200);
+    assert_eq!(mallory.call(1, "ping", json!({})).await.status, 404);
+}
+
+#[tokio::test]
+async fn rst_02_every_id_can_be_resumed_from_and_no_number_is_used_again() {
+    let (store, puppet) = (MemoryStore::default(), Puppet::new());
+    let (_, client) = start(&puppet, &store);
+    let session = client.open(D).await;
+    // A call that has ended, a call that runs, and a push stream with two messages.
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+    drop(reply);
+    strings.progress(2).await;
+    strings.finish("stored").await;
+    let mut get = session.get(None).await.events();
+    let running = puppet.strings("b");
+    let (reply, ()) = tokio::join!(session.tool(2, "b", json!({})), running.progress(1));
+    drop(reply);
+    for n in 1..=2 {
+        running.push(n).await;
+        assert_eq!(get.next().await.data["params"]["data"], n);
+    }
+    drop(get);
+
+    for life in 2..5 {
+        let (service, client) = start(&puppet, &store);
+        let session = session.through(&client);
+        for after in 0..=2 {
+            let rest = session.resume(&format!("1-{after}")).await.rest().await;
+            assert_eq!(progress_of(&rest), (after + 1..=2).collect::<Vec<_>>());
+            assert_eq!(text_of(&rest.last().unwrap().data), "stored");
+        }
+        let rest = session.resume("3-0").await.rest().await;
+        assert_eq!(progress_of(&rest), [1]);
+        restarted(&rest[1].data, 2);
+        assert_eq!(rest[1].id.as_deref(), Some("3-2"), "the error has the next number");
+        assert_eq!(session.get(Some("3-2")).await.status, 400, "seen to its end");
+
+        let mut push = session.resume("2-1").await;
+        assert_eq!(push.next().await.data["params"]["data"], 2);
+        let mut last = 2 + (life - 2) * 4;
+        for _ in 2..life {
+            for _ in 0..4 {
+                push.next().await;
+            }
+        }
+        // What the restored session has to say on its own comes behind, under the next numbers.
+        for _ in 0..3 {
+            last += 1;
+            assert_eq!(push.next().await.id.unwrap(), format!("2-{last}"));
+        }
+        service.notifier().list_changed(rethread::List::Tools);
+        assert_eq!(push.next().await.id.unwrap(), format!("2-{}", last + 1));
+
+        let strings = puppet.strings("c");
+        let (reply, ()) = tokio::join!(session.tool(3, "c", json!({})), strings.progress(1));
+        let id = reply.events().next().await.id.unwrap();
+        let (ordinal, _) = id.split_once('-').unwrap();
+        assert!(
+            ordinal.parse::<u64>().unwrap() > life * 1000,
+            "{id} may have been given out before"
+        );
+        strings.finish("x").await;
+    }
+}
+
+/// RST-03: an answer that was stored is delivered, a call that ran ends with an error, and nothing runs twice.
+#[tokio::test]
+async fn rst_03_running_calls_end_with_an_error_and_are_not_run_again() {
+    let (store, puppet) = (MemoryStore::default(), Puppet::new());
+    let (zombie, client) = start(&puppet, &store);
+    let session = client.open(D).await;
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool("mine", "a", json!({})), strings.progress(1));
+    let mut cut = reply.events();
+    cut.next().await;
+    let started = puppet.started.load(Ordering::SeqCst);
+
+    let (_, client) = start(&puppet, &store);
+    let rest = session.through(&client).resume("1-1").await.rest().await;
+    assert_eq!(rest.len(), 1);
+    restarted(&rest[0].data, "mine");
+    assert_eq!(puppet.started.load(Ordering::SeqCst), started, "never run again");
+
+    // The old process is not dead, only slow: whatever it says from now on reaches nobody.
+    let _ = strings.try_progress(2).await;
+    assert_eq!(
+        cut.rest().await.len(),
+        0,
+        "its own connection gets no event that is not stored"
+    );
+    let again = session.through(&client).resume("1-1").await.rest().await;
+    assert_eq!(again.len(), 1);
+    for _ in 0..300 {
+        if zombie.sessions() == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(zombie.sessions(), 0, "it lets go of a session that is another's now");
+    assert_eq!(session.through(&client).call(9, "ping", json!({})).await.status, 200);
+}
+
+/// RST-03 for batches (2025-03-26): those that were answered keep their answers.
+#[tokio::test]
+async fn rst_03_each_call_of_a_batch_gets_one_answer() {
+    let (store, puppet) = (MemoryStore::default(), Puppet::new());
+    let (_, client) = start(&puppet, &store);
+    let session = client.open(B).await;
+    let (first, second) = (puppet.strings("a"), puppet.strings("b"));
+    let call = |id: u64, name: &str| {
+        let meta = json!({ "progressToken": id });
+        json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": name, "_meta": meta } })
+    };
+    let reply = session.post(&json!([call(1, "a"), call(2, "b")])).await;
+    second.progress(1).await;
+    first.finish("done").await;
+    drop(reply);
+    let (_, client) = start(&puppet, &store);
+    let rest = session.through(&client).resume("1-1").await.rest().await;
+    assert_eq!(text_of(&rest[0].data), "done");
+    restarted(&rest[1].data, 2);
+    assert_eq!(rest.len(), 2);
+}
+
+#[tokio::test]
+async fn rst_04_a_question_that_was_open_fails_with_its_call_and_a_late_answer_is_ignored() {
+    let (store, puppet) = (MemoryStore::default(), Puppet::new());
+    let (_, client) = start(&puppet, &store);
+    let session = client.open(D).await;
+    let strings = puppet.strings("a");
+    let asking = tokio::spawn(async move { strings.ask("sample", json!({ "messages": [], "maxTokens": 1 })).await });
+    let mut events = session.tool(1, "a", json!({})).await.events();
+    let question = events.next().await;
+    drop(events);
+    let (_, client) = start(&puppet, &store);
+    let session = session.through(&client);
+    let reply = session.answer(&question.data["id"], json!({ "text": "late" })).await;
+    assert_eq!(reply.status, 202);
+    let rest = session.resume(question.id.as_deref().unwrap()).await.rest().await;
+    restarted(&rest[0].data, 1);
+    assert_eq!(
+        session.answer(&json!("s9-1"), json!({})).await.status,
+        400,
+        "never asked"
+    );
+    asking.abort();
+}
+
+#[tokio::test]
+async fn rst_05_a_parked_call_does_not_survive_and_says_so() {
+    let (store, puppet) = (MemoryStore::default(), Puppet::new());
+    let key = [7; 32];
+    let (_, client) = puppet.serve_with(|b| b.store(store.clone()).state_key(key));
+    let strings = puppet.strings("a");
+    let meta = || json!({ "io.modelcontextprotocol/clientCapabilities": { "sampling": {} } });
+    let asking = tokio::spawn(async move { strings.ask("sample", json!({ "messages": [], "maxTokens": 1 })).await });
+    let parked = client.stateless(1, "tools/call", json!({ "name": "a" }), meta()).await;
+    let parked = parked.json().await;
+    assert_eq!(parked["result"]["resultType"], "input_required", "{parked}");
+    let name = parked["result"]["inputRequests"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .next()
+        .unwrap();
+
+    let (_, client) = puppet.serve_with(|b| b.store(store.clone()).state_key(key));
+    let retry = json!({
+        "name": "a",
+        "requestState": parked["result"]["requestState"],
+        "inputResponses": { name: { "role": "assistant", "content": { "type": "text", "text": "x" }, "model": "m" } },
+    });
+    let error = client.stateless(2, "tools/call", retry, meta()).await.json().await;
+    assert_eq!(error["error"]["code"], -32602, "{error}");
+    assert!(
+        error["error"]["message"].as_str().unwrap().contains("restart"),
+        "{error}"
+    );
+    asking.abort();
+}
+
+#[tokio::test]
+async fn d9_a_crowd_restores_a_session_once() {
+    let (store, puppet) = (MemoryStore::default(), Puppet::new());
+    let (_, client) = start(&puppet, &store);
+    let session = client.open(D).await;
+    let flaky = FlakyStore::new(store.clone());
+    flaky.switches().delay_sessions(Duration::from_millis(20));
+    let (service, client) = puppet.serve_with(|b| b.store(flaky));
+    let session = session.through(&client);
+    let crowd = (0..64).map(|n| {
+        let session = session.clone();
+        tokio::spawn(async move { session.call(n, "ping", json!({})).await.status })
+    });
+    for reply in crowd.collect::<Vec<_>>() {
+        assert_eq!(reply.await.unwrap(), 200);
+    }
+    assert_eq!(service.sessions(), 1);
+    let loaded = store.load(&key_of(&session)).await.unwrap();
+    assert_eq!(loaded.record.epoch, 2, "one new life, not sixty-four");
+}
+
+fn key_of(session: &Session) -> rethread::store::SessionKey {
+    rethread::store::SessionKey {
+        owner: Principal::anonymous(),
+        session: rethread::SessionId::parse(&session.id).unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn d9_a_server_that_cannot_bear_it_lets_sessions_expire() {
+    let (store, puppet) = (MemoryStore::default(), Puppet::new());
+    let (_, client) = start(&puppet, &store);
+    let session = client.open(D).await;
+    let (_, client) = puppet.serve_with(|b| b.store(store.clone()).restore(Restore::Expire));
+    assert_eq!(session.through(&client).call(1, "ping", json!({})).await.status, 404);
+    assert!(store.load(&key_of(&session)).await.is_err(), "it has ended for good");
+}
+
+#[tokio::test]
+async fn ses_05_a_deleted_session_does_not_come_back() {
+    let (store, puppet) = (MemoryStore::default(), Puppet::new());
+    let (_, client) = start(&puppet, &store);
+    let session = client.open(D).await;
+    let flaky = FlakyStore::new(store.clone());
+    let switches = flaky.switches();
+    let (_, client) = puppet.serve_with(|b| b.store(flaky));
+    let session = session.through(&client);
+    assert_eq!(session.call(1, "ping", json!({})).await.status, 200);
+    // A client that is told 204 must be able to rely on it: while the store cannot take note, it is not told so.
+    switches.fail_sessions(true);
+    assert_eq!(session.delete().await.status, 503);
+    switches.fail_sessions(false);
+    assert_eq!(session.delete().await.status, 204);
+    for store in [store.clone()] {
+        let (_, client) = start(&puppet, &store);
+        assert_eq!(session.through(&client).call(1, "ping", json!({})).await.status, 404);
+    }
+}
+
+/// Design D10: what needs the store gets 503 with `Retry-After` until the store is back.
+#[tokio::test]
+async fn d10_a_session_that_cannot_be_looked_up_is_not_said_to_be_gone() {
+    let (store, puppet) = (MemoryStore::default(), Puppet::new());
+    let (_, client) = start(&puppet, &store);
+    let session = client.open(D).await;
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+    drop(reply);
+    let flaky = FlakyStore::new(store.clone());
+    let switches = flaky.switches();
+    let (service, client) = puppet.serve_with(|b| b.store(flaky));
+    let session = session.through(&client);
+    for fail in [
+        |s: &rethread_testkit::flaky::Switches, on| s.fail_sessions(on),
+        |s: &rethread_testkit::flaky::Switches, on| s.fail_reads(on),
+        |s: &rethread_testkit::flaky::Switches, on| s.fail_appends(on),
+    ] {
+        fail(&switches, true);
+        let reply = session.call(1, "ping", json!({})).await;
+        assert_eq!(reply.status, 503);
+        assert!(reply.header("retry-after").is_some());
+        assert_eq!(service.sessions(), 0, "not half restored");
+        fail(&switches, false);
+    }
+    let rest = session.resume("1-1").await.rest().await;
+    restarted(&rest[0].data, 1);
+}
+
+/// Design D10: the answer that could not be stored is not waited for, once the store is back.
+#[tokio::test]
+async fn d10_a_call_whose_answer_could_not_be_stored_says_so_on_resume() {
+    let puppet = Puppet::new();
+    let store = FlakyStore::new(MemoryStore::default());
+    let switches = store.switches();
+    let (_, client) = puppet.serve_with(|b| b.store(store));
+    let session = client.open(D).await;
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool("lost", "a", json!({})), strings.progress(1));
+    drop(reply);
+    switches.fail_appends(true);
+    strings.finish("never stored").await;
+    assert_eq!(
+        session.call(2, "ping", json!({})).await.status,
+        200,
+        "JSON answers go on"
+    );
+    switches.fail_appends(false);
+    let rest = session.resume("1-1").await.rest().await;
+    assert_eq!(rest.len(), 1);
+    assert_eq!(rest[0].data["id"], "lost");
+    assert_eq!(rest[0].data["error"]["data"]["reason"], "answer_lost");
+    assert_eq!(rest[0].id.as_deref(), Some(format!("1-{}", Seq(2).0).as_str()));
+}
+
+/// D9: a record that could not be written is written when the store is back.
+#[tokio::test]
+async fn d9_what_the_store_missed_it_is_told_later() {
+    let (store, puppet) = (MemoryStore::default(), Puppet::new());
+    let flaky = FlakyStore::new(store.clone());
+    let switches = flaky.switches();
+    let (_, client) = puppet.serve_with(|b| b.store(flaky));
+    let session = client.open(D).await;
+    switches.fail_sessions(true);
+    let reply = session.call(1, "logging/setLevel", json!({ "level": "error" })).await;
+    assert_eq!(reply.status, 200, "the session goes on without the store");
+    switches.fail_sessions(false);
+    for _ in 0..400 {
+        let record = store.load(&key_of(&session)).await.unwrap().record;
+        if record.log_level.as_deref() == Some("error") {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the record was never written");
+}
+
+/// SES-09, D9: a session in use stays, one that nobody came back to goes, also if no process was there to see it.
+#[tokio::test]
+async fn ses_09_expiry_works_across_restarts() {
+    static NOW: AtomicU64 = AtomicU64::new(1_700_000_000_000);
+    let clock = || Wall::from_millis(NOW.load(Ordering::SeqCst));
+    let store = MemoryStore::with_clock(Default::default(), clock);
+    let puppet = Puppet::new();
+    let timing = || Timing {
+        session_idle: Duration::from_secs(5),
+        ..Timing::default()
+    };
+    let serve = || puppet.serve_with(|b| b.store(store.clone()).timing(timing()));
+    let (_, client) = serve();
+    let (idle, used) = (client.open(D).await, client.open(D).await);
+    let get = used.get(None).await; // an open stream is use
+    for _ in 0..3 {
+        NOW.fetch_add(4_000, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(1_600)).await; // a tenth of the limit passes, and a sweep
+    }
+    drop(get);
+    let (service, client) = serve();
+    assert_eq!(used.through(&client).call(1, "ping", json!({})).await.status, 200);
+    assert_eq!(idle.through(&client).call(1, "ping", json!({})).await.status, 404);
+    assert_eq!(service.sessions(), 1);
+    assert_eq!(store.sessions(), 1, "nothing is left of it");
+}
