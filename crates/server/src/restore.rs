@@ -108,7 +108,14 @@ fn reason(error: &StoreError) -> Reason {
 
 /// Settles what the life before left open.
 async fn take_over(session: &Arc<Session>) -> Result<(), StoreError> {
-    for ordinal in session.node.store.open_streams(&session.key).await? {
+    let store = &session.node.store;
+    for ordinal in store.open_streams(&session.key).await? {
+        // Nothing is appended but our epoch: from here on the writer of the life before, should it still run, is refused.
+        let fence = last_words(session, Vec::new(), false);
+        match store.append(&session.stream_key(ordinal), fence).await {
+            Err(StoreError::Sealed | StoreError::UnknownStream) => continue, // it ended at the last moment
+            fenced => fenced?,
+        }
         match ordinal.kind() {
             StreamKind::Call => close_orphan(session, ordinal, Orphaned::Restarted).await?,
             StreamKind::Push => session.push_stream_left(ordinal),
@@ -143,17 +150,20 @@ pub(crate) async fn close_orphan(
         seq = seq.next();
     }
     telemetry::orphaned(events.len());
-    let last = Batch {
+    match store.append(&key, last_words(session, events, true)).await {
+        // Somebody else closed it at the same moment: it is closed.
+        Err(StoreError::Sealed | StoreError::UnknownStream) => Ok(()),
+        result => result,
+    }
+}
+
+fn last_words(session: &Session, events: Vec<Event>, seals: bool) -> Batch {
+    Batch {
         epoch: session.epoch,
         facts: None,
         events,
         released: Vec::new(),
-        seals: true,
-    };
-    match store.append(&key, last).await {
-        // Somebody else closed it at the same moment: it is closed.
-        Err(StoreError::Sealed | StoreError::UnknownStream) => Ok(()),
-        result => result,
+        seals,
     }
 }
 

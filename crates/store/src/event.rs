@@ -28,7 +28,8 @@ pub trait EventStore: Send + Sync + 'static {
     /// ([`StoreError::Sealed`]), a session that has no record takes nothing at all ([`StoreError::SessionGone`]). The
     /// first append creates the stream and must bring its facts. Appending the same batch again is harmless, so that a
     /// lost acknowledgement can be retried; a repeat is known by its epoch and its last number, so an epoch belongs to one
-    /// writer. All or nothing: a batch is never stored in part.
+    /// writer. All or nothing: a batch is never stored in part. A batch without events takes the stream for its epoch: from
+    /// then on the writers before it are refused.
     ///
     /// Eviction (design D4) happens here or in the background; it passes over pinned events and never takes the newest.
     fn append(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<(), StoreError>>;

@@ -141,6 +141,7 @@ macro_rules! __store_cases {
             a_repeated_end_is_harmless
             a_sealed_stream_takes_no_more
             a_later_epoch_fences_the_earlier
+            an_empty_batch_of_a_later_epoch_fences
             a_later_epoch_does_not_overwrite
             a_stream_without_facts_is_not_made
             facts_are_settled_once

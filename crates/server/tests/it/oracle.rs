@@ -1,5 +1,5 @@
 //! The oracle: every cursor sees its own stream, in order, once, without gaps, under random interleavings of emit, cut,
-//! resume, takeover, push and purge.
+//! resume, takeover, push, purge and restart.
 
 use crate::support::{B, C, D, Puppet, Strings};
 use proptest::prelude::*;
@@ -25,13 +25,15 @@ enum Op {
     Rewind(usize, u8),
     /// The call ends.
     Finish(usize),
+    /// The process is replaced by another on the same store, with everything that was going on.
+    Restart,
 }
 
 const CALLS: usize = 3;
 /// The push stream is the last one.
 const STREAMS: usize = CALLS + 1;
 
-fn ops() -> impl Strategy<Value = Vec<Op>> {
+fn ops(restarts: u32) -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
         4 => (0..CALLS).prop_map(Op::Emit),
         2 => Just(Op::Push),
@@ -40,6 +42,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         3 => (0..STREAMS).prop_map(Op::Resume),
         1 => (0..STREAMS, any::<u8>()).prop_map(|(s, n)| Op::Rewind(s, n)),
         1 => (0..CALLS).prop_map(Op::Finish),
+        restarts => Just(Op::Restart),
     ];
     proptest::collection::vec(op, 1..80)
 }
@@ -112,6 +115,8 @@ fn number(id: &str) -> (u64, u64) {
 
 struct World {
     puppet: Puppet,
+    store: FlakyStore<MemoryStore>,
+    restarts: usize,
     session: Session,
     strings: Vec<Option<Strings>>,
     readers: Vec<Reader>,
@@ -133,7 +138,7 @@ impl World {
         if slow {
             store.switches().delay_appends(Duration::from_millis(7));
         }
-        let (_, client) = puppet.serve_with(|b| b.store(store));
+        let (_, client) = puppet.serve_with(|b| b.store(store.clone()));
         let session = client.open(version).await;
         let (mut strings, mut readers) = (Vec::new(), Vec::new());
         for call in 0..CALLS {
@@ -149,6 +154,8 @@ impl World {
         }
         World {
             puppet,
+            store,
+            restarts: 0,
             session,
             strings,
             readers,
@@ -166,6 +173,19 @@ impl World {
             strings.push(n).await;
             strings.finish("x").await;
         });
+    }
+
+    /// The old process is not killed but forgotten: should it still write something, it must be fenced.
+    fn restart(&mut self) {
+        self.restarts += 1;
+        let (_, client) = self.puppet.serve_with(|b| b.store(self.store.clone()));
+        self.session = self.session.through(&client);
+        for reader in &mut self.readers {
+            reader.events = None;
+        }
+        for strings in &mut self.strings {
+            *strings = None;
+        }
     }
 
     async fn finish(&mut self, call: usize) {
@@ -188,6 +208,7 @@ impl World {
             Op::Resume(stream) => self.resume(stream).await,
             Op::Rewind(stream, back) => self.rewind(stream, back).await,
             Op::Finish(call) => self.finish(call).await,
+            Op::Restart => self.restart(),
         }
     }
 
@@ -269,17 +290,24 @@ impl World {
             if stream < CALLS {
                 let last = &reader.seen.last().expect("something was said").data;
                 assert_eq!(last["id"], stream, "its own answer, at the end: {last}");
+                let heard = crate::support::progress_of(&reader.seen);
+                let restarted = last["error"]["data"]["reason"] == "restarted";
+                assert!(self.restarts > 0 || !restarted);
                 if !reader.gap {
-                    assert_eq!(
-                        crate::support::progress_of(&reader.seen),
-                        (1..=self.said[stream]).collect::<Vec<_>>()
-                    );
+                    // What was said and not yet stored when the process went is lost with it.
+                    let said = if restarted {
+                        heard.len() as u64
+                    } else {
+                        self.said[stream]
+                    };
+                    assert!(said <= self.said[stream]);
+                    assert_eq!(heard, (1..=said).collect::<Vec<_>>());
                 }
             } else {
                 let data = |m: &Received| m.data["params"]["data"].as_u64();
                 let pushed: Vec<_> = reader.seen.iter().filter_map(data).collect();
                 assert!(pushed.windows(2).all(|pair| pair[0] < pair[1]), "{pushed:?}");
-                if !reader.gap && self.pushed as usize <= keep {
+                if !reader.gap && self.pushed as usize <= keep && self.restarts == 0 {
                     assert_eq!(pushed, (1..=self.pushed).collect::<Vec<_>>());
                 }
             }
@@ -306,14 +334,22 @@ proptest! {
     /// RES-03, RES-05, RES-06.
     #[test]
     fn oracle_every_cursor_sees_its_own_stream_in_order_once_without_gaps(
-        ops in ops(), version in prop_oneof![Just(B), Just(C), Just(D)], slow: bool,
+        ops in ops(0), version in prop_oneof![Just(B), Just(C), Just(D)], slow: bool,
+    ) {
+        run(ops, version, 4096, slow);
+    }
+
+    /// RST-02, RST-03: the same, with processes that come and go.
+    #[test]
+    fn oracle_restarts_change_nothing_for_any_cursor(
+        ops in ops(2), version in prop_oneof![Just(B), Just(C), Just(D)], slow: bool,
     ) {
         run(ops, version, 4096, slow);
     }
 
     /// RES-07, RES-08: with purging, what is missing was told.
     #[test]
-    fn oracle_with_purging_nothing_is_silently_missing(ops in ops(), keep in 4usize..12, slow: bool) {
+    fn oracle_with_purging_nothing_is_silently_missing(ops in ops(1), keep in 4usize..12, slow: bool) {
         run(ops, D, keep, slow);
     }
 }

@@ -97,6 +97,43 @@ pub async fn a_later_epoch_fences_the_earlier<H: Harness>(harness: &H) {
     assert_eq!(sequence(&scene.page(&key, 0).await), [1, 2, 3]);
 }
 
+/// A batch without events takes a stream for its epoch and changes nothing else: the next life of a session shuts out the
+/// one before, then looks.
+pub async fn an_empty_batch_of_a_later_epoch_fences<H: Harness>(harness: &H) {
+    let scene = Scene::open(harness).await;
+    let key = scene.first();
+    scene.append(&key, batch(0..3)).await;
+    let fence = || Batch {
+        epoch: 2,
+        ..batch(0..0)
+    };
+    scene.append(&key, fence()).await;
+    scene.append(&key, fence()).await;
+    let summary = scene.summary(&key).await;
+    assert_eq!((summary.epoch, summary.last, summary.sealed), (2, Some(Seq(2)), false));
+    let late = scene.store.append(&key, batch(3..4)).await;
+    assert!(
+        matches!(
+            late,
+            Err(StoreError::Conflict {
+                epoch: 2,
+                last: Some(Seq(2))
+            })
+        ),
+        "{late:?}"
+    );
+    let next = Batch {
+        epoch: 2,
+        ..batch(3..4)
+    };
+    scene.append(&key, next).await;
+    let unknown = scene
+        .store
+        .append(&scene.stream(Ordinal(9)), Batch { facts: None, ..fence() })
+        .await;
+    assert!(matches!(unknown, Err(StoreError::UnknownStream)), "{unknown:?}");
+}
+
 /// A later epoch must still know what is stored: numbers that were taken are not taken again.
 pub async fn a_later_epoch_does_not_overwrite<H: Harness>(harness: &H) {
     let scene = Scene::open(harness).await;
