@@ -12,6 +12,9 @@
 //! npx @modelcontextprotocol/conformance server --url http://127.0.0.1:8931/mcp --suite all --spec-version 2026-07-28
 //! ```
 //!
+//! With `--store embedded --data DIR` sessions and streams survive the process: kill it with `kill -9`, start it again,
+//! and clients go on where they were.
+//!
 //! Old clients find the transport of 2024-11-05 at `/sse`; `--stdio` speaks JSON-RPC lines instead of HTTP.
 //!
 //! Ctrl-C or SIGTERM drains it: running calls get a few seconds to finish, and the exit code is 0.
@@ -30,13 +33,13 @@ mod tools;
 mod unsolicited;
 
 use bytes::Bytes;
-use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, ValueEnum};
+use clap::{Parser, ValueEnum};
 use fixture::Fixture;
 use http::{Request, Response};
 use http_body_util::{Either, Empty};
 use hyper::body::Incoming;
 use rethread::{Body, Catalog, HttpSse, McpService, Notifier};
+use rethread_store_embedded::{EmbeddedStore, Sync};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -66,9 +69,12 @@ struct Options {
     /// Where sessions and events are kept.
     #[arg(long, value_enum, default_value_t = Store::Memory)]
     store: Store,
-    /// The folder of a store that keeps files.
-    #[arg(long, value_name = "DIR")]
+    /// The folder of a store that keeps files; made if it is not there.
+    #[arg(long, value_name = "DIR", required_if_eq("store", "embedded"))]
     data: Option<PathBuf>,
+    /// When the embedded store counts something as written.
+    #[arg(long, value_enum, default_value_t = SyncMode::Interval)]
+    sync: SyncMode,
     /// How long clients are asked to wait before they reconnect.
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     retry_ms: u64,
@@ -88,6 +94,16 @@ enum Store {
     Embedded,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum SyncMode {
+    /// When it is on the disk: survives a power cut.
+    Always,
+    /// When the operating system has it; synced every 50 ms. Survives kill -9.
+    Interval,
+    /// When the operating system has it, which writes it when it likes.
+    Os,
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let options = Options::parse();
@@ -96,10 +112,6 @@ async fn main() -> ExitCode {
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .init();
-    if options.store == Store::Embedded {
-        let sentence = "the embedded store is not available in this version; leave out --store, or use --store memory";
-        Options::command().error(ErrorKind::InvalidValue, sentence).exit(); // exit code 2
-    }
     match run(options).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -112,6 +124,15 @@ async fn main() -> ExitCode {
 async fn run(options: Options) -> io::Result<()> {
     let fixture = Arc::new(Fixture::default());
     let mut builder = McpService::builder(catalog(&fixture)).retry(Duration::from_millis(options.retry_ms));
+    if let (Store::Embedded, Some(data)) = (options.store, &options.data) {
+        let sync = match options.sync {
+            SyncMode::Always => Sync::Always,
+            SyncMode::Interval => Sync::default(),
+            SyncMode::Os => Sync::Os,
+        };
+        let store = EmbeddedStore::builder().sync(sync).open(data);
+        builder = builder.store(store.map_err(io::Error::other)?);
+    }
     for host in &options.allow_host {
         builder = builder.allow_host(host);
     }

@@ -1,0 +1,91 @@
+//! Syncs the journal every now and then, beside the writer.
+
+use crate::shared::Shared;
+use parking_lot::{Condvar, Mutex};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+#[derive(Default)]
+pub(crate) struct Keeper {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    dirty: bool,
+    closed: bool,
+}
+
+impl Keeper {
+    /// Something was written.
+    pub(crate) fn soil(&self) {
+        let mut state = self.state.lock();
+        if !state.dirty {
+            state.dirty = true;
+            self.wake.notify_one();
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+        self.wake.notify_one();
+    }
+
+    /// Syncs at most `interval` after something was written, until it is closed. Sleeps while nothing is.
+    pub(crate) fn run(&self, shared: &Arc<Shared>, interval: Duration) {
+        let mut journal = None;
+        loop {
+            let mut state = self.state.lock();
+            while !state.dirty && !state.closed {
+                self.wake.wait(&mut state);
+            }
+            let until = Instant::now() + interval;
+            while !state.closed && !self.wake.wait_until(&mut state, until).timed_out() {}
+            if state.closed {
+                return; // the writer syncs when it ends
+            }
+            state.dirty = false; // before the sync: what is written during it waits for the next
+            drop(state);
+            let db = shared.db.read();
+            if db.is_none() {
+                journal = None;
+                continue;
+            }
+            if let Err(error) = sync_newest(&shared.database, &mut journal) {
+                drop(db);
+                shared.queue.trouble(error);
+            }
+        }
+    }
+}
+
+/// Syncs the journal that is written at the moment, with a handle of our own: it is the same file and these are the same
+/// pages. The database can do so too, but every append waits while it does. A journal that is no longer written was
+/// synced by the database when it began the next.
+fn sync_newest(database: &Path, open: &mut Option<(PathBuf, File)>) -> std::io::Result<()> {
+    let mut newest: Option<(u64, PathBuf)> = None;
+    for entry in std::fs::read_dir(database)? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "jnl") {
+            continue;
+        }
+        let number = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
+        if let Some(number) = number
+            && newest.as_ref().is_none_or(|(highest, _)| number > *highest)
+        {
+            newest = Some((number, path));
+        }
+    }
+    let Some((_, path)) = newest else { return Ok(()) };
+    if open.as_ref().is_none_or(|(last, _)| *last != path) {
+        let file = File::open(&path)?;
+        *open = Some((path, file));
+    }
+    match open {
+        Some((_, file)) => file.sync_data(),
+        None => Ok(()),
+    }
+}

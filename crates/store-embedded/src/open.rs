@@ -1,0 +1,124 @@
+//! Opens the database and looks whether it is whole.
+
+use crate::OpenError;
+use crate::books::{Books, Chain, Found, Ids, Totals};
+use crate::coding::{number, numbers};
+use crate::db::{Db, View};
+use crate::keys::{self, FORMAT};
+use crate::options::Options;
+use crate::place::Place;
+use crate::upkeep::Upkeep;
+use rethread_store::Seq;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+/// Opens what is in a directory, or makes it if there is nothing.
+pub(crate) fn open(place: &Place, options: Arc<Options>) -> Result<Books, OpenError> {
+    // The database asserts where it could say that a file is damaged.
+    let opened = std::panic::catch_unwind(AssertUnwindSafe(|| Db::open(&place.database())));
+    let db = match opened {
+        Ok(Ok(db)) => db,
+        Ok(Err(fjall::Error::Io(error))) => return Err(place.io("the database cannot be opened", error)),
+        Ok(Err(fjall::Error::Storage(fjall::LsmError::Io(error)))) => {
+            return Err(place.io("the database cannot be opened", error));
+        }
+        Ok(Err(fjall::Error::Locked)) => {
+            let dir = place.dir().to_owned();
+            return Err(OpenError::InUse { dir });
+        }
+        Ok(Err(other)) => return Err(place.damaged(format!("the database does not open ({other:?})"))),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
+            return Err(place.damaged(format!("the database does not open ({text})")));
+        }
+    };
+    let found = inspect(&db.view(), place)?;
+    let fresh = found.chain.next == 0;
+    let mut books = Books::new(db, options, found);
+    if fresh {
+        books.put_blind(keys::META_FORMAT, &numbers([u64::from(FORMAT)]));
+        let written = books.commit(true);
+        written.map_err(|error| place.io("the database cannot be written", std::io::Error::other(error)))?;
+    }
+    Ok(books)
+}
+
+fn inspect(view: &View<'_>, place: &Place) -> Result<Found, OpenError> {
+    let failed = |error: fjall::Error| match error {
+        fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => {
+            place.io("the database cannot be read", error)
+        }
+        other => place.damaged(format!("the database cannot be read ({other:?})")),
+    };
+    let meta = |key: &[u8]| -> Result<Option<u64>, OpenError> {
+        let Some(value) = view.get(key).map_err(failed)? else {
+            return Ok(None);
+        };
+        number(&value).map(Some).ok_or_else(|| place.damaged("a number in it is garbled"))
+    };
+    let format = meta(keys::META_FORMAT)?;
+    if let Some(newer) = format.filter(|format| *format > u64::from(FORMAT)) {
+        return Err(OpenError::Newer {
+            dir: place.dir().to_owned(),
+            found: u32::try_from(newer).unwrap_or(u32::MAX),
+            known: FORMAT,
+        });
+    }
+    let (chain, totals) = follow(view, meta(keys::META_PRUNED)?.unwrap_or(0), place, &failed)?;
+    if chain.next > 0 && format.is_none() {
+        return Err(place.damaged("its format is missing"));
+    }
+    let mut upkeep = Upkeep::default();
+    for guard in view.prefix(keys::DEAD_SESSIONS) {
+        if let Some([sid]) = keys::parts(&guard.key().map_err(failed)?) {
+            upkeep.dead_session(sid);
+        }
+    }
+    for guard in view.prefix(keys::DEAD_STREAMS) {
+        if let Some([stream]) = keys::parts(&guard.key().map_err(failed)?) {
+            upkeep.dead_stream(stream, Seq::PRIMING);
+        }
+    }
+    let promised = meta(keys::META_IDS)?.unwrap_or(1);
+    Ok(Found {
+        totals,
+        ids: Ids {
+            next: promised,
+            promised,
+        },
+        chain,
+        upkeep,
+    })
+}
+
+/// Follows the chain of commits to its end: none may be missing.
+fn follow(
+    view: &View<'_>,
+    pruned: u64,
+    place: &Place,
+    failed: &dyn Fn(fjall::Error) -> OpenError,
+) -> Result<(Chain, Totals), OpenError> {
+    let (mut next, mut totals) = (pruned, Totals::default());
+    for guard in view.prefix_from(b"c", &keys::commit(pruned)) {
+        let (key, value) = guard.into_inner().map_err(failed)?;
+        let [n] = keys::parts(&key).ok_or_else(|| place.damaged("the key of a commit is garbled"))?;
+        if n != next {
+            return Err(place.damaged(format!(
+                "commits {} are missing, though later ones are there: a journal was cut or lost",
+                keys::span(next, n.saturating_sub(1))
+            )));
+        }
+        totals = Totals::decode(&value).ok_or_else(|| place.damaged("a commit is garbled"))?;
+        next += 1;
+    }
+    if next == pruned && pruned > 0 {
+        return Err(place.damaged(format!("the commits from {pruned} on are missing")));
+    }
+    let chain = Chain {
+        next,
+        pruned,
+        ..Chain::default()
+    };
+    Ok((chain, totals))
+}

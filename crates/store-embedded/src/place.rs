@@ -1,0 +1,195 @@
+//! The directory: whose it is, and who has it.
+
+use crate::OpenError;
+use crate::keys::FORMAT;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Says that the directory is ours, and in which format. Whoever has the store open has this file locked.
+const MARKER: &str = "rethread.json";
+/// The database has a directory of its own in ours, so that its files and ours never meet.
+const DATABASE: &str = "db";
+/// Written to find out whether the disk has room.
+const PROBE: &str = "probe.tmp";
+/// Made by the file system where a disk is mounted.
+const LOST_AND_FOUND: &str = "lost+found";
+
+/// A directory that is ours as long as this lives.
+pub(crate) struct Place {
+    dir: PathBuf,
+    marker: File,
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Marker {
+    format: u32,
+}
+
+impl Place {
+    /// Takes a directory, which must be empty or ours; makes it if there is none and `create` says so.
+    pub(crate) fn take(dir: &Path, create: bool) -> Result<Self, OpenError> {
+        let io = |what| {
+            move |source| OpenError::Io {
+                dir: dir.to_owned(),
+                what,
+                source,
+            }
+        };
+        if create {
+            fs::create_dir_all(dir).map_err(io("it cannot be made"))?;
+        }
+        let (mut marked, mut stranger) = (false, None);
+        for entry in fs::read_dir(dir).map_err(io("it cannot be listed"))? {
+            let name = entry.map_err(io("it cannot be listed"))?.file_name();
+            marked |= name == MARKER;
+            if name != MARKER && name != PROBE && name != LOST_AND_FOUND {
+                stranger = stranger.or(Some(name.to_string_lossy().into_owned()));
+            }
+        }
+        let foreign = |found: &String| OpenError::Foreign {
+            dir: dir.to_owned(),
+            found: found.clone(),
+        };
+        if let Some(found) = &stranger
+            && !marked
+        {
+            return Err(foreign(found));
+        }
+        let mut marker = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(dir.join(MARKER))
+            .map_err(io("its marker cannot be opened"))?;
+        marker.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => OpenError::InUse { dir: dir.to_owned() },
+            TryLockError::Error(source) => io("it cannot be locked")(source),
+        })?;
+        let mut text = String::new();
+        marker
+            .read_to_string(&mut text)
+            .map_err(io("its marker cannot be read"))?;
+        if text.is_empty() {
+            // New, or the process that made it did not come far: then there is nothing else.
+            if let Some(found) = &stranger {
+                return Err(foreign(found));
+            }
+            let text = serde_json::to_vec(&Marker { format: FORMAT }).expect("a number is plain JSON");
+            marker
+                .write_all(&text)
+                .and_then(|()| marker.sync_all())
+                .and_then(|()| sync_dir(dir))
+                .map_err(io("its marker cannot be written"))?;
+        } else {
+            let Ok(Marker { format }) = serde_json::from_str(&text) else {
+                let what = format!("{MARKER} is garbled");
+                let dir = dir.to_owned();
+                return Err(OpenError::Damaged { dir, what });
+            };
+            if format > FORMAT {
+                return Err(OpenError::Newer {
+                    dir: dir.to_owned(),
+                    found: format,
+                    known: FORMAT,
+                });
+            }
+        }
+        let place = Place {
+            dir: dir.to_owned(),
+            marker,
+        };
+        place.prepare()?;
+        Ok(place)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.dir.join(DATABASE)
+    }
+
+    pub(crate) fn io(&self, what: &'static str, source: std::io::Error) -> OpenError {
+        OpenError::Io {
+            dir: self.dir.clone(),
+            what,
+            source,
+        }
+    }
+
+    pub(crate) fn damaged(&self, what: impl Into<String>) -> OpenError {
+        OpenError::Damaged {
+            dir: self.dir.clone(),
+            what: what.into(),
+        }
+    }
+
+    /// Looks at the names in the database's directory. The database panics at some that it does not know, and cannot go
+    /// on where it was interrupted while it was made.
+    fn prepare(&self) -> Result<(), OpenError> {
+        let path = self.database();
+        if !path.exists() {
+            return Ok(());
+        }
+        let names = |path: &Path| -> Result<Vec<String>, OpenError> {
+            let list = |error| self.io("the database's directory cannot be listed", error);
+            fs::read_dir(path)
+                .map_err(list)?
+                .map(|entry| Ok(entry.map_err(list)?.file_name().to_string_lossy().into_owned()))
+                .collect()
+        };
+        let files = names(&path)?;
+        let tables = match path.join("keyspaces") {
+            keyspaces if keyspaces.exists() => names(&keyspaces)?,
+            _ => Vec::new(),
+        };
+        let numbered = |name: &str| name.parse::<u64>().is_ok();
+        let journal = |name: &&String| name.to_ascii_lowercase().ends_with(".jnl");
+        let strange = files.iter().filter(journal).find(|name| !name.strip_suffix(".jnl").is_some_and(numbered));
+        if let Some(name) = strange.or(tables.iter().find(|name| !numbered(name))) {
+            return Err(self.damaged(format!("{DATABASE} holds {name}, which no store has written")));
+        }
+        if files.iter().any(|name| name == "version") {
+            return Ok(());
+        }
+        if !tables.is_empty() {
+            return Err(self.damaged(format!("{DATABASE}/version is missing")));
+        }
+        // It was never finished, so nothing was ever stored in it.
+        fs::remove_dir_all(&path).map_err(|error| self.io("an unfinished database cannot be removed", error))
+    }
+
+    /// Whether the directory is still the one that was opened: files that were deleted can be written for a long time.
+    pub(crate) fn is_there(&self) -> bool {
+        same_file(&self.dir.join(MARKER), &self.marker)
+    }
+
+    /// Whether there is room for more than a few bytes.
+    pub(crate) fn probe(&self) -> std::io::Result<()> {
+        let path = self.dir.join(PROBE);
+        let written = fs::write(&path, vec![0xa5; 4 << 20]).and_then(|()| File::open(&path)?.sync_all());
+        let removed = fs::remove_file(&path);
+        written.and(removed)
+    }
+}
+
+#[cfg(unix)]
+fn same_file(path: &Path, file: &File) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    match (fs::metadata(path), file.metadata()) {
+        (Ok(there), Ok(ours)) => (there.dev(), there.ino()) == (ours.dev(), ours.ino()),
+        _ => false,
+    }
+}
+
+#[cfg(not(unix))]
+fn same_file(path: &Path, _: &File) -> bool {
+    path.exists() // an open file cannot be deleted there
+}
+
+fn sync_dir(dir: &Path) -> std::io::Result<()> {
+    if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
+}

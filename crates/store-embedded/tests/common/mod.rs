@@ -1,0 +1,80 @@
+//! Stores in directories that go when the test does, with a clock that can be moved.
+#![allow(dead_code, reason = "every test binary uses another part")]
+
+use rethread_proto::clock::Wall;
+use rethread_store::Retention;
+use rethread_store_embedded::{EmbeddedStore, Limits, Options, Sync};
+use rethread_testkit::store_suite::Harness;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A directory, and the clock of the store in it.
+pub(crate) struct Home {
+    pub(crate) dir: TempDir,
+    now: Arc<AtomicU64>,
+}
+
+impl Default for Home {
+    fn default() -> Self {
+        Home {
+            dir: tempfile::tempdir().expect("a directory can be made"),
+            now: Arc::new(AtomicU64::new(1_700_000_000_000)),
+        }
+    }
+}
+
+impl Home {
+    pub(crate) fn options(&self) -> Options {
+        let now = Arc::clone(&self.now);
+        EmbeddedStore::builder().clock(move || Wall::from_millis(now.load(Ordering::SeqCst)))
+    }
+
+    /// Opens the store, for the first time or again.
+    pub(crate) fn open(&self, limits: Limits) -> EmbeddedStore {
+        let store = self.options().limits(limits).open(self.dir.path());
+        store.expect("the store opens")
+    }
+
+    pub(crate) fn advance(&self, by: Duration) {
+        self.now.fetch_add(by.as_millis() as u64, Ordering::SeqCst);
+    }
+}
+
+/// The suite's harness.
+pub(crate) struct Embedded {
+    home: Home,
+    sync: Sync,
+    made: AtomicU64,
+}
+
+impl Embedded {
+    pub(crate) fn with(sync: Sync) -> Self {
+        Embedded {
+            home: Home::default(),
+            sync,
+            made: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Harness for Embedded {
+    type Store = EmbeddedStore;
+
+    async fn fresh(&self, stream: Retention) -> EmbeddedStore {
+        let name = self.made.fetch_add(1, Ordering::SeqCst).to_string();
+        let limits = Limits {
+            stream,
+            ..Limits::default()
+        };
+        let options = self.home.options().limits(limits).sync(self.sync);
+        let store = options.open(self.home.dir.path().join(name));
+        store.expect("the store opens")
+    }
+
+    fn advance(&self, _: &EmbeddedStore, by: Duration) -> bool {
+        self.home.advance(by);
+        true
+    }
+}
