@@ -75,6 +75,8 @@ pub enum Reason {
     ShuttingDown,
     /// What this request needs cannot be reached right now (design D10).
     StoreUnavailable,
+    /// What stands behind this server cannot be had right now; the text says what.
+    Upstream(Cow<'static, str>),
     /// An answer to a question that was never asked here (S2C-04).
     UnknownQuestion,
 }
@@ -113,7 +115,9 @@ impl Refusal {
             | Reason::UnknownQuestion => StatusCode::BAD_REQUEST,
             Reason::UnknownSession => StatusCode::NOT_FOUND,
             Reason::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
-            Reason::Overloaded(_) | Reason::ShuttingDown | Reason::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Reason::Overloaded(_) | Reason::ShuttingDown | Reason::StoreUnavailable | Reason::Upstream(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         }
     }
 
@@ -128,7 +132,7 @@ impl Refusal {
     /// Seconds after which trying again makes sense, where it does.
     pub fn retry_after(&self) -> Option<u32> {
         match self.reason {
-            Reason::TooMany(_) | Reason::Overloaded(_) | Reason::StoreUnavailable => Some(1),
+            Reason::TooMany(_) | Reason::Overloaded(_) | Reason::StoreUnavailable | Reason::Upstream(_) => Some(1),
             Reason::ShuttingDown => Some(2),
             _ => None,
         }
@@ -158,6 +162,7 @@ impl Refusal {
             Reason::Overloaded(_) => "overloaded",
             Reason::ShuttingDown => "shutting_down",
             Reason::StoreUnavailable => "store_unavailable",
+            Reason::Upstream(_) => "upstream",
             Reason::UnknownQuestion => "unknown_question",
         }
     }
@@ -209,6 +214,7 @@ impl Refusal {
             Reason::TooMany(what) => invalid(format!("too many {what}; try again later")),
             Reason::Overloaded(what) => invalid(format!("the server is full: too many {what}; try again later")),
             Reason::ShuttingDown => invalid("the server is shutting down; try again"),
+            Reason::Upstream(what) => RpcError::internal(what.clone()),
             Reason::StoreUnavailable => RpcError::internal("the event store cannot be reached; try again"),
             Reason::UnknownQuestion => invalid("this answers no question that was asked in this session"),
         }
@@ -289,6 +295,7 @@ mod tests {
             (Reason::MissingSession, 400),
             (Reason::UnknownQuestion, 400),
             (Reason::StoreUnavailable, 503),
+            (Reason::Upstream("it cannot be started".into()), 503),
         ] {
             assert_eq!(Refusal::new(reason).status().as_u16(), status);
         }

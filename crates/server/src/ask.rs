@@ -3,16 +3,21 @@
 use crate::call::{InSession, Running, Venue};
 use crate::context::Context;
 use crate::handler::RpcError;
+use crate::peer::Peer;
 use bytes::Bytes;
 use rethread_proto::jsonrpc::{code, write_request};
 use rethread_proto::mrtr::InputMethod;
 use rethread_proto::session::coordinator::Question;
+use rethread_proto::session::push::Collapse;
 use rethread_proto::sse::Draft;
 use rethread_store::Pin;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::oneshot;
+
+/// What a client is told of a question that nobody waits for.
+pub(crate) const WITHDRAWN: &str = "the server no longer waits for this answer";
 
 /// What the client answered: the raw `result`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,6 +114,12 @@ impl Context {
         self.ask("roots/list", &()).await
     }
 
+    /// Asks the client anything on this call's stream, for handlers that pass on the questions of others. What the client
+    /// declared is not looked at.
+    pub async fn request(&self, method: &str, params: impl Serialize) -> Result<Answer, AskError> {
+        self.ask(method, &params).await
+    }
+
     /// Asks whether the client is there.
     pub async fn ping(&self) -> Result<(), AskError> {
         self.ask("ping", &()).await.map(drop)
@@ -122,7 +133,7 @@ impl Context {
 
     /// Asks on this call's stream. If the connection breaks, the question is asked again on the client's return, under
     /// the same id. Dropping the future withdraws the question.
-    async fn ask(&self, method: &'static str, params: &impl Serialize) -> Result<Answer, AskError> {
+    async fn ask(&self, method: &str, params: &impl Serialize) -> Result<Answer, AskError> {
         match &self.call.venue {
             Venue::Session(place) => self.ask_in_session(place, method, params).await,
             Venue::Request(direct) => {
@@ -144,7 +155,7 @@ impl Context {
     async fn ask_in_session(
         &self,
         place: &InSession,
-        method: &'static str,
+        method: &str,
         params: &impl Serialize,
     ) -> Result<Answer, AskError> {
         let session = &place.outlet.session;
@@ -212,6 +223,49 @@ impl Drop for Asked<'_> {
             self.call.withdraw(self.question);
         } else {
             self.call.forget(self.question);
+        }
+    }
+}
+
+impl Peer {
+    /// Asks the client something that belongs to no call: on one of the session's GET streams, or the next one that is
+    /// opened. What the client declared is not looked at. Dropping the future withdraws the question.
+    pub async fn request(&self, method: &str, params: impl Serialize) -> Result<Answer, AskError> {
+        let session = &self.0;
+        let deadline = tokio::time::sleep(session.node.timing.question);
+        let (waiter, answer) = oneshot::channel();
+        let question = session.questions.lock().ask(waiter).map_err(|_| AskError::TooMany)?;
+        let _withdrawn = AskedAside { peer: self, question };
+        let mut problem = None;
+        let draft = Draft::new(256, |out| {
+            problem = write_request(out, &question.id(), method, &params).err();
+        });
+        if let Some(error) = problem {
+            return Err(AskError::NotJson(error.to_string()));
+        }
+        session.offer((draft, Collapse::Never));
+        tokio::select! {
+            biased;
+            answer = answer => match answer.map_err(|_| AskError::Ended)? {
+                Ok(json) => Ok(Answer { json, in_params: false }),
+                Err(error) => Err(AskError::Refused(read_error(&error))),
+            },
+            () = deadline => Err(AskError::TimedOut),
+        }
+    }
+}
+
+/// A question of no call, withdrawn when nobody waits for its answer any more (S2C-06).
+struct AskedAside<'a> {
+    peer: &'a Peer,
+    question: Question,
+}
+
+impl Drop for AskedAside<'_> {
+    fn drop(&mut self) {
+        if self.peer.0.questions.lock().abandon(self.question) {
+            let params = serde_json::json!({ "requestId": self.question.id(), "reason": WITHDRAWN });
+            let _ = self.peer.push("notifications/cancelled", params); // the session has ended: so has the question
         }
     }
 }

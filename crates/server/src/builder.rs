@@ -209,6 +209,7 @@ impl<H: Handler> Builder<H> {
         }
         self.policy.max_header_bytes = self.limits.header_bytes;
         self.policy.max_headers = self.limits.headers;
+        let handler = Arc::new(self.handler);
         let node = Node::new(
             self.name,
             self.store.unwrap_or_else(|| Arc::new(MemoryStore::default())),
@@ -219,13 +220,18 @@ impl<H: Handler> Builder<H> {
             self.policy,
             self.unbuffered,
             self.restore,
-            self.handler.info(),
+            handler.info(),
+            handler.relays(),
+            {
+                let handler = Arc::clone(&handler);
+                Box::new(move |session| handler.closed(session))
+            },
             Seal::new(self.key.unwrap_or_else(random)),
         );
         Ok(McpService(Arc::new(Inner {
             node: Arc::new(node),
             sessions: Arc::new(Sessions::new()),
-            handler: Arc::new(self.handler),
+            handler,
             new_session_id: self.new_session_id,
             background: AtomicBool::new(false),
         })))

@@ -151,6 +151,14 @@ impl Running {
         }
     }
 
+    /// Whether the server said that it can do `capability`.
+    pub(crate) fn declares(&self, capability: &str) -> bool {
+        match self.session() {
+            Some(session) => session.declares(capability),
+            None => self.node.info.declares(capability),
+        }
+    }
+
     /// Says something that belongs to this call. Waits for a reader that is far behind, for a bounded time.
     pub(crate) async fn say(&self, draft: Draft) -> Result<(), TooLate> {
         match &self.venue {
@@ -211,7 +219,7 @@ impl Running {
         if !place.outlet.session.questions.lock().abandon(question) {
             return; // settled already
         }
-        let params = json!({ "requestId": question.id(), "reason": "the server no longer waits for this answer" });
+        let params = json!({ "requestId": question.id(), "reason": crate::ask::WITHDRAWN });
         let draft = Draft::new(160, |out| {
             write_notification(out, "notifications/cancelled", &params).expect("these params are plain JSON");
         });
@@ -293,7 +301,7 @@ pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<Running
     };
     Box::pin(async move {
         let running = Arc::clone(&guard.running);
-        let settles = running.session().and_then(|_| Subscribing::of(&call.request));
+        let remembers = running.session().and_then(|_| Remembering::of(&call.request));
         let method = call.request.method.clone();
         let context = Context::new(Arc::clone(&running));
         let mut handling = pin!(handler.handle(call, &context));
@@ -305,9 +313,9 @@ pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<Running
             })
         })
         .await;
-        if let (Ok(_), Some(subscribing)) = (&result, settles)
+        if let (Ok(_), Some(remembers)) = (&result, remembers)
             && let Some(session) = running.session()
-            && let Err(error) = subscribing.settle(session).await
+            && let Err(error) = remembers.settle(session).await
         {
             result = Err(error);
         }
@@ -346,34 +354,42 @@ pub(crate) async fn run_out(work: Work, running: Arc<Running>) {
     }
 }
 
-/// `resources/subscribe` and `resources/unsubscribe`: once the handler agrees, the session remembers.
-enum Subscribing {
-    On(String),
-    Off(String),
+/// What a session remembers of a call, once the handler has agreed to it.
+enum Remembering {
+    Subscribed(String),
+    Unsubscribed(String),
+    /// The level that a relay has set.
+    Level(Level),
 }
 
-impl Subscribing {
+impl Remembering {
     fn of(request: &Request) -> Option<Self> {
         #[derive(serde::Deserialize)]
         struct Params {
-            uri: String,
+            uri: Option<String>,
+            level: Option<Level>,
         }
-        let uri = || request.params.read::<Params>().ok().map(|params| params.uri);
+        let params = || request.params.read::<Params>().ok();
         match request.method.as_str() {
-            "resources/subscribe" => uri().map(Subscribing::On),
-            "resources/unsubscribe" => uri().map(Subscribing::Off),
+            "resources/subscribe" => params()?.uri.map(Remembering::Subscribed),
+            "resources/unsubscribe" => params()?.uri.map(Remembering::Unsubscribed),
+            "logging/setLevel" => params()?.level.map(Remembering::Level),
             _ => None,
         }
     }
 
     async fn settle(self, session: &Session) -> Result<(), RpcError> {
         match self {
-            Subscribing::On(uri) if !session.subscribe(&uri).await => {
+            Remembering::Subscribed(uri) if !session.subscribe(&uri).await => {
                 Err(RpcError::invalid_params("too many subscriptions in this session"))
             }
-            Subscribing::On(_) => Ok(()),
-            Subscribing::Off(uri) => {
+            Remembering::Subscribed(_) => Ok(()),
+            Remembering::Unsubscribed(uri) => {
                 session.unsubscribe(&uri).await;
+                Ok(())
+            }
+            Remembering::Level(level) => {
+                session.set_log_level(level).await;
                 Ok(())
             }
         }

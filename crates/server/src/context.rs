@@ -6,7 +6,7 @@ use crate::peer::{ClientCapabilities, Peer};
 use http::Extensions;
 use rethread_proto::jsonrpc::write_notification;
 use rethread_proto::sse::Draft;
-use rethread_proto::{Principal, RequestId, Version};
+use rethread_proto::{Principal, ProgressToken, RequestId, Version};
 use serde::{Serialize, Serializer};
 use std::sync::Arc;
 
@@ -86,6 +86,12 @@ impl Context {
         self.report(progress, Some(total), message.into()).await
     }
 
+    /// The token under which the client wants to hear of progress, if it does: a string or a number, as it stands in
+    /// `params.progressToken`.
+    pub fn progress_token(&self) -> Option<ProgressToken> {
+        self.call.progress_token()
+    }
+
     /// Whether the client asked for progress.
     pub fn wants_progress(&self) -> bool {
         self.call.progress_token().is_some()
@@ -119,7 +125,7 @@ impl Context {
             total: total.filter(|total| total.is_finite()),
             message: message.filter(|_| self.version().progress_has_message()),
         };
-        self.notify("notifications/progress", &params, 128 + message.map_or(0, str::len))
+        self.say("notifications/progress", &params, 128 + message.map_or(0, str::len))
             .await
     }
 
@@ -132,15 +138,21 @@ impl Context {
             logger: Option<&'a str>,
             data: T,
         }
-        if !self.call.wants_log(level) || !self.call.node.info.declares("logging") {
+        if !self.call.wants_log(level) || !self.call.declares("logging") {
             return Ok(());
         }
         let logger = logger.into();
-        self.notify("notifications/message", &Log { level, logger, data }, 160)
+        self.say("notifications/message", &Log { level, logger, data }, 160)
             .await
     }
 
-    async fn notify(&self, method: &str, params: &impl Serialize, expected: usize) -> Result<(), Ended> {
+    /// Sends any notification on this call's stream, for handlers that pass on what others say. Progress and log messages
+    /// have methods of their own, which know what the client wants to hear.
+    pub async fn notify(&self, method: &str, params: impl Serialize) -> Result<(), Ended> {
+        self.say(method, &params, 256).await
+    }
+
+    async fn say(&self, method: &str, params: &impl Serialize, expected: usize) -> Result<(), Ended> {
         let mut problem = None;
         let draft = Draft::new(expected, |out| problem = write_notification(out, method, params).err());
         if let Some(error) = problem {

@@ -1,8 +1,10 @@
 //! What users write: a [`Handler`], which answers calls.
 
 use crate::context::Context;
+use crate::opening::{Opening, Welcome};
 use crate::peer::Peer;
 use bytes::Bytes;
+use rethread_proto::SessionId;
 pub use rethread_proto::gate::mirror::HeaderParams;
 pub use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::jsonrpc::{Params, Request, RequestId};
@@ -35,6 +37,28 @@ pub trait Handler: Send + Sync + 'static {
     fn header_params(&self, tool: &str) -> Option<&HeaderParams> {
         let _ = tool;
         None
+    }
+
+    /// A session begins: the client has said `initialize`, or has come back to one whose process is gone. For handlers that
+    /// keep something for each session, or that answer `initialize` in their own words. Whatever is kept must be given up
+    /// in [`closed`](Self::closed), which follows every opening that succeeded.
+    ///
+    /// An error refuses the session; one that comes back may be tried again.
+    fn open(&self, opening: &Opening) -> impl Future<Output = Result<Welcome, RpcError>> + Send {
+        let _ = opening;
+        async { Ok(Welcome::standard()) }
+    }
+
+    /// A session has ended: by its client, by expiry, or with its connection.
+    fn closed(&self, session: &SessionId) {
+        let _ = session;
+    }
+
+    /// Whether this handler answers every request itself but `ping`, and hears every notification but cancellations: for
+    /// those that pass them on. Otherwise the transport answers `logging/setLevel`, and keeps back log messages below the
+    /// level that was set.
+    fn relays(&self) -> bool {
+        false
     }
 
     /// Hears a notification of the client that the transport has no use for, such as
@@ -215,15 +239,20 @@ impl ServerInfo {
 
     /// Whether `name`, such as `tools` or `resources.subscribe`, is declared (and not declared `false`).
     pub fn declares(&self, name: &str) -> bool {
-        let mut at = &self.capabilities;
-        for part in name.split('.') {
-            match at.get(part) {
-                None | Some(Value::Null | Value::Bool(false)) => return false,
-                Some(inner) => at = inner,
-            }
-        }
-        true
+        declares(&self.capabilities, name)
     }
+}
+
+/// Whether `capabilities` declare what lies at the path `name`, and do not declare it `false`.
+pub(crate) fn declares(capabilities: &Value, name: &str) -> bool {
+    let mut at = capabilities;
+    for part in name.split('.') {
+        match at.get(part) {
+            None | Some(Value::Null | Value::Bool(false)) => return false,
+            Some(inner) => at = inner,
+        }
+    }
+    true
 }
 
 impl Default for ServerInfo {

@@ -4,19 +4,19 @@ use crate::answering::{Answered, Answering};
 use crate::body::Body;
 use crate::call::{self, Running};
 use crate::context::Level;
-use crate::handler::{Call, Handler, Notice, RpcError, ServerInfo};
+use crate::handler::{Call, Handler, Notice, RpcError};
+use crate::opening::{Earlier, Opening};
 use crate::outlet::Outlet;
 use crate::peer::Peer;
 use crate::respond;
 use crate::service::Inner;
-use crate::session::Session;
+use crate::session::{Session, Transport};
 use http::{Extensions, Response};
 use rethread_proto::gate::Head;
 use rethread_proto::jsonrpc::{Message, Notification, Payload, Request, RequestId, code, write_error, write_result};
 use rethread_proto::refusal::Reason;
-use rethread_proto::{Principal, Refusal, StreamKind, Version};
-use rethread_store::SessionKey;
-use serde_json::{Value, json};
+use rethread_proto::{Era, Principal, Refusal, StreamKind, Version};
+use rethread_store::{SessionKey, SessionRecord};
 use std::sync::Arc;
 
 /// `initialize`: opens a session (SES-01, SES-07, VER-01).
@@ -40,21 +40,104 @@ pub(crate) async fn initialize<H: Handler>(
             served,
         }));
     };
-    inner.sessions.reserve(&inner.node, &owner).map_err(refuse)?;
+    let place = inner.sessions.reserve(&inner.node, &owner).map_err(refuse)?;
     let key = SessionKey {
         session: (inner.new_session_id)(),
         owner,
     };
-    let hello = bytes::Bytes::copy_from_slice(request.params.as_json());
-    let session = Session::new(&inner.node, key, version, hello);
+    let session = Session::before_hello(&inner.node, key, Transport::Streamable);
+    let welcomed = match welcome(inner, &session, &request, version).await {
+        Ok(welcomed) => welcomed,
+        Err(error) => return Ok(respond::error(&request.id, &error)),
+    };
     if inner.node.store.create(&session.key, session.record()).await.is_err() {
-        inner.sessions.release(&session.key.owner);
         return Err(refuse(Reason::StoreUnavailable));
     }
-    inner.sessions.insert(&session);
-    let result = welcome(&inner.node.info, version).to_string();
-    let response = respond::result(&request.id, result.as_bytes());
+    place.fill(&session);
+    let response = respond::result(&request.id, &welcomed.keep());
     Ok(respond::with_session(response, &session.key.session))
+}
+
+/// Asks the handler to welcome a client, and takes note of what was agreed.
+pub(crate) async fn welcome<H: Handler>(
+    inner: &Inner<H>,
+    session: &Arc<Session>,
+    request: &Request,
+    proposed: Version,
+) -> Result<Welcomed, RpcError> {
+    let opening = Opening {
+        peer: Peer(Arc::clone(session)),
+        params: bytes::Bytes::copy_from_slice(request.params.as_json()),
+        version: proposed,
+        earlier: None,
+    };
+    let welcome = inner.handler.open(&opening).await?;
+    let mut welcomed = Welcomed {
+        session: Some(Arc::clone(session)),
+        answer: bytes::Bytes::new(),
+    };
+    let agreed = welcome.agree(&inner.node.info, proposed)?;
+    if agreed.version.era() != Era::Legacy || !inner.node.policy.revisions.serves(agreed.version) {
+        return Err(RpcError::internal(format!(
+            "the server speaks protocol version {}, which is not served here",
+            agreed.version
+        )));
+    }
+    if !session.agree(agreed.version, opening.params, agreed.declared) {
+        return Err(RpcError::invalid_request("this session is initialized"));
+    }
+    welcomed.answer = agreed.answer;
+    Ok(welcomed)
+}
+
+/// Asks the handler to take up a session whose process is gone.
+pub(crate) async fn welcome_back<H: Handler>(
+    inner: &Inner<H>,
+    session: &Arc<Session>,
+    record: SessionRecord,
+) -> Result<Welcomed, Reason> {
+    let opening = Opening {
+        peer: Peer(Arc::clone(session)),
+        params: record.hello,
+        version: record.version,
+        earlier: Some(Earlier {
+            initialized: record.initialized,
+            log_level: record.log_level,
+            subscriptions: record.subscriptions,
+        }),
+    };
+    let unavailable = |error: RpcError| Reason::Upstream(error.message);
+    let welcome = inner.handler.open(&opening).await.map_err(unavailable)?;
+    let welcomed = Welcomed {
+        session: Some(Arc::clone(session)),
+        answer: bytes::Bytes::new(),
+    };
+    let agreed = welcome.agree(&inner.node.info, record.version).map_err(unavailable)?;
+    session.agree(record.version, opening.params, agreed.declared);
+    Ok(welcomed)
+}
+
+/// A session that the handler has opened. Unless it is kept, the handler is told that it is over: the client may leave
+/// while its session is being made.
+pub(crate) struct Welcomed {
+    session: Option<Arc<Session>>,
+    answer: bytes::Bytes,
+}
+
+impl Welcomed {
+    /// The session is in its place. Returns the answer to `initialize`.
+    pub(crate) fn keep(mut self) -> bytes::Bytes {
+        self.session = None;
+        std::mem::take(&mut self.answer)
+    }
+}
+
+impl Drop for Welcomed {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take() {
+            (session.node.closed)(&session.key.session);
+        }
+    }
 }
 
 /// The revision that an `initialize` asks for.
@@ -66,22 +149,6 @@ pub(crate) fn asked_version(request: &Request) -> Result<String, RpcError> {
     }
     let hello = request.params.read::<Hello>().map(|hello| hello.protocol_version);
     hello.map_err(|e| RpcError::invalid_params(format!("invalid params of initialize: {e}")))
-}
-
-/// The answer to `initialize`.
-pub(crate) fn welcome(info: &ServerInfo, version: Version) -> Value {
-    let mut result = json!({
-        "protocolVersion": version.as_str(),
-        "capabilities": info.capabilities,
-        "serverInfo": { "name": info.name, "version": info.version },
-    });
-    if let Some(title) = &info.title {
-        result["serverInfo"]["title"] = json!(title);
-    }
-    if let Some(instructions) = &info.instructions {
-        result["instructions"] = json!(instructions);
-    }
-    result
 }
 
 /// A POST in a session: calls, notifications, answers, and batches of them where they exist.
@@ -179,13 +246,15 @@ pub(crate) async fn answer_ourselves(session: &Session, request: &Request) -> Op
     }
     match request.method.as_str() {
         "ping" => Some(Ok(())),
-        "logging/setLevel" if session.node.info.declares("logging") => Some(match request.params.read::<SetLevel>() {
-            Ok(set) => {
-                session.set_log_level(set.level).await;
-                Ok(())
-            }
-            Err(error) => Err(RpcError::invalid_params(format!("invalid params: {error}"))),
-        }),
+        "logging/setLevel" if !session.node.relays && session.declares("logging") => {
+            Some(match request.params.read::<SetLevel>() {
+                Ok(set) => {
+                    session.set_log_level(set.level).await;
+                    Ok(())
+                }
+                Err(error) => Err(RpcError::invalid_params(format!("invalid params: {error}"))),
+            })
+        }
         _ => None,
     }
 }
@@ -244,16 +313,20 @@ async fn batch<H: Handler>(
 
 pub(crate) async fn notified<H: Handler>(inner: &Inner<H>, session: &Arc<Session>, note: Notification) {
     match note.method.as_str() {
-        "notifications/initialized" => session.begin().await,
+        "notifications/initialized" if !session.node.relays => session.begin().await,
         "notifications/cancelled" => {
             // CAN-01: malformed params and unknown ids are ignored.
             if let Some(id) = note.params.cancelled_request() {
                 session.cancel(&id);
             }
         }
-        _ => {
+        method => {
+            let begins = method == "notifications/initialized";
             let peer = Peer(Arc::clone(session));
             inner.handler.notified(Notice(note), &peer).await;
+            if begins {
+                session.begin().await;
+            }
         }
     }
 }

@@ -70,6 +70,7 @@ mod limits;
 mod modern;
 mod node;
 mod notifier;
+mod opening;
 mod outbox;
 mod outlet;
 mod peer;
@@ -94,6 +95,7 @@ pub use handler::{Call, Handler, HeaderParams, InputRequests, Inputs, Notice, Re
 pub use http_sse::HttpSse;
 pub use limits::{Limits, Timing};
 pub use notifier::Notifier;
+pub use opening::{Earlier, Opening, Welcome};
 pub use peer::{ClientCapabilities, Peer};
 pub use restore::Restore;
 pub use service::McpService;

@@ -5,6 +5,7 @@ use crate::handler::ServerInfo;
 use crate::limits::{Limits, Timing};
 use crate::modern::{Listeners, Parks};
 use crate::restore::Restore;
+use rethread_proto::SessionId;
 use rethread_proto::event_id::EventIdFormat;
 use rethread_proto::exchange::UpgradeAfter;
 use rethread_proto::gate::HeadPolicy;
@@ -15,7 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::{Notify, watch};
 
-#[derive(Debug)]
+/// Tells a handler that a session has ended.
+pub(crate) type Closed = Box<dyn Fn(&SessionId) + Send + Sync>;
+
 pub(crate) struct Node {
     pub(crate) name: Box<str>,
     pub(crate) store: Arc<dyn Store>,
@@ -29,6 +32,10 @@ pub(crate) struct Node {
     pub(crate) unbuffered: bool,
     pub(crate) restore: Restore,
     pub(crate) info: ServerInfo,
+    /// The handler answers nearly everything itself.
+    pub(crate) relays: bool,
+    /// Tells the handler that a session has ended.
+    pub(crate) closed: Closed,
     pub(crate) clock: Clock,
     pub(crate) calls: Gauge,
     pub(crate) connections: Gauge,
@@ -46,6 +53,12 @@ pub(crate) struct Node {
     next_connection: AtomicU64,
 }
 
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 impl Node {
     #[allow(clippy::too_many_arguments)] // called once, by the builder
     pub(crate) fn new(
@@ -59,6 +72,8 @@ impl Node {
         unbuffered: bool,
         restore: Restore,
         info: ServerInfo,
+        relays: bool,
+        closed: Closed,
         seal: Seal,
     ) -> Self {
         Node {
@@ -77,6 +92,8 @@ impl Node {
             unbuffered,
             restore,
             info,
+            relays,
+            closed,
             clock: Clock::start(),
             calls: Gauge::default(),
             connections: Gauge::default(),

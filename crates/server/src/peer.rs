@@ -7,7 +7,7 @@ use rethread_proto::jsonrpc::write_notification;
 use rethread_proto::mrtr::{InputMethod, InputRequest};
 use rethread_proto::session::push::Collapse;
 use rethread_proto::sse::Draft;
-use rethread_proto::{SessionId, Version};
+use rethread_proto::{Principal, SessionId, Version};
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -33,9 +33,19 @@ impl Peer {
         Ok(())
     }
 
+    /// Ends the session: its client gets 404 from now on, and begins a new one.
+    pub fn end(&self) {
+        self.0.end().mention();
+    }
+
     /// Whether the client subscribed to `uri`, or to something above it.
     pub fn is_subscribed(&self, uri: &str) -> bool {
         self.0.is_subscribed(uri)
+    }
+
+    /// Who opened the session.
+    pub fn principal(&self) -> &Principal {
+        &self.0.key.owner
     }
 
     /// The session's id.

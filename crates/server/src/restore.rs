@@ -4,10 +4,10 @@
 //! settled here, once, so that no other room has to know of it: calls that ran get an error on their own ids, since
 //! nobody works on them any more, and push streams wait for their readers like any abandoned one.
 
-use crate::handler::RpcError;
-use crate::node::Node;
+use crate::handler::{Handler, RpcError};
+use crate::legacy;
+use crate::service::Inner;
 use crate::session::Session;
-use crate::sessions::Sessions;
 use crate::telemetry;
 use rethread_proto::event_id::{Seq, StreamKind};
 use rethread_proto::jsonrpc::{Limits, Message, Payload, RequestId, error_message, parse};
@@ -53,7 +53,8 @@ impl Orphaned {
 }
 
 /// Brings a session back, or says why not.
-pub(crate) async fn restore(node: &Arc<Node>, sessions: &Sessions, key: SessionKey) -> Result<Arc<Session>, Reason> {
+pub(crate) async fn restore<H: Handler>(inner: &Inner<H>, key: SessionKey) -> Result<Arc<Session>, Reason> {
+    let (node, sessions) = (&inner.node, &inner.sessions);
     // Requests come in crowds after a restart. One of them restores, the others find its work.
     let _alone = sessions.restoring(&key.session).await;
     if let Some(session) = sessions.known(&key.session) {
@@ -78,24 +79,20 @@ pub(crate) async fn restore(node: &Arc<Node>, sessions: &Sessions, key: SessionK
         epoch: before + 1,
         ..loaded.record
     };
-    sessions.reserve(node, &key.owner)?;
-    let claimed = async {
-        node.store.update(&key, before, record.clone()).await?;
-        let session = Session::restored(node, key.clone(), record, loaded.high_water);
-        take_over(&session).await?;
-        Ok(session)
-    };
-    match claimed.await {
-        Ok(session) => {
-            sessions.insert(&session);
-            telemetry::session_restored(session.epoch);
-            Ok(session)
-        }
-        Err(error) => {
-            sessions.release(&key.owner);
-            Err(reason(&error))
-        }
+    let place = sessions.reserve(node, &key.owner)?;
+    let claimed = node.store.update(&key, before, record.clone()).await;
+    claimed.map_err(|e| reason(&e))?;
+    let session = Session::restored(node, key, record.clone(), loaded.high_water);
+    let welcomed = legacy::welcome_back(inner, &session, record).await?;
+    take_over(&session).await.map_err(|e| reason(&e))?;
+    place.fill(&session);
+    welcomed.keep();
+    if session.hub.has_begun() {
+        // What changed since, nobody has told this client: messages that waited for a GET are gone with the process.
+        session.offer_refresh();
     }
+    telemetry::session_restored(session.epoch);
+    Ok(session)
 }
 
 fn reason(error: &StoreError) -> Reason {

@@ -207,14 +207,14 @@ impl<H: Handler> Inner<H> {
     }
 }
 
-impl<H> Inner<H> {
+impl<H: Handler> Inner<H> {
     /// The session that a request names; one that only the store knows is brought back.
     async fn session(&self, header: &SessionHeader, owner: Principal) -> Result<Arc<Session>, Reason> {
         match (self.sessions.find(header, &owner, Transport::Streamable)?, header) {
             (Some(session), _) => Ok(session),
             (None, SessionHeader::Id(id)) => {
                 let session = id.clone();
-                Box::pin(restore(&self.node, &self.sessions, SessionKey { owner, session })).await
+                Box::pin(restore(self, SessionKey { owner, session })).await
             }
             (None, _) => Err(Reason::UnknownSession),
         }

@@ -7,6 +7,7 @@ pub(crate) use keeping::Parting;
 
 use crate::call::Running;
 use crate::context::Level;
+use crate::handler::declares;
 use crate::hub::Hub;
 use crate::node::Node;
 use crate::outbox::Stream;
@@ -25,7 +26,7 @@ use rethread_proto::subscription::covers;
 use rethread_proto::{Ordinal, Version};
 use rethread_store::{List, SessionKey, SessionRecord};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -80,6 +81,8 @@ struct Agreed {
     version: Version,
     client: ClientCapabilities,
     hello: Bytes,
+    /// What the server can do, if it differs from what it can do for everybody.
+    declared: Option<Box<Value>>,
 }
 
 /// How a session is reached. One transport's session does not exist on the other's endpoint (LEG-04).
@@ -94,17 +97,9 @@ pub(crate) enum Transport {
 }
 
 impl Session {
-    /// A session on the single endpoint, which `initialize` opened.
-    pub(crate) fn new(node: &Arc<Node>, key: SessionKey, version: Version, hello: Bytes) -> Arc<Self> {
-        let session = Self::build(node, key, Transport::Streamable, 1);
-        session.agree(version, hello);
-        session
-    }
-
-    /// The next life of a session, from its record (RST-01).
+    /// The next life of a session, from its record (RST-01). What the server declares in it is yet to be said.
     pub(crate) fn restored(node: &Arc<Node>, key: SessionKey, record: SessionRecord, high_water: Ordinal) -> Arc<Self> {
         let session = Self::build(node, key, Transport::Streamable, record.epoch);
-        session.agree(record.version, record.hello);
         {
             let mut state = session.state.lock();
             state.ordinals.skip_past(Ordinal(high_water.0.saturating_add(SKIPPED)));
@@ -113,13 +108,11 @@ impl Session {
         }
         if record.initialized {
             session.hub.begin();
-            // What changed since, nobody has told this client: messages that waited for a GET are gone with the process.
-            session.offer_refresh();
         }
         session
     }
 
-    /// A session that is there before `initialize`, because its connection is.
+    /// A session before `initialize` is answered.
     pub(crate) fn before_hello(node: &Arc<Node>, key: SessionKey, transport: Transport) -> Arc<Self> {
         Self::build(node, key, transport, 1)
     }
@@ -148,10 +141,27 @@ impl Session {
     }
 
     /// Takes note of what `initialize` settled. False if that was done before.
-    pub(crate) fn agree(&self, version: Version, hello: Bytes) -> bool {
+    pub(crate) fn agree(&self, version: Version, hello: Bytes, declared: Option<Value>) -> bool {
         let client = ClientCapabilities::read(&hello);
-        let agreed = Agreed { version, client, hello };
+        let agreed = Agreed {
+            version,
+            client,
+            hello,
+            declared: declared.map(Box::new),
+        };
         self.agreed.set(agreed).is_ok()
+    }
+
+    /// Whether the server said in this session that it can do `capability`, such as `tools.listChanged`.
+    pub(crate) fn declares(&self, capability: &str) -> bool {
+        match self.agreed.get().and_then(|agreed| agreed.declared.as_deref()) {
+            Some(declared) => declares(declared, capability),
+            None => self.node.info.declares(capability),
+        }
+    }
+
+    pub(crate) fn has_agreed(&self) -> bool {
+        self.agreed.get().is_some()
     }
 
     /// The negotiated revision; before that, the one whose transport needs no negotiation.
@@ -257,6 +267,9 @@ impl Session {
         }
         drop(self.questions.lock().abandon_all().collect::<Vec<_>>());
         self.changed.notify_waiters();
+        if self.has_agreed() {
+            (self.node.closed)(&self.key.session);
+        }
         self.part()
     }
 
@@ -325,7 +338,7 @@ impl Session {
     }
 
     fn refresh_drafts(&self) -> Vec<(Draft, Collapse)> {
-        let declared = |list: &List| self.node.info.declares(&format!("{}.listChanged", list.capability()));
+        let declared = |list: &List| self.declares(&format!("{}.listChanged", list.capability()));
         let lists = List::ALL.into_iter().filter(declared).map(list_changed);
         let subscriptions = self.state.lock().subscriptions.clone();
         let resources = subscriptions.iter().map(|uri| resource_updated(uri));

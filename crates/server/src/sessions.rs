@@ -76,8 +76,8 @@ impl Sessions {
         Ok(Some(session))
     }
 
-    /// Takes a place for a session of `owner`, before it is made.
-    pub(crate) fn reserve(&self, node: &Node, owner: &Principal) -> Result<(), Reason> {
+    /// Takes a place for a session of `owner`, before it is made. Dropping it gives it back.
+    pub(crate) fn reserve(&self, node: &Node, owner: &Principal) -> Result<Place<'_>, Reason> {
         if !self.live.enter(node.limits.sessions) {
             return Err(Reason::Overloaded("sessions"));
         }
@@ -90,11 +90,14 @@ impl Sessions {
             }
             *count += 1;
         }
-        Ok(())
+        Ok(Place {
+            sessions: self,
+            owner: owner.clone(),
+            filled: false,
+        })
     }
 
-    /// Gives a place back.
-    pub(crate) fn release(&self, owner: &Principal) {
+    fn release(&self, owner: &Principal) {
         self.live.leave();
         if !owner.is_anonymous() {
             let mut owned = self.owned.lock();
@@ -105,13 +108,6 @@ impl Sessions {
                 }
             }
         }
-    }
-
-    /// Puts a session into the place that was reserved for it.
-    pub(crate) fn insert(&self, session: &Arc<Session>) {
-        let id = &session.key.session;
-        self.shard(id).write().insert(id.clone(), Arc::clone(session));
-        telemetry::session_opened(self.live.now());
     }
 
     /// Ends a session.
@@ -142,5 +138,30 @@ impl Sessions {
 
     pub(crate) fn len(&self) -> usize {
         self.live.now()
+    }
+}
+
+/// A place for a session that is being made. The client may leave before it is: then the place is free again.
+pub(crate) struct Place<'a> {
+    sessions: &'a Sessions,
+    owner: Principal,
+    filled: bool,
+}
+
+impl Place<'_> {
+    pub(crate) fn fill(mut self, session: &Arc<Session>) {
+        self.filled = true;
+        let id = &session.key.session;
+        let shard = self.sessions.shard(id);
+        shard.write().insert(id.clone(), Arc::clone(session));
+        telemetry::session_opened(self.sessions.live.now());
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if !self.filled {
+            self.sessions.release(&self.owner);
+        }
     }
 }

@@ -36,7 +36,7 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Sessions>) {
             session.sweep(now);
             if session.is_idle(now) {
                 sessions.end(session, "idle").mention();
-            } else if session.is_gone() {
+            } else if session.is_gone() || session.has_ended() {
                 sessions.end(session, "ended elsewhere").silent();
             } else if let Some(told) = session.keep_up(now) {
                 keep_up(session, told);

@@ -26,13 +26,13 @@ pub(crate) fn open<H: Handler>(
     transport: Transport,
     greeting: impl FnOnce(&SessionId) -> Option<Bytes>,
 ) -> Result<Connection, Reason> {
-    inner.sessions.reserve(&inner.node, &owner)?;
+    let place = inner.sessions.reserve(&inner.node, &owner)?;
     let key = SessionKey {
         session: (inner.new_session_id)(),
         owner,
     };
     let session = Session::before_hello(&inner.node, key, transport);
-    inner.sessions.insert(&session);
+    place.fill(&session);
     let stream = session.open_live_stream();
     session.set_live_stream(&stream);
     let start = Start {
@@ -77,7 +77,7 @@ async fn call<H: Handler>(
     let stream = session.live_stream().ok_or(Reason::UnknownSession)?;
     let outlet = Outlet::shared(session, stream);
     let result = match request.method.as_str() {
-        "initialize" => Some(hello(inner, session, &request)),
+        "initialize" => Some(hello(inner, session, &request).await),
         _ => legacy::answer_ourselves(session, &request)
             .await
             .map(|done| done.map(|()| b"{}".to_vec())),
@@ -104,15 +104,19 @@ async fn call<H: Handler>(
 }
 
 /// `initialize`, once: any session-era revision (LEG-04).
-fn hello<H: Handler>(inner: &Inner<H>, session: &Session, request: &RpcRequest) -> Result<Vec<u8>, RpcError> {
+async fn hello<H: Handler>(
+    inner: &Inner<H>,
+    session: &Arc<Session>,
+    request: &RpcRequest,
+) -> Result<Vec<u8>, RpcError> {
     let asked = legacy::asked_version(request)?;
     let served = inner.node.policy.revisions;
     let version = served.negotiate(&asked).filter(|v| v.era() == Era::Legacy);
     let version = version.ok_or_else(|| RpcError::invalid_params("no protocol version of this transport is served"))?;
-    if !session.agree(version, Bytes::copy_from_slice(request.params.as_json())) {
+    if session.has_agreed() {
         return Err(RpcError::invalid_request("this session is initialized"));
     }
-    Ok(legacy::welcome(&inner.node.info, version).to_string().into_bytes())
+    Ok(legacy::welcome(inner, session, request, version).await?.keep().to_vec())
 }
 
 /// The connection that is the session: when it goes, the session ends (LEG-03).

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use parking_lot::Mutex;
 use rethread_proto::jsonrpc::{Method, Params, ProgressToken, RequestId, write_error, write_result};
-use rethread_proto::mrtr;
+use rethread_proto::mrtr::{self, InputMethod};
 use rethread_proto::refusal::stateless_status;
 use rethread_proto::sse::Draft;
 use rethread_proto::{Principal, Version};
@@ -171,10 +171,9 @@ impl Direct {
     }
 
     /// Puts a question to the client: the answer comes with another request.
-    pub(crate) fn ask(&self, method: &'static str, params: Bytes) -> Result<oneshot::Receiver<Bytes>, AskError> {
-        if !mrtr::allows_input_required(self.method.as_str()) || method == "ping" {
-            return Err(AskError::NotSupported("questions during this request"));
-        }
+    pub(crate) fn ask(&self, method: &str, params: Bytes) -> Result<oneshot::Receiver<Bytes>, AskError> {
+        let method = InputMethod::from_name(method).filter(|_| mrtr::allows_input_required(self.method.as_str()));
+        let method = method.ok_or(AskError::NotSupported("this question during this request"))?;
         let mut state = self.state.lock();
         if state.asked.len() >= self.node.limits.questions_per_session {
             return Err(AskError::TooMany);
@@ -184,7 +183,7 @@ impl Direct {
         let key = format!("q{}", state.questions);
         state.asked.push(Asked {
             key,
-            method,
+            method: method.as_str(),
             params,
             waiter,
         });

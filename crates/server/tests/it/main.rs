@@ -10,6 +10,7 @@ mod lifecycle;
 mod lines;
 mod modern;
 mod mrtr;
+mod opening;
 mod oracle;
 mod push;
 mod questions;

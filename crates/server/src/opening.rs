@@ -1,0 +1,127 @@
+//! How a session begins for a handler that keeps something for each: a child process, an object of its own.
+
+use crate::handler::{RpcError, ServerInfo};
+use crate::peer::Peer;
+use bytes::Bytes;
+use rethread_proto::{Principal, Version};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// A session that is about to begin, or to begin again.
+#[derive(Clone, Debug)]
+pub struct Opening {
+    pub(crate) peer: Peer,
+    pub(crate) params: Bytes,
+    pub(crate) version: Version,
+    pub(crate) earlier: Option<Earlier>,
+}
+
+/// What a session had when its process went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Earlier {
+    /// The client had said `notifications/initialized`.
+    pub initialized: bool,
+    /// The level it had set.
+    pub log_level: Option<Box<str>>,
+    /// The resources it had subscribed to.
+    pub subscriptions: BTreeSet<Box<str>>,
+}
+
+impl Opening {
+    /// The client. What is pushed to it before it has said that it is initialized waits until then.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// The raw `params` of its `initialize`.
+    pub fn params(&self) -> &Bytes {
+        &self.params
+    }
+
+    /// The revision that this server would agree to; for a session that begins again, the one it had.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Who opened it.
+    pub fn principal(&self) -> &Principal {
+        self.peer.principal()
+    }
+
+    /// What the session had before, if it begins again in a new process.
+    pub fn earlier(&self) -> Option<&Earlier> {
+        self.earlier.as_ref()
+    }
+}
+
+/// The answer to `initialize`.
+#[derive(Clone, Debug, Default)]
+pub struct Welcome(Option<Bytes>);
+
+/// What the transport itself needs of a welcome.
+pub(crate) struct Agreed {
+    pub(crate) version: Version,
+    /// What the server can do in this session, if that is not what it can do in every one.
+    pub(crate) declared: Option<Value>,
+    pub(crate) answer: Bytes,
+}
+
+impl Welcome {
+    /// What [`Handler::info`](crate::Handler::info) says, and the revision of [`Opening::version`].
+    pub fn standard() -> Self {
+        Welcome(None)
+    }
+
+    /// An `initialize` result that is JSON already. Its `protocolVersion` is the one that is spoken from here on.
+    pub fn raw(result: impl Into<Bytes>) -> Self {
+        Welcome(Some(result.into()))
+    }
+
+    pub(crate) fn agree(self, info: &ServerInfo, proposed: Version) -> Result<Agreed, RpcError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Given {
+            protocol_version: String,
+            #[serde(default)]
+            capabilities: Value,
+        }
+        let Some(answer) = self.0 else {
+            return Ok(Agreed {
+                version: proposed,
+                declared: None,
+                answer: standard(info, proposed).to_string().into(),
+            });
+        };
+        let given: Given = serde_json::from_slice(&answer)
+            .map_err(|e| RpcError::internal(format!("the server's answer to initialize is malformed: {e}")))?;
+        let version = given.protocol_version.parse().map_err(|_| {
+            RpcError::internal(format!(
+                "the server speaks protocol version {}, which is not served here",
+                given.protocol_version
+            ))
+        })?;
+        Ok(Agreed {
+            version,
+            declared: Some(given.capabilities),
+            answer,
+        })
+    }
+}
+
+/// The answer to `initialize` of a server that is the same for everybody.
+fn standard(info: &ServerInfo, version: Version) -> Value {
+    let mut result = json!({
+        "protocolVersion": version.as_str(),
+        "capabilities": info.capabilities,
+        "serverInfo": { "name": info.name, "version": info.version },
+    });
+    if let Some(title) = &info.title {
+        result["serverInfo"]["title"] = json!(title);
+    }
+    if let Some(instructions) = &info.instructions {
+        result["instructions"] = json!(instructions);
+    }
+    result
+}
