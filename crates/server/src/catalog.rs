@@ -68,6 +68,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use tool::ToolEntry;
 
 /// The future of a call that found its function.
@@ -290,7 +291,7 @@ impl Handler for Catalog {
         }
     }
 
-    fn header_params(&self, tool: &str) -> Option<&HeaderParams> {
+    async fn header_params(&self, tool: &str) -> Option<Arc<HeaderParams>> {
         self.tools.get(tool).and_then(ToolEntry::header_params)
     }
 }
@@ -352,8 +353,8 @@ mod tests {
             .tool(Tool::new("t"), nothing);
     }
 
-    #[test]
-    fn hdr_05_annotations_are_read_when_a_tool_is_added() {
+    #[tokio::test]
+    async fn hdr_05_annotations_are_read_when_a_tool_is_added() {
         let schema = json!({
             "type": "object",
             "properties": { "region": { "type": "string", "x-mcp-header": "Region" } },
@@ -366,10 +367,10 @@ mod tests {
             });
         let expected = HeaderParams::of_schema(&schema).unwrap();
         for tool in ["mirrored", "asking"] {
-            assert_eq!(catalog.header_params(tool), Some(&expected), "{tool}");
+            assert_eq!(catalog.header_params(tool).await.as_deref(), Some(&expected), "{tool}");
         }
         for tool in ["plain", "unknown"] {
-            assert_eq!(catalog.header_params(tool), None, "{tool}");
+            assert_eq!(catalog.header_params(tool).await, None, "{tool}");
         }
     }
 

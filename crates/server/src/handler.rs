@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::Arc;
 
 /// An MCP server without its transport: it is told of calls and answers them.
 ///
@@ -34,9 +35,9 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Which arguments of a tool are mirrored in `Mcp-Param-*` headers, and must equal them (2026-07-28, HDR-04). `None`
     /// if the tool has none, or is unknown.
-    fn header_params(&self, tool: &str) -> Option<&HeaderParams> {
+    fn header_params(&self, tool: &str) -> impl Future<Output = Option<Arc<HeaderParams>>> + Send {
         let _ = tool;
-        None
+        async { None }
     }
 
     /// A session begins: the client has said `initialize`, or has come back to one whose process is gone. For handlers that
@@ -55,8 +56,9 @@ pub trait Handler: Send + Sync + 'static {
     }
 
     /// Whether this handler answers every request itself but `ping`, and hears every notification but cancellations: for
-    /// those that pass them on. Otherwise the transport answers `logging/setLevel`, and keeps back log messages below the
-    /// level that was set.
+    /// those that pass them on. On 2026-07-28 `subscriptions/listen` is its business too, and so are `requestState` and
+    /// `inputResponses`, which stay in the params. Otherwise the transport answers `logging/setLevel`, and keeps back log
+    /// messages below the level that was set.
     fn relays(&self) -> bool {
         false
     }

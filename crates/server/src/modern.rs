@@ -80,10 +80,8 @@ async fn answer<H: Handler>(
     }
     let log_level = stateless.log_level()?.and_then(Level::parse);
     if method == "tools/call"
-        && let Some(params) = stateless
-            .name
-            .as_str()
-            .and_then(|tool| inner.handler.header_params(tool))
+        && let Some(tool) = stateless.name.as_str()
+        && let Some(params) = inner.handler.header_params(tool).await
     {
         params.check(headers, stateless.arguments.as_deref())?;
     }
@@ -92,7 +90,7 @@ async fn answer<H: Handler>(
     }
     match method {
         "server/discover" => Ok(respond::json(discover_message(node, &request).into())),
-        "subscriptions/listen" => Ok(match listen(node, &request, owner)? {
+        "subscriptions/listen" if !node.relays => Ok(match listen(node, &request, owner)? {
             Ok(listening) => {
                 let events = Events::new(listening, node.timing.keep_alive);
                 respond::stream(events, version, node.unbuffered)
@@ -181,7 +179,13 @@ pub(crate) fn serve<H: Handler>(
 ) -> Result<Serving, Reason> {
     let node = &inner.node;
     let direct = Direct::new(node, version, &request, asker);
-    match inputs(&direct) {
+    // Who passes requests on leaves to others what they carry.
+    let brought = if node.relays {
+        Ok(Brought::Inputs(Inputs::default()))
+    } else {
+        inputs(&direct)
+    };
+    match brought {
         Err(error) => Ok(Serving::answered(direct.error(&error))),
         Ok(Brought::Parked(park, responses)) => Ok(take_up(park, &direct, &responses)),
         Ok(Brought::Inputs(inputs)) => {

@@ -1,6 +1,7 @@
 //! The client at the other end of a session.
 
 use crate::context::Ended;
+use crate::opening::Earlier;
 use crate::session::Session;
 use rethread_proto::gate::mirror::Capabilities;
 use rethread_proto::jsonrpc::write_notification;
@@ -61,6 +62,16 @@ impl Peer {
     /// What the client can do.
     pub fn capabilities(&self) -> ClientCapabilities {
         self.0.client()
+    }
+
+    /// What the session has come to: what a server that starts anew in its middle must be told.
+    pub fn state(&self) -> Earlier {
+        let record = self.0.record();
+        Earlier {
+            initialized: record.initialized,
+            log_level: record.log_level,
+            subscriptions: record.subscriptions,
+        }
     }
 
     /// The raw params of the client's `initialize`.

@@ -175,7 +175,7 @@ type Run = dyn Fn(&str, &Call, Context) -> Result<Running, RpcError> + Send + Sy
 /// The function of a tool, and which of its arguments come in headers too.
 pub(super) struct ToolEntry {
     run: Box<Run>,
-    header_params: Option<HeaderParams>,
+    header_params: Option<Arc<HeaderParams>>,
 }
 
 impl ToolEntry {
@@ -226,12 +226,12 @@ impl ToolEntry {
             .unwrap_or_else(|why| panic!("the input schema of the tool `{name}` cannot be used: {why}"));
         ToolEntry {
             run: Box::new(run),
-            header_params: Some(header_params).filter(|params| !params.is_empty()),
+            header_params: Some(header_params).filter(|params| !params.is_empty()).map(Arc::new),
         }
     }
 
-    pub(super) fn header_params(&self) -> Option<&HeaderParams> {
-        self.header_params.as_ref()
+    pub(super) fn header_params(&self) -> Option<Arc<HeaderParams>> {
+        self.header_params.clone()
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Puppet {
     pub(crate) started: Arc<AtomicUsize>,
     pub(crate) ended: Arc<AtomicUsize>,
     pub(crate) notices: Arc<Mutex<Vec<String>>>,
-    mirrored: HeaderParams,
+    mirrored: Arc<HeaderParams>,
 }
 
 /// The strings of one call.
@@ -52,9 +52,11 @@ impl Puppet {
             started: Arc::default(),
             ended: Arc::default(),
             notices: Arc::new(Mutex::new(Vec::new())),
-            mirrored: HeaderParams::of_schema(&json!({ "type": "object", "properties": {
+            mirrored: Arc::new(
+                HeaderParams::of_schema(&json!({ "type": "object", "properties": {
                 "region": { "type": "string", "x-mcp-header": "Region" } } }))
-            .unwrap(),
+                .unwrap(),
+            ),
         }
     }
 
@@ -237,8 +239,8 @@ impl Handler for Puppet {
         }
     }
 
-    fn header_params(&self, tool: &str) -> Option<&HeaderParams> {
-        (tool == "mirrored").then_some(&self.mirrored)
+    async fn header_params(&self, tool: &str) -> Option<Arc<HeaderParams>> {
+        (tool == "mirrored").then(|| Arc::clone(&self.mirrored))
     }
 
     async fn notified(&self, notice: Notice, _: &Peer) {
