@@ -27,6 +27,7 @@ pub struct Builder<H> {
     policy: HeadPolicy,
     unbuffered: bool,
     restore: Restore,
+    behind_gateway: bool,
     name: Box<str>,
     new_session_id: Box<dyn Fn() -> SessionId + Send + Sync>,
     key: Option<[u8; 32]>,
@@ -48,6 +49,7 @@ impl<H: Handler> Builder<H> {
             },
             unbuffered: false,
             restore: Restore::default(),
+            behind_gateway: false,
             name: "0".into(),
             new_session_id: Box::new(random_session_id),
             key: None,
@@ -102,6 +104,15 @@ impl<H: Handler> Builder<H> {
     #[must_use]
     pub fn restore(mut self, restore: Restore) -> Self {
         self.restore = restore;
+        self
+    }
+
+    /// For a server on stdio behind the `rethread` gateway: what only the transport at the client's end can do, such as
+    /// [`Context::close_connection`](crate::Context::close_connection), is asked of the gateway. It tells its children by the
+    /// variable [`BEHIND_GATEWAY`](crate::BEHIND_GATEWAY).
+    #[must_use]
+    pub fn behind_gateway(mut self, yes: bool) -> Self {
+        self.behind_gateway = yes;
         self
     }
 
@@ -220,6 +231,7 @@ impl<H: Handler> Builder<H> {
             self.policy,
             self.unbuffered,
             self.restore,
+            self.behind_gateway,
             handler.info(),
             handler.relays(),
             {

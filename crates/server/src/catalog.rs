@@ -62,6 +62,7 @@ use complete::Completers;
 use page::Listing;
 use prompt::PromptEntry;
 use resource::Resources;
+use rethread_proto::Principal;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -291,7 +292,7 @@ impl Handler for Catalog {
         }
     }
 
-    async fn header_params(&self, tool: &str) -> Option<Arc<HeaderParams>> {
+    async fn header_params(&self, tool: &str, _: &Principal) -> Option<Arc<HeaderParams>> {
         self.tools.get(tool).and_then(ToolEntry::header_params)
     }
 }
@@ -367,10 +368,18 @@ mod tests {
             });
         let expected = HeaderParams::of_schema(&schema).unwrap();
         for tool in ["mirrored", "asking"] {
-            assert_eq!(catalog.header_params(tool).await.as_deref(), Some(&expected), "{tool}");
+            assert_eq!(
+                catalog.header_params(tool, &Principal::anonymous()).await.as_deref(),
+                Some(&expected),
+                "{tool}"
+            );
         }
         for tool in ["plain", "unknown"] {
-            assert_eq!(catalog.header_params(tool).await, None, "{tool}");
+            assert_eq!(
+                catalog.header_params(tool, &Principal::anonymous()).await,
+                None,
+                "{tool}"
+            );
         }
     }
 

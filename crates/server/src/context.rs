@@ -3,12 +3,19 @@
 use crate::call::{Running, Venue};
 use crate::handler::RpcError;
 use crate::peer::{ClientCapabilities, Peer};
+use crate::session::Transport;
 use http::Extensions;
 use rethread_proto::jsonrpc::write_notification;
 use rethread_proto::sse::Draft;
 use rethread_proto::{Principal, ProgressToken, RequestId, Version};
 use serde::{Serialize, Serializer};
 use std::sync::Arc;
+
+/// How a server on stdio asks the gateway before it to close the client's connection while a call goes on.
+pub const CLOSE_CONNECTION: &str = "notifications/rethread/close_connection";
+/// The variable in a child's environment by which it knows that this gateway is its client: see
+/// [`Builder::behind_gateway`](crate::Builder::behind_gateway).
+pub const BEHIND_GATEWAY: &str = "RETHREAD_GATEWAY";
 
 /// A call, seen from inside: report progress, log, ask the client, notice cancellation.
 ///
@@ -171,6 +178,12 @@ impl Context {
         let Venue::Session(place) = &self.call.venue else {
             return;
         };
+        if place.outlet.session.transport == Transport::Lines && self.call.node.behind_gateway {
+            // There is no connection of the client's here: the gateway that has it is asked.
+            let params = serde_json::json!({ "requestId": place.id });
+            let _ = self.notify(CLOSE_CONNECTION, params).await; // the call has ended: so has its connection
+            return;
+        }
         if !self.version().may_close_early() {
             return;
         }

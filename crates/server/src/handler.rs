@@ -4,11 +4,11 @@ use crate::context::Context;
 use crate::opening::{Opening, Welcome};
 use crate::peer::Peer;
 use bytes::Bytes;
-use rethread_proto::SessionId;
 pub use rethread_proto::gate::mirror::HeaderParams;
 pub use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::jsonrpc::{Params, Request, RequestId};
 pub use rethread_proto::mrtr::InputRequests;
+use rethread_proto::{Principal, SessionId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -35,8 +35,8 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Which arguments of a tool are mirrored in `Mcp-Param-*` headers, and must equal them (2026-07-28, HDR-04). `None`
     /// if the tool has none, or is unknown.
-    fn header_params(&self, tool: &str) -> impl Future<Output = Option<Arc<HeaderParams>>> + Send {
-        let _ = tool;
+    fn header_params(&self, tool: &str, caller: &Principal) -> impl Future<Output = Option<Arc<HeaderParams>>> + Send {
+        let _ = (tool, caller);
         async { None }
     }
 

@@ -90,7 +90,7 @@ pub use ask::{Answer, AskError};
 pub use body::Body;
 pub use builder::Builder;
 pub use catalog::Catalog;
-pub use context::{Context, Ended, Level};
+pub use context::{BEHIND_GATEWAY, CLOSE_CONNECTION, Context, Ended, Level};
 pub use handler::{Call, Handler, HeaderParams, InputRequests, Inputs, Notice, Reply, RpcError, ServerInfo};
 pub use http_sse::HttpSse;
 pub use limits::{Limits, Timing};

@@ -81,7 +81,7 @@ async fn answer<H: Handler>(
     let log_level = stateless.log_level()?.and_then(Level::parse);
     if method == "tools/call"
         && let Some(tool) = stateless.name.as_str()
-        && let Some(params) = inner.handler.header_params(tool).await
+        && let Some(params) = inner.handler.header_params(tool, &owner).await
     {
         params.check(headers, stateless.arguments.as_deref())?;
     }

@@ -31,6 +31,8 @@ pub(crate) struct Node {
     pub(crate) envelope: jsonrpc::Limits,
     pub(crate) unbuffered: bool,
     pub(crate) restore: Restore,
+    /// Our client on stdio is a gateway of ours, which understands more than a client does.
+    pub(crate) behind_gateway: bool,
     pub(crate) info: ServerInfo,
     /// The handler answers nearly everything itself.
     pub(crate) relays: bool,
@@ -71,6 +73,7 @@ impl Node {
         policy: HeadPolicy,
         unbuffered: bool,
         restore: Restore,
+        behind_gateway: bool,
         info: ServerInfo,
         relays: bool,
         closed: Closed,
@@ -91,6 +94,7 @@ impl Node {
             policy,
             unbuffered,
             restore,
+            behind_gateway,
             info,
             relays,
             closed,

@@ -123,7 +123,9 @@ async fn main() -> ExitCode {
 
 async fn run(options: Options) -> io::Result<()> {
     let fixture = Arc::new(Fixture::default());
-    let mut builder = McpService::builder(catalog(&fixture)).retry(Duration::from_millis(options.retry_ms));
+    let mut builder = McpService::builder(catalog(&fixture))
+        .retry(Duration::from_millis(options.retry_ms))
+        .behind_gateway(std::env::var_os(rethread::BEHIND_GATEWAY).is_some());
     if let (Store::Embedded, Some(data)) = (options.store, &options.data) {
         let sync = match options.sync {
             SyncMode::Always => Sync::Always,

@@ -1,7 +1,9 @@
 //! A handler on strings: the test says what a call does next, and knows when it was done.
 
 use rethread::{Builder, McpService};
-use rethread::{Call, Context, Handler, HeaderParams, InputRequests, Level, Notice, Peer, Reply, RpcError, ServerInfo};
+use rethread::{
+    Call, Context, Handler, HeaderParams, InputRequests, Level, Notice, Peer, Principal, Reply, RpcError, ServerInfo,
+};
 use rethread_testkit::client::Client;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -239,7 +241,7 @@ impl Handler for Puppet {
         }
     }
 
-    async fn header_params(&self, tool: &str) -> Option<Arc<HeaderParams>> {
+    async fn header_params(&self, tool: &str, _: &Principal) -> Option<Arc<HeaderParams>> {
         (tool == "mirrored").then(|| Arc::clone(&self.mirrored))
     }
 

@@ -1,0 +1,229 @@
+//! The start message: what a person wants to know before the first client comes. Pure; it goes to stderr.
+
+use crate::config::secret;
+use crate::settings::{Server, Settings, StoreSettings, SyncMode};
+use std::net::SocketAddr;
+
+/// A server and what it turned out to speak, in words.
+pub(crate) struct Served<'a> {
+    pub(crate) server: &'a Server,
+    pub(crate) eras: &'a str,
+}
+
+/// The URL that everything begins with: the public one, or where we listen.
+pub(crate) fn base_url(settings: &Settings, bound: SocketAddr) -> String {
+    if let Some(url) = &settings.public_url {
+        return url.clone();
+    }
+    // "Any address" is not one that a client can call.
+    let host = match bound.ip() {
+        ip if ip.is_unspecified() => "localhost".to_owned(),
+        ip if ip.is_ipv6() => format!("[{ip}]"),
+        ip => ip.to_string(),
+    };
+    format!("http://{host}:{}", bound.port())
+}
+
+/// Where a server is found, without `/mcp` or `/sse`.
+pub(crate) fn server_url(base: &str, server: &Server) -> String {
+    if server.at_root {
+        base.to_owned()
+    } else {
+        format!("{base}/servers/{}", server.name)
+    }
+}
+
+/// The message. `bound` is the address that the socket really has.
+pub(crate) fn text(settings: &Settings, served: &[Served<'_>], bound: SocketAddr, colour: bool) -> String {
+    let (bold, dim, plain) = if colour {
+        ("\x1b[1m", "\x1b[2m", "\x1b[0m")
+    } else {
+        ("", "", "")
+    };
+    let base = base_url(settings, bound);
+    let mut lines = vec![
+        format!("{bold}rethread {} is ready{plain}", env!("CARGO_PKG_VERSION")),
+        String::new(),
+    ];
+    let mut line = |name: &str, value: &str| lines.push(format!("  {dim}{name:<7}{plain} {value}"));
+    for Served { server, eras } in served {
+        let url = server_url(&base, server);
+        line(
+            "url",
+            &format!("{bold}{url}/mcp{plain}   {dim}old clients: {url}/sse{plain}"),
+        );
+        line(
+            "server",
+            &secret::shown_command(&server.command.to_string_lossy(), &server.args),
+        );
+        line("eras", eras);
+        line("store", &store(settings, server));
+        if served.len() > 1 {
+            line("", "");
+        }
+    }
+    line("health", &format!("{base}/healthz   {base}/readyz"));
+    if settings.public_url.is_some() {
+        line("listens", &bound.to_string());
+    }
+    lines.push(String::new());
+    lines.extend(
+        warnings(settings, bound)
+            .iter()
+            .flat_map(|warning| [format!("  warning: {warning}"), String::new()]),
+    );
+    lines.push("Add it to a client:".to_owned());
+    for Served { server, .. } in served {
+        let url = server_url(&base, server);
+        lines.push(format!("  claude mcp add --transport http {} {url}/mcp", server.name));
+    }
+    lines.push(format!("  {}", snippet(&base, served)));
+    lines.push(String::new());
+    lines.push(format!("{dim}Ctrl-C stops it and lets running calls finish.{plain}"));
+    let trimmed: Vec<_> = lines.iter().map(|line| line.trim_end()).collect();
+    trimmed.join("\n") + "\n"
+}
+
+fn store(settings: &Settings, server: &Server) -> String {
+    match &settings.store {
+        StoreSettings::Memory => "memory: sessions end with the gateway".to_owned(),
+        StoreSettings::Embedded { data, sync } => {
+            let survives = match sync {
+                SyncMode::Always => "a restart and a power cut",
+                SyncMode::Interval | SyncMode::Os => "a restart",
+            };
+            let folder = data.join(&server.folder);
+            format!("{}: sessions survive {survives}", folder.display())
+        }
+    }
+}
+
+/// What is allowed but probably not meant.
+pub(crate) fn warnings(settings: &Settings, bound: SocketAddr) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !bound.ip().is_loopback() {
+        let text = format!("{bound} is open to the network, and nobody is asked who they are");
+        warnings.push(format!(
+            "{text}; put something that does before it, or listen on 127.0.0.1"
+        ));
+    }
+    if bound.ip().is_unspecified() && settings.allow_hosts.is_empty() {
+        let text = "only requests to loopback names are answered";
+        warnings.push(format!(
+            "{text}; name the others with --allow-host NAME or --public-url URL"
+        ));
+    }
+    warnings
+}
+
+/// The `mcpServers` that many clients read, on one line.
+fn snippet(base: &str, served: &[Served<'_>]) -> String {
+    let entries = served.iter().map(|Served { server, .. }| {
+        let url = format!("{}/mcp", server_url(base, server));
+        format!(r#""{}": {{ "type": "http", "url": "{url}" }}"#, server.name)
+    });
+    let entries: Vec<_> = entries.collect();
+    format!(r#"{{ "mcpServers": {{ {} }} }}"#, entries.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn server(name: &str, at_root: bool) -> Server {
+        Server {
+            name: name.to_owned(),
+            folder: format!("{name}-1"),
+            at_root,
+            command: "npx".into(),
+            args: vec![
+                "-y".to_owned(),
+                "it".to_owned(),
+                "--token".to_owned(),
+                "hush".to_owned(),
+            ],
+            env: Default::default(),
+            cwd: None,
+            era: Default::default(),
+            restore: Default::default(),
+            start_timeout: Duration::from_secs(1),
+            max_children: 1,
+        }
+    }
+
+    fn settings(servers: Vec<Server>) -> Settings {
+        Settings {
+            listen: ([127, 0, 0, 1], 0).into(),
+            public_url: None,
+            allow_hosts: vec![],
+            allow_origins: vec![],
+            store: StoreSettings::Embedded {
+                data: "/data".into(),
+                sync: SyncMode::Interval,
+            },
+            drain: Duration::ZERO,
+            retry: Duration::ZERO,
+            session_idle: Duration::ZERO,
+            servers,
+        }
+    }
+
+    fn told(settings: &Settings, bound: &str) -> String {
+        let served = settings.servers.iter().map(|server| Served { server, eras: "both" });
+        text(settings, &served.collect::<Vec<_>>(), bound.parse().unwrap(), false)
+    }
+
+    #[test]
+    fn one_server_is_told_in_full() {
+        let expected = format!(
+            "\
+rethread {} is ready
+
+  url     http://127.0.0.1:8080/mcp   old clients: http://127.0.0.1:8080/sse
+  server  npx -y it --token ******
+  eras    both
+  store   /data/it-1: sessions survive a restart
+  health  http://127.0.0.1:8080/healthz   http://127.0.0.1:8080/readyz
+
+Add it to a client:
+  claude mcp add --transport http it http://127.0.0.1:8080/mcp
+  {{ \"mcpServers\": {{ \"it\": {{ \"type\": \"http\", \"url\": \"http://127.0.0.1:8080/mcp\" }} }} }}
+
+Ctrl-C stops it and lets running calls finish.
+",
+            env!("CARGO_PKG_VERSION")
+        );
+        assert_eq!(told(&settings(vec![server("it", true)]), "127.0.0.1:8080"), expected);
+    }
+
+    #[test]
+    fn several_servers_have_paths_of_their_own() {
+        let mut settings = settings(vec![server("a", false), server("b", false)]);
+        settings.public_url = Some("https://mcp.example/x".to_owned());
+        settings.store = StoreSettings::Memory;
+        let told = told(&settings, "127.0.0.1:9");
+        for expected in [
+            "https://mcp.example/x/servers/a/mcp   old clients: https://mcp.example/x/servers/a/sse\n",
+            "claude mcp add --transport http b https://mcp.example/x/servers/b/mcp\n",
+            "store   memory: sessions end with the gateway\n",
+            "listens 127.0.0.1:9\n",
+        ] {
+            assert!(told.contains(expected), "{expected}\n{told}");
+        }
+        let json = told.lines().find(|line| line.contains("mcpServers")).unwrap();
+        let json: serde_json::Value = serde_json::from_str(json).unwrap();
+        assert_eq!(json["mcpServers"]["b"]["url"], "https://mcp.example/x/servers/b/mcp");
+    }
+
+    #[test]
+    fn an_open_address_is_warned_of() {
+        let mut settings = settings(vec![server("it", true)]);
+        assert!(!told(&settings, "[::1]:80").contains("warning"));
+        let open = told(&settings, "0.0.0.0:80");
+        assert_eq!(open.matches("warning: ").count(), 2, "{open}");
+        assert!(open.contains("http://localhost:80/mcp"), "{open}");
+        settings.allow_hosts.push("mcp.example".to_owned());
+        assert_eq!(told(&settings, "0.0.0.0:80").matches("warning: ").count(), 1);
+    }
+}

@@ -1,0 +1,193 @@
+//! `rethread check`: every effective value with its source, and what would keep `serve` from starting.
+
+use crate::announce;
+use crate::config::{self, Given, Problem, Problems, Row, World, secret};
+use crate::settings::{Server, Settings, StoreSettings};
+use std::path::{Path, PathBuf};
+
+/// What `check` found: the listing for stdout, words for stderr, and whether all is well.
+pub(crate) struct Report {
+    /// Every value.
+    pub(crate) listing: String,
+    /// What is wrong.
+    pub(crate) problems: Option<Problems>,
+    /// What is allowed but probably not meant.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Checks what was given.
+pub(crate) fn check(given: &Given, colour: bool) -> Report {
+    let world = World::here();
+    let mut settled = config::examine(given, &world);
+    if settled.problems.is_empty() {
+        settled.problems = obstacles(&settled.settings, &world);
+    }
+    let problems = Some(settled.problems).filter(|problems| !problems.is_empty());
+    Report {
+        listing: listing(&settled.rows, &settled.settings.servers, colour),
+        problems: problems.map(Problems),
+        warnings: announce::warnings(&settled.settings, settled.settings.listen),
+    }
+}
+
+/// What in the world stands in the way of these settings.
+pub(crate) fn obstacles(settings: &Settings, world: &World) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for server in &settings.servers {
+        if let Some(cwd) = server.cwd.as_deref().filter(|cwd| !cwd.is_dir()) {
+            let problem = Problem::new(format!("{}: there is no directory {}", server.name, cwd.display()));
+            problems.push(problem.hint("create it, or set cwd to one that is there"));
+        }
+        problems.extend(missing_program(server, world));
+    }
+    if let StoreSettings::Embedded { data, .. } = &settings.store
+        && let Err(why) = writable(data)
+    {
+        let problem = Problem::new(format!("cannot write to the data directory {}: {why}", data.display()));
+        problems.push(problem.hint("--data DIR with a directory of yours, or --memory to keep nothing"));
+    }
+    problems
+}
+
+fn missing_program(server: &Server, world: &World) -> Option<Problem> {
+    let command = &server.command;
+    let shown = secret::quoted(&command.to_string_lossy());
+    if command.components().count() > 1 || command.is_absolute() {
+        if !command.exists() {
+            let problem = Problem::new(format!("{}: there is no program {shown}", server.name));
+            return Some(problem.hint("its path, relative to where it is written, or its name if it is on PATH"));
+        }
+        let problem = || Problem::new(format!("{}: {shown} cannot be executed", server.name));
+        return (!executable(command)).then(|| problem().hint(format!("chmod +x {shown}")));
+    }
+    // A child is looked up on the PATH that it gets.
+    let path = server.env.get("PATH").map(String::as_str).or_else(|| world.var("PATH"));
+    let found = std::env::split_paths(path.unwrap_or_default()).any(|dir| found_in(&dir, command));
+    if found {
+        return None;
+    }
+    let problem = Problem::new(format!("{}: the program {shown} is not on PATH", server.name));
+    let words: Vec<_> = command.to_str()?.split_whitespace().collect();
+    Some(match words.as_slice() {
+        // The whole command line in one text is a likely slip.
+        [_, _, ..] => problem.hint(format!("a list: command = {words:?}")),
+        _ => problem.hint("install it, or write its full path"),
+    })
+}
+
+fn found_in(dir: &Path, program: &Path) -> bool {
+    let endings: &[&str] = if cfg!(windows) {
+        &["", ".exe", ".cmd", ".bat"]
+    } else {
+        &[""]
+    };
+    endings.iter().any(|ending| {
+        let mut name = program.as_os_str().to_owned();
+        name.push(ending);
+        executable(&dir.join(name))
+    })
+}
+
+#[cfg(unix)]
+fn executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn executable(path: &Path) -> bool {
+    path.is_file()
+}
+
+/// Tries to make a file there, or in the nearest folder above that exists: only trying tells for sure.
+fn writable(dir: &Path) -> Result<(), String> {
+    let ancestors = dir.ancestors().map(|dir| {
+        if dir.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            dir
+        }
+    });
+    let nearest = ancestors.into_iter().find(|dir| dir.exists());
+    let nearest = nearest.ok_or("it has no parent")?;
+    if !nearest.is_dir() {
+        return Err(format!("{} is not a directory", nearest.display()));
+    }
+    let probe: PathBuf = nearest.join(format!(".rethread-check-{}", std::process::id()));
+    std::fs::File::create_new(&probe).map_err(|error| error.to_string())?;
+    std::fs::remove_file(&probe).map_err(|error| error.to_string())
+}
+
+/// The values as text: `key = value   (source)`, one server after the other.
+fn listing(rows: &[Row], servers: &[Server], colour: bool) -> String {
+    let (bold, dim, plain) = if colour {
+        ("\x1b[1m", "\x1b[2m", "\x1b[0m")
+    } else {
+        ("", "", "")
+    };
+    let width = |of: fn(&Row) -> &str| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
+    let (keys, values) = (width(|row| &row.key), width(|row| &row.value).min(48));
+    let mut text = String::new();
+    let mut section = None;
+    for row in rows {
+        if row.server != section {
+            section.clone_from(&row.server);
+            let name = row.server.as_deref().unwrap_or_default();
+            let at = servers.iter().find(|server| server.name == name);
+            let at = at.map(|server| announce::server_url("", server)).unwrap_or_default();
+            text.push_str(&format!(
+                "\n{bold}[servers.{name}]{plain} {dim}at {at}/mcp and {at}/sse{plain}\n"
+            ));
+        }
+        let Row { key, value, source, .. } = row;
+        let value: String = value
+            .chars()
+            .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+            .collect();
+        text.push_str(&format!("{key:<keys$} = {value:<values$}  {dim}({source}){plain}\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_is_aligned_and_grouped() {
+        let row = |server: Option<&str>, key: &str, value: &str, source: &str| Row {
+            server: server.map(str::to_owned),
+            key: key.to_owned(),
+            value: value.to_owned(),
+            source: source.to_owned(),
+        };
+        let rows = [
+            row(None, "listen", "127.0.0.1:8080", "default"),
+            row(None, "retry_ms", "5", "r.toml:3"),
+            row(Some("x"), "command", "a\x1bb", "r.toml:5"),
+        ];
+        let expected = "\
+listen   = 127.0.0.1:8080  (default)
+retry_ms = 5               (r.toml:3)
+
+[servers.x] at /mcp and /sse
+command  = a\u{fffd}b             (r.toml:5)
+";
+        assert_eq!(listing(&rows, &[], false), expected);
+        assert!(listing(&rows, &[], true).contains("\x1b[2m(default)\x1b[0m"));
+    }
+
+    #[test]
+    fn a_folder_that_can_be_made_is_writable() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(writable(&dir.path().join("a/b")), Ok(()));
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(writable(&file.join("a")).is_err());
+        assert_eq!(
+            std::fs::read_dir(dir.path()).unwrap().count(),
+            1,
+            "nothing is left behind"
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! The process itself: started in a group of its own, and ended with everything it has started (GW-08).
+
+use super::guardian::{Guardian, Watched, signal};
+use crate::settings::Server;
+use rustix::process::Signal;
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// How long a child may take to end after its stdin was closed, and again after SIGTERM.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where the children of one server grow: what is started, how many at a time, and who watches over them.
+#[derive(Clone, Debug)]
+pub(crate) struct Ground {
+    pub(crate) server: Arc<Server>,
+    guardian: Guardian,
+    places: Arc<Semaphore>,
+}
+
+/// A process, apart from its pipes.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) group: u32,
+    _watched: Watched,
+    _place: OwnedSemaphorePermit,
+}
+
+/// The ends of a child's pipes.
+pub(crate) struct Pipes {
+    pub(crate) stdin: ChildStdin,
+    pub(crate) stdout: ChildStdout,
+    pub(crate) stderr: ChildStderr,
+}
+
+impl Ground {
+    pub(crate) fn new(server: Arc<Server>, guardian: Guardian) -> Self {
+        let places = Arc::new(Semaphore::new(server.max_children));
+        Ground {
+            server,
+            guardian,
+            places,
+        }
+    }
+
+    /// How many children there are.
+    pub(crate) fn children(&self) -> usize {
+        self.server.max_children.saturating_sub(self.places.available_permits())
+    }
+
+    /// Starts a child. The command line, the environment and the working directory are the operator's alone (GW-10).
+    pub(crate) fn start(&self) -> io::Result<(Process, Pipes)> {
+        let server = &*self.server;
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+            let limit = server.max_children;
+            io::Error::other(format!(
+                "{limit} children of {} are running already; try again later",
+                server.name
+            ))
+        })?;
+        let mut command = Command::new(&server.command);
+        command
+            .args(&server.args)
+            .envs(&server.env)
+            .env(rethread::BEHIND_GATEWAY, env!("CARGO_PKG_VERSION"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        if let Some(cwd) = &server.cwd {
+            command.current_dir(cwd);
+        }
+        let mut child = command.spawn().map_err(|error| {
+            let what = format!("cannot start {}: {error}", server.command.display());
+            io::Error::new(error.kind(), what)
+        })?;
+        let missing = || io::Error::other("the child has no pipes");
+        let group = child.id().ok_or_else(missing)?;
+        let pipes = Pipes {
+            stdin: child.stdin.take().ok_or_else(missing)?,
+            stdout: child.stdout.take().ok_or_else(missing)?,
+            stderr: child.stderr.take().ok_or_else(missing)?,
+        };
+        let process = Process {
+            child,
+            group,
+            _watched: self.guardian.watch(group),
+            _place: place,
+        };
+        Ok((process, pipes))
+    }
+}
+
+impl Process {
+    /// Waits until it has ended by itself.
+    pub(crate) async fn ended(&mut self) -> io::Result<ExitStatus> {
+        self.child.wait().await
+    }
+
+    /// Ends it in bounded time. Its stdin must be closed by now.
+    pub(crate) async fn stop(mut self) {
+        for next in [Signal::TERM, Signal::KILL] {
+            if timeout(PATIENCE, self.child.wait()).await.is_ok() {
+                break;
+            }
+            tracing::debug!(group = self.group, signal = ?next, "child does not end by itself");
+            signal(self.group, next);
+        }
+        let _ = self.child.wait().await; // killed: it cannot refuse
+        // What it has started and left behind goes too.
+        signal(self.group, Signal::KILL);
+    }
+}

@@ -1,0 +1,136 @@
+//! What must not be shown: in `check`, in the start message, in the log.
+
+/// What stands for a secret.
+pub(crate) const MASK: &str = "******";
+
+const WORDS: [&str; 8] = [
+    "TOKEN",
+    "KEY",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "CREDENTIAL",
+    "AUTHORIZATION",
+];
+
+/// Whether a variable or a flag of this name holds a secret.
+pub(crate) fn is_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    WORDS.iter().any(|word| name.contains(word))
+}
+
+/// The value of a variable, for a person to see.
+pub(crate) fn shown_variable(name: &str, value: &str, expanded: bool) -> String {
+    if expanded || is_secret_name(name) {
+        MASK.to_owned()
+    } else {
+        without_password(value)
+    }
+}
+
+/// Arguments for a person to see: `--token x` and `--token=x` are masked, and so are passwords in URLs.
+pub(crate) fn shown_args<'a>(args: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let mut is_value = false;
+    let shown = args.into_iter().map(|arg| {
+        let masked = std::mem::take(&mut is_value) && !arg.starts_with('-');
+        if masked {
+            return MASK.to_owned();
+        }
+        let flag = arg.starts_with('-');
+        match arg.split_once('=') {
+            // NAME=VALUE too: `docker run -e TOKEN=x` and `env TOKEN=x` are common.
+            Some((name, _)) if is_secret_name(name) && !name.contains("://") => format!("{name}={MASK}"),
+            None if flag && is_secret_name(arg) => {
+                is_value = true;
+                arg.to_owned()
+            }
+            _ => without_password(arg),
+        }
+    });
+    shown.collect()
+}
+
+/// A command line for a person to see, quoted so that a shell would read it the same way.
+pub(crate) fn shown_command(command: &str, args: &[String]) -> String {
+    let mut words = vec![quoted(command)];
+    let args = shown_args(args.iter().map(String::as_str));
+    words.extend(args.iter().map(|arg| quoted(arg)));
+    words.join(" ")
+}
+
+/// `scheme://user:password@host` without the password.
+fn without_password(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return text.to_owned();
+    };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    // A password may have an `@` of its own, so the last one counts.
+    match rest[..end].rsplit_once('@').map(|(user, _)| user.split_once(':')) {
+        Some(Some((user, password))) => {
+            let after = &rest[user.len() + 1 + password.len()..];
+            format!("{scheme}://{user}:{MASK}{after}")
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// A word as a shell needs it. Control characters, which could play with the terminal, are escaped.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c) || (c == '*' && word.contains(MASK));
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else if word.chars().any(char::is_control) {
+        let escaped: String = word.chars().flat_map(char::escape_default).collect();
+        format!("$'{escaped}'")
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_give_secrets_away() {
+        for name in ["GITHUB_TOKEN", "api_key", "Db_Password", "CLIENT_SECRET", "--api-key"] {
+            assert!(is_secret_name(name), "{name}");
+        }
+        for name in ["HOME", "PORT", "LOG_LEVEL"] {
+            assert!(!is_secret_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn variables_are_masked_by_name_origin_and_content() {
+        assert_eq!(shown_variable("A_TOKEN", "x", false), MASK);
+        assert_eq!(shown_variable("REGION", "x", true), MASK);
+        assert_eq!(shown_variable("REGION", "eu", false), "eu");
+        assert_eq!(shown_variable("DB", "pg://me:pw@h/d", false), "pg://me:******@h/d");
+    }
+
+    #[test]
+    fn command_lines_are_masked_and_quoted() {
+        let shown = |line: &[&str]| {
+            let args: Vec<_> = line[1..].iter().map(|&arg| arg.to_owned()).collect();
+            shown_command(line[0], &args)
+        };
+        let table: [(&[&str], &str); 8] = [
+            (&["npx", "-y", "@scope/server@1"], "npx -y @scope/server@1"),
+            (&["s", "--token", "abc", "x"], "s --token ****** x"),
+            (&["s", "--api-key=abc"], "s --api-key=******"),
+            (&["s", "--token", "--verbose"], "s --token --verbose"),
+            (&["docker", "-e", "MY_SECRET=1"], "docker -e MY_SECRET=******"),
+            (
+                &["s", "postgres://u:p@ss@host/db?key=1"],
+                "s 'postgres://u:******@host/db?key=1'",
+            ),
+            (&["s", "it's", ""], r"s 'it'\''s' ''"),
+            (&["s", "a\x1b[31mb"], r"s $'a\u{1b}[31mb'"),
+        ];
+        for (line, expected) in table {
+            assert_eq!(shown(line), expected);
+        }
+    }
+}

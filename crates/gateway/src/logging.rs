@@ -1,0 +1,108 @@
+//! What the program tells people while it runs: on stderr, short, in colour only on a terminal.
+
+use clap::{ColorChoice, ValueEnum};
+use std::io::{self, IsTerminal as _};
+use tracing_subscriber::EnvFilter;
+
+/// The form of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object per line, for machines.
+    Json,
+}
+
+/// How the program talks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Talk {
+    /// How much more than usual.
+    pub(crate) verbose: u8,
+    /// Only what went wrong.
+    pub(crate) quiet: bool,
+    /// Whether to use colours.
+    pub(crate) color: ColorChoice,
+    /// The form of the log.
+    pub(crate) format: Format,
+}
+
+impl Talk {
+    /// Whether stderr gets colours.
+    pub(crate) fn colour_on_stderr(&self) -> bool {
+        self.colour(io::stderr().is_terminal())
+    }
+
+    /// Whether stdout gets colours.
+    pub(crate) fn colour_on_stdout(&self) -> bool {
+        self.colour(io::stdout().is_terminal())
+    }
+
+    fn colour(&self, on_terminal: bool) -> bool {
+        let var = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        match self.color {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => on_terminal && var("NO_COLOR").is_none() && var("TERM").is_none_or(|t| t != "dumb"),
+        }
+    }
+
+    /// Begins to log. RUST_LOG counts unless a flag says how much.
+    pub(crate) fn start_log(&self) {
+        let filter = self.filter(std::env::var("RUST_LOG").ok().as_deref());
+        let log = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(io::stderr)
+            .with_ansi(self.colour_on_stderr());
+        // Fails only if there is a log already, which is as good.
+        let _ = match self.format {
+            Format::Json => log.json().flatten_event(true).try_init(),
+            // Whoever watches a terminal knows the time; a file does not.
+            Format::Text if io::stderr().is_terminal() => log.without_time().with_target(self.verbose > 0).try_init(),
+            Format::Text => log.with_target(self.verbose > 0).try_init(),
+        };
+    }
+
+    fn filter(&self, rust_log: Option<&str>) -> EnvFilter {
+        let directives = match (self.quiet, self.verbose, rust_log) {
+            (true, ..) => "error",
+            (_, 0, Some(directives)) if !directives.is_empty() => directives,
+            // The store's engine says much that only its makers understand.
+            (_, 0, _) => "info,fjall=warn,lsm_tree=warn",
+            (_, 1, _) => "info,rethread=debug,rethread_store_embedded=debug,fjall=warn,lsm_tree=warn",
+            _ => "debug,rethread=trace",
+        };
+        EnvFilter::new(directives)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_beat_rust_log_and_the_engine_is_quiet() {
+        let talk = |verbose, quiet| Talk {
+            verbose,
+            quiet,
+            ..Talk::default()
+        };
+        let shown = |talk: Talk, rust_log| talk.filter(rust_log).to_string();
+        assert_eq!(shown(talk(0, true), Some("trace")), "error");
+        assert_eq!(shown(talk(0, false), Some("hyper=debug")), "hyper=debug");
+        assert!(shown(talk(0, false), None).contains("fjall=warn"));
+        assert!(shown(talk(0, false), Some("")).contains("info"));
+        assert!(shown(talk(1, false), Some("off")).contains("rethread=debug"));
+    }
+
+    #[test]
+    fn colours_can_be_forced_both_ways() {
+        let talk = |color| Talk {
+            color,
+            ..Talk::default()
+        };
+        assert!(talk(ColorChoice::Always).colour(false));
+        assert!(!talk(ColorChoice::Never).colour(true));
+        assert!(!talk(ColorChoice::Auto).colour(false));
+    }
+}

@@ -1,0 +1,113 @@
+//! A server where clients find it: its endpoints, its store, its children.
+
+use crate::child::{Ground, Guardian};
+use crate::probe::{self, Found};
+use crate::relay::Relay;
+use crate::settings::{RestoreSetting, Server, Settings, StoreSettings, SyncMode};
+use anyhow::{Context as _, anyhow};
+use rethread::{HttpSse, McpService, Restore, Timing};
+use rethread_store_embedded::{EmbeddedStore, Sync};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One server, ready to be asked.
+#[derive(Clone)]
+pub(crate) struct Mount {
+    pub(crate) server: Arc<Server>,
+    pub(crate) mcp: McpService<Relay>,
+    pub(crate) sse: HttpSse<Relay>,
+    pub(crate) found: Found,
+    relay: Relay,
+}
+
+impl Mount {
+    /// Finds out what the server is, opens its store, and makes its endpoints.
+    pub(crate) async fn open(settings: &Settings, server: &Server, guardian: &Guardian) -> anyhow::Result<Self> {
+        let server = Arc::new(server.clone());
+        let ground = Ground::new(Arc::clone(&server), guardian.clone());
+        let found = probe::probe(&ground).await.with_context(|| {
+            format!(
+                "the server {} does not work: tried `{}`\n  try to run the command by hand; its own words are above",
+                server.name,
+                command_line(&server)
+            )
+        })?;
+        let relay = Relay::new(ground, found.info.clone(), settings.session_idle);
+        let mut builder = McpService::builder(relay.clone())
+            .revisions(found.revisions)
+            .restore(match server.restore {
+                RestoreSetting::Replay => Restore::Resume,
+                RestoreSetting::Expire => Restore::Expire,
+            })
+            .timing(Timing {
+                retry: settings.retry,
+                session_idle: settings.session_idle,
+                ..Timing::default()
+            });
+        for host in &settings.allow_hosts {
+            builder = builder.allow_host(host);
+        }
+        for origin in &settings.allow_origins {
+            builder = builder.allow_origin(origin);
+        }
+        if let StoreSettings::Embedded { data, sync } = &settings.store {
+            let sync = match sync {
+                SyncMode::Always => Sync::Always,
+                SyncMode::Interval => Sync::default(),
+                SyncMode::Os => Sync::Os,
+            };
+            let dir = data.join(&server.name);
+            let opening = tokio::task::spawn_blocking(move || EmbeddedStore::builder().sync(sync).open(dir));
+            builder = builder.store(opening.await??);
+        }
+        let mcp = builder.try_build().map_err(|wrong| anyhow!("{wrong}"))?;
+        let sse = mcp.http_sse(format!("{}{}/messages", public_prefix(settings), path_prefix(&server)));
+        Ok(Mount {
+            server,
+            mcp,
+            sse,
+            found,
+            relay,
+        })
+    }
+
+    /// How many children it has.
+    pub(crate) fn children(&self) -> usize {
+        self.relay.children()
+    }
+
+    /// Lets calls finish until `deadline`, then ends every child.
+    pub(crate) async fn close(&self, deadline: Duration) {
+        self.relay.drain();
+        self.mcp.shutdown(deadline).await;
+        self.relay.stop().await;
+    }
+}
+
+/// Where a server's paths begin.
+pub(crate) fn path_prefix(server: &Server) -> String {
+    if server.at_root {
+        String::new()
+    } else {
+        format!("/servers/{}", server.name)
+    }
+}
+
+/// The path under which a proxy offers us.
+fn public_prefix(settings: &Settings) -> &str {
+    let url = settings.public_url.as_deref().unwrap_or_default();
+    let after_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
+    after_scheme
+        .find('/')
+        .map_or("", |at| after_scheme[at..].trim_end_matches('/'))
+}
+
+/// The command as a person would type it.
+pub(crate) fn command_line(server: &Server) -> String {
+    let mut line = server.command.display().to_string();
+    for arg in &server.args {
+        line.push(' ');
+        line.push_str(arg);
+    }
+    line
+}

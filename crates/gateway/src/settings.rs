@@ -1,0 +1,109 @@
+//! What the gateway is told to do, settled: every value is there, whatever it came from.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// One run of the gateway.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// The URL under which clients reach it, if a proxy stands before it.
+    pub public_url: Option<String>,
+    /// More `Host` names to answer to.
+    pub allow_hosts: Vec<String>,
+    /// More `Origin`s to accept.
+    pub allow_origins: Vec<String>,
+    /// Where sessions and streams are kept.
+    pub store: StoreSettings,
+    /// How long running calls may take to finish when the gateway stops.
+    pub drain: Duration,
+    /// The reconnection delay that clients are asked to keep.
+    pub retry: Duration,
+    /// A session that nobody uses expires after this.
+    pub session_idle: Duration,
+    /// The servers, by name. One that was given on the command line is mounted at `/mcp` and `/sse`.
+    pub servers: Vec<Server>,
+}
+
+/// Where sessions and streams are kept.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StoreSettings {
+    /// In this process.
+    Memory,
+    /// In files, one folder per server under this one.
+    Embedded {
+        /// The folder.
+        data: PathBuf,
+        /// When something counts as written.
+        sync: SyncMode,
+    },
+}
+
+/// When something counts as written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SyncMode {
+    /// When it is on the disk: survives a power cut.
+    Always,
+    /// When the operating system has it; synced every 50 ms. Survives kill -9.
+    #[default]
+    Interval,
+    /// When the operating system has it, which writes it when it likes.
+    Os,
+}
+
+/// One server behind the gateway.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    /// Its name, in URLs and in the log.
+    pub name: String,
+    /// Its folder below the data directory. Not the name if nobody gave one: then other arguments are another folder.
+    pub folder: String,
+    /// Whether it is the only one, mounted at `/mcp` rather than `/servers/NAME/mcp`.
+    pub at_root: bool,
+    /// The program.
+    pub command: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Variables set for it, besides the gateway's own environment.
+    pub env: BTreeMap<String, String>,
+    /// Its working directory, if not the gateway's.
+    pub cwd: Option<PathBuf>,
+    /// Which protocol era it speaks.
+    pub era: EraSetting,
+    /// What becomes of a session whose child is gone.
+    pub restore: RestoreSetting,
+    /// A child must answer `initialize` by then.
+    pub start_timeout: Duration,
+    /// How many children at a time. Beyond: `initialize` gets 503.
+    pub max_children: usize,
+}
+
+/// Which protocol era a server speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EraSetting {
+    /// Ask it.
+    #[default]
+    Probe,
+    /// Sessions: up to 2025-11-25.
+    Legacy,
+    /// Stateless: 2026-07-28.
+    Modern,
+    /// Both.
+    Dual,
+}
+
+/// What becomes of a session whose child is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RestoreSetting {
+    /// The child is started again and `initialize` is replayed to it.
+    #[default]
+    Replay,
+    /// The session ends: its client gets 404 and begins a new one.
+    Expire,
+}
