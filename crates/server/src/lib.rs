@@ -84,6 +84,7 @@ mod stdio;
 mod sweep;
 mod tail;
 mod telemetry;
+mod turns;
 mod wire;
 
 pub use ask::{Answer, AskError};

@@ -5,6 +5,7 @@ use crate::handler::ServerInfo;
 use crate::limits::{Limits, Timing};
 use crate::modern::{Listeners, Parks};
 use crate::restore::Restore;
+use crate::turns::Turns;
 use rethread_proto::SessionId;
 use rethread_proto::event_id::EventIdFormat;
 use rethread_proto::exchange::UpgradeAfter;
@@ -52,6 +53,8 @@ pub(crate) struct Node {
     pub(crate) listeners: Listeners,
     /// Seals what clients carry for us.
     pub(crate) seal: Seal,
+    /// A push stream that nobody reads is taken up by one connection, however many come for it.
+    pub(crate) adopting: Turns,
     next_connection: AtomicU64,
 }
 
@@ -107,6 +110,7 @@ impl Node {
             parks: Parks::default(),
             listeners: Listeners::default(),
             seal,
+            adopting: Turns::default(),
             next_connection: AtomicU64::new(1),
         }
     }

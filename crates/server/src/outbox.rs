@@ -318,7 +318,10 @@ impl Stream {
         let (max_events, max_bytes) = (self.node.limits.window_events, self.node.limits.window_bytes);
         let lost = state.lost;
         let Some(reader) = &mut state.reader else { return };
-        if !reader.live {
+        // The store may have shown it to the reader before it told us that it has it. A priming event says nothing, and has
+        // the number that a cursor starts from.
+        let seen = queued.seq <= reader.taken && queued.seq > Seq::PRIMING;
+        if !reader.live || seen {
             return;
         }
         if (state.window.len() >= max_events || state.window_bytes + queued.frame.wire.len() > max_bytes.max(1))
@@ -352,13 +355,14 @@ impl Stream {
 
     // ---- the reader's side ----
 
-    /// Makes a connection the reader, from `cursor` on. An older one gets EOF (RES-06).
-    pub(crate) fn attach(&self, cursor: Seq) -> u64 {
+    /// Makes a connection the reader, from `cursor` on. An older one gets EOF (RES-06). One that `resumes` reads the store
+    /// first, and is live when it has caught up.
+    pub(crate) fn attach(&self, cursor: Seq, resumes: bool) -> u64 {
         let connection = self.node.next_connection();
         let mut state = self.state.lock();
         let reader = Reader {
             connection,
-            live: state.appended.is_none_or(|appended| cursor >= appended),
+            live: !resumes,
             taken: cursor,
             taken_bytes: state.appended_bytes,
             waker: None,
@@ -399,18 +403,19 @@ impl Stream {
             self.room.notify_waiters();
             return Taken::Frames(wire, last);
         }
-        let over = state.over;
+        let (over, busy) = (state.over, state.is_busy());
         let Some(reader) = &mut state.reader else {
             return Taken::End;
         };
-        if let Some(close) = reader.close {
+        if over && reader.live {
+            return Taken::End;
+        }
+        // What was said before the close is heard before it: a client that leaves without an id cannot come back.
+        if let Some(close) = reader.close.filter(|_| !busy) {
             return Taken::Close(close);
         }
         if !reader.live {
             return Taken::Behind;
-        }
-        if over {
-            return Taken::End;
         }
         match &mut reader.waker {
             Some(waker) => waker.clone_from(cx.waker()),
@@ -461,6 +466,11 @@ impl Stream {
     /// Whether anything of this stream was ever stored: otherwise nothing is left of it when it goes.
     pub(crate) fn is_stored(&self) -> bool {
         self.state.lock().created
+    }
+
+    /// Whether something is on its way to the store.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.state.lock().is_busy()
     }
 
     /// Waits until the reader is less than a retained window behind, so that it is not overtaken by eviction; but not

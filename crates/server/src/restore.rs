@@ -56,7 +56,7 @@ impl Orphaned {
 pub(crate) async fn restore<H: Handler>(inner: &Inner<H>, key: SessionKey) -> Result<Arc<Session>, Reason> {
     let (node, sessions) = (&inner.node, &inner.sessions);
     // Requests come in crowds after a restart. One of them restores, the others find its work.
-    let _alone = sessions.restoring(&key.session).await;
+    let _alone = sessions.restoring.wait(&key.session).await;
     if let Some(session) = sessions.known(&key.session) {
         let found = session.key == key && !session.has_ended();
         return if found {

@@ -3,6 +3,7 @@
 use crate::node::{Gauge, Node};
 use crate::session::{Parting, Session, Transport};
 use crate::telemetry;
+use crate::turns::Turns;
 use parking_lot::{Mutex, RwLock};
 use rethread_proto::gate::SessionHeader;
 use rethread_proto::refusal::Reason;
@@ -20,8 +21,8 @@ pub(crate) struct Sessions {
     shards: [RwLock<Shard>; SHARDS],
     hasher: RandomState,
     live: Gauge,
-    /// Restores of one shard take turns.
-    restoring: [tokio::sync::Mutex<()>; SHARDS],
+    /// A session is restored once, however many ask for it.
+    pub(crate) restoring: Turns,
     /// How many each principal has; the anonymous one is not counted.
     owned: Mutex<HashMap<Principal, usize>>,
 }
@@ -32,27 +33,18 @@ impl Sessions {
             shards: std::array::from_fn(|_| RwLock::default()),
             hasher: RandomState::new(),
             live: Gauge::default(),
-            restoring: std::array::from_fn(|_| tokio::sync::Mutex::default()),
+            restoring: Turns::default(),
             owned: Mutex::default(),
         }
     }
 
-    fn index(&self, id: &SessionId) -> usize {
-        self.hasher.hash_one(id) as usize % SHARDS
-    }
-
     fn shard(&self, id: &SessionId) -> &RwLock<Shard> {
-        &self.shards[self.index(id)]
+        &self.shards[self.hasher.hash_one(id) as usize % SHARDS]
     }
 
     /// The session of this name, if this process has it.
     pub(crate) fn known(&self, id: &SessionId) -> Option<Arc<Session>> {
         self.shard(id).read().get(id).cloned()
-    }
-
-    /// Waits until nobody else restores a session of this name.
-    pub(crate) async fn restoring(&self, id: &SessionId) -> tokio::sync::MutexGuard<'_, ()> {
-        self.restoring[self.index(id)].lock().await
     }
 
     /// The session that a request names, if it is `owner`'s. Another's session does not exist (SES-04, SES-06). `None` if

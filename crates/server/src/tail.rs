@@ -63,7 +63,7 @@ pub(crate) struct Start {
 impl Tail {
     /// Attaches a connection to `stream`; an older one is displaced.
     pub(crate) fn open(session: &Arc<Session>, stream: Arc<Stream>, start: Start) -> Self {
-        let connection = stream.attach(start.cursor);
+        let connection = stream.attach(start.cursor, start.resumed);
         if start.takes_push {
             session.hub.listen(connection, &stream);
         }

@@ -36,6 +36,7 @@ pub struct Switches {
     bus: AtomicBool,
     delay_micros: AtomicU64,
     sessions_delay_micros: AtomicU64,
+    late_micros: AtomicU64,
     unacknowledged: AtomicUsize,
     asked: AtomicUsize,
     failed: AtomicUsize,
@@ -74,6 +75,12 @@ impl Switches {
     /// switches it off.
     pub fn delay_appends(&self, by: Duration) {
         self.delay_micros.store(by.as_micros() as u64, Ordering::SeqCst);
+    }
+
+    /// Every append is made at once, and acknowledged only after this long: others can read it before its writer knows.
+    /// Zero switches it off.
+    pub fn delay_acknowledgements(&self, by: Duration) {
+        self.late_micros.store(by.as_micros() as u64, Ordering::SeqCst);
     }
 
     /// Reading and replacing a session record takes this long. Zero switches it off.
@@ -171,6 +178,15 @@ impl<S: EventStore> FlakyStore<S> {
     fn append_now(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<(), StoreError>> {
         self.switches.unless(&self.switches.appends, || {
             let appended = self.inner.append(key, batch);
+            let late = Duration::from_micros(self.switches.late_micros.load(Ordering::SeqCst));
+            let appended = if late.is_zero() {
+                appended
+            } else {
+                StoreFuture::later(async move {
+                    tokio::time::sleep(late).await;
+                    appended.await
+                })
+            };
             if !self.switches.loses_this_one() {
                 return appended;
             }

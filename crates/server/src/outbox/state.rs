@@ -69,6 +69,11 @@ pub(super) struct Reader {
 }
 
 impl State {
+    /// Whether something is on its way to the store.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.over && !self.lost && (self.draining || !self.queue.is_empty())
+    }
+
     pub(super) fn is_reader(&self, connection: u64) -> bool {
         self.reader
             .as_ref()

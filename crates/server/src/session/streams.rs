@@ -69,14 +69,14 @@ impl Session {
     /// Nobody reads a push stream any more. It is kept for a while, for its reader's return.
     pub(crate) fn push_stream_abandoned(&self, stream: &Arc<Stream>) {
         let ordinal = stream.key.ordinal;
-        let kept = stream.is_stored() && !stream.is_over();
-        let mut state = self.state.lock();
-        state.streams.remove(&ordinal);
-        if !kept || self.has_ended() {
-            return;
+        let busy = stream.is_busy();
+        if !busy {
+            self.state.lock().streams.remove(&ordinal);
+        } // else it stays the stream's one writer, should its reader return meanwhile
+        let kept = (busy || stream.is_stored()) && !stream.is_over();
+        if kept && !self.has_ended() {
+            self.push_stream_left(ordinal);
         }
-        drop(state);
-        self.push_stream_left(ordinal);
     }
 
     /// A push stream in the store has no reader. Of too many, the oldest is forgotten.
@@ -111,6 +111,7 @@ impl Session {
     }
 
     fn forget_stream(&self, ordinal: Ordinal) {
+        self.state.lock().streams.remove(&ordinal);
         if let Err(later) = self.node.store.forget_stream(&self.stream_key(ordinal)).now() {
             tokio::spawn(later);
         }
@@ -126,6 +127,11 @@ impl Session {
     /// Opens a connection for a GET: a new push stream, or the stream that `last_event_id` belongs to.
     pub(crate) async fn open_get(self: &Arc<Self>, last_event_id: Option<&str>) -> Result<Opened, Reason> {
         let id = last_event_id.and_then(|text| self.node.ids.parse(&self.key.session, text));
+        let _alone = match id {
+            // Between the look at the store and the taking up, nobody else may do the same: a stream has one writer.
+            Some(id) if id.ordinal.kind() == StreamKind::Push => Some(self.node.adopting.wait(&self.key.session).await),
+            _ => None,
+        };
         let (issued, live) = match id {
             Some(EventId { ordinal, .. }) => {
                 let state = self.state.lock();
@@ -185,12 +191,12 @@ impl Session {
             None => {
                 let stream = Stream::adopt(self, ordinal, found);
                 if !stream.is_over() {
-                    self.state.lock().abandoned.retain(|(_, o)| *o != ordinal);
                     self.keep(&stream);
                 }
                 stream
             }
         };
+        self.state.lock().abandoned.retain(|(_, o)| *o != ordinal);
         let gap = gap.then(|| oldest.map_or_else(|| stream.prefix.id(after), |seq| stream.prefix.id(seq)));
         let start = Start {
             cursor: after,

@@ -6,6 +6,7 @@ mod gaps;
 mod hostile;
 mod http_sse;
 mod isolation;
+mod late;
 mod lifecycle;
 mod lines;
 mod modern;

@@ -47,6 +47,18 @@ fn ops(restarts: u32) -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 1..80)
 }
 
+/// When the store has what it is given, and when it says so.
+#[derive(Clone, Copy, Debug)]
+enum Pace {
+    Instant,
+    Slow,
+    LateToTell,
+}
+
+fn pace() -> impl Strategy<Value = Pace> {
+    prop_oneof![Just(Pace::Instant), Just(Pace::Slow), Just(Pace::LateToTell)]
+}
+
 /// One stream, as its client knows it.
 struct Reader {
     events: Option<Events>,
@@ -125,7 +137,7 @@ struct World {
 }
 
 impl World {
-    async fn new(version: &str, keep: usize, slow: bool) -> Self {
+    async fn new(version: &str, keep: usize, pace: Pace) -> Self {
         let puppet = Puppet::new();
         let store = MemoryStore::new(MemoryLimits {
             stream: Retention {
@@ -135,8 +147,10 @@ impl World {
             ..MemoryLimits::default()
         });
         let store = FlakyStore::new(store);
-        if slow {
-            store.switches().delay_appends(Duration::from_millis(7));
+        match pace {
+            Pace::Instant => {}
+            Pace::Slow => store.switches().delay_appends(Duration::from_millis(7)),
+            Pace::LateToTell => store.switches().delay_acknowledgements(Duration::from_millis(7)),
         }
         let (_, client) = puppet.serve_with(|b| b.store(store.clone()));
         let session = client.open(version).await;
@@ -315,14 +329,14 @@ impl World {
     }
 }
 
-fn run(ops: Vec<Op>, version: &'static str, keep: usize, slow: bool) {
+fn run(ops: Vec<Op>, version: &'static str, keep: usize, pace: Pace) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
         .build()
         .unwrap();
     runtime.block_on(async {
-        let mut world = World::new(version, keep, slow).await;
+        let mut world = World::new(version, keep, pace).await;
         for op in ops {
             world.step(op).await;
         }
@@ -334,22 +348,22 @@ proptest! {
     /// RES-03, RES-05, RES-06.
     #[test]
     fn oracle_every_cursor_sees_its_own_stream_in_order_once_without_gaps(
-        ops in ops(0), version in prop_oneof![Just(B), Just(C), Just(D)], slow: bool,
+        ops in ops(0), version in prop_oneof![Just(B), Just(C), Just(D)], pace in pace(),
     ) {
-        run(ops, version, 4096, slow);
+        run(ops, version, 4096, pace);
     }
 
     /// RST-02, RST-03: the same, with processes that come and go.
     #[test]
     fn oracle_restarts_change_nothing_for_any_cursor(
-        ops in ops(2), version in prop_oneof![Just(B), Just(C), Just(D)], slow: bool,
+        ops in ops(2), version in prop_oneof![Just(B), Just(C), Just(D)], pace in pace(),
     ) {
-        run(ops, version, 4096, slow);
+        run(ops, version, 4096, pace);
     }
 
     /// RES-07, RES-08: with purging, what is missing was told.
     #[test]
-    fn oracle_with_purging_nothing_is_silently_missing(ops in ops(1), keep in 4usize..12, slow: bool) {
-        run(ops, D, keep, slow);
+    fn oracle_with_purging_nothing_is_silently_missing(ops in ops(1), keep in 4usize..12, pace in pace()) {
+        run(ops, D, keep, pace);
     }
 }
