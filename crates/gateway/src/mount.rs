@@ -1,6 +1,7 @@
 //! A server where clients find it: its endpoints, its store, its children.
 
 use crate::child::{Ground, Guardian};
+use crate::config::secret::shown_command;
 use crate::probe::{self, Found};
 use crate::relay::Relay;
 use crate::settings::{RestoreSetting, Server, Settings, StoreSettings, SyncMode};
@@ -29,7 +30,7 @@ impl Mount {
             format!(
                 "the server {} does not work: tried `{}`\n  try to run the command by hand; its own words are above",
                 server.name,
-                command_line(&server)
+                shown_command(&server.command.display().to_string(), &server.args)
             )
         })?;
         let relay = Relay::new(ground, found.info.clone(), settings.session_idle);
@@ -56,7 +57,7 @@ impl Mount {
                 SyncMode::Interval => Sync::default(),
                 SyncMode::Os => Sync::Os,
             };
-            let dir = data.join(&server.name);
+            let dir = data.join(&server.folder);
             let opening = tokio::task::spawn_blocking(move || EmbeddedStore::builder().sync(sync).open(dir));
             builder = builder.store(opening.await??);
         }
@@ -69,11 +70,6 @@ impl Mount {
             found,
             relay,
         })
-    }
-
-    /// How many children it has.
-    pub(crate) fn children(&self) -> usize {
-        self.relay.children()
     }
 
     /// Lets calls finish until `deadline`, then ends every child.
@@ -100,14 +96,4 @@ fn public_prefix(settings: &Settings) -> &str {
     after_scheme
         .find('/')
         .map_or("", |at| after_scheme[at..].trim_end_matches('/'))
-}
-
-/// The command as a person would type it.
-pub(crate) fn command_line(server: &Server) -> String {
-    let mut line = server.command.display().to_string();
-    for arg in &server.args {
-        line.push(' ');
-        line.push_str(arg);
-    }
-    line
 }

@@ -53,11 +53,6 @@ impl Relay {
         }))
     }
 
-    /// How many children there are.
-    pub(crate) fn children(&self) -> usize {
-        self.0.ground.children()
-    }
-
     fn seat(&self, session: &SessionId) -> Option<Arc<Seat>> {
         self.0.seats.lock().get(session).cloned()
     }

@@ -7,30 +7,30 @@ use std::time::Duration;
 
 /// One run of the gateway.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Where to listen.
-    pub listen: SocketAddr,
+    pub(crate) listen: SocketAddr,
     /// The URL under which clients reach it, if a proxy stands before it.
-    pub public_url: Option<String>,
+    pub(crate) public_url: Option<String>,
     /// More `Host` names to answer to.
-    pub allow_hosts: Vec<String>,
+    pub(crate) allow_hosts: Vec<String>,
     /// More `Origin`s to accept.
-    pub allow_origins: Vec<String>,
+    pub(crate) allow_origins: Vec<String>,
     /// Where sessions and streams are kept.
-    pub store: StoreSettings,
+    pub(crate) store: StoreSettings,
     /// How long running calls may take to finish when the gateway stops.
-    pub drain: Duration,
+    pub(crate) drain: Duration,
     /// The reconnection delay that clients are asked to keep.
-    pub retry: Duration,
+    pub(crate) retry: Duration,
     /// A session that nobody uses expires after this.
-    pub session_idle: Duration,
+    pub(crate) session_idle: Duration,
     /// The servers, by name. One that was given on the command line is mounted at `/mcp` and `/sse`.
-    pub servers: Vec<Server>,
+    pub(crate) servers: Vec<Server>,
 }
 
 /// Where sessions and streams are kept.
 #[derive(Clone, Debug, PartialEq)]
-pub enum StoreSettings {
+pub(crate) enum StoreSettings {
     /// In this process.
     Memory,
     /// In files, one folder per server under this one.
@@ -45,7 +45,7 @@ pub enum StoreSettings {
 /// When something counts as written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum SyncMode {
+pub(crate) enum SyncMode {
     /// When it is on the disk: survives a power cut.
     Always,
     /// When the operating system has it; synced every 50 ms. Survives kill -9.
@@ -57,35 +57,35 @@ pub enum SyncMode {
 
 /// One server behind the gateway.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Server {
+pub(crate) struct Server {
     /// Its name, in URLs and in the log.
-    pub name: String,
+    pub(crate) name: String,
     /// Its folder below the data directory. Not the name if nobody gave one: then other arguments are another folder.
-    pub folder: String,
+    pub(crate) folder: String,
     /// Whether it is the only one, mounted at `/mcp` rather than `/servers/NAME/mcp`.
-    pub at_root: bool,
+    pub(crate) at_root: bool,
     /// The program.
-    pub command: PathBuf,
+    pub(crate) command: PathBuf,
     /// Its arguments.
-    pub args: Vec<String>,
+    pub(crate) args: Vec<String>,
     /// Variables set for it, besides the gateway's own environment.
-    pub env: BTreeMap<String, String>,
+    pub(crate) env: BTreeMap<String, String>,
     /// Its working directory, if not the gateway's.
-    pub cwd: Option<PathBuf>,
+    pub(crate) cwd: Option<PathBuf>,
     /// Which protocol era it speaks.
-    pub era: EraSetting,
+    pub(crate) era: EraSetting,
     /// What becomes of a session whose child is gone.
-    pub restore: RestoreSetting,
+    pub(crate) restore: RestoreSetting,
     /// A child must answer `initialize` by then.
-    pub start_timeout: Duration,
+    pub(crate) start_timeout: Duration,
     /// How many children at a time. Beyond: `initialize` gets 503.
-    pub max_children: usize,
+    pub(crate) max_children: usize,
 }
 
 /// Which protocol era a server speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum EraSetting {
+pub(crate) enum EraSetting {
     /// Ask it.
     #[default]
     Probe,
@@ -100,7 +100,7 @@ pub enum EraSetting {
 /// What becomes of a session whose child is gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum RestoreSetting {
+pub(crate) enum RestoreSetting {
     /// The child is started again and `initialize` is replayed to it.
     #[default]
     Replay,

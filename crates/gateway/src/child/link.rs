@@ -27,8 +27,6 @@ const STUCK: Duration = Duration::from_secs(10);
 /// A child at work. When the last handle is dropped the child is ended.
 #[derive(Debug)]
 pub(crate) struct Link {
-    name: Arc<str>,
-    group: u32,
     input: mpsc::Sender<Bytes>,
     state: Mutex<State>,
     ended: watch::Receiver<bool>,
@@ -81,13 +79,11 @@ impl Link {
         let (aside, asides) = mpsc::channel(SAID);
         let (has_ended, ended) = watch::channel(false);
         let link = Arc::new(Link {
-            group: process.group,
-            name: Arc::clone(&name),
             input,
             state: Mutex::default(),
             ended,
         });
-        tracing::info!(server = &*name, pid = link.group, "child started");
+        tracing::info!(server = &*name, pid = process.group, "child started");
         tokio::spawn(log_stderr(stderr, Arc::clone(&name)));
         let reading = Reading {
             link: Arc::downgrade(&link),

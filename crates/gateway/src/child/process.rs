@@ -48,11 +48,6 @@ impl Ground {
         }
     }
 
-    /// How many children there are.
-    pub(crate) fn children(&self) -> usize {
-        self.server.max_children.saturating_sub(self.places.available_permits())
-    }
-
     /// Starts a child. The command line, the environment and the working directory are the operator's alone (GW-10).
     pub(crate) fn start(&self) -> io::Result<(Process, Pipes)> {
         let server = &*self.server;
