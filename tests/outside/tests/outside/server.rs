@@ -1,15 +1,17 @@
 //! The example server as a process.
 
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 const HOW_TO_BUILD: &str = "build it with: cargo build --release --example everything -p rethread";
 const READY: &str = "everything: ready at ";
 
 /// `everything` on a port of its own. Killed when dropped.
 pub(crate) struct Everything {
+    arguments: Vec<String>,
     child: Child,
     url: String,
 }
@@ -22,14 +24,33 @@ impl Everything {
 
     /// The same with more options.
     pub(crate) fn start_with(options: &[&str]) -> Self {
+        let own = ["--listen", "127.0.0.1:0", "--retry-ms", "100"];
+        Self::launch(own.iter().chain(options).map(|&option| option.to_owned()).collect())
+    }
+
+    /// The same on a port that it can be restarted on.
+    pub(crate) fn start_at_fixed_port(options: &[&str]) -> Self {
+        let own = ["--listen".to_owned(), format!("127.0.0.1:{}", fixed_port())];
+        let options = options.iter().map(|&option| option.to_owned());
+        Self::launch(own.into_iter().chain(options).collect())
+    }
+
+    /// Kills it with SIGKILL and starts it again at once, with the same arguments.
+    pub(crate) fn killed_and_restarted(mut self) -> Self {
+        let arguments = std::mem::take(&mut self.arguments);
+        drop(self);
+        Self::launch(arguments)
+    }
+
+    fn launch(arguments: Vec<String>) -> Self {
         let child = Command::new(Self::program())
-            .args(["--listen", "127.0.0.1:0", "--retry-ms", "100"])
-            .args(options)
+            .args(&arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn();
         let child = child.unwrap_or_else(|error| panic!("cannot start the example: {error}; {HOW_TO_BUILD}"));
         let mut server = Everything {
+            arguments,
             child,
             url: String::new(),
         };
@@ -70,6 +91,17 @@ impl Drop for Everything {
         let _ = self.child.kill(); // it may have ended by itself
         let _ = self.child.wait();
     }
+}
+
+/// A free port that the system does not hand out by itself. A client that knocks while the server is down could else be
+/// given the server's port for its own end: it would find itself, and the server could not come back.
+fn fixed_port() -> u16 {
+    // Tests of one process start at the same time: each looks in a place of its own.
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let own = TAKEN.fetch_add(1, Ordering::Relaxed) * 50;
+    let first = 20_000 + u16::try_from(std::process::id() % 8_000).unwrap_or_default() + own;
+    let free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    (first..first + 50).find(free).expect("a free port")
 }
 
 /// The root of the repository.
