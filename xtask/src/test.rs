@@ -45,14 +45,15 @@ pub(crate) fn run(extent: Extent) -> Result<(), String> {
     steps.finish()
 }
 
-/// The official clients and the conformance suite, against the example as users would build it.
+/// The official clients and the conformance suite, against the example and the gateway as users would build them.
 fn outside(steps: &mut Steps) {
-    let build = ["build", "--release", "--example", "everything", "-p", "rethread"];
+    let build = "build --release -p rethread -p rethread-gateway --example everything --bin rethread";
+    let build: Vec<&str> = build.split(' ').collect();
     let root = run::root();
     let mut setup = Command::new("tests/outside/clients/setup.sh");
     setup.arg("target/outside").current_dir(root);
     let ready =
-        steps.command("example server", &mut run::cargo(&build)) & steps.command("official clients", &mut setup);
+        steps.command("example server and gateway", &mut run::cargo(&build)) & steps.command("official clients", &mut setup);
     if ready {
         let tests = ["test", "-p", OUTSIDE, "--", "--nocapture", "--test-threads=1"];
         steps.command("outside tests", &mut run::cargo(&tests));

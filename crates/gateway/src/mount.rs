@@ -5,7 +5,7 @@ use crate::config::secret::shown_command;
 use crate::probe::{self, Found};
 use crate::relay::Relay;
 use crate::settings::{RestoreSetting, Server, Settings, StoreSettings, SyncMode};
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use rethread::{HttpSse, McpService, Restore, Timing};
 use rethread_store_embedded::{EmbeddedStore, Sync};
 use std::sync::Arc;
@@ -26,11 +26,12 @@ impl Mount {
     pub(crate) async fn open(settings: &Settings, server: &Server, guardian: &Guardian) -> anyhow::Result<Self> {
         let server = Arc::new(server.clone());
         let ground = Ground::new(Arc::clone(&server), guardian.clone());
-        let found = probe::probe(&ground).await.with_context(|| {
-            format!(
-                "the server {} does not work: tried `{}`\n  try to run the command by hand; its own words are above",
-                server.name,
-                shown_command(&server.command.display().to_string(), &server.args)
+        let found = probe::probe(&ground).await.map_err(|error| {
+            let command = shown_command(&server.command.display().to_string(), &server.args);
+            anyhow!(
+                "the server {} cannot be served: {error:#}\n  command: {command}\n  try: the command by hand; what it wrote to \
+                 stderr stands above",
+                server.name
             )
         })?;
         let relay = Relay::new(ground, found.info.clone(), settings.session_idle);

@@ -83,7 +83,7 @@ impl Link {
             state: Mutex::default(),
             ended,
         });
-        tracing::info!(server = &*name, pid = process.group, "child started");
+        tracing::debug!(server = &*name, pid = process.group, "child started");
         tokio::spawn(log_stderr(stderr, Arc::clone(&name)));
         let reading = Reading {
             link: Arc::downgrade(&link),
@@ -258,7 +258,7 @@ async fn keep(
     let pid = process.group;
     process.stop().await;
     match end {
-        End::Dismissed => tracing::info!(server = &*name, pid, "child ended"),
+        End::Dismissed => tracing::debug!(server = &*name, pid, "child ended"),
         _ => tracing::warn!(server = &*name, pid, calls, "child is gone: {why}"),
     }
     has_ended.send_replace(true);
