@@ -52,8 +52,8 @@ fn outside(steps: &mut Steps) {
     let root = run::root();
     let mut setup = Command::new("tests/outside/clients/setup.sh");
     setup.arg("target/outside").current_dir(root);
-    let ready =
-        steps.command("example server and gateway", &mut run::cargo(&build)) & steps.command("official clients", &mut setup);
+    let ready = steps.command("example server and gateway", &mut run::cargo(&build))
+        & steps.command("official clients", &mut setup);
     if ready {
         let tests = ["test", "-p", OUTSIDE, "--", "--nocapture", "--test-threads=1"];
         steps.command("outside tests", &mut run::cargo(&tests));

@@ -7,9 +7,13 @@ use crate::relay::Relay;
 use crate::settings::{RestoreSetting, Server, Settings, StoreSettings, SyncMode};
 use anyhow::anyhow;
 use rethread::{HttpSse, McpService, Restore, Timing};
-use rethread_store_embedded::{EmbeddedStore, Sync};
+use rethread_store_embedded::{EmbeddedStore, OpenError, Sync};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How often a store that is in use is tried again.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// One server, ready to be asked.
 #[derive(Clone)]
@@ -23,7 +27,13 @@ pub(crate) struct Mount {
 
 impl Mount {
     /// Finds out what the server is, opens its store, and makes its endpoints.
-    pub(crate) async fn open(settings: &Settings, server: &Server, guardian: &Guardian) -> anyhow::Result<Self> {
+    /// A store that is still in use is waited for with `patience`.
+    pub(crate) async fn open(
+        settings: &Settings,
+        server: &Server,
+        guardian: &Guardian,
+        patience: Duration,
+    ) -> anyhow::Result<Self> {
         let server = Arc::new(server.clone());
         let ground = Ground::new(Arc::clone(&server), guardian.clone());
         let found = probe::probe(&ground).await.map_err(|error| {
@@ -58,9 +68,7 @@ impl Mount {
                 SyncMode::Interval => Sync::default(),
                 SyncMode::Os => Sync::Os,
             };
-            let dir = data.join(&server.folder);
-            let opening = tokio::task::spawn_blocking(move || EmbeddedStore::builder().sync(sync).open(dir));
-            builder = builder.store(opening.await??);
+            builder = builder.store(open_store(&data.join(&server.folder), sync, patience).await?);
         }
         let mcp = builder.try_build().map_err(|wrong| anyhow!("{wrong}"))?;
         let sse = mcp.http_sse(format!("{}{}/messages", public_prefix(settings), path_prefix(&server)));
@@ -78,6 +86,18 @@ impl Mount {
         self.relay.drain();
         self.mcp.shutdown(deadline).await;
         self.relay.stop().await;
+    }
+}
+
+async fn open_store(dir: &Path, sync: Sync, patience: Duration) -> anyhow::Result<EmbeddedStore> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let dir = dir.to_owned();
+        let opening = tokio::task::spawn_blocking(move || EmbeddedStore::builder().sync(sync).open(dir));
+        match opening.await? {
+            Err(OpenError::InUse { .. }) if Instant::now() < deadline => tokio::time::sleep(PAUSE).await,
+            opened => return Ok(opened?),
+        }
     }
 }
 

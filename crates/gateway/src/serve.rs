@@ -21,6 +21,9 @@ use tower::Service as _;
 /// What open connections get to be written out when everything else is done.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// How long a server that takes another's place waits for its store.
+const HANDOVER: Duration = Duration::from_secs(10);
+
 /// The gateway while it runs.
 pub(crate) struct Gateway {
     settings: Settings,
@@ -36,7 +39,7 @@ impl Gateway {
         let guardian = Guardian::start().context("cannot start the guardian of the children")?;
         let mut mounts = BTreeMap::new();
         for server in &settings.servers {
-            let mount = Mount::open(&settings, server, &guardian).await?;
+            let mount = Mount::open(&settings, server, &guardian, Duration::ZERO).await?;
             mounts.insert(path_prefix(server), mount);
         }
         Ok(Arc::new(Gateway {
@@ -109,7 +112,7 @@ impl Gateway {
             if self.mounts.read().contains_key(&prefix) {
                 continue;
             }
-            let mount = Mount::open(settings, server, &self.guardian).await?;
+            let mount = Mount::open(settings, server, &self.guardian, HANDOVER).await?;
             tracing::info!(server = server.name, eras = mount.found.eras(), "server joins");
             self.mounts.write().insert(prefix, mount);
         }

@@ -76,11 +76,16 @@ pub(crate) struct Totals {
     pub(crate) streams: u64,
 }
 
-impl Totals {
-    pub(crate) fn encode(self) -> Vec<u8> {
-        numbers([self.held, self.sessions, self.streams])
+/// How many commits were on the disk for sure when the commit with this value was made.
+pub(crate) fn durable(value: &[u8]) -> Option<u64> {
+    let mut reader = crate::coding::Reader(value);
+    for _ in 0..3 {
+        reader.u64()?;
     }
+    reader.u64()
+}
 
+impl Totals {
     pub(crate) fn decode(value: &[u8]) -> Option<Self> {
         let mut reader = crate::coding::Reader(value);
         Some(Totals {
@@ -109,6 +114,7 @@ pub(crate) struct Chain {
 
 impl Books {
     pub(crate) fn new(db: Db, options: Arc<Options>, found: Found) -> Self {
+        db.progress.is_synced(found.chain.next); // the database syncs what it finds
         Books {
             changes: db.batch(),
             db,
@@ -178,7 +184,9 @@ impl Books {
         let Some(value) = self.get(&keys::head(sid, ordinal))? else {
             return Ok(None);
         };
-        Head::decode(&value).map(Some).ok_or(ReadError::Garbled("a stream's head"))
+        Head::decode(&value)
+            .map(Some)
+            .ok_or(ReadError::Garbled("a stream's head"))
     }
 
     pub(crate) fn put_head(&mut self, sid: u64, ordinal: Ordinal, head: &Head) {
@@ -196,8 +204,14 @@ impl Books {
             return Ok(());
         }
         let mut changes = std::mem::replace(&mut self.changes, self.db.batch());
-        changes.put(&keys::commit(self.chain.next), &self.totals.encode());
-        self.db.commit(changes, sync)?;
+        let Totals {
+            held,
+            sessions,
+            streams,
+        } = self.totals;
+        let value = numbers([held, sessions, streams, self.db.progress.synced()]);
+        changes.put(&keys::commit(self.chain.next), &value);
+        self.db.commit(changes, self.chain.next + 1, sync)?;
         self.chain.next += 1;
         if self.chain.next.is_multiple_of(CHAIN_STEP) {
             self.chain.marks.push_back((self.chain.next, self.db.written()));
@@ -209,9 +223,10 @@ impl Books {
     /// Cuts the chain at its old end, as far as the tables hold everything: of that no journal can take anything away.
     pub(crate) fn prune_chain(&mut self) -> bool {
         let in_tables = self.db.in_tables();
-        let Some((until, _)) = self.chain.marks.pop_front_if(|(_, written)| *written <= in_tables) else {
+        let Some(&(until, _)) = self.chain.marks.front().filter(|(_, written)| *written <= in_tables) else {
             return false;
         };
+        self.chain.marks.pop_front();
         for n in self.chain.pruned..until {
             self.changes.remove(&keys::commit(n));
         }

@@ -1,16 +1,24 @@
 //! The database under the store, tuned for it.
 
 use crate::head::decode_event;
+use fjall::compaction::Leveled;
 use fjall::{Database, Iter, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Slice, Snapshot};
 use rethread_store::{Pin, Seq};
 use std::ops::Bound;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Blocks of tables that were read. Small: what is read again soon is in the page cache too.
 const CACHE: u64 = 8 << 20;
 /// What is written is kept in memory up to here, and then becomes a table.
 const MEMTABLE: u64 = 8 << 20;
+/// So much is in memory at most before a writer waits. The thread that makes tables of it also merges tables, and does
+/// one after the other.
+const WRITE_BUFFER: u64 = 3 * MEMTABLE;
+/// Small tables, so that to merge some does not take long: nothing else is done meanwhile.
+const TABLE: u64 = 8 << 20;
 /// The smallest there is.
 const JOURNALS: u64 = 64 << 20;
 const KEYSPACE: &str = "rethread";
@@ -20,6 +28,29 @@ const KEYSPACE: &str = "rethread";
 pub(crate) struct Db {
     database: Database,
     keyspace: Keyspace,
+    pub(crate) progress: Arc<Progress>,
+}
+
+/// How many commits were made, and how many of these are on the disk for sure.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    written: AtomicU64,
+    synced: AtomicU64,
+}
+
+impl Progress {
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn synced(&self) -> u64 {
+        self.synced.load(Ordering::SeqCst)
+    }
+
+    /// So many commits were made before a sync that is done.
+    pub(crate) fn is_synced(&self, written: u64) {
+        self.synced.fetch_max(written, Ordering::SeqCst);
+    }
 }
 
 impl Db {
@@ -28,16 +59,22 @@ impl Db {
             .cache_size(CACHE)
             .max_journaling_size(JOURNALS)
             .max_cached_files(Some(128))
-            // One only: with two, one that has died of a full disk leaves the other to fill the queue that `commit`
-            // then waits for without end.
+            // One only: of two, one would spin while the other merges tables, and one that has died of a full disk would
+            // leave the other to fill the queue that `commit` then waits for without end.
             .worker_threads(1)
             .open()?;
         let keyspace = database.keyspace(KEYSPACE, || {
             KeyspaceCreateOptions::default()
-                .max_memtable_size(MEMTABLE)
+                // Never: see `make_table`.
+                .max_memtable_size(u64::MAX)
+                .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(TABLE)))
                 .manual_journal_persist(true)
         })?;
-        Ok(Db { database, keyspace })
+        Ok(Db {
+            database,
+            keyspace,
+            progress: Arc::default(),
+        })
     }
 
     /// Everything as it stands now: no commit that comes later is seen.
@@ -55,21 +92,41 @@ impl Db {
         }
     }
 
-    /// Commits, and if `sync` says so waits for the disk.
-    pub(crate) fn commit(&self, changes: Changes, sync: bool) -> Result<(), fjall::Error> {
-        self.wait_for_tables()?;
-        let mode = if sync { PersistMode::SyncData } else { PersistMode::Buffer };
-        changes.batch.durability(Some(mode)).commit()
-    }
-
-    /// Waits while the database lags behind with its tables. It would do so itself inside of the commit, but there it
-    /// does not notice when the thread that makes the tables has died, and waits for ever.
-    fn wait_for_tables(&self) -> Result<(), fjall::Error> {
-        while self.keyspace.l0_table_count() >= 20 || self.keyspace.sealed_memtable_count() >= 3 {
-            self.alive()?;
-            std::thread::sleep(Duration::from_millis(2));
+    /// Makes the `n`th commit, and if `sync` says so waits for the disk.
+    pub(crate) fn commit(&self, changes: Changes, n: u64, sync: bool) -> Result<(), fjall::Error> {
+        self.make_table()?;
+        let mode = if sync {
+            PersistMode::SyncData
+        } else {
+            PersistMode::Buffer
+        };
+        changes.batch.durability(Some(mode)).commit()?;
+        self.progress.written.store(n, Ordering::SeqCst);
+        if sync {
+            self.progress.is_synced(n);
         }
         Ok(())
+    }
+
+    /// Makes a table of what is in memory if that is enough for one, and waits while the database lags behind.
+    ///
+    /// The database would do both by itself, but badly. It asks its thread for a table after every commit; when that thread
+    /// merges tables meanwhile, a thousand such messages fill its queue, and when it then sends itself one more it waits
+    /// for ever. And it waits inside of the commit, where it does not notice that the thread has died.
+    fn make_table(&self) -> Result<(), fjall::Error> {
+        use fjall::AbstractTree as _;
+        loop {
+            let behind = self.keyspace.sealed_memtable_count();
+            if behind == 0 && self.keyspace.tree.active_memtable().size() > MEMTABLE {
+                self.rotate()?;
+            }
+            let much = self.database.write_buffer_size() > WRITE_BUFFER;
+            if !much && behind < 3 && self.keyspace.l0_table_count() < 20 {
+                return Ok(());
+            }
+            self.alive()?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Whether the database still works: an error in a thread of its own shows itself only when it is asked.
@@ -101,10 +158,21 @@ impl Db {
         self.keyspace.disk_space()
     }
 
-    /// Writes the tables anew without what is deleted. Takes a while.
+    /// Writes the tables anew without what is deleted. Takes a while, and the old tables are still there after it: see
+    /// [`Db::rotate`].
     pub(crate) fn clear_away(&self) -> Result<(), fjall::Error> {
-        self.keyspace.rotate_memtable_and_wait()?;
+        self.rotate()?;
+        while self.keyspace.sealed_memtable_count() > 0 {
+            self.alive()?;
+            std::thread::sleep(Duration::from_millis(5));
+        }
         self.keyspace.major_compact()
+    }
+
+    /// Makes a table of what is in memory. Only then does the database let go of tables that it has replaced, and only
+    /// if a few commits came in between.
+    pub(crate) fn rotate(&self) -> Result<(), fjall::Error> {
+        self.keyspace.rotate_memtable().map(|_| ())
     }
 }
 

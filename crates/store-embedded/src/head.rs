@@ -238,10 +238,7 @@ mod tests {
         assert_eq!(Head::decode(&head.encode()), Some(head.clone()));
         assert_eq!(head.bytes, event_cost(b"abc") + event_cost(b"d"));
         head.bury();
-        assert_eq!(
-            (head.purged, head.answers_lost, head.bytes),
-            (Some(Seq(1)), true, 0)
-        );
+        assert_eq!((head.purged, head.answers_lost, head.bytes), (Some(Seq(1)), true, 0));
         assert_eq!(Head::decode(&head.encode()), Some(head));
         assert_eq!(Head::decode(b"\0short"), None);
     }

@@ -1,5 +1,6 @@
 //! Syncs the journal every now and then, beside the writer.
 
+use crate::journal::newest;
 use crate::shared::Shared;
 use parking_lot::{Condvar, Mutex};
 use std::fs::File;
@@ -49,14 +50,18 @@ impl Keeper {
             }
             state.dirty = false; // before the sync: what is written during it waits for the next
             drop(state);
-            let db = shared.db.read();
-            if db.is_none() {
+            let guard = shared.db.read();
+            let Some(db) = &*guard else {
                 journal = None;
                 continue;
-            }
-            if let Err(error) = sync_newest(&shared.database, &mut journal) {
-                drop(db);
-                shared.queue.trouble(error);
+            };
+            let written = db.progress.written();
+            match sync_newest(&shared.database, &mut journal) {
+                Ok(()) => db.progress.is_synced(written),
+                Err(error) => {
+                    drop(guard);
+                    shared.queue.trouble(error);
+                }
             }
         }
     }
@@ -66,20 +71,9 @@ impl Keeper {
 /// pages. The database can do so too, but every append waits while it does. A journal that is no longer written was
 /// synced by the database when it began the next.
 fn sync_newest(database: &Path, open: &mut Option<(PathBuf, File)>) -> std::io::Result<()> {
-    let mut newest: Option<(u64, PathBuf)> = None;
-    for entry in std::fs::read_dir(database)? {
-        let path = entry?.path();
-        if path.extension().is_none_or(|extension| extension != "jnl") {
-            continue;
-        }
-        let number = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
-        if let Some(number) = number
-            && newest.as_ref().is_none_or(|(highest, _)| number > *highest)
-        {
-            newest = Some((number, path));
-        }
-    }
-    let Some((_, path)) = newest else { return Ok(()) };
+    let Some(path) = newest(database)? else {
+        return Ok(());
+    };
     if open.as_ref().is_none_or(|(last, _)| *last != path) {
         let file = File::open(&path)?;
         *open = Some((path, file));

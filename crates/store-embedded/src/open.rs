@@ -1,19 +1,33 @@
 //! Opens the database and looks whether it is whole.
 
 use crate::OpenError;
-use crate::books::{Books, Chain, Found, Ids, Totals};
+use crate::books::{self, Books, Chain, Ids, Totals};
 use crate::coding::{number, numbers};
 use crate::db::{Db, View};
+use crate::journal::{self, Found};
 use crate::keys::{self, FORMAT};
 use crate::options::Options;
 use crate::place::Place;
 use crate::upkeep::Upkeep;
 use rethread_store::Seq;
+use std::io::ErrorKind;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 /// Opens what is in a directory, or makes it if there is nothing.
 pub(crate) fn open(place: &Place, options: Arc<Options>) -> Result<Books, OpenError> {
+    place.prepare()?;
+    match journal::inspect(&place.database()) {
+        Ok(Found::Whole) => {}
+        Ok(Found::Cut(end)) => tracing::warn!(
+            dir = %place.dir().display(),
+            end,
+            "the journal ended with a commit that was not written to its end; it is as if it had never been"
+        ),
+        Ok(Found::Broken(n)) => return Err(place.damaged(format!("commit {n} in the journal is garbled"))),
+        Err(error) if error.kind() == ErrorKind::NotFound => {} // a new one
+        Err(error) => return Err(place.io("the journal cannot be read", error)),
+    }
     // The database asserts where it could say that a file is damaged.
     let opened = std::panic::catch_unwind(AssertUnwindSafe(|| Db::open(&place.database())));
     let db = match opened {
@@ -29,22 +43,30 @@ pub(crate) fn open(place: &Place, options: Arc<Options>) -> Result<Books, OpenEr
         Ok(Err(other)) => return Err(place.damaged(format!("the database does not open ({other:?})"))),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
+            let text = text
+                .or(panic.downcast_ref::<&str>().copied())
+                .unwrap_or("no reason given");
             return Err(place.damaged(format!("the database does not open ({text})")));
         }
     };
     let found = inspect(&db.view(), place)?;
     let fresh = found.chain.next == 0;
+    if fresh && place.was_made() {
+        return Err(place.damaged("the database is empty, and it was not"));
+    }
     let mut books = Books::new(db, options, found);
     if fresh {
         books.put_blind(keys::META_FORMAT, &numbers([u64::from(FORMAT)]));
         let written = books.commit(true);
         written.map_err(|error| place.io("the database cannot be written", std::io::Error::other(error)))?;
     }
+    place
+        .is_made()
+        .map_err(|error| place.io("its folders cannot be synced", error))?;
     Ok(books)
 }
 
-fn inspect(view: &View<'_>, place: &Place) -> Result<Found, OpenError> {
+fn inspect(view: &View<'_>, place: &Place) -> Result<books::Found, OpenError> {
     let failed = |error: fjall::Error| match error {
         fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => {
             place.io("the database cannot be read", error)
@@ -55,7 +77,9 @@ fn inspect(view: &View<'_>, place: &Place) -> Result<Found, OpenError> {
         let Some(value) = view.get(key).map_err(failed)? else {
             return Ok(None);
         };
-        number(&value).map(Some).ok_or_else(|| place.damaged("a number in it is garbled"))
+        number(&value)
+            .map(Some)
+            .ok_or_else(|| place.damaged("a number in it is garbled"))
     };
     let format = meta(keys::META_FORMAT)?;
     if let Some(newer) = format.filter(|format| *format > u64::from(FORMAT)) {
@@ -81,7 +105,7 @@ fn inspect(view: &View<'_>, place: &Place) -> Result<Found, OpenError> {
         }
     }
     let promised = meta(keys::META_IDS)?.unwrap_or(1);
-    Ok(Found {
+    Ok(books::Found {
         totals,
         ids: Ids {
             next: promised,

@@ -2,9 +2,11 @@
 
 use crate::OpenError;
 use crate::keys::FORMAT;
+use parking_lot::Mutex;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Says that the directory is ours, and in which format. Whoever has the store open has this file locked.
 const MARKER: &str = "rethread.json";
@@ -18,12 +20,16 @@ const LOST_AND_FOUND: &str = "lost+found";
 /// A directory that is ours as long as this lives.
 pub(crate) struct Place {
     dir: PathBuf,
-    marker: File,
+    marker: Mutex<File>,
+    made: AtomicBool,
 }
 
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Marker {
     format: u32,
+    /// Whether the database was made: if it is gone then, that is damage and no beginning.
+    #[serde(default)]
+    made: bool,
 }
 
 impl Place {
@@ -37,7 +43,7 @@ impl Place {
             }
         };
         if create {
-            fs::create_dir_all(dir).map_err(io("it cannot be made"))?;
+            make(dir).map_err(io("it cannot be made"))?;
         }
         let (mut marked, mut stranger) = (false, None);
         for entry in fs::read_dir(dir).map_err(io("it cannot be listed"))? {
@@ -71,19 +77,17 @@ impl Place {
         marker
             .read_to_string(&mut text)
             .map_err(io("its marker cannot be read"))?;
-        if text.is_empty() {
+        let made = if text.trim_end_matches('\0').is_empty() {
             // New, or the process that made it did not come far: then there is nothing else.
             if let Some(found) = &stranger {
                 return Err(foreign(found));
             }
-            let text = serde_json::to_vec(&Marker { format: FORMAT }).expect("a number is plain JSON");
-            marker
-                .write_all(&text)
-                .and_then(|()| marker.sync_all())
+            mark(&mut marker, false)
                 .and_then(|()| sync_dir(dir))
                 .map_err(io("its marker cannot be written"))?;
+            false
         } else {
-            let Ok(Marker { format }) = serde_json::from_str(&text) else {
+            let Ok(Marker { format, made }) = serde_json::from_str(&text) else {
                 let what = format!("{MARKER} is garbled");
                 let dir = dir.to_owned();
                 return Err(OpenError::Damaged { dir, what });
@@ -95,13 +99,33 @@ impl Place {
                     known: FORMAT,
                 });
             }
-        }
-        let place = Place {
-            dir: dir.to_owned(),
-            marker,
+            made
         };
-        place.prepare()?;
-        Ok(place)
+        Ok(Place {
+            dir: dir.to_owned(),
+            marker: Mutex::new(marker),
+            made: AtomicBool::new(made),
+        })
+    }
+
+    /// Whether there was a database here before.
+    pub(crate) fn was_made(&self) -> bool {
+        self.made.load(Ordering::SeqCst)
+    }
+
+    /// The database is there. The database syncs what is in its folders, but not every folder's own name.
+    pub(crate) fn is_made(&self) -> std::io::Result<()> {
+        let tables = self.database().join("keyspaces");
+        for folder in fs::read_dir(&tables)? {
+            sync_dir(&folder?.path())?;
+        }
+        for folder in [&tables, &self.database(), &self.dir] {
+            sync_dir(folder)?;
+        }
+        if !self.made.swap(true, Ordering::SeqCst) {
+            mark(&mut self.marker.lock(), true)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -129,10 +153,13 @@ impl Place {
 
     /// Looks at the names in the database's directory. The database panics at some that it does not know, and cannot go
     /// on where it was interrupted while it was made.
-    fn prepare(&self) -> Result<(), OpenError> {
+    pub(crate) fn prepare(&self) -> Result<(), OpenError> {
         let path = self.database();
         if !path.exists() {
-            return Ok(());
+            return match self.was_made() {
+                true => Err(self.damaged(format!("{DATABASE} is missing"))),
+                false => Ok(()),
+            };
         }
         let names = |path: &Path| -> Result<Vec<String>, OpenError> {
             let list = |error| self.io("the database's directory cannot be listed", error);
@@ -148,14 +175,21 @@ impl Place {
         };
         let numbered = |name: &str| name.parse::<u64>().is_ok();
         let journal = |name: &&String| name.to_ascii_lowercase().ends_with(".jnl");
-        let strange = files.iter().filter(journal).find(|name| !name.strip_suffix(".jnl").is_some_and(numbered));
+        let strange = files
+            .iter()
+            .filter(journal)
+            .find(|name| !name.strip_suffix(".jnl").is_some_and(numbered));
         if let Some(name) = strange.or(tables.iter().find(|name| !numbered(name))) {
             return Err(self.damaged(format!("{DATABASE} holds {name}, which no store has written")));
         }
         if files.iter().any(|name| name == "version") {
-            return Ok(());
+            // Without any the database begins to count from the start, and finds nothing again of what it writes then.
+            return match files.iter().any(|name| journal(&name)) {
+                true => Ok(()),
+                false => Err(self.damaged(format!("{DATABASE} holds no journal"))),
+            };
         }
-        if !tables.is_empty() {
+        if !tables.is_empty() || self.was_made() {
             return Err(self.damaged(format!("{DATABASE}/version is missing")));
         }
         // It was never finished, so nothing was ever stored in it.
@@ -164,7 +198,7 @@ impl Place {
 
     /// Whether the directory is still the one that was opened: files that were deleted can be written for a long time.
     pub(crate) fn is_there(&self) -> bool {
-        same_file(&self.dir.join(MARKER), &self.marker)
+        same_file(&self.dir.join(MARKER), &self.marker.lock())
     }
 
     /// Whether there is room for more than a few bytes.
@@ -174,6 +208,29 @@ impl Place {
         let removed = fs::remove_file(&path);
         written.and(removed)
     }
+}
+
+fn mark(marker: &mut File, made: bool) -> std::io::Result<()> {
+    let text = serde_json::to_vec(&Marker { format: FORMAT, made }).expect("this is plain JSON");
+    marker.rewind()?;
+    marker.write_all(&text)?;
+    marker.set_len(text.len() as u64)?;
+    marker.sync_all()
+}
+
+/// Makes a directory, and its name lasts.
+fn make(dir: &Path) -> std::io::Result<()> {
+    let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
+    fs::create_dir_all(dir)?;
+    for parent in missing.iter().filter_map(|dir| dir.parent()) {
+        let parent = if parent.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            parent
+        };
+        sync_dir(parent)?;
+    }
+    Ok(())
 }
 
 #[cfg(unix)]
@@ -191,5 +248,9 @@ fn same_file(path: &Path, _: &File) -> bool {
 }
 
 fn sync_dir(dir: &Path) -> std::io::Result<()> {
-    if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
+    if cfg!(unix) {
+        File::open(dir)?.sync_all()
+    } else {
+        Ok(())
+    }
 }

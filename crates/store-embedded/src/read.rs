@@ -8,9 +8,7 @@ use crate::keys;
 use crate::row::Row;
 use bytes::Bytes;
 use rethread_proto::clock::Wall;
-use rethread_store::{
-    Event, Loaded, Ordinal, Page, Pin, ReadLimit, Seq, SessionKey, StoreError, StreamKey, Summary,
-};
+use rethread_store::{Event, Loaded, Ordinal, Page, Pin, ReadLimit, Seq, SessionKey, StoreError, StreamKey, Summary};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -37,7 +35,9 @@ pub(crate) fn page(view: &View<'_>, key: &StreamKey, after: Seq, limit: ReadLimi
             whole = false;
             break;
         }
-        continuity.saw(event.seq).map_err(|gap| Damage::new(key, gap).report())?;
+        continuity
+            .saw(event.seq)
+            .map_err(|gap| Damage::new(key, gap).report())?;
         events.push(Event {
             seq: event.seq,
             payload: Bytes::copy_from_slice(payload),

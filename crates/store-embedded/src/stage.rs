@@ -99,7 +99,10 @@ impl Books {
                 event.pin = Pin::None;
             }
             head.count(&event);
-            let (name, value) = (keys::event(head.stream, event.seq), encode_event(event.pin, &event.payload));
+            let (name, value) = (
+                keys::event(head.stream, event.seq),
+                encode_event(event.pin, &event.payload),
+            );
             if event.pin == Pin::None {
                 self.put_blind(&name, &value);
             } else {
@@ -170,7 +173,11 @@ impl Books {
             let (pin, payload) = decode_event(&value).ok_or(ReadError::Garbled("an event"))?;
             if pin != Pin::None && released.iter().all(|event: &Event| event.seq != *seq) {
                 let payload = bytes::Bytes::copy_from_slice(payload);
-                released.push(Event { seq: *seq, payload, pin });
+                released.push(Event {
+                    seq: *seq,
+                    payload,
+                    pin,
+                });
             }
         }
         Ok(released)
@@ -224,7 +231,9 @@ impl Books {
         let mut first = None;
         for event in self.db.view().events(head.stream, head.first) {
             let event = event?;
-            continuity.saw(event.seq).map_err(|gap| Damage::new(key, gap).report())?;
+            continuity
+                .saw(event.seq)
+                .map_err(|gap| Damage::new(key, gap).report())?;
             first = first.or(Some(event.seq));
             head.last = Some(event.seq);
             head.count += 1;
@@ -321,7 +330,10 @@ impl Books {
 
     fn create(&mut self, key: &SessionKey, record: &SessionRecord) -> Result<(), StoreError> {
         if keys::row(key).is_none() {
-            let error = format!("the names of a session and its owner may have {} bytes", keys::LONGEST_NAMES);
+            let error = format!(
+                "the names of a session and its owner may have {} bytes",
+                keys::LONGEST_NAMES
+            );
             return Err(StoreError::unavailable(error));
         }
         if let Some(old) = self.row(key)? {

@@ -1,3 +1,4 @@
+use crate::db::Db;
 use crate::options::{Options, Sync};
 use crate::place::Place;
 use crate::queue::{Op, Outcome};
@@ -83,7 +84,7 @@ impl EmbeddedStore {
             sessions: totals.sessions,
             streams: totals.streams,
             held_bytes: totals.held,
-            disk_bytes: self.shared().db.read().as_ref().map_or(0, |db| db.disk_bytes()),
+            disk_bytes: self.shared().db.read().as_ref().map_or(0, Db::disk_bytes),
             damaged: read::damaged(),
         }
     }

@@ -169,7 +169,10 @@ impl Books {
             self.commit(false)?;
         }
         if self.totals.held > most {
-            let bytes = self.sessions.get(&key.session).and_then(|session| session.open.get(&key.ordinal));
+            let bytes = self
+                .sessions
+                .get(&key.session)
+                .and_then(|session| session.open.get(&key.ordinal));
             let bytes = bytes.map_or(0, |live| live.head.bytes);
             let tight = Retention {
                 bytes: bytes.saturating_sub(self.totals.held - most) as usize,
@@ -194,7 +197,9 @@ impl Books {
                 continue; // it goes anyway, and is counted there
             }
             self.remove_blind(&keys::ended(at, ticket));
-            let Ok(Some(mut head)) = self.head(sid, ordinal) else { continue };
+            let Ok(Some(mut head)) = self.head(sid, ordinal) else {
+                continue;
+            };
             self.totals.held = self.totals.held.saturating_sub(head.bytes);
             self.put_blind(&keys::dead_stream(head.stream), b"");
             self.upkeep.dead_stream(head.stream, head.first);
@@ -260,8 +265,12 @@ impl Books {
             .db
             .view()
             .prefix(&keys::all_ended_of(sid))
-            .take(usize::try_from(count.saturating_sub(most)).unwrap_or(usize::MAX).min(STREAMS))
-            .map(|guard| guard.into_inner())
+            .take(
+                usize::try_from(count.saturating_sub(most))
+                    .unwrap_or(usize::MAX)
+                    .min(STREAMS),
+            )
+            .map(fjall::Guard::into_inner)
             .collect();
         for (key, value) in ended? {
             let (sid, ordinal) = whose(&value)?;

@@ -7,6 +7,7 @@
 use crate::OpenError;
 use crate::books::Books;
 use crate::db::ReadError;
+use crate::keys;
 use crate::open;
 use crate::options::Sync;
 use crate::place::Place;
@@ -17,6 +18,7 @@ use crate::watches::Effect;
 use rethread_store::StoreError;
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -28,13 +30,18 @@ const QUIET: Duration = Duration::from_millis(2);
 const TURN: Duration = Duration::from_millis(10);
 /// A sweep answers after this long at the latest; the rest is done later.
 const SWEEP: Duration = Duration::from_millis(250);
+/// When this much on the disk is deleted but not cleared away, beside as much as there is data, it is cleared away.
+const LITTER: u64 = 32 << 20;
+/// How long to wait after that before it is done again.
+const TIDY: Duration = Duration::from_secs(10);
 /// How long to wait before the database is opened again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
 pub(crate) struct Writer {
     shared: Arc<Shared>,
-    place: Option<Place>,
     state: State,
+    /// After the state, so that the directory is free only when the database is closed.
+    place: Option<Place>,
 }
 
 enum State {
@@ -42,12 +49,19 @@ enum State {
         books: Box<Books>,
         tick: Instant,
         turn: Instant,
+        tidy: Tidy,
     },
     Down {
         since: Instant,
         retry: Instant,
         wait: Duration,
     },
+}
+
+/// Clears away what is deleted, on a thread of its own: it takes longer than anybody should wait.
+struct Tidy {
+    thread: Option<JoinHandle<()>>,
+    next: Instant,
 }
 
 /// Who waits for the group, and what to answer.
@@ -83,7 +97,12 @@ impl Writer {
     pub(crate) fn run(mut self) {
         loop {
             let closed = match &mut self.state {
-                State::Up { books, tick, turn } => {
+                State::Up {
+                    books,
+                    tick,
+                    turn,
+                    tidy,
+                } => {
                     let quiet = Instant::now() + QUIET;
                     let deadline = if books.has_work() { quiet.min(*tick) } else { *tick };
                     let taken = self.shared.queue.take(deadline);
@@ -92,6 +111,7 @@ impl Writer {
                     let there = self.place.as_ref().is_some_and(Place::is_there);
                     let done = if there {
                         serve(&self.shared, books, taken, tick, turn, &mut answers)
+                            .and_then(|()| tidy.look(books).map_err(Failure::Database))
                     } else {
                         answers.extend(taken.commands.into_iter().map(|command| (command.reply, Ok(0))));
                         Err(Failure::Gone)
@@ -130,6 +150,10 @@ impl Writer {
             books: Box::new(books),
             tick: now,
             turn: now,
+            tidy: Tidy {
+                thread: None,
+                next: now + TIDY,
+            },
         };
     }
 
@@ -236,6 +260,50 @@ impl Writer {
     }
 }
 
+impl Tidy {
+    fn look(&mut self, books: &mut Books) -> Result<(), fjall::Error> {
+        let now = Instant::now();
+        if now < self.next || books.has_work() {
+            return Ok(());
+        }
+        self.next = now + TICK;
+        match self.thread.take_if(|thread| thread.is_finished()) {
+            Some(done) => {
+                let _ = done.join();
+                for _ in 0..3 {
+                    books.put_blind(keys::META_TIDIED, b"");
+                    books.commit(false)?;
+                }
+                self.next = now + TIDY;
+                books.db.rotate()
+            }
+            None if self.thread.is_some() || books.db.table_bytes() < 2 * books.totals.held + LITTER => Ok(()),
+            None => {
+                let db = books.db.clone();
+                let clear = move || {
+                    if let Err(error) = db.clear_away() {
+                        tracing::warn!(reason = %chain(&error), "what is deleted could not be cleared away");
+                    }
+                };
+                self.thread = std::thread::Builder::new()
+                    .name("rethread-tidy".into())
+                    .spawn(clear)
+                    .ok();
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for Tidy {
+    /// Until it is done the database cannot be closed.
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
 /// One round: a group of commands, and a little of what else is to be done.
 fn serve(
     shared: &Shared,
@@ -307,6 +375,7 @@ fn commit(books: &mut Books, sync: Sync, shared: &Shared) -> Result<(), Failure>
     if books.is_dirty() {
         books.commit(sync.waits()).map_err(Failure::Database)?;
         shared.keeper.soil();
+        *shared.totals.lock() = books.totals;
     }
     shared.watches.publish(&books.effects);
     books.effects.clear();
@@ -322,13 +391,7 @@ fn failed(error: ReadError) -> Result<StoreError, Failure> {
     }
 }
 
-fn upkeep(
-    books: &mut Books,
-    idle: bool,
-    sweep: bool,
-    tick: &mut Instant,
-    turn: &mut Instant,
-) -> Result<(), ReadError> {
+fn upkeep(books: &mut Books, idle: bool, sweep: bool, tick: &mut Instant, turn: &mut Instant) -> Result<(), ReadError> {
     let now = Instant::now();
     if books.upkeep.urgent {
         books.trim_all()?;

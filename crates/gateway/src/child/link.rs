@@ -21,6 +21,11 @@ const LINES: usize = 256;
 const SAID: usize = 64;
 /// The longest line. Beyond: the child is ended, since what it meant cannot be told to anybody.
 const LINE: u64 = 32 << 20;
+/// How deep and how many: a child is trusted more than a stranger, but not without end.
+const ENVELOPE: Limits = Limits {
+    depth: 120,
+    batch: 1_000,
+};
 /// A child that takes nothing from its stdin for this long is not asked any more.
 const STUCK: Duration = Duration::from_secs(10);
 
@@ -314,7 +319,7 @@ impl Reading {
             if text.is_empty() {
                 continue;
             }
-            match jsonrpc::parse(&Bytes::copy_from_slice(text), &Limits::default()) {
+            match jsonrpc::parse(&Bytes::copy_from_slice(text), &ENVELOPE) {
                 Ok(Payload::One(message)) => self.take(message).await,
                 Ok(Payload::Batch(messages)) => {
                     for message in messages {

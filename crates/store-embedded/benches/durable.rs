@@ -1,0 +1,476 @@
+//! What durability costs. `cargo bench -p rethread-store-embedded`, or with `-- --quick` for a first impression.
+//!
+//! Prints Markdown. The measure for appends is a plain file under the same group commit: one thread, one queue, one write
+//! and one flush of the disk for all that wait. What the store takes longer than that is what streams, sessions and
+//! retention cost. Both run in turn in every round, since disks have moods; the median counts.
+
+use bytes::Bytes;
+use rethread_store::{
+    Batch, Event, EventStore, Facts, Ordinal, Principal, ReadLimit, Retention, Seq, SessionId, SessionKey,
+    SessionRecord, SessionStore, StreamKey,
+};
+use rethread_store_embedded::{EmbeddedStore, Limits, Options, Sync};
+use rethread_testkit::store_suite::{facts, record};
+use std::fs::{self, File};
+use std::future::Future;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+const STREAMS: u64 = 1000;
+const PER_SESSION: u64 = 10;
+const EVENT: usize = 300;
+
+/// How long everything takes.
+#[derive(Clone, Copy)]
+struct Scale {
+    rounds: usize,
+    round: Duration,
+    events: u64,
+}
+
+fn main() {
+    if let Ok(part) = std::env::var("DURABLE_CHILD") {
+        return child(&part);
+    }
+    let scale = if std::env::args().any(|argument| argument == "--quick") {
+        Scale {
+            rounds: 3,
+            round: Duration::from_millis(500),
+            events: 100_000,
+        }
+    } else {
+        Scale {
+            rounds: 7,
+            round: Duration::from_secs(2),
+            events: 1_000_000,
+        }
+    };
+    let runtime = runtime();
+    appends(&runtime, scale);
+    replay(&runtime, scale);
+    latency(&runtime, scale);
+    reopen(scale);
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime starts")
+}
+
+/// Something that takes events and says when they are safe.
+trait Target: Clone + Send + 'static {
+    fn append(&self, stream: u64, seq: u64) -> impl Future<Output = ()> + Send;
+}
+
+#[derive(Clone)]
+struct Embedded(EmbeddedStore);
+
+impl Target for Embedded {
+    async fn append(&self, stream: u64, seq: u64) {
+        let batch = batch(seq..=seq);
+        let appended = self.0.append(&stream_key(stream), batch).await;
+        appended.expect("the store takes it");
+    }
+}
+
+/// The same scheme over a plain file.
+#[derive(Clone)]
+struct Plain(mpsc::Sender<(u64, u64, Bytes, oneshot::Sender<()>)>);
+
+impl Plain {
+    fn open(path: &Path, sync: bool) -> Self {
+        let mut file = File::create_new(path).expect("a file can be made");
+        let (send, queue) = mpsc::channel::<(u64, u64, Bytes, oneshot::Sender<()>)>();
+        std::thread::spawn(move || {
+            let (mut bytes, mut waiting) = (Vec::new(), Vec::new());
+            while let Ok(first) = queue.recv() {
+                let rest = std::iter::from_fn(|| queue.try_recv().ok()).take(2047);
+                for (stream, seq, payload, done) in std::iter::once(first).chain(rest) {
+                    bytes.extend_from_slice(&stream.to_le_bytes());
+                    bytes.extend_from_slice(&seq.to_le_bytes());
+                    bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+                    bytes.extend_from_slice(&payload);
+                    waiting.push(done);
+                }
+                file.write_all(&bytes).expect("there is room");
+                if sync {
+                    file.sync_data().expect("the disk works");
+                }
+                bytes.clear();
+                for done in waiting.drain(..) {
+                    let _ = done.send(());
+                }
+            }
+        });
+        Plain(send)
+    }
+}
+
+impl Target for Plain {
+    async fn append(&self, stream: u64, seq: u64) {
+        let (done, wait) = oneshot::channel();
+        self.0.send((stream, seq, payload(), done)).expect("the thread runs");
+        wait.await.expect("the thread answers");
+    }
+}
+
+fn payload() -> Bytes {
+    Bytes::from(vec![b'x'; EVENT])
+}
+
+fn batch(events: std::ops::RangeInclusive<u64>) -> Batch {
+    Batch {
+        epoch: 1,
+        facts: (*events.start() <= 1).then(|| Facts { ..facts() }),
+        events: events.map(|seq| Event::new(Seq(seq), payload())).collect(),
+        released: Vec::new(),
+        seals: false,
+    }
+}
+
+fn session_key(number: u64) -> SessionKey {
+    let mut bits = [0; 18];
+    bits[..8].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+    bits[8..16].copy_from_slice(&number.to_be_bytes());
+    SessionKey {
+        owner: Principal::new("https://issuer.example", "alice"),
+        session: SessionId::from_random(bits),
+    }
+}
+
+fn stream_key(stream: u64) -> StreamKey {
+    StreamKey {
+        session: session_key(stream / PER_SESSION),
+        ordinal: Ordinal(stream % PER_SESSION + 1),
+    }
+}
+
+async fn create_sessions(store: &EmbeddedStore, sessions: std::ops::Range<u64>) {
+    let all: Vec<_> = sessions
+        .map(|number| store.create(&session_key(number), SessionRecord { ..record() }))
+        .collect();
+    for created in all {
+        created.await.expect("a session can be created");
+    }
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder can be made")
+}
+
+fn open(path: &Path, sync: Sync, stream: Retention) -> EmbeddedStore {
+    let limits = Limits {
+        stream,
+        ..Limits::default()
+    };
+    let opened = Options::default().sync(sync).limits(limits).open(path);
+    opened.unwrap_or_else(|error| panic!("the store opens: {error}"))
+}
+
+/// Writers, each with streams of its own, one event at a time; returns how many per second, and how long each took.
+async fn drive(target: &impl Target, next: &[AtomicU64], writers: u64, time: Duration) -> (f64, Vec<Duration>) {
+    let (start, stop) = (Instant::now(), Arc::new(AtomicBool::new(false)));
+    let mut tasks = JoinSet::new();
+    for writer in 0..writers {
+        let mut mine: Vec<(u64, u64)> = (writer..STREAMS)
+            .step_by(writers as usize)
+            .map(|stream| (stream, next[stream as usize].load(Ordering::Relaxed)))
+            .collect();
+        let (target, stop) = (target.clone(), stop.clone());
+        tasks.spawn(async move {
+            let mut took = Vec::new();
+            let mut turn = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let count = mine.len();
+                let (stream, seq) = &mut mine[turn % count];
+                let begun = Instant::now();
+                target.append(*stream, *seq).await;
+                took.push(begun.elapsed());
+                *seq += 1;
+                turn += 1;
+            }
+            (mine, took)
+        });
+    }
+    tokio::time::sleep(time).await;
+    stop.store(true, Ordering::Relaxed);
+    let mut all = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        let (mine, took) = done.expect("no writer panics");
+        for (stream, seq) in mine {
+            next[stream as usize].store(seq, Ordering::Relaxed);
+        }
+        all.extend(took);
+    }
+    (all.len() as f64 / start.elapsed().as_secs_f64(), all)
+}
+
+fn first_numbers() -> Vec<AtomicU64> {
+    (0..STREAMS).map(|_| AtomicU64::new(1)).collect()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn appends(runtime: &tokio::runtime::Runtime, scale: Scale) {
+    println!("\n## Appends per second, {EVENT}-byte events over {STREAMS} streams\n");
+    println!("| safe when | writers | store | plain file | ratio |\n|---|---|---|---|---|");
+    for (name, sync) in [
+        ("on the disk (Always)", Sync::Always),
+        ("in the page cache (Interval)", Sync::default()),
+    ] {
+        for writers in [1, 64, 512] {
+            let (mut store_rates, mut file_rates) = (Vec::new(), Vec::new());
+            let folder = folder();
+            let store = open(&folder.path().join("data"), sync, Retention::default());
+            runtime.block_on(create_sessions(&store, 0..STREAMS / PER_SESSION));
+            let file = Plain::open(&folder.path().join("file"), sync == Sync::Always);
+            let (store, store_next, file_next) = (Embedded(store), first_numbers(), first_numbers());
+            for _ in 0..scale.rounds {
+                store_rates.push(runtime.block_on(drive(&store, &store_next, writers, scale.round)).0);
+                file_rates.push(runtime.block_on(drive(&file, &file_next, writers, scale.round)).0);
+            }
+            let (store, file) = (median(store_rates), median(file_rates));
+            println!("| {name} | {writers} | {store:.0} | {file:.0} | {:.2} |", store / file);
+        }
+    }
+    println!("\nGoal: a ratio of 0.5 with 64 writers.");
+}
+
+fn replay(runtime: &tokio::runtime::Runtime, scale: Scale) {
+    let folder = folder();
+    let store = open(&folder.path().join("data"), Sync::Os, Retention::default());
+    runtime.block_on(async {
+        create_sessions(&store, 0..STREAMS / PER_SESSION).await;
+        fill(&store, scale.events / 2).await;
+    });
+    println!("\n## Replay, {} events, pages of 256\n", scale.events / 2);
+    println!("| readers | events per second |\n|---|---|");
+    for readers in [1, 8] {
+        let rates = (0..scale.rounds).map(|_| {
+            let start = Instant::now();
+            let events = runtime.block_on(async {
+                let mut tasks = JoinSet::new();
+                for reader in 0..readers {
+                    let store = store.clone();
+                    tasks.spawn(async move {
+                        let mut events = 0;
+                        for stream in (reader..STREAMS).step_by(readers as usize) {
+                            events += read(&store, stream).await;
+                        }
+                        events
+                    });
+                }
+                tasks.join_all().await.into_iter().sum::<u64>()
+            });
+            assert_eq!(events, scale.events / 2 / STREAMS * STREAMS);
+            events as f64 / start.elapsed().as_secs_f64()
+        });
+        println!("| {readers} | {:.0} |", median(rates.collect()));
+    }
+}
+
+async fn read(store: &EmbeddedStore, stream: u64) -> u64 {
+    let (mut cursor, mut events) = (Seq(0), 0);
+    loop {
+        let page = store
+            .read_after(&stream_key(stream), cursor, ReadLimit::default())
+            .await;
+        let page = page.expect("the stream is there");
+        let Some(last) = page.events.last() else {
+            return events;
+        };
+        cursor = last.seq;
+        events += page.events.len() as u64;
+    }
+}
+
+/// Writes so many events, the same number to each stream.
+async fn fill(store: &EmbeddedStore, events: u64) {
+    let each = events / STREAMS;
+    let mut tasks = JoinSet::new();
+    for writer in 0..64 {
+        let store = store.clone();
+        tasks.spawn(async move {
+            for first in (1..=each).step_by(10) {
+                for stream in (writer..STREAMS).step_by(64) {
+                    let batch = batch(first..=each.min(first + 9));
+                    let appended = store.append(&stream_key(stream), batch).await;
+                    appended.expect("the store takes it");
+                }
+            }
+        });
+    }
+    tasks.join_all().await;
+}
+
+fn latency(runtime: &tokio::runtime::Runtime, scale: Scale) {
+    println!("\n## How long an append takes, 64 writers\n");
+    println!("| sync | beside it | p50 | p99 | p99.9 | per second |\n|---|---|---|---|---|---|");
+    let trimmed = Retention {
+        events: 20,
+        ..Retention::default()
+    };
+    for (name, sync) in [("Always", Sync::Always), ("Interval", Sync::default())] {
+        for (beside, retention) in [
+            ("nothing", Retention::default()),
+            ("trimming, sessions that end", trimmed),
+        ] {
+            let folder = folder();
+            let store = open(&folder.path().join("data"), sync, retention);
+            runtime.block_on(create_sessions(&store, 0..STREAMS / PER_SESSION));
+            let stop = Arc::new(AtomicBool::new(false));
+            let ending = (beside != "nothing").then(|| runtime.spawn(end_sessions(store.clone(), stop.clone())));
+            let (rate, mut took) = runtime.block_on(async {
+                let (target, next) = (Embedded(store.clone()), first_numbers());
+                drive(&target, &next, 64, scale.round).await; // until every stream is long enough to be trimmed
+                drive(&target, &next, 64, scale.round * 3).await
+            });
+            stop.store(true, Ordering::Relaxed);
+            if let Some(ending) = ending {
+                runtime.block_on(ending).expect("it ends well");
+            }
+            took.sort();
+            let at = |share: f64| format!("{:.2?}", took[(took.len() as f64 * share) as usize]);
+            println!(
+                "| {name} | {beside} | {} | {} | {} | {rate:.0} |",
+                at(0.5),
+                at(0.99),
+                at(0.999)
+            );
+        }
+    }
+}
+
+/// Sessions of 20 streams with 20 events each that come and go, and sweeps.
+async fn end_sessions(store: EmbeddedStore, stop: Arc<AtomicBool>) {
+    let mut number = 1_000_000;
+    while !stop.load(Ordering::Relaxed) {
+        create_sessions(&store, number..number + 1).await;
+        let session = session_key(number);
+        let appends: Vec<_> = (1..=20)
+            .map(|ordinal| {
+                let key = StreamKey {
+                    session: session.clone(),
+                    ordinal: Ordinal(ordinal),
+                };
+                let mut batch = batch(1..=20);
+                batch.seals = ordinal % 2 == 0;
+                store.append(&key, batch)
+            })
+            .collect();
+        for append in appends {
+            append.await.expect("the store takes it");
+        }
+        store.end(&session).await.expect("it ends");
+        store.forget_session(&session).await.expect("it is forgotten");
+        store.sweep().await.expect("it sweeps");
+        number += 1;
+    }
+}
+
+fn reopen(scale: Scale) {
+    let folder = folder();
+    let data = folder.path().join("data");
+    let ready = folder.path().join("ready");
+    let run = |part: &str| {
+        let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+        command
+            .env("DURABLE_CHILD", part)
+            .env("DURABLE_DATA", &data)
+            .env("DURABLE_READY", &ready)
+            .env("DURABLE_EVENTS", scale.events.to_string())
+            .stdout(Stdio::piped());
+        command
+    };
+    let mut writer = run("fill").spawn().expect("a child starts");
+    while !ready.exists() {
+        let ended = writer.try_wait().expect("a child can be asked");
+        assert!(ended.is_none(), "the child gave up");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    writer
+        .kill()
+        .and_then(|()| writer.wait())
+        .expect("a child can be killed");
+    let after_kill = disk_bytes(&data);
+    println!("\n## Opening {} events after kill -9\n", scale.events);
+    println!("| run | open | resident | after reading all | peak | on disk |\n|---|---|---|---|---|---|");
+    for run_number in 1..=3 {
+        let output = run("open").output().expect("a child runs");
+        assert!(output.status.success(), "the child gave up");
+        let text = String::from_utf8(output.stdout).expect("it prints text");
+        let disk = disk_bytes(&data);
+        println!("| {run_number} | {} | {} MiB |", text.trim(), disk >> 20);
+    }
+    println!(
+        "\nOn disk right after the kill: {} MiB. Payload: {} MiB.",
+        after_kill >> 20,
+        scale.events * EVENT as u64 >> 20
+    );
+    println!("Goals for a million events: opens within 2 s, resident below 120 MB.");
+}
+
+/// What the files take, holes not counted.
+fn disk_bytes(path: &Path) -> u64 {
+    let entries = fs::read_dir(path).expect("the folder is there");
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(data) if data.is_dir() => disk_bytes(&entry.path()),
+        Ok(data) => data.blocks() * 512,
+        Err(_) => 0,
+    };
+    entries.map(|entry| size(entry.expect("an entry can be read"))).sum()
+}
+
+fn child(part: &str) {
+    let given = |name: &str| std::env::var(name).expect("the parent sets it");
+    let data = PathBuf::from(given("DURABLE_DATA"));
+    let runtime = runtime();
+    let start = Instant::now();
+    let store = open(&data, Sync::default(), Retention::default());
+    let opened = start.elapsed();
+    if part == "fill" {
+        let events = given("DURABLE_EVENTS").parse().expect("a number");
+        runtime.block_on(async {
+            create_sessions(&store, 0..STREAMS / PER_SESSION).await;
+            fill(&store, events).await;
+        });
+        fs::write(given("DURABLE_READY"), "").expect("there is room");
+        std::thread::sleep(Duration::from_secs(600)); // for the parent to kill
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let idle = memory("VmRSS:");
+    let events = runtime.block_on(async {
+        let mut events = 0;
+        for stream in 0..STREAMS {
+            events += read(&store, stream).await;
+        }
+        events
+    });
+    let expected: u64 = given("DURABLE_EVENTS").parse().expect("a number");
+    assert_eq!(events, expected / STREAMS * STREAMS);
+    println!(
+        "{opened:.2?} | {idle} MiB | {} MiB | {} MiB",
+        memory("VmRSS:"),
+        memory("VmHWM:")
+    );
+}
+
+/// A line of `/proc/self/status`, in MiB.
+fn memory(name: &str) -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok())
+        .map_or(0, |kib: u64| kib >> 10)
+}

@@ -1,0 +1,271 @@
+//! Looks at the journal before the database does, after the power has failed.
+//!
+//! What was not synced may be on the disk in part: some pages of a commit, and some of a later one. The database takes a
+//! commit whose end is missing for the end of the journal, and a commit that has its end but not its middle for damage,
+//! and does not open. Both are the same thing, a commit that nobody was promised, so here the journal is cut before it.
+//!
+//! Unless it was promised: every commit tells how many were on the disk when it was written. If a later one says so of
+//! the one that is broken, this is no torn write but damage.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// What the database writes into its `version` file. Of another format nothing is known here, and nothing is done.
+const VERSION: &[u8] = b"FJL\x03";
+const END: &[u8] = b"FJL\x03";
+
+/// What became of a journal.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Nothing is wrong with it.
+    Whole,
+    /// It was cut: how many bytes remain.
+    Cut(u64),
+    /// The first commit that is broken though it was on the disk.
+    Broken(u64),
+}
+
+/// Looks at the journal that was written last: the others were synced before it was begun.
+pub(crate) fn inspect(database: &Path) -> io::Result<Found> {
+    if fs::read(database.join("version")).ok().as_deref() != Some(VERSION) {
+        return Ok(Found::Whole);
+    }
+    let Some(path) = newest(database)? else {
+        return Ok(Found::Whole);
+    };
+    let found = judge(&read(&path)?);
+    if let Found::Cut(end) = found {
+        let file = File::options().write(true).open(&path)?;
+        file.set_len(end)?;
+        file.sync_all()?;
+    }
+    Ok(found)
+}
+
+/// The journal with the highest number.
+pub(crate) fn newest(database: &Path) -> io::Result<Option<PathBuf>> {
+    let mut newest: Option<(u64, PathBuf)> = None;
+    for entry in fs::read_dir(database)? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "jnl") {
+            continue;
+        }
+        let number = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
+        if let Some(number) = number
+            && newest.as_ref().is_none_or(|(highest, _)| number > *highest)
+        {
+            newest = Some((number, path));
+        }
+    }
+    Ok(newest.map(|(_, path)| path))
+}
+
+/// What is in a journal, without the zeroes at its end: it is made larger than it need be.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    const CHUNK: usize = 1 << 20;
+    let (mut file, zeroes) = (File::open(path)?, vec![0; CHUNK]);
+    let (mut bytes, mut used) = (Vec::new(), 0);
+    loop {
+        let before = bytes.len();
+        let count = file.by_ref().take(CHUNK as u64).read_to_end(&mut bytes)?;
+        if count == 0 {
+            bytes.truncate(used);
+            return Ok(bytes);
+        }
+        if bytes[before..] != zeroes[..count] {
+            used = bytes.len();
+        }
+    }
+}
+
+fn judge(bytes: &[u8]) -> Found {
+    let (mut at, mut next, mut sequence) = (0, None, 0);
+    while let Some(commit) = Commit::at(&bytes[at..]) {
+        if commit.sequence < sequence {
+            break; // the checksum does not cover it
+        }
+        at += commit.length;
+        next = commit.number.map(|n| n + 1).or(next);
+        sequence = commit.sequence + 1;
+    }
+    let rest = &bytes[at..];
+    let Some(torn) = rest.iter().position(|byte| *byte != 0) else {
+        return Found::Whole;
+    };
+    let mut later = (torn..rest.len()).filter(|at| rest[*at] == START);
+    let promised = later.find_map(|at| {
+        let commit = Commit::at(&rest[at..])?;
+        let (number, durable) = commit.number.zip(commit.durable)?;
+        // Without a commit before it the number of the broken one is not known, but the next one tells.
+        (durable > next.unwrap_or(number.saturating_sub(1))).then_some(next.unwrap_or(number.saturating_sub(1)))
+    });
+    match promised {
+        Some(broken) => Found::Broken(broken),
+        None => Found::Cut(at as u64),
+    }
+}
+
+const START: u8 = 1;
+const ITEM: u8 = 2;
+const FINISH: u8 = 3;
+
+/// A whole commit in the database's journal (version 3 of its format, without compression): a start with the number of
+/// items and a sequence number, the items, and a checksum over these.
+struct Commit {
+    length: usize,
+    /// The database's number of it.
+    sequence: u64,
+    /// Our number of it.
+    number: Option<u64>,
+    /// How many were on the disk when it was written.
+    durable: Option<u64>,
+}
+
+impl Commit {
+    fn at(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader { bytes, at: 0 };
+        if reader.u8()? != START {
+            return None;
+        }
+        let items = reader.u32()?;
+        let sequence = u64::from_le_bytes(reader.array()?);
+        let begin = reader.at;
+        let (mut number, mut durable) = (None, None);
+        for _ in 0..items {
+            if reader.u8()? != ITEM {
+                return None;
+            }
+            let (_kind, compression) = (reader.u8()?, reader.u8()?);
+            reader.take(8)?;
+            let (key, value, stored) = (reader.u16()?, reader.u32()?, reader.u32()?);
+            if compression != 0 || value != stored {
+                return None;
+            }
+            let (key, value) = (reader.take(key.into())?, reader.take(value as usize)?);
+            if key.first() == Some(&b'c')
+                && let Some([n]) = crate::keys::parts(key)
+                && !value.is_empty()
+            {
+                number = Some(n);
+                durable = crate::books::durable(value);
+            }
+        }
+        let content = &bytes[begin..reader.at];
+        if reader.u8()? != FINISH {
+            return None;
+        }
+        let sum = reader.take(8)?;
+        let whole = reader.take(END.len())? == END && sum == xxh3_64(content).to_le_bytes();
+        whole.then_some(Commit {
+            length: reader.at,
+            sequence,
+            number,
+            durable,
+        })
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let taken = self.bytes.get(self.at..self.at.checked_add(count)?)?;
+        self.at += count;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.array().map(|[byte]| byte)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coding::numbers;
+    use crate::db::Db;
+    use crate::keys;
+
+    /// A journal as the database writes it, and where each commit in it ends.
+    fn journal(commits: &[(u64, u64)]) -> (tempfile::TempDir, Vec<u8>, Vec<usize>) {
+        let folder = tempfile::tempdir().unwrap();
+        let db = Db::open(folder.path()).unwrap();
+        for (n, durable) in commits {
+            let mut changes = db.batch();
+            changes.put(b"some", &[b'x'; 5000]);
+            changes.put(&keys::commit(*n), &numbers([0, 0, 0, *durable]));
+            changes.remove(b"other");
+            db.commit(changes, *n + 1, false).unwrap();
+        }
+        drop(db);
+        let path = newest(folder.path()).unwrap().unwrap();
+        let bytes = fs::read(path).unwrap();
+        let (mut at, mut ends) = (0, Vec::new());
+        while let Some(commit) = Commit::at(&bytes[at..]) {
+            at += commit.length;
+            ends.push(at);
+        }
+        (folder, bytes, ends)
+    }
+
+    #[test]
+    fn what_the_database_writes_is_understood() {
+        let (folder, bytes, ends) = journal(&[(0, 0), (1, 1), (2, 2)]);
+        assert_eq!(ends.len(), 3);
+        assert_eq!(judge(&bytes), Found::Whole);
+        assert_eq!(inspect(folder.path()).unwrap(), Found::Whole);
+        assert_eq!(judge(&bytes[..ends[2]]), Found::Whole);
+        assert_eq!(judge(&[]), Found::Whole);
+        assert_eq!(judge(&[0; 100]), Found::Whole);
+    }
+
+    #[test]
+    fn a_torn_end_is_cut_off() {
+        let (folder, bytes, ends) = journal(&[(0, 0), (1, 1), (2, 1), (3, 1)]);
+        let mut torn = bytes.clone();
+        torn[ends[0] + 1000..ends[0] + 2000].fill(0); // of the second commit a page is missing, the later two are there
+        assert_eq!(judge(&torn), Found::Cut(ends[0] as u64));
+        assert_eq!(judge(&torn[..ends[1] - 3]), Found::Cut(ends[0] as u64));
+        let path = newest(folder.path()).unwrap().unwrap();
+        fs::write(&path, &torn).unwrap();
+        inspect(folder.path()).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), ends[0] as u64);
+        assert_eq!(inspect(folder.path()).unwrap(), Found::Whole);
+        assert!(Db::open(folder.path()).is_ok());
+    }
+
+    #[test]
+    fn what_was_on_the_disk_is_not_cut_off() {
+        let (folder, bytes, ends) = journal(&[(0, 0), (1, 1), (2, 1), (3, 2)]);
+        let mut broken = bytes.clone();
+        broken[ends[0] + 1000] ^= 1;
+        assert_eq!(judge(&broken), Found::Broken(1));
+        let path = newest(folder.path()).unwrap().unwrap();
+        fs::write(&path, &broken).unwrap();
+        assert_eq!(inspect(folder.path()).unwrap(), Found::Broken(1));
+        assert_eq!(fs::read(&path).unwrap(), broken, "it is not touched");
+        broken = bytes;
+        broken[100] ^= 1; // the very first
+        assert_eq!(judge(&broken), Found::Broken(0));
+        broken[100] ^= 1;
+        broken[12] ^= 1; // its sequence number, which the checksum does not cover: the next does not follow
+        assert_eq!(judge(&broken), Found::Broken(1));
+    }
+}

@@ -1,0 +1,466 @@
+//! What the next process finds: everything.
+
+mod common;
+
+use bytes::Bytes;
+use common::Home;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, TestRunner};
+use rethread_proto::session::stream::{Log, Refused};
+use rethread_store::{
+    Batch, Event, EventStore, Ordinal, Pin, ReadLimit, Retention, Seq, SessionKey, SessionRecord, SessionStore,
+    StoreError, StreamKey,
+};
+use rethread_store_embedded::{EmbeddedStore, Limits, Sync};
+use rethread_testkit::store_suite::{Scene, answer, batch, facts, last_batch, question, record, sequence};
+use std::time::Duration;
+
+const ALL: ReadLimit = ReadLimit {
+    events: usize::MAX >> 1,
+    bytes: usize::MAX >> 1,
+};
+
+/// The same session in the store that is opened next.
+fn reopened(home: &Home, scene: Scene<EmbeddedStore>, limits: Limits) -> Scene<EmbeddedStore> {
+    let session = scene.session.clone();
+    drop(scene);
+    Scene {
+        store: home.open(limits),
+        session,
+    }
+}
+
+fn keeping(events: usize) -> Limits {
+    Limits {
+        stream: Retention {
+            events,
+            ..Retention::default()
+        },
+        ..Limits::default()
+    }
+}
+
+#[tokio::test]
+async fn events_facts_and_summaries_are_there_and_appends_go_on() {
+    let home = Home::default();
+    let scene = Scene::over(home.open(Limits::default())).await;
+    let (open, ended) = (scene.first(), scene.stream(Ordinal(3)));
+    scene.append(&open, batch(0..3)).await;
+    scene
+        .append(
+            &open,
+            Batch {
+                epoch: 4,
+                ..batch(3..5)
+            },
+        )
+        .await;
+    scene.append(&ended, last_batch(1..4)).await;
+    let before = [scene.page(&open, 0).await, scene.page(&ended, 0).await];
+    let scene = reopened(&home, scene, Limits::default());
+    for (before, key) in before.into_iter().zip([&open, &ended]) {
+        let after = scene.page(key, 0).await;
+        assert_eq!((after.events, after.summary), (before.events, before.summary));
+    }
+    assert_eq!(scene.summary(&open).await.facts, facts());
+    let stale = scene.store.append(&open, batch(5..6)).await;
+    assert!(
+        matches!(
+            stale,
+            Err(StoreError::Conflict {
+                epoch: 4,
+                last: Some(Seq(4))
+            })
+        ),
+        "{stale:?}"
+    );
+    let sealed = scene.store.append(&ended, batch(4..5)).await;
+    assert!(matches!(sealed, Err(StoreError::Sealed)), "{sealed:?}");
+    scene
+        .append(
+            &open,
+            Batch {
+                epoch: 4,
+                ..batch(3..5)
+            },
+        )
+        .await; // the last batch, once more
+    scene
+        .append(
+            &open,
+            Batch {
+                epoch: 4,
+                ..batch(5..6)
+            },
+        )
+        .await;
+    assert_eq!(sequence(&scene.page(&open, 0).await), [1, 2, 3, 4, 5]);
+    assert_eq!(scene.store.open_streams(&scene.session).await.unwrap(), [Ordinal(1)]);
+    assert_eq!((scene.store.usage().sessions, scene.store.usage().streams), (1, 2));
+}
+
+#[tokio::test]
+async fn records_idle_times_and_high_water_marks_are_there() {
+    let home = Home::default();
+    let scene = Scene::over(home.open(Limits::default())).await;
+    let second = SessionRecord { epoch: 2, ..record() };
+    scene.store.update(&scene.session, 1, second.clone()).await.unwrap();
+    scene.append(&scene.stream(Ordinal(8)), last_batch(1..3)).await;
+    scene.append(&scene.first(), last_batch(1..3)).await;
+    scene.store.forget_stream(&scene.stream(Ordinal(8))).await.unwrap();
+    home.advance(Duration::from_secs(100));
+    let mut scene = reopened(&home, scene, Limits::default());
+    for _ in 0..2 {
+        let loaded = scene.store.load(&scene.session).await.unwrap();
+        assert_eq!((loaded.record, loaded.high_water), (second.clone(), Ordinal(8)));
+        assert_eq!(loaded.idle, Duration::from_secs(100));
+        scene.store.forget_session(&scene.session).await.unwrap();
+        scene = reopened(&home, scene, Limits::default());
+    }
+    scene.assert_unknown(&scene.first()).await;
+    scene.store.touch(&scene.session).await.unwrap();
+    home.advance(Duration::from_secs(50));
+    let scene = reopened(&home, scene, Limits::default());
+    assert_eq!(scene.store.expire(Duration::from_secs(60)).await.unwrap(), 0);
+    assert_eq!(scene.store.expire(Duration::from_secs(50)).await.unwrap(), 1);
+    let scene = reopened(&home, scene, Limits::default());
+    let gone = scene.store.load(&scene.session).await;
+    assert!(matches!(gone, Err(StoreError::SessionGone)), "{gone:?}");
+}
+
+#[tokio::test]
+async fn pins_outlast_the_process() {
+    let home = Home::default();
+    let scene = Scene::over(home.open(keeping(5))).await;
+    let key = scene.first();
+    scene.append(&key, batch(0..1)).await;
+    for n in 1..4 {
+        scene.append(&key, question(n)).await;
+    }
+    scene.append(&key, answer(4)).await;
+    let released = Batch {
+        released: vec![Seq(2)],
+        ..batch(5..6)
+    };
+    scene.append(&key, released).await;
+    let scene = reopened(&home, scene, keeping(5));
+    scene.append(&key, batch(6..30)).await;
+    scene.store.sweep().await.unwrap();
+    let page = scene.page(&key, 0).await;
+    assert_eq!(sequence(&page), [1, 3, 4, 28, 29]);
+    assert_eq!(
+        page.events.iter().map(|event| event.pin).collect::<Vec<_>>()[..3],
+        [Pin::Question, Pin::Question, Pin::Answer]
+    );
+    let scene = reopened(&home, scene, keeping(5));
+    scene
+        .append(
+            &key,
+            Batch {
+                released: vec![Seq(3)],
+                ..batch(30..31)
+            },
+        )
+        .await;
+    scene.store.sweep().await.unwrap();
+    assert_eq!(sequence(&scene.page(&key, 0).await), [1, 4, 28, 29, 30]);
+    scene.append(&key, last_batch(31..32)).await;
+    let scene = reopened(&home, scene, keeping(5));
+    let page = scene.page(&key, 0).await;
+    let question = page.events.iter().find(|event| event.pin == Pin::Question);
+    assert!(question.is_none(), "the end releases every question: {question:?}");
+}
+
+#[tokio::test]
+async fn what_was_to_be_deleted_is_deleted_by_the_next_process() {
+    let home = Home::default();
+    let scene = Scene::over(home.open(Limits::default())).await;
+    let other = Scene::over(scene.store.clone()).await;
+    for ordinal in 1..40 {
+        scene.append(&scene.stream(Ordinal(ordinal)), batch(0..100)).await;
+    }
+    other.append(&other.first(), batch(0..100)).await;
+    other.append(&other.stream(Ordinal(3)), batch(0..2)).await;
+    scene.store.end(&scene.session).await.unwrap();
+    scene.store.forget_stream(&other.first()).await.unwrap();
+    drop(scene);
+    let other = reopened(&home, other, Limits::default());
+    let one_stream = other.store.usage();
+    let mut patience = 200;
+    while other.store.usage().streams > 1 {
+        patience -= 1;
+        assert!(patience > 0, "still there: {:?}", other.store.usage());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let usage = other.store.usage();
+    assert!(usage.held_bytes < one_stream.held_bytes.max(1000), "{usage:?}");
+    assert_eq!((usage.sessions, usage.streams), (1, 1));
+    let again = reopened(&home, other, Limits::default());
+    assert_eq!(again.store.usage().held_bytes, usage.held_bytes);
+    assert_eq!(sequence(&again.page(&again.stream(Ordinal(3)), 0).await), [1]);
+}
+
+#[tokio::test]
+async fn ended_streams_go_on_aging() {
+    let limits = Limits {
+        ended_streams_per_session: 3,
+        ..Limits::default()
+    };
+    let home = Home::default();
+    let scene = Scene::over(home.open(limits)).await;
+    for ordinal in [9, 1, 7] {
+        scene.append(&scene.stream(Ordinal(ordinal)), last_batch(1..3)).await;
+    }
+    let scene = reopened(&home, scene, limits);
+    home.advance(Duration::from_secs(400));
+    for ordinal in [5, 3] {
+        scene.append(&scene.stream(Ordinal(ordinal)), last_batch(1..3)).await;
+    }
+    scene.store.sweep().await.unwrap();
+    let known = async |scene: &Scene<EmbeddedStore>, ordinal| {
+        scene.store.summary(&scene.stream(Ordinal(ordinal))).await.is_ok()
+    };
+    for (ordinal, expected) in [(9, false), (1, false), (7, true), (5, true), (3, true)] {
+        assert_eq!(known(&scene, ordinal).await, expected, "stream {ordinal}");
+    }
+    let scene = reopened(&home, scene, limits);
+    home.advance(Duration::from_secs(300));
+    scene.store.sweep().await.unwrap();
+    for (ordinal, expected) in [(7, false), (5, true), (3, true)] {
+        assert_eq!(known(&scene, ordinal).await, expected, "stream {ordinal}");
+    }
+    home.advance(Duration::from_secs(600));
+    let scene = reopened(&home, scene, limits);
+    scene.store.sweep().await.unwrap();
+    assert_eq!((scene.store.usage().streams, scene.store.usage().held_bytes), (0, 0));
+    assert_eq!(scene.store.load(&scene.session).await.unwrap().high_water, Ordinal(9));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append { count: u64, pin: Pin, takeover: bool },
+    AppendAgain,
+    AppendWrong { ahead: i64 },
+    Release,
+    Seal { count: u64 },
+    ForgetStream,
+    ForgetSession,
+    Reopen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let pin = prop_oneof![6 => Just(Pin::None), 1 => Just(Pin::Question), 1 => Just(Pin::Answer)];
+    let append = (1u64..6, pin, prop::bool::weighted(0.1));
+    prop_oneof![
+        20 => append.prop_map(|(count, pin, takeover)| Step::Append { count, pin, takeover }),
+        3 => Just(Step::AppendAgain),
+        2 => (-3i64..4).prop_map(|ahead| Step::AppendWrong { ahead }),
+        4 => Just(Step::Release),
+        3 => (0u64..3).prop_map(|count| Step::Seal { count }),
+        2 => Just(Step::ForgetStream),
+        1 => Just(Step::ForgetSession),
+        4 => Just(Step::Reopen),
+    ]
+}
+
+/// A stream as [`Log`] has it, which is what every backend must behave as.
+struct Model {
+    key: StreamKey,
+    log: Option<Log>,
+    latest: Option<Batch>,
+}
+
+impl Model {
+    fn batch(&self, first: u64, count: u64) -> Batch {
+        let epoch = self.log.as_ref().map_or(1, |log| log.summary().epoch);
+        let payload =
+            |n: u64| Bytes::from(format!("stream {}, event {n}", self.key.ordinal).repeat(1 + n as usize % 3));
+        Batch {
+            epoch,
+            facts: Some(facts()),
+            events: (first..first + count).map(|n| Event::new(Seq(n), payload(n))).collect(),
+            released: Vec::new(),
+            seals: false,
+        }
+    }
+
+    fn next(&self) -> u64 {
+        let last = self.log.as_ref().and_then(|log| log.summary().last);
+        last.map_or(0, |last| last.0 + 1)
+    }
+
+    fn append(&mut self, batch: Batch, limits: &Retention) -> Result<(), Refused> {
+        let mut fresh = None;
+        let log = match &mut self.log {
+            Some(log) => log,
+            None => fresh.insert(Log::new(facts(), batch.epoch)),
+        };
+        log.append(batch.clone())?;
+        log.evict(limits);
+        self.log = self.log.take().or(fresh);
+        self.latest = Some(batch);
+        Ok(())
+    }
+}
+
+/// A random history, with the process ending every now and then, against [`Log`].
+#[test]
+fn a_random_history_survives_reopening() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let mut runner = TestRunner::new(Config::default());
+    let histories = prop::collection::vec((0..3usize, step()), 20..120);
+    for n in 0..12 {
+        let history = histories.new_tree(&mut runner).unwrap().current();
+        runtime.block_on(async {
+            play(history.clone(), if n % 4 == 0 { Sync::Always } else { Sync::Os })
+                .await
+                .unwrap_or_else(|failure| panic!("{failure}\n{history:#?}"));
+        });
+    }
+}
+
+async fn play(history: Vec<(usize, Step)>, sync: Sync) -> Result<(), String> {
+    let limits = keeping(6);
+    let home = Home::default();
+    let open = || {
+        home.options()
+            .limits(limits)
+            .sync(sync)
+            .open(home.dir.path())
+            .expect("it opens")
+    };
+    let mut store = open();
+    let session = Scene::over(store.clone()).await.session;
+    let mut ordinals = (1..).map(Ordinal);
+    let mut born = |session: &SessionKey| Model {
+        key: StreamKey {
+            session: session.clone(),
+            ordinal: ordinals.next().expect("there are numbers enough"),
+        },
+        log: None,
+        latest: None,
+    };
+    let mut models: Vec<Model> = (0..3).map(|_| born(&session)).collect();
+    let (mut forgotten, mut highest) = (Vec::new(), 0);
+    for (at, step) in history {
+        let model = &mut models[at];
+        let next = model.next();
+        let batch = match step {
+            Step::Append { count, pin, takeover } => {
+                let mut batch = model.batch(next, count);
+                batch.events[0].pin = pin;
+                batch.epoch += u64::from(takeover);
+                batch
+            }
+            Step::AppendAgain => match &model.latest {
+                Some(batch) => batch.clone(),
+                None => continue,
+            },
+            Step::AppendWrong { ahead } => model.batch(next.saturating_add_signed(ahead), 2),
+            Step::Release => {
+                let page = model.log.as_ref().map(|log| log.read_after(Seq(0), 100, usize::MAX));
+                let pinned = page
+                    .into_iter()
+                    .flat_map(|page| page.events)
+                    .filter(|event| event.pin != Pin::None);
+                Batch {
+                    released: pinned
+                        .map(|event| event.seq)
+                        .take(1)
+                        .chain([Seq(next), Seq(999)])
+                        .collect(),
+                    ..model.batch(next, 1)
+                }
+            }
+            Step::Seal { count } => Batch {
+                seals: true,
+                ..model.batch(next, count)
+            },
+            Step::ForgetStream => {
+                store
+                    .forget_stream(&model.key)
+                    .await
+                    .map_err(|error| format!("{error:?}"))?;
+                let fresh = born(&session);
+                forgotten.push(std::mem::replace(model, fresh).key);
+                continue;
+            }
+            Step::ForgetSession => {
+                store
+                    .forget_session(&session)
+                    .await
+                    .map_err(|error| format!("{error:?}"))?;
+                for model in &mut models {
+                    let fresh = born(&session);
+                    forgotten.push(std::mem::replace(model, fresh).key);
+                }
+                continue;
+            }
+            Step::Reopen => {
+                drop(store);
+                store = open();
+                continue;
+            }
+        };
+        let answer = store.append(&model.key, batch.clone()).await;
+        let expected = model.append(batch.clone(), &limits.stream).map_err(StoreError::from);
+        if format!("{answer:?}") != format!("{expected:?}") {
+            return Err(format!("{batch:?}: {answer:?}, not {expected:?}"));
+        }
+        if answer.is_ok() {
+            highest = highest.max(model.key.ordinal.0);
+        }
+        // What is pinned when eviction comes by makes a difference, so it comes by at once, as in the model.
+        store.sweep().await.map_err(|error| format!("{error:?}"))?;
+        check(&store, model).await?;
+    }
+    drop(store);
+    let store = open();
+    for model in &models {
+        check(&store, model).await?;
+    }
+    for key in &forgotten {
+        if !matches!(store.summary(key).await, Err(StoreError::UnknownStream)) {
+            return Err(format!("{key:?} is back"));
+        }
+    }
+    let held: usize = models
+        .iter()
+        .filter_map(|model| model.log.as_ref())
+        .map(|log| log.bytes() + 512)
+        .sum();
+    let mut patience = 100;
+    while store.usage().held_bytes != held as u64 && patience > 0 {
+        patience -= 1;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let high_water = store
+        .load(&session)
+        .await
+        .map_err(|error| format!("{error:?}"))?
+        .high_water;
+    if (store.usage().held_bytes, high_water) != (held as u64, Ordinal(highest)) {
+        return Err(format!(
+            "{:?}, {high_water:?}: not {held} bytes and {highest}",
+            store.usage()
+        ));
+    }
+    Ok(())
+}
+
+async fn check(store: &EmbeddedStore, model: &Model) -> Result<(), String> {
+    let found = store.read_after(&model.key, Seq(0), ALL).await;
+    let (Some(log), found) = (&model.log, found) else {
+        return Ok(());
+    };
+    let expected = log.read_after(Seq(0), usize::MAX, usize::MAX);
+    let found = found.map_err(|error| format!("{:?}: {error:?}", model.key))?;
+    if (&found.events, &found.summary) != (&expected.events, &expected.summary) {
+        return Err(format!("{:?}: {found:?}\nnot {expected:?}", model.key));
+    }
+    Ok(())
+}

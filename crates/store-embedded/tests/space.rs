@@ -1,0 +1,261 @@
+//! How much is kept, and that what is not kept goes.
+
+mod common;
+
+use bytes::Bytes;
+use common::Home;
+use rethread_store::{Batch, EventStore, Ordinal, Retention, Seq, SessionStore, StoreError};
+use rethread_store_embedded::{EmbeddedStore, Limits};
+use rethread_testkit::store_suite::{Scene, batch, facts, last_batch, sequence};
+use std::time::{Duration, Instant};
+
+const TOTAL: u64 = 64 << 10;
+
+fn small() -> Limits {
+    Limits {
+        total_bytes: TOTAL,
+        ..Limits::default()
+    }
+}
+
+/// Batches with payloads of `size` bytes.
+fn sized(mut batch: Batch, size: usize) -> Batch {
+    for event in &mut batch.events {
+        event.payload = Bytes::from(vec![b'x'; size]);
+    }
+    batch
+}
+
+async fn is_known(scene: &Scene<EmbeddedStore>, ordinal: u64) -> bool {
+    scene.store.summary(&scene.stream(Ordinal(ordinal))).await.is_ok()
+}
+
+/// Waits until it is so.
+async fn until(what: &str, patience: Duration, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < patience, "{what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn under_pressure_the_oldest_ended_streams_become_tombstones() {
+    let home = Home::default();
+    let scene = Scene::over(home.open(small())).await;
+    let open = scene.stream(Ordinal(2));
+    scene.append(&open, sized(batch(1..2), 4096)).await;
+    for ordinal in (1..60).step_by(2) {
+        let key = scene.stream(Ordinal(ordinal));
+        scene.append(&key, sized(last_batch(1..2), 4096)).await;
+        assert!(scene.store.usage().held_bytes <= TOTAL, "{:?}", scene.store.usage());
+        assert_eq!(sequence(&scene.page(&key, 0).await), [1], "the newest stream is whole");
+    }
+    let oldest = scene.page(&scene.first(), 0).await;
+    assert!(oldest.events.is_empty() && oldest.has_gap_after(Seq(0)));
+    assert!(oldest.summary.answers_lost && oldest.summary.sealed && oldest.summary.first_kept.is_none());
+    assert_eq!((oldest.summary.facts, oldest.summary.last), (facts(), Some(Seq(1))));
+    assert_eq!(
+        scene.store.usage().streams,
+        31,
+        "none is forgotten while tombstones are enough"
+    );
+    assert_eq!(
+        sequence(&scene.page(&open, 0).await),
+        [1],
+        "what still runs is not given up"
+    );
+    let again = scene.store.append(&scene.first(), sized(last_batch(1..2), 4096)).await;
+    assert!(
+        again.is_ok(),
+        "a repeated append is harmless even to a tombstone: {again:?}"
+    );
+    // And in the next process.
+    let session = scene.session.clone();
+    drop(scene);
+    let scene = Scene {
+        store: home.open(small()),
+        session,
+    };
+    let oldest = scene.summary(&scene.first()).await;
+    assert!(oldest.answers_lost && oldest.sealed);
+    for ordinal in (61..400).step_by(2) {
+        scene
+            .append(&scene.stream(Ordinal(ordinal)), sized(last_batch(1..2), 1024))
+            .await;
+        assert!(scene.store.usage().held_bytes <= TOTAL, "{:?}", scene.store.usage());
+    }
+    let mut known = Vec::new();
+    for ordinal in (1..400).step_by(2) {
+        known.push(is_known(&scene, ordinal).await);
+    }
+    assert!(
+        known.is_sorted() && !known[0] && known[199],
+        "the oldest are forgotten first: {known:?}"
+    );
+    assert!(is_known(&scene, 2).await);
+    home.advance(Duration::from_secs(601));
+    scene.store.sweep().await.unwrap();
+    assert_eq!(scene.store.usage().streams, 1, "tombstones age like whole streams");
+}
+
+#[tokio::test]
+async fn when_nothing_can_be_freed_the_store_is_full_until_something_can() {
+    let home = Home::default();
+    let scene = Scene::over(home.open(small())).await;
+    let ended = scene.stream(Ordinal(99));
+    scene.append(&ended, sized(last_batch(1..2), 4096)).await;
+    let mut open = Vec::new();
+    let refused = loop {
+        let key = scene.stream(Ordinal(1 + 2 * open.len() as u64));
+        match scene.store.append(&key, sized(batch(1..2), 4096)).await {
+            Ok(()) => open.push(key),
+            Err(refused) => break refused,
+        }
+        assert!(open.len() < 100, "open streams of {} KiB fit into 64", open.len() * 4);
+    };
+    assert!(matches!(refused, StoreError::Full), "{refused:?}");
+    assert!(open.len() >= 12, "only {} KiB fit into 64", open.len() * 4);
+    assert!(scene.store.summary(&ended).await.is_err(), "what could be freed was");
+    for key in &open {
+        assert_eq!(sequence(&scene.page(key, 0).await), [1], "nobody lost anything");
+    }
+    scene.store.forget_stream(&open[0]).await.unwrap();
+    scene.append(&open[1], sized(batch(2..3), 4096)).await;
+    // A session that ends makes room too, though its streams are deleted later.
+    let other = Scene::over(scene.store.clone()).await;
+    scene.store.end(&scene.session).await.unwrap();
+    for ordinal in 1..12 {
+        other
+            .append(&other.stream(Ordinal(ordinal)), sized(batch(1..2), 4096))
+            .await;
+    }
+    // A stream makes room for its own next events.
+    let key = other.first();
+    for n in 2..60 {
+        other.append(&key, sized(batch(n..n + 1), 4096)).await;
+    }
+    let page = other.page(&key, 0).await;
+    assert!(page.has_gap_after(Seq(0)) && page.summary.last == Some(Seq(59)));
+    assert!(scene.store.usage().held_bytes <= TOTAL);
+}
+
+#[tokio::test]
+async fn a_session_with_a_thousand_streams_ends_at_once() {
+    let home = Home::default();
+    let scene = Scene::over(home.open(Limits::default())).await;
+    let other = Scene::over(scene.store.clone()).await;
+    for ordinal in 1..=1000 {
+        let of = if ordinal % 2 == 0 {
+            batch(0..20)
+        } else {
+            last_batch(0..20)
+        };
+        scene.append(&scene.stream(Ordinal(ordinal)), of).await;
+    }
+    let before = scene.store.usage();
+    assert_eq!((before.sessions, before.streams), (2, 1000));
+    let start = Instant::now();
+    scene.store.end(&scene.session).await.unwrap();
+    let took = start.elapsed();
+    assert!(took < Duration::from_millis(200), "{took:?}");
+    scene.assert_unknown(&scene.first()).await;
+    other.append(&other.first(), batch(0..3)).await;
+    until("the streams are deleted", Duration::from_secs(20), || {
+        scene.store.usage().streams == 1
+    })
+    .await;
+    let usage = scene.store.usage();
+    assert!(usage.held_bytes < 1000 && usage.sessions == 1, "{usage:?}");
+}
+
+#[tokio::test]
+async fn what_is_forgotten_costs_nothing() {
+    let home = Home::default();
+    let limits = Limits {
+        stream: Retention {
+            events: 4,
+            ..Retention::default()
+        },
+        ended_streams_per_session: 5,
+        ..Limits::default()
+    };
+    let store = home.open(limits);
+    let mut scenes = Vec::new();
+    for n in 0..6 {
+        let scene = Scene::over(store.clone()).await;
+        for ordinal in 1..20 {
+            let key = scene.stream(Ordinal(ordinal));
+            scene.append(&key, sized(batch(0..8), 50)).await;
+            scene.append(&key, sized(batch(0..8), 50)).await;
+            assert!(store.append(&key, batch(20..21)).await.is_err());
+            if ordinal % 3 > 0 {
+                scene.append(&key, sized(last_batch(8..11), 10 + n)).await;
+                scene.append(&key, sized(last_batch(8..11), 10 + n)).await;
+            }
+        }
+        scenes.push(scene);
+    }
+    // Every way to be forgotten: stream by stream, with the session, after the session has ended, and by age.
+    for (n, scene) in scenes.iter().enumerate() {
+        match n {
+            0 => {
+                for ordinal in 1..20 {
+                    store.forget_stream(&scene.stream(Ordinal(ordinal))).await.unwrap();
+                }
+            }
+            1 => store.forget_session(&scene.session).await.unwrap(),
+            2 => store
+                .create(&scene.session, rethread_testkit::store_suite::record())
+                .await
+                .unwrap(),
+            _ => {
+                store.end(&scene.session).await.unwrap();
+                store.forget_session(&scene.session).await.unwrap();
+            }
+        }
+    }
+    until("everything is deleted", Duration::from_secs(20), || {
+        (store.usage().streams, store.usage().held_bytes) == (0, 0)
+    })
+    .await;
+    assert_eq!(store.usage().sessions, 3, "three were never ended");
+    home.advance(Duration::from_secs(3600));
+    store.sweep().await.unwrap();
+    assert_eq!(store.usage().held_bytes, 0, "nothing is taken away twice");
+}
+
+#[tokio::test]
+async fn the_disk_is_given_back() {
+    const LARGE: usize = 64 << 10;
+    let home = Home::default();
+    let store = home.open(Limits::default());
+    let size = || {
+        let mut size = 0;
+        let mut folders = vec![home.dir.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().flatten() {
+                match entry.metadata() {
+                    Ok(data) if data.is_dir() => folders.push(entry.path()),
+                    // Journals are made larger than what is in them.
+                    Ok(_) if entry.path().extension().is_some_and(|name| name == "jnl") => {}
+                    Ok(data) => size += data.len(),
+                    Err(_) => {}
+                }
+            }
+        }
+        size
+    };
+    let kept = Scene::over(store.clone()).await;
+    kept.append(&kept.first(), sized(batch(0..20), LARGE)).await;
+    let scene = Scene::over(store.clone()).await;
+    for ordinal in 1..100 {
+        scene
+            .append(&scene.stream(Ordinal(ordinal)), sized(batch(0..20), LARGE))
+            .await;
+    }
+    assert!(size() > 60 << 20, "{} bytes for 125 MiB", size());
+    store.end(&scene.session).await.unwrap();
+    until("the disk is given back", Duration::from_secs(40), || size() < 40 << 20).await;
+    assert_eq!(kept.page(&kept.first(), 0).await.events.len(), 19);
+}
