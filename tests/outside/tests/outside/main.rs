@@ -5,6 +5,7 @@ mod browser;
 mod clients;
 mod conformance;
 mod crash;
+mod full_disk;
 mod old;
 mod script;
 mod server;
