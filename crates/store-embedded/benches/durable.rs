@@ -6,8 +6,8 @@
 
 use bytes::Bytes;
 use rethread_store::{
-    Batch, Event, EventStore, Facts, Ordinal, Principal, ReadLimit, Retention, Seq, SessionId, SessionKey,
-    SessionRecord, SessionStore, StreamKey,
+    Batch, Event, EventStore, Ordinal, Principal, ReadLimit, Retention, Seq, SessionId, SessionKey, SessionStore,
+    StreamKey,
 };
 use rethread_store_embedded::{EmbeddedStore, Limits, Options, Sync};
 use rethread_testkit::store_suite::{facts, record};
@@ -130,7 +130,7 @@ fn payload() -> Bytes {
 fn batch(events: std::ops::RangeInclusive<u64>) -> Batch {
     Batch {
         epoch: 1,
-        facts: (*events.start() <= 1).then(|| Facts { ..facts() }),
+        facts: (*events.start() <= 1).then(facts),
         events: events.map(|seq| Event::new(Seq(seq), payload())).collect(),
         released: Vec::new(),
         seals: false,
@@ -156,7 +156,7 @@ fn stream_key(stream: u64) -> StreamKey {
 
 async fn create_sessions(store: &EmbeddedStore, sessions: std::ops::Range<u64>) {
     let all: Vec<_> = sessions
-        .map(|number| store.create(&session_key(number), SessionRecord { ..record() }))
+        .map(|number| store.create(&session_key(number), record()))
         .collect();
     for created in all {
         created.await.expect("a session can be created");
@@ -417,7 +417,7 @@ fn reopen(scale: Scale) {
     println!(
         "\nOn disk right after the kill: {} MiB. Payload: {} MiB.",
         after_kill >> 20,
-        scale.events * EVENT as u64 >> 20
+        (scale.events * EVENT as u64) >> 20
     );
     println!("Goals for a million events: opens within 2 s, resident below 120 MB.");
 }

@@ -1,0 +1,283 @@
+//! A disk that loses power: the shim of `shim.c` around a child process, and what is found afterwards.
+
+use crate::support::{Folder, Rng, wait_for};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+const PAGE: usize = 4096;
+
+/// A folder that a child process writes to, and the shim's notes on it.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    home: Folder,
+}
+
+/// What lasts besides what was synced.
+#[derive(Debug)]
+pub(crate) enum Cut<'a> {
+    /// Nothing.
+    Clean,
+    /// Any of the pages and names that were not: a disk writes what it has when it likes.
+    Nasty(&'a mut Rng),
+}
+
+impl Disk {
+    pub(crate) fn new(name: &str) -> Self {
+        let disk = Disk {
+            home: Folder::new(name),
+        };
+        fs::create_dir(disk.root()).unwrap();
+        disk
+    }
+
+    /// Where things that are not on the disk can be kept.
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// What the child writes to.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.home().join("disk")
+    }
+
+    fn mirror(&self) -> PathBuf {
+        self.home().join("mirror")
+    }
+
+    /// Puts the shim around a child process that has not started yet. What is on the disk now is taken to be synced.
+    pub(crate) fn watch(&self, child: &mut Command) {
+        let mirror = self.mirror();
+        let _ = fs::remove_dir_all(&mirror);
+        for kind in ["synced", "dirs", "live"] {
+            fs::create_dir_all(mirror.join(kind)).unwrap();
+        }
+        child
+            .env("LD_PRELOAD", shim())
+            .env("SHIM_ROOT", self.root())
+            .env("SHIM_MIRROR", mirror);
+    }
+
+    /// Waits until the shim has seen what is on the disk: before that a kill leaves notes that say too little.
+    pub(crate) fn wait(&self) {
+        let ready = self.mirror().join("ready");
+        wait_for("the shim has begun", Duration::from_secs(30), || ready.exists());
+    }
+
+    /// Makes the disk what the machine finds after a power cut. The child is dead by now.
+    pub(crate) fn cut(&self, cut: Cut<'_>) {
+        let after = self.home().join("after");
+        let mut rebuild = Rebuild {
+            mirror: self.mirror(),
+            folders: HashMap::new(),
+            cut,
+        };
+        rebuild.find_folders(&self.root());
+        let root = fs::metadata(self.root()).unwrap().ino();
+        rebuild.folder(root, &after);
+        fs::remove_dir_all(self.root()).unwrap();
+        fs::remove_dir_all(self.mirror()).unwrap();
+        fs::rename(after, self.root()).unwrap();
+    }
+}
+
+/// The shim, compiled once per process, always to the same place.
+pub(crate) fn shim() -> &'static Path {
+    static SHIM: OnceLock<PathBuf> = OnceLock::new();
+    SHIM.get_or_init(|| {
+        let folder = Folder::new("shim");
+        let (source, fresh) = (folder.path().join("shim.c"), folder.path().join("shim.so"));
+        fs::write(&source, include_str!("shim.c")).unwrap();
+        let status = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .args([&fresh, &source])
+            .args(["-ldl", "-lpthread"])
+            .status()
+            .expect("a C compiler is there");
+        assert!(status.success(), "the shim does not compile");
+        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("faults-shim.so");
+        fs::rename(fresh, &library).unwrap(); // all at once: another run may be using the one that is there
+        library
+    })
+}
+
+struct Rebuild<'a> {
+    mirror: PathBuf,
+    /// Where the folders of the disk are by inode, to see what was not synced.
+    folders: HashMap<u64, PathBuf>,
+    cut: Cut<'a>,
+}
+
+type Entries = BTreeMap<String, Entry>;
+
+#[derive(Clone, Copy, PartialEq)]
+struct Entry {
+    inode: u64,
+    folder: bool,
+}
+
+impl Rebuild<'_> {
+    fn find_folders(&mut self, path: &Path) {
+        self.folders.insert(fs::metadata(path).unwrap().ino(), path.into());
+        for entry in fs::read_dir(path).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_dir() {
+                self.find_folders(&entry.path());
+            }
+        }
+    }
+
+    fn folder(&mut self, inode: u64, to: &Path) {
+        fs::create_dir(to).unwrap();
+        for (name, entry) in self.entries(inode) {
+            if entry.folder {
+                self.folder(entry.inode, &to.join(name));
+            } else {
+                self.file(entry.inode, &to.join(name));
+            }
+        }
+    }
+
+    fn entries(&mut self, inode: u64) -> Entries {
+        let synced = self.synced_entries(inode);
+        let live = self.live_entries(inode);
+        let Cut::Nasty(rng) = &mut self.cut else {
+            return synced;
+        };
+        // One coin per inode: a rename is two entries, and no file system loses a file between them.
+        let mut coins = HashMap::new();
+        let mut kept = Entries::new();
+        let names = synced
+            .keys()
+            .chain(live.keys().filter(|name| !synced.contains_key(*name)));
+        for name in names {
+            let (old, new) = (synced.get(name), live.get(name));
+            let inode = new.or(old).expect("it is in one of the two").inode;
+            let survives = old != new && *coins.entry(inode).or_insert_with(|| rng.chance(50));
+            if let Some(entry) = if survives { new } else { old } {
+                kept.insert(name.clone(), *entry);
+            }
+        }
+        kept
+    }
+
+    fn synced_entries(&self, inode: u64) -> Entries {
+        let list = fs::read_to_string(self.mirror.join("dirs").join(inode.to_string())).unwrap_or_default();
+        let entry = |line: &str| {
+            let mut words = line.splitn(3, ' ');
+            let inode = words.next()?.parse().ok()?;
+            let folder = words.next()? == "d";
+            Some((words.next()?.to_owned(), Entry { inode, folder }))
+        };
+        list.lines()
+            .map(|line| entry(line).expect("the shim writes three words"))
+            .collect()
+    }
+
+    fn live_entries(&self, inode: u64) -> Entries {
+        let Some(path) = self.folders.get(&inode) else {
+            return Entries::new();
+        };
+        let entry = |entry: fs::DirEntry| {
+            let name = entry.file_name().into_string().expect("names are UTF-8 here");
+            let folder = entry.file_type().unwrap().is_dir();
+            (
+                name,
+                Entry {
+                    inode: entry.ino(),
+                    folder,
+                },
+            )
+        };
+        fs::read_dir(path).unwrap().map(|found| entry(found.unwrap())).collect()
+    }
+
+    fn file(&mut self, inode: u64, to: &Path) {
+        let of = |kind: &str| File::open(self.mirror.join(kind).join(inode.to_string())).ok();
+        let (synced, live) = (of("synced"), of("live"));
+        let to = File::create_new(to).unwrap();
+        let length = |file: &Option<File>| file.as_ref().map_or(0, |file| file.metadata().unwrap().len());
+        let (old, new) = (length(&synced), length(&live));
+        let Cut::Nasty(rng) = &mut self.cut else {
+            if let Some(synced) = &synced {
+                copy_sparse(synced, &to);
+            }
+            return;
+        };
+        // Some disks keep nearly all, some nearly nothing.
+        let share = *rng.pick(&[0, 10, 50, 90, 100]);
+        let mut end = if new < old && rng.chance(50) { new } else { old };
+        let (mut ours, mut theirs) = (vec![0; 256 * PAGE], vec![0; 256 * PAGE]);
+        for chunk in (0..old.max(new)).step_by(ours.len()) {
+            fill(&synced, &mut ours, chunk);
+            fill(&live, &mut theirs, chunk);
+            if ours == theirs {
+                write_sparse(&to, &ours, chunk);
+                continue;
+            }
+            for (n, (page, fresh)) in ours.chunks_mut(PAGE).zip(theirs.chunks(PAGE)).enumerate() {
+                if page != fresh && rng.chance(share) {
+                    page.copy_from_slice(fresh);
+                    end = end.max(new.min(chunk + (n as u64 + 1) * PAGE as u64));
+                }
+            }
+            write_sparse(&to, &ours, chunk);
+        }
+        // The size may be there while the pages are not.
+        if rng.chance(50) {
+            end = end.max(new);
+        }
+        to.set_len(end).unwrap();
+    }
+}
+
+/// What a file has at a place, zeroes where it has nothing.
+fn fill(file: &Option<File>, buffer: &mut [u8], mut at: u64) {
+    let mut rest = buffer;
+    while let Some(file) = file {
+        let got = file.read_at(rest, at).unwrap();
+        if got == 0 {
+            break;
+        }
+        at += got as u64;
+        rest = &mut rest[got..];
+    }
+    rest.fill(0);
+}
+
+fn write_sparse(to: &File, bytes: &[u8], at: u64) {
+    for (n, page) in bytes.chunks(PAGE).enumerate() {
+        if page.iter().any(|byte| *byte != 0) {
+            to.write_all_at(page, at + (n * PAGE) as u64).unwrap();
+        }
+    }
+}
+
+/// Copies a file whose holes stay holes: a journal is 64 MiB of mostly nothing.
+pub(crate) fn copy_sparse(from: &File, to: &File) {
+    let length = from.metadata().unwrap().len();
+    let mut buffer = vec![0; 256 * PAGE];
+    for at in (0..length).step_by(buffer.len()) {
+        let got = from.read_at(&mut buffer, at).unwrap();
+        write_sparse(to, &buffer[..got], at);
+    }
+    to.set_len(length).unwrap();
+}
+
+/// Copies a folder and everything in it.
+pub(crate) fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            copy_sparse(&File::open(entry.path()).unwrap(), &File::create_new(target).unwrap());
+        }
+    }
+}

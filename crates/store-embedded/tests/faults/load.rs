@@ -1,0 +1,159 @@
+//! Work for a store: many sessions at once that come, write, and partly end, with every step in the ledger.
+
+use crate::ledger::{Ledger, payload, session_key, session_record, stream_key};
+use crate::support::Rng;
+use rethread_store::{Batch, Event, EventStore, Pin, Seq, SessionStore, StoreError};
+use rethread_store_embedded::EmbeddedStore;
+use rethread_testkit::store_suite::facts;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use tokio::task::JoinSet;
+
+/// What the writers share.
+#[derive(Debug)]
+pub(crate) struct Load {
+    pub(crate) store: EmbeddedStore,
+    pub(crate) ledger: Ledger,
+    /// The number of the next session.
+    pub(crate) fresh: AtomicU64,
+    /// This life's epoch, above that of every earlier life.
+    pub(crate) epoch: u64,
+    /// How many batches are still to be written, by all together.
+    pub(crate) batches: AtomicI64,
+}
+
+impl Load {
+    /// Runs some writers, the first of which go on with `open` sessions, until the batches are written or the process is
+    /// killed. An error of the store is the end of it.
+    pub(crate) async fn run(self: &Arc<Self>, writers: u64, open: Vec<u64>, rng: &mut Rng) -> Result<(), StoreError> {
+        let mut tasks = JoinSet::new();
+        let mut open: Vec<Vec<u64>> = (0..writers)
+            .map(|n| open.iter().copied().filter(|id| id % writers == n).collect())
+            .collect();
+        while let Some(mine) = open.pop() {
+            let (load, rng) = (self.clone(), Rng::new(rng.next()));
+            tasks.spawn(async move { load.write(mine, rng).await });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            ended.expect("no writer panics")?;
+        }
+        Ok(())
+    }
+
+    async fn write(&self, mut open: Vec<u64>, mut rng: Rng) -> Result<(), StoreError> {
+        // Not all of them: some stay as they are, so that old files keep something that counts.
+        open.retain(|_| rng.chance(60));
+        while self.batches.load(Ordering::Relaxed) > 0 {
+            let id = match open.pop() {
+                Some(id) => self.resume(id).await?,
+                None => self.create().await?,
+            };
+            let mut streams = self.streams(id).await?;
+            for _ in 0..1 + rng.below(24) {
+                self.step(id, &mut streams, &mut rng).await?;
+                if self.batches.load(Ordering::Relaxed) <= 0 {
+                    break;
+                }
+            }
+            if rng.chance(35) {
+                self.end(id).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn create(&self) -> Result<u64, StoreError> {
+        let id = self.fresh.fetch_add(1, Ordering::Relaxed);
+        self.ledger.create(id, false);
+        self.store.create(&session_key(id), session_record(1)).await?;
+        self.ledger.create(id, true);
+        Ok(id)
+    }
+
+    async fn resume(&self, id: u64) -> Result<u64, StoreError> {
+        let before = self.store.load(&session_key(id)).await?.record.epoch;
+        self.ledger.update(id, self.epoch, false);
+        self.store
+            .update(&session_key(id), before, session_record(self.epoch))
+            .await?;
+        self.ledger.update(id, self.epoch, true);
+        Ok(id)
+    }
+
+    pub(crate) async fn end(&self, id: u64) -> Result<(), StoreError> {
+        self.ledger.end(id, false);
+        self.store.end(&session_key(id)).await?;
+        self.store.forget_session(&session_key(id)).await?;
+        self.ledger.end(id, true);
+        Ok(())
+    }
+
+    async fn streams(&self, id: u64) -> Result<Streams, StoreError> {
+        let mut next = BTreeMap::new();
+        for ordinal in self.store.open_streams(&session_key(id)).await? {
+            let summary = self.store.summary(&stream_key(id, ordinal.0)).await?;
+            next.insert(ordinal.0, summary.last.map_or(0, |last| last.0 + 1));
+        }
+        let highest = self.store.load(&session_key(id)).await?.high_water.0;
+        Ok(Streams { next, highest })
+    }
+
+    /// One batch to each of some streams, all at once.
+    async fn step(&self, id: u64, streams: &mut Streams, rng: &mut Rng) -> Result<(), StoreError> {
+        if streams.next.is_empty() || rng.chance(25) && streams.next.len() < 5 {
+            streams.highest += 1;
+            streams.next.insert(streams.highest, id % 2); // with and without a priming event
+        }
+        let mut under_way = Vec::new();
+        let mut sealed = Vec::new();
+        for (ordinal, next) in &mut streams.next {
+            if rng.chance(30) {
+                continue;
+            }
+            let more = if rng.chance(10) { 40 } else { 3 };
+            let (first, last) = (*next, *next + rng.below(more));
+            let seals = rng.chance(8);
+            self.ledger.send(id, *ordinal, first, last, seals);
+            let batch = batch(id, *ordinal, self.epoch, first, last, seals);
+            under_way.push((*ordinal, last, self.store.append(&stream_key(id, *ordinal), batch)));
+            *next = last + 1;
+            if seals {
+                sealed.push(*ordinal);
+            }
+        }
+        for (ordinal, last, append) in under_way {
+            append.await?;
+            self.ledger.sent(id, ordinal, last);
+            self.batches.fetch_sub(1, Ordering::Relaxed);
+        }
+        for ordinal in sealed {
+            streams.next.remove(&ordinal);
+        }
+        Ok(())
+    }
+}
+
+/// The streams of a session that take more.
+struct Streams {
+    /// The next number of each.
+    next: BTreeMap<u64, u64>,
+    highest: u64,
+}
+
+/// The events `first..=last` of a stream.
+pub(crate) fn batch(id: u64, ordinal: u64, epoch: u64, first: u64, last: u64, seals: bool) -> Batch {
+    let mut events: Vec<Event> = (first..=last)
+        .map(|seq| Event::new(Seq(seq), payload(id, ordinal, seq)))
+        .collect();
+    if let Some(answer) = events.last_mut().filter(|_| seals) {
+        answer.pin = Pin::Answer;
+    }
+    Batch {
+        epoch,
+        facts: (first <= 1).then(facts),
+        events,
+        released: Vec::new(),
+        seals,
+    }
+}

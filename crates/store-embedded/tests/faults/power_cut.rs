@@ -1,0 +1,340 @@
+//! Nothing that was acknowledged is lost: not when the process is killed, and with `Sync::Always` not when the machine
+//! is.
+
+use crate::disk::{Cut, Disk};
+use crate::ledger::{Found, History, Ledger, Promise, session_key, session_record, stream_key};
+use crate::load::{Load, batch};
+use crate::support::{Folder, Rng, child, given, is_child, open, runtime, sync_named, wait_for};
+use rethread_store::{EventStore, SessionStore};
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The child: works until it is killed.
+#[test]
+#[ignore = "the child of the tests in this file"]
+fn writer() {
+    if !is_child("power_cut::writer") {
+        return;
+    }
+    let number = |name: &str| given(name).parse::<u64>().unwrap();
+    let mut rng = Rng::new(number("SEED"));
+    let sessions = given("OPEN");
+    let open_sessions = sessions.split(' ').filter_map(|id| id.parse().ok()).collect();
+    let load = Arc::new(Load {
+        store: open(Path::new(&given("DATA")), sync_named(&given("SYNC"))),
+        ledger: Ledger::open(Path::new(&given("LEDGER"))),
+        fresh: number("FRESH").into(),
+        epoch: number("EPOCH"),
+        batches: (number("BATCHES") as i64).into(),
+    });
+    runtime().block_on(load.run(8, open_sessions, &mut rng)).unwrap();
+    std::process::exit(0); // and nothing is closed in order
+}
+
+/// A data folder, what was written to it, and how often a writer died over it.
+pub(crate) struct Trial {
+    sync: &'static str,
+    pub(crate) history: History,
+    lives: u64,
+    rng: Rng,
+}
+
+impl Trial {
+    pub(crate) fn new(sync: &'static str, rng: &Rng) -> Self {
+        Trial {
+            sync,
+            history: History::default(),
+            lives: 0,
+            rng: rng.clone(),
+        }
+    }
+
+    /// A writer that writes so many batches, and what it is told.
+    fn writer(&mut self, data: &Path, home: &Path, batches: i64) -> Command {
+        self.lives += 1;
+        let open: Vec<String> = self.history.open_sessions().iter().map(u64::to_string).collect();
+        let mut command = child("power_cut::writer", &home.join("stderr"));
+        command
+            .env("DATA", data)
+            .env("LEDGER", home.join("ledger"))
+            .env("SYNC", self.sync)
+            .env("BATCHES", batches.to_string())
+            .env("SEED", self.rng.next().to_string())
+            .env("OPEN", open.join(" "))
+            .env("FRESH", self.history.fresh().to_string())
+            .env("EPOCH", (self.lives + 1).to_string());
+        let _ = fs::remove_file(home.join("ledger"));
+        command
+    }
+
+    /// Lets a writer do so much and end as if it was killed.
+    pub(crate) fn write(&mut self, data: &Path, home: &Path, batches: i64) {
+        let status = self.writer(data, home, batches).status().unwrap();
+        assert!(status.success(), "{}", said(home));
+        self.history.absorb(&home.join("ledger"));
+    }
+
+    /// Lets a writer live until something is so, and kills it.
+    pub(crate) fn write_until(&mut self, data: &Path, home: &Path, is_so: impl FnMut() -> bool) {
+        let writer = Killed(self.writer(data, home, i64::MAX).spawn().unwrap());
+        wait_for("what the writer is to bring about", Duration::from_secs(120), is_so);
+        drop(writer);
+        self.history.absorb(&home.join("ledger"));
+    }
+
+    /// Lets a writer live for a while and kills it.
+    fn live(&mut self, data: &Path, home: &Path, disk: Option<&Disk>) {
+        let mut command = self.writer(data, home, i64::MAX);
+        if let Some(disk) = disk {
+            disk.watch(&mut command);
+        }
+        let mut writer = Killed(command.spawn().unwrap());
+        if let Some(disk) = disk {
+            disk.wait();
+        }
+        // Some die before they have opened the store, most long after.
+        if self.rng.chance(85) {
+            wait_for("the writer writes", Duration::from_secs(60), || {
+                let ended = writer.0.try_wait().unwrap();
+                assert!(ended.is_none(), "the writer gave up: {}", said(home));
+                fs::metadata(home.join("ledger")).is_ok_and(|file| file.len() > 2000)
+            });
+            std::thread::sleep(Duration::from_millis(self.rng.below(1000)));
+        } else {
+            std::thread::sleep(Duration::from_millis(self.rng.below(60)));
+        }
+        drop(writer);
+        assert!(
+            !said(home).contains("panicked"),
+            "a thread has panicked: {}",
+            said(home)
+        );
+        self.history.absorb(&home.join("ledger"));
+    }
+
+    fn check(&mut self, data: &Path, promise: Promise) -> Found {
+        let store = open(data, sync_named(self.sync));
+        let checked = runtime().block_on(self.history.check(&store, promise));
+        checked.unwrap_or_else(|error| panic!("life {}, {}: {error}", self.lives, self.sync))
+    }
+}
+
+/// What the child said on stderr.
+fn said(home: &Path) -> String {
+    fs::read_to_string(home.join("stderr")).unwrap_or_default()
+}
+
+/// A child process that ends by SIGKILL.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn power_cuts(sync: &'static str, promise: Promise, chains: usize, nasty: bool) {
+    let mut rng = Rng::seeded(&format!("power cuts, sync {sync}, nasty {nasty}"));
+    for chain in 0..chains {
+        let disk = Disk::new("power");
+        let data = disk.root().join("data");
+        let mut trial = Trial::new(sync, &Rng::new(rng.next()));
+        // The later lives begin with what the earlier cuts left.
+        for life in 0..4 {
+            trial.live(&data, disk.home(), Some(&disk));
+            disk.cut(if nasty { Cut::Nasty(&mut rng) } else { Cut::Clean });
+            let found = trial.check(&data, promise);
+            eprintln!("chain {chain}, life {life}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn sync_always_survives_a_power_cut() {
+    power_cuts("always", Promise::All, 1, false);
+}
+
+#[test]
+fn sync_always_survives_a_power_cut_that_leaves_random_pages() {
+    power_cuts("always", Promise::All, 2, true);
+}
+
+#[test]
+fn sync_interval_loses_only_the_end_in_a_power_cut() {
+    power_cuts("interval", Promise::Prefix, 1, false);
+}
+
+#[test]
+fn sync_interval_loses_only_the_end_in_a_power_cut_that_leaves_random_pages() {
+    power_cuts("interval", Promise::Prefix, 2, true);
+}
+
+fn kills(sync: &'static str) {
+    let rng = Rng::seeded(&format!("kill -9, sync {sync}"));
+    let home = Folder::new("kill");
+    let data = home.path().join("data");
+    let mut trial = Trial::new(sync, &rng);
+    for life in 0..5 {
+        trial.live(&data, home.path(), None);
+        let found = trial.check(&data, Promise::All);
+        eprintln!("life {life}: {found:?}");
+    }
+}
+
+#[test]
+fn sync_interval_survives_kill_9() {
+    kills("interval");
+}
+
+#[test]
+fn sync_os_survives_kill_9() {
+    kills("os");
+}
+
+/// The child of the test below: plain files, synced and not.
+#[test]
+#[ignore = "the child of a test in this file"]
+fn plain_files() {
+    if !is_child("power_cut::plain_files") {
+        return;
+    }
+    let root = PathBuf::from(given("ROOT"));
+    let file = |name: &str, text: &str| {
+        let mut file = File::create(root.join(name)).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file
+    };
+    let sync_folder = |path: &Path| File::open(path).unwrap().sync_all().unwrap();
+
+    let mut longer = file("longer", "synced");
+    longer.sync_data().unwrap();
+    longer.write_all(b", and not").unwrap();
+    let mut over = file("over", "old old old");
+    over.sync_all().unwrap();
+    let shorter = file("shorter", "all of it");
+    shorter.sync_all().unwrap();
+    file("moved", "moved").sync_all().unwrap();
+    file("replaced", "before").sync_all().unwrap();
+    file("replacing", "after").sync_all().unwrap();
+    file("removed", "still here").sync_all().unwrap();
+    file("never", "a name and no content");
+    let sparse = file("sparse", "start");
+    sparse.set_len(64 << 20).unwrap();
+    sparse.sync_all().unwrap();
+    fs::create_dir(root.join("folder")).unwrap();
+    sync_folder(&root);
+
+    over.seek(SeekFrom::Start(4)).unwrap();
+    over.write_all(b"new").unwrap();
+    shorter.set_len(3).unwrap();
+    fs::rename(root.join("moved"), root.join("folder/moved")).unwrap();
+    fs::rename(root.join("replacing"), root.join("replaced")).unwrap();
+    fs::remove_file(root.join("removed")).unwrap();
+    file("nameless", "content and no name").sync_all().unwrap();
+    file("removed", "the second of this name").sync_all().unwrap();
+    (&sparse).write_all(b" and more").unwrap();
+    sparse.sync_data().unwrap();
+    (&sparse).write_all(b", lost").unwrap();
+
+    fs::write(given("READY"), "").unwrap();
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+/// The tests above are worth what the shim is worth.
+#[test]
+fn what_was_synced_survives_and_the_rest_does_not() {
+    let disk = Disk::new("plain");
+    let ready = disk.home().join("ready");
+    fs::write(disk.root().join("before"), "was there").unwrap();
+    let mut command = child("power_cut::plain_files", &disk.home().join("stderr"));
+    command.env("ROOT", disk.root()).env("READY", &ready);
+    disk.watch(&mut command);
+    let writer = Killed(command.spawn().unwrap());
+    wait_for("the files are written", Duration::from_secs(20), || ready.exists());
+    drop(writer);
+    disk.cut(Cut::Clean);
+
+    let text = |name: &str| fs::read_to_string(disk.root().join(name)).unwrap();
+    for (name, expected) in [
+        ("before", "was there"),
+        ("longer", "synced"),
+        ("over", "old old old"),
+        ("shorter", "all of it"),
+        ("moved", "moved"),
+        ("replaced", "before"),
+        ("replacing", "after"),
+        ("removed", "still here"),
+        ("never", ""),
+    ] {
+        assert_eq!(text(name), expected, "{name}");
+    }
+    let sparse = fs::read(disk.root().join("sparse")).unwrap();
+    assert_eq!(sparse.len(), 64 << 20);
+    assert_eq!(sparse[..20], *b"start and more\0\0\0\0\0\0");
+    let left = fs::read_dir(disk.root()).unwrap().count();
+    assert_eq!(left, 11, "and nothing else");
+    assert_eq!(fs::read_dir(disk.root().join("folder")).unwrap().count(), 0);
+}
+
+/// The tests above are also worth what their judge is worth.
+#[test]
+fn the_judge_finds_what_is_missing() {
+    let mut rng = Rng::seeded("the judge");
+    let home = Folder::new("judge");
+    let ledger = home.path().join("ledger");
+    let store = open(&home.path().join("data"), sync_named("os"));
+    let load = Arc::new(Load {
+        store: store.clone(),
+        ledger: Ledger::open(&ledger),
+        fresh: 1.into(),
+        epoch: 2,
+        batches: 2000.into(),
+    });
+    let judge = || History::of(&ledger);
+    runtime().block_on(async {
+        load.run(8, Vec::new(), &mut rng).await.unwrap();
+        let found = judge().check(&store, Promise::All).await.unwrap();
+        assert!(
+            found.events > 1000 && found.sessions > 20 && found.lost == 0,
+            "{found:?}"
+        );
+        let open = judge().open_sessions();
+        let session = *rng.pick(&open);
+
+        // More than was sent, in every way that a store could invent.
+        store.create(&session_key(u64::MAX), session_record(1)).await.unwrap();
+        let mut history = judge();
+        load.ledger.create(u64::MAX, false);
+        load.ledger.create(u64::MAX, true);
+        load.ledger.end(u64::MAX, false);
+        load.ledger.end(u64::MAX, true);
+        let back = judge().check(&store, Promise::All).await.unwrap_err();
+        assert!(back.contains("is back"), "{back}");
+        history.check(&store, Promise::All).await.unwrap();
+        store.end(&session_key(u64::MAX)).await.unwrap();
+
+        // A batch that is acknowledged and not there is missed, unless only what came before something else counts.
+        load.ledger.send(session, 999, 1, 1, false);
+        load.ledger.sent(session, 999, 1);
+        let lost = judge().check(&store, Promise::All).await.unwrap_err();
+        assert!(lost.contains("acknowledged"), "{lost}");
+        judge().check(&store, Promise::Prefix).await.unwrap();
+        load.ledger.send(session, 1000, 1, 1, false);
+        let late = batch(session, 1000, 2, 1, 1, false);
+        store.append(&stream_key(session, 1000), late).await.unwrap();
+        let hole = judge().check(&store, Promise::Prefix).await.unwrap_err();
+        assert!(hole.contains("acknowledged"), "{hole}");
+
+        // Another payload.
+        load.ledger.send(session, 1000, 2, 2, false);
+        let wrong = batch(session, 7, 2, 2, 2, false);
+        store.append(&stream_key(session, 1000), wrong).await.unwrap();
+        let wrong = judge().check_damaged(&store).await.unwrap_err();
+        assert!(wrong.contains("another payload"), "{wrong}");
+    });
+}

@@ -1,0 +1,427 @@
+//! Damaged files: the store says so, or it opens and what it tells is true. It never tells of a stream with a hole, and
+//! never brings back what has ended.
+
+use crate::disk::{copy_folder, copy_sparse};
+use crate::ledger::{History, Ledger, Promise, session_key};
+use crate::load::{self, Load};
+use crate::power_cut::Trial;
+use crate::support::{Folder, Rng, chain, child, given, is_child, open, options, runtime};
+use rethread_store::{EventStore, Ordinal, ReadLimit, Seq, SessionStore, StreamKey};
+use rethread_store_embedded::Sync;
+use rethread_testkit::store_suite::{batch, record};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const CASES: usize = 60;
+/// A child that takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// What happened to the files. Names are relative to the data folder.
+#[derive(Clone, Debug)]
+enum Damage {
+    Truncated { file: PathBuf, to: u64 },
+    Flipped { file: PathBuf, at: u64, bit: u8 },
+    Zeroed { file: PathBuf, at: u64 },
+    Removed { file: PathBuf },
+    NoJournals { all: Vec<PathBuf> },
+    Exchanged { one: PathBuf, other: PathBuf },
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Damage::Truncated { file, to } => write!(f, "{} cut off at {to}", file.display()),
+            Damage::Flipped { file, at, bit } => write!(f, "{} with bit {bit} of byte {at} flipped", file.display()),
+            Damage::Zeroed { file, at } => write!(f, "{} with zeroes from {at}", file.display()),
+            Damage::Removed { file } => write!(f, "{} removed", file.display()),
+            Damage::NoJournals { all } => write!(f, "all {} journals removed", all.len()),
+            Damage::Exchanged { one, other } => write!(f, "{} and {} exchanged", one.display(), other.display()),
+        }
+    }
+}
+
+impl Damage {
+    /// Something that can happen to these files.
+    fn choose(data: &Path, files: &[PathBuf], rng: &mut Rng) -> Self {
+        let kinds = ["journal", "journal", "journal", "table", "table", "other"];
+        let kind = *rng.pick(&kinds);
+        let of_kind: Vec<&PathBuf> = files.iter().filter(|file| kind_of(file) == kind).collect();
+        let file = if of_kind.is_empty() {
+            rng.pick(files).clone()
+        } else {
+            (*rng.pick(&of_kind)).clone()
+        };
+        let journals: Vec<&PathBuf> = files.iter().filter(|file| kind_of(file) == "journal").collect();
+        let used = used(&data.join(&file)).max(1);
+        match rng.below(11) {
+            0 | 1 => Damage::Truncated {
+                to: rng.below(used),
+                file,
+            },
+            // The end of a file is where a torn write is.
+            2 => Damage::Truncated {
+                to: used.saturating_sub(1 + rng.below(5000)),
+                file,
+            },
+            3..=5 => Damage::Flipped {
+                at: rng.below(used),
+                bit: rng.below(8) as u8,
+                file,
+            },
+            6 | 7 => Damage::Zeroed {
+                at: rng.below(used) & !4095,
+                file,
+            },
+            8 if journals.len() > 1 => Damage::Exchanged {
+                one: journals[0].clone(),
+                other: (*rng.pick(&journals[1..])).clone(),
+            },
+            9 if kind == "journal" => Damage::NoJournals {
+                all: journals.into_iter().cloned().collect(),
+            },
+            _ => Damage::Removed { file },
+        }
+    }
+
+    fn files(&self) -> Vec<&PathBuf> {
+        match self {
+            Damage::Truncated { file, .. }
+            | Damage::Flipped { file, .. }
+            | Damage::Zeroed { file, .. }
+            | Damage::Removed { file } => vec![file],
+            Damage::NoJournals { all } => all.iter().collect(),
+            Damage::Exchanged { one, other } => vec![one, other],
+        }
+    }
+
+    fn name(&self) -> String {
+        let kind = match self {
+            Damage::Truncated { .. } => "cut off",
+            Damage::Flipped { .. } => "bit flipped",
+            Damage::Zeroed { .. } => "4 KiB zeroed",
+            Damage::Removed { .. } => "removed",
+            Damage::NoJournals { .. } => "removed, all of them",
+            Damage::Exchanged { .. } => "exchanged",
+        };
+        format!("{} {kind}", kind_of(self.files()[0]))
+    }
+
+    fn apply(&self, data: &Path) {
+        let open = |file: &Path| {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).open(data.join(file)).unwrap()
+        };
+        match self {
+            Damage::Truncated { file, to } => open(file).set_len(*to).unwrap(),
+            Damage::Flipped { file, at, bit } => {
+                let (file, mut byte) = (open(file), [0]);
+                if file.read_at(&mut byte, *at).unwrap() == 1 {
+                    file.write_all_at(&[byte[0] ^ 1 << bit], *at).unwrap();
+                }
+            }
+            Damage::Zeroed { file, at } => {
+                let file = open(file);
+                let length = file.metadata().unwrap().len().saturating_sub(*at).min(4096);
+                file.write_all_at(&vec![0; length as usize], *at).unwrap();
+            }
+            Damage::Removed { file } => fs::remove_file(data.join(file)).unwrap(),
+            Damage::NoJournals { all } => all.iter().for_each(|file| fs::remove_file(data.join(file)).unwrap()),
+            Damage::Exchanged { one, other } => {
+                let (one, other, aside) = (data.join(one), data.join(other), data.join("aside"));
+                fs::rename(&one, &aside).unwrap();
+                fs::rename(&other, &one).unwrap();
+                fs::rename(&aside, &other).unwrap();
+            }
+        }
+    }
+}
+
+fn kind_of(file: &Path) -> &'static str {
+    if file.extension().is_some_and(|end| end == "jnl") {
+        "journal"
+    } else if file.parent().is_some_and(|folder| folder.ends_with("tables")) {
+        "table"
+    } else {
+        "other"
+    }
+}
+
+/// How far a file holds anything: a journal ends in a long hole.
+fn used(path: &Path) -> u64 {
+    let bytes = fs::read(path).unwrap();
+    bytes
+        .iter()
+        .rposition(|byte| *byte != 0)
+        .map_or(0, |last| last as u64 + 1)
+}
+
+fn files(root: &Path, below: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(root.join(below)) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let path = below.join(entry.file_name());
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            files(root, &path, found);
+        } else {
+            found.push(path);
+        }
+    }
+    found.sort();
+}
+
+/// A copy to damage. Tables are never written again, so those that stay whole are links.
+fn copy(from: &Path, to: &Path, files: &[PathBuf], damage: &Damage) {
+    for file in files {
+        let target = to.join(file);
+        fs::create_dir_all(target.parent().unwrap()).unwrap();
+        if kind_of(file) == "table" && !damage.files().contains(&file) {
+            fs::hard_link(from.join(file), target).unwrap();
+        } else {
+            copy_sparse(
+                &File::open(from.join(file)).unwrap(),
+                &File::create_new(target).unwrap(),
+            );
+        }
+    }
+}
+
+#[test]
+fn damage_is_reported_or_harmless() {
+    let mut rng = Rng::seeded("torn");
+    let home = Folder::new("torn");
+    let base = home.path().join("base");
+    let mut trial = Trial::new("os", &Rng::new(rng.next()));
+    let ledgers = [home.path().join("ledger-1"), home.path().join("ledger-2")];
+    let mut all = Vec::new();
+    trial.write(&base, home.path(), 2000);
+    fs::rename(home.path().join("ledger"), &ledgers[0]).unwrap();
+    // The writer dies when it has begun a second journal, while the tables of the first are still being written.
+    trial.write_until(&base, home.path(), || {
+        all.clear();
+        files(&base, Path::new(""), &mut all);
+        all.iter().filter(|file| kind_of(file) == "journal").count() > 1
+    });
+    fs::rename(home.path().join("ledger"), &ledgers[1]).unwrap();
+    all.clear();
+    files(&base, Path::new(""), &mut all);
+    let count = |kind| all.iter().filter(|file| kind_of(file) == kind).count();
+    eprintln!(
+        "{} journals, {} tables, {} other files, {} MiB used; {} batches",
+        count("journal"),
+        count("table"),
+        count("other"),
+        all.iter().map(|file| used(&base.join(file))).sum::<u64>() >> 20,
+        trial.history.acknowledged(),
+    );
+
+    let mut outcomes: BTreeMap<String, BTreeMap<&str, usize>> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for case in 0..CASES {
+        let damage = Damage::choose(&base, &all, &mut rng);
+        let data = home.path().join("case");
+        copy(&base, &data, &all, &damage);
+        damage.apply(&data);
+        let (outcome, text) = read_in_child(&data, home.path(), &ledgers);
+        eprintln!("{case}: {damage}: {outcome}: {text:.300}");
+        *outcomes.entry(damage.name()).or_default().entry(outcome).or_default() += 1;
+        if !matches!(outcome, "does not open" | "partly refused" | "opens") {
+            wrong.push(format!("case {case}, {damage}: {outcome}: {text}"));
+        }
+        fs::remove_dir_all(&data).unwrap();
+    }
+    eprintln!("| damage | outcome | cases |\n|---|---|---|");
+    for (damage, outcomes) in &outcomes {
+        for (outcome, count) in outcomes {
+            eprintln!("| {damage} | {outcome} | {count} |");
+        }
+    }
+    // What was copied from was whole all the time.
+    let whole = home.path().join("whole");
+    copy_folder(&base, &whole);
+    let (outcome, text) = read_in_child(&whole, home.path(), &ledgers);
+    assert_eq!(outcome, "opens", "{text}");
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Power fails while a commit is on its way to the disk: of its pages any may be there. It was not acknowledged, so it is
+/// as if it had never been; what was acknowledged before it is there.
+#[test]
+fn a_commit_that_is_torn_never_was() {
+    let mut rng = Rng::seeded("torn commit");
+    let home = Folder::new("torn-commit");
+    let (live, after) = (home.path().join("live"), home.path().join("after"));
+    let load = Arc::new(Load {
+        store: open(&live, Sync::Always),
+        ledger: Ledger::open(&home.path().join("ledger")),
+        fresh: 1.into(),
+        epoch: 2,
+        batches: 60.into(),
+    });
+    let runtime = runtime();
+    let session = 1_000_000; // fat: an event of many pages can lose one without any trace but its checksum
+    let key = StreamKey {
+        session: session_key(session),
+        ordinal: Ordinal(77),
+    };
+    runtime.block_on(load.run(4, Vec::new(), &mut rng)).unwrap();
+    load.ledger.create(session, false);
+    runtime.block_on(load.store.create(&key.session, record())).unwrap();
+    load.ledger.create(session, true);
+    // What the store does by itself is done before, so that the torn commit is the last, and only that is torn.
+    let journal = Path::new("db").join("0.jnl");
+    let mut start = 0;
+    while start < used(&live.join(&journal)) {
+        start = used(&live.join(&journal));
+        runtime.block_on(load.store.sweep()).unwrap();
+        std::thread::sleep(Duration::from_millis(1200));
+    }
+    load.ledger.send(session, 77, 1, 10, false);
+    let batch = load::batch(session, 77, 2, 1, 10, false);
+    runtime.block_on(load.store.append(&key, batch)).unwrap();
+    copy_folder(&live, &after);
+    drop(load);
+    let end = used(&after.join(&journal));
+    assert!(end > start + 2 * 4096, "one commit of several pages: {start}..{end}");
+    for case in 0..12 {
+        let data = home.path().join("data");
+        copy_folder(&after, &data);
+        let file = OpenOptions::new().write(true).open(data.join(&journal)).unwrap();
+        let pages: Vec<u64> = (start & !4095..end).step_by(4096).collect();
+        let share = *rng.pick(&[10, 50]);
+        let lost: Vec<u64> = match case % 3 {
+            0 => pages.into_iter().filter(|_| rng.chance(share)).collect(),
+            _ => vec![*rng.pick(&pages)], // one alone is the hardest to notice
+        };
+        for page in &lost {
+            let (from, to) = (start.max(*page), end.min(page + 4096));
+            file.write_all_at(&vec![0; (to - from) as usize], from).unwrap();
+        }
+        let store = match options(Sync::Always).open(&data) {
+            Ok(store) => store,
+            Err(error) => panic!("case {case}, lost of {start}..{end}: {lost:?}: {}", chain(&error)),
+        };
+        let mut history = History::of(&home.path().join("ledger"));
+        let checked = runtime.block_on(history.check(&store, Promise::All));
+        checked.unwrap_or_else(|error| panic!("case {case}, lost of {start}..{end}: {lost:?}: {error}"));
+        drop(store);
+        fs::remove_dir_all(&data).unwrap();
+    }
+}
+
+/// In a process of its own, since a damaged length can take the process down.
+fn read_in_child(data: &Path, home: &Path, ledgers: &[PathBuf]) -> (&'static str, String) {
+    let (result, stderr) = (home.join("result"), home.join("stderr"));
+    let _ = fs::remove_file(&result);
+    let child = child("torn::reader", &stderr);
+    // A length that was damaged must not take the machine's memory.
+    let mut limited = Command::new("sh");
+    limited
+        .args(["-c", "ulimit -v 8000000; exec \"$0\" \"$@\""])
+        .arg(child.get_program())
+        .args(child.get_args())
+        .envs(child.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .env("DATA", data)
+        .env("RESULT", &result)
+        .env("LEDGERS", std::env::join_paths(ledgers).unwrap())
+        .stdout(std::process::Stdio::null())
+        .stderr(File::create(&stderr).unwrap());
+    let mut child = limited.spawn().unwrap();
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if start.elapsed() > LIMIT {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return ("HANGS", fs::read_to_string(result).unwrap_or_default());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    let said = fs::read_to_string(&stderr).unwrap_or_default();
+    let text = fs::read_to_string(result).unwrap_or_default();
+    if !status.success() {
+        return ("PANICS OR ABORTS", format!("{status}; {text}; {said}"));
+    }
+    let outcome = ["does not open", "partly refused", "opens"];
+    match outcome.into_iter().find(|outcome| text.starts_with(outcome)) {
+        Some(outcome) => (outcome, text),
+        None => ("WRONG", text),
+    }
+}
+
+/// The child: opens, reads everything, tries to write, and tells how it went.
+#[test]
+#[ignore = "the child of the test in this file"]
+fn reader() {
+    if !is_child("torn::reader") {
+        return;
+    }
+    let result = PathBuf::from(given("RESULT"));
+    let tell = |text: String| fs::write(&result, text).unwrap();
+    tell("while opening".into());
+    let mut history = History::default();
+    for ledger in std::env::split_paths(&given("LEDGERS")) {
+        history.absorb(&ledger);
+    }
+    let data = PathBuf::from(given("DATA"));
+    let store = match options(Sync::Os).open(&data) {
+        Ok(store) => store,
+        Err(error) => {
+            let text = chain(&error);
+            assert!(text.contains(&*data.to_string_lossy()), "it does not say where: {text}");
+            return tell(format!("does not open: {text}"));
+        }
+    };
+    tell("while reading".into());
+    let runtime = runtime();
+    let checked = runtime.block_on(history.check_damaged(&store));
+    let (found, refused) = match checked {
+        Ok(found) => found,
+        Err(error) => return tell(format!("WRONG: {error}")),
+    };
+    if found.sessions == 0 && refused.is_empty() {
+        // An empty store is a state that once was, but no single file can be the reason to go back to it.
+        return tell("WRONG: everything is gone without a word".into());
+    }
+    tell("while writing".into());
+    let session = session_key(u64::MAX);
+    let key = StreamKey {
+        session: session.clone(),
+        ordinal: Ordinal(1),
+    };
+    let written = runtime.block_on(async {
+        store.create(&session, record()).await?;
+        store.append(&key, batch(1..3)).await
+    });
+    if let Err(error) = &written {
+        assert!(error.is_outage(), "{error:?}");
+    }
+    tell("while closing".into());
+    drop(store);
+    // What was taken after the damage is kept after it too.
+    tell("while opening again".into());
+    let again = match options(Sync::Os).open(&data) {
+        Ok(store) => runtime.block_on(store.read_after(&key, Seq(0), ReadLimit::default())),
+        Err(error) => return tell(format!("does not open: the second time: {}", chain(&error))),
+    };
+    let kept = match &again {
+        Ok(page) => page.events.len() == 2,
+        Err(error) => error.is_outage(),
+    };
+    if written.is_ok() && !kept {
+        return tell(format!("WRONG: what was written after the damage is gone: {again:?}"));
+    }
+    tell(format!(
+        "{}: {found:?}, refused: {refused:?}, written: {}",
+        if refused.is_empty() { "opens" } else { "partly refused" },
+        written.is_ok(),
+    ));
+}
