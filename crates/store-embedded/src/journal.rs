@@ -25,6 +25,8 @@ pub(crate) enum Found {
     Cut(u64),
     /// The first commit that is broken though it was on the disk.
     Broken(u64),
+    /// This journal begins before the one that is numbered before it: the database would let the older hide the newer.
+    Disordered(u64),
 }
 
 /// Looks at the journal that was written last: the others were synced before it was begun.
@@ -32,7 +34,16 @@ pub(crate) fn inspect(database: &Path) -> io::Result<Found> {
     if fs::read(database.join("version")).ok().as_deref() != Some(VERSION) {
         return Ok(Found::Whole);
     }
-    let Some(path) = newest(database)? else {
+    let mut journals = journals(database)?;
+    let mut last = None;
+    for (number, path) in &journals {
+        let first = first_sequence(path)?;
+        if first.is_some() && first <= last {
+            return Ok(Found::Disordered(*number));
+        }
+        last = first.or(last);
+    }
+    let Some((_, path)) = journals.pop() else {
         return Ok(Found::Whole);
     };
     let found = judge(&read(&path)?);
@@ -46,20 +57,35 @@ pub(crate) fn inspect(database: &Path) -> io::Result<Found> {
 
 /// The journal with the highest number.
 pub(crate) fn newest(database: &Path) -> io::Result<Option<PathBuf>> {
-    let mut newest: Option<(u64, PathBuf)> = None;
+    Ok(journals(database)?.pop().map(|(_, path)| path))
+}
+
+/// Every journal, by number.
+fn journals(database: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let mut journals = Vec::new();
     for entry in fs::read_dir(database)? {
         let path = entry?.path();
         if path.extension().is_none_or(|extension| extension != "jnl") {
             continue;
         }
         let number = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
-        if let Some(number) = number
-            && newest.as_ref().is_none_or(|(highest, _)| number > *highest)
-        {
-            newest = Some((number, path));
-        }
+        journals.extend(number.map(|number| (number, path)));
     }
-    Ok(newest.map(|(_, path)| path))
+    journals.sort();
+    Ok(journals)
+}
+
+/// The database's number of the first commit in a journal.
+fn first_sequence(path: &Path) -> io::Result<Option<u64>> {
+    let mut head = Vec::new();
+    File::open(path)?.take(13).read_to_end(&mut head)?;
+    let mut reader = Reader { bytes: &head, at: 0 };
+    let mut start = || {
+        let tag = reader.u8()?;
+        reader.take(4)?;
+        Some((tag, u64::from_le_bytes(reader.array()?)))
+    };
+    Ok(start().and_then(|(tag, sequence)| (tag == START).then_some(sequence)))
 }
 
 /// What is in a journal, without the zeroes at its end: it is made larger than it need be.

@@ -4,7 +4,7 @@ use crate::journal::newest;
 use crate::shared::Shared;
 use parking_lot::{Condvar, Mutex};
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,6 @@ impl Keeper {
 
     /// Syncs at most `interval` after something was written, until it is closed. Sleeps while nothing is.
     pub(crate) fn run(&self, shared: &Arc<Shared>, interval: Duration) {
-        let mut journal = None;
         loop {
             let mut state = self.state.lock();
             while !state.dirty && !state.closed {
@@ -51,12 +50,9 @@ impl Keeper {
             state.dirty = false; // before the sync: what is written during it waits for the next
             drop(state);
             let guard = shared.db.read();
-            let Some(db) = &*guard else {
-                journal = None;
-                continue;
-            };
+            let Some(db) = &*guard else { continue };
             let written = db.progress.written();
-            match sync_newest(&shared.database, &mut journal) {
+            match sync_newest(&shared.database) {
                 Ok(()) => db.progress.is_synced(written),
                 Err(error) => {
                     drop(guard);
@@ -69,17 +65,11 @@ impl Keeper {
 
 /// Syncs the journal that is written at the moment, with a handle of our own: it is the same file and these are the same
 /// pages. The database can do so too, but every append waits while it does. A journal that is no longer written was
-/// synced by the database when it began the next.
-fn sync_newest(database: &Path, open: &mut Option<(PathBuf, File)>) -> std::io::Result<()> {
-    let Some(path) = newest(database)? else {
-        return Ok(());
-    };
-    if open.as_ref().is_none_or(|(last, _)| *last != path) {
-        let file = File::open(&path)?;
-        *open = Some((path, file));
-    }
-    match open {
-        Some((_, file)) => file.sync_data(),
+/// synced by the database when it began the next. The handle is not kept: a directory may be put in the place of another,
+/// and what is synced must be what is there.
+fn sync_newest(database: &Path) -> std::io::Result<()> {
+    match newest(database)? {
+        Some(path) => File::open(path)?.sync_data(),
         None => Ok(()),
     }
 }

@@ -24,6 +24,7 @@ pub(crate) fn open(place: &Place, options: Arc<Options>) -> Result<Books, OpenEr
             end,
             "the journal ended with a commit that was not written to its end; it is as if it had never been"
         ),
+        Ok(Found::Disordered(n)) => return Err(place.damaged(format!("journal {n} is older than the one before it"))),
         Ok(Found::Broken(n)) => return Err(place.damaged(format!("commit {n} in the journal is garbled"))),
         Err(error) if error.kind() == ErrorKind::NotFound => {} // a new one
         Err(error) => return Err(place.io("the journal cannot be read", error)),

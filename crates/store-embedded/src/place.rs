@@ -183,6 +183,11 @@ impl Place {
             return Err(self.damaged(format!("{DATABASE} holds {name}, which no store has written")));
         }
         if files.iter().any(|name| name == "version") {
+            // The database takes tables without it for unfinished, and deletes them before anybody can look.
+            let headless = |name: &&String| !path.join("keyspaces").join(name).join("current").exists();
+            if let Some(name) = tables.iter().find(headless).filter(|_| self.was_made()) {
+                return Err(self.damaged(format!("{DATABASE}/keyspaces/{name}/current is missing")));
+            }
             // Without any the database begins to count from the start, and finds nothing again of what it writes then.
             return match files.iter().any(|name| journal(&name)) {
                 true => Ok(()),

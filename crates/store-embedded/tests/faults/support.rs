@@ -89,7 +89,8 @@ impl Drop for Folder {
 
 /// This test binary once more, as the child `name`. What it says on stderr goes to a file.
 pub(crate) fn child(name: &str, stderr: &Path) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    // Not by its name: it may be built anew while it runs.
+    let mut command = Command::new(format!("/proc/{}/exe", std::process::id()));
     command
         .args(["--ignored", "--exact", name, "--nocapture", "--test-threads=1"])
         .env("FAULTS_CHILD", name)
