@@ -18,7 +18,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const CASES: usize = 60;
+const CASES: usize = 30;
 /// A child that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(40);
 
