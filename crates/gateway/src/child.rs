@@ -3,6 +3,7 @@
 pub(crate) mod guardian;
 mod link;
 mod process;
+mod reading;
 mod text;
 pub(crate) mod wire;
 

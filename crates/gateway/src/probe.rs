@@ -1,6 +1,6 @@
 //! Which era a server speaks: asked once, before anybody is served (GW-03).
 
-use crate::child::{Ground, Link};
+use crate::child::{Aside, Ground, Link};
 use crate::settings::EraSetting;
 use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
@@ -9,6 +9,7 @@ use rethread_proto::jsonrpc::code;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 /// A server that has not answered `server/discover` by then is asked to `initialize`. Some never answer what they do not
 /// know (T-31).
@@ -49,21 +50,37 @@ pub(crate) async fn probe(ground: &Ground) -> anyhow::Result<Found> {
 }
 
 async fn ask(ground: &Ground, setting: EraSetting) -> anyhow::Result<Found> {
-    let start = || Link::start(ground, false);
     if setting != EraSetting::Legacy {
-        let (link, _asides) = start()?;
-        match discovered(&link, setting == EraSetting::Probe).await {
-            Discovered::Modern(result) => return Ok(modern(&result, setting)),
-            Discovered::Legacy(result) => return legacy(&result),
-            Discovered::No(why) if setting != EraSetting::Probe => {
-                bail!("it does not answer `server/discover`, so it does not speak 2026-07-28: {why}")
+        let (link, asides) = Link::start(ground, false).await?;
+        let found = regardless_of(asides, async {
+            match discovered(&link, setting == EraSetting::Probe).await {
+                Discovered::Modern(result) => Ok(Some(modern(&result, setting))),
+                Discovered::Legacy(result) => legacy(&result).map(Some),
+                Discovered::No(why) if setting != EraSetting::Probe => {
+                    bail!("it does not answer `server/discover`, so it does not speak 2026-07-28: {why}")
+                }
+                Discovered::No(_) if link.is_alive() => legacy(&initialized(&link).await?).map(Some),
+                Discovered::No(_) => Ok(None), // it could not bear the question: another is asked what it knows
             }
-            Discovered::No(_) if link.is_alive() => return legacy(&initialized(&link).await?),
-            Discovered::No(_) => {} // it could not bear the question: another is asked what it knows
+        });
+        if let Some(found) = found.await? {
+            return Ok(found);
         }
     }
-    let (link, _asides) = start()?;
-    legacy(&initialized(&link).await?)
+    let (link, asides) = Link::start(ground, false).await?;
+    regardless_of(asides, async { legacy(&initialized(&link).await?) }).await
+}
+
+/// Does something while a child says what it likes: one that nobody listens to would wait, and be ended.
+async fn regardless_of<T>(mut asides: mpsc::Receiver<Aside>, doing: impl Future<Output = T>) -> T {
+    tokio::pin!(doing);
+    let mut speaks = true;
+    loop {
+        tokio::select! {
+            done = &mut doing => return done,
+            aside = asides.recv(), if speaks => speaks = aside.is_some(),
+        }
+    }
 }
 
 enum Discovered {
@@ -79,18 +96,23 @@ async fn discovered(link: &Arc<Link>, impatient: bool) -> Discovered {
         "io.modelcontextprotocol/clientCapabilities": {},
     });
     let params = Bytes::from(json!({ "_meta": meta }).to_string());
-    let asking = async { link.call("server/discover", &params).await?.answered().await };
+    let asking = link.ask("server/discover", &params);
     tokio::pin!(asking);
     let answer = if impatient {
         // A slow start and a server that is silent look alike, so that both questions may be out at a time.
         tokio::select! {
+            biased;
             answer = &mut asking => answer,
             hello = async {
                 tokio::time::sleep(PATIENCE).await;
                 initialized(link).await
             } => match hello {
                 Ok(result) => return Discovered::Legacy(result),
-                Err(error) => return Discovered::No(error.to_string()),
+                // One that refuses may be of the other era, and about to say so.
+                Err(error) => match tokio::time::timeout(PATIENCE, &mut asking).await {
+                    Ok(answer) => answer,
+                    Err(_) => return Discovered::No(error.to_string()),
+                },
             },
         }
     } else {
@@ -118,15 +140,9 @@ async fn initialized(link: &Arc<Link>) -> anyhow::Result<Value> {
         "capabilities": {},
         "clientInfo": client(),
     });
-    let answered = async {
-        link.call("initialize", &params.to_string().into())
-            .await?
-            .answered()
-            .await
-    };
-    let result = answered
-        .await
-        .map_err(|error| anyhow!("it refuses `initialize`: {error}"))?;
+    let params = params.to_string().into();
+    let answered = link.ask("initialize", &params).await;
+    let result = answered.map_err(|error| anyhow!("it refuses `initialize`: {error}"))?;
     serde_json::from_slice(&result).context("its answer to `initialize` is not JSON")
 }
 

@@ -5,15 +5,14 @@ mod schemas;
 mod seat;
 mod shared;
 
-use crate::child::{Calling, Ground, Link, Question, Said, read_error, wire};
+use crate::child::{Calling, Ground, Question, Said, read_error, wire};
 use crate::settings::RestoreSetting;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rethread::{
-    Call, Context, Handler, HeaderParams, Notice, Opening, Peer, Principal, Reply, RpcError, ServerInfo, SessionId,
-    Welcome,
+    Answer, AskError, Call, Context, Handler, HeaderParams, Notice, Opening, Peer, Principal, Reply, RpcError,
+    ServerInfo, SessionId, Welcome,
 };
-use rethread_proto::jsonrpc::RequestId;
 use seat::Seat;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -23,7 +22,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 
 /// One server behind the gateway.
 #[derive(Clone)]
@@ -141,7 +140,6 @@ impl Handler for Relay {
 
 /// Serves one call: what the child says goes to the client, until it answers.
 async fn pass_on(mut calling: Calling, cx: &Context) -> Result<Reply, RpcError> {
-    let mut questions = Questions::new(Arc::clone(calling.link()));
     loop {
         let said = tokio::select! {
             said = calling.next() => said,
@@ -160,12 +158,8 @@ async fn pass_on(mut calling: Calling, cx: &Context) -> Result<Reply, RpcError> 
                 }
                 _ => cx.notify(&method, raw(&params)).await?,
             },
-            Some(Said::Asked(question)) => {
-                let (cx, params) = (cx.clone(), raw(&question.params));
-                let method = question.method.clone();
-                questions.ask(question, async move { cx.request(&method, params).await });
-            }
-            Some(Said::Withdrawn(id)) => questions.withdraw(&id),
+            Some(Said::Asked(question)) => calling.link().put(question.clone(), ask(cx.clone(), question)),
+            Some(Said::Withdrawn(id)) => calling.link().withdraw(&id),
             Some(Said::Closes) => cx.close_connection().await,
             Some(Said::Ended) => {}
         }
@@ -201,47 +195,15 @@ async fn listen(mut calling: Calling, cx: &Context, mut draining: watch::Receive
     }
 }
 
-/// Questions of a child that are with its client. Dropping them withdraws them.
-struct Questions {
-    link: Arc<Link>,
-    waiting: JoinSet<()>,
-    handles: Vec<(RequestId, AbortHandle)>,
-}
-
-impl Questions {
-    fn new(link: Arc<Link>) -> Self {
-        Questions {
-            link,
-            waiting: JoinSet::new(),
-            handles: Vec::new(),
+/// Asks the client on the stream of a call; on one of the session's if the call has ended before that.
+async fn ask(cx: Context, question: Question) -> Result<Answer, AskError> {
+    let (method, params) = (&question.method, raw(&question.params));
+    let answer = cx.request(method, params.clone()).await;
+    match (answer, cx.session()) {
+        (Err(AskError::Ended | AskError::ClientLeft), Some(peer)) if !cx.is_cancelled() => {
+            peer.request(method, params).await
         }
-    }
-
-    /// Waits for the client's answer beside everything else, and hands it to the child.
-    fn ask(
-        &mut self,
-        question: Question,
-        asking: impl Future<Output = Result<rethread::Answer, rethread::AskError>> + Send + 'static,
-    ) {
-        while self.waiting.try_join_next().is_some() {}
-        self.handles.retain(|(_, handle)| !handle.is_finished());
-        let (link, id) = (Arc::clone(&self.link), question.id.clone());
-        let handle = self.waiting.spawn(async move {
-            if question.method == "ping" {
-                return link.answer(&question.id, Ok(b"{}")).await; // the gateway is its client, and is there
-            }
-            match asking.await {
-                Ok(answer) => link.answer(&question.id, Ok(answer.raw())).await,
-                Err(error) => link.answer(&question.id, Err(&error.into())).await,
-            }
-        });
-        self.handles.push((id, handle));
-    }
-
-    fn withdraw(&mut self, id: &RequestId) {
-        for (_, handle) in self.handles.iter().filter(|(asked, _)| asked == id) {
-            handle.abort();
-        }
+        (answer, _) => answer,
     }
 }
 

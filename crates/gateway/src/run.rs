@@ -24,12 +24,15 @@ pub(crate) enum Words {
 /// Serves until told to stop.
 pub(crate) async fn run(settings: Settings, words: Words, talk: Talk) -> Result<(), Failure> {
     talk.start_log();
-    let stops = Stops::listen().map_err(|error| failed(&error))?;
+    let mut stops = Stops::listen().map_err(|error| failed(&error))?;
     let listener = TcpListener::bind(settings.listen)
         .await
         .map_err(|error| cannot_listen(settings.listen, &error))?;
     let bound = listener.local_addr().map_err(|error| failed(&error))?;
-    let gateway = Gateway::open(settings.clone()).await.map_err(|e| cannot_open(&e))?;
+    let gateway = tokio::select! {
+        opened = Gateway::open(settings.clone()) => opened.map_err(|e| cannot_open(&e))?,
+        () = stops.next() => return Ok(()), // nobody was served yet; the guardian sees to the children
+    };
     let mounts = gateway.mounts();
     let served = mounts.iter().map(|mount| announce::Served {
         server: &mount.server,

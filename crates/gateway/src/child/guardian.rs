@@ -39,7 +39,7 @@ impl Guardian {
         Ok(Guardian(Arc::new(Mutex::new(pipe))))
     }
 
-    /// A process group has begun. Watched until the returned value is dropped.
+    /// A process group has begun. Watched until it is said to be over.
     pub(crate) fn watch(&self, group: u32) -> Watched {
         self.tell('+', group);
         Watched {
@@ -56,15 +56,17 @@ impl Guardian {
     }
 }
 
-/// A process group that dies with the gateway.
+/// A process group that dies with the gateway. Dropping this says nothing: a gateway that ends drops what it has not
+/// ended yet.
 #[derive(Debug)]
 pub(crate) struct Watched {
     guardian: Guardian,
     group: u32,
 }
 
-impl Drop for Watched {
-    fn drop(&mut self) {
+impl Watched {
+    /// The group is gone.
+    pub(crate) fn over(self) {
         self.guardian.tell('-', self.group);
     }
 }

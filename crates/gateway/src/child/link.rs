@@ -1,48 +1,49 @@
-//! Talking to a child: requests out, answers back to whoever asked, everything else to where it belongs.
+//! Talking to a child: requests out, answers back to whoever asked, and its life as a whole.
 
 use super::process::{Ground, Pipes, Process};
+use super::reading::{End, Reading};
 use super::text::sanitised;
 use super::{Aside, Question, gone, wire};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rethread::RpcError;
-use rethread_proto::jsonrpc::{self, Limits, Message, Payload, RequestId};
+use rethread::{Answer, AskError, RpcError};
+use rethread_proto::jsonrpc::RequestId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
 
 /// Lines on their way to a child. Beyond: whoever sends waits.
 const LINES: usize = 256;
 /// Messages on their way from a child to one call. Beyond: the child waits, which is its own session's matter only.
 const SAID: usize = 64;
-/// The longest line. Beyond: the child is ended, since what it meant cannot be told to anybody.
-const LINE: u64 = 32 << 20;
-/// How deep and how many: a child is trusted more than a stranger, but not without end.
-const ENVELOPE: Limits = Limits {
-    depth: 120,
-    batch: 1_000,
-};
 /// A child that takes nothing from its stdin for this long is not asked any more.
 const STUCK: Duration = Duration::from_secs(10);
+/// What a child that has ended may have left in its stdout is there by then. Others may hold the pipe open for ever.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// A child at work. When the last handle is dropped the child is ended.
 #[derive(Debug)]
 pub(crate) struct Link {
-    input: mpsc::Sender<Bytes>,
-    state: Mutex<State>,
+    pub(super) input: mpsc::Sender<Bytes>,
+    pub(super) state: Mutex<State>,
     ended: watch::Receiver<bool>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct State {
     last: u64,
-    calls: BTreeMap<u64, mpsc::Sender<Said>>,
+    pub(super) calls: BTreeMap<u64, mpsc::Sender<Said>>,
     /// Calls that are subscriptions: nothing but changes belongs to them.
-    subscriptions: BTreeSet<u64>,
+    pub(super) subscriptions: BTreeSet<u64>,
+    /// Calls of the gateway itself: nothing but the answer belongs to them.
+    pub(super) own: BTreeSet<u64>,
+    /// Questions of the child that are with its client.
+    questions: Vec<(RequestId, AbortHandle)>,
     /// Why the child is gone.
     gone: Option<Arc<str>>,
 }
@@ -76,8 +77,8 @@ pub(crate) struct Calling {
 impl Link {
     /// Starts a child and listens to it. What belongs to no call goes to the returned channel, which ends with the child.
     /// A child that is `shared` by many clients waits for none of them.
-    pub(crate) fn start(ground: &Ground, shared: bool) -> io::Result<(Arc<Self>, mpsc::Receiver<Aside>)> {
-        let (process, pipes) = ground.start()?;
+    pub(crate) async fn start(ground: &Ground, shared: bool) -> io::Result<(Arc<Self>, mpsc::Receiver<Aside>)> {
+        let (process, pipes) = ground.start().await?;
         let Pipes { stdin, stdout, stderr } = pipes;
         let name: Arc<str> = ground.server.name.as_str().into();
         let (input, lines) = mpsc::channel(LINES);
@@ -100,8 +101,17 @@ impl Link {
         Ok((link, asides))
     }
 
-    /// Sends a request; its progress token becomes the gateway's.
+    /// Sends a client's request; its progress token becomes the gateway's.
     pub(crate) async fn call(self: &Arc<Self>, method: &str, params: &Bytes) -> Result<Calling, RpcError> {
+        self.begin(method, params, false).await
+    }
+
+    /// Sends a request of the gateway itself, and waits for the answer.
+    pub(crate) async fn ask(self: &Arc<Self>, method: &str, params: &Bytes) -> Result<Bytes, RpcError> {
+        self.begin(method, params, true).await?.answered().await
+    }
+
+    async fn begin(self: &Arc<Self>, method: &str, params: &Bytes, own: bool) -> Result<Calling, RpcError> {
         let (sender, said) = mpsc::channel(SAID);
         let number = {
             let mut state = self.state.lock();
@@ -113,6 +123,9 @@ impl Link {
             state.calls.insert(number, sender);
             if method == "subscriptions/listen" {
                 state.subscriptions.insert(number);
+            }
+            if own {
+                state.own.insert(number);
             }
             number
         };
@@ -132,6 +145,36 @@ impl Link {
         self.send(wire::notification(method, params)).await
     }
 
+    /// Puts a question of the child to its client, beside everything else, and hands it the answer. That may come long
+    /// after the call on whose stream it was asked: only the child, its end or the end of the session withdraws it.
+    pub(crate) fn put(
+        self: &Arc<Self>,
+        question: Question,
+        asking: impl Future<Output = Result<Answer, AskError>> + Send + 'static,
+    ) {
+        let (link, id) = (Arc::clone(self), question.id.clone());
+        let asked = tokio::spawn(async move {
+            match asking.await {
+                Ok(answer) => link.answer(&question.id, Ok(answer.raw())).await,
+                Err(error) => link.answer(&question.id, Err(&error.into())).await,
+            }
+        });
+        let mut state = self.state.lock();
+        if state.gone.is_some() {
+            return asked.abort();
+        }
+        state.questions.retain(|(_, asked)| !asked.is_finished());
+        state.questions.push((id, asked.abort_handle()));
+    }
+
+    /// The child no longer waits for the answer to a question.
+    pub(crate) fn withdraw(&self, id: &RequestId) {
+        let state = self.state.lock();
+        for (_, asked) in state.questions.iter().filter(|(asked, _)| asked == id) {
+            asked.abort();
+        }
+    }
+
     /// Answers a question of the child.
     pub(crate) async fn answer(&self, id: &RequestId, outcome: Result<&[u8], &RpcError>) {
         let line = match outcome {
@@ -149,6 +192,15 @@ impl Link {
                 "the server behind the gateway does not read what it is sent",
             )),
         }
+    }
+
+    /// Tells the child that nobody waits for an answer any more.
+    pub(super) fn cancel(&self, number: u64) {
+        let params = format!("{{\"requestId\":{number},\"reason\":\"the client gave up\"}}");
+        // A child that does not even read has no use for it.
+        let _ = self
+            .input
+            .try_send(wire::notification("notifications/cancelled", params.as_bytes()));
     }
 
     /// Whether the child is still there.
@@ -185,7 +237,7 @@ impl Calling {
     }
 
     /// The answer, when nothing else is of interest.
-    pub(crate) async fn answered(mut self) -> Result<Bytes, RpcError> {
+    async fn answered(mut self) -> Result<Bytes, RpcError> {
         loop {
             match self.next().await {
                 Some(Said::Answered(outcome)) => return outcome.map_err(|error| read_error(&error)),
@@ -214,14 +266,10 @@ impl Drop for Calling {
             let mut state = self.link.state.lock();
             state.calls.remove(&self.number);
             state.subscriptions.remove(&self.number);
+            state.own.remove(&self.number);
         }
         if !self.over {
-            let params = format!("{{\"requestId\":{},\"reason\":\"the client gave up\"}}", self.number);
-            // A child that does not even read has no use for it.
-            let _ = self
-                .link
-                .input
-                .try_send(wire::notification("notifications/cancelled", params.as_bytes()));
+            self.link.cancel(self.number);
         }
     }
 }
@@ -241,10 +289,11 @@ async fn keep(
     stdout: ChildStdout,
     has_ended: watch::Sender<bool>,
 ) {
-    let writing = tokio::spawn(write(lines, stdin));
+    let (open, closed) = oneshot::channel();
+    let writing = tokio::spawn(write(lines, stdin, open));
     let name = Arc::clone(&reading.name);
     let link = reading.link.clone();
-    let end = reading.run(stdout).await;
+    let end = reading.run(stdout, past(&mut process, closed)).await;
     // Its stdout has ended, or nobody talks to it any more. What it was is known when it is reaped.
     writing.abort();
     let _ = writing.await;
@@ -258,6 +307,9 @@ async fn keep(
     let calls = link.upgrade().map_or(0, |link| {
         let mut state = link.state.lock();
         state.gone = Some(Arc::clone(&why));
+        for (_, asked) in std::mem::take(&mut state.questions) {
+            asked.abort();
+        }
         std::mem::take(&mut state.calls).len()
     });
     let pid = process.group;
@@ -269,186 +321,25 @@ async fn keep(
     has_ended.send_replace(true);
 }
 
-async fn write(mut lines: mpsc::Receiver<Bytes>, mut stdin: ChildStdin) {
+/// Resolves when nothing more can come of a child, whoever else may hold its stdout: it has ended, or it has closed its
+/// stdin.
+async fn past(process: &mut Process, closed: oneshot::Receiver<()>) -> End {
+    let end = tokio::select! {
+        biased;
+        _ = process.ended() => End::Silent,
+        _ = closed => End::Broken("it closed its stdin".to_owned()),
+    };
+    tokio::time::sleep(LAST_WORDS).await;
+    end
+}
+
+/// Writes until the child does not read any more; `_open` is dropped then.
+async fn write(mut lines: mpsc::Receiver<Bytes>, mut stdin: ChildStdin, _open: oneshot::Sender<()>) {
     while let Some(line) = lines.recv().await {
         if stdin.write_all(&line).await.is_err() {
             return; // its stdout tells what happened
         }
     }
-}
-
-/// Why nobody listens to a child any more.
-enum End {
-    /// Nobody wants to.
-    Dismissed,
-    /// It has nothing more to say.
-    Silent,
-    /// It cannot be listened to.
-    Broken(String),
-}
-
-/// Listens to a child.
-struct Reading {
-    link: std::sync::Weak<Link>,
-    name: Arc<str>,
-    aside: mpsc::Sender<Aside>,
-    shared: bool,
-}
-
-impl Reading {
-    /// Reads until the child or its last user is gone.
-    async fn run(self, stdout: ChildStdout) -> End {
-        let mut stdout = BufReader::with_capacity(64 << 10, stdout);
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            let mut bounded = (&mut stdout).take(LINE + 1);
-            let read = tokio::select! {
-                read = bounded.read_until(b'\n', &mut line) => read,
-                () = self.aside.closed() => return End::Dismissed,
-            };
-            match read {
-                Ok(0) => return End::Silent,
-                Ok(read) if read as u64 > LINE => {
-                    return End::Broken(format!("it wrote a line of more than {LINE} bytes"));
-                }
-                Ok(_) => {}
-                Err(error) => return End::Broken(format!("its stdout cannot be read: {error}")),
-            }
-            let text = line.trim_ascii();
-            if text.is_empty() {
-                continue;
-            }
-            match jsonrpc::parse(&Bytes::copy_from_slice(text), &ENVELOPE) {
-                Ok(Payload::One(message)) => self.take(message).await,
-                Ok(Payload::Batch(messages)) => {
-                    for message in messages {
-                        self.take(message).await;
-                    }
-                }
-                Err(_) => {
-                    tracing::warn!(
-                        server = &*self.name,
-                        "child wrote a line that is no message: {}",
-                        sanitised(text)
-                    );
-                }
-            }
-        }
-    }
-
-    async fn take(&self, message: Message) {
-        match message {
-            Message::Answer(answer) => {
-                let number = number(&answer.id);
-                // It leaves the list with its answer: nothing that comes later can belong to it.
-                match number.and_then(|number| self.link.upgrade()?.state.lock().calls.remove(&number)) {
-                    Some(call) => self.say(number, &call, Said::Answered(answer.outcome)).await,
-                    None => tracing::debug!(server = &*self.name, "child answers a request that nobody waits for"),
-                }
-            }
-            Message::Notification(note) => {
-                let (method, params) = (note.method.as_str(), Bytes::copy_from_slice(note.params.as_json()));
-                self.notified(method, params).await;
-            }
-            Message::Request(request) => {
-                let asked = Question {
-                    id: request.id.detached(),
-                    method: request.method.as_str().to_owned(),
-                    params: Bytes::copy_from_slice(request.params.as_json()),
-                };
-                self.asked(asked).await;
-            }
-        }
-    }
-
-    async fn notified(&self, method: &str, params: Bytes) {
-        let to = match method {
-            "notifications/progress" => match wire::progress_number(&params) {
-                Some(number) => self.call(number).map(|call| (number, call)),
-                None => None,
-            },
-            "notifications/cancelled" => {
-                if let Some(id) = wire::cancelled(&params) {
-                    if let Some(subscription) = number(&id).and_then(|number| self.call(number)) {
-                        return self.say(number(&id), &subscription, Said::Ended).await;
-                    }
-                    for (number, call) in self.calls() {
-                        self.say(Some(number), &call, Said::Withdrawn(id.clone())).await;
-                    }
-                    drop(self.aside.send(Aside::Withdrawn(id)).await);
-                }
-                return;
-            }
-            rethread::CLOSE_CONNECTION => {
-                let called = wire::cancelled(&params).as_ref().and_then(number);
-                if let Some(call) = called.and_then(|number| self.call(number)) {
-                    self.say(called, &call, Said::Closes).await;
-                }
-                return;
-            }
-            // Said in the middle of a call, and nobody else can have caused it.
-            "notifications/message" => self.only_call(),
-            _ => wire::subscription_number(&params).and_then(|number| Some((number, self.call(number)?))),
-        };
-        let method = method.to_owned();
-        match to {
-            Some((number, call)) => self.say(Some(number), &call, Said::Notified { method, params }).await,
-            None if method == "notifications/progress" => {} // too late, or never asked for
-            None => drop(self.aside.send(Aside::Notified { method, params }).await),
-        }
-    }
-
-    /// Says something to a call. A child of one session waits for it; a child of all does not, since the others would wait
-    /// too (GW-12): a call that does not listen is given up.
-    async fn say(&self, number: Option<u64>, call: &mpsc::Sender<Said>, said: Said) {
-        if !self.shared {
-            return drop(call.send(said).await);
-        }
-        if let Err(mpsc::error::TrySendError::Full(_)) = call.try_send(said)
-            && let (Some(link), Some(number)) = (self.link.upgrade(), number)
-        {
-            tracing::warn!(
-                server = &*self.name,
-                "a client reads too slowly: its request is given up"
-            );
-            link.state.lock().calls.remove(&number);
-        }
-    }
-
-    /// A question goes to the stream of the call that caused it. Lines do not tell which one that is: with several it is
-    /// most likely the latest, and the client can answer on any.
-    async fn asked(&self, question: Question) {
-        match self.calls().pop() {
-            Some((number, call)) => self.say(Some(number), &call, Said::Asked(question)).await,
-            None => drop(self.aside.send(Aside::Asked(question)).await),
-        }
-    }
-
-    fn call(&self, number: u64) -> Option<mpsc::Sender<Said>> {
-        self.link.upgrade()?.state.lock().calls.get(&number).cloned()
-    }
-
-    fn only_call(&self) -> Option<(u64, mpsc::Sender<Said>)> {
-        let mut calls = self.calls();
-        if calls.len() == 1 { calls.pop() } else { None }
-    }
-
-    /// What the child works on, subscriptions aside.
-    fn calls(&self) -> Vec<(u64, mpsc::Sender<Said>)> {
-        let all = |link: Arc<Link>| {
-            let state = link.state.lock();
-            let at_work = |(number, _): &(&u64, _)| !state.subscriptions.contains(number);
-            let calls = state.calls.iter().filter(at_work);
-            calls.map(|(number, call)| (*number, call.clone())).collect()
-        };
-        self.link.upgrade().map_or_else(Vec::new, all)
-    }
-}
-
-/// The number under which we sent a request.
-fn number(id: &RequestId) -> Option<u64> {
-    std::str::from_utf8(id.as_json()).ok()?.parse().ok()
 }
 
 async fn log_stderr(stderr: impl AsyncRead + Unpin, name: Arc<str>) {

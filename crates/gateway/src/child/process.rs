@@ -13,6 +13,8 @@ use tokio::time::timeout;
 
 /// How long a child may take to end after its stdin was closed, and again after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a new child waits for the place of one that is about to end.
+const PLACE: Duration = Duration::from_secs(1);
 
 /// Where the children of one server grow: what is started, how many at a time, and who watches over them.
 #[derive(Clone, Debug)]
@@ -27,7 +29,7 @@ pub(crate) struct Ground {
 pub(crate) struct Process {
     child: Child,
     pub(crate) group: u32,
-    _watched: Watched,
+    watched: Watched,
     _place: OwnedSemaphorePermit,
 }
 
@@ -49,9 +51,10 @@ impl Ground {
     }
 
     /// Starts a child. The command line, the environment and the working directory are the operator's alone (GW-10).
-    pub(crate) fn start(&self) -> io::Result<(Process, Pipes)> {
+    pub(crate) async fn start(&self) -> io::Result<(Process, Pipes)> {
         let server = &*self.server;
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+        let place = timeout(PLACE, Arc::clone(&self.places).acquire_owned()).await;
+        let place = place.ok().and_then(Result::ok).ok_or_else(|| {
             let limit = server.max_children;
             io::Error::other(format!(
                 "{limit} children of {} are running already; try again later",
@@ -85,7 +88,7 @@ impl Ground {
         let process = Process {
             child,
             group,
-            _watched: self.guardian.watch(group),
+            watched: self.guardian.watch(group),
             _place: place,
         };
         Ok((process, pipes))
@@ -110,5 +113,6 @@ impl Process {
         let _ = self.child.wait().await; // killed: it cannot refuse
         // What it has started and left behind goes too.
         signal(self.group, Signal::KILL);
+        self.watched.over();
     }
 }

@@ -73,7 +73,7 @@ pub(crate) fn with_progress_token(params: &Bytes, number: u64) -> Bytes {
         let meta = outer.get("_meta")?.get();
         let mut inner = object(meta.as_bytes())?;
         let token = raw(&number.to_string())?;
-        inner.insert("progressToken".to_owned(), &token);
+        *inner.get_mut("progressToken")? = &token;
         let meta = raw(&serde_json::to_string(&inner).ok()?)?;
         outer.insert("_meta".to_owned(), &meta);
         serde_json::to_vec(&outer).ok().map(Bytes::from)
@@ -176,6 +176,8 @@ mod tests {
         assert!(std::str::from_utf8(&rewritten).unwrap().contains(r#"{"b":1,"a":2.50}"#));
         let none = Bytes::from(r#"{"name":"x"}"#);
         assert_eq!(with_progress_token(&none, 9), none);
+        let unasked = Bytes::from(r#"{"name":"x","_meta":{"other":1}}"#);
+        assert_eq!(with_progress_token(&unasked, 9), unasked);
 
         let report = br#"{"progressToken":9,"progress":1,"total":2}"#;
         assert_eq!(progress_number(report), Some(9));

@@ -37,8 +37,8 @@ pub(super) async fn fetch(link: &Arc<Link>) -> Result<Schemas, RpcError> {
         if let Some(cursor) = &cursor {
             params["cursor"] = json!(cursor);
         }
-        let calling = link.call("tools/list", &Bytes::from(params.to_string())).await?;
-        let page: Page = serde_json::from_slice(&calling.answered().await?)
+        let listed = link.ask("tools/list", &Bytes::from(params.to_string())).await?;
+        let page: Page = serde_json::from_slice(&listed)
             .map_err(|e| RpcError::internal(format!("the server's list of tools is malformed: {e}")))?;
         for tool in page.tools {
             // A tool whose annotations make no sense has none.

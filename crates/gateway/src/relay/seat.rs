@@ -1,7 +1,7 @@
 //! The child of one session: started with it, started again when it is gone, ended with it.
 
 use super::crashes::Crashes;
-use super::{Questions, raw, replays, unavailable, within};
+use super::{raw, replays, unavailable, within};
 use crate::child::{Aside, Ground, Link};
 use bytes::Bytes;
 use rethread::{Earlier, Peer, RpcError};
@@ -10,6 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::AbortHandle;
+
+/// What the callers of a child that is gone get to learn of it, before their session ends.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// A session's place at the gateway.
 pub(crate) struct Seat {
@@ -69,12 +72,13 @@ impl Seat {
             if occupant.link.is_alive() {
                 return Ok(Arc::clone(&occupant.link));
             }
+            if !replays(self.ground.server.restore) {
+                // The session is about to end: whoever listens to the child sees to that.
+                return Err(unavailable("its process is gone, and the session with it"));
+            }
             let lived = occupant.since.elapsed();
             place.crashes.crashed(self.born.elapsed(), lived);
             place.occupant = None;
-        }
-        if !replays(self.ground.server.restore) {
-            return Err(unavailable("its process is gone, and the session with it"));
         }
         let pause = place.crashes.bearable(self.born.elapsed()).map_err(unavailable)?;
         tokio::time::sleep(pause).await;
@@ -113,7 +117,7 @@ impl Seat {
     /// Starts a child, and brings it to where the session is: `initialize`, and if the session has come further, what a
     /// client would have told it since.
     async fn start(&self, earlier: Option<&Earlier>) -> Result<(Occupant, Bytes), RpcError> {
-        let (link, asides) = Link::start(&self.ground, false).map_err(unavailable)?;
+        let (link, asides) = Link::start(&self.ground, false).await.map_err(unavailable)?;
         let listening = tokio::spawn(listen(
             Arc::clone(&link),
             asides,
@@ -126,8 +130,7 @@ impl Seat {
             link: Arc::clone(&link),
         };
         let limit = self.ground.server.start_timeout;
-        let hello = async { link.call("initialize", &self.hello).await?.answered().await };
-        let welcome = within(limit, "answer `initialize`", hello).await?;
+        let welcome = within(limit, "answer `initialize`", link.ask("initialize", &self.hello)).await?;
         if let Some(earlier) = earlier {
             within(limit, "take up the session", replay(&link, earlier)).await?;
         }
@@ -148,8 +151,11 @@ async fn replay(link: &Arc<Link>, earlier: &Earlier) -> Result<(), RpcError> {
         told.push(("resources/subscribe", json!({ "uri": uri })));
     }
     for (method, params) in told {
-        let answered = link.call(method, &params.to_string().into()).await?.answered().await;
+        let answered = link.ask(method, &params.to_string().into()).await;
         if let Err(error) = answered {
+            if !link.is_alive() {
+                return Err(error);
+            }
             // A resource may be gone by now. The session goes on without it.
             tracing::warn!(method, %error, "child does not take up what its predecessor had agreed to");
         }
@@ -159,7 +165,6 @@ async fn replay(link: &Arc<Link>, earlier: &Earlier) -> Result<(), RpcError> {
 
 /// Passes on what a child says that belongs to no call.
 async fn listen(link: Arc<Link>, mut asides: mpsc::Receiver<Aside>, peer: Peer, expires: bool) {
-    let mut questions = Questions::new(link);
     while let Some(aside) = asides.recv().await {
         match aside {
             Aside::Notified { method, params } => {
@@ -170,13 +175,14 @@ async fn listen(link: Arc<Link>, mut asides: mpsc::Receiver<Aside>, peer: Peer, 
             Aside::Asked(question) => {
                 let (peer, params) = (peer.clone(), raw(&question.params));
                 let method = question.method.clone();
-                questions.ask(question, async move { peer.request(&method, params).await });
+                link.put(question, async move { peer.request(&method, params).await });
             }
-            Aside::Withdrawn(id) => questions.withdraw(&id),
+            Aside::Withdrawn(id) => link.withdraw(&id),
         }
     }
     // The child is gone: had the session ended first, nobody would be listening any more.
     if expires {
+        tokio::time::sleep(LAST_WORDS).await;
         peer.end();
     }
 }

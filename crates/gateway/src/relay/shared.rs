@@ -3,7 +3,7 @@
 
 use super::crashes::Crashes;
 use super::schemas::{self, Schemas};
-use super::unavailable;
+use super::{unavailable, within};
 use crate::child::{Aside, Ground, Link, Said};
 use rethread::{HeaderParams, RpcError};
 use serde_json::json;
@@ -87,7 +87,7 @@ impl Shared {
         }
         let pause = place.crashes.bearable(self.born.elapsed()).map_err(unavailable)?;
         tokio::time::sleep(pause).await;
-        let started = self.start();
+        let started = self.start().await;
         if started.is_err() {
             place.crashes.crashed(self.born.elapsed(), Duration::ZERO);
         }
@@ -97,8 +97,8 @@ impl Shared {
         Ok(taken)
     }
 
-    fn start(&self) -> std::io::Result<Occupant> {
-        let (link, asides) = Link::start(&self.ground, true)?;
+    async fn start(&self) -> std::io::Result<Occupant> {
+        let (link, asides) = Link::start(&self.ground, true).await?;
         let schemas = Arc::default();
         let tasks = [
             tokio::spawn(refuse(Arc::clone(&link), asides)).abort_handle(),
@@ -118,7 +118,12 @@ impl Shared {
         let (link, schemas) = known.ok()?;
         let mut schemas = schemas.lock().await;
         if schemas.is_none() {
-            *schemas = schemas::fetch(&link).await.ok().map(Arc::new);
+            let fetched = within(
+                self.ground.server.start_timeout,
+                "list its tools",
+                schemas::fetch(&link),
+            );
+            *schemas = fetched.await.ok().map(Arc::new);
         }
         schemas.as_ref()?.get(tool).cloned()
     }

@@ -1,0 +1,73 @@
+//! What a person or a client is told when a child cannot be had.
+
+use crate::client::LATEST;
+use crate::gateway::plan;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn message(answer: &Value) -> &str {
+    answer["error"]["message"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no error in {answer}"))
+}
+
+#[tokio::test]
+async fn gw_09_more_children_than_allowed_are_refused_and_a_place_is_used_again() {
+    let gateway = plan("legacy").option("--max-children 1").start();
+    let session = gateway.client().open(LATEST).await;
+    let answer = gateway.client().initialize(LATEST).await.answer().await;
+    assert!(message(&answer).contains("1 children of"), "{answer}");
+    assert_eq!(answer["error"]["data"]["reason"], "server_unavailable", "{answer}");
+    session.tool(1, "crash", json!({})).await;
+    session.pid().await;
+    session.delete().await;
+    gateway.client().open(LATEST).await.pid().await;
+}
+
+#[tokio::test]
+async fn gw_09_a_child_that_never_answers_is_given_up_in_time() {
+    let plan = plan("legacy,mute").option("--start-timeout 1s").option("--era legacy");
+    let began = Instant::now();
+    let (code, stderr) = plan.fails();
+    assert!(began.elapsed() < 6 * SECOND, "{:?}", began.elapsed());
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(
+        stderr.contains("within 1 seconds") && stderr.contains("initialize"),
+        "{stderr}"
+    );
+}
+
+#[tokio::test]
+async fn gw_09_a_slow_start_is_waited_for_and_a_too_slow_one_is_named() {
+    let gateway = plan("dual,mute").option("--start-timeout 1s").start();
+    let began = Instant::now();
+    let answer = gateway.client().initialize(LATEST).await.answer().await;
+    assert!(began.elapsed() < 3 * SECOND, "{:?}", began.elapsed());
+    assert!(
+        message(&answer).contains("did not answer `initialize` within 1 seconds"),
+        "{answer}"
+    );
+    gateway.has_children(0, 3 * SECOND).await;
+    let slow = plan("legacy,late=1").start();
+    slow.client().open(LATEST).await.pid().await;
+}
+
+#[tokio::test]
+async fn gw_05_a_refusal_of_the_child_reaches_the_client() {
+    let (code, stderr) = plan("legacy,refuses").fails();
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("not today"), "{stderr}");
+    let gateway = plan("dual,refuses").start();
+    let answer = gateway.client().initialize(LATEST).await.answer().await;
+    assert_eq!(answer["error"], json!({ "code": -32000, "message": "not today" }));
+    gateway.has_children(0, 3 * SECOND).await;
+}
+
+#[test]
+fn gw_08_a_command_that_does_not_exist_is_named_at_the_start() {
+    let (code, stderr) = plan("legacy").command(&["no-such-program-anywhere"]).fails();
+    assert!(matches!(code, Some(1 | 2)), "{code:?} {stderr}");
+    assert!(stderr.contains("no-such-program-anywhere"), "{stderr}");
+}
