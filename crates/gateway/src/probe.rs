@@ -63,12 +63,30 @@ async fn ask(ground: &Ground, setting: EraSetting) -> anyhow::Result<Found> {
                 Discovered::No(_) => Ok(None), // it could not bear the question: another is asked what it knows
             }
         });
-        if let Some(found) = found.await? {
-            return Ok(found);
+        match found.await? {
+            // Some list the stateless revision only and speak both, each to a process that has not heard the other yet.
+            Some(found) if setting == EraSetting::Probe && found.revisions == Revisions::MODERN => {
+                drop(link);
+                let dual = speaks_sessions(ground).await;
+                let revisions = if dual { Revisions::BOTH } else { Revisions::MODERN };
+                return Ok(Found { revisions, ..found });
+            }
+            Some(found) => return Ok(found),
+            None => {}
         }
     }
     let (link, asides) = Link::start(ground, false).await?;
     regardless_of(asides, async { legacy(&initialized(&link).await?) }).await
+}
+
+/// Whether a fresh child takes `initialize`.
+async fn speaks_sessions(ground: &Ground) -> bool {
+    let Ok((link, asides)) = Link::start(ground, false).await else {
+        return false;
+    };
+    let asked = regardless_of(asides, async { legacy(&initialized(&link).await?) });
+    // It has shown that it can answer; one that is silent now does not know the question.
+    matches!(tokio::time::timeout(PATIENCE, asked).await, Ok(Ok(_)))
 }
 
 /// Does something while a child says what it likes: one that nobody listens to would wait, and be ended.

@@ -1,9 +1,12 @@
 """Calls to a server that is killed and restarted again and again; the official Python client has to resume by itself.
 
-usage: python crash.py <url> <folder> [seed]
+usage: python crash.py <url> <folder> [seed] [--behind]
 
 Puts a file `connected-<pid>` into <folder> once its session is open. Calls go on until there is a file `over` in it,
 which holds the number of kills; then a last round of calls must succeed in the same session.
+
+With --behind it is the gateway that is killed, and the server behind it has the tools that `behind.py` knows. If there is no
+file `finished-<pid>` in <folder> when a call begins, and the call finishes, it is put there: whoever kills may wait for it.
 """
 
 from __future__ import annotations
@@ -22,17 +25,21 @@ import anyio
 
 from common import Failure, Handlers, Report, Wire, connect, describe, equal, expect, http, run, sequence, text, until
 
-ARGS = sys.argv[1:]
+BEHIND = "--behind" in sys.argv
+ARGS = [argument for argument in sys.argv[1:] if argument != "--behind"]
 if len(ARGS) not in (2, 3):
-    sys.exit("usage: python crash.py <url> <folder> [seed]")
+    sys.exit("usage: python crash.py <url> <folder> [seed] [--behind]")
 URL = ARGS[0]
 FOLDER = pathlib.Path(ARGS[1])
 SEED = int(ARGS[2]) if len(ARGS) == 3 else 1
 OVER = FOLDER / "over"
+FINISHED = FOLDER / f"finished-{os.getpid()}"
 CONCURRENCY = 6
 CALL_TIMEOUT = 30.0
 LAST_CALLS = 12
 EVENTS = 3
+WATCHED = "demo://resource/dynamic/text/7"
+ROOT = "file:///outside/root"
 # Not a code that the server sends.
 UNBORN = -32099
 
@@ -93,7 +100,7 @@ class Mourner(Wire):
     def begins(self, request: Any, stream: str) -> None:
         """A stream has its first event."""
         if request.method == "POST":
-            self.streams[json.loads(request.content)["params"]["arguments"].get("tag")] = stream
+            self.streams[json.loads(request.content)["params"].get("arguments", {}).get("tag")] = stream
         elif "last-event-id" not in request.headers:
             self.fresh_streams += 1
 
@@ -144,6 +151,9 @@ async def main() -> None:
     handlers = Handlers()
     async with connect(URL, wire, handlers, CALL_TIMEOUT) as session:
         await until(lambda: wire.fresh_streams == 1, 10, "no GET stream")
+        if BEHIND:
+            await session.set_level("error")
+            await session.mcp.subscribe_resource(session.uri(WATCHED))
         (FOLDER / f"connected-{os.getpid()}").touch()
         await drive(session, wire, handlers)
 
@@ -157,7 +167,7 @@ async def drive(session: Any, wire: Mourner, handlers: Handlers) -> None:
         """One call. `finished` and `restarted` are checked to the last event; `unborn` is a call whose POST met a dead
         server before it had an event with an id: no client can know what became of it."""
         seen: list[float] = []
-        events = arguments.get("events", 0)
+        events = arguments.get("events", arguments.get("steps", 0))
         tag = f"k{next(numbers)}"
 
         async def progress(value: float, _total: float | None, _message: str | None) -> None:
@@ -186,8 +196,12 @@ async def drive(session: Any, wire: Mourner, handlers: Handlers) -> None:
     async def attempt() -> str:
         events = dice.randint(5, 60)
         ms = dice.randint(20, 500)
+        awaited = BEHIND and not FINISHED.exists()
         try:
-            if dice.random() < 0.7:
+            if BEHIND:
+                expected = f"Long running operation completed. Duration: {ms / 500:g} seconds, Steps: {events}."
+                outcome = await one("trigger-long-running-operation", {"duration": ms / 500, "steps": events}, expected)
+            elif dice.random() < 0.7:
                 arguments = {"events": events, "bytes": 64, "delay_us": dice.randint(1000, 15_000)}
                 outcome = await one("burst", arguments, f"burst {events} done")
             else:
@@ -197,6 +211,8 @@ async def drive(session: Any, wire: Mourner, handlers: Handlers) -> None:
             wrong.append(describe(error))
             return "wrong"
         tally[outcome] += 1
+        if awaited and outcome == "finished":
+            FINISHED.touch()
         return outcome
 
     async def worker() -> None:
@@ -224,7 +240,8 @@ async def drive(session: Any, wire: Mourner, handlers: Handlers) -> None:
 
     started = time.monotonic()
     async with anyio.create_task_group() as group:
-        group.start_soon(notifier)
+        if not BEHIND:
+            group.start_soon(notifier)
         for _ in range(CONCURRENCY):
             group.start_soon(worker)
     elapsed = int((time.monotonic() - started) * 1000)
@@ -252,8 +269,9 @@ async def drive(session: Any, wire: Mourner, handlers: Handlers) -> None:
     await report.check(name, last_calls, CALL_TIMEOUT + 5)
 
     first = len(batches)
-    await batch(True)
-    await batch(True)
+    if not BEHIND:
+        await batch(True)
+        await batch(True)
 
     async def notify_calls() -> None:
         equal(trouble, [], "trouble")
@@ -278,6 +296,29 @@ async def drive(session: Any, wire: Mourner, handlers: Handlers) -> None:
             equal(seen, every([name])[: len(seen)], "the beginning of a batch")
         expect(len(got) >= len(every(batches)) / 5, f"only {len(got)} of {len(every(batches))} arrived")
 
+    # What the session had agreed to before the kills, its new server process knows too.
+    async def subscription() -> None:
+        def updates() -> set[str]:
+            return {params["uri"] for method, params in handlers.notes if method == "notifications/resources/updated"}
+
+        await session.call("toggle-subscriber-updates", {})
+        await until(updates, 5, "no notifications/resources/updated")
+        equal(sorted(updates()), [WATCHED], "updated")
+
+    async def level() -> None:
+        def logged(uri: str) -> list[Any]:
+            return [m["data"] for m in handlers.messages() if uri in str(m["data"])]
+
+        await session.mcp.subscribe_resource(session.uri(f"{WATCHED}1"))
+        await anyio.sleep(0.3)
+        equal(logged(WATCHED), [], "messages at level info")
+        await session.set_level("info")
+        await session.mcp.subscribe_resource(session.uri(f"{WATCHED}2"))
+        await until(lambda: logged(f"{WATCHED}2"), 5, "no message")
+
+    async def roots() -> None:
+        expect(ROOT in text(await session.call("get-roots-list", {})), "not the root of this client")
+
     async def no_faults() -> None:
         equal(handlers.faults[:5], [], "exceptions handed to the message handler")
 
@@ -293,10 +334,15 @@ async def drive(session: Any, wire: Mourner, handlers: Handlers) -> None:
         expect(enough, f"too little happened: {numbers}")
         expect(tally["unborn"] <= kills * CONCURRENCY * 4, f"too many calls came to nothing: {numbers}")
 
-    await report.check("notify_self calls return", notify_calls)
-    await report.check(
-        "unsolicited messages: none twice, none out of order, all those after the last kill", unsolicited
-    )
+    if BEHIND:
+        await report.check("the subscription is still there", subscription)
+        await report.check("the log level is still there", level)
+        await report.check("the roots are known", roots)
+    else:
+        await report.check("notify_self calls return", notify_calls)
+        await report.check(
+            "unsolicited messages: none twice, none out of order, all those after the last kill", unsolicited
+        )
     await report.check("nothing unreadable", no_faults)
     await report.check("one initialize, one session, one GET stream", one_session)
     await report.check("the run means something", means_something)

@@ -1,15 +1,18 @@
 // Calls to a server that is killed and restarted again and again; the client has to resume by itself.
-//   node crash.mjs <sdk1|client2> <url> <folder> [seed]
+//   node crash.mjs <sdk1|client2> <url> <folder> [seed] [--behind]
 // Puts a file `connected-<pid>` into <folder> once its session is open. Calls go on until there is a file `over` in it,
 // which holds the number of kills; then a last round of calls must succeed in the same session.
+// With --behind it is the gateway that is killed, and the server behind it has the tools that `behind.mjs` knows. If there is no
+// file `finished-<pid>` in <folder> when a call begins, and the call finishes, it is put there: whoever kills may wait for it.
 
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Report, Wire, assert, connect, equal, random, sequence, sleep, text, until, watchdog, within } from './common.mjs';
 
-const [which, url, folder, seedArg] = process.argv.slice(2);
+const behind = process.argv.includes('--behind');
+const [which, url, folder, seedArg] = process.argv.slice(2).filter((arg) => arg !== '--behind');
 if (!which || !url || !folder) {
-  console.error('usage: node crash.mjs <sdk1|client2> <url> <folder> [seed]');
+  console.error('usage: node crash.mjs <sdk1|client2> <url> <folder> [seed] [--behind]');
   process.exit(2);
 }
 const seed = Number(seedArg ?? 1);
@@ -18,6 +21,9 @@ const CALL_TIMEOUT = 30_000;
 const LAST_CALLS = 12;
 const EVENTS = 3;
 const over = join(folder, 'over');
+const finishedFile = join(folder, `finished-${process.pid}`);
+const WATCHED = 'demo://resource/dynamic/text/7';
+const ROOT = { uri: 'file:///outside/root', name: 'outside root' };
 
 const report = new Report();
 watchdog(report, 240_000);
@@ -85,16 +91,20 @@ async function watch(url, init) {
 }
 
 const logs = [];
+const updates = [];
 const { client, transport, call, errors } = await connect(which, url, {
   wire: { fetch: watch },
   // Far more than a restart takes. Not without end: after an error response sdk1 asks on until it has no attempts left (T3).
   maxRetries: 40,
   timeout: CALL_TIMEOUT,
   on: {
-    notification: (method, params) => method === 'notifications/message' && logs.push(params),
+    notification: (method, params) => {
+      if (method === 'notifications/message') logs.push(params);
+      if (method === 'notifications/resources/updated') updates.push(params.uri);
+    },
     sampling: () => ({ role: 'assistant', model: 'm', content: { type: 'text', text: 'x' } }),
     elicitation: () => ({ action: 'decline' }),
-    roots: () => ({ roots: [] }),
+    roots: () => ({ roots: [ROOT] }),
   },
 }).catch((error) => {
   report.fail('connect', error);
@@ -102,6 +112,10 @@ const { client, transport, call, errors } = await connect(which, url, {
   return sleep(2000);
 });
 await until(() => freshStreams === 1, 10_000, 'no GET stream').catch((error) => report.fail('GET stream', error));
+if (behind) {
+  await client.setLoggingLevel('error');
+  await client.subscribeResource({ uri: WATCHED });
+}
 writeFileSync(join(folder, `connected-${process.pid}`), '');
 
 /** What a long-lasting call left on the wire, to see why it hangs. */
@@ -139,7 +153,7 @@ async function one(kind, args, expected) {
   await sleep(0);
   posts.delete(tag);
   const { result, error } = outcome;
-  const events = args.events ?? 0;
+  const events = args.events ?? args.steps ?? 0;
   if (result) {
     equal(text(result), expected, 'result');
     sequence(seen, events, 'progress');
@@ -158,17 +172,22 @@ async function one(kind, args, expected) {
   throw new Error(`${error.message} (code ${error.code}); ${trace(post)}; ${seen.length} of ${events} progress`);
 }
 
+const operated = (duration, steps) => `Long running operation completed. Duration: ${duration} seconds, Steps: ${steps}.`;
 const tally = { finished: 0, restarted: 0, unborn: 0 };
 const wrong = [];
 async function attempt() {
   const events = between(5, 60);
   const ms = between(20, 500);
+  const awaited = behind && !existsSync(finishedFile);
   try {
-    // The second kind finishes while its client is away.
-    const outcome = rnd() < 0.7
+    // The last kind finishes while its client is away.
+    const outcome = behind
+      ? await one('trigger-long-running-operation', { duration: ms / 500, steps: events }, operated(ms / 500, events))
+      : rnd() < 0.7
       ? await one('burst', { events, bytes: 64, delay_us: between(1000, 15_000) }, `burst ${events} done`)
       : await one('close_connection', { ms }, 'reconnected');
     tally[outcome] += 1;
+    if (awaited && outcome === 'finished') writeFileSync(finishedFile, '');
     return outcome;
   } catch (error) {
     wrong.push(error.message);
@@ -205,7 +224,7 @@ async function notifier() {
 }
 
 const started = Date.now();
-await Promise.all([notifier(), ...Array.from({ length: CONCURRENCY }, worker)]);
+await Promise.all([...(behind ? [] : [notifier()]), ...Array.from({ length: CONCURRENCY }, worker)]);
 const elapsed = Date.now() - started;
 const kills = Number(readFileSync(over, 'utf8'));
 
@@ -219,29 +238,54 @@ await report.check(`the session has survived ${kills} kills: ${LAST_CALLS} more 
   equal(outcomes, Array(LAST_CALLS).fill('finished'), `outcomes (${wrong.at(-1)})`);
 }, CALL_TIMEOUT + 5000);
 
-const first = batches.length;
-await batch(true);
-await batch(true);
-await report.check('notify_self calls return', async () => equal(batchTrouble, [], 'trouble'));
-
 const arrived = () => logs
   .filter((m) => typeof m.data === 'string' && m.data.startsWith(`crash${seed}-`))
   .map((m) => m.data.split(' ').slice(0, 2).join(' '));
 const all = (names) => names.flatMap((name) => Array.from({ length: EVENTS }, (_, i) => `${name} ${i + 1}`));
 
-await report.check('unsolicited messages: none twice, none out of order, all those after the last kill', async () => {
-  const last = all(batches.slice(first));
-  await until(() => last.every((m) => arrived().includes(m)), 10_000, () => `missing of ${last}: got ${arrived().slice(-6)}`);
-  await sleep(300);
-  const got = arrived();
-  equal(got.filter((m, i) => got.indexOf(m) !== i), [], 'received twice');
-  equal(got, all(batches).filter((m) => got.includes(m)), 'order');
-  for (const name of batches) {
-    const seen = got.filter((m) => m.startsWith(`${name} `));
-    equal(seen, all([name]).slice(0, seen.length), 'the beginning of a batch');
-  }
-  assert(got.length >= all(batches).length / 5, `only ${got.length} of ${all(batches).length} arrived`);
-});
+/** What is said without being asked for. */
+async function unsolicited() {
+  const first = batches.length;
+  await batch(true);
+  await batch(true);
+  await report.check('notify_self calls return', async () => equal(batchTrouble, [], 'trouble'));
+
+  await report.check('unsolicited messages: none twice, none out of order, all those after the last kill', async () => {
+    const last = all(batches.slice(first));
+    await until(() => last.every((m) => arrived().includes(m)), 10_000, () => `missing of ${last}: got ${arrived().slice(-6)}`);
+    await sleep(300);
+    const got = arrived();
+    equal(got.filter((m, i) => got.indexOf(m) !== i), [], 'received twice');
+    equal(got, all(batches).filter((m) => got.includes(m)), 'order');
+    for (const name of batches) {
+      const seen = got.filter((m) => m.startsWith(`${name} `));
+      equal(seen, all([name]).slice(0, seen.length), 'the beginning of a batch');
+    }
+    assert(got.length >= all(batches).length / 5, `only ${got.length} of ${all(batches).length} arrived`);
+  });
+}
+
+/** What the session had agreed to before the kills, its new server process knows too. */
+async function remembered() {
+  await report.check('the subscription is still there', async () => {
+    await call('toggle-subscriber-updates', {});
+    await until(() => updates.length > 0, 5000, 'no notifications/resources/updated');
+    equal([...new Set(updates)], [WATCHED], 'updated');
+  });
+  await report.check('the log level is still there', async () => {
+    await client.subscribeResource({ uri: `${WATCHED}1` });
+    await sleep(300);
+    equal(logs.filter((m) => String(m.data).includes(WATCHED)), [], 'messages at level info');
+    await client.setLoggingLevel('info');
+    await client.subscribeResource({ uri: `${WATCHED}2` });
+    await until(() => logs.some((m) => String(m.data).includes(`${WATCHED}2`)), 5000, 'no message');
+  });
+  await report.check('the roots are known', async () => {
+    const answer = text(await call('get-roots-list', {}));
+    assert(answer.includes(ROOT.uri), answer);
+  });
+}
+await (behind ? remembered() : unsolicited());
 
 await report.check('no response came twice, nothing unreadable', async () => {
   equal(errors.filter((e) => /unknown message ID|unknown token|JSON|parse|invalid/i.test(e)).slice(0, 5), [], 'client errors');

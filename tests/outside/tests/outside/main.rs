@@ -6,6 +6,7 @@ mod clients;
 mod conformance;
 mod crash;
 mod full_disk;
+mod gateway;
 mod old;
 mod script;
 mod server;

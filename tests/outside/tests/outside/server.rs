@@ -95,7 +95,7 @@ impl Drop for Everything {
 
 /// A free port that the system does not hand out by itself. A client that knocks while the server is down could else be
 /// given the server's port for its own end: it would find itself, and the server could not come back.
-fn fixed_port() -> u16 {
+pub(crate) fn fixed_port() -> u16 {
     // Tests of one process start at the same time: each looks in a place of its own.
     static TAKEN: AtomicU16 = AtomicU16::new(0);
     let own = TAKEN.fetch_add(1, Ordering::Relaxed) * 50;
@@ -109,6 +109,6 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }

@@ -1,0 +1,198 @@
+"""A server on stdin and stdout, made with the official Python package (mcp 1.x or 2.x).
+
+usage: python server.py
+
+It has the tools, prompts and resources of the npm package @modelcontextprotocol/server-everything that `behind` and `crash`
+use, under the same names and with the same answers, so that one script fits both.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import logging
+import warnings
+from typing import Any
+
+import anyio
+from pydantic import BaseModel
+
+if int(importlib.metadata.version("mcp").split(".")[0]) == 1:
+    import mcp.types as types
+    from mcp.server.fastmcp import Context, FastMCP
+    from mcp.types import Completion
+
+    server = FastMCP("outside-python")
+    inner = server._mcp_server
+else:
+    import mcp_types as types  # type: ignore[no-redef]
+    from mcp.server.mcpserver import Context, MCPServer  # type: ignore[assignment]
+    from mcp_types import Completion  # type: ignore[assignment]
+
+    server = MCPServer("outside-python")  # type: ignore[assignment]
+    inner = server._lowlevel_server  # type: ignore[attr-defined]
+
+logging.disable(logging.INFO)
+# 2.x marks session-era calls as deprecated; they are what is tested here.
+warnings.simplefilter("ignore")
+
+LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+level = "debug"
+subscriptions: list[str] = []
+toggled: set[str] = set()
+
+
+async def log(session: Any, severity: str, data: str) -> None:
+    if LEVELS.index(severity) >= LEVELS.index(level):
+        await session.send_log_message(level=severity, data=data)
+
+
+class Form(BaseModel):
+    name: str
+    integer: int = 42
+
+
+@server.tool(name="echo")
+async def echo(message: str) -> str:
+    return f"Echo: {message}"
+
+
+@server.tool(name="get-sum")
+async def get_sum(a: float, b: float) -> str:
+    return f"The sum of {a:g} and {b:g} is {a + b:g}."
+
+
+@server.tool(name="trigger-long-running-operation")
+async def operate(ctx: Context, duration: float = 10, steps: int = 5) -> str:
+    for step in range(1, steps + 1):
+        await anyio.sleep(duration / steps)
+        await ctx.report_progress(step, steps)
+    return f"Long running operation completed. Duration: {duration:g} seconds, Steps: {steps}."
+
+
+@server.tool(name="trigger-sampling-request")
+async def sample(ctx: Context, prompt: str, maxTokens: int = 100) -> str:
+    content = types.TextContent(type="text", text=f"Resource trigger-sampling-request context: {prompt}")
+    message = types.SamplingMessage(role="user", content=content)
+    answer = await ctx.session.create_message(messages=[message], max_tokens=maxTokens, related_request_id=ctx.request_id)
+    return f"LLM sampling result: \n{json.dumps(answer.model_dump(by_alias=True, mode='json', exclude_none=True), indent=2)}"
+
+
+@server.tool(name="trigger-elicitation-request")
+async def elicit(ctx: Context) -> list[str]:
+    answer = await ctx.elicit("Please provide inputs for the following fields:", Form)
+    if answer.action != "accept":
+        return [f"User did not provide the requested information: {answer.action}"]
+    return ["User provided the requested information!", f"User inputs:\n- Name: {answer.data.name}\n- Integer: {answer.data.integer}"]
+
+
+@server.tool(name="get-roots-list")
+async def roots(ctx: Context) -> str:
+    found = (await ctx.session.list_roots()).roots
+    return f"Current MCP Roots ({len(found)} total):\n\n" + "\n".join(f"{root.name}\n   URI: {root.uri}" for root in found)
+
+
+@server.tool(name="toggle-subscriber-updates")
+async def updates(ctx: Context) -> str:
+    if "updates" in toggled:
+        toggled.remove("updates")
+        return "Stopped simulated resource updates"
+    toggled.add("updates")
+    for uri in subscriptions:
+        await ctx.session.send_resource_updated(uri)
+    return "Started simulated resource updated notifications"
+
+
+@server.tool(name="toggle-simulated-logging")
+async def simulate(ctx: Context) -> str:
+    if "logging" in toggled:
+        toggled.remove("logging")
+        return "Stopped simulated logging"
+    toggled.add("logging")
+    await log(ctx.session, "emergency", "Emergency-level message")
+    return "Started simulated, random-leveled logging"
+
+
+@server.resource("demo://resource/static/document/server.md", mime_type="text/markdown")
+def document() -> str:
+    return "# A document"
+
+
+@server.resource("demo://resource/dynamic/text/{resourceId}", mime_type="text/plain")
+def dynamic(resourceId: str) -> str:
+    return f"Resource {int(resourceId)}: This is a plaintext resource"
+
+
+@server.prompt(name="simple-prompt")
+def simple() -> str:
+    return "This is a simple prompt without arguments."
+
+
+@server.prompt(name="args-prompt")
+def weather(city: str, state: str = "") -> str:
+    return f"What's weather in {city}{', ' + state if state else ''}?"
+
+
+@server.prompt(name="completable-prompt")
+def promote(department: str, name: str) -> str:
+    return f"Please promote {name} to the head of the {department} team."
+
+
+@server.completion()
+async def complete(_ref: Any, argument: Any, context: Any) -> Completion:
+    values = ["Engineering", "Sales", "Marketing", "Support"]
+    if argument.name == "name":
+        department = (context.arguments or {}).get("department") if context else None
+        values = ["David", "Eve", "Frank"] if department == "Sales" else []
+    return Completion(values=[value for value in values if value.startswith(argument.value)])
+
+
+async def subscribe(session: Any, uri: Any) -> None:
+    await log(session, "info", f"Received Subscribe Resource request for URI: {uri}")
+    subscriptions.append(str(uri))
+
+
+async def unsubscribe(session: Any, uri: Any) -> None:
+    await log(session, "info", f"Received Unsubscribe Resource request: {uri}")
+    subscriptions.remove(str(uri))
+
+
+def set_level(wanted: str) -> None:
+    global level
+    level = wanted
+
+
+# What the package leaves to its lower level.
+if hasattr(inner, "request_handlers"):
+
+    @inner.subscribe_resource()
+    async def _subscribe(uri: Any) -> None:
+        await subscribe(inner.request_context.session, uri)
+
+    @inner.unsubscribe_resource()
+    async def _unsubscribe(uri: Any) -> None:
+        await unsubscribe(inner.request_context.session, uri)
+
+    @inner.set_logging_level()
+    async def _level(wanted: Any) -> None:
+        set_level(wanted)
+
+else:
+
+    async def _on_subscribe(ctx: Any, params: Any) -> Any:
+        await subscribe(ctx.session, params.uri)
+        return types.EmptyResult()
+
+    async def _on_unsubscribe(ctx: Any, params: Any) -> Any:
+        await unsubscribe(ctx.session, params.uri)
+        return types.EmptyResult()
+
+    async def _on_level(_ctx: Any, params: Any) -> Any:
+        set_level(params.level)
+        return types.EmptyResult()
+
+    inner.add_request_handler("resources/subscribe", types.SubscribeRequestParams, _on_subscribe)
+    inner.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, _on_unsubscribe)
+    inner.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _on_level)
+
+server.run()
