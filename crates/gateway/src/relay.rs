@@ -58,9 +58,14 @@ impl Relay {
 
     fn shared(&self, caller: &Principal) -> Arc<Shared> {
         let mut all = self.0.shared.lock();
+        if let Some(shared) = all.get(caller) {
+            return Arc::clone(shared);
+        }
+        // A newcomer makes room: a request must not cost more for every caller there is.
         all.retain(|_, shared| !shared.is_deserted());
-        let new = || Shared::new(self.0.ground.clone(), self.0.idle);
-        Arc::clone(all.entry(caller.clone()).or_insert_with(new))
+        let shared = Shared::new(self.0.ground.clone(), self.0.idle);
+        all.insert(caller.clone(), Arc::clone(&shared));
+        shared
     }
 
     /// Ends what would never end by itself: subscriptions.

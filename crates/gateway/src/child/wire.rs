@@ -68,6 +68,11 @@ fn object(json: &[u8]) -> Option<Object<'_>> {
 
 /// `params` with `_meta.progressToken` replaced by a number, if there is one. Anything else is left alone.
 pub(crate) fn with_progress_token(params: &Bytes, number: u64) -> Bytes {
+    // Most calls have none, and to look for the letters is cheaper than to parse. A key may be written with escapes.
+    let may_have_one = |text: &str| text.contains("progressToken") || text.contains("\\u");
+    if !std::str::from_utf8(params).is_ok_and(may_have_one) {
+        return params.clone();
+    }
     let rewritten = || {
         let mut outer = object(params)?;
         let meta = outer.get("_meta")?.get();
@@ -176,6 +181,8 @@ mod tests {
         assert!(std::str::from_utf8(&rewritten).unwrap().contains(r#"{"b":1,"a":2.50}"#));
         let none = Bytes::from(r#"{"name":"x"}"#);
         assert_eq!(with_progress_token(&none, 9), none);
+        let escaped = Bytes::from(r#"{"_meta":{"progress\u0054oken":"mine"}}"#);
+        assert_eq!(with_progress_token(&escaped, 9), r#"{"_meta":{"progressToken":9}}"#);
         let unasked = Bytes::from(r#"{"name":"x","_meta":{"other":1}}"#);
         assert_eq!(with_progress_token(&unasked, 9), unasked);
 
