@@ -9,7 +9,7 @@ pub(crate) mod wire;
 
 pub(crate) use guardian::Guardian;
 pub(crate) use link::{Calling, Link, Said, read_error};
-pub(crate) use process::Ground;
+pub(crate) use process::{Ground, Room};
 
 use bytes::Bytes;
 use rethread::RpcError;

@@ -51,7 +51,7 @@ pub(crate) async fn probe(ground: &Ground) -> anyhow::Result<Found> {
 
 async fn ask(ground: &Ground, setting: EraSetting) -> anyhow::Result<Found> {
     if setting != EraSetting::Legacy {
-        let (link, asides) = Link::start(ground, false).await?;
+        let (link, asides) = Link::start(ground, ground.room().await?, false)?;
         let found = regardless_of(asides, async {
             match discovered(&link, setting == EraSetting::Probe).await {
                 Discovered::Modern(result) => Ok(Some(modern(&result, setting))),
@@ -75,13 +75,14 @@ async fn ask(ground: &Ground, setting: EraSetting) -> anyhow::Result<Found> {
             None => {}
         }
     }
-    let (link, asides) = Link::start(ground, false).await?;
+    let (link, asides) = Link::start(ground, ground.room().await?, false)?;
     regardless_of(asides, async { legacy(&initialized(&link).await?) }).await
 }
 
 /// Whether a fresh child takes `initialize`.
 async fn speaks_sessions(ground: &Ground) -> bool {
-    let Ok((link, asides)) = Link::start(ground, false).await else {
+    let Ok(room) = ground.room().await else { return false };
+    let Ok((link, asides)) = Link::start(ground, room, false) else {
         return false;
     };
     let asked = regardless_of(asides, async { legacy(&initialized(&link).await?) });

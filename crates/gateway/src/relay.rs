@@ -10,8 +10,8 @@ use crate::settings::RestoreSetting;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rethread::{
-    Answer, AskError, Call, Context, Handler, HeaderParams, Notice, Opening, Peer, Principal, Reply, RpcError,
-    ServerInfo, SessionId, Welcome,
+    Answer, AskError, Call, Context, Handler, HeaderParams, NotOpened, Notice, Opening, Peer, Principal, Reply,
+    RpcError, ServerInfo, SessionId, Welcome,
 };
 use seat::Seat;
 use serde_json::json;
@@ -56,16 +56,26 @@ impl Relay {
         self.0.seats.lock().get(session).cloned()
     }
 
-    fn shared(&self, caller: &Principal) -> Arc<Shared> {
+    /// The place of a stateless caller. Not every one has a child, but there are at most twice as many as children.
+    fn shared(&self, caller: &Principal) -> Result<Arc<Shared>, RpcError> {
         let mut all = self.0.shared.lock();
         if let Some(shared) = all.get(caller) {
-            return Arc::clone(shared);
+            return Ok(Arc::clone(shared));
         }
         // A newcomer makes room: a request must not cost more for every caller there is.
         all.retain(|_, shared| !shared.is_deserted());
+        let most = self.0.ground.server.max_children.saturating_mul(2);
+        if all.len() >= most {
+            all.retain(|_, shared| !shared.is_vacant());
+        }
+        if all.len() >= most {
+            return Err(unavailable(format_args!(
+                "{most} callers are served already; try again later"
+            )));
+        }
         let shared = Shared::new(self.0.ground.clone(), self.0.idle);
         all.insert(caller.clone(), Arc::clone(&shared));
-        shared
+        Ok(shared)
     }
 
     /// Ends what would never end by itself: subscriptions.
@@ -98,10 +108,12 @@ impl Handler for Relay {
     }
 
     /// GW-05: the child itself answers `initialize`.
-    async fn open(&self, opening: &Opening) -> Result<Welcome, RpcError> {
+    async fn open(&self, opening: &Opening) -> Result<Welcome, NotOpened> {
+        let room = self.0.ground.room().await;
+        let room = room.map_err(|full| NotOpened::Unavailable(full.to_string()))?;
         let id = opening.peer().id().clone();
         let seat = Seat::new(self.0.ground.clone(), opening.peer().clone(), opening.params().clone());
-        let welcome = seat.begin(opening.earlier()).await?;
+        let welcome = seat.begin(room, opening.earlier()).await?;
         self.0.seats.lock().insert(id, seat);
         Ok(Welcome::raw(welcome))
     }
@@ -116,7 +128,7 @@ impl Handler for Relay {
     async fn handle(&self, call: Call, cx: &Context) -> Result<Reply, RpcError> {
         let params = Bytes::copy_from_slice(call.raw_params().as_json());
         let Some(session) = cx.session() else {
-            let link = self.shared(&cx.principal()).link().await?;
+            let link = self.shared(&cx.principal())?.link().await?;
             let calling = link.call(call.method(), &params).await?;
             if call.method() == "subscriptions/listen" {
                 return listen(calling, cx, self.0.draining.subscribe()).await;
@@ -131,7 +143,7 @@ impl Handler for Relay {
 
     /// GW-11: the schemas are the child's, and are known before the first call that needs them.
     async fn header_params(&self, tool: &str, caller: &Principal) -> Option<Arc<HeaderParams>> {
-        self.shared(caller).header_params(tool).await
+        self.shared(caller).ok()?.header_params(tool).await
     }
 
     async fn notified(&self, notice: Notice, peer: &Peer) {

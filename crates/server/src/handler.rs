@@ -1,7 +1,7 @@
 //! What users write: a [`Handler`], which answers calls.
 
 use crate::context::Context;
-use crate::opening::{Opening, Welcome};
+use crate::opening::{NotOpened, Opening, Welcome};
 use crate::peer::Peer;
 use bytes::Bytes;
 pub use rethread_proto::gate::mirror::HeaderParams;
@@ -45,7 +45,7 @@ pub trait Handler: Send + Sync + 'static {
     /// in [`closed`](Self::closed), which follows every opening that succeeded.
     ///
     /// An error refuses the session; one that comes back may be tried again.
-    fn open(&self, opening: &Opening) -> impl Future<Output = Result<Welcome, RpcError>> + Send {
+    fn open(&self, opening: &Opening) -> impl Future<Output = Result<Welcome, NotOpened>> + Send {
         let _ = opening;
         async { Ok(Welcome::standard()) }
     }

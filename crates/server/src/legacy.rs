@@ -5,7 +5,7 @@ use crate::body::Body;
 use crate::call::{self, Running};
 use crate::context::Level;
 use crate::handler::{Call, Handler, Notice, RpcError};
-use crate::opening::{Earlier, Opening};
+use crate::opening::{Earlier, NotOpened, Opening};
 use crate::outlet::Outlet;
 use crate::peer::Peer;
 use crate::respond;
@@ -48,7 +48,8 @@ pub(crate) async fn initialize<H: Handler>(
     let session = Session::before_hello(&inner.node, key, Transport::Streamable);
     let welcomed = match welcome(inner, &session, &request, version).await {
         Ok(welcomed) => welcomed,
-        Err(error) => return Ok(respond::error(&request.id, &error)),
+        Err(NotOpened::Refused(error)) => return Ok(respond::error(&request.id, &error)),
+        Err(unavailable) => return Err(refuse(unavailable.into_reason())),
     };
     if inner.node.store.create(&session.key, session.record()).await.is_err() {
         return Err(refuse(Reason::StoreUnavailable));
@@ -64,7 +65,7 @@ pub(crate) async fn welcome<H: Handler>(
     session: &Arc<Session>,
     request: &Request,
     proposed: Version,
-) -> Result<Welcomed, RpcError> {
+) -> Result<Welcomed, NotOpened> {
     let opening = Opening {
         peer: Peer(Arc::clone(session)),
         params: bytes::Bytes::copy_from_slice(request.params.as_json()),
@@ -81,10 +82,11 @@ pub(crate) async fn welcome<H: Handler>(
         return Err(RpcError::internal(format!(
             "the server speaks protocol version {}, which is not served here",
             agreed.version
-        )));
+        ))
+        .into());
     }
     if !session.agree(agreed.version, opening.params, agreed.declared) {
-        return Err(RpcError::invalid_request("this session is initialized"));
+        return Err(RpcError::invalid_request("this session is initialized").into());
     }
     welcomed.answer = agreed.answer;
     Ok(welcomed)
@@ -106,13 +108,13 @@ pub(crate) async fn welcome_back<H: Handler>(
             subscriptions: record.subscriptions,
         }),
     };
-    let unavailable = |error: RpcError| Reason::Upstream(error.message);
-    let welcome = inner.handler.open(&opening).await.map_err(unavailable)?;
+    let welcome = inner.handler.open(&opening).await.map_err(NotOpened::into_reason)?;
     let welcomed = Welcomed {
         session: Some(Arc::clone(session)),
         answer: bytes::Bytes::new(),
     };
-    let agreed = welcome.agree(&inner.node.info, record.version).map_err(unavailable)?;
+    let agreed = welcome.agree(&inner.node.info, record.version);
+    let agreed = agreed.map_err(|error| NotOpened::from(error).into_reason())?;
     session.agree(record.version, opening.params, agreed.declared);
     Ok(welcomed)
 }

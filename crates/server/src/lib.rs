@@ -96,7 +96,7 @@ pub use handler::{Call, Handler, HeaderParams, InputRequests, Inputs, Notice, Re
 pub use http_sse::HttpSse;
 pub use limits::{Limits, Timing};
 pub use notifier::Notifier;
-pub use opening::{Earlier, Opening, Welcome};
+pub use opening::{Earlier, NotOpened, Opening, Welcome};
 pub use peer::{ClientCapabilities, Peer};
 pub use restore::Restore;
 pub use service::McpService;

@@ -3,6 +3,7 @@
 use crate::handler::{RpcError, ServerInfo};
 use crate::peer::Peer;
 use bytes::Bytes;
+use rethread_proto::refusal::Reason;
 use rethread_proto::{Principal, Version};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -53,6 +54,39 @@ impl Opening {
     /// What the session had before, if it begins again in a new process.
     pub fn earlier(&self) -> Option<&Earlier> {
         self.earlier.as_ref()
+    }
+}
+
+/// Why a session does not begin.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotOpened {
+    /// This client is told so as the answer to its `initialize`.
+    #[error("the session is refused: {0}")]
+    Refused(RpcError),
+    /// Not now: the client gets 503 and may try again. The text says what is missing.
+    #[error("the session cannot begin now: {0}")]
+    Unavailable(String),
+}
+
+impl From<RpcError> for NotOpened {
+    fn from(error: RpcError) -> Self {
+        NotOpened::Refused(error)
+    }
+}
+
+impl NotOpened {
+    /// As the answer to an `initialize` where there are no statuses.
+    pub(crate) fn into_error(self) -> RpcError {
+        match self {
+            NotOpened::Refused(error) => error,
+            NotOpened::Unavailable(what) => RpcError::internal(what),
+        }
+    }
+
+    /// As the answer to a client that comes back: its session is not lost, so whatever is wrong may pass.
+    pub(crate) fn into_reason(self) -> Reason {
+        Reason::Upstream(self.into_error().message)
     }
 }
 

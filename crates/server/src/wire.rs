@@ -5,6 +5,7 @@ use crate::body::Chunks;
 use crate::call;
 use crate::handler::{Call, Handler, RpcError};
 use crate::legacy;
+use crate::opening::NotOpened;
 use crate::outlet::Outlet;
 use crate::service::Inner;
 use crate::session::{Session, Transport};
@@ -116,7 +117,8 @@ async fn hello<H: Handler>(
     if session.has_agreed() {
         return Err(RpcError::invalid_request("this session is initialized"));
     }
-    Ok(legacy::welcome(inner, session, request, version).await?.keep().to_vec())
+    let welcomed = legacy::welcome(inner, session, request, version).await;
+    Ok(welcomed.map_err(NotOpened::into_error)?.keep().to_vec())
 }
 
 /// The connection that is the session: when it goes, the session ends (LEG-03).

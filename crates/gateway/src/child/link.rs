@@ -1,6 +1,6 @@
 //! Talking to a child: requests out, answers back to whoever asked, and its life as a whole.
 
-use super::process::{Ground, Pipes, Process};
+use super::process::{Ground, Pipes, Process, Room};
 use super::reading::{End, Reading};
 use super::text::sanitised;
 use super::{Aside, Question, gone, wire};
@@ -77,8 +77,8 @@ pub(crate) struct Calling {
 impl Link {
     /// Starts a child and listens to it. What belongs to no call goes to the returned channel, which ends with the child.
     /// A child that is `shared` by many clients waits for none of them.
-    pub(crate) async fn start(ground: &Ground, shared: bool) -> io::Result<(Arc<Self>, mpsc::Receiver<Aside>)> {
-        let (process, pipes) = ground.start().await?;
+    pub(crate) fn start(ground: &Ground, room: Room, shared: bool) -> io::Result<(Arc<Self>, mpsc::Receiver<Aside>)> {
+        let (process, pipes) = ground.start(room)?;
         let Pipes { stdin, stdout, stderr } = pipes;
         let name: Arc<str> = ground.server.name.as_str().into();
         let (input, lines) = mpsc::channel(LINES);
@@ -208,10 +208,9 @@ impl Link {
         self.state.lock().gone.is_none()
     }
 
-    /// Whether nobody waits for anything, the gateway's own subscription aside.
-    pub(crate) fn is_idle(&self) -> bool {
-        let state = self.state.lock();
-        state.calls.len() <= state.subscriptions.len().min(1)
+    /// How many wait for something.
+    pub(crate) fn calls(&self) -> usize {
+        self.state.lock().calls.len()
     }
 
     fn why_gone(&self) -> Arc<str> {

@@ -24,13 +24,33 @@ pub(crate) struct Ground {
     places: Arc<Semaphore>,
 }
 
+/// Room for one more child, taken while this lives.
+#[derive(Debug)]
+pub(crate) struct Room {
+    _permit: OwnedSemaphorePermit,
+}
+
+/// As many children are running as may.
+#[derive(Debug, thiserror::Error)]
+#[error("{limit} children of {server} are running already; try again later")]
+pub(crate) struct Full {
+    limit: usize,
+    server: String,
+}
+
+impl From<Full> for io::Error {
+    fn from(full: Full) -> Self {
+        io::Error::new(io::ErrorKind::ResourceBusy, full)
+    }
+}
+
 /// A process, apart from its pipes.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
     pub(crate) group: u32,
     watched: Watched,
-    _place: OwnedSemaphorePermit,
+    _room: Room,
 }
 
 /// The ends of a child's pipes.
@@ -50,17 +70,19 @@ impl Ground {
         }
     }
 
+    /// Waits a moment for room.
+    pub(crate) async fn room(&self) -> Result<Room, Full> {
+        let room = timeout(PLACE, Arc::clone(&self.places).acquire_owned()).await;
+        let permit = room.ok().and_then(Result::ok);
+        permit.map(|permit| Room { _permit: permit }).ok_or_else(|| Full {
+            limit: self.server.max_children,
+            server: self.server.name.clone(),
+        })
+    }
+
     /// Starts a child. The command line, the environment and the working directory are the operator's alone (GW-10).
-    pub(crate) async fn start(&self) -> io::Result<(Process, Pipes)> {
+    pub(crate) fn start(&self, room: Room) -> io::Result<(Process, Pipes)> {
         let server = &*self.server;
-        let place = timeout(PLACE, Arc::clone(&self.places).acquire_owned()).await;
-        let place = place.ok().and_then(Result::ok).ok_or_else(|| {
-            let limit = server.max_children;
-            io::Error::other(format!(
-                "{limit} children of {} are running already; try again later",
-                server.name
-            ))
-        })?;
         let mut command = Command::new(&server.command);
         command
             .args(&server.args)
@@ -89,7 +111,7 @@ impl Ground {
             child,
             group,
             watched: self.guardian.watch(group),
-            _place: place,
+            _room: room,
         };
         Ok((process, pipes))
     }

@@ -2,7 +2,7 @@
 
 use super::crashes::Crashes;
 use super::{raw, replays, unavailable, within};
-use crate::child::{Aside, Ground, Link};
+use crate::child::{Aside, Ground, Link, Room};
 use bytes::Bytes;
 use rethread::{Earlier, Peer, RpcError};
 use serde_json::json;
@@ -56,8 +56,8 @@ impl Seat {
     }
 
     /// The first child of the session in this process. Returns its answer to `initialize`.
-    pub(crate) async fn begin(&self, earlier: Option<&Earlier>) -> Result<Bytes, RpcError> {
-        let (occupant, welcome) = self.start(earlier).await?;
+    pub(crate) async fn begin(&self, room: Room, earlier: Option<&Earlier>) -> Result<Bytes, RpcError> {
+        let (occupant, welcome) = self.start(room, earlier).await?;
         self.child.lock().await.occupant = Some(occupant);
         Ok(welcome)
     }
@@ -83,7 +83,8 @@ impl Seat {
         let pause = place.crashes.bearable(self.born.elapsed()).map_err(unavailable)?;
         tokio::time::sleep(pause).await;
         let earlier = self.peer.state();
-        let started = self.start(Some(&earlier)).await;
+        let room = self.ground.room().await.map_err(unavailable)?;
+        let started = self.start(room, Some(&earlier)).await;
         if started.is_err() {
             place.crashes.crashed(self.born.elapsed(), Duration::ZERO);
         }
@@ -116,8 +117,8 @@ impl Seat {
 
     /// Starts a child, and brings it to where the session is: `initialize`, and if the session has come further, what a
     /// client would have told it since.
-    async fn start(&self, earlier: Option<&Earlier>) -> Result<(Occupant, Bytes), RpcError> {
-        let (link, asides) = Link::start(&self.ground, false).await.map_err(unavailable)?;
+    async fn start(&self, room: Room, earlier: Option<&Earlier>) -> Result<(Occupant, Bytes), RpcError> {
+        let (link, asides) = Link::start(&self.ground, room, false).map_err(unavailable)?;
         let listening = tokio::spawn(listen(
             Arc::clone(&link),
             asides,

@@ -31,14 +31,24 @@ struct Place {
 struct Occupant {
     link: Arc<Link>,
     since: Instant,
-    tasks: [AbortHandle; 2],
+    listening: AbortHandle,
+    /// Holds the gateway's own subscription.
+    watching: AbortHandle,
     /// What its tools want in headers; forgotten when its list of tools changes.
     schemas: Arc<Mutex<Option<Arc<Schemas>>>>,
 }
 
 impl Drop for Occupant {
     fn drop(&mut self) {
-        self.tasks.iter().for_each(AbortHandle::abort);
+        self.listening.abort();
+        self.watching.abort();
+    }
+}
+
+impl Occupant {
+    /// Whether nobody waits for anything, the gateway itself aside.
+    fn is_idle(&self) -> bool {
+        self.link.calls() <= usize::from(!self.watching.is_finished())
     }
 }
 
@@ -62,7 +72,12 @@ impl Shared {
 
     /// Whether it has not been used for so long that it can be forgotten.
     pub(crate) fn is_deserted(&self) -> bool {
-        self.unused_for() >= self.idle * 2 && self.place.try_lock().is_ok_and(|place| place.child.is_none())
+        self.unused_for() >= self.idle * 2 && self.is_vacant()
+    }
+
+    /// Whether it has no child, nor is about to.
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.place.try_lock().is_ok_and(|place| place.child.is_none())
     }
 
     /// The child, started if need be.
@@ -98,16 +113,15 @@ impl Shared {
     }
 
     async fn start(&self) -> std::io::Result<Occupant> {
-        let (link, asides) = Link::start(&self.ground, true).await?;
+        let (link, asides) = Link::start(&self.ground, self.ground.room().await?, true)?;
         let schemas = Arc::default();
-        let tasks = [
-            tokio::spawn(refuse(Arc::clone(&link), asides)).abort_handle(),
-            tokio::spawn(watch_tools(Arc::downgrade(&link), Arc::clone(&schemas))).abort_handle(),
-        ];
+        let listening = tokio::spawn(refuse(Arc::clone(&link), asides));
+        let watching = tokio::spawn(watch_tools(Arc::downgrade(&link), Arc::clone(&schemas)));
         Ok(Occupant {
             link,
             since: Instant::now(),
-            tasks,
+            listening: listening.abort_handle(),
+            watching: watching.abort_handle(),
             schemas,
         })
     }
@@ -149,7 +163,7 @@ async fn end_when_idle(shared: Weak<Shared>) {
         let pause = shared.idle.saturating_sub(shared.unused_for()).max(shared.idle / 10);
         if shared.unused_for() >= shared.idle {
             let mut place = shared.place.lock().await;
-            if place.child.as_ref().is_some_and(|child| child.link.is_idle()) {
+            if place.child.as_ref().is_some_and(Occupant::is_idle) {
                 place.child = None;
             }
         }

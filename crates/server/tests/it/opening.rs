@@ -2,8 +2,8 @@
 
 use crate::support::{D, SESSION_ERA};
 use rethread::{
-    Call, Context, Earlier, Handler, McpService, MemoryStore, Notice, Opening, Peer, Reply, RpcError, SessionId,
-    Welcome,
+    Call, Context, Earlier, Handler, McpService, MemoryStore, NotOpened, Notice, Opening, Peer, Reply, RpcError,
+    SessionId, Welcome,
 };
 use rethread_testkit::client::Client;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ struct Heard {
     peer: Option<Peer>,
     slow: bool,
     version: Option<&'static str>,
-    fails: bool,
+    fails: Option<NotOpened>,
 }
 
 impl Relay {
@@ -33,12 +33,12 @@ impl Relay {
 }
 
 impl Handler for Relay {
-    async fn open(&self, opening: &Opening) -> Result<Welcome, RpcError> {
+    async fn open(&self, opening: &Opening) -> Result<Welcome, NotOpened> {
         if self.heard(|heard| heard.slow) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        if self.heard(|heard| heard.fails) {
-            return Err(RpcError::internal("the child cannot be started"));
+        if let Some(why) = self.heard(|heard| heard.fails.clone()) {
+            return Err(why);
         }
         let hello: Value = serde_json::from_slice(opening.params()).unwrap();
         let id = opening.peer().id().as_str().to_owned();
@@ -126,6 +126,31 @@ async fn gw_05_a_version_that_is_not_served_is_not_relayed() {
     );
 }
 
+/// GW-09: a refusal is the answer to `initialize`, and a lack that may pass is a 503.
+#[tokio::test]
+async fn gw_09_a_session_that_cannot_begin_now_may_be_tried_again() {
+    let (relay, store) = (Relay::default(), MemoryStore::default());
+    let (service, client) = serve(&relay, &store);
+    let hello = json!({ "protocolVersion": D, "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
+    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello });
+    relay.heard(|heard| heard.fails = Some(RpcError::new(-32099, "not you").into()));
+    let refused = client.post(&request).await;
+    assert_eq!(refused.status, 200);
+    assert_eq!(refused.json().await["error"]["code"], -32099);
+    relay.heard(|heard| heard.fails = Some(NotOpened::Unavailable("all seats are taken".into())));
+    let full = client.post(&request).await;
+    assert_eq!(full.status, 503);
+    assert!(full.headers.contains_key("retry-after"));
+    let error = full.json().await;
+    assert_eq!(
+        (&error["id"], &error["error"]["message"]),
+        (&json!(1), &json!("all seats are taken"))
+    );
+    assert_eq!((service.sessions(), store.sessions()), (0, 0));
+    relay.heard(|heard| heard.fails = None);
+    client.open(D).await;
+}
+
 /// A client that leaves while its session is being made leaves nothing behind.
 #[tokio::test]
 async fn gw_08_an_initialize_that_nobody_waits_for_is_undone() {
@@ -149,14 +174,14 @@ async fn rst_01_a_handler_is_told_what_a_session_had() {
     let next = Relay::default();
     let (service, client) = serve(&next, &store);
     let session = session.through(&client);
-    next.heard(|heard| heard.fails = true);
+    next.heard(|heard| heard.fails = Some(RpcError::internal("the child cannot be started").into()));
     let reply = session.call(3, "ping", json!({})).await;
     assert_eq!(
         (reply.status.as_u16(), service.sessions()),
         (503, 0),
         "may be tried again"
     );
-    next.heard(|heard| heard.fails = false);
+    next.heard(|heard| heard.fails = None);
     assert_eq!(session.call(3, "ping", json!({})).await.status, 200);
     let (id, earlier) = next.heard(|heard| heard.opened[0].clone());
     let earlier = earlier.unwrap();
