@@ -18,7 +18,9 @@ use std::sync::LazyLock;
 pub(crate) use object::Object;
 pub use parse::{EnvelopeError, Limits, parse};
 pub use scalar::{ProgressToken, RequestId};
-pub use write::{RpcError, code, error_message, write_error, write_notification, write_request, write_result};
+pub use write::{
+    RpcError, code, error_message, write_error, write_notification, write_request, write_result, write_result_with,
+};
 
 /// What one HTTP body held.
 #[derive(Clone, Debug)]

@@ -7,16 +7,15 @@ mod listen;
 mod park;
 mod serving;
 
+pub(crate) use decorate::naming;
 pub(crate) use direct::Direct;
 pub(crate) use listen::{Listeners, Listening};
 pub(crate) use park::Parks;
 
 use crate::body::Body;
 use crate::call::{self, Running};
-use crate::context::Level;
 use crate::handler::{Call, Handler, Inputs, RpcError};
 use crate::node::Node;
-use crate::peer::ClientCapabilities;
 use crate::respond;
 use crate::service::Inner;
 pub(crate) use direct::Asker;
@@ -25,7 +24,7 @@ pub(crate) use events::Messages;
 use http::{Extensions, HeaderMap, Response};
 use park::Park;
 use rethread_proto::gate::mirror::{self, Field, Stateless};
-use rethread_proto::jsonrpc::{Message, Request, error_message, write_result};
+use rethread_proto::jsonrpc::{Notification, Request, error_message};
 use rethread_proto::mrtr::{self, InputResponses};
 use rethread_proto::refusal::{Reason, stateless_status};
 use rethread_proto::subscription::{Filter, Offered};
@@ -34,30 +33,28 @@ use serde_json::json;
 pub(crate) use serving::{Served, Serving};
 use std::sync::Arc;
 
-/// A POST of this era.
+/// A request of this era.
 pub(crate) async fn post<H: Handler>(
     inner: &Inner<H>,
     headers: &HeaderMap,
     owner: Principal,
     version: Version,
-    message: Message,
+    request: Request,
+    parts: Result<Box<Stateless>, Reason>,
     extensions: Extensions,
 ) -> Result<Response<Body>, Refusal> {
-    match message {
-        Message::Request(request) => {
-            let id = request.id.clone();
-            let answered = answer(inner, headers, owner, version, request, extensions).await;
-            answered.map_err(|reason| Refusal::new(reason).about(Some(&id)))
-        }
-        Message::Notification(note) => {
-            // HTTP-06, CAN-04: taken and dropped. Ids are not unique over clients, so nothing here can cancel a call.
-            mirror::check_method_if_sent(headers, note.method.as_str())?;
-            Ok(respond::accepted())
-        }
-        Message::Answer(_) => {
-            Err(Reason::InvalidRequest("this protocol version has no questions to answer by POST".into()).into())
-        }
-    }
+    let id = request.id.clone();
+    let refuse = |reason| Refusal::new(reason).about(Some(&id));
+    let parts = parts.map_err(refuse)?;
+    let answered = answer(inner, headers, owner, version, request, parts, extensions).await;
+    answered.map_err(refuse)
+}
+
+/// A notification of this era: taken and dropped (HTTP-06, CAN-04). Ids are not unique over clients, so nothing here can
+/// cancel a call.
+pub(crate) fn notified(headers: &HeaderMap, note: &Notification) -> Result<Response<Body>, Refusal> {
+    mirror::check_method_if_sent(headers, note.method.as_str())?;
+    Ok(respond::accepted())
 }
 
 /// VER-05: checked in this order, then answered.
@@ -67,50 +64,43 @@ async fn answer<H: Handler>(
     owner: Principal,
     version: Version,
     request: Request,
+    parts: Box<Stateless>,
     extensions: Extensions,
 ) -> Result<Response<Body>, Reason> {
     let node = &inner.node;
     let method = request.method.as_str();
-    let stateless = Stateless::read(&request.params)?;
-    let client = ClientCapabilities::of_request(stateless.capabilities()?);
+    parts.capabilities()?;
     mirror::check_method(headers, method)?;
-    mirror::check_name(headers, method, &stateless)?;
+    mirror::check_name(headers, method, &parts)?;
     if is_removed(method) {
         return Ok(unknown(&request));
     }
-    let log_level = stateless.log_level()?.and_then(Level::parse);
+    let asker = Asker::read(owner, &parts)?;
     if method == "tools/call"
-        && let Some(tool) = stateless.name.as_str()
-        && let Some(params) = inner.handler.header_params(tool, &owner).await
+        && let Some(tool) = parts.name.as_str()
+        && let Some(params) = inner.handler.header_params(tool, &asker.principal).await
     {
-        params.check(headers, stateless.arguments.as_deref())?;
+        params.check(headers, parts.arguments.as_deref())?;
     }
-    if node.is_draining() && stateless.request_state == Field::Absent {
+    if node.is_draining() && parts.request_state == Field::Absent {
         return Err(Reason::ShuttingDown); // but a call that waits for its input may still have it
     }
     match method {
         "server/discover" => Ok(respond::json(discover_message(node, &request).into())),
-        "subscriptions/listen" if !node.relays => Ok(match listen(node, &request, owner)? {
+        "subscriptions/listen" if !node.relays => Ok(match listen(node, &request, asker.principal)? {
             Ok(listening) => {
                 let events = Events::new(listening, node.timing.keep_alive);
                 respond::stream(events, version, node.unbuffered)
             }
             Err(error) => respond::error(&request.id, &error),
         }),
-        _ => {
-            let asker = Asker {
-                principal: owner,
-                log_level,
-                client,
-            };
-            Ok(match serve(inner, request, version, asker, extensions)?.await {
-                Served::Answered(outcome) => respond::json_with(outcome.status, outcome.message),
-                Served::Stream(flow) => {
-                    let pause = flow.keep_alive();
-                    respond::stream(Events::new(flow, pause), version, node.unbuffered)
-                }
-            })
-        }
+        _ => Ok(match serve(inner, request, version, asker, extensions)?.await {
+            Served::Answered(outcome) => respond::json_with(outcome.status, outcome.message),
+            Served::Stream(flow) => {
+                let pause = flow.keep_alive();
+                respond::stream(Events::new(flow, pause), version, node.unbuffered)
+            }
+        }),
     }
 }
 
@@ -143,10 +133,8 @@ pub(crate) fn discover_message(node: &Node, request: &Request) -> Vec<u8> {
     if let Some(instructions) = &node.info.instructions {
         result["instructions"] = json!(instructions);
     }
-    let result = decorate::result(result.to_string().as_bytes(), "server/discover", &node.info).unwrap_or_default();
-    let mut message = Vec::with_capacity(result.len() + 64);
-    write_result(&mut message, &request.id, &result);
-    message
+    let result = result.to_string();
+    decorate::result(&request.id, result.as_bytes(), "server/discover", &node.named).unwrap_or_default()
 }
 
 /// `subscriptions/listen`: a stream of changes.
@@ -178,9 +166,10 @@ pub(crate) fn serve<H: Handler>(
     extensions: Extensions,
 ) -> Result<Serving, Reason> {
     let node = &inner.node;
+    let is_retry = asker.is_retry;
     let direct = Direct::new(node, version, &request, asker);
     // Who passes requests on leaves to others what they carry.
-    let brought = if node.relays {
+    let brought = if node.relays || !is_retry {
         Ok(Brought::Inputs(Inputs::default()))
     } else {
         inputs(&direct)

@@ -3,7 +3,7 @@
 use crate::clock::Clock;
 use crate::handler::ServerInfo;
 use crate::limits::{Limits, Timing};
-use crate::modern::{Listeners, Parks};
+use crate::modern::{self, Listeners, Parks};
 use crate::restore::Restore;
 use crate::turns::Turns;
 use rethread_proto::SessionId;
@@ -35,6 +35,8 @@ pub(crate) struct Node {
     /// Our client on stdio is a gateway of ours, which understands more than a client does.
     pub(crate) behind_gateway: bool,
     pub(crate) info: ServerInfo,
+    /// How every result of the stateless era names us.
+    pub(crate) named: String,
     /// The handler answers nearly everything itself.
     pub(crate) relays: bool,
     /// Tells the handler that a session has ended.
@@ -98,6 +100,7 @@ impl Node {
             unbuffered,
             restore,
             behind_gateway,
+            named: modern::naming(&info),
             info,
             relays,
             closed,

@@ -184,9 +184,12 @@ impl<H: Handler> Inner<H> {
                         let session = session.map_err(|reason| Refusal::new(reason).about(only_request(&payload)))?;
                         legacy::post(self, session, payload, extensions).await
                     }
-                    Admitted::Modern { version, message } => {
-                        Box::pin(modern::post(self, &headers, owner, version, message, extensions)).await
-                    }
+                    Admitted::Modern {
+                        version,
+                        request,
+                        parts,
+                    } => Box::pin(modern::post(self, &headers, owner, version, request, parts, extensions)).await,
+                    Admitted::Notice(note) => modern::notified(&headers, &note),
                 }
             }
             Verb::Get => {

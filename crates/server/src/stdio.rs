@@ -1,10 +1,8 @@
 //! Lines of JSON-RPC on a pair of byte streams, both eras: what a client that starts its server as a child speaks.
 
 use crate::body::Chunks;
-use crate::context::Level;
 use crate::handler::{Handler, RpcError};
 use crate::modern::{self, Asker, Messages, Served};
-use crate::peer::ClientCapabilities;
 use crate::service::{Inner, McpService};
 use crate::session::Transport;
 use crate::wire;
@@ -186,8 +184,7 @@ impl<H: Handler> Lines<'_, H> {
 
     async fn stateless(&mut self, version: Version, request: Request) -> Result<(), Reason> {
         let parts = Stateless::read(&request.params)?;
-        let client = ClientCapabilities::of_request(parts.capabilities()?);
-        let log_level = parts.log_level()?.and_then(Level::parse);
+        let asker = Asker::read(Principal::anonymous(), &parts)?;
         let (id, lines, inner) = (request.id.clone(), self.lines.clone(), Arc::clone(self.inner));
         let task = match request.method.as_str() {
             "server/discover" => {
@@ -208,11 +205,6 @@ impl<H: Handler> Lines<'_, H> {
                 return Ok(());
             }
             _ => {
-                let asker = Asker {
-                    principal: Principal::anonymous(),
-                    log_level,
-                    client,
-                };
                 let serving = modern::serve(&inner, request, version, asker, http::Extensions::new())?;
                 self.tasks.spawn(async move {
                     match serving.await {

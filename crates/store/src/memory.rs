@@ -67,8 +67,9 @@ struct Slot {
     open: bool,
     touched: Wall,
     high_water: Ordinal,
-    /// Sorted by ordinal: a session has few streams, and a vector of boxes costs an idle one next to nothing.
-    streams: Vec<(Ordinal, Box<Entry>)>,
+    /// Sorted by ordinal: streams come at the back and are mostly forgotten from the front, and boxes cost an idle session
+    /// next to nothing.
+    streams: VecDeque<(Ordinal, Box<Entry>)>,
     ended: VecDeque<Ordinal>,
 }
 
@@ -204,13 +205,15 @@ impl Inner {
 
     /// Forgets a stream; true if it had ended.
     fn forget(&self, slot: &mut Slot, ordinal: Ordinal) -> bool {
-        let before = slot.ended.len();
-        slot.ended.retain(|o| *o != ordinal);
+        let ended = slot.ended.iter().position(|o| *o == ordinal);
+        if let Some(at) = ended {
+            slot.ended.remove(at); // near the front: what ended first is forgotten first
+        }
         if let Some(entry) = slot.remove(ordinal) {
             self.held
                 .fetch_sub(entry.log.bytes() + STREAM_OVERHEAD, Ordering::Relaxed);
         }
-        slot.ended.len() < before
+        ended.is_some()
     }
 
     /// Forgets every stream of a session; returns how many had ended.
@@ -285,7 +288,7 @@ impl Slot {
 
     fn remove(&mut self, ordinal: Ordinal) -> Option<Box<Entry>> {
         let at = self.find(ordinal).ok()?;
-        Some(self.streams.remove(at).1)
+        self.streams.remove(at).map(|(_, entry)| entry)
     }
 
     /// The last resort: a stream makes room for its own next events.
@@ -426,7 +429,7 @@ impl SessionStore for MemoryStore {
             open: true,
             touched: (self.0.clock)(),
             high_water: Ordinal(0),
-            streams: Vec::new(),
+            streams: VecDeque::new(),
             ended: VecDeque::new(),
         };
         let slot = Arc::new(Mutex::new(slot));

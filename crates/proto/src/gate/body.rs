@@ -1,7 +1,8 @@
 //! The second half of the gate: with the message in hand, version and era are settled, once.
 
 use super::head::{Head, SessionHeader, VersionHeader};
-use crate::jsonrpc::{Message, Params, Payload, Request};
+use super::mirror::Stateless;
+use crate::jsonrpc::{Message, Notification, Params, Payload, Request};
 use crate::refusal::{Reason, Refusal};
 use crate::version::{Era, Revisions, Version};
 use serde::Deserialize;
@@ -22,15 +23,18 @@ pub enum Admitted {
     /// Traffic of the session era. A batch is known to be no odd mix; whether the session's revision takes batches at
     /// all is for whoever knows the session (HTTP-10), and so is whether a session is named (SES-03).
     Legacy(Payload),
-    /// A stateless request or notification; never an answer (HTTP-06). Header and `_meta` agree on the version. All
-    /// else that a stateless request must fulfil (VER-05: capabilities, `Mcp-Method` and the other mirrored headers)
-    /// is checked on the modern path.
+    /// A stateless request. Header and `_meta` agree on the version. All else that it must fulfil (VER-05: capabilities,
+    /// `Mcp-Method` and the other mirrored headers) is checked on the modern path.
     Modern {
         /// The revision it speaks, which is served.
         version: Version,
-        /// The request or notification.
-        message: Message,
+        /// The request.
+        request: Request,
+        /// What its params say, cut once for this table and for all that comes after; or why they cannot be read.
+        parts: Result<Box<Stateless>, Reason>,
     },
+    /// A stateless notification.
+    Notice(Notification),
 }
 
 /// Settles what a POST is, or says why it is nothing we take (VER-04).
@@ -58,14 +62,28 @@ pub enum Admitted {
 /// A batch has no M. It is an array of requests and notifications, or one of answers (HTTP-09).
 pub fn admit(head: &Head, payload: Payload, served: Revisions) -> Result<Admitted, Refusal> {
     match payload {
-        Payload::One(message) => match classify(head, &message, served) {
-            Err(reason) => Err(Refusal::new(reason).about(message.request_id())),
-            Ok(Path::Modern(version)) => Ok(Admitted::Modern { version, message }),
-            Ok(Path::Legacy) => Ok(match message {
-                Message::Request(request) if is_handshake(&request) => Admitted::Initialize(request),
-                message => Admitted::Legacy(Payload::One(message)),
-            }),
-        },
+        Payload::One(message) => {
+            let parts = match &message {
+                Message::Request(request) if head.version.modern().is_some() => Some(read_parts(request)),
+                _ => None,
+            };
+            match classify(head, &message, parts.as_ref(), served) {
+                Err(reason) => Err(Refusal::new(reason).about(message.request_id())),
+                Ok(Path::Modern(version)) => match message {
+                    Message::Request(request) => Ok(Admitted::Modern {
+                        version,
+                        parts: parts.unwrap_or_else(|| read_parts(&request)),
+                        request,
+                    }),
+                    Message::Notification(notification) => Ok(Admitted::Notice(notification)),
+                    Message::Answer(_) => Err(no_answers().into()),
+                },
+                Ok(Path::Legacy) => Ok(match message {
+                    Message::Request(request) if is_handshake(&request) => Admitted::Initialize(request),
+                    message => Admitted::Legacy(Payload::One(message)),
+                }),
+            }
+        }
         Payload::Batch(messages) => {
             check_batch(head, &messages, served)?;
             Ok(Admitted::Legacy(Payload::Batch(messages)))
@@ -93,7 +111,18 @@ enum Path {
     Modern(Version),
 }
 
-fn classify(head: &Head, message: &Message, served: Revisions) -> Result<Path, Reason> {
+type Parts = Result<Box<Stateless>, Reason>;
+
+fn read_parts(request: &Request) -> Parts {
+    Stateless::read(&request.params).map(Box::new)
+}
+
+fn classify(head: &Head, message: &Message, parts: Option<&Parts>, served: Revisions) -> Result<Path, Reason> {
+    if let Some(Ok(parts)) = parts
+        && let Some(named) = parts.version.as_str()
+    {
+        return classify_with_meta(&head.version, named, served);
+    }
     let params = match message {
         Message::Request(request) => Some(&request.params),
         Message::Notification(notification) => Some(&notification.params),
@@ -311,6 +340,7 @@ mod tests {
                 Handshake
             }
             Ok(Admitted::Legacy(_)) => Legacy,
+            Ok(Admitted::Notice(_)) => Modern,
             Ok(Admitted::Modern { version, .. }) => {
                 assert_eq!(head.version, VersionHeader::Known(version));
                 Modern

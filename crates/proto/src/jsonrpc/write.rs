@@ -78,11 +78,17 @@ impl RpcError {
 
 /// Writes a successful response around raw `result` JSON.
 pub fn write_result(out: &mut Vec<u8>, id: &RequestId, result: &[u8]) {
+    write_result_with(out, id, |out| out.extend_from_slice(result));
+}
+
+/// Writes a successful response around the `result` that `write` writes.
+pub fn write_result_with<T>(out: &mut Vec<u8>, id: &RequestId, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
     out.extend_from_slice(id.as_json());
     out.extend_from_slice(b",\"result\":");
-    out.extend_from_slice(result);
+    let written = write(out);
     out.push(b'}');
+    written
 }
 
 /// Writes an error response. An error about a message whose id could not be read has no `id` (HTTP-04, T-07).

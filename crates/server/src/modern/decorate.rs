@@ -1,7 +1,8 @@
 //! What 2026-07-28 adds to every result: `resultType`, who answered, and how long it may be kept (VER-13, VER-14).
 
 use crate::handler::{RpcError, ServerInfo};
-use rethread_proto::jsonrpc::code;
+use rethread_proto::RequestId;
+use rethread_proto::jsonrpc::{code, write_result_with};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -23,69 +24,79 @@ struct Known<'a> {
     meta: Option<&'a RawValue>,
 }
 
-/// A result of this era around what a handler returned. The handler's own words are kept to the byte; what is missing goes
-/// in front of them.
-pub(crate) fn result(json: &[u8], method: &str, info: &ServerInfo) -> Result<Vec<u8>, RpcError> {
+/// A response of this era around what a handler returned. The handler's own words are kept to the byte; what is missing
+/// goes in front of them. `named` is what [`naming`] returns.
+pub(crate) fn result(id: &RequestId, json: &[u8], method: &str, named: &str) -> Result<Vec<u8>, RpcError> {
+    let mut out = Vec::with_capacity(json.len() + named.len() + 160);
+    write_result_with(&mut out, id, |out| write(out, json, method, named))?;
+    Ok(out)
+}
+
+fn write(out: &mut Vec<u8>, json: &[u8], method: &str, named: &str) -> Result<(), RpcError> {
     let not_an_object = || RpcError::internal("the handler's result is not a JSON object");
-    let text = std::str::from_utf8(json.trim_ascii()).map_err(|_| not_an_object())?;
-    let inside = text
-        .strip_prefix('{')
-        .and_then(|t| t.strip_suffix('}'))
+    let json = json.trim_ascii();
+    let inside = json
+        .strip_prefix(b"{")
+        .and_then(|rest| rest.strip_suffix(b"}"))
         .ok_or_else(not_an_object)?;
-    // The common result has none of the keys, and a scan for their letters is cheaper than a parse. A key written with
-    // escapes is a key all the same.
-    let may_have = |letters: &str| memchr::memmem::find(text.as_bytes(), letters.as_bytes()).is_some();
-    let any = ["\"resultType\"", "\"_meta\"", "\"ttlMs\"", "\"cacheScope\"", "\\u"]
-        .into_iter()
-        .any(may_have);
-    let known: Known<'_> = if any {
-        serde_json::from_str(text).map_err(|_| not_an_object())?
+    let known: Known<'_> = if may_have_ours(json) {
+        serde_json::from_slice(json).map_err(|_| not_an_object())?
     } else {
         Known::default()
     };
     let complete = known.result_type.is_none_or(|kind| kind.get() == "\"complete\"");
     let cacheable = complete && is_cacheable(method);
 
-    let mut out = String::with_capacity(text.len() + 192);
-    out.push('{');
+    out.push(b'{');
     if known.result_type.is_none() {
-        out.push_str("\"resultType\":\"complete\",");
+        out.extend_from_slice(b"\"resultType\":\"complete\",");
     }
     if cacheable && known.ttl_ms.is_none() {
-        out.push_str("\"ttlMs\":0,");
+        out.extend_from_slice(b"\"ttlMs\":0,");
     }
     if cacheable && known.cache_scope.is_none() {
-        out.push_str("\"cacheScope\":\"private\",");
+        out.extend_from_slice(b"\"cacheScope\":\"private\",");
     }
-    let who = format!("\"{SERVER_INFO}\":{}", server_info(info));
     match known.meta.map(RawValue::get) {
         None => {
-            out.push_str("\"_meta\":{");
-            out.push_str(&who);
-            out.push('}');
+            out.extend_from_slice(b"\"_meta\":{");
+            out.extend_from_slice(named.as_bytes());
+            out.push(b'}');
             if !inside.trim_ascii().is_empty() {
-                out.push(',');
+                out.push(b',');
             }
-            out.push_str(inside);
+            out.extend_from_slice(inside);
         }
         Some(meta) => {
             // `meta` is a slice of `inside`: the name goes right behind its opening brace.
             let at = meta.as_ptr() as usize - inside.as_ptr() as usize;
             let names_itself = meta.contains(SERVER_INFO);
             if let (false, Some(rest)) = (names_itself, meta.strip_prefix('{')) {
-                out.push_str(&inside[..=at]);
-                out.push_str(&who);
+                out.extend_from_slice(&inside[..=at]);
+                out.extend_from_slice(named.as_bytes());
                 if !rest.trim_ascii_start().starts_with('}') {
-                    out.push(',');
+                    out.push(b',');
                 }
-                out.push_str(&inside[at + 1..]);
+                out.extend_from_slice(&inside[at + 1..]);
             } else {
-                out.push_str(inside);
+                out.extend_from_slice(inside);
             }
         }
     }
-    out.push('}');
-    Ok(out.into_bytes())
+    out.push(b'}');
+    Ok(())
+}
+
+/// Whether a result may have one of the keys of [`Known`]. The common one has none, and a look at what follows its quotes
+/// is far cheaper than a parse. A key written with escapes is a key all the same.
+fn may_have_ours(json: &[u8]) -> bool {
+    const OURS: [&[u8]; 5] = [b"\"resultType\"", b"\"_meta\"", b"\"ttlMs\"", b"\"cacheScope\"", b"\\u"];
+    memchr::memchr2_iter(b'"', b'\\', json).any(|at| OURS.iter().any(|key| json[at..].starts_with(key)))
+}
+
+/// How a server names itself in `_meta`: one member of it, written once.
+pub(crate) fn naming(info: &ServerInfo) -> String {
+    format!("\"{SERVER_INFO}\":{}", server_info(info))
 }
 
 /// An error of this era: codes that it does not have, or keeps for itself, become `-32603` and stand in the data (VER-12).
@@ -128,7 +139,14 @@ mod tests {
     use super::*;
 
     fn done(json: &str, method: &str) -> Value {
-        serde_json::from_slice(&result(json.as_bytes(), method, &ServerInfo::new("s", "1")).unwrap()).unwrap()
+        let message: Value = serde_json::from_str(&text(json, method).unwrap()).unwrap();
+        message["result"].clone()
+    }
+
+    fn text(json: &str, method: &str) -> Result<String, RpcError> {
+        let named = naming(&ServerInfo::new("s", "1"));
+        let written = result(&RequestId::from(7), json.as_bytes(), method, &named)?;
+        Ok(String::from_utf8(written).unwrap())
     }
 
     #[test]
@@ -164,12 +182,13 @@ mod tests {
 
     #[test]
     fn ver_13_a_result_is_passed_on_to_the_byte() {
-        let info = ServerInfo::new("s", "1");
         for json in [
             r#"{"z":1e400,"a":123456789012345678901234567890,"t":"a\"\u00e9","_meta":{"b":1.10}}"#,
             r#"{ "_meta" : { } , "z" : [ 1 ] }"#,
         ] {
-            let text = String::from_utf8(result(json.as_bytes(), "tools/call", &info).unwrap()).unwrap();
+            let text = text(json, "tools/call").unwrap();
+            let text = text.strip_prefix(r#"{"jsonrpc":"2.0","id":7,"result":"#).unwrap();
+            let text = text.strip_suffix('}').unwrap();
             let ours = format!("\"{SERVER_INFO}\":{{\"name\":\"s\",\"version\":\"1\"}}");
             let theirs = text
                 .replace("\"resultType\":\"complete\",", "")
@@ -179,7 +198,7 @@ mod tests {
             assert!(text.contains(&ours));
         }
         for wrong in ["[]", "7", "", "null"] {
-            assert!(result(wrong.as_bytes(), "tools/call", &info).is_err(), "{wrong}");
+            assert!(text(wrong, "tools/call").is_err(), "{wrong}");
         }
     }
 

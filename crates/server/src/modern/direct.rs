@@ -14,9 +14,10 @@ use crate::telemetry;
 use bytes::Bytes;
 use http::StatusCode;
 use parking_lot::Mutex;
-use rethread_proto::jsonrpc::{Method, Params, ProgressToken, RequestId, write_error, write_result};
+use rethread_proto::gate::mirror::Stateless;
+use rethread_proto::jsonrpc::{Method, Params, ProgressToken, RequestId, write_error};
 use rethread_proto::mrtr::{self, InputMethod};
-use rethread_proto::refusal::stateless_status;
+use rethread_proto::refusal::{Reason, stateless_status};
 use rethread_proto::sse::Draft;
 use rethread_proto::{Principal, Version};
 use std::collections::VecDeque;
@@ -42,8 +43,24 @@ pub(crate) struct Direct {
 /// What a request brings that a call needs to know.
 pub(crate) struct Asker {
     pub(crate) principal: Principal,
-    pub(crate) log_level: Option<Level>,
-    pub(crate) client: ClientCapabilities,
+    log_level: Option<Level>,
+    client: ClientCapabilities,
+    progress_token: Option<ProgressToken>,
+    /// It brings input that was asked for.
+    pub(crate) is_retry: bool,
+}
+
+impl Asker {
+    /// Fails if the request does not say what it must, or says it wrongly (VER-05).
+    pub(crate) fn read(principal: Principal, parts: &Stateless) -> Result<Self, Reason> {
+        Ok(Asker {
+            principal,
+            client: ClientCapabilities::of_request(parts.capabilities()?),
+            log_level: parts.log_level()?.and_then(Level::parse),
+            progress_token: parts.progress_token.clone(),
+            is_retry: parts.is_retry(),
+        })
+    }
 }
 
 #[derive(Default)]
@@ -120,7 +137,7 @@ impl Direct {
             version,
             id: request.id.clone(),
             method: request.method.clone(),
-            progress_token: request.params.progress_token(),
+            progress_token: asker.progress_token,
             params: request.params.clone(),
             principal: asker.principal,
             log_level: asker.log_level,
@@ -205,15 +222,12 @@ impl Direct {
 
     /// A result, with what the revision adds to it (VER-13).
     pub(crate) fn result(&self, json: &[u8]) -> Outcome {
-        let result = match decorate::result(json, self.method.as_str(), &self.node.info) {
-            Ok(result) => result,
-            Err(error) => return self.error(&error),
-        };
-        let mut message = Vec::with_capacity(result.len() + 64);
-        write_result(&mut message, &self.id, &result);
-        Outcome {
-            status: StatusCode::OK,
-            message: message.into(),
+        match decorate::result(&self.id, json, self.method.as_str(), &self.node.named) {
+            Ok(message) => Outcome {
+                status: StatusCode::OK,
+                message: message.into(),
+            },
+            Err(error) => self.error(&error),
         }
     }
 

@@ -23,10 +23,11 @@ pub const LOG_LEVELS: [&str; 8] = [
     "emergency",
 ];
 
-/// The parts of a stateless request's params that some rule needs, cut from the body in one pass. The version is not
-/// among them: it is settled, and nothing reads it again.
+/// The parts of a stateless request's params that some rule needs, cut from the body in one pass.
 #[derive(Clone, Debug)]
 pub struct Stateless {
+    /// `_meta.protocolVersion`. Nothing reads it again once the version is settled.
+    pub version: Field,
     /// `params.name`.
     pub name: Field,
     /// `params.uri`.
@@ -98,6 +99,8 @@ struct WireParams<'a> {
 
 #[derive(Default, Deserialize)]
 struct WireMeta<'a> {
+    #[serde(borrow, rename = "io.modelcontextprotocol/protocolVersion")]
+    version: Option<&'a RawValue>,
     #[serde(borrow, rename = "progressToken")]
     progress_token: Option<&'a RawValue>,
     #[serde(borrow, rename = "io.modelcontextprotocol/clientInfo")]
@@ -143,6 +146,7 @@ impl Stateless {
         let meta = wire.meta.map(|Object(meta)| meta).unwrap_or_default();
         let slice = |raw: &RawValue| body.slice_ref(raw.get().as_bytes());
         Ok(Stateless {
+            version: Field::read(body, meta.version),
             name: Field::read(body, wire.name),
             uri: Field::read(body, wire.uri),
             task_id: Field::read(body, wire.task_id),
@@ -173,6 +177,11 @@ impl Stateless {
             let found = text.map_or("is not a string".into(), |text| format!("is '{}'", shorten(text)));
             Reason::MissingMeta(format!("{LOG_LEVEL} {found}: it must be one of {levels}").into())
         })
+    }
+
+    /// Whether it brings input that an earlier answer asked for (MRTR-04).
+    pub fn is_retry(&self) -> bool {
+        self.input_responses.is_some() || self.request_state != Field::Absent
     }
 
     pub(super) fn declares_tasks(&self) -> bool {
