@@ -149,7 +149,7 @@ impl Context {
             return Ok(());
         }
         let logger = logger.into();
-        self.say("notifications/message", &Log { level, logger, data }, 160)
+        self.say("notifications/message", &Log { level, logger, data }, 224)
             .await
     }
 

@@ -90,8 +90,17 @@ fn write(out: &mut Vec<u8>, json: &[u8], method: &str, named: &str) -> Result<()
 /// Whether a result may have one of the keys of [`Known`]. The common one has none, and a look at what follows its quotes
 /// is far cheaper than a parse. A key written with escapes is a key all the same.
 fn may_have_ours(json: &[u8]) -> bool {
-    const OURS: [&[u8]; 5] = [b"\"resultType\"", b"\"_meta\"", b"\"ttlMs\"", b"\"cacheScope\"", b"\\u"];
-    memchr::memchr2_iter(b'"', b'\\', json).any(|at| OURS.iter().any(|key| json[at..].starts_with(key)))
+    memchr::memchr2_iter(b'"', b'\\', json).any(|at| {
+        let rest = &json[at + 1..];
+        match rest.first() {
+            Some(b'u') => json[at] == b'\\',
+            Some(b'r') => rest.starts_with(b"resultType\""),
+            Some(b'_') => rest.starts_with(b"_meta\""),
+            Some(b't') => rest.starts_with(b"ttlMs\""),
+            Some(b'c') => rest.starts_with(b"cacheScope\""),
+            _ => false,
+        }
+    })
 }
 
 /// How a server names itself in `_meta`: one member of it, written once.
