@@ -1,0 +1,118 @@
+//! The order of measurements: in every round every server of a case, one after the other, so that whatever else the machine
+//! does meets all of them.
+
+use crate::machine::{self, Cores};
+use crate::measure::{Metric, Series};
+use crate::suites::{self, Bench, Contender, Scale};
+use anyhow::{Context as _, Result, ensure};
+use std::io::IsTerminal;
+
+/// Everything that was measured.
+pub(crate) struct Results {
+    pub(crate) rounds: usize,
+    pub(crate) cores: Cores,
+    pub(crate) scale: Scale,
+    pub(crate) suites: Vec<Measured>,
+    /// What there is but was not run, and why.
+    pub(crate) left_out: Vec<String>,
+}
+
+/// A suite with its figures.
+pub(crate) struct Measured {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) metrics: &'static [Metric],
+    pub(crate) cases: Vec<MeasuredCase>,
+}
+
+/// A case with its figures.
+pub(crate) struct MeasuredCase {
+    pub(crate) name: String,
+    pub(crate) series: Vec<(Contender, Series)>,
+}
+
+impl MeasuredCase {
+    pub(crate) fn of(&self, contender: Contender) -> Option<&Series> {
+        self.series
+            .iter()
+            .find(|(who, _)| *who == contender)
+            .map(|(_, series)| series)
+    }
+}
+
+/// Runs what is chosen.
+pub(crate) fn run(scale: Scale, rounds: usize, chosen: &[String], only: &[String]) -> Result<Results> {
+    let cores = Cores::find()?;
+    if cores.shared() {
+        eprintln!("there is one core: server and load share it, and rates mean little");
+    }
+    machine::pin(cores.load)?;
+    let bench = Bench { cores, scale };
+    let mut results = Results {
+        rounds,
+        cores,
+        scale,
+        suites: Vec::new(),
+        left_out: Vec::new(),
+    };
+    let known = suites::all(scale);
+    for name in chosen {
+        let names: Vec<_> = known.iter().map(|suite| suite.name).collect();
+        ensure!(
+            names.contains(&name.as_str()),
+            "no suite `{name}`; there are: {}",
+            names.join(", ")
+        );
+    }
+    for suite in known {
+        if !chosen.is_empty() && !chosen.iter().any(|name| name == suite.name) {
+            results.left_out.push(format!("suite `{}`: not chosen", suite.name));
+            continue;
+        }
+        let mut cases = Vec::new();
+        for case in &suite.cases {
+            let mut series: Vec<(Contender, Series)> = case
+                .contenders
+                .iter()
+                .filter(|who| {
+                    **who == Contender::Limit || only.is_empty() || only.iter().any(|name| name == who.name())
+                })
+                .map(|who| (*who, Series::default()))
+                .collect();
+            for round in 1..=rounds {
+                for (who, series) in &mut series {
+                    note(&format!(
+                        "{} {}: round {round} of {rounds}, {}",
+                        suite.name,
+                        case.name,
+                        who.name()
+                    ));
+                    let sample = (case.run)(&bench, *who);
+                    let sample = sample.with_context(|| format!("{}, {}, {}", suite.name, case.name, who.name()))?;
+                    series.0.push(sample);
+                }
+            }
+            note("");
+            cases.push(MeasuredCase {
+                name: case.name.clone(),
+                series,
+            });
+        }
+        results.suites.push(Measured {
+            name: suite.name,
+            unit: suite.unit,
+            about: suite.about,
+            metrics: suite.metrics,
+            cases,
+        });
+    }
+    Ok(results)
+}
+
+/// Where it stands, for whoever watches a terminal.
+fn note(text: &str) {
+    if std::io::stderr().is_terminal() {
+        eprint!("\r\x1b[K{text}");
+    }
+}

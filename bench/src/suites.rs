@@ -1,0 +1,147 @@
+//! What is measured. A suite has cases; a case runs several servers, one after the other, in every round.
+
+mod call;
+
+use crate::load::{Dialect, Target};
+use crate::machine::Cores;
+use crate::measure::{Metric, Sample};
+use crate::process::Server;
+use anyhow::Result;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Who answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Contender {
+    /// Bare hyper.
+    Limit,
+    /// This library, events in memory.
+    Memory,
+    /// This library, events on disk.
+    Embedded,
+    /// The official SDK.
+    Rmcp,
+    /// The official SDK with an event store.
+    RmcpStore,
+}
+
+impl Contender {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Contender::Limit => "limit",
+            Contender::Memory => "rethread",
+            Contender::Embedded => "rethread-embedded",
+            Contender::Rmcp => "rmcp",
+            Contender::RmcpStore => "rmcp-store",
+        }
+    }
+}
+
+/// How long and how much.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    /// Before anything is counted.
+    pub(crate) warm: Duration,
+    /// What is counted.
+    pub(crate) window: Duration,
+    /// A first impression: fewer cases, fewer streams.
+    pub(crate) quick: bool,
+}
+
+/// The place of a measurement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bench {
+    pub(crate) cores: Cores,
+    pub(crate) scale: Scale,
+}
+
+/// Several cases of one question.
+pub(crate) struct Suite {
+    pub(crate) name: &'static str,
+    /// What one operation is.
+    pub(crate) unit: &'static str,
+    pub(crate) about: &'static str,
+    /// The figures that it gives.
+    pub(crate) metrics: &'static [Metric],
+    pub(crate) cases: Vec<Case>,
+}
+
+/// One case: a name, who takes part, and what is done with each.
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) contenders: Vec<Contender>,
+    pub(crate) run: Run,
+}
+
+type Run = Box<dyn Fn(&Bench, Contender) -> Result<Sample>>;
+
+/// All suites, in the order of the report.
+pub(crate) fn all(_scale: Scale) -> Vec<Suite> {
+    vec![call::json(), call::sse(), call::modern()]
+}
+
+/// How a contender is started and spoken to.
+pub(crate) struct Setup {
+    /// What the limit answers.
+    pub(crate) limit: String,
+    pub(crate) dialect: Dialect,
+    /// Whether calls of ours are streams from their first byte.
+    pub(crate) streams: bool,
+    /// Whether rmcp keeps no sessions and answers in JSON.
+    pub(crate) rmcp_json: bool,
+}
+
+/// A contender that runs, and its files.
+pub(crate) struct Running {
+    pub(crate) server: Server,
+    pub(crate) target: Target,
+    _files: Option<TempDir>,
+}
+
+impl Setup {
+    pub(crate) fn start(&self, bench: &Bench, contender: Contender) -> Result<Running> {
+        let mut files = None;
+        let mut arguments: Vec<String> = Vec::new();
+        let mut add = |more: &[&str]| arguments.extend(more.iter().map(|&argument| argument.to_owned()));
+        match contender {
+            Contender::Limit => add(&["limit"]),
+            Contender::Memory => add(&["ours"]),
+            Contender::Embedded => {
+                let dir = TempDir::new()?;
+                add(&["ours", "--store", "embedded", "--data", &dir.path().to_string_lossy()]);
+                files = Some(dir);
+            }
+            Contender::Rmcp => add(&["rmcp"]),
+            Contender::RmcpStore => add(&["rmcp", "--store"]),
+        }
+        match contender {
+            Contender::Memory | Contender::Embedded if self.streams => add(&["--streams"]),
+            Contender::Rmcp | Contender::RmcpStore if self.rmcp_json => add(&["--json"]),
+            _ => {}
+        }
+        let server = Server::start(bench.cores, &arguments)?;
+        let canned = contender == Contender::Limit;
+        let rmcp = matches!(contender, Contender::Rmcp | Contender::RmcpStore);
+        let dialect = match self.dialect {
+            Dialect::Legacy if rmcp && self.rmcp_json => Dialect::Sessionless,
+            dialect => dialect,
+        };
+        let target = Target {
+            address: server.address,
+            path: if canned { self.limit.clone() } else { "/mcp".to_owned() },
+            dialect,
+            canned,
+        };
+        Ok(Running {
+            server,
+            target,
+            _files: files,
+        })
+    }
+}
+
+/// The runtime of the load: one thread.
+pub(crate) fn load<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    tokio::task::LocalSet::new().block_on(&runtime, work)
+}
