@@ -8,7 +8,7 @@ mod park;
 mod serving;
 
 pub(crate) use direct::Direct;
-pub(crate) use listen::{Listeners, Listening};
+pub(crate) use listen::{Listeners, Listening, changed};
 pub(crate) use park::Parks;
 
 use crate::body::Body;
@@ -19,10 +19,11 @@ use crate::node::Node;
 use crate::peer::ClientCapabilities;
 use crate::respond;
 use crate::service::Inner;
+use crate::wrapping::Wrapping;
 pub(crate) use direct::Asker;
 use events::Events;
 pub(crate) use events::Messages;
-use http::{Extensions, HeaderMap, Response};
+use http::Response;
 use park::Park;
 use rethread_proto::gate::mirror::{self, Field, Stateless};
 use rethread_proto::jsonrpc::{Message, Request, error_message, write_result};
@@ -37,21 +38,20 @@ use std::sync::Arc;
 /// A POST of this era.
 pub(crate) async fn post<H: Handler>(
     inner: &Inner<H>,
-    headers: &HeaderMap,
     owner: Principal,
     version: Version,
     message: Message,
-    extensions: Extensions,
+    wrapping: Wrapping,
 ) -> Result<Response<Body>, Refusal> {
     match message {
         Message::Request(request) => {
             let id = request.id.clone();
-            let answered = answer(inner, headers, owner, version, request, extensions).await;
+            let answered = answer(inner, owner, version, request, wrapping).await;
             answered.map_err(|reason| Refusal::new(reason).about(Some(&id)))
         }
         Message::Notification(note) => {
             // HTTP-06, CAN-04: taken and dropped. Ids are not unique over clients, so nothing here can cancel a call.
-            mirror::check_method_if_sent(headers, note.method.as_str())?;
+            mirror::check_method_if_sent(wrapping.headers(), note.method.as_str())?;
             Ok(respond::accepted())
         }
         Message::Answer(_) => {
@@ -63,13 +63,13 @@ pub(crate) async fn post<H: Handler>(
 /// VER-05: checked in this order, then answered.
 async fn answer<H: Handler>(
     inner: &Inner<H>,
-    headers: &HeaderMap,
     owner: Principal,
     version: Version,
     request: Request,
-    extensions: Extensions,
+    wrapping: Wrapping,
 ) -> Result<Response<Body>, Reason> {
     let node = &inner.node;
+    let headers = wrapping.headers();
     let method = request.method.as_str();
     let stateless = Stateless::read(&request.params)?;
     let client = ClientCapabilities::of_request(stateless.capabilities()?);
@@ -89,21 +89,23 @@ async fn answer<H: Handler>(
         return Err(Reason::ShuttingDown); // but a call that waits for its input may still have it
     }
     match method {
-        "server/discover" => Ok(respond::json(discover_message(node, &request).into())),
-        "subscriptions/listen" if !node.relays => Ok(match listen(node, &request, owner)? {
-            Ok(listening) => {
-                let events = Events::new(listening, node.timing.keep_alive);
-                respond::stream(events, version, node.unbuffered)
-            }
-            Err(error) => respond::error(&request.id, &error),
-        }),
+        "server/discover" if !node.hears_all => Ok(respond::json(discover_message(node, &request).into())),
+        "subscriptions/listen" if !inner.handler.listens(&request.params, &owner) => {
+            Ok(match listen(node, &request, owner)? {
+                Ok(listening) => {
+                    let events = Events::new(listening, node.timing.keep_alive);
+                    respond::stream(events, version, node.unbuffered)
+                }
+                Err(error) => respond::error(&request.id, &error),
+            })
+        }
         _ => {
             let asker = Asker {
                 principal: owner,
                 log_level,
                 client,
             };
-            Ok(match serve(inner, request, version, asker, extensions)?.await {
+            Ok(match serve(inner, request, version, asker, wrapping)?.await {
                 Served::Answered(outcome) => respond::json_with(outcome.status, outcome.message),
                 Served::Stream(flow) => {
                     let pause = flow.keep_alive();
@@ -175,7 +177,7 @@ pub(crate) fn serve<H: Handler>(
     request: Request,
     version: Version,
     asker: Asker,
-    extensions: Extensions,
+    wrapping: Wrapping,
 ) -> Result<Serving, Reason> {
     let node = &inner.node;
     let direct = Direct::new(node, version, &request, asker);
@@ -192,8 +194,9 @@ pub(crate) fn serve<H: Handler>(
             if !node.calls.enter(node.limits.calls) {
                 return Err(Reason::Overloaded("calls"));
             }
+            let (extensions, parts) = wrapping.open();
             let running = Running::in_request(Arc::clone(&direct), extensions);
-            let call = Call { request, inputs };
+            let call = Call { request, inputs, parts };
             let work = call::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
             Ok(Serving::waiting(Some(work), running, direct, 0))
         }
