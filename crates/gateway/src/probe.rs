@@ -8,7 +8,7 @@ use rethread::{Revisions, ServerInfo, Version};
 use rethread_proto::jsonrpc::code;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// A server that has not answered `server/discover` by then is asked to `initialize`. Some never answer what they do not
@@ -50,6 +50,7 @@ pub(crate) async fn probe(ground: &Ground) -> anyhow::Result<Found> {
 }
 
 async fn ask(ground: &Ground, setting: EraSetting) -> anyhow::Result<Found> {
+    let began = Instant::now();
     if setting != EraSetting::Legacy {
         let (link, asides) = Link::start(ground, ground.room().await?, false)?;
         let found = regardless_of(asides, async {
@@ -67,7 +68,7 @@ async fn ask(ground: &Ground, setting: EraSetting) -> anyhow::Result<Found> {
             // Some list the stateless revision only and speak both, each to a process that has not heard the other yet.
             Some(found) if setting == EraSetting::Probe && found.revisions == Revisions::MODERN => {
                 drop(link);
-                let dual = speaks_sessions(ground).await;
+                let dual = speaks_sessions(ground, began.elapsed()).await;
                 let revisions = if dual { Revisions::BOTH } else { Revisions::MODERN };
                 return Ok(Found { revisions, ..found });
             }
@@ -79,15 +80,17 @@ async fn ask(ground: &Ground, setting: EraSetting) -> anyhow::Result<Found> {
     regardless_of(asides, async { legacy(&initialized(&link).await?) }).await
 }
 
-/// Whether a fresh child takes `initialize`.
-async fn speaks_sessions(ground: &Ground) -> bool {
+/// Whether a fresh child takes `initialize`; the one before took `usual` to start and answer.
+async fn speaks_sessions(ground: &Ground, usual: Duration) -> bool {
     let Ok(room) = ground.room().await else { return false };
     let Ok((link, asides)) = Link::start(ground, room, false) else {
         return false;
     };
     let asked = regardless_of(asides, async { legacy(&initialized(&link).await?) });
-    // It has shown that it can answer; one that is silent now does not know the question.
-    matches!(tokio::time::timeout(PATIENCE, asked).await, Ok(Ok(_)))
+    // It has shown that it can answer, and how fast; one that is silent now does not know the question.
+    let left = ground.server.start_timeout.saturating_sub(usual);
+    let patience = PATIENCE.max(usual * 4).min(left * 9 / 10);
+    matches!(tokio::time::timeout(patience, asked).await, Ok(Ok(_)))
 }
 
 /// Does something while a child says what it likes: one that nobody listens to would wait, and be ended.

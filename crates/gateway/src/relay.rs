@@ -107,13 +107,27 @@ impl Handler for Relay {
         true
     }
 
-    /// GW-05: the child itself answers `initialize`.
+    /// GW-05: the child itself answers `initialize`. A session that comes back waits for its child only with what the child
+    /// must answer: what is stored is there at once, and a server may take long to start.
     async fn open(&self, opening: &Opening) -> Result<Welcome, NotOpened> {
+        if opening.earlier().is_some() {
+            let seat = Seat::new(self.0.ground.clone(), opening.peer().clone(), opening.params().clone());
+            self.0
+                .seats
+                .lock()
+                .insert(opening.peer().id().clone(), Arc::clone(&seat));
+            tokio::spawn(async move {
+                if let Err(error) = seat.link().await {
+                    tracing::warn!(%error, "child of a session that came back does not start; its next call tries again");
+                }
+            });
+            return Ok(Welcome::standard());
+        }
         let room = self.0.ground.room().await;
         let room = room.map_err(|full| NotOpened::Unavailable(full.to_string()))?;
         let id = opening.peer().id().clone();
         let seat = Seat::new(self.0.ground.clone(), opening.peer().clone(), opening.params().clone());
-        let welcome = seat.begin(room, opening.earlier()).await?;
+        let welcome = seat.begin(room).await?;
         self.0.seats.lock().insert(id, seat);
         Ok(Welcome::raw(welcome))
     }

@@ -233,7 +233,7 @@ impl<H: Handler> Builder<H> {
             self.restore,
             self.behind_gateway,
             handler.info(),
-            handler.relays(),
+            (handler.relays(), handler.hears_all(), handler.wants_parts()),
             {
                 let handler = Arc::clone(&handler);
                 Box::new(move |session| handler.closed(session))

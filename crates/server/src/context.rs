@@ -2,12 +2,15 @@
 
 use crate::call::{Running, Venue};
 use crate::handler::RpcError;
+use crate::modern::changed;
 use crate::peer::{ClientCapabilities, Peer};
 use crate::session::Transport;
 use http::Extensions;
 use rethread_proto::jsonrpc::write_notification;
 use rethread_proto::sse::Draft;
-use rethread_proto::{Principal, ProgressToken, RequestId, Version};
+use rethread_proto::subscription::Change;
+use rethread_proto::{Principal, ProgressToken, RequestId, Revisions, Version};
+use rethread_store::List;
 use serde::{Serialize, Serializer};
 use std::sync::Arc;
 
@@ -153,6 +156,37 @@ impl Context {
             .await
     }
 
+    /// Whether a log message of this level would be sent: the client's level lets it through, and the server declares
+    /// that it logs.
+    pub fn wants_log(&self, level: Level) -> bool {
+        self.call.wants_log(level) && self.call.declares("logging")
+    }
+
+    /// A list changed for this caller, if the server declares `listChanged` for it: told to the session that the call is
+    /// in; on 2026-07-28 to every subscription of the caller. [`Notifier`](crate::Notifier) tells everybody. Works after
+    /// the call, too.
+    pub fn list_changed(&self, list: List) {
+        match &self.peer {
+            Some(peer) => peer.list_changed(list),
+            None if !self.call.declares(&format!("{}.listChanged", list.capability())) => {}
+            None => self.announce(&changed(list)),
+        }
+    }
+
+    /// A resource changed for this caller: told where it subscribed to it, or to something above it; see
+    /// [`list_changed`](Self::list_changed).
+    pub fn resource_updated(&self, uri: &str) {
+        match &self.peer {
+            Some(peer) => peer.resource_updated(uri),
+            None => self.announce(&Change::Updated(uri.into())),
+        }
+    }
+
+    fn announce(&self, change: &Change) {
+        let caller = self.call.principal();
+        self.call.node.listeners.announce(change, Some(&caller));
+    }
+
     /// Sends any notification on this call's stream, for handlers that pass on what others say. Progress and log messages
     /// have methods of their own, which know what the client wants to hear.
     pub async fn notify(&self, method: &str, params: impl Serialize) -> Result<(), Ended> {
@@ -208,6 +242,11 @@ impl Context {
         self.call.version
     }
 
+    /// The revisions that this endpoint serves.
+    pub fn revisions(&self) -> Revisions {
+        self.call.node.policy.revisions
+    }
+
     /// The client at the other end of this session; `None` on revisions without sessions.
     pub fn session(&self) -> Option<&Peer> {
         self.peer.as_ref()
@@ -228,7 +267,8 @@ impl Context {
         self.call.client()
     }
 
-    /// The extensions of the HTTP request that brought this call: what other layers left there.
+    /// The extensions of the HTTP request that brought this call: what other layers left there. Empty for a handler that
+    /// [wants the whole head](crate::Handler::wants_parts): they are in it.
     pub fn extensions(&self) -> &Extensions {
         &self.call.extensions
     }

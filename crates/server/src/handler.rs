@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::opening::{NotOpened, Opening, Welcome};
 use crate::peer::Peer;
 use bytes::Bytes;
+use http::request::Parts;
 pub use rethread_proto::gate::mirror::HeaderParams;
 pub use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::jsonrpc::{Params, Request, RequestId};
@@ -63,6 +64,26 @@ pub trait Handler: Send + Sync + 'static {
         false
     }
 
+    /// Whether this handler also wants to hear what the transport can settle alone: `notifications/initialized` and
+    /// `notifications/cancelled`, `logging/setLevel`, and `server/discover` (2026-07-28), which it then answers. The
+    /// transport keeps its books all the same: the level that was agreed to, say, holds for [`Context::log`].
+    fn hears_all(&self) -> bool {
+        false
+    }
+
+    /// Whether [`handle`](Self::handle) serves this `subscriptions/listen` (2026-07-28). Otherwise the transport does, and
+    /// tells of what [`Notifier`](crate::Notifier) and [`Context::list_changed`] announce.
+    fn listens(&self, params: &Params, caller: &Principal) -> bool {
+        let _ = (params, caller);
+        self.relays()
+    }
+
+    /// Whether this handler wants the whole head of the HTTP request with everything it is told: see [`Call::take_parts`].
+    /// The request's extensions are then in there, and not in [`Context::extensions`].
+    fn wants_parts(&self) -> bool {
+        false
+    }
+
     /// Hears a notification of the client that the transport has no use for, such as
     /// `notifications/roots/list_changed`. The client's POST is answered when this returns.
     fn notified(&self, notice: Notice, peer: &Peer) -> impl Future<Output = ()> + Send {
@@ -76,6 +97,7 @@ pub trait Handler: Send + Sync + 'static {
 pub struct Call {
     pub(crate) request: Request,
     pub(crate) inputs: Inputs,
+    pub(crate) parts: Option<Box<Parts>>,
 }
 
 /// What the client sends along when it calls again with the input that an earlier answer asked for (2026-07-28).
@@ -101,11 +123,18 @@ impl Inputs {
 }
 
 impl Call {
-    pub(crate) fn new(request: Request) -> Self {
+    pub(crate) fn new(request: Request, parts: Option<Box<Parts>>) -> Self {
         Call {
             request,
             inputs: Inputs::default(),
+            parts,
         }
+    }
+
+    /// The head of the HTTP request that brought this call, the caller's [`Principal`] among its extensions; once, and
+    /// only for a handler that [wants it](Handler::wants_parts). `None` on transports without HTTP.
+    pub fn take_parts(&mut self) -> Option<Parts> {
+        self.parts.take().map(|parts| *parts)
     }
 
     /// The method that is called.
@@ -136,22 +165,30 @@ impl Call {
 
 /// One notification for a handler.
 #[derive(Clone, Debug)]
-pub struct Notice(pub(crate) rethread_proto::jsonrpc::Notification);
+pub struct Notice {
+    pub(crate) note: rethread_proto::jsonrpc::Notification,
+    pub(crate) parts: Option<Box<Parts>>,
+}
 
 impl Notice {
     /// The method.
     pub fn method(&self) -> &str {
-        self.0.method.as_str()
+        self.note.method.as_str()
     }
 
     /// The raw arguments.
     pub fn raw_params(&self) -> &Params {
-        &self.0.params
+        &self.note.params
     }
 
     /// The arguments as `T`.
     pub fn params<T: DeserializeOwned>(&self) -> Result<T, RpcError> {
-        read(&self.0.params)
+        read(&self.note.params)
+    }
+
+    /// The head of the HTTP request that brought this notification, as [`Call::take_parts`].
+    pub fn take_parts(&mut self) -> Option<Parts> {
+        self.parts.take().map(|parts| *parts)
     }
 }
 

@@ -7,6 +7,7 @@ use crate::respond;
 use crate::service::{Inner, McpService, read};
 use crate::session::Transport;
 use crate::wire;
+use crate::wrapping::Wrapping;
 use http::{Method, Request, Response, header};
 use http_body::Body as HttpBody;
 use rethread_proto::gate::{self, HeadPolicy, SessionHeader, Verb};
@@ -57,22 +58,23 @@ impl<H: Handler> HttpSse<H> {
             parts.headers.remove(header::ACCEPT);
         }
         let head = gate::head::admit(&parts.method, &parts.uri, &parts.headers, &self.policy)?;
-        let owner = parts.extensions.remove::<Principal>().unwrap_or_default();
+        let query = parts.uri.query().map(str::to_owned);
+        let (wrapping, owner) = Wrapping::new(parts, self.inner.node.wants_parts);
         match head.verb {
             Verb::Get => self.open(owner).await,
             Verb::Post => {
-                let named = named_session(parts.uri.query());
+                let named = named_session(query.as_deref());
                 let inner = &self.inner;
                 let session = inner.sessions.find(&named, &owner, Transport::HttpSse)?;
                 let session = session.ok_or(Reason::UnknownSession)?;
                 let node = &inner.node;
                 let body = read(body, node.limits.body_bytes, node.timing.body).await?;
                 let payload = jsonrpc::parse(&body, &node.envelope)?;
-                wire::take(inner, &session, payload, parts.extensions).await?;
+                wire::take(inner, &session, payload, wrapping).await?;
                 Ok(respond::accepted())
             }
             Verb::Options => {
-                let requested = parts.headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS);
+                let requested = wrapping.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS);
                 Ok(respond::preflight(requested, "GET, POST"))
             }
             Verb::Delete => Err(Reason::Method { allow: "GET, POST" }.into()),

@@ -11,6 +11,7 @@ use crate::peer::Peer;
 use crate::respond;
 use crate::service::Inner;
 use crate::session::{Session, Transport};
+use crate::wrapping::Wrapping;
 use http::{Extensions, Response};
 use rethread_proto::gate::Head;
 use rethread_proto::jsonrpc::{Message, Notification, Payload, Request, RequestId, code, write_error, write_result};
@@ -24,6 +25,7 @@ pub(crate) async fn initialize<H: Handler>(
     inner: &Inner<H>,
     owner: Principal,
     request: Request,
+    wrapping: &Wrapping,
 ) -> Result<Response<Body>, Refusal> {
     let refuse = |reason| Refusal::new(reason).about(Some(&request.id));
     if inner.node.is_draining() {
@@ -46,7 +48,7 @@ pub(crate) async fn initialize<H: Handler>(
         owner,
     };
     let session = Session::before_hello(&inner.node, key, Transport::Streamable);
-    let welcomed = match welcome(inner, &session, &request, version).await {
+    let welcomed = match welcome(inner, &session, &request, version, wrapping).await {
         Ok(welcomed) => welcomed,
         Err(NotOpened::Refused(error)) => return Ok(respond::error(&request.id, &error)),
         Err(unavailable) => return Err(refuse(unavailable.into_reason())),
@@ -65,12 +67,14 @@ pub(crate) async fn welcome<H: Handler>(
     session: &Arc<Session>,
     request: &Request,
     proposed: Version,
+    wrapping: &Wrapping,
 ) -> Result<Welcomed, NotOpened> {
     let opening = Opening {
         peer: Peer(Arc::clone(session)),
         params: bytes::Bytes::copy_from_slice(request.params.as_json()),
         version: proposed,
         earlier: None,
+        parts: wrapping.parts(),
     };
     let welcome = inner.handler.open(&opening).await?;
     let mut welcomed = Welcomed {
@@ -97,6 +101,7 @@ pub(crate) async fn welcome_back<H: Handler>(
     inner: &Inner<H>,
     session: &Arc<Session>,
     record: SessionRecord,
+    wrapping: &Wrapping,
 ) -> Result<Welcomed, Reason> {
     let opening = Opening {
         peer: Peer(Arc::clone(session)),
@@ -107,6 +112,7 @@ pub(crate) async fn welcome_back<H: Handler>(
             log_level: record.log_level,
             subscriptions: record.subscriptions,
         }),
+        parts: wrapping.parts(),
     };
     let welcome = inner.handler.open(&opening).await.map_err(NotOpened::into_reason)?;
     let welcomed = Welcomed {
@@ -158,12 +164,12 @@ pub(crate) async fn post<H: Handler>(
     inner: &Inner<H>,
     session: Arc<Session>,
     payload: Payload,
-    extensions: Extensions,
+    wrapping: Wrapping,
 ) -> Result<Response<Body>, Refusal> {
     match payload {
-        Payload::One(Message::Request(request)) => call(inner, session, request, extensions).await,
+        Payload::One(Message::Request(request)) => call(inner, session, request, wrapping).await,
         Payload::One(Message::Notification(note)) => {
-            Box::pin(notified(inner, &session, note)).await;
+            Box::pin(notified(inner, &session, note, &wrapping)).await;
             Ok(respond::accepted())
         }
         Payload::One(Message::Answer(answer)) => {
@@ -174,7 +180,7 @@ pub(crate) async fn post<H: Handler>(
             let what = format!("batches are not part of protocol version {}", session.version());
             Err(Reason::InvalidRequest(what.into()).into())
         }
-        Payload::Batch(messages) => Box::pin(batch(inner, session, messages, &extensions)).await,
+        Payload::Batch(messages) => Box::pin(batch(inner, session, messages, &wrapping)).await,
     }
 }
 
@@ -182,7 +188,7 @@ async fn call<H: Handler>(
     inner: &Inner<H>,
     session: Arc<Session>,
     request: Request,
-    extensions: Extensions,
+    wrapping: Wrapping,
 ) -> Result<Response<Body>, Refusal> {
     let id = request.id.clone();
     if let Some(result) = answer_ourselves(&session, &request).await {
@@ -193,10 +199,12 @@ async fn call<H: Handler>(
     }
     let refuse = |reason| Refusal::new(reason).about(Some(&id));
     let outlet = Outlet::single(&session, id.clone());
+    let (extensions, parts) = wrapping.open();
     let Some(running) = begin(inner, &session, &request, Arc::clone(&outlet), extensions).map_err(refuse)? else {
         return Ok(respond::error(&id, &in_flight(&id)));
     };
-    let work = call::work(Arc::clone(&inner.handler), Call::new(request), Arc::clone(&running));
+    let call = Call::new(request, parts);
+    let work = call::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
     let node = &inner.node;
     let upgrade_after = node.upgrade_after.delay(session.version(), true);
     Ok(match Answering::new(work, running, outlet, upgrade_after).await {
@@ -248,7 +256,7 @@ pub(crate) async fn answer_ourselves(session: &Session, request: &Request) -> Op
     }
     match request.method.as_str() {
         "ping" => Some(Ok(())),
-        "logging/setLevel" if !session.node.relays && session.declares("logging") => {
+        "logging/setLevel" if !session.node.relays && !session.node.hears_all && session.declares("logging") => {
             Some(match request.params.read::<SetLevel>() {
                 Ok(set) => {
                     session.set_log_level(set.level).await;
@@ -266,13 +274,13 @@ async fn batch<H: Handler>(
     inner: &Inner<H>,
     session: Arc<Session>,
     messages: Vec<Message>,
-    extensions: &Extensions,
+    wrapping: &Wrapping,
 ) -> Result<Response<Body>, Refusal> {
     let mut requests = Vec::new();
     for message in messages {
         match message {
             Message::Request(request) => requests.push(request),
-            Message::Notification(note) => notified(inner, &session, note).await,
+            Message::Notification(note) => notified(inner, &session, note, wrapping).await,
             Message::Answer(answer) => session.answer(answer)?,
         }
     }
@@ -298,9 +306,11 @@ async fn batch<H: Handler>(
             }
             None => {}
         }
-        match begin(inner, &session, &request, Arc::clone(&outlet), extensions.clone()) {
+        let (extensions, parts) = wrapping.clone().open();
+        match begin(inner, &session, &request, Arc::clone(&outlet), extensions) {
             Ok(Some(running)) => {
-                let work = call::work(Arc::clone(&inner.handler), Call::new(request), Arc::clone(&running));
+                let call = Call::new(request, parts);
+                let work = call::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
                 tokio::spawn(call::run_out(work, running));
             }
             Ok(None) => fail(&in_flight(&id)),
@@ -313,24 +323,38 @@ async fn batch<H: Handler>(
     Ok(respond::stream(tail, session.version(), inner.node.unbuffered))
 }
 
-pub(crate) async fn notified<H: Handler>(inner: &Inner<H>, session: &Arc<Session>, note: Notification) {
+pub(crate) async fn notified<H: Handler>(
+    inner: &Inner<H>,
+    session: &Arc<Session>,
+    note: Notification,
+    wrapping: &Wrapping,
+) {
+    let node = &session.node;
     match note.method.as_str() {
-        "notifications/initialized" if !session.node.relays => session.begin().await,
+        "notifications/initialized" if !node.relays && !node.hears_all => session.begin().await,
         "notifications/cancelled" => {
             // CAN-01: malformed params and unknown ids are ignored.
             if let Some(id) = note.params.cancelled_request() {
                 session.cancel(&id);
             }
+            if node.hears_all {
+                tell(inner, session, note, wrapping).await;
+            }
         }
         method => {
             let begins = method == "notifications/initialized";
-            let peer = Peer(Arc::clone(session));
-            inner.handler.notified(Notice(note), &peer).await;
+            tell(inner, session, note, wrapping).await;
             if begins {
                 session.begin().await;
             }
         }
     }
+}
+
+async fn tell<H: Handler>(inner: &Inner<H>, session: &Arc<Session>, note: Notification, wrapping: &Wrapping) {
+    let peer = Peer(Arc::clone(session));
+    let parts = wrapping.parts();
+    inner.handler.notified(Notice { note, parts }, &peer).await;
 }
 
 /// A GET in a session: a push stream, or the resumption of any stream.

@@ -86,6 +86,7 @@ mod tail;
 mod telemetry;
 mod turns;
 mod wire;
+mod wrapping;
 
 pub use ask::{Answer, AskError};
 pub use body::Body;
@@ -104,6 +105,7 @@ pub use service::McpService;
 pub use rethread_proto::event_id;
 pub use rethread_proto::exchange::UpgradeAfter;
 pub use rethread_proto::gate::mirror::{AnnotationFault, BadAnnotation};
+pub use rethread_proto::jsonrpc::Params;
 pub use rethread_proto::mrtr::{BadInputRequest, InputMethod, InputRequest};
 pub use rethread_proto::{Principal, RequestId, Revisions, SessionId, Version};
 pub use rethread_store as store;

@@ -9,7 +9,7 @@ mod serving;
 
 pub(crate) use decorate::naming;
 pub(crate) use direct::Direct;
-pub(crate) use listen::{Listeners, Listening};
+pub(crate) use listen::{Listeners, Listening, changed};
 pub(crate) use park::Parks;
 
 use crate::body::Body;
@@ -18,10 +18,11 @@ use crate::handler::{Call, Handler, Inputs, RpcError};
 use crate::node::Node;
 use crate::respond;
 use crate::service::Inner;
+use crate::wrapping::Wrapping;
 pub(crate) use direct::Asker;
 use events::Events;
 pub(crate) use events::Messages;
-use http::{Extensions, HeaderMap, Response};
+use http::{HeaderMap, Response};
 use park::Park;
 use rethread_proto::gate::mirror::{self, Field, Stateless};
 use rethread_proto::jsonrpc::{Notification, Request, error_message};
@@ -36,17 +37,16 @@ use std::sync::Arc;
 /// A request of this era.
 pub(crate) async fn post<H: Handler>(
     inner: &Inner<H>,
-    headers: &HeaderMap,
     owner: Principal,
     version: Version,
     request: Request,
     parts: Result<Box<Stateless>, Reason>,
-    extensions: Extensions,
+    wrapping: Wrapping,
 ) -> Result<Response<Body>, Refusal> {
     let id = request.id.clone();
     let refuse = |reason| Refusal::new(reason).about(Some(&id));
     let parts = parts.map_err(refuse)?;
-    let answered = answer(inner, headers, owner, version, request, parts, extensions).await;
+    let answered = answer(inner, owner, version, request, parts, wrapping).await;
     answered.map_err(refuse)
 }
 
@@ -60,14 +60,14 @@ pub(crate) fn notified(headers: &HeaderMap, note: &Notification) -> Result<Respo
 /// VER-05: checked in this order, then answered.
 async fn answer<H: Handler>(
     inner: &Inner<H>,
-    headers: &HeaderMap,
     owner: Principal,
     version: Version,
     request: Request,
     parts: Box<Stateless>,
-    extensions: Extensions,
+    wrapping: Wrapping,
 ) -> Result<Response<Body>, Reason> {
     let node = &inner.node;
+    let headers = wrapping.headers();
     let method = request.method.as_str();
     parts.capabilities()?;
     mirror::check_method(headers, method)?;
@@ -86,15 +86,17 @@ async fn answer<H: Handler>(
         return Err(Reason::ShuttingDown); // but a call that waits for its input may still have it
     }
     match method {
-        "server/discover" => Ok(respond::json(discover_message(node, &request).into())),
-        "subscriptions/listen" if !node.relays => Ok(match listen(node, &request, asker.principal)? {
-            Ok(listening) => {
-                let events = Events::new(listening, node.timing.keep_alive);
-                respond::stream(events, version, node.unbuffered)
-            }
-            Err(error) => respond::error(&request.id, &error),
-        }),
-        _ => Ok(match serve(inner, request, version, asker, extensions)?.await {
+        "server/discover" if !node.hears_all => Ok(respond::json(discover_message(node, &request).into())),
+        "subscriptions/listen" if !inner.handler.listens(&request.params, &asker.principal) => {
+            Ok(match listen(node, &request, asker.principal)? {
+                Ok(listening) => {
+                    let events = Events::new(listening, node.timing.keep_alive);
+                    respond::stream(events, version, node.unbuffered)
+                }
+                Err(error) => respond::error(&request.id, &error),
+            })
+        }
+        _ => Ok(match serve(inner, request, version, asker, wrapping)?.await {
             Served::Answered(outcome) => respond::json_with(outcome.status, outcome.message),
             Served::Stream(flow) => {
                 let pause = flow.keep_alive();
@@ -163,7 +165,7 @@ pub(crate) fn serve<H: Handler>(
     request: Request,
     version: Version,
     asker: Asker,
-    extensions: Extensions,
+    wrapping: Wrapping,
 ) -> Result<Serving, Reason> {
     let node = &inner.node;
     let is_retry = asker.is_retry;
@@ -181,8 +183,9 @@ pub(crate) fn serve<H: Handler>(
             if !node.calls.enter(node.limits.calls) {
                 return Err(Reason::Overloaded("calls"));
             }
+            let (extensions, parts) = wrapping.open();
             let running = Running::in_request(Arc::clone(&direct), extensions);
-            let call = Call { request, inputs };
+            let call = Call { request, inputs, parts };
             let work = call::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
             Ok(Serving::waiting(Some(work), running, direct, 0))
         }

@@ -39,6 +39,10 @@ pub(crate) struct Node {
     pub(crate) named: String,
     /// The handler answers nearly everything itself.
     pub(crate) relays: bool,
+    /// The handler hears what we could settle alone.
+    pub(crate) hears_all: bool,
+    /// The handler wants the heads of requests.
+    pub(crate) wants_parts: bool,
     /// Tells the handler that a session has ended.
     pub(crate) closed: Closed,
     pub(crate) clock: Clock,
@@ -80,7 +84,7 @@ impl Node {
         restore: Restore,
         behind_gateway: bool,
         info: ServerInfo,
-        relays: bool,
+        (relays, hears_all, wants_parts): (bool, bool, bool),
         closed: Closed,
         seal: Seal,
     ) -> Self {
@@ -103,6 +107,8 @@ impl Node {
             named: modern::naming(&info),
             info,
             relays,
+            hears_all,
+            wants_parts,
             closed,
             clock: Clock::start(),
             calls: Gauge::default(),

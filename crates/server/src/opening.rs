@@ -3,6 +3,7 @@
 use crate::handler::{RpcError, ServerInfo};
 use crate::peer::Peer;
 use bytes::Bytes;
+use http::request::Parts;
 use rethread_proto::refusal::Reason;
 use rethread_proto::{Principal, Version};
 use serde::Deserialize;
@@ -16,6 +17,7 @@ pub struct Opening {
     pub(crate) params: Bytes,
     pub(crate) version: Version,
     pub(crate) earlier: Option<Earlier>,
+    pub(crate) parts: Option<Box<Parts>>,
 }
 
 /// What a session had when its process went.
@@ -49,6 +51,12 @@ impl Opening {
     /// Who opened it.
     pub fn principal(&self) -> &Principal {
         self.peer.principal()
+    }
+
+    /// The head of the HTTP request that opened it, or found it gone; only for a handler that
+    /// [wants it](crate::Handler::wants_parts).
+    pub fn parts(&self) -> Option<&Parts> {
+        self.parts.as_deref()
     }
 
     /// What the session had before, if it begins again in a new process.

@@ -1,14 +1,15 @@
 //! The client at the other end of a session.
 
-use crate::context::Ended;
+use crate::context::{Ended, Level};
 use crate::opening::Earlier;
-use crate::session::Session;
+use crate::session::{Session, list_changed, resource_updated};
 use rethread_proto::gate::mirror::Capabilities;
 use rethread_proto::jsonrpc::write_notification;
 use rethread_proto::mrtr::{InputMethod, InputRequest};
 use rethread_proto::session::push::Collapse;
 use rethread_proto::sse::Draft;
 use rethread_proto::{Principal, SessionId, Version};
+use rethread_store::List;
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -32,6 +33,26 @@ impl Peer {
         }
         self.0.offer((draft, Collapse::Never));
         Ok(())
+    }
+
+    /// A list changed for this client, if the server declares `listChanged` for it. One that is waiting to be told covers
+    /// the next.
+    pub fn list_changed(&self, list: List) {
+        if self.0.declares(&format!("{}.listChanged", list.capability())) {
+            self.0.offer(list_changed(list));
+        }
+    }
+
+    /// A resource changed: told to the client if it [subscribed](Self::is_subscribed) to it.
+    pub fn resource_updated(&self, uri: &str) {
+        if self.0.is_subscribed(uri) {
+            self.0.offer(resource_updated(uri));
+        }
+    }
+
+    /// Whether the client wants log messages of this level, and the server declares that it logs (LOG-01).
+    pub fn wants_log(&self, level: Level) -> bool {
+        self.0.log_level().is_none_or(|least| level >= least) && self.0.declares("logging")
     }
 
     /// Ends the session: its client gets 404 from now on, and begins a new one.

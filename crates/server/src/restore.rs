@@ -9,6 +9,7 @@ use crate::legacy;
 use crate::service::Inner;
 use crate::session::Session;
 use crate::telemetry;
+use crate::wrapping::Wrapping;
 use rethread_proto::event_id::{Seq, StreamKind};
 use rethread_proto::jsonrpc::{Limits, Message, Payload, RequestId, error_message, parse};
 use rethread_proto::refusal::Reason;
@@ -53,7 +54,11 @@ impl Orphaned {
 }
 
 /// Brings a session back, or says why not.
-pub(crate) async fn restore<H: Handler>(inner: &Inner<H>, key: SessionKey) -> Result<Arc<Session>, Reason> {
+pub(crate) async fn restore<H: Handler>(
+    inner: &Inner<H>,
+    key: SessionKey,
+    wrapping: &Wrapping,
+) -> Result<Arc<Session>, Reason> {
     let (node, sessions) = (&inner.node, &inner.sessions);
     // Requests come in crowds after a restart. One of them restores, the others find its work.
     let _alone = sessions.restoring.wait(&key.session).await;
@@ -83,7 +88,7 @@ pub(crate) async fn restore<H: Handler>(inner: &Inner<H>, key: SessionKey) -> Re
     let claimed = node.store.update(&key, before, record.clone()).await;
     claimed.map_err(|e| reason(&e))?;
     let session = Session::restored(node, key, record.clone(), loaded.high_water);
-    let welcomed = legacy::welcome_back(inner, &session, record).await?;
+    let welcomed = legacy::welcome_back(inner, &session, record, wrapping).await?;
     take_over(&session).await.map_err(|e| reason(&e))?;
     place.fill(&session);
     welcomed.keep();

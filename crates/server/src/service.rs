@@ -9,9 +9,10 @@ use crate::notifier::Notifier;
 use crate::restore::restore;
 use crate::session::{Session, Transport};
 use crate::sessions::Sessions;
+use crate::wrapping::Wrapping;
 use crate::{legacy, modern, respond, shutdown, sweep};
 use bytes::{Buf, Bytes, BytesMut};
-use http::{Extensions, HeaderMap, Request, Response, header};
+use http::{Request, Response, header};
 use http_body::Body as HttpBody;
 use rethread_proto::gate::{self, Admitted, Head, SessionHeader, Verb};
 use rethread_proto::refusal::Reason;
@@ -154,10 +155,10 @@ impl<H: Handler> Inner<H> {
                 return Box::pin(std::future::ready(Ok(response)));
             }
         };
-        let (headers, extensions) = (parts.headers, parts.extensions);
+        let (wrapping, owner) = Wrapping::new(parts, self.node.wants_parts);
         Box::pin(async move {
             let origin = head.origin.clone();
-            let answered = self.answer(head, headers, extensions, body).await;
+            let answered = self.answer(head, wrapping, owner, body).await;
             let response = answered.unwrap_or_else(|refusal| respond::refusal(&refusal));
             Ok(respond::for_origin(response, origin))
         })
@@ -166,44 +167,45 @@ impl<H: Handler> Inner<H> {
     async fn answer<B: HttpBody>(
         &self,
         head: Head,
-        headers: HeaderMap,
-        mut extensions: Extensions,
+        wrapping: Wrapping,
+        owner: Principal,
         body: B,
     ) -> Result<Response<Body>, Refusal> {
         let policy = &self.node.policy;
-        let owner = extensions.remove::<Principal>().unwrap_or_default();
         match head.verb {
             Verb::Post => {
                 let body = read(body, self.node.limits.body_bytes, self.node.timing.body).await?;
                 let payload = jsonrpc::parse(&body, &self.node.envelope)?;
                 // The rarer ways are boxed: the future of the common one is copied, and stays small.
                 match gate::body::admit(&head, payload, policy.revisions)? {
-                    Admitted::Initialize(request) => Box::pin(legacy::initialize(self, owner, request)).await,
+                    Admitted::Initialize(request) => {
+                        Box::pin(legacy::initialize(self, owner, request, &wrapping)).await
+                    }
                     Admitted::Legacy(payload) => {
-                        let session = self.session(&head.session, owner).await;
+                        let session = self.session(&head.session, owner, &wrapping).await;
                         let session = session.map_err(|reason| Refusal::new(reason).about(only_request(&payload)))?;
-                        legacy::post(self, session, payload, extensions).await
+                        legacy::post(self, session, payload, wrapping).await
                     }
                     Admitted::Modern {
                         version,
                         request,
                         parts,
-                    } => Box::pin(modern::post(self, &headers, owner, version, request, parts, extensions)).await,
-                    Admitted::Notice(note) => modern::notified(&headers, &note),
+                    } => Box::pin(modern::post(self, owner, version, request, parts, wrapping)).await,
+                    Admitted::Notice(note) => modern::notified(wrapping.headers(), &note),
                 }
             }
             Verb::Get => {
                 gate::body::admit_bodyless(&head, policy.revisions)?;
-                let session = self.session(&head.session, owner).await?;
+                let session = self.session(&head.session, owner, &wrapping).await?;
                 Box::pin(legacy::get(self, session, &head)).await
             }
             Verb::Delete => {
                 gate::body::admit_bodyless(&head, policy.revisions)?;
-                let session = self.session(&head.session, owner).await?;
+                let session = self.session(&head.session, owner, &wrapping).await?;
                 legacy::delete(self, &session).await
             }
             Verb::Options => {
-                let requested = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS);
+                let requested = wrapping.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS);
                 Ok(respond::preflight(requested, "GET, POST, DELETE"))
             }
         }
@@ -212,12 +214,17 @@ impl<H: Handler> Inner<H> {
 
 impl<H: Handler> Inner<H> {
     /// The session that a request names; one that only the store knows is brought back.
-    async fn session(&self, header: &SessionHeader, owner: Principal) -> Result<Arc<Session>, Reason> {
+    async fn session(
+        &self,
+        header: &SessionHeader,
+        owner: Principal,
+        wrapping: &Wrapping,
+    ) -> Result<Arc<Session>, Reason> {
         match (self.sessions.find(header, &owner, Transport::Streamable)?, header) {
             (Some(session), _) => Ok(session),
             (None, SessionHeader::Id(id)) => {
                 let session = id.clone();
-                Box::pin(restore(self, SessionKey { owner, session })).await
+                Box::pin(restore(self, SessionKey { owner, session }, wrapping)).await
             }
             (None, _) => Err(Reason::UnknownSession),
         }

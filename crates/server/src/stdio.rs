@@ -6,6 +6,7 @@ use crate::modern::{self, Asker, Messages, Served};
 use crate::service::{Inner, McpService};
 use crate::session::Transport;
 use crate::wire;
+use crate::wrapping::Wrapping;
 use bytes::Bytes;
 use rethread_proto::gate::mirror::Stateless;
 use rethread_proto::jsonrpc::{self, Message, Payload, Request, RequestId, error_message};
@@ -143,7 +144,7 @@ impl<H: Handler> Lines<'_, H> {
                     task.abort();
                     return Ok(());
                 }
-                wire::take(self.inner, session, payload, http::Extensions::new()).await
+                wire::take(self.inner, session, payload, Wrapping::default()).await
             }
             Some(named) => {
                 let version = named
@@ -187,25 +188,27 @@ impl<H: Handler> Lines<'_, H> {
         let asker = Asker::read(Principal::anonymous(), &parts)?;
         let (id, lines, inner) = (request.id.clone(), self.lines.clone(), Arc::clone(self.inner));
         let task = match request.method.as_str() {
-            "server/discover" => {
+            "server/discover" if !inner.node.hears_all => {
                 let message = modern::discover_message(&inner.node, &request);
                 let _ = self.send(message).await;
                 return Ok(());
             }
-            "subscriptions/listen" => match modern::listen(&inner.node, &request, Principal::anonymous())? {
-                Ok(listening) => self.tasks.spawn(forward(listening, lines)),
-                Err(error) => {
-                    let _ = self.send(error_message(Some(&id), &error)).await;
-                    return Ok(());
+            "subscriptions/listen" if !inner.handler.listens(&request.params, &Principal::anonymous()) => {
+                match modern::listen(&inner.node, &request, Principal::anonymous())? {
+                    Ok(listening) => self.tasks.spawn(forward(listening, lines)),
+                    Err(error) => {
+                        let _ = self.send(error_message(Some(&id), &error)).await;
+                        return Ok(());
+                    }
                 }
-            },
+            }
             method if modern::is_removed(method) => {
                 let error = RpcError::method_not_found(method);
                 let _ = self.send(error_message(Some(&id), &error)).await;
                 return Ok(());
             }
             _ => {
-                let serving = modern::serve(&inner, request, version, asker, http::Extensions::new())?;
+                let serving = modern::serve(&inner, request, version, asker, Wrapping::default())?;
                 self.tasks.spawn(async move {
                     match serving.await {
                         Served::Answered(outcome) => {

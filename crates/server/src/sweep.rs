@@ -1,5 +1,6 @@
 //! The two tasks of a node: one hears the bus, one sweeps. They end with the service.
 
+use crate::modern::changed;
 use crate::node::Node;
 use crate::session::{Session, list_changed, resource_updated};
 use crate::sessions::Sessions;
@@ -7,7 +8,7 @@ use rethread_proto::clock::Mono;
 use rethread_proto::session::push::Collapse;
 use rethread_proto::sse::Draft;
 use rethread_proto::subscription::Change;
-use rethread_store::{Heard, List, Signal, StoreError, StoreFuture, Subscription};
+use rethread_store::{Heard, Signal, StoreError, StoreFuture, Subscription};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -93,12 +94,12 @@ async fn hear(mut bus: Subscription, node: Arc<Node>, sessions: Weak<Sessions>) 
             }
             Heard::Signal(Signal::ListChanged(list)) => {
                 if declares(&format!("{}.listChanged", list.capability())) {
-                    node.listeners.announce(&changed(list));
+                    node.listeners.announce(&changed(list), None);
                     for_each(&sessions, |session| session.offer(list_changed(list))).await;
                 }
             }
             Heard::Signal(Signal::ResourceUpdated(uri)) => {
-                node.listeners.announce(&Change::Updated(Arc::from(&*uri)));
+                node.listeners.announce(&Change::Updated(Arc::from(&*uri)), None);
                 for_each(&sessions, |session| {
                     if session.is_subscribed(&uri) {
                         session.offer(resource_updated(&uri));
@@ -114,14 +115,6 @@ async fn hear(mut bus: Subscription, node: Arc<Node>, sessions: Weak<Sessions>) 
             }
             Heard::Signal(_) => {}
         }
-    }
-}
-
-fn changed(list: List) -> Change {
-    match list {
-        List::Tools => Change::Tools,
-        List::Prompts => Change::Prompts,
-        List::Resources => Change::Resources,
     }
 }
 

@@ -11,6 +11,7 @@ use crate::service::Inner;
 use crate::session::{Session, Transport};
 use crate::sessions::Sessions;
 use crate::tail::{Start, Tail};
+use crate::wrapping::Wrapping;
 use bytes::Bytes;
 use rethread_proto::event_id::Seq;
 use rethread_proto::jsonrpc::{Message, Payload, Request as RpcRequest, write_error, write_result};
@@ -55,16 +56,16 @@ pub(crate) async fn take<H: Handler>(
     inner: &Inner<H>,
     session: &Arc<Session>,
     payload: Payload,
-    extensions: http::Extensions,
+    wrapping: Wrapping,
 ) -> Result<(), Refusal> {
     match payload {
         Payload::Batch(_) => Err(Reason::InvalidRequest("this transport has no batches".into()).into()), // LEG-05
         Payload::One(Message::Notification(note)) => {
-            legacy::notified(inner, session, note).await;
+            legacy::notified(inner, session, note, &wrapping).await;
             Ok(())
         }
         Payload::One(Message::Answer(answer)) => Ok(session.answer(answer)?),
-        Payload::One(Message::Request(request)) => call(inner, session, request, extensions).await,
+        Payload::One(Message::Request(request)) => call(inner, session, request, wrapping).await,
     }
 }
 
@@ -72,13 +73,13 @@ async fn call<H: Handler>(
     inner: &Inner<H>,
     session: &Arc<Session>,
     request: RpcRequest,
-    extensions: http::Extensions,
+    wrapping: Wrapping,
 ) -> Result<(), Refusal> {
     let id = request.id.clone();
     let stream = session.live_stream().ok_or(Reason::UnknownSession)?;
     let outlet = Outlet::shared(session, stream);
     let result = match request.method.as_str() {
-        "initialize" => Some(hello(inner, session, &request).await),
+        "initialize" => Some(hello(inner, session, &request, &wrapping).await),
         _ => legacy::answer_ourselves(session, &request)
             .await
             .map(|done| done.map(|()| b"{}".to_vec())),
@@ -90,9 +91,11 @@ async fn call<H: Handler>(
         };
         return Ok(());
     }
+    let (extensions, parts) = wrapping.open();
     match legacy::begin(inner, session, &request, Arc::clone(&outlet), extensions) {
         Ok(Some(running)) => {
-            let work = call::work(Arc::clone(&inner.handler), Call::new(request), Arc::clone(&running));
+            let call = Call::new(request, parts);
+            let work = call::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
             tokio::spawn(call::run_out(work, running));
             Ok(())
         }
@@ -109,6 +112,7 @@ async fn hello<H: Handler>(
     inner: &Inner<H>,
     session: &Arc<Session>,
     request: &RpcRequest,
+    wrapping: &Wrapping,
 ) -> Result<Vec<u8>, RpcError> {
     let asked = legacy::asked_version(request)?;
     let served = inner.node.policy.revisions;
@@ -117,7 +121,7 @@ async fn hello<H: Handler>(
     if session.has_agreed() {
         return Err(RpcError::invalid_request("this session is initialized"));
     }
-    let welcomed = legacy::welcome(inner, session, request, version).await;
+    let welcomed = legacy::welcome(inner, session, request, version, wrapping).await;
     Ok(welcomed.map_err(NotOpened::into_error)?.keep().to_vec())
 }
 

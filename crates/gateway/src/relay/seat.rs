@@ -55,9 +55,9 @@ impl Seat {
         })
     }
 
-    /// The first child of the session in this process. Returns its answer to `initialize`.
-    pub(crate) async fn begin(&self, room: Room, earlier: Option<&Earlier>) -> Result<Bytes, RpcError> {
-        let (occupant, welcome) = self.start(room, earlier).await?;
+    /// The first child of a new session. Returns its answer to `initialize`.
+    pub(crate) async fn begin(&self, room: Room) -> Result<Bytes, RpcError> {
+        let (occupant, welcome) = self.start(room, None).await?;
         self.child.lock().await.occupant = Some(occupant);
         Ok(welcome)
     }

@@ -9,9 +9,19 @@ use rethread_proto::jsonrpc::RequestId;
 use rethread_proto::refusal::Reason;
 use rethread_proto::sse::Draft;
 use rethread_proto::subscription::{self, Change, Filter, Pending};
+use rethread_store::List;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+
+/// The change of a list.
+pub(crate) fn changed(list: List) -> Change {
+    match list {
+        List::Tools => Change::Tools,
+        List::Prompts => Change::Prompts,
+        List::Resources => Change::Resources,
+    }
+}
 
 /// Every open subscription of this node.
 #[derive(Default)]
@@ -80,10 +90,11 @@ impl Listeners {
         })
     }
 
-    /// Something changed: every matching stream gets its own copy (SUB-05, T-11).
-    pub(crate) fn announce(&self, change: &Change) {
+    /// Something changed, for `owner` or for everybody: every matching stream gets its own copy (SUB-05, T-11).
+    pub(crate) fn announce(&self, change: &Change, owner: Option<&Principal>) {
         for listener in self.all() {
-            if listener.filter.matches(change) {
+            let concerned = owner.is_none_or(|owner| *owner == listener.owner);
+            if concerned && listener.filter.matches(change) {
                 listener.change(|state| {
                     state.pending.add(&listener.filter, change);
                 });

@@ -1,0 +1,171 @@
+//! Lines that are used again.
+//!
+//! A line is taken for a call and given back at its end. If a handler kept the peer, the line stays its own: it leads to
+//! the session from then on. Only a line that nobody holds is given to another call (see `probe.rs`), so what is said
+//! through a peer can never be taken for what another call says.
+
+use crate::ears::{Ears, Hold};
+use crate::line::{Line, Place};
+use crate::tokens::Tokens;
+use parking_lot::Mutex;
+use rmcp::RoleServer;
+use rmcp::model::{ClientJsonRpcMessage, ClientNotification, GetExtensions, InitializeRequestParams};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// How many kept lines are looked at, whenever one is taken or given back, to see whether they are free by now.
+const LOOK: usize = 2;
+
+pub(crate) struct Pool {
+    lines: Mutex<Lines>,
+    tokens: Option<Arc<Tokens>>,
+    ears: Ears,
+    /// How many lines handlers may keep. Beyond: the one kept longest is closed.
+    keep: usize,
+}
+
+#[derive(Default)]
+struct Lines {
+    /// Free lines.
+    idle: Vec<Line>,
+    /// Lines that a handler holds beyond the call, in the order they were last looked at.
+    kept: VecDeque<Line>,
+    in_use: usize,
+    closed: bool,
+}
+
+impl Pool {
+    pub(crate) fn new(keep: usize, tokens: Option<Arc<Tokens>>, ears: Ears) -> Arc<Self> {
+        Arc::new(Pool {
+            lines: Mutex::default(),
+            tokens,
+            ears,
+            keep,
+        })
+    }
+
+    /// A line to `place`, for a client that is known as `info`.
+    pub(crate) fn take(self: &Arc<Self>, place: Place, info: impl FnOnce() -> InitializeRequestParams) -> Lease {
+        let idle = {
+            let mut lines = self.lines.lock();
+            lines.in_use += 1;
+            lines.idle.pop().or_else(|| lines.freed())
+        };
+        let line = match idle {
+            Some(line) => {
+                line.lead_to(place.clone());
+                if self.tokens.is_none() {
+                    line.peer().set_peer_info(info()); // a line of no session serves many clients
+                }
+                line
+            }
+            None => Line::open(place.clone(), info(), self.tokens.clone(), self.ears.clone()),
+        };
+        Lease {
+            pool: Arc::clone(self),
+            line: Some(line),
+            place,
+        }
+    }
+
+    pub(crate) fn tokens(&self) -> Option<&Arc<Tokens>> {
+        self.tokens.as_ref()
+    }
+
+    fn give_back(&self, line: Line) {
+        let free = line.is_free();
+        if free {
+            line.clear();
+        }
+        let mut lines = self.lines.lock();
+        lines.in_use -= 1;
+        // As many spare lines as calls run: a burst leaves nothing behind.
+        let wanted = !lines.closed && lines.idle.len() < lines.in_use.max(1);
+        let closing = match (free, lines.closed) {
+            (true, _) if wanted => {
+                lines.idle.push(line);
+                None
+            }
+            (true, _) | (false, true) => Some(line),
+            (false, false) => {
+                lines.kept.push_back(line);
+                let beyond = lines.kept.len() > self.keep;
+                if beyond { lines.kept.pop_front() } else { lines.freed() }
+            }
+        };
+        drop(lines);
+        drop(closing);
+    }
+
+    /// What was agreed on with the client, for those who hold its peer.
+    pub(crate) fn tell(&self, info: &InitializeRequestParams) {
+        let lines = self.lines.lock();
+        for line in lines.idle.iter().chain(&lines.kept) {
+            line.peer().set_peer_info(info.clone());
+        }
+    }
+
+    /// Closes every line: the session has ended.
+    pub(crate) fn close(&self) {
+        let mut lines = self.lines.lock();
+        lines.closed = true;
+        let (idle, kept) = (std::mem::take(&mut lines.idle), std::mem::take(&mut lines.kept));
+        drop(lines);
+        drop((idle, kept));
+    }
+
+    /// How many lines there are: idle, kept, in use.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> (usize, usize, usize) {
+        let lines = self.lines.lock();
+        (lines.idle.len(), lines.kept.len(), lines.in_use)
+    }
+}
+
+impl Lines {
+    /// A kept line that nobody holds any more. Only a few are looked at, so that keeping many costs a call nothing.
+    fn freed(&mut self) -> Option<Line> {
+        for _ in 0..LOOK.min(self.kept.len()) {
+            let line = self.kept.pop_front()?;
+            if line.is_free() {
+                line.clear();
+                return Some(line);
+            }
+            self.kept.push_back(line);
+        }
+        None
+    }
+}
+
+/// A line in use. Dropping it gives the line back.
+pub(crate) struct Lease {
+    pool: Arc<Pool>,
+    line: Option<Line>,
+    place: Place,
+}
+
+impl Lease {
+    pub(crate) fn peer(&self) -> rmcp::Peer<RoleServer> {
+        self.line().peer().clone()
+    }
+
+    /// Lets the server behind the line hear a notification. What is held by it is held until then, the lease too.
+    pub(crate) async fn hear(self, mut note: ClientNotification, permit: OwnedSemaphorePermit) {
+        let inbox = self.line().inbox();
+        note.extensions_mut().insert(Hold::new(self, permit));
+        let _ = inbox.send(ClientJsonRpcMessage::notification(note)).await; // the line is closed, and so is the session
+    }
+
+    fn line(&self) -> &Line {
+        self.line.as_ref().expect("a lease has its line until it is dropped")
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let Some(line) = self.line.take() else { return };
+        line.lead_to(self.place.afterwards());
+        self.pool.give_back(line);
+    }
+}

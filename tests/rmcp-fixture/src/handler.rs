@@ -1,0 +1,219 @@
+//! The server: what it shares, what it keeps per session, and its answers to everything but tools.
+
+// Logging, roots and sampling are deprecated in rmcp, and offered as long as clients use them.
+#![expect(deprecated)]
+
+use futures::future::BoxFuture;
+use rmcp::handler::server::prompt::PromptContext;
+use rmcp::handler::server::router::prompt::PromptRouter;
+use rmcp::handler::server::router::tool::ToolRouter;
+use rmcp::model::*;
+use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
+use rmcp::{ErrorData, Peer, RoleServer, ServerHandler, tool_handler};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::changes::Changes;
+use crate::fixture::Sleeps;
+use crate::{inputs, prompts, resources};
+
+/// How a call closes its connection and lives on, where the transport can do that.
+pub type CloseConnection = Box<dyn Fn(&RequestContext<RoleServer>) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// What all sessions of the process share.
+#[derive(Default)]
+pub struct Process {
+    pub(crate) changes: Changes,
+    pub(crate) sleeps: Sleeps,
+    close: Option<CloseConnection>,
+}
+
+impl Process {
+    /// A process whose calls can close their connections in this way.
+    pub fn closing_connections_with(close: CloseConnection) -> Self {
+        Process {
+            close: Some(close),
+            ..Process::default()
+        }
+    }
+
+    /// Where changes are told, which every session and every subscription then hears.
+    pub fn changes(&self) -> &Changes {
+        &self.changes
+    }
+}
+
+/// What is known of one session.
+#[derive(Default)]
+pub(crate) struct Session {
+    /// Who to talk to when no call runs.
+    pub(crate) peer: OnceLock<Peer<RoleServer>>,
+    level: Mutex<Option<LoggingLevel>>,
+    subscribed: Mutex<BTreeSet<String>>,
+}
+
+impl Session {
+    /// The least level that the client wants to hear of; all if it did not say.
+    pub(crate) fn level(&self) -> Option<LoggingLevel> {
+        *self.level.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_subscribed_to(&self, uri: &str) -> bool {
+        self.subscriptions(|subscribed| subscribed.contains(uri))
+    }
+
+    fn subscriptions<T>(&self, look: impl FnOnce(&mut BTreeSet<String>) -> T) -> T {
+        look(&mut self.subscribed.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The server, one for each session.
+#[derive(Clone)]
+pub struct Everything {
+    pub(crate) process: Arc<Process>,
+    pub(crate) session: Arc<Session>,
+    tool_router: ToolRouter<Self>,
+    prompt_router: PromptRouter<Self>,
+}
+
+impl Everything {
+    /// A server for one more session of the process.
+    pub fn new(process: Arc<Process>) -> Self {
+        let tool_router = Self::content_tools()
+            + Self::question_tools()
+            + Self::input_tools()
+            + Self::fixture_tools()
+            + Self::unsolicited_tools();
+        Everything {
+            process,
+            session: Arc::default(),
+            tool_router,
+            prompt_router: Self::prompt_router(),
+        }
+    }
+
+    /// Closes the connection of a call, which goes on. Does nothing where the transport cannot do it.
+    pub(crate) async fn close_connection(&self, context: &RequestContext<RoleServer>) {
+        if let Some(close) = &self.process.close {
+            close(context).await;
+        }
+    }
+}
+
+#[tool_handler(router = self.tool_router)]
+impl ServerHandler for Everything {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder()
+            .enable_logging()
+            .enable_completions()
+            .enable_prompts()
+            .enable_prompts_list_changed()
+            .enable_resources()
+            .enable_resources_list_changed()
+            .enable_resources_subscribe()
+            .enable_tools()
+            .enable_tool_list_changed()
+            .build();
+        let identity = Implementation::new("rmcp-everything", env!("CARGO_PKG_VERSION"));
+        ServerConfig::new(capabilities)
+            .with_server_info(identity.with_title("rmcp: everything"))
+            .with_instructions("A server for testing MCP clients. Its tools do nothing useful, and do it reliably.")
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        if self.session.peer.set(context.peer.clone()).is_ok() {
+            self.process.changes.forward_to(context.peer, &self.session);
+        }
+    }
+
+    async fn set_level(&self, request: SetLevelRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        *self.session.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.level);
+        Ok(())
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Ok(ListResourcesResult::with_all_items(resources::all()))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(ListResourceTemplatesResult::with_all_items(resources::templates()))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        resources::read(request.uri).map(ReadResourceResponse::from)
+    }
+
+    async fn subscribe(&self, request: SubscribeRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        self.session.subscriptions(|subscribed| subscribed.insert(request.uri));
+        Ok(())
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.session.subscriptions(|subscribed| subscribed.remove(&request.uri));
+        Ok(())
+    }
+
+    /// Everything that was asked for; rmcp takes out what the capabilities do not name.
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        self.process.changes.send_to(&context).await;
+        Ok(())
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        let (reference, argument) = (request.r#ref, request.argument);
+        let candidates = match (&reference, argument.name.as_str()) {
+            (Reference::Prompt(prompt), "arg1") if prompt.name == prompts::WITH_ARGUMENTS => prompts::CITIES,
+            (Reference::Resource(template), "id") if template.uri == resources::TEMPLATE => resources::IDS,
+            _ => &[],
+        };
+        let fitting = candidates.iter().filter(|value| value.starts_with(&argument.value));
+        let completion = CompletionInfo::with_all_values(fitting.map(|&value| value.to_owned()).collect());
+        let completion = completion.map_err(|reason| ErrorData::internal_error(reason, None))?;
+        Ok(CompleteResult::new(completion))
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Ok(ListPromptsResult::with_all_items(self.prompt_router.list_all()))
+    }
+
+    /// By hand, since the router hands the answers of a round to tools only.
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        if request.name == inputs::PROMPT {
+            return inputs::prompt(request.input_responses.as_ref());
+        }
+        let context = PromptContext::new(self, request.name, request.arguments, context);
+        self.prompt_router.get_prompt(context).await
+    }
+}

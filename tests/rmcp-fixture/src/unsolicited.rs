@@ -1,0 +1,111 @@
+//! Tools that make the server speak unasked: to this session, or to every one.
+
+#![expect(deprecated)] // logging, which clients still use
+
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, Peer, RoleServer, schemars, tool, tool_router};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::Everything;
+use crate::changes::Change;
+use crate::fixture::{or, padded};
+use crate::resources::WATCHED;
+use crate::say::{failed, has_sessions, message};
+
+#[derive(Deserialize, JsonSchema)]
+struct Push {
+    #[serde(default = "or::<1>")]
+    count: u64,
+    #[serde(default)]
+    tag: String,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct NotifySelf {
+    #[serde(default = "or::<1>")]
+    events: u64,
+    #[serde(default = "or::<32>")]
+    bytes: u64,
+    #[serde(default)]
+    tag: String,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct NotifyAll {
+    #[serde(default)]
+    kind: Option<Kind>,
+    #[serde(default)]
+    text: String,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Message,
+    Tools,
+    Prompts,
+    Resources,
+    Updated,
+}
+
+#[tool_router(router = unsolicited_tools, vis = "pub(crate)")]
+impl Everything {
+    #[tool(description = "Sends messages to this session that belong to no call")]
+    async fn push(&self, Parameters(args): Parameters<Push>) -> Result<String, ErrorData> {
+        let session = self.peer()?;
+        for n in 1..=args.count {
+            let message = message("fixture", json!({ "push": args.tag, "n": n }));
+            session.notify_logging_message(message).await.map_err(failed)?;
+        }
+        Ok(format!("pushed {}", args.count))
+    }
+
+    #[tool(description = "Sends padded messages to this session that belong to no call")]
+    async fn notify_self(&self, Parameters(args): Parameters<NotifySelf>) -> Result<String, ErrorData> {
+        let session = self.peer()?;
+        for event in 1..=args.events {
+            let data = padded(format!("{} {event} ", args.tag), args.bytes)?;
+            let message = message("fixture", data.into());
+            session.notify_logging_message(message).await.map_err(failed)?;
+        }
+        Ok(format!("notified {}", args.events))
+    }
+
+    #[tool(description = "Sends one message to every session")]
+    async fn notify_all(&self, Parameters(args): Parameters<NotifyAll>, context: RequestContext<RoleServer>) -> String {
+        let usual = if has_sessions(&context) {
+            Kind::Message
+        } else {
+            Kind::Tools
+        };
+        self.process.changes.tell(match args.kind.unwrap_or(usual) {
+            Kind::Message => Change::Message(args.text),
+            Kind::Tools => Change::Tools,
+            Kind::Prompts => Change::Prompts,
+            Kind::Resources => Change::Resources,
+            Kind::Updated => Change::Updated(WATCHED),
+        });
+        "notified".to_owned()
+    }
+
+    #[tool(description = "Says that the tools have changed")]
+    async fn test_trigger_tool_change(&self) -> String {
+        self.process.changes.tell(Change::Tools);
+        "notified".to_owned()
+    }
+
+    #[tool(description = "Says that the prompts have changed")]
+    async fn test_trigger_prompt_change(&self) -> String {
+        self.process.changes.tell(Change::Prompts);
+        "notified".to_owned()
+    }
+
+    /// The client of this session, outside of any call.
+    fn peer(&self) -> Result<&Peer<RoleServer>, ErrorData> {
+        let none = || ErrorData::invalid_params("this tool needs a session, which this revision does not have", None);
+        self.session.peer.get().ok_or_else(none)
+    }
+}
