@@ -73,31 +73,24 @@
 //! ```
 
 use rethread::catalog::{Catalog, Resource, ResourceContents, Tool};
-use rethread::{Context, McpService, Notifier, RpcError};
+use rethread::{Context, McpService, RpcError};
 use serde::Deserialize;
 use serde_json::json;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::TcpListener;
 
 const NOTE: &str = "note://today";
 
-#[derive(Default)]
-struct Note {
-    text: Mutex<String>,
-    /// Tools exist before the service that serves them, so its notifier is put here afterwards.
-    notifier: OnceLock<Notifier>,
-}
+#[derive(Clone, Default)]
+struct Note(Arc<Mutex<String>>);
 
 impl Note {
     fn read(&self) -> String {
-        self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn write(&self, text: String) {
-        *self.text.lock().unwrap_or_else(PoisonError::into_inner) = text;
-        if let Some(notifier) = self.notifier.get() {
-            notifier.resource_updated(NOTE);
-        }
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = text;
     }
 }
 
@@ -106,29 +99,29 @@ struct Write {
     text: String,
 }
 
-fn catalog(note: &Arc<Note>) -> Catalog {
-    let (reading, writing) = (Arc::clone(note), Arc::clone(note));
+fn catalog() -> Catalog {
+    let note = Note::default();
+    let reading = note.clone();
     let tool = Tool::new("write").description("Writes today's note").input(json!({
         "type": "object",
         "properties": { "text": { "type": "string" } },
         "required": ["text"],
     }));
     Catalog::new("subscriptions", "1.0.0")
-        .resource(Resource::new(NOTE, "today's note"), move |uri, _: Context| {
+        .resource(Resource::new(NOTE, "today's note"), move |uri, _| {
             let text = reading.read();
             async move { Ok(ResourceContents::text(uri, text)) }
         })
-        .tool(tool, move |args: Write, _| {
-            writing.write(args.text);
+        .tool(tool, move |args: Write, cx: Context| {
+            note.write(args.text);
+            cx.notifier().resource_updated(NOTE); // `McpService::notifier` is for changes outside of calls
             async { Ok::<_, RpcError>("written") }
         })
 }
 
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
-    let note = Arc::new(Note::default());
-    let mcp = McpService::builder(catalog(&note)).build();
-    note.notifier.get_or_init(|| mcp.notifier());
+    let mcp = McpService::builder(catalog()).build();
     let app = axum::Router::new().route_service("/mcp", mcp);
 
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
