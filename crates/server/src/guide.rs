@@ -28,10 +28,6 @@ use crate::*;
 pub mod concepts {}
 
 #[doc = include_str!("guide/first_server.md")]
-#[doc = "```no_run"]
-#[doc = include_str!("../examples/hello.rs")]
-#[doc = "```"]
-#[doc = include_str!("guide/first_server_end.md")]
 pub mod first_server {}
 
 #[doc = include_str!("guide/handler.md")]

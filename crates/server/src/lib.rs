@@ -5,10 +5,10 @@
 //! is a cursor over it.**
 //!
 //! ```text
-//!   handler --says--> [ the log of a stream:  1  2  3  4  5  6 ... ] --read after the cursor--> connection
+//!   handler --says--> [ the log of a stream:  1  2  3  4  5  6 ... ] --read--> connection
 //!                                                ^        ^
-//!                                 cursor of a connection  cursor of the one that came
-//!                                 that broke              back with Last-Event-ID
+//!                        cursor of a connection  |        |  cursor of the one that came
+//!                                     that broke +        +  back with Last-Event-ID
 //! ```
 //!
 //! # The smallest server
@@ -33,7 +33,7 @@
 //!
 //! # The guide
 //!
-//! | | |
+//! | page | about |
 //! |---|---|
 //! | [Concepts](guide::concepts) | the idea, the words, the picture |
 //! | [Your first server](guide::first_server) | from nothing to a tool that answers |
@@ -51,7 +51,7 @@
 //!
 //! [`McpService`] is the endpoint, and its [`Builder`] the options. A [`Catalog`] is a server as a list of tools, resources and prompts;
 //! a [`Handler`] is one that you write yourself. [`Context`] is a call seen from inside, [`Peer`] the client of a session,
-//! [`Notifier`] the way to all of them. [`store`] is what keeps it all.
+//! [`Notifier`] the way to all of them. `store` is the seam to what keeps it all.
 //!
 //! # What it promises
 //!

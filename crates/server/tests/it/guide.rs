@@ -7,6 +7,8 @@ use std::time::Duration;
 
 const LIMITS: &str = include_str!("../../src/guide/limits.md");
 const DEPLOYMENT: &str = include_str!("../../src/guide/deployment.md");
+const FIRST_SERVER: &str = include_str!("../../src/guide/first_server.md");
+const HELLO: &str = include_str!("../../examples/hello.rs");
 const TELEMETRY: &str = include_str!("../../src/telemetry.rs");
 
 /// The first two cells of each row below the heading that begins with `heading`.
@@ -106,6 +108,31 @@ fn what_a_store_keeps_is_in_the_guide() {
     assert_eq!(count(ended), memory.ended_streams_per_session as u64);
     assert_eq!(count(in_memory), memory.total_bytes as u64);
     assert_eq!(count(on_disk), embedded.total_bytes);
+}
+
+/// What stands between the fences of the given kinds.
+fn blocks(page: &str, kinds: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        if let Some(kind) = line.strip_prefix("```") {
+            let text: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+            found.extend(kinds.contains(&kind).then(|| text.join("\n")));
+        }
+    }
+    found
+}
+
+/// The example is run by a test, so what the page shows of it is true.
+#[test]
+fn the_first_server_is_the_example() {
+    let header = HELLO.lines().map_while(|line| line.strip_prefix("//!"));
+    let header: Vec<&str> = header.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
+    let tried = blocks(&header.join("\n"), &["sh", "text"]);
+    assert!(tried.len() > 4, "{tried:?}");
+    assert_eq!(blocks(FIRST_SERVER, &["sh", "text"]), tried);
+    let code = &HELLO[HELLO.find("use ").unwrap()..];
+    assert_eq!(blocks(FIRST_SERVER, &["no_run"]), [code.trim_end()]);
 }
 
 #[test]
