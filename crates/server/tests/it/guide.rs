@@ -9,6 +9,8 @@ const LIMITS: &str = include_str!("../../src/guide/limits.md");
 const DEPLOYMENT: &str = include_str!("../../src/guide/deployment.md");
 const FIRST_SERVER: &str = include_str!("../../src/guide/first_server.md");
 const HELLO: &str = include_str!("../../examples/hello.rs");
+const NGINX: &str = include_str!("../../src/guide/nginx.md");
+const KUBERNETES: &str = include_str!("../../src/guide/kubernetes.md");
 const TELEMETRY: &str = include_str!("../../src/telemetry.rs");
 
 /// The first two cells of each row below the heading that begins with `heading`.
@@ -133,6 +135,16 @@ fn the_first_server_is_the_example() {
     assert_eq!(blocks(FIRST_SERVER, &["sh", "text"]), tried);
     let code = &HELLO[HELLO.find("use ").unwrap()..];
     assert_eq!(blocks(FIRST_SERVER, &["no_run"]), [code.trim_end()]);
+}
+
+/// The files are run and checked by tests of the gateway; the pages show them whole.
+#[test]
+fn the_configuration_files_stand_in_the_guide() {
+    for (page, kind, file) in [(NGINX, "nginx", "nginx.conf"), (KUBERNETES, "yaml", "kubernetes.yaml")] {
+        let path = format!("{}/../../docs/deploy/{file}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path).unwrap();
+        assert_eq!(blocks(page, &[kind]), [text.trim_end()], "{file}");
+    }
 }
 
 #[test]
