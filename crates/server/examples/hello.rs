@@ -13,11 +13,11 @@
 //! ```sh
 //! URL=http://127.0.0.1:8080/mcp
 //! JSON='content-type: application/json'
-//! SESSION=$(curl -si $URL -H "$JSON" -d '{"jsonrpc":"2.0","id":0,"method":"initialize","params":
-//!   {"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"curl","version":"1"}}}' |
-//!   awk -F'[ \r]' '/^mcp-session-id/{print $2}')
-//! curl $URL -H "$JSON" -H "mcp-session-id: $SESSION" -d '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":
-//!   {"name":"hello","arguments":{"name":"Ada"}}}'
+//! SESSION=$(curl -si $URL -H "$JSON" -d '{"jsonrpc":"2.0","id":0,"method":"initialize",
+//!   "params":{"protocolVersion":"2025-11-25","capabilities":{},
+//!   "clientInfo":{"name":"curl","version":"1"}}}' | awk -F'[ \r]' '/^mcp-session-id/{print $2}')
+//! curl $URL -H "$JSON" -H "mcp-session-id: $SESSION" -d '{"jsonrpc":"2.0","id":1,
+//!   "method":"tools/call","params":{"name":"hello","arguments":{"name":"Ada"}}}'
 //! ```
 //!
 //! You should see one JSON object. The tool said nothing before its result, so there is no stream and nothing is stored:
@@ -29,9 +29,11 @@
 //! Since 2026-07-28 there are requests without a session. The same server answers them:
 //!
 //! ```sh
-//! curl $URL -H "$JSON" -H 'mcp-protocol-version: 2026-07-28' -H 'mcp-method: tools/call' -H 'mcp-name: hello' -d '
-//!   {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hello","arguments":{"name":"Bob"},"_meta":{
-//!    "io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}'
+//! curl $URL -H "$JSON" -H 'mcp-protocol-version: 2026-07-28' \
+//!   -H 'mcp-method: tools/call' -H 'mcp-name: hello' -d '{"jsonrpc":"2.0","id":1,
+//!   "method":"tools/call","params":{"name":"hello","arguments":{"name":"Bob"},"_meta":{
+//!   "io.modelcontextprotocol/protocolVersion":"2026-07-28",
+//!   "io.modelcontextprotocol/clientCapabilities":{}}}}'
 //! ```
 //!
 //! ```text
