@@ -277,7 +277,9 @@ fn missing_capability(what: &str) -> RpcError {
         "sampling with tools" => serde_json::json!({ "sampling": { "tools": {} } }),
         "elicitation by URL" => serde_json::json!({ "elicitation": { "url": {} } }),
         "elicitation" => serde_json::json!({ "elicitation": {} }),
-        _ => serde_json::json!({ "roots": {} }),
+        "roots" => serde_json::json!({ "roots": {} }),
+        // No capability would help: a ping on 2026-07-28, say.
+        other => return RpcError::internal(format!("the client does not support {other}")),
     };
     RpcError::new(code::MISSING_CAPABILITY, format!("the client does not support {what}"))
         .with_data(serde_json::json!({ "requiredCapabilities": required }))
@@ -289,4 +291,18 @@ fn value(params: impl Serialize) -> Result<Value, AskError> {
 
 fn read_error(raw: &[u8]) -> RpcError {
     serde_json::from_slice(raw).unwrap_or_else(|_| RpcError::internal("the client answered with a malformed error"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// VER-11: only what a client could declare is said to be lacking.
+    #[test]
+    fn ver_11_a_question_that_cannot_be_asked_at_all_lacks_no_capability() {
+        let error = |what| RpcError::from(AskError::NotSupported(what));
+        assert_eq!(error("roots").code, code::MISSING_CAPABILITY);
+        let ping = error("this question during this request");
+        assert_eq!((ping.code, ping.data), (code::INTERNAL_ERROR, None));
+    }
 }

@@ -3,6 +3,7 @@
 use crate::call::{Running, Venue};
 use crate::handler::RpcError;
 use crate::modern::changed;
+use crate::notifier::Notifier;
 use crate::peer::{ClientCapabilities, Peer};
 use crate::session::Transport;
 use http::Extensions;
@@ -225,6 +226,12 @@ impl Context {
         if let Some(stream) = place.outlet.stream() {
             stream.close_reader(place.outlet.session.close());
         }
+    }
+
+    /// Raises change notifications for every client, not only for the one that calls: for handlers that change what others
+    /// may have subscribed to.
+    pub fn notifier(&self) -> Notifier {
+        Notifier::new(Arc::clone(&self.call.node))
     }
 
     /// Resolves when the client cancels the call, or the session ends; on 2026-07-28 when the client hangs up.

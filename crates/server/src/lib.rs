@@ -1,57 +1,69 @@
 //! The server side of MCP over Streamable HTTP: a `tower::Service` that picks up the thread where the connection broke.
 //!
-//! Sockets drop and clients come back; still no call is lost, no event lands on the wrong stream, and nobody reads
-//! another's stream. One idea carries it all: **a stream is a log, a connection is a cursor over it.**
+//! Sockets drop, laptops sleep, processes are replaced, and clients speak different revisions of the protocol. Still no call is lost, no
+//! event lands on the wrong stream, and nobody reads another's stream. One idea carries it all: **a stream is a log, a connection
+//! is a cursor over it.**
 //!
 //! ```text
-//!   handler --say--> outbox --append--> [ log of the stream: 1 2 3 4 5 6 ... ] --read after cursor--> tail --> socket
-//!                    (the one writer)                ^            ^                (the one reader)
-//!                                              cursor of a     cursor of a
-//!                                              connection      later one
+//!   handler --says--> [ the log of a stream:  1  2  3  4  5  6 ... ] --read--> connection
+//!                                                ^        ^
+//!                        cursor of a connection  |        |  cursor of the one that came
+//!                                     that broke +        +  back with Last-Event-ID
 //! ```
 //!
 //! # The smallest server
 //!
 //! ```no_run
-//! use rethread::{Call, Context, Handler, McpService, Reply, RpcError};
-//! use serde_json::json;
+//! use rethread::catalog::{Catalog, NoArgs, Tool};
+//! use rethread::{Context, McpService, RpcError};
 //!
-//! struct Hello;
-//!
-//! impl Handler for Hello {
-//!     async fn handle(&self, call: Call, cx: &Context) -> Result<Reply, RpcError> {
-//!         if call.method() != "tools/call" {
-//!             return Err(RpcError::method_not_found(call.method()));
-//!         }
-//!         cx.progress(0.5, "half way").await?; // the first emission turns the answer into a stream
-//!         Ok(Reply::json(json!({ "content": [{ "type": "text", "text": "hello" }] })))
-//!     }
+//! async fn hello(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> {
+//!     cx.progress(0.5, "half way").await?; // the first thing said turns the answer into a stream
+//!     Ok("hello")
 //! }
 //!
 //! #[tokio::main]
 //! async fn main() -> std::io::Result<()> {
-//!     let mcp = McpService::builder(Hello).allow_origin("https://app.example").build();
+//!     let catalog = Catalog::new("hello", "1.0.0").tool(Tool::new("hello"), hello);
+//!     let mcp = McpService::builder(catalog).allow_origin("https://app.example").build();
 //!     let app = axum::Router::new().route_service("/mcp", mcp);
 //!     axum::serve(tokio::net::TcpListener::bind("127.0.0.1:8080").await?, app).await
 //! }
 //! ```
 //!
-//! With tools, resources and prompts to list, [`Catalog`] does the bookkeeping; the `everything` example shows all of it.
+//! # The guide
 //!
-//! # Both eras
+//! | page | about |
+//! |---|---|
+//! | [Concepts](guide::concepts) | the idea, the words, the picture |
+//! | [Your first server](guide::first_server) | from nothing to a tool that answers |
+//! | [The handler](guide::handler) | what you write, and what is done for you |
+//! | [The context](guide::context) | report, log, ask, be cancelled |
+//! | [Streams and resumption](guide::streams) | what a client sees when its connection breaks |
+//! | [Stores and their promises](guide::stores) | what survives what |
+//! | [Eras](guide::eras) | sessions and stateless requests, from the same code |
+//! | [Limits](guide::limits) | every bound, its default, and what happens then |
+//! | [Security](guide::security) | origins, hosts, principals, ids, seals |
+//! | [Testing your server](guide::testing) | without a network |
+//! | [Deployment](guide::deployment) | running, watching, stopping; [nginx](guide::nginx), [Kubernetes](guide::kubernetes) |
 //!
-//! One endpoint serves sessions (up to 2025-11-25) and stateless requests (2026-07-28) at once. A handler need not know:
-//! [`Context::elicit`] asks on the call's stream in a session, and parks the call until the client's next request without
-//! one. [`McpService::http_sse`] adds the transport of 2024-11-05, [`McpService::serve_lines`] speaks stdio.
+//! # What you will touch
+//!
+//! [`McpService`] is the endpoint, and its [`Builder`] the options. A [`Catalog`] is a server as a list of tools, resources and prompts;
+//! a [`Handler`] is one that you write yourself. [`Context`] is a call seen from inside, [`Peer`] the client of a session,
+//! [`Notifier`] the way to all of them. `store` is the seam to what keeps it all.
 //!
 //! # What it promises
 //!
 //! * From the moment an event id is on the wire nothing after it is lost: a `GET` with `Last-Event-ID` gets what
 //!   followed, in order, once. Before that, an answer is a plain JSON object and costs no store.
-//! * A call goes on when its connection breaks; its answer waits for the client's return.
+//! * A call goes on when its connection breaks; its answer waits for the client's return. (On 2026-07-28 a broken connection cancels: the
+//!   revision says so.)
 //! * A client is never left to believe that it saw everything when it did not.
-//! * Everything that can grow has a bound: see [`Limits`] and [`Timing`].
+//! * A slow or dead reader costs its own connection, never the session, never another stream.
+//! * Everything that can grow has a bound: [`Limits`], [`Timing`].
 //! * `Origin` and `Host` are checked unless you turn that off, and the option that does has `dangerous` in its name.
+//! * With a store that survives it, a restart is a broken connection and no more.
 
 mod answering;
 mod ask;
@@ -61,6 +73,7 @@ mod call;
 pub mod catalog;
 mod clock;
 mod context;
+pub mod guide;
 mod handler;
 mod http_sse;
 mod hub;

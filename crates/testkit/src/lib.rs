@@ -8,6 +8,7 @@
 //! | [`proxy`] | cutting connections at random points |
 //! | [`store_suite`](mod@store_suite) | what every store backend must do |
 //! | [`flaky`] | a store that fails on command |
+//! | [`walkthrough`] | examples whose headers must be true |
 
 pub mod client;
 pub mod flaky;
@@ -15,3 +16,5 @@ pub mod proxy;
 pub mod raw;
 pub mod store_suite;
 pub mod transcript;
+#[cfg(unix)]
+pub mod walkthrough;

@@ -3,7 +3,7 @@
 use crate::client::{LATEST, said};
 use crate::gateway::{Plan, plan, until};
 use serde_json::json;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -101,6 +101,25 @@ async fn rst_03_a_call_that_ran_at_the_kill_is_told_so_and_not_run_again() {
         .filter(|told| told["params"]["name"] == "slow");
     assert_eq!(slow.count(), 3, "nothing is run again");
     session.pid().await;
+}
+
+/// A server may take long to start. What is stored needs none.
+#[tokio::test]
+async fn rst_03_what_is_stored_does_not_wait_for_the_server() {
+    let gateway = plan("legacy,late=3").durable().start();
+    let session = gateway.client().open(LATEST).await;
+    let mut done = session.begin("done", "slow", json!({ "ms": 200, "steps": 2 })).await;
+    done.next().await.expect("it has begun");
+    let cursor = done.cursor();
+    drop(done);
+    said(&session.tool("wait", "slow", json!({ "ms": 500 })).await);
+    let gateway = gateway.restarted();
+    let session = session.at(gateway.addr);
+    let began = Instant::now();
+    let rest = session.resume(&cursor).await.messages().await;
+    assert_eq!(rest.last().unwrap()["id"], "done", "{rest:?}");
+    assert!(began.elapsed() < 2 * SECOND, "{:?}", began.elapsed());
+    session.pid().await; // and what needs it waits for it
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 
 mod delivery;
 mod gaps;
+mod guide;
 mod hostile;
 mod http_sse;
 mod isolation;

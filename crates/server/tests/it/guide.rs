@@ -1,0 +1,160 @@
+//! The tables of the guide say what the code says.
+
+use rethread::{Limits, MemoryLimits, Retention, Timing, UpgradeAfter};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const LIMITS: &str = include_str!("../../src/guide/limits.md");
+const DEPLOYMENT: &str = include_str!("../../src/guide/deployment.md");
+const FIRST_SERVER: &str = include_str!("../../src/guide/first_server.md");
+const HELLO: &str = include_str!("../../examples/hello.rs");
+const NGINX: &str = include_str!("../../src/guide/nginx.md");
+const KUBERNETES: &str = include_str!("../../src/guide/kubernetes.md");
+const TELEMETRY: &str = include_str!("../../src/telemetry.rs");
+
+/// The first two cells of each row below the heading that begins with `heading`.
+fn table<'a>(page: &'a str, heading: &str) -> Vec<(&'a str, &'a str)> {
+    let lines = page.lines().skip_while(|line| !line.starts_with(heading)).skip(1);
+    let rows = lines
+        .take_while(|line| !line.starts_with('#'))
+        .filter(|line| line.starts_with('|'));
+    let cells = rows.skip(2).map(|row| {
+        let mut cells = row.trim_matches('|').split('|').map(str::trim);
+        (cells.next().unwrap(), cells.next().unwrap())
+    });
+    cells.collect()
+}
+
+fn named<'a>(rows: Vec<(&'a str, &'a str)>) -> BTreeMap<&'a str, &'a str> {
+    rows.into_iter()
+        .map(|(name, value)| (name.trim_matches('`'), value))
+        .collect()
+}
+
+/// `4 MiB`, `16,384`.
+fn count(text: &str) -> u64 {
+    let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
+    let shift = match unit {
+        "" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        other => panic!("{other}"),
+    };
+    number.replace(',', "").parse::<u64>().unwrap() << shift
+}
+
+/// `100 ms`, `15 s`, `30 min`.
+fn wait(text: &str) -> Duration {
+    let (number, unit) = text.split_once(' ').unwrap();
+    let number = number.parse().unwrap();
+    match unit {
+        "ms" => Duration::from_millis(number),
+        "s" => Duration::from_secs(number),
+        "min" => Duration::from_secs(60 * number),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn every_limit_is_in_the_guide_with_its_default() {
+    let Value::Object(limits) = serde_json::to_value(Limits::default()).unwrap() else {
+        panic!()
+    };
+    let code: BTreeMap<&str, u64> = limits
+        .iter()
+        .map(|(name, n)| (name.as_str(), n.as_u64().unwrap()))
+        .collect();
+    let told = named(table(LIMITS, "# How much"));
+    let told: BTreeMap<&str, u64> = told.into_iter().map(|(name, text)| (name, count(text))).collect();
+    assert_eq!(told, code);
+}
+
+#[test]
+fn every_wait_is_in_the_guide_with_its_default() {
+    let Value::Object(timing) = serde_json::to_value(Timing::default()).unwrap() else {
+        panic!()
+    };
+    let duration = |value: &Value| serde_json::from_value::<Duration>(value.clone()).unwrap();
+    let mut code: BTreeMap<&str, Duration> = timing.iter().map(|(name, d)| (name.as_str(), duration(d))).collect();
+    let UpgradeAfter { primed, otherwise } = UpgradeAfter::default();
+    code.extend([("primed", primed), ("otherwise", otherwise)]);
+    let told = named(table(LIMITS, "# How long"));
+    let told: BTreeMap<&str, Duration> = told.into_iter().map(|(name, text)| (name, wait(text))).collect();
+    assert_eq!(told, code);
+}
+
+#[test]
+fn what_a_store_keeps_is_in_the_guide() {
+    let memory = MemoryLimits::default();
+    let embedded = rethread_store_embedded::Limits::default();
+    let Retention { events, bytes, age } = memory.stream;
+    assert_eq!(embedded.stream, memory.stream);
+    assert_eq!(embedded.ended_streams_per_session, memory.ended_streams_per_session);
+    let told = table(LIMITS, "# What a store keeps");
+    let [
+        (_, per_stream),
+        (_, of_bytes),
+        (_, aged),
+        (_, ended),
+        (_, in_memory),
+        (_, on_disk),
+    ] = told.as_slice()
+    else {
+        panic!("{told:?}")
+    };
+    assert_eq!(count(per_stream), events as u64);
+    assert_eq!(count(of_bytes), bytes as u64);
+    assert_eq!(wait(aged), age);
+    assert_eq!(count(ended), memory.ended_streams_per_session as u64);
+    assert_eq!(count(in_memory), memory.total_bytes as u64);
+    assert_eq!(count(on_disk), embedded.total_bytes);
+}
+
+/// What stands between the fences of the given kinds.
+fn blocks(page: &str, kinds: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        if let Some(kind) = line.strip_prefix("```") {
+            let text: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+            found.extend(kinds.contains(&kind).then(|| text.join("\n")));
+        }
+    }
+    found
+}
+
+/// The example is run by a test, so what the page shows of it is true.
+#[test]
+fn the_first_server_is_the_example() {
+    let header = HELLO.lines().map_while(|line| line.strip_prefix("//!"));
+    let header: Vec<&str> = header.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
+    let tried = blocks(&header.join("\n"), &["sh", "text"]);
+    assert!(tried.len() > 4, "{tried:?}");
+    assert_eq!(blocks(FIRST_SERVER, &["sh", "text"]), tried);
+    let code = &HELLO[HELLO.find("use ").unwrap()..];
+    assert_eq!(blocks(FIRST_SERVER, &["no_run"]), [code.trim_end()]);
+}
+
+/// The files are run and checked by tests of the gateway; the pages show them whole.
+#[test]
+fn the_configuration_files_stand_in_the_guide() {
+    for (page, kind, file) in [(NGINX, "nginx", "nginx.conf"), (KUBERNETES, "yaml", "kubernetes.yaml")] {
+        let path = format!("{}/../../docs/deploy/{file}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path).unwrap();
+        assert_eq!(blocks(page, &[kind]), [text.trim_end()], "{file}");
+    }
+}
+
+#[test]
+fn every_metric_is_in_the_guide() {
+    let mut code = BTreeMap::new();
+    for kind in ["counter", "gauge", "histogram"] {
+        let start = format!("metrics::{kind}!(\"");
+        let uses = TELEMETRY.split(&start).skip(1);
+        code.extend(uses.map(|rest| (rest.split('"').next().unwrap(), kind)));
+    }
+    assert!(code.len() > 10, "{code:?}");
+    assert_eq!(named(table(DEPLOYMENT, "# Watching")), code);
+}
