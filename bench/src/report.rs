@@ -39,6 +39,12 @@ pub(crate) fn text(results: &Results) -> String {
             }
         }
     }
+    if !results.left_out.is_empty() {
+        let _ = writeln!(out, "\nNot measured:\n");
+        for text in &results.left_out {
+            let _ = writeln!(out, "* {text}");
+        }
+    }
     out
 }
 
