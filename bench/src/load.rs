@@ -7,4 +7,4 @@ pub(crate) mod sse;
 
 pub(crate) use conn::Conn;
 pub(crate) use expect::Expected;
-pub(crate) use mcp::{Dialect, Request, Target};
+pub(crate) use mcp::{Dialect, Request, Session, Target};

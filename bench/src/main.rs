@@ -1,12 +1,11 @@
 //! What Rethread costs, measured beside bare hyper, rmcp and other gateways. `bench/README.md` tells how to read it.
 
-#![allow(dead_code)] // until the next suites
-
 mod load;
 mod machine;
 mod measure;
 mod process;
 mod report;
+mod rivals;
 mod round;
 mod servers;
 mod suites;

@@ -1,62 +1,58 @@
-//! The figures, for people.
+//! The figures, for people: tables, plots, and whether the targets hold.
 
-use crate::measure::{Metric, Series};
-use crate::round::{MeasuredCase, Results};
-use crate::suites::Contender;
-use anyhow::Result;
+mod about;
+mod plots;
+mod svg;
+mod tables;
+mod targets;
+
+use crate::round::Results;
+use anyhow::{Context as _, Result};
 use std::fmt::Write;
+use std::fs;
 use std::path::Path;
 
-/// Tables for a terminal; they are Markdown, too.
+/// What a terminal gets; it is Markdown, too.
 pub(crate) fn text(results: &Results) -> String {
     let mut out = String::new();
     for suite in &results.suites {
-        let _ = writeln!(out, "\n### {} (one operation: {})\n", suite.name, suite.unit);
-        let titles: Vec<_> = suite.metrics.iter().map(|metric| metric.title()).collect();
-        let _ = writeln!(
-            out,
-            "| case | server | ratio | {} | CPU µs, lowest to highest |",
-            titles.join(" | ")
-        );
-        let _ = writeln!(out, "|---|---|---|{}---|", "---|".repeat(titles.len()));
-        for case in &suite.cases {
-            for (who, series) in &case.series {
-                let figures: Vec<_> = suite
-                    .metrics
-                    .iter()
-                    .map(|&metric| series.median(metric).map_or("–".to_owned(), |value| metric.show(value)))
-                    .collect();
-                let spread = series.range(Metric::Cpu);
-                let spread = spread.map_or(String::new(), |(low, high)| format!("{low:.2} to {high:.2}"));
-                let _ = writeln!(
-                    out,
-                    "| {} | {} | {} | {} | {spread} |",
-                    case.name,
-                    who.name(),
-                    ratios(case, *who, series),
-                    figures.join(" | ")
-                );
-            }
-        }
+        let _ = write!(out, "\n### {}\n\n{}", suite.name, tables::of(suite));
+    }
+    let _ = write!(out, "\n### Targets\n\n{}", targets::table(results));
+    out + &left_out(results)
+}
+
+/// Writes the report and its plots into a folder.
+pub(crate) fn write(results: &Results, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let plots = plots::of(results);
+    for plot in &plots {
+        fs::write(folder.join(plot.file), &plot.svg)?;
+    }
+    let mut out = String::from("# Benchmarks\n\n");
+    out += &about::heading(results);
+    let _ = write!(out, "\n## Targets\n\n{}", targets::table(results));
+    for plot in &plots {
+        let _ = write!(out, "\n![{}]({})\n", plot.title, plot.file);
+    }
+    for suite in &results.suites {
+        let _ = write!(out, "\n## {}\n\n{}\n\n{}", suite.name, suite.about, tables::of(suite));
+    }
+    out += &left_out(results);
+    out += &about::how_to(results);
+    fs::write(folder.join("README.md"), out)?;
+    fs::write(folder.join("figures.csv"), tables::csv(results))?;
+    eprintln!("the report is {}", folder.join("README.md").display());
+    Ok(())
+}
+
+fn left_out(results: &Results) -> String {
+    let mut out = String::from("\n## Not measured\n\n");
+    if results.left_out.is_empty() {
+        out += "Everything was.\n";
+    }
+    for text in &results.left_out {
+        let _ = writeln!(out, "* {text}");
     }
     out
-}
-
-/// To the limit, by rate and by CPU.
-fn ratios(case: &MeasuredCase, who: Contender, series: &Series) -> String {
-    let Some(limit) = case.of(Contender::Limit).filter(|_| who != Contender::Limit) else {
-        return String::new();
-    };
-    let show = |metric| series.ratio(limit, metric).map(|ratio| format!("{ratio:.2}"));
-    match (show(Metric::Rate), show(Metric::Cpu)) {
-        (Some(rate), Some(cpu)) => format!("**{cpu}** by CPU, {rate} by rate"),
-        _ => String::new(),
-    }
-}
-
-/// Writes the report.
-pub(crate) fn write(results: &Results, folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder)?;
-    std::fs::write(folder.join("README.md"), text(results))?;
-    Ok(())
 }

@@ -4,7 +4,7 @@
 use crate::machine::{self, Cores};
 use crate::measure::{Metric, Series};
 use crate::suites::{self, Bench, Contender, Scale};
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use std::io::IsTerminal;
 
 /// Everything that was measured.
@@ -80,6 +80,7 @@ pub(crate) fn run(scale: Scale, rounds: usize, chosen: &[String], only: &[String
                 })
                 .map(|who| (*who, Series::default()))
                 .collect();
+            let mut failed = Vec::new();
             for round in 1..=rounds {
                 for (who, series) in &mut series {
                     note(&format!(
@@ -88,9 +89,20 @@ pub(crate) fn run(scale: Scale, rounds: usize, chosen: &[String], only: &[String
                         case.name,
                         who.name()
                     ));
-                    let sample = (case.run)(&bench, *who);
-                    let sample = sample.with_context(|| format!("{}, {}, {}", suite.name, case.name, who.name()))?;
-                    series.0.push(sample);
+                    if failed.contains(who) {
+                        continue;
+                    }
+                    match (case.run)(&bench, *who) {
+                        Ok(sample) => series.0.push(sample),
+                        Err(error) if who.is_ours() => {
+                            return Err(error.context(format!("{}, {}, {}", suite.name, case.name, who.name())));
+                        }
+                        Err(error) => {
+                            let text = format!("{} in `{}`, {}: {error:#}", who.name(), suite.name, case.name);
+                            results.left_out.push(text);
+                            failed.push(*who);
+                        }
+                    }
                 }
             }
             note("");

@@ -1,14 +1,24 @@
 //! What is measured. A suite has cases; a case runs several servers, one after the other, in every round.
 
+mod burst;
 mod call;
+mod gateway;
+mod growth;
+mod many;
 
 use crate::load::{Dialect, Target};
 use crate::machine::Cores;
 use crate::measure::{Metric, Sample};
 use crate::process::Server;
-use anyhow::Result;
+use anyhow::{Context as _, Result, bail};
 use std::time::Duration;
 use tempfile::TempDir;
+
+/// No measurement takes longer; one that does has failed.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// A server that does nothing for so long has nothing to do.
+const SETTLE: Duration = Duration::from_millis(200);
 
 /// Who answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,9 +33,29 @@ pub(crate) enum Contender {
     Rmcp,
     /// The official SDK with an event store.
     RmcpStore,
+    /// Our gateway, `--memory`.
+    Gateway,
+    /// Our gateway as it comes.
+    GatewayEmbedded,
+    /// From npm.
+    Supergateway,
+    /// From PyPI.
+    McpProxy,
 }
 
 impl Contender {
+    /// One of ours must not fail; that another does is a result.
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(
+            self,
+            Contender::Limit
+                | Contender::Memory
+                | Contender::Embedded
+                | Contender::Gateway
+                | Contender::GatewayEmbedded
+        )
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Contender::Limit => "limit",
@@ -33,6 +63,10 @@ impl Contender {
             Contender::Embedded => "rethread-embedded",
             Contender::Rmcp => "rmcp",
             Contender::RmcpStore => "rmcp-store",
+            Contender::Gateway => "rethread-gateway",
+            Contender::GatewayEmbedded => "rethread-gateway-embedded",
+            Contender::Supergateway => "supergateway",
+            Contender::McpProxy => "mcp-proxy",
         }
     }
 }
@@ -76,8 +110,21 @@ pub(crate) struct Case {
 type Run = Box<dyn Fn(&Bench, Contender) -> Result<Sample>>;
 
 /// All suites, in the order of the report.
-pub(crate) fn all(_scale: Scale) -> Vec<Suite> {
-    vec![call::json(), call::sse(), call::modern()]
+pub(crate) fn all(scale: Scale) -> Vec<Suite> {
+    vec![
+        call::json(),
+        call::sse(),
+        call::modern(),
+        burst::stream(),
+        burst::durable(),
+        burst::replay(),
+        burst::resume(),
+        many::push(scale),
+        many::listen(scale),
+        many::storm(scale),
+        growth::suite(scale),
+        gateway::suite(),
+    ]
 }
 
 /// How a contender is started and spoken to.
@@ -113,6 +160,7 @@ impl Setup {
             }
             Contender::Rmcp => add(&["rmcp"]),
             Contender::RmcpStore => add(&["rmcp", "--store"]),
+            other => bail!("{} is a gateway", other.name()),
         }
         match contender {
             Contender::Memory | Contender::Embedded if self.streams => add(&["--streams"]),
@@ -132,16 +180,36 @@ impl Setup {
             dialect,
             canned,
         };
-        Ok(Running {
+        Ok(Running::new(server, target, files))
+    }
+}
+
+impl Running {
+    pub(crate) fn new(server: Server, target: Target, files: Option<TempDir>) -> Self {
+        Running {
             server,
             target,
             _files: files,
-        })
+        }
+    }
+
+    /// Waits until the server has nothing more to do; returns its memory.
+    pub(crate) async fn settle(&self) -> Result<u64> {
+        let mut cpu = self.server.cpu()?;
+        loop {
+            tokio::time::sleep(SETTLE).await;
+            let now = self.server.cpu()?;
+            if now - cpu < SETTLE / 40 {
+                return self.server.resident();
+            }
+            cpu = now;
+        }
     }
 }
 
 /// The runtime of the load: one thread.
 pub(crate) fn load<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let work = async { tokio::time::timeout(PATIENCE, work).await.context("it took too long")? };
     tokio::task::LocalSet::new().block_on(&runtime, work)
 }

@@ -1,5 +1,6 @@
 //! The longer chores of this repository, as one small program: `cargo xtask help`.
 
+mod bench;
 mod fuzz;
 mod run;
 mod test;
@@ -15,6 +16,9 @@ usage: cargo xtask <command>
   trace [--write FILE] [--check]
                                 which code and which tests speak for which requirement, as Markdown;
                                 --check fails if a MUST has no test and is not listed in spec/not-yet.txt
+  bench [--quick] [--suite NAME] [--only SERVER] [--rounds N] [--seconds S] [--write DIR]
+                                measures this library beside bare hyper, rmcp and other gateways; without options the
+                                report goes to docs/benchmarks, with options to benchmarks in the build folder
   fuzz [SECONDS] [TARGET ...]   runs the fuzz targets, 60 seconds each
   help                          this text
 ";
@@ -26,6 +30,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(test::Extent::Everything),
         ["test", "--fast"] => test::run(test::Extent::Fast),
         ["trace", options @ ..] => trace::Options::parse(options).and_then(|options| trace::run(&options)),
+        ["bench", options @ ..] => bench::run(options),
         ["fuzz", options @ ..] => fuzz::run(options),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

@@ -61,6 +61,7 @@ async fn answer(limit: Arc<Limit>, mut request: Request<Incoming>) -> Result<Res
         "/modern" => json(&MODERN),
         "/sse" => stream(Canned::events(&ONE)),
         "/push" => stream(Canned::open(&PRIMING, &MESSAGE, &limit.news)),
+        "/missed" => stream(Canned::open(&MISSED, &MESSAGE, &limit.news)),
         "/listen" => stream(Canned::open(&ACCEPTED, &CHANGED, &limit.news)),
         "/news" => {
             limit.news.send_modify(|news| *news += 1);
@@ -77,6 +78,8 @@ async fn answer(limit: Arc<Limit>, mut request: Request<Incoming>) -> Result<Res
     })
 }
 
+/// A message that was missed, as the first thing on a stream.
+static MISSED: LazyLock<Bytes> = LazyLock::new(|| Bytes::from([&MESSAGE[..], b"retry: 1000\n\n"].concat()));
 static ONE: LazyLock<Arc<[Bytes]>> = LazyLock::new(|| {
     let text = format!(
         "id: 1-0\ndata:\n\nretry: 1000\n\nid: 1-1\ndata: {}\n\n",

@@ -82,7 +82,7 @@ fn case(contenders: &[Contender], setup: impl Fn() -> Setup + 'static) -> Vec<Ca
         contenders: contenders.to_vec(),
         run: Box::new(move |bench, contender| {
             let running = setup().start(bench, contender)?;
-            load(steady(bench, &running, CLIENTS))
+            load(steady(bench, &running, CLIENTS, &mut Vec::new()))
         }),
     }]
 }
@@ -95,13 +95,21 @@ pub(super) struct Shared {
     pub(super) stop: Cell<bool>,
 }
 
-/// Clients that call `echo` without a pause, measured while all are at it.
-pub(super) async fn steady(bench: &Bench, running: &Running, clients: usize) -> Result<Sample> {
+impl Shared {
+    pub(super) fn count(&self, done: u64, received: u64) {
+        self.done.set(self.done.get() + done);
+        self.received.set(self.received.get() + received);
+    }
+}
+
+/// Clients that call `echo` without a pause, measured while all are at it. They stay connected in `kept`.
+pub(super) async fn steady(bench: &Bench, running: &Running, clients: usize, kept: &mut Vec<Client>) -> Result<Sample> {
     let shared = Rc::new(Shared::default());
     let mut tasks = JoinSet::new();
     for _ in 0..clients {
         let mut client = Client::connect(running).await?;
         let shared = Rc::clone(&shared);
+        client.conn.received = 0;
         tasks.spawn_local(async move {
             while !shared.stop.get() {
                 client.call().await?;
@@ -110,7 +118,7 @@ pub(super) async fn steady(bench: &Bench, running: &Running, clients: usize) -> 
                     .received
                     .set(shared.received.get() + std::mem::take(&mut client.conn.received));
             }
-            anyhow::Ok(())
+            anyhow::Ok(client)
         });
     }
     wait(bench.scale.warm, &mut tasks).await?;
@@ -121,13 +129,13 @@ pub(super) async fn steady(bench: &Bench, running: &Running, clients: usize) -> 
     let sample = watch.stop(done)?;
     shared.stop.set(true);
     while let Some(ended) = tasks.join_next().await {
-        ended??;
+        kept.push(ended??);
     }
     Ok(sample.with(Metric::Bytes, received as f64 / done as f64))
 }
 
 /// Waits, unless a client fails.
-pub(super) async fn wait(time: std::time::Duration, tasks: &mut JoinSet<Result<()>>) -> Result<()> {
+pub(super) async fn wait<T: 'static>(time: std::time::Duration, tasks: &mut JoinSet<Result<T>>) -> Result<()> {
     tokio::select! {
         () = tokio::time::sleep(time) => Ok(()),
         Some(ended) = tasks.join_next() => {
@@ -161,23 +169,26 @@ impl Client {
     pub(super) async fn call(&mut self) -> Result<()> {
         let (request, id) = self.request.next();
         self.conn.send(request).await?;
-        let head = self.conn.head().await?;
-        ensure!(head.status == 200, "status {}", head.status);
-        if head.is_stream {
-            let mut answers = 0;
-            while let Some(event) = self.conn.event().await? {
-                if !event.data.is_empty() {
-                    check(&mut self.expected, event.data, id, self.canned)?;
-                    answers += 1;
-                }
-            }
-            ensure!(answers == 1, "{answers} answers");
-            Ok(())
-        } else {
-            let body = self.conn.whole(&head).await?;
-            check(&mut self.expected, body, id, self.canned)
+        answer(&mut self.conn, &mut self.expected, id, self.canned).await
+    }
+}
+
+/// Reads the answer to `echo`: one message, in whatever form, and nothing after it.
+pub(super) async fn answer(conn: &mut Conn, expected: &mut Option<Expected>, id: u32, canned: bool) -> Result<()> {
+    let head = conn.head().await?;
+    ensure!(head.status == 200, "status {}", head.status);
+    if !head.is_stream {
+        return check(expected, conn.whole(&head).await?, id, canned);
+    }
+    let mut answers = 0;
+    while let Some(event) = conn.event().await? {
+        if !event.data.is_empty() {
+            check(expected, event.data, id, canned)?;
+            answers += 1;
         }
     }
+    ensure!(answers == 1, "{answers} answers");
+    Ok(())
 }
 
 fn check(expected: &mut Option<Expected>, payload: &[u8], id: u32, canned: bool) -> Result<()> {

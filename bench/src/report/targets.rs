@@ -1,0 +1,216 @@
+//! What was aimed at, and what came of it.
+
+use super::tables::judged;
+use crate::measure::Metric;
+use crate::round::{Measured, MeasuredCase, Results};
+use crate::suites::Contender;
+use std::fmt::Write;
+
+/// A figure that was aimed at.
+struct Aim {
+    what: &'static str,
+    goal: f64,
+    /// The worst that will do.
+    bound: f64,
+    more_is_better: bool,
+    show: fn(f64) -> String,
+    ours: fn(&Results) -> Option<f64>,
+    rmcp: fn(&Results) -> Option<f64>,
+}
+
+const AIMS: &[Aim] = &[
+    ratio(
+        "call, JSON",
+        0.85,
+        0.70,
+        |r| worst(r, "json", Contender::Memory),
+        |r| worst(r, "json", Contender::Rmcp),
+    ),
+    ratio(
+        "call, SSE of one event, resumable, memory store",
+        0.80,
+        0.65,
+        |r| worst(r, "sse", Contender::Memory),
+        |r| worst(r, "sse", Contender::Rmcp),
+    ),
+    ratio(
+        "call on 2026-07-28",
+        0.80,
+        0.65,
+        |r| worst(r, "modern", Contender::Memory),
+        |r| worst(r, "modern", Contender::Rmcp),
+    ),
+    ratio(
+        "streamed events per second, memory store (the worst size)",
+        0.65,
+        0.45,
+        |r| worst(r, "stream", Contender::Memory),
+        |r| worst(r, "stream", Contender::Rmcp),
+    ),
+    ratio(
+        "streamed events per second, embedded store, sync interval (the worst size)",
+        0.35,
+        0.20,
+        |r| worst(r, "durable", Contender::Embedded),
+        |_| None,
+    ),
+    ratio(
+        "replayed events per second, all exact",
+        0.80,
+        0.60,
+        |r| worst(r, "replay", Contender::Memory),
+        |r| worst(r, "replay", Contender::RmcpStore),
+    ),
+    Aim {
+        what: "resident bytes per idle session with GET stream, 10k",
+        goal: 15_000.0,
+        bound: 18_000.0,
+        more_is_better: false,
+        show: |value| Metric::Resident.show(value),
+        ours: |r| push(r)?.of(Contender::Memory)?.median(Metric::Resident),
+        rmcp: |r| push(r)?.of(Contender::Rmcp)?.median(Metric::Resident),
+    },
+    Aim {
+        what: "fan-out to 10k streams, p99, through that of the limit",
+        goal: 1.2,
+        bound: 1.5,
+        more_is_better: false,
+        show: times,
+        ours: |r| slower(push(r)?, Contender::Memory),
+        rmcp: |r| slower(push(r)?, Contender::Rmcp),
+    },
+    Aim {
+        what: "gateway echo, 16 clients, through the best of supergateway and mcp-proxy",
+        goal: 15.0,
+        bound: 10.0,
+        more_is_better: true,
+        show: times,
+        ours: gateway_lead,
+        rmcp: |_| None,
+    },
+    Aim {
+        what: "gateway memory for each of 64 clients, besides its child",
+        goal: 100_000.0,
+        bound: 100_000.0,
+        more_is_better: false,
+        show: |value| Metric::Resident.show(value),
+        ours: |r| {
+            case(r, "gateway", "64 clients")?
+                .of(Contender::Gateway)?
+                .median(Metric::Resident)
+        },
+        rmcp: |_| None,
+    },
+    Aim {
+        what: "cost of a call with 10k sessions, through that with 10",
+        goal: 1.05,
+        bound: 1.2,
+        more_is_better: false,
+        show: times,
+        ours: |r| growth(r, Contender::Memory),
+        rmcp: |r| growth(r, Contender::Rmcp),
+    },
+    Aim {
+        what: "cost of a delivery to 10k streams, through that to 1k",
+        goal: 1.05,
+        bound: 1.2,
+        more_is_better: false,
+        show: times,
+        ours: |r| delivery_growth(r, Contender::Memory),
+        rmcp: |r| delivery_growth(r, Contender::Rmcp),
+    },
+];
+
+type Measure = fn(&Results) -> Option<f64>;
+
+const fn ratio(what: &'static str, goal: f64, bound: f64, ours: Measure, rmcp: Measure) -> Aim {
+    Aim {
+        what,
+        goal,
+        bound,
+        more_is_better: true,
+        show: |value| format!("{value:.2}"),
+        ours,
+        rmcp,
+    }
+}
+
+pub(super) fn table(results: &Results) -> String {
+    let mut out = String::from("| | goal | not below | measured | | rmcp, measured |\n|---|---|---|---|---|---|\n");
+    for aim in AIMS {
+        let measured = (aim.ours)(results);
+        let verdict = match measured {
+            None => "not run",
+            Some(value) if aim.reaches(value, aim.goal) => "goal",
+            Some(value) if aim.reaches(value, aim.bound) => "in bounds",
+            Some(_) => "**missed**",
+        };
+        let shown = |value: Option<f64>| value.map_or("–".to_owned(), aim.show);
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {verdict} | {} |",
+            aim.what,
+            (aim.show)(aim.goal),
+            (aim.show)(aim.bound),
+            shown(measured),
+            shown((aim.rmcp)(results))
+        );
+    }
+    out + "\nRatios are to the limit in the same rounds, by CPU or by rate, whichever is smaller.\n"
+}
+
+impl Aim {
+    fn reaches(&self, value: f64, mark: f64) -> bool {
+        if self.more_is_better {
+            value >= mark
+        } else {
+            value <= mark
+        }
+    }
+}
+
+fn times(value: f64) -> String {
+    format!("{value:.2} x")
+}
+
+fn suite<'a>(results: &'a Results, name: &str) -> Option<&'a Measured> {
+    results.suites.iter().find(|suite| suite.name == name)
+}
+
+fn case<'a>(results: &'a Results, suite_name: &str, name: &str) -> Option<&'a MeasuredCase> {
+    suite(results, suite_name)?.cases.iter().find(|case| case.name == name)
+}
+
+fn push(results: &Results) -> Option<&MeasuredCase> {
+    case(results, "push", "10000 streams")
+}
+
+/// The worst of a suite's cases.
+fn worst(results: &Results, name: &str, who: Contender) -> Option<f64> {
+    let cases = &suite(results, name)?.cases;
+    cases.iter().filter_map(|case| judged(case, who)).reduce(f64::min)
+}
+
+fn slower(case: &MeasuredCase, who: Contender) -> Option<f64> {
+    let ratio = case.of(who)?.ratio(case.of(Contender::Limit)?, Metric::P99)?;
+    Some(1.0 / ratio)
+}
+
+fn gateway_lead(results: &Results) -> Option<f64> {
+    let case = case(results, "gateway", "16 clients")?;
+    let rate = |who| case.of(who)?.median(Metric::Rate);
+    let others = [Contender::Supergateway, Contender::McpProxy]
+        .into_iter()
+        .filter_map(rate);
+    Some(rate(Contender::Gateway)? / others.reduce(f64::max)?)
+}
+
+fn growth(results: &Results, who: Contender) -> Option<f64> {
+    let cpu = |name| case(results, "growth", name)?.of(who)?.median(Metric::Cpu);
+    Some(cpu("10000 sessions")? / cpu("10 sessions")?)
+}
+
+fn delivery_growth(results: &Results, who: Contender) -> Option<f64> {
+    let cpu = |name| case(results, "push", name)?.of(who)?.median(Metric::Cpu);
+    Some(cpu("10000 streams")? / cpu("1000 streams")?)
+}
