@@ -222,7 +222,7 @@ impl<H: Handler> Builder<H> {
         self.policy.max_headers = self.limits.headers;
         let handler = Arc::new(self.handler);
         let node = Node::new(
-            self.name,
+            self.name.into(),
             self.store.unwrap_or_else(|| Arc::new(MemoryStore::default())),
             self.limits,
             self.timing,

@@ -21,7 +21,7 @@ use tokio::sync::{Notify, watch};
 pub(crate) type Closed = Box<dyn Fn(&SessionId) + Send + Sync>;
 
 pub(crate) struct Node {
-    pub(crate) name: Box<str>,
+    pub(crate) name: Arc<str>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) retention: Retention,
     pub(crate) limits: Limits,
@@ -73,7 +73,7 @@ impl std::fmt::Debug for Node {
 impl Node {
     #[allow(clippy::too_many_arguments)] // called once, by the builder
     pub(crate) fn new(
-        name: Box<str>,
+        name: Arc<str>,
         store: Arc<dyn Store>,
         limits: Limits,
         timing: Timing,

@@ -278,7 +278,12 @@ impl Inner {
 
 impl Slot {
     fn find(&self, ordinal: Ordinal) -> Result<usize, usize> {
-        self.streams.binary_search_by_key(&ordinal, |(o, _)| *o)
+        // Most appends are for the newest stream, or begin the next.
+        match self.streams.back() {
+            Some((newest, _)) if *newest == ordinal => Ok(self.streams.len() - 1),
+            Some((newest, _)) if *newest < ordinal => Err(self.streams.len()),
+            _ => self.streams.binary_search_by_key(&ordinal, |(o, _)| *o),
+        }
     }
 
     fn entry(&mut self, ordinal: Ordinal) -> Option<&mut Entry> {

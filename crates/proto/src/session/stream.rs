@@ -9,6 +9,7 @@ pub use resume::{Plan, plan};
 use crate::event_id::{Seq, StreamKind};
 use crate::jsonrpc::RequestId;
 use bytes::Bytes;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The numbers of one stream, proposed by its one writer.
@@ -51,7 +52,7 @@ pub struct Facts {
     /// The requests that it answers; none for a push stream.
     pub calls: Vec<RequestId>,
     /// The node on which it was born.
-    pub node: Box<str>,
+    pub node: Arc<str>,
 }
 
 /// Why an event outlasts its neighbours (design D4).
