@@ -5,8 +5,8 @@
 //! marked with the call it comes from; the line knows, because it serves one call at a time.
 
 use crate::ears::Ears;
+use crate::pool::Ledger;
 use crate::question::Questions;
-use crate::tokens::Tokens;
 use crate::{probe, question, route};
 use rethread::{Context, Peer};
 use rmcp::RoleServer;
@@ -16,9 +16,12 @@ use rmcp::transport::Transport;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use tokio::sync::mpsc;
+
+/// The next line's number.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// Answers that wait for the loop to take them.
 const INBOX: usize = 16;
@@ -78,20 +81,22 @@ pub(crate) struct Shared {
     routed: AtomicUsize,
     pub(crate) inbox: mpsc::Sender<ClientJsonRpcMessage>,
     pub(crate) questions: Questions,
-    /// The calls of the session that report progress.
-    pub(crate) tokens: Option<Arc<Tokens>>,
+    pub(crate) ledger: Ledger,
+    /// The line's name.
+    pub(crate) number: u64,
 }
 
 impl Line {
     /// Opens a line to a client that is known as `info`. Needs a runtime.
-    pub(crate) fn open(place: Place, info: InitializeRequestParams, tokens: Option<Arc<Tokens>>, ears: Ears) -> Self {
+    pub(crate) fn open(place: Place, info: InitializeRequestParams, ledger: Ledger, ears: Ears) -> Self {
         let (inbox, answers) = mpsc::channel(INBOX);
         let shared = Arc::new(Shared {
             place: parking_lot::Mutex::new(place),
             routed: AtomicUsize::new(0),
             inbox,
             questions: Questions::default(),
-            tokens,
+            ledger,
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
         });
         let wire = Wire {
             shared: Arc::clone(&shared),
@@ -111,6 +116,10 @@ impl Line {
 
     pub(crate) fn inbox(&self) -> mpsc::Sender<ClientJsonRpcMessage> {
         self.shared.inbox.clone()
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.shared.number
     }
 
     /// What is said from now on goes to `place`.

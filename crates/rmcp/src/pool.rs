@@ -6,6 +6,7 @@
 
 use crate::ears::{Ears, Hold};
 use crate::line::{Line, Place};
+use crate::listening::Listening;
 use crate::tokens::Tokens;
 use parking_lot::Mutex;
 use rmcp::RoleServer;
@@ -17,9 +18,18 @@ use tokio::sync::OwnedSemaphorePermit;
 /// How many kept lines are looked at, whenever one is taken or given back, to see whether they are free by now.
 const LOOK: usize = 2;
 
+/// What the lines of a pool have in common beside the pool.
+#[derive(Clone)]
+pub(crate) enum Ledger {
+    /// They lead to one client: the calls of its session that report progress.
+    Session(Arc<Tokens>),
+    /// They lead to many: the subscriptions that servers serve.
+    Stateless(Arc<Listening>),
+}
+
 pub(crate) struct Pool {
     lines: Mutex<Lines>,
-    tokens: Option<Arc<Tokens>>,
+    ledger: Ledger,
     ears: Ears,
     /// How many lines handlers may keep. Beyond: the one kept longest is closed.
     keep: usize,
@@ -36,10 +46,10 @@ struct Lines {
 }
 
 impl Pool {
-    pub(crate) fn new(keep: usize, tokens: Option<Arc<Tokens>>, ears: Ears) -> Arc<Self> {
+    pub(crate) fn new(keep: usize, ledger: Ledger, ears: Ears) -> Arc<Self> {
         Arc::new(Pool {
             lines: Mutex::default(),
-            tokens,
+            ledger,
             ears,
             keep,
         })
@@ -55,12 +65,12 @@ impl Pool {
         let line = match idle {
             Some(line) => {
                 line.lead_to(place.clone());
-                if self.tokens.is_none() {
+                if let Ledger::Stateless(_) = self.ledger {
                     line.peer().set_peer_info(info()); // a line of no session serves many clients
                 }
                 line
             }
-            None => Line::open(place.clone(), info(), self.tokens.clone(), self.ears.clone()),
+            None => Line::open(place.clone(), info(), self.ledger.clone(), self.ears.clone()),
         };
         Lease {
             pool: Arc::clone(self),
@@ -69,8 +79,12 @@ impl Pool {
         }
     }
 
+    /// The calls that report progress, if the lines are of one session.
     pub(crate) fn tokens(&self) -> Option<&Arc<Tokens>> {
-        self.tokens.as_ref()
+        match &self.ledger {
+            Ledger::Session(tokens) => Some(tokens),
+            Ledger::Stateless(_) => None,
+        }
     }
 
     fn give_back(&self, line: Line) {
@@ -165,6 +179,9 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let Some(line) = self.line.take() else { return };
+        if let Ledger::Stateless(listening) = &self.pool.ledger {
+            listening.ended(line.number());
+        }
         line.lead_to(self.place.afterwards());
         self.pool.give_back(line);
     }

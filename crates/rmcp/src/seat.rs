@@ -3,7 +3,7 @@
 use crate::convert::{to_rpc, version};
 use crate::ears::Ears;
 use crate::line::Place;
-use crate::pool::{Lease, Pool};
+use crate::pool::{Lease, Ledger, Pool};
 use crate::request;
 use crate::server::{Setting, serve};
 use http::request::Parts;
@@ -40,7 +40,7 @@ impl<S: ServerHandler> Seat<S> {
         let server = Arc::new(server);
         let seat = Arc::new(Seat {
             peer: opening.peer().clone(),
-            pool: Pool::new(KEPT, Some(Arc::default()), Ears::of(&server)),
+            pool: Pool::new(KEPT, Ledger::Session(Arc::default()), Ears::of(&server)),
             server,
             info: Mutex::new(Arc::new(hello.clone())),
             notices: Arc::new(Semaphore::new(NOTICES)),
