@@ -2,6 +2,10 @@
 
 #![allow(deprecated)] // what rmcp marks so is served, and tested
 
+mod asking;
 mod calls;
+mod lifecycle;
+mod peers;
 mod stage;
+mod subscriptions;
 mod support;

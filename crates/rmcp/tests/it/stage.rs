@@ -8,7 +8,7 @@ use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
@@ -23,7 +23,9 @@ pub(crate) struct Script {
     pub(crate) made: AtomicUsize,
     pub(crate) versions: Mutex<Option<Vec<ProtocolVersion>>>,
     /// Servers implement rmcp's own `listen`.
-    pub(crate) listens: std::sync::atomic::AtomicBool,
+    pub(crate) listens: AtomicBool,
+    /// Servers ask for the roots when they hear that the client is ready.
+    pub(crate) asks_early: AtomicBool,
 }
 
 impl Script {
@@ -103,7 +105,7 @@ fn who() -> ElicitRequestParams {
     }
 }
 
-fn log(level: LoggingLevel, data: Value) -> LoggingMessageNotificationParam {
+pub(crate) fn log(level: LoggingLevel, data: Value) -> LoggingMessageNotificationParam {
     LoggingMessageNotificationParam::new(level, data)
 }
 
@@ -146,6 +148,11 @@ impl ServerHandler for Stage {
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let info = context.peer.peer_info().expect("the client is known");
         self.script.note(format!("initialized {}", info.protocol_version));
+        if self.script.asks_early.load(Ordering::Relaxed)
+            && let Ok(roots) = context.peer.list_roots().await
+        {
+            self.script.note(format!("rooted in {}", roots.roots[0].uri));
+        }
     }
 
     async fn on_cancelled(&self, note: CancelledNotificationParam, _: NotificationContext<RoleServer>) {
@@ -369,6 +376,13 @@ impl ServerHandler for Stage {
                     answer.content.unwrap_or_default()
                 )))
             }
+            "impatient" => {
+                let patience = Some(Duration::from_millis(50));
+                match context.peer.create_elicitation_with_timeout(who(), patience).await {
+                    Ok(_) => Ok(said("an answer")),
+                    Err(error) => Ok(said(error.to_string())),
+                }
+            }
             "sample" => {
                 let message = SamplingMessage::user_text("Say hi");
                 let answer = context
@@ -387,7 +401,9 @@ impl ServerHandler for Stage {
                 (None, _) => {
                     let ask = ElicitRequest::new(who());
                     let requests = BTreeMap::from([("who".to_owned(), InputRequest::Elicitation(ask))]);
-                    Ok(InputRequiredResult::new(Some(requests), Some("my own state".to_owned())).into())
+                    let meta = MetaObject(serde_json::Map::from_iter([("from".to_owned(), json!("the stage"))]));
+                    let wish = InputRequiredResult::new(Some(requests), Some("my own state".to_owned()));
+                    Ok(wish.with_meta(meta).into())
                 }
                 (Some(responses), state) => Ok(said(format!(
                     "{} {:?}",

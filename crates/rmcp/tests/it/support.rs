@@ -6,7 +6,7 @@ use http_body::{Body, Frame};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use rethread::{Builder, McpService};
+use rethread::{Builder, McpService, Principal};
 use rethread_rmcp::RmcpHandler;
 use rethread_testkit::client::{Client, MODERN, Reply, Session};
 use rmcp::ServerHandler;
@@ -49,6 +49,7 @@ pub(crate) async fn serve_with<S: ServerHandler>(
     let service = configure(McpService::builder(handler)).build();
     let app = axum::Router::new().route_service("/mcp", service.clone());
     let app = app.layer(axum::Extension(Layered("left by a layer")));
+    let app = app.layer(tower::util::MapRequestLayer::new(known));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
@@ -62,6 +63,17 @@ pub(crate) async fn serve_with<S: ServerHandler>(
 /// What another layer leaves in the request's extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layered(pub(crate) &'static str);
+
+/// An auth layer, as far as a test needs one.
+fn known<B>(mut request: Request<B>) -> Request<B> {
+    if let Some(name) = request.headers().get("x-caller") {
+        let name = name.to_str().unwrap().to_owned();
+        request
+            .extensions_mut()
+            .insert(Principal::new("https://issuer.example", name));
+    }
+    request
+}
 
 /// A client that opens a connection for each request.
 fn client(addr: SocketAddr) -> Client {
