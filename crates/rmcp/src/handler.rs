@@ -125,7 +125,7 @@ impl<S: ServerHandler> Handler for RmcpHandler<S> {
             return seat.handle(call, cx).await;
         }
         let server = self.server()?;
-        let lease = self.lines.take(Place::Call(cx.clone()), || stateless::client(&call));
+        let lease = self.lines.take(Place::Call(cx.clone()), stateless::nobody);
         let setting = Setting {
             cx,
             lease: &lease,

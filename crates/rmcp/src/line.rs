@@ -7,10 +7,13 @@
 use crate::ears::Ears;
 use crate::pool::Ledger;
 use crate::question::Questions;
+use crate::stateless::Introduced;
 use crate::{probe, question, route};
 use rethread::{Context, Peer};
 use rmcp::RoleServer;
-use rmcp::model::{ClientJsonRpcMessage, InitializeRequestParams, JsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::model::{
+    ClientJsonRpcMessage, InitializeRequestParams, JsonRpcMessage, RequestMetaObject, ServerJsonRpcMessage,
+};
 use rmcp::service::{RunningService, serve_directly};
 use rmcp::transport::Transport;
 use std::future::Future;
@@ -72,6 +75,7 @@ pub(crate) struct Line {
     shared: Arc<Shared>,
     /// How many hold the peer when no handler does.
     holders: Option<usize>,
+    client: parking_lot::Mutex<Introduced>,
 }
 
 /// What a line and its loop share.
@@ -105,6 +109,7 @@ impl Line {
         let running = serve_directly(ears, wire, Some(info));
         Line {
             holders: probe::holders(running.peer()),
+            client: parking_lot::Mutex::default(),
             running,
             shared,
         }
@@ -120,6 +125,13 @@ impl Line {
 
     pub(crate) fn number(&self) -> u64 {
         self.shared.number
+    }
+
+    /// Who the client is, by what its request says.
+    pub(crate) fn introduce(&self, meta: &RequestMetaObject) {
+        if let Some(client) = self.client.lock().client(meta) {
+            self.peer().set_peer_info(client);
+        }
     }
 
     /// What is said from now on goes to `place`.
@@ -164,7 +176,7 @@ impl Transport<RoleServer> for Wire {
         let mut saying: Saying = match message {
             JsonRpcMessage::Notification(said) => Box::pin(route::tell(place, shared, said.notification)),
             JsonRpcMessage::Request(asked) => {
-                question::put(shared, place, asked.id, asked.request);
+                question::put(&shared, place, asked.id, asked.request);
                 Box::pin(std::future::ready(Ok(())))
             }
             _ => Box::pin(std::future::ready(Ok(()))), // nothing was asked of a line, so it answers nothing

@@ -10,7 +10,9 @@ use crate::listening::Listening;
 use crate::tokens::Tokens;
 use parking_lot::Mutex;
 use rmcp::RoleServer;
-use rmcp::model::{ClientJsonRpcMessage, ClientNotification, GetExtensions, InitializeRequestParams};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientNotification, GetExtensions, InitializeRequestParams, RequestMetaObject,
+};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
@@ -67,9 +69,6 @@ impl Pool {
         let line = match idle {
             Some(line) => {
                 line.lead_to(place.clone());
-                if let Ledger::Stateless(_) = self.ledger {
-                    line.peer().set_peer_info(info()); // a line of no session serves many clients
-                }
                 line
             }
             None => Line::open(place.clone(), info(), self.ledger.clone(), self.ears.clone()),
@@ -172,6 +171,11 @@ pub(crate) struct Lease {
 impl Lease {
     pub(crate) fn peer(&self) -> rmcp::Peer<RoleServer> {
         self.line().peer().clone()
+    }
+
+    /// Without a session a line serves one client after the other: this is the next.
+    pub(crate) fn introduce(&self, meta: &RequestMetaObject) {
+        self.line().introduce(meta);
     }
 
     /// Lets the server behind the line hear a notification. What is held by it is held until then, the lease too.

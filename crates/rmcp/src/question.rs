@@ -34,8 +34,8 @@ impl Questions {
 }
 
 /// Puts a question to the client. The answer comes back through the line's inbox.
-pub(crate) fn put(shared: Arc<Shared>, place: Place, id: RequestId, request: ServerRequest) {
-    let line = Arc::clone(&shared);
+pub(crate) fn put(shared: &Arc<Shared>, place: Place, id: RequestId, request: ServerRequest) {
+    let line = Arc::clone(shared);
     let mut open = shared.questions.0.lock();
     let full = open.len() >= OPEN;
     let own_id = id.clone();

@@ -3,11 +3,11 @@
 use crate::convert::number_or_string;
 use crate::line::Place;
 use crate::pool::Pool;
+use crate::stateless;
 use rethread::HeaderParams;
 use rmcp::ServerHandler;
 use rmcp::model::{
-    ClientCapabilities, Implementation, InitializeRequestParams, JsonObject, PaginatedRequestParams, ProtocolVersion,
-    RequestMetaObject, Tool,
+    ClientCapabilities, Implementation, JsonObject, PaginatedRequestParams, ProtocolVersion, RequestMetaObject, Tool,
 };
 use rmcp::service::RequestContext;
 use serde_json::Value;
@@ -29,7 +29,12 @@ pub(crate) struct Schemas {
     /// By the tool's name: the schema that was read, and what it says.
     read: parking_lot::Mutex<HashMap<String, (Arc<JsonObject>, Mirrored)>>,
     /// For servers that list their tools, but do not tell of one alone.
-    listed: tokio::sync::Mutex<Option<(Instant, HashMap<String, Arc<JsonObject>>)>>,
+    listed: tokio::sync::Mutex<Option<Listed>>,
+}
+
+struct Listed {
+    since: Instant,
+    schemas: HashMap<String, Arc<JsonObject>>,
 }
 
 type Mirrored = Option<Arc<HeaderParams>>;
@@ -62,32 +67,33 @@ impl Schemas {
 
     async fn listed<S: ServerHandler>(&self, server: &S, lines: &Arc<Pool>, name: &str) -> Option<Arc<JsonObject>> {
         let mut listed = self.listed.lock().await;
-        if !matches!(&*listed, Some((since, _)) if since.elapsed() < FRESH) {
+        if listed.as_ref().is_none_or(|listed| listed.since.elapsed() >= FRESH) {
             let tools = tokio::time::timeout(PATIENCE, list(server, lines))
                 .await
                 .unwrap_or_default();
-            let mut schemas: HashMap<_, _> = tools
+            let schemas = tools
                 .into_iter()
-                .map(|t| (t.name.into_owned(), t.input_schema))
-                .collect();
-            schemas.shrink_to_fit();
-            *listed = Some((Instant::now(), schemas));
+                .map(|tool| (tool.name.into_owned(), tool.input_schema));
+            *listed = Some(Listed {
+                schemas: schemas.collect(),
+                since: Instant::now(),
+            });
         }
-        let (_, schemas) = listed.as_ref()?;
-        schemas.get(name).cloned()
+        listed.as_ref()?.schemas.get(name).cloned()
     }
 }
 
 /// Asks a server for all its tools. One that does not tell has none.
 async fn list<S: ServerHandler>(server: &S, lines: &Arc<Pool>) -> Vec<Tool> {
-    let us = || Implementation::new("rethread", env!("CARGO_PKG_VERSION"));
-    let nobody = || InitializeRequestParams::new(ClientCapabilities::default(), us());
-    let lease = lines.take(Place::Nowhere, nobody);
+    let us = Implementation::new("rethread", env!("CARGO_PKG_VERSION"));
+    let (version, capabilities) = (ProtocolVersion::V_2026_07_28, ClientCapabilities::default());
+    let meta = RequestMetaObject::with_client_context(version, us, capabilities);
+    let lease = lines.take(Place::Nowhere, stateless::nobody);
+    lease.introduce(&meta);
     let (mut tools, mut cursor) = (Vec::new(), None);
     for _ in 0..PAGES {
         let mut context = RequestContext::new(number_or_string(b"0"), lease.peer());
-        let (version, capabilities) = (ProtocolVersion::V_2026_07_28, ClientCapabilities::default());
-        context.meta = RequestMetaObject::with_client_context(version, us(), capabilities);
+        context.meta = meta.clone();
         let request = PaginatedRequestParams::default().with_cursor(cursor);
         let Ok(page) = server.list_tools(Some(request), context).await else {
             break;

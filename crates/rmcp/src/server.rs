@@ -32,6 +32,9 @@ impl Setting<'_> {
         meta: RequestMetaObject,
         parts: Option<Parts>,
     ) -> RequestContext<RoleServer> {
+        if self.cx.session().is_none() {
+            self.lease.introduce(&meta);
+        }
         let mut context = RequestContext::new(request::id(call), self.lease.peer());
         context.meta = meta;
         if let Some(parts) = parts {
