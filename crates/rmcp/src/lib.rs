@@ -78,7 +78,6 @@
 //! * 64 questions may be open through one peer, and as many in a session as [`Limits`](rethread::Limits) say.
 //! * 32 notifications of a session are worked on at once; then the client's next POST waits.
 //! * `ping` is answered by the transport. Notifications of 2026-07-28 are taken and not passed on, as with rmcp's transport.
-//! * Progress of the client on a question is not followed, so `reset_timeout_on_progress` resets nothing.
 //! * `resources/updated` goes to clients that subscribed to the resource, `list_changed` needs the capability, and so does
 //!   logging. What is not declared is not sent.
 //! * Nodes that share clients of 2026-07-28 need one [`state_key`](rethread::Builder::state_key), also for what handlers put

@@ -12,7 +12,8 @@ use crate::{probe, question, route};
 use rethread::{Context, Peer};
 use rmcp::RoleServer;
 use rmcp::model::{
-    ClientJsonRpcMessage, InitializeRequestParams, JsonRpcMessage, RequestMetaObject, ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientNotification, InitializeRequestParams, JsonRpcMessage, RequestMetaObject,
+    ServerJsonRpcMessage,
 };
 use rmcp::service::{RunningService, serve_directly};
 use rmcp::transport::Transport;
@@ -119,8 +120,8 @@ impl Line {
         self.running.peer()
     }
 
-    pub(crate) fn inbox(&self) -> mpsc::Sender<ClientJsonRpcMessage> {
-        self.shared.inbox.clone()
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -154,6 +155,12 @@ impl Line {
 }
 
 impl Shared {
+    /// Lets the server behind the line hear a notification.
+    pub(crate) async fn hear(&self, note: ClientNotification) {
+        let note = ClientJsonRpcMessage::notification(note);
+        let _ = self.inbox.send(note).await; // the line is closed, and so is the session
+    }
+
     pub(crate) fn place(&self) -> Place {
         self.place.lock().clone()
     }

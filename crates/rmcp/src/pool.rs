@@ -10,9 +10,7 @@ use crate::listening::Listening;
 use crate::tokens::Tokens;
 use parking_lot::Mutex;
 use rmcp::RoleServer;
-use rmcp::model::{
-    ClientJsonRpcMessage, ClientNotification, GetExtensions, InitializeRequestParams, RequestMetaObject,
-};
+use rmcp::model::{ClientNotification, GetExtensions, InitializeRequestParams, RequestMetaObject};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
@@ -180,9 +178,9 @@ impl Lease {
 
     /// Lets the server behind the line hear a notification. What is held by it is held until then, the lease too.
     pub(crate) async fn hear(self, mut note: ClientNotification, permit: OwnedSemaphorePermit) {
-        let inbox = self.line().inbox();
-        note.extensions_mut().insert(Hold::new(self, permit));
-        let _ = inbox.send(ClientJsonRpcMessage::notification(note)).await; // the line is closed, and so is the session
+        let line = Arc::clone(self.line().shared());
+        note.extensions_mut().insert(Hold::new(Some(self), permit));
+        line.hear(note).await;
     }
 
     fn line(&self) -> &Line {

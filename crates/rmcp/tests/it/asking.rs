@@ -4,6 +4,7 @@ use crate::stage::Script;
 use crate::support::{ALL, Caller, D, SESSIONS, serve, text};
 use rethread_testkit::client::{Client, MODERN};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What is asked, as which tool, and how it is answered.
@@ -18,12 +19,14 @@ fn questions() -> [(&'static str, &'static str, Value, &'static str); 3] {
     ]
 }
 
-/// S2C-02, S2C-03: asked on the call's own stream, answered by POST.
+/// S2C-02, S2C-03: asked on the call's own stream, answered by POST; progress on the answer reaches who asked.
 #[tokio::test]
 async fn s2c_02_in_a_session_questions_are_asked_on_the_stream_of_the_call() {
-    let endpoint = serve(Arc::new(Script::default()).handler()).await;
+    let script = Arc::new(Script::default());
+    let endpoint = serve(script.handler()).await;
     for version in SESSIONS {
         let session = endpoint.client.open(version).await;
+        let mut tokens = HashSet::new();
         for (tool, method, answer, expected) in questions() {
             let reply = session.tool(1, tool, json!({})).await;
             if method == "elicitation/create" && version < "2025-06-18" {
@@ -37,12 +40,14 @@ async fn s2c_02_in_a_session_questions_are_asked_on_the_stream_of_the_call() {
             let mut events = reply.events();
             let question = events.next().await.data;
             assert_eq!(question["method"], method, "{version}");
-            let asked = &question["params"];
-            assert_eq!(
-                asked.get("_meta"),
-                None,
-                "rmcp's own token means nothing to the client: {asked}"
+            let token = question["params"]["_meta"]["progressToken"].clone();
+            assert!(
+                tokens.insert(token.to_string()),
+                "{version}: {token} names another question"
             );
+            let progress = json!({ "progressToken": token, "progress": 0.5 });
+            session.notify("notifications/progress", progress).await;
+            script.until(&format!("progress on {tool} in {version}")).await;
             assert_eq!(session.answer(&question["id"], answer).await.status, 202);
             assert_eq!(text(&events.next().await.data), expected, "{version}");
         }

@@ -80,6 +80,8 @@ pub(crate) struct Stage {
     script: Arc<Script>,
     /// The state of a session.
     count: AtomicUsize,
+    /// The tool that asked last.
+    asked: Mutex<String>,
 }
 
 impl Stage {
@@ -88,6 +90,7 @@ impl Stage {
         Stage {
             script: Arc::clone(script),
             count: AtomicUsize::new(0),
+            asked: Mutex::default(),
         }
     }
 }
@@ -157,6 +160,17 @@ impl ServerHandler for Stage {
 
     async fn on_cancelled(&self, note: CancelledNotificationParam, _: NotificationContext<RoleServer>) {
         self.script.note(format!("cancelled {:?}", note.request_id));
+    }
+
+    async fn on_progress(&self, note: ProgressNotificationParam, context: NotificationContext<RoleServer>) {
+        assert!(
+            matches!(note.progress_token.0, NumberOrString::Number(_)),
+            "as rmcp counted it"
+        );
+        let version = context.peer.peer_info().map(|info| info.protocol_version.to_string());
+        let asked = self.asked.lock().unwrap().clone();
+        self.script
+            .note(format!("progress on {asked} in {}", version.unwrap_or_default()));
     }
 
     async fn on_roots_list_changed(&self, _: NotificationContext<RoleServer>) {
@@ -285,6 +299,7 @@ impl ServerHandler for Stage {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let script = &self.script;
+        *self.asked.lock().unwrap() = request.name.to_string();
         let arguments = Value::Object(request.arguments.unwrap_or_default());
         let tag = arguments["tag"].as_str().unwrap_or_default().to_owned();
         let broken = |error: rmcp::ServiceError| ErrorData::internal_error(format!("said in vain: {error}"), None);
