@@ -215,6 +215,16 @@ mod tests {
         })
     }
 
+    async fn eventually(condition: impl Fn() -> bool) {
+        let waiting = async {
+            while !condition() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let waited = tokio::time::timeout(std::time::Duration::from_secs(30), waiting).await;
+        waited.expect("it happens within 30 seconds");
+    }
+
     #[tokio::test]
     async fn a_line_that_nobody_holds_is_used_again() {
         let pool = pool(4);
@@ -262,9 +272,7 @@ mod tests {
         assert_eq!(pool.count(), (0, 1, 0));
         let next = take(&pool);
         assert_ne!(next.line().number(), number);
-        while pool.lines.lock().kept.iter().any(|line| !line.is_free()) {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| pool.lines.lock().kept.iter().all(Line::is_free)).await;
         assert_eq!(take(&pool).line().number(), number, "it has gone its way");
     }
 
@@ -281,15 +289,11 @@ mod tests {
     async fn the_line_that_was_kept_longest_makes_room() {
         let pool = pool(4);
         let peers: Vec<_> = (0..6).map(|_| take(&pool).peer()).collect();
-        while !peers[1].is_transport_closed() {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| peers[1].is_transport_closed()).await;
         let closed: Vec<_> = peers.iter().map(rmcp::Peer::is_transport_closed).collect();
         assert_eq!(closed, [true, true, false, false, false, false]);
         pool.close();
-        while peers.iter().any(|peer| !peer.is_transport_closed()) {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| peers.iter().all(rmcp::Peer::is_transport_closed)).await;
         assert_eq!(pool.count(), (0, 0, 0));
     }
 }

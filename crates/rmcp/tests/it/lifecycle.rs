@@ -1,7 +1,7 @@
 //! How servers begin, live and begin again.
 
 use crate::stage::Script;
-use crate::support::{ALL, Caller, D, SESSIONS, serve, serve_with, text};
+use crate::support::{ALL, Caller, D, SESSIONS, eventually, serve, serve_with, text};
 use rethread_rmcp::RmcpHandler;
 use rethread_store_embedded::EmbeddedStore;
 use rethread_testkit::client::MODERN;
@@ -106,9 +106,7 @@ async fn res_05_a_call_is_resumed_after_it_completed() {
     drop(events);
     script.open("r");
     script.open("r");
-    while endpoint.service.running_calls() > 0 {
-        tokio::task::yield_now().await;
-    }
+    eventually(|| endpoint.service.running_calls() == 0).await;
     let rest = session.resume(&cursor).await.rest().await;
     let said: Vec<_> = rest.iter().map(|m| m.data["params"]["data"]["n"].clone()).collect();
     assert_eq!(said, [json!(1), json!(2), Value::Null]);
