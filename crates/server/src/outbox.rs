@@ -15,12 +15,15 @@ use parking_lot::Mutex;
 use rethread_proto::event_id::{IdPrefix, IdScope, Seq};
 use rethread_proto::session::stream::Numbering;
 use rethread_proto::sse::{self, Draft, Frame};
-use rethread_proto::{Ordinal, Version};
+use rethread_proto::{Ordinal, StreamKind, Version};
 use rethread_store::{Batch, Event, Facts, Pin, StoreError, StreamKey, Summary};
 use state::{Queued, Reader, Ready, Seal, State};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::task::Context;
+
+/// A buffer that is larger is not kept between appends.
+const SPARE: usize = 64;
 use tokio::sync::Notify;
 
 /// A numbered sequence of events that outlives its connections.
@@ -128,6 +131,7 @@ impl Stream {
             state: Mutex::new(State {
                 numbering,
                 queue: VecDeque::new(),
+                spare: Vec::new(),
                 released: Vec::new(),
                 seal: Seal::Open,
                 draining: false,
@@ -234,7 +238,9 @@ impl Stream {
         if state.over || (state.queue.is_empty() && !seals) {
             return None;
         }
-        let frames: Vec<Queued> = state.queue.drain(..).collect();
+        // A queue of one is the rule, and its buffer is used again.
+        let mut frames = std::mem::take(&mut state.spare);
+        frames.extend(state.queue.drain(..));
         let event = |queued: &Queued| Event {
             seq: queued.seq,
             payload: queued.frame.payload.clone(),
@@ -261,10 +267,15 @@ impl Stream {
             Ok(()) => {
                 telemetry::appended(sent.frames.len());
                 state.created = true;
-                for queued in sent.frames {
+                let mut frames = sent.frames;
+                for queued in frames.drain(..) {
                     state.appended = Some(queued.seq);
                     state.appended_bytes += queued.frame.payload.len() as u64;
                     self.offer(&mut state, queued);
+                }
+                // A push stream is mostly idle, and may be one of many.
+                if frames.capacity() <= SPARE && self.facts.kind == StreamKind::Call {
+                    state.spare = frames;
                 }
             }
             Err(error) if error.is_outage() => {

@@ -20,6 +20,7 @@ pub use event::{EventStore, ReadLimit, Watch};
 pub use future::StoreFuture;
 pub use memory::{MemoryLimits, MemoryStore};
 pub use session::{Loaded, SessionRecord, SessionStore};
+use std::hash::{Hash, Hasher};
 
 pub use rethread_proto::session::stream::{Batch, Event, Facts, Page, Pin, Retention, Summary};
 pub use rethread_proto::{Ordinal, Principal, Seq, SessionId};
@@ -30,12 +31,19 @@ pub trait Store: EventStore + SessionStore + Bus + std::fmt::Debug {}
 impl<T: EventStore + SessionStore + Bus + std::fmt::Debug> Store for T {}
 
 /// A session and who it belongs to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SessionKey {
     /// Who opened it.
     pub owner: Principal,
     /// Its name.
     pub session: SessionId,
+}
+
+/// Session ids are unique, so they alone are hashed; owners are compared.
+impl Hash for SessionKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.session.hash(state);
+    }
 }
 
 /// A stream of a session.

@@ -15,6 +15,8 @@ pub(super) struct State {
     pub(super) numbering: Numbering,
     /// Numbered, not yet appended.
     pub(super) queue: VecDeque<Queued>,
+    /// The emptied buffer of the last append.
+    pub(super) spare: Vec<Queued>,
     /// Questions that were settled since the last append.
     pub(super) released: Vec<Seq>,
     pub(super) seal: Seal,
