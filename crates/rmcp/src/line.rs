@@ -1,8 +1,8 @@
 //! A line to the client: a `Peer` of rmcp, and where what is said through it goes.
 //!
 //! rmcp makes peers only together with a loop that drains them into a transport. So a line is such a loop with nothing in
-//! it: no requests ever come in through its transport, only notifications and the answers to what the handler asks. What goes out is not
-//! marked with the call it comes from; the line knows, because it serves one call at a time.
+//! it: no requests ever come in through its transport, only notifications and the answers to what the handler asks. What
+//! goes out is not marked with the call it comes from; the line knows, because it serves one call at a time.
 
 use crate::ears::{Begun, Ears};
 use crate::pool::Ledger;
