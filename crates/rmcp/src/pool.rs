@@ -179,8 +179,9 @@ impl Lease {
     /// Lets the server behind the line hear a notification. What is held by it is held until then, the lease too.
     pub(crate) async fn hear(self, mut note: ClientNotification, permit: OwnedSemaphorePermit) {
         let line = Arc::clone(self.line().shared());
-        note.extensions_mut().insert(Hold::new(Some(self), permit));
-        line.hear(note).await;
+        let (hold, begun) = Hold::new(Some(self), permit);
+        note.extensions_mut().insert(hold);
+        line.hear(note, begun).await;
     }
 
     fn line(&self) -> &Line {
