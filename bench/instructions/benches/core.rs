@@ -95,7 +95,7 @@ fn admission_body(given: (Head, Payload)) -> (body::Admitted, Head) {
 }
 
 fn mirrored() -> (HeaderMap, Params) {
-    let Payload::Single(Message::Request(request)) = parse(&modern_call(), &Limits::default()).expect("a message") else {
+    let Payload::One(Message::Request(request)) = parse(&modern_call(), &Limits::default()).expect("a message") else {
         panic!("no request");
     };
     (headers(MODERN).0, request.params)
@@ -126,7 +126,7 @@ fn frame(given: (IdPrefix, String)) -> (Frame, (IdPrefix, String)) {
 }
 
 fn session() -> SessionId {
-    SessionId::from_random([7; 16])
+    SessionId::from_random([7; 18])
 }
 
 #[library_benchmark]
