@@ -98,7 +98,7 @@ fn scale(quick: bool, seconds: Option<f64>) -> suites::Scale {
 
 fn run(options: &Options) -> Result<()> {
     machine::raise_open_files()?;
-    let rounds = options.rounds.unwrap_or(if options.quick { 3 } else { 7 });
+    let rounds = options.rounds.unwrap_or(if options.quick { 3 } else { 5 });
     let scale = scale(options.quick, options.seconds);
     let results = round::run(scale, rounds, &options.suite, &options.only)?;
     print!("{}", report::text(&results));

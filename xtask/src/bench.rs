@@ -1,29 +1,22 @@
 //! `xtask bench`: builds what is measured, measures it, and writes the report.
 
 use crate::run;
-use std::path::PathBuf;
 use std::process::Command;
 
 /// `[--quick] [--suite NAME]... [--only NAME]... [--rounds N] [--seconds S] [--write DIR]`
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let mut build = run::cargo(&["build", "--release", "-p", "rethread-bench", "-p", "rethread-gateway"]);
     run::watch(&mut build, |_| ()).map_err(|error| format!("the build failed: {error}"))?;
-    let mut command = Command::new(target().join("release").join("rethread-bench"));
+    let mut command = Command::new(run::target().join("release").join("rethread-bench"));
     command.arg("run").args(options).current_dir(run::root());
     if !options.contains(&"--write") {
         // Only a whole run may replace the report of a whole run.
         let folder = if options.is_empty() {
             run::root().join("docs").join("benchmarks")
         } else {
-            target().join("benchmarks")
+            run::target().join("benchmarks")
         };
         command.arg("--write").arg(folder);
     }
     run::watch(&mut command, |_| ()).map_err(|error| format!("the bench failed: {error}"))
-}
-
-/// Where cargo builds.
-fn target() -> PathBuf {
-    let told = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    run::root().join(told.unwrap_or_else(|| PathBuf::from("target")))
 }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod fuzz;
+mod instructions;
 mod run;
 mod test;
 mod trace;
@@ -19,6 +20,8 @@ usage: cargo xtask <command>
   bench [--quick] [--suite NAME] [--only SERVER] [--rounds N] [--seconds S] [--write DIR]
                                 measures this library beside bare hyper, rmcp and other gateways; without options the
                                 report goes to docs/benchmarks, with options to benchmarks in the build folder
+  instructions [--against REF]  counts the instructions of the pure core with callgrind, beside those of a commit,
+                                such as `main`, or of the last count
   fuzz [SECONDS] [TARGET ...]   runs the fuzz targets, 60 seconds each
   help                          this text
 ";
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
         ["test", "--fast"] => test::run(test::Extent::Fast),
         ["trace", options @ ..] => trace::Options::parse(options).and_then(|options| trace::run(&options)),
         ["bench", options @ ..] => bench::run(options),
+        ["instructions", options @ ..] => instructions::run(options),
         ["fuzz", options @ ..] => fuzz::run(options),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

@@ -12,6 +12,12 @@ pub(crate) fn root() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("."))
 }
 
+/// Where cargo builds.
+pub(crate) fn target() -> PathBuf {
+    let told = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    root().join(told.unwrap_or_else(|| PathBuf::from("target")))
+}
+
 /// A cargo command in the root of the repository, with the cargo that started us.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

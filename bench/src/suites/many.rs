@@ -6,7 +6,7 @@ use crate::load::{Conn, Dialect, Session, Target};
 use crate::measure::{Metric, Sample, Stopwatch, median, percentile};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 use tokio::sync::{Notify, Semaphore};
@@ -166,15 +166,23 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits for the next message, which must be the news.
-    async fn news(&mut self, kind: Kind) -> Result<()> {
+    /// Waits for the next message, which must be the news. The first one is judged by its meaning; it is the same for all.
+    async fn news(&mut self, kind: Kind, news: &OnceCell<Vec<u8>>) -> Result<()> {
         loop {
             let event = self.conn.event().await?.context("the stream ended")?;
             if event.data.is_empty() {
                 continue;
             }
-            let message: Value = serde_json::from_slice(event.data)?;
-            ensure!(kind.is_news(&message), "not the news: {message}");
+            if news.get().is_none() {
+                let message: Value = serde_json::from_slice(event.data)?;
+                ensure!(kind.is_news(&message), "not the news: {message}");
+            }
+            let news = news.get_or_init(|| event.data.to_vec());
+            ensure!(
+                event.data == news,
+                "not the news: {}",
+                String::from_utf8_lossy(event.data)
+            );
             return Ok(());
         }
     }
@@ -200,6 +208,7 @@ async fn open_all(target: &Target, kind: Kind, range: std::ops::Range<usize>) ->
 /// What those who wait for news share.
 struct Board {
     told: Cell<Instant>,
+    news: OnceCell<Vec<u8>>,
     heard: RefCell<Vec<f64>>,
     all: usize,
     complete: Notify,
@@ -209,6 +218,7 @@ impl Board {
     fn new(all: usize) -> Rc<Board> {
         Rc::new(Board {
             told: Cell::new(Instant::now()),
+            news: OnceCell::new(),
             heard: RefCell::default(),
             all,
             complete: Notify::new(),
@@ -245,7 +255,7 @@ async fn hold_and_tell(running: &Running, kind: Kind, streams: usize) -> Result<
         let board = Rc::clone(&board);
         tasks.spawn_local(async move {
             loop {
-                stream.news(kind).await?;
+                stream.news(kind, &board.news).await?;
                 board.heard();
             }
         });
@@ -314,9 +324,9 @@ async fn cut_and_resume(running: &Running, streams: usize) -> Result<Sample> {
                 cursor,
             };
             stream.expect_stream().await?;
-            stream.news(kind).await?;
+            stream.news(kind, &board.news).await?;
             board.heard();
-            match stream.news(kind).await {
+            match stream.news(kind, &board.news).await {
                 Ok(()) => bail!("the message came twice"),
                 Err(error) => Err(error),
             }

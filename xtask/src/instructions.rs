@@ -1,0 +1,93 @@
+//! `xtask instructions`: how many instructions the pure core needs, and how many it needed elsewhere in history.
+
+use crate::run;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// That of `gungraun` in `bench/instructions`.
+const RUNNER: &str = "0.20.0";
+
+/// `[--against REF]`
+pub(crate) fn run(options: &[&str]) -> Result<(), String> {
+    let against = match options {
+        [] => None,
+        ["--against", reference] => Some(*reference),
+        _ => return Err(format!("unknown options: {}", options.join(" "))),
+    };
+    let found = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
+    if !found.is_ok_and(|status| status.success()) {
+        return Err("valgrind is missing; install it with your system's package manager".to_owned());
+    }
+    let room = run::target().join("instructions");
+    let runner = runner(&room)?;
+    let here = run::root().join("bench").join("instructions");
+    let Some(reference) = against else {
+        return bench(&here, &room, &runner, &[]);
+    };
+    let there = older_tree(&room, reference)?;
+    println!("--- {reference}");
+    bench(&there, &room, &runner, &["--save-baseline=against"])?;
+    println!("--- this tree, against {reference}");
+    bench(&here, &room, &runner, &["--baseline=against"])
+}
+
+/// The program that counts, installed if it is not there.
+fn runner(room: &Path) -> Result<PathBuf, String> {
+    let root = room.join(format!("runner-{RUNNER}"));
+    let program = root.join("bin").join("gungraun-runner");
+    if !program.exists() {
+        let mut install = run::cargo(&["install", "--locked", "gungraun-runner", "--version", RUNNER, "--root"]);
+        run::watch(install.arg(&root), |_| ()).map_err(|error| format!("cannot install gungraun-runner: {error}"))?;
+    }
+    Ok(program)
+}
+
+/// The tree of a commit, with the benches of today in it: the same questions to both.
+fn older_tree(room: &Path, reference: &str) -> Result<PathBuf, String> {
+    let tree = room.join("tree");
+    let failed = |error| format!("cannot lay out {reference} in {}: {error}", tree.display());
+    if tree.exists() {
+        fs::remove_dir_all(&tree).map_err(failed)?;
+    }
+    fs::create_dir_all(&tree).map_err(failed)?;
+    let mut git = Command::new("git")
+        .args(["archive", reference])
+        .current_dir(run::root())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let archive = git.stdout.take().map_or_else(Stdio::null, Stdio::from);
+    let unpacked = Command::new("tar")
+        .arg("-x")
+        .arg("-C")
+        .arg(&tree)
+        .stdin(archive)
+        .status();
+    let archived = git.wait().map_err(failed)?;
+    if !archived.success() || !unpacked.map_err(failed)?.success() {
+        return Err(format!("git has no `{reference}`"));
+    }
+    let (from, to) = (
+        run::root().join("bench").join("instructions"),
+        tree.join("bench").join("instructions"),
+    );
+    fs::create_dir_all(to.join("benches")).map_err(failed)?;
+    for file in ["Cargo.toml", "Cargo.lock", "lib.rs", "benches/core.rs"] {
+        fs::copy(from.join(file), to.join(file)).map_err(failed)?;
+    }
+    Ok(to)
+}
+
+fn bench(package: &Path, room: &Path, runner: &Path, options: &[&str]) -> Result<(), String> {
+    let mut command = run::cargo(&["bench", "--bench", "core"]);
+    command
+        .current_dir(package)
+        .env("CARGO_TARGET_DIR", room.join("target"))
+        .env("GUNGRAUN_HOME", room.join("figures"))
+        .env("GUNGRAUN_RUNNER", runner);
+    if !options.is_empty() {
+        command.arg("--").args(options);
+    }
+    run::watch(&mut command, |_| ()).map_err(|error| format!("the count failed: {error}"))
+}
