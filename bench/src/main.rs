@@ -52,6 +52,9 @@ struct Options {
     /// The server to measure besides the limit; may be repeated. All, unless set.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
+    /// Only cases with this in their name, such as `64 B` or `16 clients`.
+    #[arg(long, value_name = "TEXT")]
+    case: Option<String>,
     /// How often everything is measured, in turn.
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
@@ -100,7 +103,15 @@ fn run(options: &Options) -> Result<()> {
     machine::raise_open_files()?;
     let rounds = options.rounds.unwrap_or(if options.quick { 3 } else { 5 });
     let scale = scale(options.quick, options.seconds);
-    let results = round::run(scale, rounds, &options.suite, &options.only)?;
+    let results = round::run(
+        scale,
+        rounds,
+        &round::Choice {
+            suites: &options.suite,
+            servers: &options.only,
+            case: options.case.as_deref(),
+        },
+    )?;
     print!("{}", report::text(&results));
     if let Some(folder) = &options.write {
         report::write(&results, folder)?;

@@ -41,8 +41,31 @@ impl MeasuredCase {
     }
 }
 
+/// What to run; everything, where nothing is said.
+pub(crate) struct Choice<'a> {
+    pub(crate) suites: &'a [String],
+    /// Besides the limit.
+    pub(crate) servers: &'a [String],
+    /// A part of the names of cases.
+    pub(crate) case: Option<&'a str>,
+}
+
+impl Choice<'_> {
+    fn suite(&self, name: &str) -> bool {
+        self.suites.is_empty() || self.suites.iter().any(|chosen| chosen == name)
+    }
+
+    fn server(&self, who: Contender) -> bool {
+        who == Contender::Limit || self.servers.is_empty() || self.servers.iter().any(|chosen| chosen == who.name())
+    }
+
+    fn case(&self, name: &str) -> bool {
+        self.case.is_none_or(|chosen| name.contains(chosen))
+    }
+}
+
 /// Runs what is chosen.
-pub(crate) fn run(scale: Scale, rounds: usize, chosen: &[String], only: &[String]) -> Result<Results> {
+pub(crate) fn run(scale: Scale, rounds: usize, choice: &Choice<'_>) -> Result<Results> {
     let cores = Cores::find()?;
     if cores.shared() {
         eprintln!("there is one core: server and load share it, and rates mean little");
@@ -57,7 +80,7 @@ pub(crate) fn run(scale: Scale, rounds: usize, chosen: &[String], only: &[String
         left_out: Vec::new(),
     };
     let known = suites::all(scale);
-    for name in chosen {
+    for name in choice.suites {
         let names: Vec<_> = known.iter().map(|suite| suite.name).collect();
         ensure!(
             names.contains(&name.as_str()),
@@ -66,18 +89,26 @@ pub(crate) fn run(scale: Scale, rounds: usize, chosen: &[String], only: &[String
         );
     }
     for suite in known {
-        if !chosen.is_empty() && !chosen.iter().any(|name| name == suite.name) {
+        if !choice.suite(suite.name) {
             results.left_out.push(format!("suite `{}`: not chosen", suite.name));
             continue;
         }
         let mut cases = Vec::new();
         for case in &suite.cases {
+            if !choice.case(&case.name) {
+                results
+                    .left_out
+                    .push(format!("`{}`, {}: not chosen", suite.name, case.name));
+                continue;
+            }
+            for who in case.contenders.iter().filter(|who| !choice.server(**who)) {
+                let text = format!("{} in `{}`, {}: not chosen", who.name(), suite.name, case.name);
+                results.left_out.push(text);
+            }
             let mut series: Vec<(Contender, Series)> = case
                 .contenders
                 .iter()
-                .filter(|who| {
-                    **who == Contender::Limit || only.is_empty() || only.iter().any(|name| name == who.name())
-                })
+                .filter(|who| choice.server(**who))
                 .map(|who| (*who, Series::default()))
                 .collect();
             let mut failed = Vec::new();
