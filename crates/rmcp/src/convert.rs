@@ -6,7 +6,11 @@ use rmcp::model::{ErrorCode, LoggingLevel, NumberOrString, ProtocolVersion};
 
 /// An id or a token in rmcp's form. rmcp counts to 2^63; what is beyond is text to it.
 pub(crate) fn number_or_string(json: &[u8]) -> NumberOrString {
-    serde_json::from_slice(json).unwrap_or_else(|_| NumberOrString::String(String::from_utf8_lossy(json).into()))
+    let text = str::from_utf8(json).unwrap_or_default();
+    if let Ok(number) = text.parse() {
+        return NumberOrString::Number(number);
+    }
+    serde_json::from_slice(json).unwrap_or_else(|_| NumberOrString::String(text.into()))
 }
 
 pub(crate) fn to_rpc(error: ErrorData) -> RpcError {
@@ -39,4 +43,34 @@ pub(crate) fn version(version: Version) -> ProtocolVersion {
     let known = ProtocolVersion::KNOWN_VERSIONS.iter();
     let same = known.clone().find(|known| known.as_str() == version.as_str());
     same.cloned().unwrap_or(ProtocolVersion::LATEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_keep_their_type_and_text() {
+        let read = |json: &str| number_or_string(json.as_bytes());
+        assert_eq!(read("7"), NumberOrString::Number(7));
+        assert_eq!(read("-7"), NumberOrString::Number(-7));
+        assert_eq!(read("\"7\""), NumberOrString::String("7".into()));
+        assert_eq!(read(r#""a\"b""#), NumberOrString::String("a\"b".into()));
+        let beyond = "99999999999999999999";
+        assert_eq!(read(beyond), NumberOrString::String(beyond.into()));
+    }
+
+    #[test]
+    fn errors_survive_the_way_there_and_back() {
+        let error = RpcError::new(-31_234, "no").with_data(serde_json::json!({ "a": 1 }));
+        assert_eq!(to_rpc(from_rpc(error.clone())), error);
+        assert_eq!(from_rpc(RpcError::new(1 << 40, "no")).code, ErrorCode::INTERNAL_ERROR);
+    }
+
+    #[test]
+    fn every_revision_has_its_name_in_rmcp() {
+        for ours in rethread::Revisions::BOTH.newest_first() {
+            assert_eq!(version(ours).as_str(), ours.as_str());
+        }
+    }
 }

@@ -60,14 +60,14 @@ impl Service<RoleServer> for Ears {
     }
 }
 
-/// What a notification holds until it has been heard: its line, and its place among those at work.
+/// What a notification holds until it has been heard: its line, unless that is another's, and its place among those at work.
 #[derive(Clone)]
 pub(crate) struct Hold {
-    _held: Arc<Mutex<(Lease, OwnedSemaphorePermit)>>,
+    _held: Arc<Mutex<(Option<Lease>, OwnedSemaphorePermit)>>,
 }
 
 impl Hold {
-    pub(crate) fn new(lease: Lease, permit: OwnedSemaphorePermit) -> Self {
+    pub(crate) fn new(lease: Option<Lease>, permit: OwnedSemaphorePermit) -> Self {
         Hold {
             _held: Arc::new(Mutex::new((lease, permit))),
         }

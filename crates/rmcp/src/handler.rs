@@ -3,9 +3,10 @@
 use crate::ears::Ears;
 use crate::factory::IntoServer;
 use crate::line::Place;
-use crate::pool::Pool;
+use crate::pool::{Ledger, Pool};
+use crate::schemas::Schemas;
 use crate::seat::Seat;
-use crate::server::{Setting, serve};
+use crate::server::{Setting, caught, serve};
 use crate::stateless;
 use parking_lot::Mutex;
 use rethread::{
@@ -32,6 +33,7 @@ pub struct RmcpHandler<S> {
     seats: Mutex<HashMap<SessionId, Arc<Seat<S>>>>,
     /// The lines of stateless calls.
     lines: Arc<Pool>,
+    schemas: Schemas,
 }
 
 impl<S: ServerHandler> RmcpHandler<S> {
@@ -46,7 +48,8 @@ impl<S: ServerHandler> RmcpHandler<S> {
             factory: Box::new(move || factory().into_server()),
             sample: OnceLock::new(),
             seats: Mutex::default(),
-            lines: Pool::new(KEPT, None, Ears::default()),
+            lines: Pool::new(KEPT, Ledger::Stateless(Arc::default()), Ears::default()),
+            schemas: Schemas::default(),
         }
     }
 
@@ -101,7 +104,7 @@ impl<S: ServerHandler> Handler for RmcpHandler<S> {
     }
 
     async fn open(&self, opening: &Opening) -> Result<Welcome, NotOpened> {
-        let (seat, welcome) = Seat::open(self.server()?, opening).await?;
+        let (seat, welcome) = caught(async { Seat::open(self.server()?, opening).await }).await?;
         let welcome = serde_json::to_vec(&welcome)
             .map_err(|e| RpcError::internal(format!("the server's answer cannot be written as JSON: {e}")))?;
         self.seats.lock().insert(opening.peer().id().clone(), seat);
@@ -122,7 +125,7 @@ impl<S: ServerHandler> Handler for RmcpHandler<S> {
             return seat.handle(call, cx).await;
         }
         let server = self.server()?;
-        let lease = self.lines.take(Place::Call(cx.clone()), || stateless::client(&call));
+        let lease = self.lines.take(Place::Call(cx.clone()), stateless::nobody);
         let setting = Setting {
             cx,
             lease: &lease,
@@ -138,8 +141,7 @@ impl<S: ServerHandler> Handler for RmcpHandler<S> {
     }
 
     async fn header_params(&self, tool: &str, _: &Principal) -> Option<Arc<HeaderParams>> {
-        let _ = tool;
-        None
+        self.schemas.header_params(&**self.sample()?, &self.lines, tool).await
     }
 }
 

@@ -92,10 +92,11 @@ fn wished(wish: InputRequiredResult) -> Result<Reply, RpcError> {
         asked
             .map_err(|e| RpcError::internal(format!("the server asked for something that cannot be asked for: {e}")))?;
     }
-    Ok(Reply::input_required(
-        requests,
-        wish.request_state.map(String::into_bytes),
-    ))
+    let reply = Reply::input_required(requests, wish.request_state.map(String::into_bytes));
+    Ok(match wish.meta {
+        Some(meta) => reply.with_meta(meta),
+        None => reply,
+    })
 }
 
 fn unwritable() -> RpcError {

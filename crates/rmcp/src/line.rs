@@ -5,20 +5,27 @@
 //! marked with the call it comes from; the line knows, because it serves one call at a time.
 
 use crate::ears::Ears;
+use crate::pool::Ledger;
 use crate::question::Questions;
-use crate::tokens::Tokens;
+use crate::stateless::Introduced;
 use crate::{probe, question, route};
 use rethread::{Context, Peer};
 use rmcp::RoleServer;
-use rmcp::model::{ClientJsonRpcMessage, InitializeRequestParams, JsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientNotification, InitializeRequestParams, JsonRpcMessage, RequestMetaObject,
+    ServerJsonRpcMessage,
+};
 use rmcp::service::{RunningService, serve_directly};
 use rmcp::transport::Transport;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use tokio::sync::mpsc;
+
+/// The next line's number.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// Answers that wait for the loop to take them.
 const INBOX: usize = 16;
@@ -69,6 +76,7 @@ pub(crate) struct Line {
     shared: Arc<Shared>,
     /// How many hold the peer when no handler does.
     holders: Option<usize>,
+    client: parking_lot::Mutex<Introduced>,
 }
 
 /// What a line and its loop share.
@@ -78,20 +86,22 @@ pub(crate) struct Shared {
     routed: AtomicUsize,
     pub(crate) inbox: mpsc::Sender<ClientJsonRpcMessage>,
     pub(crate) questions: Questions,
-    /// The calls of the session that report progress.
-    pub(crate) tokens: Option<Arc<Tokens>>,
+    pub(crate) ledger: Ledger,
+    /// The line's name.
+    pub(crate) number: u64,
 }
 
 impl Line {
     /// Opens a line to a client that is known as `info`. Needs a runtime.
-    pub(crate) fn open(place: Place, info: InitializeRequestParams, tokens: Option<Arc<Tokens>>, ears: Ears) -> Self {
+    pub(crate) fn open(place: Place, info: InitializeRequestParams, ledger: Ledger, ears: Ears) -> Self {
         let (inbox, answers) = mpsc::channel(INBOX);
         let shared = Arc::new(Shared {
             place: parking_lot::Mutex::new(place),
             routed: AtomicUsize::new(0),
             inbox,
             questions: Questions::default(),
-            tokens,
+            ledger,
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
         });
         let wire = Wire {
             shared: Arc::clone(&shared),
@@ -100,6 +110,7 @@ impl Line {
         let running = serve_directly(ears, wire, Some(info));
         Line {
             holders: probe::holders(running.peer()),
+            client: parking_lot::Mutex::default(),
             running,
             shared,
         }
@@ -109,8 +120,19 @@ impl Line {
         self.running.peer()
     }
 
-    pub(crate) fn inbox(&self) -> mpsc::Sender<ClientJsonRpcMessage> {
-        self.shared.inbox.clone()
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.shared.number
+    }
+
+    /// Who the client is, by what its request says.
+    pub(crate) fn introduce(&self, meta: &RequestMetaObject) {
+        if let Some(client) = self.client.lock().client(meta) {
+            self.peer().set_peer_info(client);
+        }
     }
 
     /// What is said from now on goes to `place`.
@@ -133,6 +155,12 @@ impl Line {
 }
 
 impl Shared {
+    /// Lets the server behind the line hear a notification.
+    pub(crate) async fn hear(&self, note: ClientNotification) {
+        let note = ClientJsonRpcMessage::notification(note);
+        let _ = self.inbox.send(note).await; // the line is closed, and so is the session
+    }
+
     pub(crate) fn place(&self) -> Place {
         self.place.lock().clone()
     }
@@ -155,7 +183,7 @@ impl Transport<RoleServer> for Wire {
         let mut saying: Saying = match message {
             JsonRpcMessage::Notification(said) => Box::pin(route::tell(place, shared, said.notification)),
             JsonRpcMessage::Request(asked) => {
-                question::put(shared, place, asked.id, asked.request);
+                question::put(&shared, place, asked.id, asked.request);
                 Box::pin(std::future::ready(Ok(())))
             }
             _ => Box::pin(std::future::ready(Ok(()))), // nothing was asked of a line, so it answers nothing

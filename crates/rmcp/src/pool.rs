@@ -6,10 +6,11 @@
 
 use crate::ears::{Ears, Hold};
 use crate::line::{Line, Place};
+use crate::listening::Listening;
 use crate::tokens::Tokens;
 use parking_lot::Mutex;
 use rmcp::RoleServer;
-use rmcp::model::{ClientJsonRpcMessage, ClientNotification, GetExtensions, InitializeRequestParams};
+use rmcp::model::{ClientNotification, GetExtensions, InitializeRequestParams, RequestMetaObject};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
@@ -17,9 +18,18 @@ use tokio::sync::OwnedSemaphorePermit;
 /// How many kept lines are looked at, whenever one is taken or given back, to see whether they are free by now.
 const LOOK: usize = 2;
 
+/// What the lines of a pool have in common beside the pool.
+#[derive(Clone)]
+pub(crate) enum Ledger {
+    /// They lead to one client: the calls of its session that report progress.
+    Session(Arc<Tokens>),
+    /// They lead to many: the subscriptions that servers serve.
+    Stateless(Arc<Listening>),
+}
+
 pub(crate) struct Pool {
     lines: Mutex<Lines>,
-    tokens: Option<Arc<Tokens>>,
+    ledger: Ledger,
     ears: Ears,
     /// How many lines handlers may keep. Beyond: the one kept longest is closed.
     keep: usize,
@@ -29,17 +39,19 @@ pub(crate) struct Pool {
 struct Lines {
     /// Free lines.
     idle: Vec<Line>,
-    /// Lines that a handler holds beyond the call, in the order they were last looked at.
+    /// Lines that a handler holds beyond the call, the one kept longest first.
     kept: VecDeque<Line>,
+    /// The kept line that is looked at next.
+    look: usize,
     in_use: usize,
     closed: bool,
 }
 
 impl Pool {
-    pub(crate) fn new(keep: usize, tokens: Option<Arc<Tokens>>, ears: Ears) -> Arc<Self> {
+    pub(crate) fn new(keep: usize, ledger: Ledger, ears: Ears) -> Arc<Self> {
         Arc::new(Pool {
             lines: Mutex::default(),
-            tokens,
+            ledger,
             ears,
             keep,
         })
@@ -55,12 +67,9 @@ impl Pool {
         let line = match idle {
             Some(line) => {
                 line.lead_to(place.clone());
-                if self.tokens.is_none() {
-                    line.peer().set_peer_info(info()); // a line of no session serves many clients
-                }
                 line
             }
-            None => Line::open(place.clone(), info(), self.tokens.clone(), self.ears.clone()),
+            None => Line::open(place.clone(), info(), self.ledger.clone(), self.ears.clone()),
         };
         Lease {
             pool: Arc::clone(self),
@@ -69,8 +78,12 @@ impl Pool {
         }
     }
 
+    /// The calls that report progress, if the lines are of one session.
     pub(crate) fn tokens(&self) -> Option<&Arc<Tokens>> {
-        self.tokens.as_ref()
+        match &self.ledger {
+            Ledger::Session(tokens) => Some(tokens),
+            Ledger::Stateless(_) => None,
+        }
     }
 
     fn give_back(&self, line: Line) {
@@ -80,20 +93,24 @@ impl Pool {
         }
         let mut lines = self.lines.lock();
         lines.in_use -= 1;
-        // As many spare lines as calls run: a burst leaves nothing behind.
-        let wanted = !lines.closed && lines.idle.len() < lines.in_use.max(1);
-        let closing = match (free, lines.closed) {
-            (true, _) if wanted => {
-                lines.idle.push(line);
-                None
-            }
-            (true, _) | (false, true) => Some(line),
+        let mut closing = Vec::new();
+        match (free, lines.closed) {
+            (_, true) => closing.push(line),
+            (true, false) => lines.idle.push(line),
             (false, false) => {
                 lines.kept.push_back(line);
-                let beyond = lines.kept.len() > self.keep;
-                if beyond { lines.kept.pop_front() } else { lines.freed() }
+                if lines.kept.len() > self.keep {
+                    closing.extend(lines.kept.pop_front());
+                } else {
+                    closing.extend(lines.freed());
+                }
             }
-        };
+        }
+        // As many spare lines as calls run: a burst leaves nothing behind.
+        let spare = lines.in_use.max(1);
+        if lines.idle.len() > spare {
+            closing.extend(lines.idle.drain(spare..));
+        }
         drop(lines);
         drop(closing);
     }
@@ -127,12 +144,16 @@ impl Lines {
     /// A kept line that nobody holds any more. Only a few are looked at, so that keeping many costs a call nothing.
     fn freed(&mut self) -> Option<Line> {
         for _ in 0..LOOK.min(self.kept.len()) {
-            let line = self.kept.pop_front()?;
-            if line.is_free() {
+            self.look = if self.look + 1 < self.kept.len() {
+                self.look + 1
+            } else {
+                0
+            };
+            if self.kept[self.look].is_free() {
+                let line = self.kept.remove(self.look)?;
                 line.clear();
                 return Some(line);
             }
-            self.kept.push_back(line);
         }
         None
     }
@@ -150,11 +171,16 @@ impl Lease {
         self.line().peer().clone()
     }
 
+    /// Without a session a line serves one client after the other: this is the next.
+    pub(crate) fn introduce(&self, meta: &RequestMetaObject) {
+        self.line().introduce(meta);
+    }
+
     /// Lets the server behind the line hear a notification. What is held by it is held until then, the lease too.
     pub(crate) async fn hear(self, mut note: ClientNotification, permit: OwnedSemaphorePermit) {
-        let inbox = self.line().inbox();
-        note.extensions_mut().insert(Hold::new(self, permit));
-        let _ = inbox.send(ClientJsonRpcMessage::notification(note)).await; // the line is closed, and so is the session
+        let line = Arc::clone(self.line().shared());
+        note.extensions_mut().insert(Hold::new(Some(self), permit));
+        line.hear(note).await;
     }
 
     fn line(&self) -> &Line {
@@ -165,7 +191,105 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let Some(line) = self.line.take() else { return };
+        if let Ledger::Stateless(listening) = &self.pool.ledger {
+            listening.ended(line.number());
+        }
         line.lead_to(self.place.afterwards());
         self.pool.give_back(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rmcp::model::{ClientCapabilities, Implementation};
+    use std::future::Future;
+
+    fn pool(keep: usize) -> Arc<Pool> {
+        Pool::new(keep, Ledger::Session(Arc::default()), Ears::default())
+    }
+
+    fn take(pool: &Arc<Pool>) -> Lease {
+        pool.take(Place::Nowhere, || {
+            InitializeRequestParams::new(ClientCapabilities::default(), Implementation::new("c", "1"))
+        })
+    }
+
+    #[tokio::test]
+    async fn a_line_that_nobody_holds_is_used_again() {
+        let pool = pool(4);
+        for _ in 0..10 {
+            let lease = take(&pool);
+            let number = lease.line().number();
+            drop((lease.peer(), lease));
+            assert_eq!(pool.count(), (1, 0, 0));
+            assert_eq!(take(&pool).line().number(), number);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_line_is_not_used_again_while_its_peer_is_held() {
+        let pool = pool(4);
+        let lease = take(&pool);
+        let (number, peer) = (lease.line().number(), lease.peer());
+        drop(lease);
+        assert_eq!(pool.count(), (0, 1, 0));
+        for _ in 0..5 {
+            assert_ne!(take(&pool).line().number(), number);
+        }
+        drop(peer);
+        let (one, two) = (take(&pool), take(&pool));
+        assert!(
+            [one.line().number(), two.line().number()].contains(&number),
+            "now it is"
+        );
+    }
+
+    /// What was said and not yet routed would come out in the next call.
+    #[tokio::test]
+    async fn a_line_is_not_used_again_while_something_is_on_its_way() {
+        let pool = pool(4);
+        let lease = take(&pool);
+        let number = lease.line().number();
+        {
+            let peer = lease.peer();
+            let mut saying = std::pin::pin!(peer.notify_tool_list_changed());
+            // Given up half way: the message is in the channel, and this thread does not let the loop take it.
+            let begun = std::future::poll_fn(|cx| std::task::Poll::Ready(saying.as_mut().poll(cx))).await;
+            assert!(begun.is_pending());
+        }
+        drop(lease);
+        assert_eq!(pool.count(), (0, 1, 0));
+        let next = take(&pool);
+        assert_ne!(next.line().number(), number);
+        while pool.lines.lock().kept.iter().any(|line| !line.is_free()) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(take(&pool).line().number(), number, "it has gone its way");
+    }
+
+    #[tokio::test]
+    async fn a_burst_leaves_one_line_behind() {
+        let pool = pool(4);
+        let burst: Vec<_> = (0..20).map(|_| take(&pool)).collect();
+        assert_eq!(pool.count(), (0, 0, 20));
+        drop(burst);
+        assert_eq!(pool.count().0, 1);
+    }
+
+    #[tokio::test]
+    async fn the_line_that_was_kept_longest_makes_room() {
+        let pool = pool(4);
+        let peers: Vec<_> = (0..6).map(|_| take(&pool).peer()).collect();
+        while !peers[1].is_transport_closed() {
+            tokio::task::yield_now().await;
+        }
+        let closed: Vec<_> = peers.iter().map(rmcp::Peer::is_transport_closed).collect();
+        assert_eq!(closed, [true, true, false, false, false, false]);
+        pool.close();
+        while peers.iter().any(|peer| !peer.is_transport_closed()) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(pool.count(), (0, 0, 0));
     }
 }

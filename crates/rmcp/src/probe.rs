@@ -54,3 +54,57 @@ impl Write for Scan {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rmcp::ServerHandler;
+    use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+    use rmcp::service::serve_directly;
+    use rmcp::transport::Transport;
+    use std::future::Future;
+
+    struct Nobody;
+
+    impl ServerHandler for Nobody {}
+
+    /// Takes everything, answers nothing.
+    struct Hole;
+
+    impl Transport<RoleServer> for Hole {
+        type Error = std::io::Error;
+
+        fn send(&mut self, _: ServerJsonRpcMessage) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+            std::future::ready(Ok(()))
+        }
+
+        async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
+            std::future::pending().await
+        }
+
+        async fn close(&mut self) -> Result<(), Self::Error> {
+            Ok(())
+        }
+    }
+
+    /// What everything here rests on. If a new version of rmcp or tokio fails it, lines are no longer used again, and handlers
+    /// may keep peers for fewer calls: find another way to know.
+    #[tokio::test]
+    async fn holders_and_messages_of_a_peer_can_be_counted() {
+        let running = serve_directly(Nobody, Hole, None);
+        let peer = running.peer();
+        let alone = holders(peer).expect("the number of holders is shown");
+        let other = peer.clone();
+        assert_eq!(holders(peer), Some(alone + 1));
+        assert_eq!(sent(peer), Some(0));
+        other.notify_tool_list_changed().await.unwrap();
+        other.notify_prompt_list_changed().await.unwrap();
+        assert_eq!(sent(peer), Some(2));
+        drop(other);
+        assert_eq!(holders(peer), Some(alone));
+        for _ in 0..100 {
+            peer.notify_tool_list_changed().await.unwrap();
+        }
+        assert_eq!((holders(peer), sent(peer)), (Some(alone), Some(102)));
+    }
+}

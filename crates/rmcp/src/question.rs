@@ -2,7 +2,9 @@
 
 use crate::convert::from_rpc;
 use crate::line::{Place, Shared};
+use crate::pool::Ledger;
 use crate::route::spelled;
+use crate::tokens::Renamed;
 use rethread::{Answer, AskError, Context, Peer, RpcError};
 use rmcp::ErrorData;
 use rmcp::model::{ClientResult, CustomResult, ElicitResult, EmptyResult, JsonRpcMessage, RequestId, ServerRequest};
@@ -34,8 +36,8 @@ impl Questions {
 }
 
 /// Puts a question to the client. The answer comes back through the line's inbox.
-pub(crate) fn put(shared: Arc<Shared>, place: Place, id: RequestId, request: ServerRequest) {
-    let line = Arc::clone(&shared);
+pub(crate) fn put(shared: &Arc<Shared>, place: Place, id: RequestId, request: ServerRequest) {
+    let line = Arc::clone(shared);
     let mut open = shared.questions.0.lock();
     let full = open.len() >= OPEN;
     let own_id = id.clone();
@@ -43,7 +45,7 @@ pub(crate) fn put(shared: Arc<Shared>, place: Place, id: RequestId, request: Ser
         let outcome = if full {
             Err(from_rpc(AskError::TooMany.into()))
         } else {
-            ask(&place, &request).await
+            ask(&line, &place, &request).await
         };
         line.questions.0.lock().remove(&id);
         let message = match outcome {
@@ -57,14 +59,14 @@ pub(crate) fn put(shared: Arc<Shared>, place: Place, id: RequestId, request: Ser
     }
 }
 
-async fn ask(place: &Place, request: &ServerRequest) -> Result<ClientResult, ErrorData> {
+async fn ask(line: &Arc<Shared>, place: &Place, request: &ServerRequest) -> Result<ClientResult, ErrorData> {
     let Some((method, mut params)) = spelled(request) else {
         return Err(ErrorData::internal_error(
             "the question cannot be written as JSON",
             None,
         ));
     };
-    forget_token(&mut params);
+    let _renamed = renamed(line, &mut params);
     let answer = match place {
         Place::Call(cx) => match ask_in_call(cx, request, &method, &params).await {
             // The call was over before it could be asked. The session is not.
@@ -79,23 +81,31 @@ async fn ask(place: &Place, request: &ServerRequest) -> Result<ClientResult, Err
     Ok(read(request, &answer))
 }
 
-/// rmcp puts a token into every question. No progress of answers is followed here, so none is asked for.
-fn forget_token(params: &mut Value) {
-    let Some(params) = params.as_object_mut() else { return };
-    let Some(Value::Object(meta)) = params.get_mut("_meta") else {
-        return;
+/// rmcp puts a token into every question. In a session the client sees another name for it; without one, nothing is in
+/// flight whose progress could be reported.
+fn renamed(line: &Arc<Shared>, params: &mut Value) -> Option<Renamed> {
+    let fields = params.as_object_mut()?;
+    let Some(Value::Object(meta)) = fields.get_mut("_meta") else {
+        return None;
     };
+    if let Ledger::Session(tokens) = &line.ledger {
+        return tokens.rename(line, meta.get_mut("progressToken")?);
+    }
     meta.remove("progressToken");
     if meta.is_empty() {
-        params.remove("_meta");
+        fields.remove("_meta");
     }
+    if fields.is_empty() {
+        *params = Value::Null;
+    }
+    None
 }
 
 async fn ask_in_call(cx: &Context, request: &ServerRequest, method: &str, params: &Value) -> Result<Answer, AskError> {
     match request {
         ServerRequest::CreateMessageRequest(_) => cx.sample(params).await,
         ServerRequest::ElicitRequest(_) => cx.elicit(params).await,
-        ServerRequest::ListRootsRequest(_) => cx.roots().await,
+        ServerRequest::ListRootsRequest(_) if !cx.client().roots => Err(AskError::NotSupported("roots")),
         _ => cx.request(method, params).await,
     }
 }

@@ -2,6 +2,8 @@
 
 use crate::convert::{level, number_or_string};
 use crate::line::{Place, Shared, Unsent};
+use crate::listening::Change;
+use crate::pool::Ledger;
 use rethread::{CLOSE_CONNECTION, Context, List};
 use rmcp::model::{GetMeta, LoggingMessageNotification, ProgressNotification, ProgressToken, ServerNotification};
 use serde::Serialize;
@@ -21,15 +23,25 @@ pub(crate) async fn tell(place: Place, shared: Arc<Shared>, notification: Server
             }
             Ok(())
         }
+        Said::SubscriptionsAcknowledgedNotification(acknowledged) => {
+            if let (Place::Call(cx), Ledger::Stateless(listening)) = (&place, &shared.ledger) {
+                listening.accepted(shared.number, cx, acknowledged.params.notifications.clone());
+            }
+            say(&place, &Said::SubscriptionsAcknowledgedNotification(acknowledged)).await
+        }
         // What a subscription is told is stamped with it, and travels on its stream.
         change if is_stamped(&change) => say(&place, &change).await,
-        Said::ToolListChangedNotification(_) => list_changed(&place, List::Tools),
-        Said::PromptListChangedNotification(_) => list_changed(&place, List::Prompts),
-        Said::ResourceListChangedNotification(_) => list_changed(&place, List::Resources),
+        Said::ToolListChangedNotification(_) => list_changed(&place, &shared, List::Tools),
+        Said::PromptListChangedNotification(_) => list_changed(&place, &shared, List::Prompts),
+        Said::ResourceListChangedNotification(_) => list_changed(&place, &shared, List::Resources),
         Said::ResourceUpdatedNotification(updated) => {
+            let uri = updated.params.uri;
             match &place {
-                Place::Call(cx) | Place::Late(cx) => cx.resource_updated(&updated.params.uri),
-                Place::Session(peer) => peer.resource_updated(&updated.params.uri),
+                Place::Call(cx) | Place::Late(cx) => {
+                    cx.resource_updated(&uri);
+                    announce(cx, &shared, &Change::Updated(uri));
+                }
+                Place::Session(peer) => peer.resource_updated(&uri),
                 Place::Nowhere => return Err(Unsent),
             }
             Ok(())
@@ -48,13 +60,23 @@ fn is_stamped(notification: &ServerNotification) -> bool {
     notification.get_meta().subscription_id().is_some()
 }
 
-fn list_changed(place: &Place, list: List) -> Result<(), Unsent> {
+fn list_changed(place: &Place, shared: &Shared, list: List) -> Result<(), Unsent> {
     match place {
-        Place::Call(cx) | Place::Late(cx) => cx.list_changed(list),
+        Place::Call(cx) | Place::Late(cx) => {
+            cx.list_changed(list);
+            announce(cx, shared, &list.into());
+        }
         Place::Session(peer) => peer.list_changed(list),
         Place::Nowhere => return Err(Unsent),
     }
     Ok(())
+}
+
+/// Without a session: to the subscriptions of this caller that servers serve themselves.
+fn announce(cx: &Context, shared: &Shared, change: &Change) {
+    if let Ledger::Stateless(listening) = &shared.ledger {
+        listening.announce(&cx.principal(), change);
+    }
 }
 
 /// Progress belongs to the call that its token names, whoever reports it (PRG-01). There is no progress of a call that has
@@ -65,7 +87,7 @@ async fn report(place: &Place, shared: &Shared, said: ProgressNotification) -> R
         Place::Call(cx) if token_of(cx).as_ref() == Some(token) => Some(cx.clone()),
         _ => None,
     };
-    let Some(cx) = own.or_else(|| shared.tokens.as_ref()?.call(token)) else {
+    let Some(cx) = own.or_else(|| other(shared, token)) else {
         return Ok(());
     };
     let (progress, message) = (said.params.progress, said.params.message.as_deref());
@@ -74,6 +96,14 @@ async fn report(place: &Place, shared: &Shared, said: ProgressNotification) -> R
         None => cx.progress(progress, message).await,
     };
     reported.map_err(|_| Unsent)
+}
+
+/// The call of the same session that has this token.
+fn other(shared: &Shared, token: &ProgressToken) -> Option<Context> {
+    match &shared.ledger {
+        Ledger::Session(tokens) => tokens.call(token),
+        Ledger::Stateless(_) => None,
+    }
 }
 
 /// The token of a call, as rmcp writes it.

@@ -1,9 +1,9 @@
 //! A session's own server: made when the session begins, gone when it ends.
 
 use crate::convert::{to_rpc, version};
-use crate::ears::Ears;
+use crate::ears::{Ears, Hold};
 use crate::line::Place;
-use crate::pool::{Lease, Pool};
+use crate::pool::{Lease, Ledger, Pool};
 use crate::request;
 use crate::server::{Setting, serve};
 use http::request::Parts;
@@ -40,7 +40,7 @@ impl<S: ServerHandler> Seat<S> {
         let server = Arc::new(server);
         let seat = Arc::new(Seat {
             peer: opening.peer().clone(),
-            pool: Pool::new(KEPT, Some(Arc::default()), Ears::of(&server)),
+            pool: Pool::new(KEPT, Ledger::Session(Arc::default()), Ears::of(&server)),
             server,
             info: Mutex::new(Arc::new(hello.clone())),
             notices: Arc::new(Semaphore::new(NOTICES)),
@@ -173,6 +173,15 @@ impl<S: ServerHandler> Seat<S> {
         *note.get_meta_mut() = meta;
         if let Some(parts) = parts {
             note.extensions_mut().insert(parts);
+        }
+        // What the client reports of a question goes to the peer that asked it, which may wait the longer for its answer.
+        if let ClientNotification::ProgressNotification(progress) = &mut note
+            && let Some(tokens) = self.pool.tokens()
+            && let Some((line, token)) = tokens.asker(&progress.params.progress_token)
+        {
+            progress.params.progress_token = token;
+            note.extensions_mut().insert(Hold::new(None, permit));
+            return line.hear(note).await;
         }
         self.lease().hear(note, permit).await;
     }

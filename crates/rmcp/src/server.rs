@@ -13,7 +13,9 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, Service};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::task::Poll;
 use tokio_util::sync::CancellationToken;
 
 /// What a handler is told of a request, beside the request.
@@ -30,6 +32,9 @@ impl Setting<'_> {
         meta: RequestMetaObject,
         parts: Option<Parts>,
     ) -> RequestContext<RoleServer> {
+        if self.cx.session().is_none() {
+            self.lease.introduce(&meta);
+        }
         let mut context = RequestContext::new(request::id(call), self.lease.peer());
         context.meta = meta;
         if let Some(parts) = parts {
@@ -137,6 +142,18 @@ pub(crate) async fn attended<T>(handling: impl Future<Output = T>, cx: &Context,
         () = cx.cancelled() => ct.cancel(),
     }
     handling.await // for as long as the transport's grace lets it
+}
+
+/// A panic in a handler stays in what it was about. For what does not run in a call: there the transport sees to it.
+pub(crate) async fn caught<T>(doing: impl Future<Output = Result<T, RpcError>>) -> Result<T, RpcError> {
+    let mut doing = pin!(doing);
+    std::future::poll_fn(|cx| {
+        catch_unwind(AssertUnwindSafe(|| doing.as_mut().poll(cx))).unwrap_or_else(|_| {
+            tracing::error!("a server panicked while a session began");
+            Poll::Ready(Err(RpcError::internal("the server failed to begin the session")))
+        })
+    })
+    .await
 }
 
 /// The answer, written once.

@@ -235,8 +235,13 @@ impl<H: Handler> Builder<H> {
             handler.info(),
             (handler.relays(), handler.hears_all(), handler.wants_parts()),
             {
-                let handler = Arc::clone(&handler);
-                Box::new(move |session| handler.closed(session))
+                // A handler may hold peers, which hold the node. One that is gone has nothing left to give up.
+                let handler = Arc::downgrade(&handler);
+                Box::new(move |session| {
+                    if let Some(handler) = handler.upgrade() {
+                        handler.closed(session);
+                    }
+                })
             },
             Seal::new(self.key.unwrap_or_else(random)),
         );

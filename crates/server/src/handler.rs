@@ -202,10 +202,18 @@ fn read<T: DeserializeOwned>(params: &Params) -> Result<T, RpcError> {
 #[derive(Clone, Debug)]
 pub struct Reply(pub(crate) Kind);
 
+/// What a handler wants of the client before it can answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    pub(crate) requests: InputRequests,
+    pub(crate) state: Option<Vec<u8>>,
+    pub(crate) meta: Option<Bytes>,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Result(Bytes),
-    InputRequired(InputRequests, Option<Vec<u8>>),
+    InputRequired(Wish),
 }
 
 impl Reply {
@@ -235,7 +243,21 @@ impl Reply {
     /// Most handlers are simpler with [`Context::elicit`] and its siblings, which work on every revision and keep their
     /// place in the code. This form survives restarts, because nothing waits.
     pub fn input_required(requests: InputRequests, state: Option<Vec<u8>>) -> Self {
-        Reply(Kind::InputRequired(requests, state))
+        Reply(Kind::InputRequired(Wish {
+            requests,
+            state,
+            meta: None,
+        }))
+    }
+
+    /// Gives a wish for input a `_meta` of its own; a result has its own words for that. What is no JSON object is left out.
+    #[must_use]
+    pub fn with_meta(mut self, meta: impl Serialize) -> Self {
+        if let Kind::InputRequired(wish) = &mut self.0 {
+            let json = serde_json::to_vec(&meta).unwrap_or_default();
+            wish.meta = json.starts_with(b"{").then(|| json.into());
+        }
+        self
     }
 
     /// The result, where only a result will do.

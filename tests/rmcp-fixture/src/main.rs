@@ -10,6 +10,9 @@
 use axum::Router;
 use axum::serve::ListenerExt;
 use clap::{Parser, ValueEnum};
+use rethread::{Context, McpService};
+use rethread_rmcp::RmcpHandler;
+use rethread_store_embedded::EmbeddedStore;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp_everything::{Everything, Process};
@@ -22,6 +25,9 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
+
+/// How long running calls may take to finish when the server stops.
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// An MCP server that offers something of everything, for testing transports.
 #[derive(Parser)]
@@ -63,24 +69,22 @@ enum Store {
 #[tokio::main]
 async fn main() -> ExitCode {
     let options = Options::parse();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error"));
+    // rmcp calls it an error when a client leaves, as clients under test do.
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,rmcp=off"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .init();
-    match run(options).await {
+    let served = match options.transport {
+        Transport::Rmcp => with_rmcp(&options).await,
+        Transport::Rethread => with_rethread(&options).await,
+    };
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("rmcp-everything: {error}");
             ExitCode::FAILURE
         }
-    }
-}
-
-async fn run(options: Options) -> io::Result<()> {
-    match options.transport {
-        Transport::Rmcp => with_rmcp(&options).await,
-        Transport::Rethread => Err(io::Error::other("not yet")),
     }
 }
 
@@ -95,12 +99,39 @@ async fn with_rmcp(options: &Options) -> io::Result<()> {
     let process = Arc::new(Process::default());
     let served = process.clone();
     let service = StreamableHttpService::new(move || Ok(Everything::new(served.clone())), Arc::new(sessions), config);
-    let drain = async move { stop.cancel() };
+    let routes = Router::new().route_service("/mcp", service);
+    serve(options.listen, routes, process, async move { stop.cancel() }).await
+}
+
+async fn with_rethread(options: &Options) -> io::Result<()> {
+    // The one thing that rmcp has no word for: Rethread's own view of the call is among the extensions.
+    let process = Process::closing_connections_with(Box::new(|call| {
+        let context = call.extensions.get::<Context>().cloned();
+        Box::pin(async move {
+            if let Some(context) = context {
+                context.close_connection().await;
+            }
+        })
+    }));
+    let process = Arc::new(process);
+    let served = process.clone();
+    let mut builder = McpService::builder(RmcpHandler::new(move || Everything::new(served.clone())))
+        .retry(Duration::from_millis(options.retry_ms));
+    if let (Store::Embedded, Some(data)) = (options.store, &options.data) {
+        let store = EmbeddedStore::builder().open(data);
+        builder = builder.store(store.map_err(io::Error::other)?);
+    }
+    let mcp = builder.try_build().map_err(io::Error::other)?;
+    let old = mcp.http_sse("/messages");
+    let routes = Router::new()
+        .route_service("/mcp", mcp.clone())
+        .route_service("/sse", old.clone())
+        .route_service("/messages", old);
     serve(
         options.listen,
-        Router::new().route_service("/mcp", service),
+        routes,
         process,
-        drain,
+        async move { mcp.shutdown(DRAIN).await },
     )
     .await
 }

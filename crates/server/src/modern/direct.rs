@@ -6,7 +6,7 @@
 use super::decorate;
 use crate::ask::AskError;
 use crate::context::Level;
-use crate::handler::{Kind, Reply, RpcError};
+use crate::handler::{Kind, Reply, RpcError, Wish};
 use crate::node::Node;
 use crate::outlet::TooLate;
 use crate::peer::ClientCapabilities;
@@ -212,7 +212,7 @@ impl Direct {
     pub(crate) fn finish(&self, result: Result<Reply, RpcError>) {
         let outcome = match result {
             Ok(Reply(Kind::Result(json))) => self.result(&json),
-            Ok(Reply(Kind::InputRequired(requests, state))) => self.wish(&requests, state),
+            Ok(Reply(Kind::InputRequired(wish))) => self.wish(wish),
             Err(error) => self.error(&error),
         };
         let mut state = self.state.lock();
@@ -243,7 +243,8 @@ impl Direct {
     }
 
     /// A handler's own wish for input (MRTR-01, MRTR-03).
-    fn wish(&self, requests: &mrtr::InputRequests, own: Option<Vec<u8>>) -> Outcome {
+    fn wish(&self, wish: Wish) -> Outcome {
+        let (requests, own) = (&wish.requests, wish.state);
         if !mrtr::allows_input_required(self.method.as_str()) {
             tracing::error!(target: telemetry::TARGET, method = self.method.as_str(), "a handler asked for input where none can be asked for");
             return self.error(&RpcError::internal("this request cannot ask for input"));
@@ -259,7 +260,15 @@ impl Direct {
             .map(|bytes| super::park::seal(self, mrtr::State::Own { round, bytes }))
             .transpose();
         match sealed.and_then(|state| mrtr::input_required(requests, state.as_deref())) {
-            Ok(result) => self.result(&result),
+            Ok(mut result) => {
+                if let Some(meta) = &wish.meta {
+                    result.pop(); // the closing brace
+                    result.extend_from_slice(b",\"_meta\":");
+                    result.extend_from_slice(meta);
+                    result.push(b'}');
+                }
+                self.result(&result)
+            }
             Err(error) => self.error(&error),
         }
     }

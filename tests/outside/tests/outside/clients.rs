@@ -12,28 +12,28 @@ const CUTS: usize = 50;
 const CALLS: &str = "60";
 
 /// An official client: the program that runs it, and what its scripts want to hear before the URL.
-struct Client {
-    program: &'static str,
-    features: &'static [&'static str],
+pub(crate) struct Client {
+    pub(crate) program: &'static str,
+    pub(crate) features: &'static [&'static str],
     cuts: &'static [&'static str],
 }
 
-const SDK1: Client = Client {
+pub(crate) const SDK1: Client = Client {
     program: "node",
     features: &["ts/features.mjs", "sdk1"],
     cuts: &["ts/cuts.mjs", "sdk1"],
 };
-const CLIENT2: Client = Client {
+pub(crate) const CLIENT2: Client = Client {
     program: "node",
     features: &["ts/features.mjs", "client2"],
     cuts: &["ts/cuts.mjs", "client2"],
 };
-const PY1: Client = Client {
+pub(crate) const PY1: Client = Client {
     program: "py1/bin/python",
     features: &["py/features.py"],
     cuts: &["py/cuts.py"],
 };
-const PY2: Client = Client {
+pub(crate) const PY2: Client = Client {
     program: "py2/bin/python",
     features: &["py/features.py"],
     cuts: &["py/cuts.py"],
@@ -49,7 +49,7 @@ impl Client {
         self.survives_cuts_on(&Everything::start()).await;
     }
 
-    async fn survives_cuts_on(&self, server: &Everything) {
+    pub(crate) async fn survives_cuts_on(&self, server: &Everything) {
         let seed = seed();
         println!("seed {seed}; RETHREAD_SEED={seed} repeats the run");
         let plan = CutPlan {

@@ -1,32 +1,32 @@
 //! The official conformance suite, once per revision.
 
 use crate::script;
-use crate::server::Everything;
+use crate::server::{EXAMPLE, Everything, Program};
 
-async fn conforms(revision: &str) {
-    let server = Everything::start();
-    let results = format!("conformance-{revision}");
+pub(crate) async fn conforms(program: &'static Program, revision: &str) {
+    let server = program.start();
+    let results = format!("conformance-{}-{revision}", program.name());
     script::run("node", &["ts/conformance.mjs", server.url(), revision, &results]).await;
 }
 
 #[tokio::test]
 async fn conforms_to_2025_03_26() {
-    conforms("2025-03-26").await;
+    conforms(&EXAMPLE, "2025-03-26").await;
 }
 
 #[tokio::test]
 async fn conforms_to_2025_06_18() {
-    conforms("2025-06-18").await;
+    conforms(&EXAMPLE, "2025-06-18").await;
 }
 
 #[tokio::test]
 async fn conforms_to_2025_11_25() {
-    conforms("2025-11-25").await;
+    conforms(&EXAMPLE, "2025-11-25").await;
 }
 
 #[tokio::test]
 async fn conforms_to_2026_07_28() {
-    conforms("2026-07-28").await;
+    conforms(&EXAMPLE, "2026-07-28").await;
 }
 
 /// A pass on a fresh process says nothing about one that has served others.

@@ -9,7 +9,7 @@ mod record;
 mod sleeper;
 
 use crate::script;
-use crate::server::Everything;
+use crate::server::{EXAMPLE, Everything, Program};
 use lives::Server;
 use raw::Session;
 use rethread_testkit::proxy::SplitMix64;
@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-const KILLS: usize = 30;
+const KILLS: u32 = 30;
 
 /// The sessions of the raw client, one more aside that sleeps.
 const SESSIONS: usize = 3;
@@ -28,19 +28,21 @@ const SESSIONS: usize = 3;
 /// Node and Python take their time to start, above all together on a small machine.
 const TO_CONNECT: Duration = Duration::from_secs(60);
 
-const SDK1: (&str, &[&str]) = ("node", &["ts/crash.mjs", "sdk1"]);
-const CLIENT2: (&str, &[&str]) = ("node", &["ts/crash.mjs", "client2"]);
-const PY1: (&str, &[&str]) = ("py1/bin/python", &["py/crash.py"]);
-const PY2: (&str, &[&str]) = ("py2/bin/python", &["py/crash.py"]);
+pub(crate) const SDK1: (&str, &[&str]) = ("node", &["ts/crash.mjs", "sdk1"]);
+pub(crate) const CLIENT2: (&str, &[&str]) = ("node", &["ts/crash.mjs", "client2"]);
+pub(crate) const PY1: (&str, &[&str]) = ("py1/bin/python", &["py/crash.py"]);
+pub(crate) const PY2: (&str, &[&str]) = ("py2/bin/python", &["py/crash.py"]);
 
 /// One server, many lives, and everybody who talks to it meanwhile.
-struct Run {
-    name: &'static str,
-    clients: &'static [(&'static str, &'static [&'static str])],
+pub(crate) struct Run {
+    pub(crate) name: &'static str,
+    pub(crate) program: &'static Program,
+    pub(crate) kills: u32,
+    pub(crate) clients: &'static [(&'static str, &'static [&'static str])],
     /// How long clients are asked to wait before they come back.
-    retry_ms: &'static str,
+    pub(crate) retry_ms: &'static str,
     /// How long one life may last, in milliseconds.
-    life: Range<u64>,
+    pub(crate) life: Range<u64>,
 }
 
 /// The Python clients give up after two failed attempts. With these numbers the second never meets a dead server: it comes
@@ -49,6 +51,8 @@ struct Run {
 async fn rst_03_all_clients_lose_nothing_to_thirty_kills() {
     let run = Run {
         name: "all",
+        program: &EXAMPLE,
+        kills: KILLS,
         clients: &[SDK1, CLIENT2, PY1, PY2],
         retry_ms: "1000",
         life: 1_300..2_000,
@@ -61,6 +65,8 @@ async fn rst_03_all_clients_lose_nothing_to_thirty_kills() {
 async fn rst_03_quick_clients_lose_nothing_to_thirty_kills_in_a_row() {
     let run = Run {
         name: "quick",
+        program: &EXAMPLE,
+        kills: KILLS,
         clients: &[SDK1, CLIENT2],
         retry_ms: "100",
         life: 10..900,
@@ -69,13 +75,13 @@ async fn rst_03_quick_clients_lose_nothing_to_thirty_kills_in_a_row() {
 }
 
 impl Run {
-    async fn survives_kills(&self) {
+    pub(crate) async fn survives_kills(&self) {
         let seed = seed();
         println!("seed {seed}; RETHREAD_SEED={seed} repeats its dice");
         let folder = fresh_folder(self.name);
         let data = folder.join("data").display().to_string();
         let options = ["--retry-ms", self.retry_ms, "--store", "embedded", "--data", &data];
-        let everything = Everything::start_at_fixed_port(&options);
+        let everything = self.program.start_at_fixed_port(&options);
         let url = everything.url().to_owned();
         let server = Arc::new(Server::new(everything.addr()));
 
@@ -97,13 +103,14 @@ impl Run {
             session.start(&mut work);
         }
         sleeper::start(&sleeper, &mut work);
-        let killer = kill_again_and_again(Arc::clone(&server), everything, self.life.clone(), seed);
+        let (kills, life) = (self.kills, self.life.clone());
+        let killer = kill_again_and_again(Arc::clone(&server), everything, kills, life, seed);
         let (connected, all) = (folder.clone(), self.clients.len());
         let over = folder.join("over");
         let killing = async move {
             wait_for(&connected, all).await;
             let everything = killer.await;
-            std::fs::write(over, KILLS.to_string()).expect("a folder that can be written to");
+            std::fs::write(over, kills.to_string()).expect("a folder that can be written to");
             everything
         };
         let mut killing = Box::pin(killing);
@@ -132,16 +139,17 @@ impl Run {
 async fn kill_again_and_again(
     server: Arc<Server>,
     mut everything: Everything,
+    kills: u32,
     life: Range<u64>,
     seed: u64,
 ) -> Everything {
     let mut dice = SplitMix64::new(seed);
-    for _ in 0..KILLS {
+    for _ in 0..kills {
         sleep(Duration::from_millis(life.start + dice.below(life.end - life.start))).await;
         server.dies();
         // Blocks until the server is ready; the raw client goes on knocking meanwhile.
         let restarted = tokio::task::spawn_blocking(|| everything.killed_and_restarted()).await;
-        everything = restarted.expect("the example starts again");
+        everything = restarted.expect("the server starts again");
         server.lives_again();
     }
     server.is_left_alone();

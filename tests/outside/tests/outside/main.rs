@@ -8,5 +8,6 @@ mod crash;
 mod full_disk;
 mod gateway;
 mod old;
+mod rmcp;
 mod script;
 mod server;

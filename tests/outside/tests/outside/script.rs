@@ -1,8 +1,9 @@
 //! The scripts of `clients`, as `setup.sh` installed them.
 
 use crate::server::root;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -22,7 +23,47 @@ pub(crate) async fn run_beside_others(program: &str, arguments: &[&str]) {
     run_with(program, arguments, &[("RETHREAD_SHARED", "1")]).await;
 }
 
+/// What a script found.
+pub(crate) struct Checks {
+    /// The names of the checks that passed.
+    pub(crate) passed: BTreeSet<String>,
+    /// The others, with reasons.
+    pub(crate) failed: Vec<String>,
+}
+
+/// Runs a script to its end, whatever it finds.
+pub(crate) async fn checks(program: &str, arguments: &[&str]) -> Checks {
+    let output = output(program, arguments, &[]).await;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let lines = |kind: &'static str| {
+        said.lines()
+            .filter_map(move |line| line.strip_prefix(kind))
+            .map(str::to_owned)
+    };
+    Checks {
+        passed: lines("ok ").collect(),
+        failed: lines("FAIL ").collect(),
+    }
+}
+
 async fn run_with(program: &str, arguments: &[&str], environment: &[(&str, &str)]) {
+    let output = output(program, arguments, environment).await;
+    let what = arguments.join(" ");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{what}: {}\n{said}\n{complaints}",
+        output.status
+    );
+    let closing = said.lines().last().unwrap_or_default();
+    for line in said.lines().filter(|line| line.starts_with("info ")) {
+        println!("{what}: {line}");
+    }
+    println!("{what}: {closing}");
+}
+
+async fn output(program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let folder = folder();
     let program = if program == "node" {
         node(&folder)
@@ -36,24 +77,11 @@ async fn run_with(program: &str, arguments: &[&str], environment: &[(&str, &str)
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let what = arguments.join(" ");
-    let output = match timeout(LIMIT, output).await {
+    match timeout(LIMIT, output).await {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => panic!("cannot start {}: {error}; {HOW_TO_INSTALL}", program.display()),
-        Err(_) => panic!("{what}: no end within {} s", LIMIT.as_secs()),
-    };
-    let said = String::from_utf8_lossy(&output.stdout);
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{what}: {}\n{said}\n{complaints}",
-        output.status
-    );
-    let closing = said.lines().last().unwrap_or_default();
-    for line in said.lines().filter(|line| line.starts_with("info ")) {
-        println!("{what}: {line}");
+        Err(_) => panic!("{}: no end within {} s", arguments.join(" "), LIMIT.as_secs()),
     }
-    println!("{what}: {closing}");
 }
 
 /// Where `setup.sh` put everything.

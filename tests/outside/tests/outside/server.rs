@@ -1,4 +1,4 @@
-//! The example server as a process.
+//! The servers under test as processes: the example, and the one that is written with rmcp.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -6,50 +6,111 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-const HOW_TO_BUILD: &str = "build it with: cargo build --release --example everything -p rethread";
 const READY: &str = "everything: ready at ";
 
-/// `everything` on a port of its own. Killed when dropped.
+/// A server that offers something of everything.
+pub(crate) struct Program {
+    /// Where it is below the target folder.
+    path: &'static str,
+    how_to_build: &'static str,
+    /// What it wants to hear besides the options that all have.
+    options: &'static [&'static str],
+}
+
+/// The example `everything`.
+pub(crate) const EXAMPLE: Program = Program {
+    path: "release/examples/everything",
+    how_to_build: "cargo build --release --example everything -p rethread",
+    options: &[],
+};
+
+/// The server that is written with rmcp, behind Rethread.
+pub(crate) const RMCP: Program = Program {
+    path: "debug/rmcp-everything",
+    how_to_build: "cargo build -p rethread-rmcp-fixture",
+    options: &["--transport", "rethread"],
+};
+
+/// The same behind rmcp's own transport.
+pub(crate) const RMCP_ALONE: Program = Program {
+    options: &["--transport", "rmcp"],
+    ..RMCP
+};
+
+impl Program {
+    /// Starts it and waits until it says that it is ready.
+    pub(crate) fn start(&'static self) -> Everything {
+        self.start_with(&[])
+    }
+
+    /// The same with more options.
+    pub(crate) fn start_with(&'static self, options: &[&str]) -> Everything {
+        self.launch(&["--listen", "127.0.0.1:0", "--retry-ms", "100"], options)
+    }
+
+    /// The same on a port that it can be restarted on.
+    pub(crate) fn start_at_fixed_port(&'static self, options: &[&str]) -> Everything {
+        self.launch(&["--listen", &format!("127.0.0.1:{}", fixed_port())], options)
+    }
+
+    fn launch(&'static self, own: &[&str], options: &[&str]) -> Everything {
+        let arguments = [self.options, own, options].concat();
+        Everything::launch(self, arguments.into_iter().map(str::to_owned).collect())
+    }
+
+    /// The name of its file.
+    pub(crate) fn name(&self) -> &'static str {
+        self.path.rsplit('/').next().unwrap_or(self.path)
+    }
+
+    fn file(&self) -> PathBuf {
+        let file = target().join(self.path);
+        assert!(
+            file.is_file(),
+            "{} is missing; build it with: {}",
+            file.display(),
+            self.how_to_build
+        );
+        file
+    }
+}
+
+/// A server on a port of its own. Killed when dropped.
 pub(crate) struct Everything {
+    program: &'static Program,
     arguments: Vec<String>,
     child: Child,
     url: String,
 }
 
 impl Everything {
-    /// Starts it and waits until it says that it is ready.
+    /// The example.
     pub(crate) fn start() -> Self {
-        Self::start_with(&[])
+        EXAMPLE.start()
     }
 
     /// The same with more options.
     pub(crate) fn start_with(options: &[&str]) -> Self {
-        let own = ["--listen", "127.0.0.1:0", "--retry-ms", "100"];
-        Self::launch(own.iter().chain(options).map(|&option| option.to_owned()).collect())
-    }
-
-    /// The same on a port that it can be restarted on.
-    pub(crate) fn start_at_fixed_port(options: &[&str]) -> Self {
-        let own = ["--listen".to_owned(), format!("127.0.0.1:{}", fixed_port())];
-        let options = options.iter().map(|&option| option.to_owned());
-        Self::launch(own.into_iter().chain(options).collect())
+        EXAMPLE.start_with(options)
     }
 
     /// Kills it with SIGKILL and starts it again at once, with the same arguments.
     pub(crate) fn killed_and_restarted(mut self) -> Self {
         let arguments = std::mem::take(&mut self.arguments);
+        let program = self.program;
         drop(self);
-        Self::launch(arguments)
+        Self::launch(program, arguments)
     }
 
-    fn launch(arguments: Vec<String>) -> Self {
-        let child = Command::new(Self::program())
+    fn launch(program: &'static Program, arguments: Vec<String>) -> Self {
+        let child = Command::new(program.file())
             .args(&arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn();
-        let child = child.unwrap_or_else(|error| panic!("cannot start the example: {error}; {HOW_TO_BUILD}"));
+        let child = child.unwrap_or_else(|error| panic!("cannot start {}: {error}", program.path));
         let mut server = Everything {
+            program,
             arguments,
             child,
             url: String::new(),
@@ -57,15 +118,13 @@ impl Everything {
         let stdout = server.child.stdout.take().expect("stdout is piped");
         let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
         let url = lines.find_map(|line| line.strip_prefix(READY).map(str::to_owned));
-        server.url = url.expect("the example ended before it was ready");
+        server.url = url.expect("the server ended before it was ready");
         server
     }
 
-    /// The binary, for clients that start it themselves.
+    /// The binary of the example, for clients that start it themselves.
     pub(crate) fn program() -> PathBuf {
-        let program = target().join("release/examples/everything");
-        assert!(program.is_file(), "{} is missing; {HOW_TO_BUILD}", program.display());
-        program
+        EXAMPLE.file()
     }
 
     /// Where it is reached, path and all.

@@ -149,7 +149,7 @@ impl Session {
                 && came > 0
                 && life_before == life
             {
-                panic!("messages of {before} are missing, and {tag} of the same life came");
+                panic!("messages of {before} are missing, and {tag} of the same life came; all: {heard:?}");
             }
             if came < BATCH {
                 assert!(

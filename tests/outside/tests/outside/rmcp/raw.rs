@@ -1,0 +1,148 @@
+//! A session over plain sockets, whose owner reads as much as it likes, when it likes.
+
+use crate::server::Everything;
+use rethread_testkit::raw::{RawConnection, exchange, request};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Nothing takes this long, not even on a busy machine.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A client that does not read has this much room for what comes.
+const NARROW: u32 = 4 << 10;
+
+/// A session of 2025-11-25.
+pub(super) struct Session {
+    addr: SocketAddr,
+    id: String,
+}
+
+/// An event with an id.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Event {
+    pub(super) id: String,
+    pub(super) data: String,
+}
+
+impl Session {
+    pub(super) async fn open(server: &Everything) -> Self {
+        let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","#
+            .to_owned()
+            + r#""capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}"#;
+        let hello = request("POST", "/mcp", &POSTED, hello.as_bytes());
+        let answer = within(exchange(server.addr(), &hello)).await;
+        let (status, headers, _) = answer.expect("the server is there");
+        assert_eq!(status, 200, "initialize succeeds");
+        let id = headers.get("mcp-session-id").and_then(|id| id.to_str().ok());
+        let session = Session {
+            addr: server.addr(),
+            id: id.expect("a session id").to_owned(),
+        };
+        let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+        let bytes = session.request("POST", &POSTED, initialized);
+        let accepted = within(exchange(session.addr, &bytes)).await;
+        assert_eq!(accepted.expect("the server is there").0, 202, "initialized is accepted");
+        session
+    }
+
+    /// Calls a tool with its own id as progress token, and leaves the answer on the connection.
+    pub(super) async fn call(&self, id: usize, tool: &str, arguments: &str) -> RawConnection {
+        let connection = RawConnection::open(self.addr).await;
+        self.call_on(connection.expect("the server is there"), id, tool, arguments)
+            .await
+    }
+
+    /// The same over a connection that holds next to nothing of what is not read.
+    pub(super) async fn call_narrow(&self, id: usize, tool: &str, arguments: &str) -> RawConnection {
+        let connection = RawConnection::open_narrow(self.addr, NARROW).await;
+        self.call_on(connection.expect("the server is there"), id, tool, arguments)
+            .await
+    }
+
+    async fn call_on(&self, mut connection: RawConnection, id: usize, tool: &str, arguments: &str) -> RawConnection {
+        let params = format!(r#"{{"name":"{tool}","arguments":{arguments},"_meta":{{"progressToken":{id}}}}}"#);
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#);
+        let bytes = self.request("POST", &POSTED, &body);
+        connection.send(&bytes).await.expect("the server takes it");
+        connection
+    }
+
+    /// The whole answer of a tool, whatever form it has.
+    pub(super) async fn answer(&self, id: usize, tool: &str, arguments: &str) -> String {
+        let mut connection = self.call(id, tool, arguments).await;
+        let (status, _) = within(connection.read_head()).await.expect("an answer");
+        assert_eq!(status, 200, "{tool} is called");
+        let body = within(connection.read_body_to_end()).await.expect("the whole answer");
+        String::from_utf8(body).expect("text")
+    }
+
+    /// A stream of its own, or behind a cursor.
+    pub(super) async fn get(&self, cursor: Option<&str>) -> RawConnection {
+        let connection = RawConnection::open(self.addr).await;
+        self.get_on(connection.expect("the server is there"), cursor).await
+    }
+
+    /// A stream whose reader has next to no room.
+    pub(super) async fn get_narrow(&self) -> RawConnection {
+        let connection = RawConnection::open_narrow(self.addr, NARROW).await;
+        self.get_on(connection.expect("the server is there"), None).await
+    }
+
+    async fn get_on(&self, mut connection: RawConnection, cursor: Option<&str>) -> RawConnection {
+        let cursor = cursor.map(|cursor| ("last-event-id", cursor));
+        let headers: Vec<_> = [("accept", "text/event-stream")].into_iter().chain(cursor).collect();
+        let bytes = self.request("GET", &headers, "");
+        connection.send(&bytes).await.expect("the server takes it");
+        opened(&mut connection).await;
+        connection
+    }
+
+    fn request(&self, method: &str, headers: &[(&str, &str)], body: &str) -> Vec<u8> {
+        let session = [
+            ("mcp-session-id", self.id.as_str()),
+            ("mcp-protocol-version", "2025-11-25"),
+        ];
+        request(method, "/mcp", &[headers, &session].concat(), body.as_bytes())
+    }
+}
+
+const POSTED: [(&str, &str); 2] = [
+    ("content-type", "application/json"),
+    ("accept", "application/json, text/event-stream"),
+];
+
+/// Reads the head of an answer that must be a stream.
+pub(super) async fn opened(connection: &mut RawConnection) {
+    let (status, headers) = within(connection.read_head()).await.expect("an answer");
+    let kind = headers.get("content-type").and_then(|kind| kind.to_str().ok());
+    assert_eq!((status.as_u16(), kind), (200, Some("text/event-stream")), "a stream");
+}
+
+/// The next event with an id, the priming one included. `None` at the end of the stream.
+pub(super) async fn next(connection: &mut RawConnection) -> Option<Event> {
+    loop {
+        let Some(block) = connection.next_block(PATIENCE).await else {
+            assert!(connection.ended(), "silence for {PATIENCE:?}");
+            return None;
+        };
+        if let (Some(id), Some(data)) = (block.id, block.data) {
+            return Some(Event { id, data });
+        }
+    }
+}
+
+/// All events to the end of the stream but those without data.
+pub(super) async fn rest(connection: &mut RawConnection) -> Vec<Event> {
+    let mut events = Vec::new();
+    while let Some(event) = next(connection).await {
+        if !event.data.is_empty() {
+            events.push(event);
+        }
+    }
+    events
+}
+
+pub(super) async fn within<T>(work: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, work).await.expect("it does not take this long")
+}
