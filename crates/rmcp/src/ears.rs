@@ -7,10 +7,11 @@ use parking_lot::Mutex;
 use rmcp::model::{ClientNotification, ClientRequest, ServerConfig, ServerResult};
 use rmcp::service::{NotificationContext, RequestContext, Service};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use tokio::sync::OwnedSemaphorePermit;
+use std::task::Poll;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 type Heard = Pin<Box<dyn Future<Output = ()> + Send>>;
 type Hearing = dyn Fn(ClientNotification, NotificationContext<RoleServer>) -> Heard + Send + Sync;
@@ -48,9 +49,16 @@ impl Service<RoleServer> for Ears {
         note: ClientNotification,
         mut context: NotificationContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        let _until_heard = context.extensions.remove::<Hold>();
+        let until_heard = context.extensions.remove::<Hold>();
         if let Some(hearing) = &self.0 {
-            hearing(note, context).await;
+            let mut heard = hearing(note, context);
+            let begun = poll_fn(|cx| Poll::Ready(heard.as_mut().poll(cx))).await;
+            if let Some(hold) = &until_heard {
+                hold.begun();
+            }
+            if begun.is_pending() {
+                heard.await;
+            }
         }
         Ok(())
     }
@@ -62,14 +70,38 @@ impl Service<RoleServer> for Ears {
 
 /// What a notification holds until it has been heard: its line, unless that is another's, and its place among those at work.
 #[derive(Clone)]
-pub(crate) struct Hold {
-    _held: Arc<Mutex<(Option<Lease>, OwnedSemaphorePermit)>>,
+pub(crate) struct Hold(Arc<Mutex<Held>>);
+
+struct Held {
+    begun: Option<oneshot::Sender<()>>,
+    _lease: Option<Lease>,
+    _permit: OwnedSemaphorePermit,
 }
 
+/// Resolves when the server has begun to hear a notification, or never will: what it does before it first waits for something is
+/// done by then. It cannot be waited for to its end, since it may ask the client, which may be waiting for us.
+pub(crate) struct Begun(oneshot::Receiver<()>);
+
 impl Hold {
-    pub(crate) fn new(lease: Option<Lease>, permit: OwnedSemaphorePermit) -> Self {
-        Hold {
-            _held: Arc::new(Mutex::new((lease, permit))),
+    pub(crate) fn new(lease: Option<Lease>, permit: OwnedSemaphorePermit) -> (Self, Begun) {
+        let (begun, wait) = oneshot::channel();
+        let held = Held {
+            begun: Some(begun),
+            _lease: lease,
+            _permit: permit,
+        };
+        (Hold(Arc::new(Mutex::new(held))), Begun(wait))
+    }
+
+    fn begun(&self) {
+        if let Some(begun) = self.0.lock().begun.take() {
+            let _ = begun.send(()); // nobody waits any more
         }
+    }
+}
+
+impl Begun {
+    pub(crate) async fn wait(self) {
+        let _ = self.0.await; // an error: the line was closed before
     }
 }

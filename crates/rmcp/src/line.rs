@@ -1,10 +1,10 @@
 //! A line to the client: a `Peer` of rmcp, and where what is said through it goes.
 //!
 //! rmcp makes peers only together with a loop that drains them into a transport. So a line is such a loop with nothing in
-//! it: no requests ever come in through its transport, only notifications and the answers to what the handler asks. What goes out is not
-//! marked with the call it comes from; the line knows, because it serves one call at a time.
+//! it: no requests ever come in through its transport, only notifications and the answers to what the handler asks. What
+//! goes out is not marked with the call it comes from; the line knows, because it serves one call at a time.
 
-use crate::ears::Ears;
+use crate::ears::{Begun, Ears};
 use crate::pool::Ledger;
 use crate::question::Questions;
 use crate::stateless::Introduced;
@@ -155,10 +155,12 @@ impl Line {
 }
 
 impl Shared {
-    /// Lets the server behind the line hear a notification.
-    pub(crate) async fn hear(&self, note: ClientNotification) {
+    /// Lets the server behind the line hear a notification, and waits until it has begun to: calls that come later find
+    /// done what it does at once.
+    pub(crate) async fn hear(&self, note: ClientNotification, begun: Begun) {
         let note = ClientJsonRpcMessage::notification(note);
         let _ = self.inbox.send(note).await; // the line is closed, and so is the session
+        begun.wait().await;
     }
 
     pub(crate) fn place(&self) -> Place {

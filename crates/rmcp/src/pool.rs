@@ -179,8 +179,9 @@ impl Lease {
     /// Lets the server behind the line hear a notification. What is held by it is held until then, the lease too.
     pub(crate) async fn hear(self, mut note: ClientNotification, permit: OwnedSemaphorePermit) {
         let line = Arc::clone(self.line().shared());
-        note.extensions_mut().insert(Hold::new(Some(self), permit));
-        line.hear(note).await;
+        let (hold, begun) = Hold::new(Some(self), permit);
+        note.extensions_mut().insert(hold);
+        line.hear(note, begun).await;
     }
 
     fn line(&self) -> &Line {
@@ -213,6 +214,16 @@ mod tests {
         pool.take(Place::Nowhere, || {
             InitializeRequestParams::new(ClientCapabilities::default(), Implementation::new("c", "1"))
         })
+    }
+
+    async fn eventually(condition: impl Fn() -> bool) {
+        let waiting = async {
+            while !condition() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let waited = tokio::time::timeout(std::time::Duration::from_secs(30), waiting).await;
+        waited.expect("it happens within 30 seconds");
     }
 
     #[tokio::test]
@@ -262,9 +273,7 @@ mod tests {
         assert_eq!(pool.count(), (0, 1, 0));
         let next = take(&pool);
         assert_ne!(next.line().number(), number);
-        while pool.lines.lock().kept.iter().any(|line| !line.is_free()) {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| pool.lines.lock().kept.iter().all(Line::is_free)).await;
         assert_eq!(take(&pool).line().number(), number, "it has gone its way");
     }
 
@@ -281,15 +290,11 @@ mod tests {
     async fn the_line_that_was_kept_longest_makes_room() {
         let pool = pool(4);
         let peers: Vec<_> = (0..6).map(|_| take(&pool).peer()).collect();
-        while !peers[1].is_transport_closed() {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| peers[1].is_transport_closed()).await;
         let closed: Vec<_> = peers.iter().map(rmcp::Peer::is_transport_closed).collect();
         assert_eq!(closed, [true, true, false, false, false, false]);
         pool.close();
-        while peers.iter().any(|peer| !peer.is_transport_closed()) {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| peers.iter().all(rmcp::Peer::is_transport_closed)).await;
         assert_eq!(pool.count(), (0, 0, 0));
     }
 }

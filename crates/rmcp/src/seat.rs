@@ -180,8 +180,9 @@ impl<S: ServerHandler> Seat<S> {
             && let Some((line, token)) = tokens.asker(&progress.params.progress_token)
         {
             progress.params.progress_token = token;
-            note.extensions_mut().insert(Hold::new(None, permit));
-            return line.hear(note).await;
+            let (hold, begun) = Hold::new(None, permit);
+            note.extensions_mut().insert(hold);
+            return line.hear(note, begun).await;
         }
         self.lease().hear(note, permit).await;
     }

@@ -391,6 +391,11 @@ impl Stream {
         attached
     }
 
+    /// Whether a connection reads it.
+    pub(crate) fn has_reader(&self) -> bool {
+        self.state.lock().reader.is_some()
+    }
+
     /// What is ready for `connection`.
     pub(crate) fn take(&self, connection: u64, cx: &Context<'_>) -> Taken {
         let mut state = self.state.lock();

@@ -231,7 +231,7 @@ impl Drop for Tail {
         if self.takes_push {
             session.hub.leave(self.connection);
             if attached {
-                session.push_stream_abandoned(&self.stream);
+                session.push_reader_changed(&self.stream);
             }
         }
     }

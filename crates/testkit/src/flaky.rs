@@ -36,6 +36,7 @@ pub struct Switches {
     bus: AtomicBool,
     delay_micros: AtomicU64,
     sessions_delay_micros: AtomicU64,
+    summaries_delay_micros: AtomicU64,
     late_micros: AtomicU64,
     unacknowledged: AtomicUsize,
     asked: AtomicUsize,
@@ -89,6 +90,12 @@ impl Switches {
             .store(by.as_micros() as u64, Ordering::SeqCst);
     }
 
+    /// Looking a stream up takes this long. Zero switches it off.
+    pub fn delay_summaries(&self, by: Duration) {
+        self.summaries_delay_micros
+            .store(by.as_micros() as u64, Ordering::SeqCst);
+    }
+
     /// The next `appends` appends are made and then reported as failed: the acknowledgement is lost on its way.
     pub fn lose_acknowledgements(&self, appends: usize) {
         self.unacknowledged.store(appends, Ordering::SeqCst);
@@ -133,15 +140,19 @@ impl Switches {
     }
 
     fn sessions_delayed<T: Send + Unpin + 'static>(&self, result: StoreFuture<T>) -> StoreFuture<T> {
-        let delay = Duration::from_micros(self.sessions_delay_micros.load(Ordering::SeqCst));
-        if delay.is_zero() {
-            return result;
-        }
-        StoreFuture::later(async move {
-            tokio::time::sleep(delay).await;
-            result.await
-        })
+        delayed(&self.sessions_delay_micros, result)
     }
+}
+
+fn delayed<T: Send + Unpin + 'static>(by: &AtomicU64, result: StoreFuture<T>) -> StoreFuture<T> {
+    let delay = Duration::from_micros(by.load(Ordering::SeqCst));
+    if delay.is_zero() {
+        return result;
+    }
+    StoreFuture::later(async move {
+        tokio::time::sleep(delay).await;
+        result.await
+    })
 }
 
 impl<S> FlakyStore<S> {
@@ -219,7 +230,8 @@ impl<S: EventStore> EventStore for FlakyStore<S> {
     }
 
     fn summary(&self, key: &StreamKey) -> StoreFuture<Result<Summary, StoreError>> {
-        self.switches.unless(&self.switches.reads, || self.inner.summary(key))
+        let found = self.switches.unless(&self.switches.reads, || self.inner.summary(key));
+        delayed(&self.switches.summaries_delay_micros, found)
     }
 
     fn open_streams(&self, key: &SessionKey) -> StoreFuture<Result<Vec<Ordinal>, StoreError>> {

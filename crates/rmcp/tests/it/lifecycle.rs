@@ -1,16 +1,20 @@
 //! How servers begin, live and begin again.
 
 use crate::stage::Script;
-use crate::support::{ALL, Caller, D, SESSIONS, serve, serve_with, text};
+use crate::support::{ALL, Caller, D, SESSIONS, eventually, serve, serve_with, text};
 use rethread_rmcp::RmcpHandler;
 use rethread_store_embedded::EmbeddedStore;
 use rethread_testkit::client::MODERN;
 use rmcp::ServerHandler;
-use rmcp::model::ProtocolVersion;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ProtocolVersion, ServerCapabilities,
+    ServerConfig,
+};
+use rmcp::service::{NotificationContext, RequestContext};
 use serde_json::{Value, json};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 /// VER-01: the server's own welcome reaches the client, with the revision that was agreed on.
 #[tokio::test]
@@ -106,9 +110,7 @@ async fn res_05_a_call_is_resumed_after_it_completed() {
     drop(events);
     script.open("r");
     script.open("r");
-    while endpoint.service.running_calls() > 0 {
-        tokio::task::yield_now().await;
-    }
+    eventually(|| endpoint.service.running_calls() == 0).await;
     let rest = session.resume(&cursor).await.rest().await;
     let said: Vec<_> = rest.iter().map(|m| m.data["params"]["data"]["n"].clone()).collect();
     assert_eq!(said, [json!(1), json!(2), Value::Null]);
@@ -184,6 +186,46 @@ async fn rst_01_after_a_restart_a_new_server_takes_the_session_up() {
         2,
         "one for the session, and one to ask who it is"
     );
+}
+
+/// Tells whether it knew its client before it was called.
+#[derive(Default)]
+struct Keeper(OnceLock<rmcp::Peer<rmcp::RoleServer>>);
+
+impl ServerHandler for Keeper {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<rmcp::RoleServer>) {
+        let _ = self.0.set(context.peer); // it hears it once
+    }
+
+    async fn call_tool(
+        &self,
+        _: CallToolRequestParams,
+        _: RequestContext<rmcp::RoleServer>,
+    ) -> Result<CallToolResponse, rmcp::ErrorData> {
+        let known = self.0.get().is_some().to_string();
+        Ok(CallToolResult::success(vec![ContentBlock::text(known)]).into())
+    }
+}
+
+/// RST-02: the client said long ago that it is ready. A new server hears it before its first call.
+#[tokio::test]
+async fn rst_02_a_new_server_hears_that_the_client_is_ready_before_it_is_called() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(directory.path()).unwrap();
+    let endpoint = serve_with(RmcpHandler::new(Keeper::default), |builder| builder.store(store)).await;
+    let session = endpoint.client.open(D).await;
+    assert_eq!(text(&session.tool(1, "known", json!({})).await.answer().await), "true");
+    endpoint.service.shutdown(std::time::Duration::from_secs(10)).await;
+    drop(endpoint);
+
+    let store = reopen(directory.path()).await;
+    let endpoint = serve_with(RmcpHandler::new(Keeper::default), |builder| builder.store(store)).await;
+    let session = session.through(&endpoint.client);
+    assert_eq!(text(&session.tool(2, "known", json!({})).await.answer().await), "true");
 }
 
 /// The store is free again once everything that used it is gone.

@@ -1,7 +1,7 @@
 //! Peers: whose words they carry, and for how long.
 
 use crate::stage::{Script, log};
-use crate::support::{Caller, D, SESSIONS, serve, text};
+use crate::support::{Caller, D, SESSIONS, eventually, serve, text};
 use rethread_testkit::client::{Events, Session};
 use rmcp::model::{CustomRequest, LoggingLevel, ProgressNotificationParam, ProgressToken, ServerRequest};
 use serde_json::{Value, json};
@@ -163,9 +163,7 @@ async fn kept_peers_are_bounded_and_dropped_ones_are_forgotten() {
     for _ in 0..33 {
         keep(&session, "kept").await;
     }
-    while !script.kept(0).is_transport_closed() {
-        tokio::task::yield_now().await;
-    }
+    eventually(|| script.kept(0).is_transport_closed()).await;
     let closed: Vec<_> = (0..33).filter(|n| script.kept(*n).is_transport_closed()).collect();
     assert_eq!(closed, [0], "32 peers of a session are kept, and the oldest made room");
     let mut push = session.get(None).await.events();

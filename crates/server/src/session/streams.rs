@@ -59,6 +59,9 @@ impl Session {
         if ended {
             stream.stop(); // opened while the session ended
         }
+        if stream.is_over() {
+            self.stream_over(stream.key.ordinal);
+        }
     }
 
     /// A stream has ended: the store has what is left of it.
@@ -66,8 +69,26 @@ impl Session {
         self.state.lock().streams.remove(&ordinal);
     }
 
-    /// Nobody reads a push stream any more. It is kept for a while, for its reader's return.
-    pub(crate) fn push_stream_abandoned(&self, stream: &Arc<Stream>) {
+    /// A connection of a push stream has come or gone. With one, the stream is live; without, it is kept for a while, for its
+    /// reader's return.
+    ///
+    /// One may come while another goes. Whoever writes down last looks again, so what is written down last is true.
+    pub(crate) fn push_reader_changed(&self, stream: &Arc<Stream>) {
+        loop {
+            let read = stream.has_reader();
+            if read {
+                self.state.lock().abandoned.retain(|(_, o)| *o != stream.key.ordinal);
+                self.keep(stream);
+            } else {
+                self.push_stream_abandoned(stream);
+            }
+            if stream.has_reader() == read {
+                return;
+            }
+        }
+    }
+
+    fn push_stream_abandoned(&self, stream: &Arc<Stream>) {
         let ordinal = stream.key.ordinal;
         let busy = stream.is_busy();
         if !busy {
@@ -82,6 +103,7 @@ impl Session {
     /// A push stream in the store has no reader. Of too many, the oldest is forgotten.
     pub(crate) fn push_stream_left(&self, ordinal: Ordinal) {
         let mut state = self.state.lock();
+        state.abandoned.retain(|(_, o)| *o != ordinal);
         state.abandoned.push_back((self.node.clock.now(), ordinal));
         let over = state.abandoned.len() > self.node.limits.abandoned_push_streams_per_session;
         let oldest = if over { state.abandoned.pop_front() } else { None };
@@ -186,17 +208,7 @@ impl Session {
     ) -> Result<Opened, Reason> {
         let kind = ordinal.kind();
         let oldest = found.first_kept;
-        let stream = match live {
-            Some(stream) => stream,
-            None => {
-                let stream = Stream::adopt(self, ordinal, found);
-                if !stream.is_over() {
-                    self.keep(&stream);
-                }
-                stream
-            }
-        };
-        self.state.lock().abandoned.retain(|(_, o)| *o != ordinal);
+        let stream = live.unwrap_or_else(|| Stream::adopt(self, ordinal, found));
         let gap = gap.then(|| oldest.map_or_else(|| stream.prefix.id(after), |seq| stream.prefix.id(seq)));
         let start = Start {
             cursor: after,
@@ -206,10 +218,13 @@ impl Session {
             takes_push: kind == StreamKind::Push && !stream.is_over(),
         };
         self.limit_listeners(start.takes_push);
-        Ok(Opened {
-            tail: Tail::open(self, stream, start),
-            gap,
-        })
+        let tail = Tail::open(self, Arc::clone(&stream), start);
+        if kind == StreamKind::Push {
+            // Its last connection may have ended while the store was asked, and have left the stream: it is live again. Were
+            // that not written down, the next resume would make a second writer.
+            self.push_reader_changed(&stream);
+        }
+        Ok(Opened { tail, gap })
     }
 
     fn fresh_push_stream(self: &Arc<Self>, refresh: bool) -> Opened {

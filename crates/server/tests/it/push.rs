@@ -3,6 +3,7 @@
 use crate::support::{C, D, Puppet, SESSION_ERA};
 use rethread::{Limits, List, MemoryStore, Timing};
 use rethread_testkit::client::{Events, Session};
+use rethread_testkit::flaky::FlakyStore;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -278,4 +279,32 @@ async fn ses_08_pushes_wait_for_initialized() {
     assert!(get.is_silent_for(SOON).await);
     session.notify("notifications/initialized", json!({})).await;
     assert_eq!(numbers(&mut get, 2).await, [1, 2]);
+}
+
+/// RES-06, and one writer per stream: its connection ends while the next one looks the stream up.
+#[tokio::test]
+async fn res_06_a_connection_that_ends_during_a_resume_leaves_the_stream_to_it() {
+    let puppet = Puppet::new();
+    let store = FlakyStore::new(MemoryStore::default());
+    let switches = store.switches();
+    let (_, client) = puppet.serve_with(|b| b.store(store));
+    let session = client.open(D).await;
+    let mut first = session.get(None).await.events();
+    push(&puppet, &session, 1..2).await;
+    assert_eq!(numbers(&mut first, 1).await, [1]);
+    let cursor = first.cursor().to_owned();
+
+    switches.delay_summaries(SOON * 5);
+    let (mut second, ()) = tokio::join!(session.resume(&cursor), async {
+        tokio::time::sleep(SOON).await;
+        drop(first);
+    });
+    switches.delay_summaries(Duration::ZERO);
+    let mut third = session.resume(&cursor).await;
+    assert!(
+        second.message().await.is_none(),
+        "the newest connection wins, and the older one ends"
+    );
+    push(&puppet, &session, 2..4).await;
+    assert_eq!(numbers(&mut third, 2).await, [2, 3]);
 }
