@@ -183,13 +183,17 @@ impl Drop for Endpoint {
 
 /// rmcp's own transport, as it comes.
 pub(crate) async fn rmcp(backstage: &Arc<Backstage>) -> Endpoint {
-    rmcp_with(backstage, StreamableHttpServerConfig::default()).await
+    let config = StreamableHttpServerConfig::default();
+    rmcp_with(backstage, config, LocalSessionManager::default()).await
 }
 
-pub(crate) async fn rmcp_with(backstage: &Arc<Backstage>, config: StreamableHttpServerConfig) -> Endpoint {
+pub(crate) async fn rmcp_with(
+    backstage: &Arc<Backstage>,
+    config: StreamableHttpServerConfig,
+    manager: LocalSessionManager,
+) -> Endpoint {
     let backstage = Arc::clone(backstage);
-    let manager = Arc::new(LocalSessionManager::default());
-    let service = StreamableHttpService::new(move || Ok(Desk::new(&backstage)), manager, config);
+    let service = StreamableHttpService::new(move || Ok(Desk::new(&backstage)), Arc::new(manager), config);
     Endpoint::of(axum::Router::new().route_service("/mcp", service)).await
 }
 

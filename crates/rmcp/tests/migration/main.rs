@@ -7,6 +7,7 @@
 mod answers;
 mod client;
 mod desk;
+mod endings;
 mod gets;
 mod page;
 mod sessions;

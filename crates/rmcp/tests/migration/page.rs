@@ -5,8 +5,9 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use std::collections::BTreeSet;
 
 const PAGE: &str = include_str!("../../../../docs/migrating-from-rmcp.md");
-const TESTS: [&str; 4] = [
+const TESTS: [&str; 5] = [
     include_str!("answers.rs"),
+    include_str!("endings.rs"),
     include_str!("gets.rs"),
     include_str!("sessions.rs"),
     include_str!("streams.rs"),

@@ -5,6 +5,7 @@ use crate::desk::{Backstage, rethread, rethread_with, rmcp, rmcp_with};
 use rethread::Limits;
 use rethread_store_embedded::EmbeddedStore;
 use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
@@ -119,7 +120,8 @@ async fn bodies_are_bounded() {
         ..limits
     };
     let backstage = Backstage::new();
-    let rmcp = rmcp_with(&backstage, config.with_max_request_body_bytes(1_000)).await;
+    let config = config.with_max_request_body_bytes(1_000);
+    let rmcp = rmcp_with(&backstage, config, LocalSessionManager::default()).await;
     let (ours, _) = rethread_with(&backstage, |builder| builder.limits(limits)).await;
     let large = format!("{{\"padding\":\"{}\"}}", "x".repeat(1_000));
     for endpoint in [rmcp, ours] {

@@ -145,7 +145,11 @@ async fn an_event_id_belongs_to_one_stream() {
         name
     });
     let names: BTreeSet<&str> = names.collect();
-    assert_eq!(names.len(), 3, "rethread: each id begins with the name of its stream: {streams:?}");
+    assert_eq!(
+        names.len(),
+        3,
+        "rethread: each id begins with the name of its stream: {streams:?}"
+    );
 }
 
 /// Begins a work of some steps, sees the first, and hangs up. The cursor is that of the first step.
