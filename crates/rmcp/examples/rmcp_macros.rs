@@ -120,11 +120,19 @@ impl Kitchen {
         context: RequestContext<RoleServer>,
     ) -> Result<String, ErrorData> {
         let boils = LoggingMessageNotificationParam::new(LoggingLevel::Info, "the water boils".into());
-        context.peer.notify_logging_message(boils).await.map_err(unheard)?;
+        context
+            .peer
+            .notify_logging_message(boils)
+            .await
+            .map_err(|error| unheard(&error))?;
         for cup in 1..=cups {
             if let Some(token) = context.meta.get_progress_token() {
                 let progress = ProgressNotificationParam::new(token, f64::from(cup)).with_total(f64::from(cups));
-                context.peer.notify_progress(progress).await.map_err(unheard)?;
+                context
+                    .peer
+                    .notify_progress(progress)
+                    .await
+                    .map_err(|error| unheard(&error))?;
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
@@ -132,7 +140,7 @@ impl Kitchen {
     }
 }
 
-fn unheard(error: ServiceError) -> ErrorData {
+fn unheard(error: &ServiceError) -> ErrorData {
     ErrorData::internal_error(error.to_string(), None)
 }
 

@@ -1,7 +1,7 @@
 //! The form of answers.
 
-use crate::client::{SILENCE, Session, next, next_within, opened, post, rest};
-use crate::desk::{Backstage, rethread, rmcp};
+use crate::client::{Event, SILENCE, Session, next, next_within, opened, post, rest};
+use crate::desk::{Backstage, Endpoint, rethread, rmcp};
 use rethread_testkit::client::stateless;
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ async fn a_silent_call_is_answered_with_json() {
     let endpoint = rmcp(&backstage).await;
     let answer = Session::open(endpoint.addr).await.answer(2, "echo", &text).await;
     assert_eq!(answer.kind(), "text/event-stream", "rmcp");
-    assert!(answer.body.contains("retry: 3000"), "rmcp: {}", answer.body);
+    assert_eq!(answer.body.matches("data:").count(), 2, "rmcp: {}", answer.body);
 
     let endpoint = rethread(&backstage).await;
     let answer = Session::open(endpoint.addr).await.answer(2, "echo", &text).await;
@@ -76,6 +76,22 @@ async fn clients_of_2026_07_28_can_be_asked() {
     assert_eq!(result["result"]["content"][0]["text"], "Ada", "rethread: {result}");
 }
 
+/// The handler counts down.
+#[tokio::test]
+async fn progress_rises() {
+    let seen = async |endpoint: Endpoint| {
+        let session = Session::open(endpoint.addr).await;
+        let arguments = json!({ "steps": 3, "backwards": true });
+        let mut answer = session.call(2, "work", &arguments).await;
+        opened(&mut answer).await;
+        let events = rest(&mut answer).await;
+        events.iter().filter_map(Event::step).collect::<Vec<_>>()
+    };
+    let backstage = Backstage::new();
+    assert_eq!(seen(rmcp(&backstage).await).await, [3, 2, 1], "rmcp");
+    assert_eq!(seen(rethread(&backstage).await).await, [3], "rethread");
+}
+
 /// The body is no JSON.
 #[tokio::test]
 async fn a_refusal_says_why_in_json_rpc() {
@@ -99,7 +115,7 @@ async fn progress_travels_on_the_stream_of_its_call() {
         let mut answer = session.call(2, "work", &json!({ "steps": 2 })).await;
         opened(&mut answer).await;
         let events = rest(&mut answer).await;
-        let steps: Vec<_> = events.iter().map(crate::client::Event::step).collect();
+        let steps: Vec<_> = events.iter().map(Event::step).collect();
         assert_eq!(steps, [Some(1), Some(2), None]);
         assert_eq!(events[2].text(), Some("2 steps"));
         assert_eq!(next_within(&mut get, SILENCE).await, None, "nothing elsewhere");

@@ -29,6 +29,8 @@ pub(crate) struct Backstage {
     steps: watch::Sender<usize>,
     finished: watch::Sender<usize>,
     peer: Mutex<Option<Peer<RoleServer>>>,
+    /// How many servers were made.
+    pub(crate) made: AtomicUsize,
 }
 
 impl Backstage {
@@ -38,6 +40,7 @@ impl Backstage {
             steps: watch::Sender::new(0),
             finished: watch::Sender::new(0),
             peer: Mutex::new(None),
+            made: AtomicUsize::new(0),
         })
     }
 
@@ -83,11 +86,15 @@ struct Work {
     bytes: usize,
     #[serde(default)]
     logs: bool,
+    /// Counts down.
+    #[serde(default)]
+    backwards: bool,
 }
 
 #[tool_router]
 impl Desk {
     fn new(backstage: &Arc<Backstage>) -> Self {
+        backstage.made.fetch_add(1, Ordering::Relaxed);
         Desk {
             backstage: Arc::clone(backstage),
             count: Arc::default(),
@@ -122,6 +129,7 @@ impl Desk {
                 context.peer.notify_logging_message(log).await.map_err(broken)?;
             }
             if let Some(token) = token.clone() {
+                let step = if work.backwards { work.steps + 1 - step } else { step };
                 let step = u32::try_from(step).expect("not that many");
                 let progress =
                     ProgressNotificationParam::new(token, f64::from(step)).with_message("x".repeat(work.bytes));

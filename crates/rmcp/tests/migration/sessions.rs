@@ -8,6 +8,7 @@ use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use serde_json::json;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Bob has learnt the id of Ada's session.
@@ -153,6 +154,19 @@ async fn each_session_has_a_server_of_its_own() {
             assert!(answer.body.contains(count), "{}", answer.body);
         }
     }
+}
+
+/// How often the factory is called.
+#[tokio::test]
+async fn one_more_server_is_made() {
+    let (backstage, ours) = (Backstage::new(), Backstage::new());
+    let (endpoint, our_endpoint) = (rmcp(&backstage).await, rethread(&ours).await);
+    for addr in [endpoint.addr, our_endpoint.addr] {
+        Session::open(addr).await;
+        Session::open(addr).await;
+    }
+    assert_eq!(backstage.made.load(Ordering::Relaxed), 2, "rmcp");
+    assert_eq!(ours.made.load(Ordering::Relaxed), 3, "rethread: one serves nobody");
 }
 
 /// The store, as soon as its directory is free.
