@@ -32,6 +32,12 @@
 //! }
 //! ```
 //!
+//! Who comes from rmcp's own transport finds in [the migration page] what changes on the wire, and what becomes of each
+//! option. [`rmcp_macros`] is a server with macros to start and play with: `cargo run --example rmcp_macros`.
+//!
+//! [the migration page]: https://github.com/rethread/rethread/blob/main/docs/migrating-from-rmcp.md
+//! [`rmcp_macros`]: https://github.com/rethread/rethread/blob/main/crates/rmcp/examples/rmcp_macros.rs
+//!
 //! # Servers and sessions
 //!
 //! The factory makes one server for each session, when the client says `initialize`; it lives as long as the session, and so
@@ -106,3 +112,8 @@ mod tokens;
 
 pub use factory::{Always, IntoServer, Maybe};
 pub use handler::RmcpHandler;
+
+/// The programs of the migration page are compiled with the tests. The page is no part of the crate.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/migrating-from-rmcp.md")]
+mod migration {}

@@ -16,6 +16,8 @@
 //! | [nginx] | and behind nginx? |
 //! | [kubernetes] | and in Kubernetes? |
 //!
+//! Is your server written with rmcp? It stays as it is: see [handler].
+//!
 //! Every piece of Rust on these pages is compiled and most of it is run as a test; the configuration files are run and checked by
 //! tests too. The [examples] in the repository are programs to start and play with; a test types what their headers say.
 //!
