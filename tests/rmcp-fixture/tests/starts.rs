@@ -26,12 +26,13 @@ async fn answers(transport: &str) {
         .stdout(Stdio::piped())
         .spawn()
         .map(Server)
-        .unwrap();
+        .expect("it can be started");
     let mut ready = String::new();
-    let stdout = server.0.stdout.take().unwrap();
-    BufReader::new(stdout).read_line(&mut ready).unwrap();
-    let url = ready.trim_end().strip_prefix("everything: ready at http://").unwrap();
-    let addr = url.strip_suffix("/mcp").unwrap().parse().unwrap();
+    let stdout = server.0.stdout.take().expect("stdout is piped");
+    BufReader::new(stdout).read_line(&mut ready).expect("a line");
+    let addr = ready.trim_end().strip_prefix("everything: ready at http://");
+    let addr = addr.and_then(|rest| rest.strip_suffix("/mcp")?.parse().ok());
+    let addr = addr.expect("it says where it is");
     let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","#.to_owned()
         + r#""capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
     let headers = [
@@ -39,8 +40,8 @@ async fn answers(transport: &str) {
         ("accept", "application/json, text/event-stream"),
     ];
     let hello = request("POST", "/mcp", &headers, hello.as_bytes());
-    let answer = timeout(PATIENCE, exchange(addr, &hello)).await.unwrap().unwrap();
-    let (status, headers, body) = answer;
+    let answer = timeout(PATIENCE, exchange(addr, &hello)).await;
+    let (status, headers, body) = answer.expect("in time").expect("an answer");
     assert_eq!(status, 200);
     assert!(headers.contains_key("mcp-session-id"));
     let body = String::from_utf8_lossy(&body);
