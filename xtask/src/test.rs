@@ -45,7 +45,9 @@ pub(crate) fn run(extent: Extent) -> Result<(), String> {
     steps.finish()
 }
 
-/// The official clients and the conformance suite, against the example and the gateway as users would build them.
+/// The official clients and the conformance suite, against the example and the gateway as users would build them. The server that is
+/// written with rmcp was built with the tests, as it has one of its own: its speed is not looked at, and another build of all it
+/// needs would take minutes.
 fn outside(steps: &mut Steps) {
     let build = "build --release -p rethread -p rethread-gateway --example everything --bin rethread";
     let build: Vec<&str> = build.split(' ').collect();

@@ -1,5 +1,6 @@
-//! The official clients and the conformance suite against the example server, as anybody could run them. These tests
-//! need the release build of the example and the installed clients; `cargo xtask test` brings both.
+//! The official clients and the conformance suite against the example server, the gateway and a server that is written
+//! with rmcp, as anybody could run them. These tests need the release builds of the first two, the dev build of the third, and
+//! the installed clients; `cargo xtask test` brings all.
 
 mod browser;
 mod clients;
