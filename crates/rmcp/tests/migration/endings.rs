@@ -11,35 +11,33 @@ use std::time::Duration;
 /// Sessions end when nobody uses them for a while. A call takes longer, and says nothing.
 #[tokio::test]
 async fn a_running_call_keeps_its_session() {
-    const IDLE: Duration = Duration::from_secs(1);
+    const IDLE: Duration = Duration::from_secs(5);
     let seen = async |endpoint: Endpoint, backstage: &Backstage| {
         let session = Session::open(endpoint.addr).await;
         let mut answer = session.call(2, "work", &json!({ "steps": 1, "gated": true })).await;
         opened(&mut answer).await;
         primed(&mut answer).await;
-        tokio::time::sleep(IDLE * 4).await;
+        tokio::time::sleep(IDLE * 3).await;
         backstage.gate.add_permits(1);
         let events = rest(&mut answer).await;
         events.last().and_then(|event| event.text().map(str::to_owned))
     };
-    let backstage = Backstage::new();
+    let (backstage, ours) = (Backstage::new(), Backstage::new());
     let mut manager = LocalSessionManager::default();
     manager.session_config.keep_alive = Some(IDLE);
     let endpoint = rmcp_with(&backstage, StreamableHttpServerConfig::default(), manager).await;
-    assert_eq!(
-        seen(endpoint, &backstage).await,
-        None,
-        "rmcp: the stream ends without a result"
-    );
-
-    let backstage = Backstage::new();
     let timing = Timing {
         session_idle: IDLE,
         ..Timing::default()
     };
-    let (endpoint, _) = rethread_with(&backstage, |builder| builder.timing(timing)).await;
-    let result = seen(endpoint, &backstage).await;
-    assert_eq!(result.as_deref(), Some("1 steps"), "rethread: a running call is use");
+    let (our_endpoint, _) = rethread_with(&ours, |builder| builder.timing(timing)).await;
+    let (result, our_result) = tokio::join!(seen(endpoint, &backstage), seen(our_endpoint, &ours));
+    assert_eq!(result, None, "rmcp: the stream ends without a result");
+    assert_eq!(
+        our_result.as_deref(),
+        Some("1 steps"),
+        "rethread: a running call is use"
+    );
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The stream of a call.
 
-use crate::client::{Event, Session, next, opened, primed, rest};
+use crate::client::{Event, SILENCE, Session, next, next_within, opened, primed, rest};
 use crate::desk::{Backstage, Endpoint, rethread, rmcp};
 use rethread_testkit::raw::RawConnection;
 use serde_json::json;
@@ -9,27 +9,24 @@ use std::sync::Arc;
 
 #[tokio::test]
 async fn logs_travel_on_the_stream_of_their_call() {
-    let seen = async |endpoint: Endpoint| {
+    let called = async |endpoint: &Endpoint| {
         let session = Session::open(endpoint.addr).await;
-        let mut get = session.get(None).await;
+        let get = session.get(None).await;
         let answer = session.call(2, "work", &json!({ "steps": 2, "logs": true })).await;
-        let on_call = logs(&all_of(answer).await);
-        // Whatever the GET got of the call came before this.
-        session.answer(3, "work", &json!({ "steps": 0 })).await;
-        let mut on_get = Vec::new();
-        while let Some(event) = crate::client::next_within(&mut get, crate::client::SILENCE).await {
-            on_get.push(event);
-        }
-        (on_call, logs(&on_get))
+        (logs(&all_of(answer).await), get)
     };
-    let both = || ["step 1".to_owned(), "step 2".to_owned()];
     let backstage = Backstage::new();
-    let (on_call, on_get) = seen(rmcp(&backstage).await).await;
+    let endpoint = rmcp(&backstage).await;
+    let (on_call, mut get) = called(&endpoint).await;
     assert_eq!(on_call, [""; 0], "rmcp: on another stream");
-    assert_eq!(on_get, both());
-    let (on_call, on_get) = seen(rethread(&backstage).await).await;
-    assert_eq!(on_call, both(), "rethread: with the call");
-    assert_eq!(on_get, [""; 0]);
+    for step in ["step 1", "step 2"] {
+        let event = next(&mut get).await.expect("it stays open");
+        assert_eq!(event.logged(), Some(step), "rmcp: on the GET");
+    }
+    let endpoint = rethread(&backstage).await;
+    let (on_call, mut get) = called(&endpoint).await;
+    assert_eq!(on_call, ["step 1", "step 2"], "rethread: with the call");
+    assert_eq!(next_within(&mut get, SILENCE).await, None, "rethread: and nowhere else");
 }
 
 /// The connection breaks, the call ends while nobody listens, the client comes back.
