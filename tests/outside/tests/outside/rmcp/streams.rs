@@ -80,7 +80,10 @@ async fn each_message_comes_on_one_of_two_gets() {
     while on_older.len() + on_resumed.len() < 20 {
         tokio::select! {
             event = next(&mut older) => on_older.push(event.expect("it stays open")),
-            event = next(&mut resumed) => on_resumed.extend(event.filter(|event| !event.data.is_empty())),
+            event = next(&mut resumed) => {
+                let event = event.expect("it stays open");
+                on_resumed.extend(Some(event).filter(|event| !event.data.is_empty()));
+            }
         }
     }
     for events in [&on_older, &on_resumed] {
@@ -136,7 +139,9 @@ async fn a_reader_that_does_not_read_is_waited_for_by_nobody() {
     let answered = |events: &[Event]| events.last().is_some_and(|event| event.data.contains("\"result\""));
     while !answered(&events) {
         let cursor = events.last().expect("something came before it was cut").id.clone();
-        events.extend(rest(&mut session.get(Some(&cursor)).await).await);
+        let more = rest(&mut session.get(Some(&cursor)).await).await;
+        assert!(!more.is_empty(), "nothing behind {cursor}, and no result");
+        events.extend(more);
     }
     assert_eq!(events.len(), MANY + 1, "all progress and the result");
     for (event, progress) in events[..MANY].iter().zip(1..) {
