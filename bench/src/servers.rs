@@ -33,6 +33,9 @@ pub(crate) struct Ours {
     /// Makes every call a stream from its first byte, so that all of it can be resumed.
     #[arg(long)]
     streams: bool,
+    /// Serves the server that is written with the official SDK, through the adapter.
+    #[arg(long)]
+    adapter: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -61,6 +64,10 @@ pub(crate) fn run(which: &Which) -> Result<()> {
     // On the worker, or every connection would have to be handed over from this thread.
     match which {
         Which::Limit => runtime.block_on(async { tokio::spawn(limit::serve()).await })?,
+        Which::Ours(options) if options.adapter => {
+            let service = ours::adapted(options)?;
+            runtime.block_on(async { tokio::spawn(socket::serve(service)).await })?
+        }
         Which::Ours(options) => {
             let service = ours::service(options)?;
             runtime.block_on(async { tokio::spawn(socket::serve(service)).await })?

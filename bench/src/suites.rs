@@ -29,6 +29,8 @@ pub(crate) enum Contender {
     Memory,
     /// This library, events on disk.
     Embedded,
+    /// A server written with the official SDK, behind this library.
+    Adapter,
     /// The official SDK.
     Rmcp,
     /// The official SDK with an event store.
@@ -51,6 +53,7 @@ impl Contender {
             Contender::Limit
                 | Contender::Memory
                 | Contender::Embedded
+                | Contender::Adapter
                 | Contender::Gateway
                 | Contender::GatewayEmbedded
         )
@@ -61,6 +64,7 @@ impl Contender {
             Contender::Limit => "limit",
             Contender::Memory => "rethread",
             Contender::Embedded => "rethread-embedded",
+            Contender::Adapter => "rethread-rmcp",
             Contender::Rmcp => "rmcp",
             Contender::RmcpStore => "rmcp-store",
             Contender::Gateway => "rethread-gateway",
@@ -158,12 +162,13 @@ impl Setup {
                 add(&["ours", "--store", "embedded", "--data", &dir.path().to_string_lossy()]);
                 files = Some(dir);
             }
+            Contender::Adapter => add(&["ours", "--adapter"]),
             Contender::Rmcp => add(&["rmcp"]),
             Contender::RmcpStore => add(&["rmcp", "--store"]),
             other => bail!("{} is a gateway", other.name()),
         }
         match contender {
-            Contender::Memory | Contender::Embedded if self.streams => add(&["--streams"]),
+            Contender::Memory | Contender::Embedded | Contender::Adapter if self.streams => add(&["--streams"]),
             Contender::Rmcp | Contender::RmcpStore if self.rmcp_json => add(&["--json"]),
             _ => {}
         }

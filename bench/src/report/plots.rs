@@ -16,6 +16,7 @@ pub(super) struct Plot {
 const ALL: &[Contender] = &[
     Contender::Memory,
     Contender::Embedded,
+    Contender::Adapter,
     Contender::Rmcp,
     Contender::RmcpStore,
 ];

@@ -14,7 +14,7 @@ const TOP: f64 = 64.0;
 const STYLE: &str = "\
 text{font:12px system-ui,sans-serif;fill:#24292f}.title{font-size:15px;font-weight:600}.note,.value{fill:#57606a}\
 .axis{stroke:#8c959f;stroke-width:1}.mark{stroke:#8c959f;stroke-dasharray:4 3}\
-.limit{fill:#8c959f}.ours{fill:#1f6feb}.embedded{fill:#0d9488}.rmcp{fill:#d97706}.store{fill:#b45309}\
+.limit{fill:#8c959f}.ours{fill:#1f6feb}.embedded{fill:#0d9488}.adapter{fill:#7c3aed}.rmcp{fill:#d97706}.store{fill:#b45309}\
 .super{fill:#9333ea}.proxy{fill:#db2777}\
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.note,.value{fill:#9da7b3}}";
 
@@ -123,6 +123,7 @@ fn class(who: Contender) -> &'static str {
         Contender::Limit => "limit",
         Contender::Memory | Contender::Gateway => "ours",
         Contender::Embedded | Contender::GatewayEmbedded => "embedded",
+        Contender::Adapter => "adapter",
         Contender::Rmcp => "rmcp",
         Contender::RmcpStore => "store",
         Contender::Supergateway => "super",

@@ -1,8 +1,9 @@
 //! This library with the tools of the benches.
 
-use super::{Ours, Store};
+use super::{Ours, Store, rmcp};
 use anyhow::{Context as _, Result};
 use rethread::{Call, Context, Handler, List, McpService, Notifier, Reply, RpcError, ServerInfo, UpgradeAfter};
+use rethread_rmcp::RmcpHandler;
 use rethread_store_embedded::EmbeddedStore;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -12,7 +13,19 @@ use std::time::Duration;
 pub(super) fn service(options: &Ours) -> Result<McpService<Tools>> {
     let tools = Tools::default();
     let notifier = Arc::clone(&tools.notifier);
-    let mut builder = McpService::builder(tools);
+    let service = build(tools, options)?;
+    let _ = notifier.set(service.notifier());
+    Ok(service)
+}
+
+/// The server of the official SDK, unchanged, behind this library.
+pub(super) fn adapted(options: &Ours) -> Result<McpService<RmcpHandler<rmcp::Tools>>> {
+    let tools = rmcp::Tools::default();
+    build(RmcpHandler::new(move || tools.clone()), options)
+}
+
+fn build<H: Handler>(handler: H, options: &Ours) -> Result<McpService<H>> {
+    let mut builder = McpService::builder(handler);
     if options.store == Store::Embedded {
         let data = options.data.as_ref().context("the embedded store needs a folder")?;
         builder = builder.store(EmbeddedStore::builder().open(data)?);
@@ -23,9 +36,7 @@ pub(super) fn service(options: &Ours) -> Result<McpService<Tools>> {
             ..UpgradeAfter::default()
         });
     }
-    let service = builder.try_build()?;
-    let _ = notifier.set(service.notifier());
-    Ok(service)
+    Ok(builder.try_build()?)
 }
 
 #[derive(Default)]

@@ -25,14 +25,11 @@ pub(super) fn service(options: &Rmcp) -> StreamableHttpService<Tools, LocalSessi
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(!options.json)
         .with_json_response(options.json);
-    let tools = Tools {
-        peers: Arc::default(),
-        changes: watch::Sender::new(0),
-    };
+    let tools = Tools::default();
     StreamableHttpService::new(move || Ok(tools.clone()), Arc::new(sessions), config)
 }
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Tools {
     peers: Arc<Mutex<Vec<Peer<RoleServer>>>>,
     changes: watch::Sender<u64>,

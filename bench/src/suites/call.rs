@@ -24,6 +24,7 @@ pub(super) fn json() -> Suite {
                 Contender::Limit,
                 Contender::Memory,
                 Contender::Embedded,
+                Contender::Adapter,
                 Contender::Rmcp,
             ],
             || Setup {
@@ -48,6 +49,7 @@ pub(super) fn sse() -> Suite {
                 Contender::Limit,
                 Contender::Memory,
                 Contender::Embedded,
+                Contender::Adapter,
                 Contender::Rmcp,
                 Contender::RmcpStore,
             ],
@@ -67,12 +69,15 @@ pub(super) fn modern() -> Suite {
         unit: "call",
         about: "`echo` called on 2026-07-28, without a session, answered as one JSON object.",
         metrics: METRICS,
-        cases: case(&[Contender::Limit, Contender::Memory, Contender::Rmcp], || Setup {
-            limit: "/modern".to_owned(),
-            dialect: Dialect::Modern,
-            streams: false,
-            rmcp_json: true,
-        }),
+        cases: case(
+            &[Contender::Limit, Contender::Memory, Contender::Adapter, Contender::Rmcp],
+            || Setup {
+                limit: "/modern".to_owned(),
+                dialect: Dialect::Modern,
+                streams: false,
+                rmcp_json: true,
+            },
+        ),
     }
 }
 
