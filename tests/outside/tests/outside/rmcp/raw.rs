@@ -4,7 +4,7 @@ use crate::server::Everything;
 use rethread_testkit::raw::{RawConnection, exchange, request};
 use std::net::SocketAddr;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Nothing takes this long, not even on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -121,9 +121,11 @@ pub(super) async fn opened(connection: &mut RawConnection) {
 
 /// The next event with an id, the priming one included. `None` at the end of the stream.
 pub(super) async fn next(connection: &mut RawConnection) -> Option<Event> {
+    let deadline = Instant::now() + PATIENCE; // for all blocks together: signs of life are no events
     loop {
-        let Some(block) = connection.next_block(PATIENCE).await else {
-            assert!(connection.ended(), "silence for {PATIENCE:?}");
+        let left = deadline.saturating_duration_since(Instant::now());
+        let Some(block) = connection.next_block(left).await else {
+            assert!(connection.ended(), "no event for {PATIENCE:?}");
             return None;
         };
         if let (Some(id), Some(data)) = (block.id, block.data) {
