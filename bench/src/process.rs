@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 use std::{env, fs};
 
@@ -53,6 +53,11 @@ impl Server {
     /// The memory that is its own, in bytes.
     pub(crate) fn resident(&self) -> Result<u64> {
         resident_of(self.child.id())
+    }
+
+    /// Whether it has ended, and how.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
     }
 
     pub(crate) fn pid(&self) -> u32 {

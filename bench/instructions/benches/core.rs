@@ -29,7 +29,8 @@ const MODERN: &[(&str, &str)] = &[
     ("mcp-name", "echo"),
     ("content-length", "360"),
 ];
-const CALL: &str = r#"{"jsonrpc":"2.0","id":100001,"method":"tools/call","params":{"name":"echo","arguments":{"message":"hello"}}}"#;
+const CALL: &str =
+    r#"{"jsonrpc":"2.0","id":100001,"method":"tools/call","params":{"name":"echo","arguments":{"message":"hello"}}}"#;
 const MODERN_CALL: &str = r#"{"jsonrpc":"2.0","id":100001,"method":"tools/call","params":{"name":"echo","arguments":{"message":"hello"},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"}}}}"#;
 
 fn call() -> Bytes {
@@ -45,7 +46,9 @@ fn large_call() -> Bytes {
 }
 
 fn nested_call() -> Bytes {
-    let list: Vec<String> = (0..200).map(|n| format!(r#"{{"n":{n},"s":"a \"word\"","v":[1,2,3]}}"#)).collect();
+    let list: Vec<String> = (0..200)
+        .map(|n| format!(r#"{{"n":{n},"s":"a \"word\"","v":[1,2,3]}}"#))
+        .collect();
     Bytes::from(CALL.replace("\"hello\"", &format!("[{}]", list.join(","))))
 }
 
@@ -148,7 +151,10 @@ fn filter(uris: usize) -> (Filter, Change) {
         uris: (0..uris).map(|n| format!("file:///project/{n}").into()).collect(),
         ..Filter::default()
     };
-    (filter, Change::Updated(format!("file:///project/{}/main.rs", uris - 1).into()))
+    (
+        filter,
+        Change::Updated(format!("file:///project/{}/main.rs", uris - 1).into()),
+    )
 }
 
 #[library_benchmark]
@@ -177,7 +183,10 @@ fn id() -> RequestId {
 #[library_benchmark]
 #[bench::tools(id())]
 fn filter_stamp(id: RequestId) -> (Draft, RequestId) {
-    black_box((rethread_proto::subscription::notification(&Change::Tools, black_box(&id)), id))
+    black_box((
+        rethread_proto::subscription::notification(&Change::Tools, black_box(&id)),
+        id,
+    ))
 }
 
 library_benchmark_group!(name = envelopes; benchmarks = envelope);
@@ -186,4 +195,10 @@ library_benchmark_group!(name = frames; benchmarks = frame);
 library_benchmark_group!(name = event_ids; benchmarks = event_id_read, event_id_write);
 library_benchmark_group!(name = filters; benchmarks = filter_matches, filter_read, filter_stamp);
 
-main!(library_benchmark_groups = envelopes, admissions, frames, event_ids, filters);
+main!(
+    library_benchmark_groups = envelopes,
+    admissions,
+    frames,
+    event_ids,
+    filters
+);

@@ -44,11 +44,12 @@ impl Conn {
         Conn::open_from(None, to).await
     }
 
-    /// A connection with little memory of its own, for thousands of streams. One source address has some 28,000 ports, so
-    /// they are spread over several.
+    /// A connection with little memory of its own, for thousands of streams. One source address has some 28,000 ports, and
+    /// one that was used rests for a minute, so they are spread over addresses, of which every server has its own.
     pub(crate) async fn open_nth(nth: usize, to: SocketAddr) -> Result<Conn> {
         let last = u8::try_from(2 + nth / 4096).context("too many connections")?;
-        let mut conn = Conn::open_from(Some(Ipv4Addr::new(127, 0, 0, last)), to).await?;
+        let own = (to.port() % 251) as u8;
+        let mut conn = Conn::open_from(Some(Ipv4Addr::new(127, 0, own, last)), to).await?;
         conn.buffer = vec![0; 1024];
         Ok(conn)
     }

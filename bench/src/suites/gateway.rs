@@ -16,6 +16,10 @@ use tempfile::TempDir;
 
 /// The others may be slow to start on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A gateway that starts and ends nothing for so long has settled.
+const REST: Duration = Duration::from_millis(300);
+/// A port that was free may be taken by somebody else before the gateway comes to it.
+const ATTEMPTS: usize = 3;
 const CHILD: &str = "echo-child";
 
 pub(super) fn suite() -> Suite {
@@ -50,7 +54,7 @@ fn measure(bench: &Bench, contender: Contender, clients: usize) -> Result<Sample
         dialect: Dialect::Legacy,
         canned: false,
     };
-    let before = Own::of(&server)?;
+    let before = Own::at_rest(&server)?;
     let running = Running::new(server, target, Some(files));
     let (sample, after) = load(async {
         let mut kept = Vec::new();
@@ -70,6 +74,19 @@ struct Own {
 }
 
 impl Own {
+    /// Once what it started only to look at is gone.
+    fn at_rest(server: &Server) -> Result<Own> {
+        let mut processes = descendants(server.pid())?;
+        loop {
+            std::thread::sleep(REST);
+            let now = descendants(server.pid())?;
+            if now == processes {
+                return Own::of(server);
+            }
+            processes = now;
+        }
+    }
+
     fn of(server: &Server) -> Result<Own> {
         let mut memory = resident_of(server.pid())?;
         let below = descendants(server.pid())?;
@@ -87,8 +104,18 @@ impl Own {
 }
 
 fn start(bench: &Bench, contender: Contender, files: &Path) -> Result<Server> {
+    let mut attempts = 1;
+    loop {
+        match attempt(bench, contender, files) {
+            Err(_) if attempts < ATTEMPTS => attempts += 1,
+            outcome => return outcome,
+        }
+    }
+}
+
+fn attempt(bench: &Bench, contender: Contender, files: &Path) -> Result<Server> {
     let child = beside(CHILD)?;
-    // The others cannot be told to find a port themselves. Nobody else looks for one in the moment until it is taken.
+    // The others cannot be told to find a port themselves.
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let port = address.port().to_string();
     let core = bench.cores.server;
@@ -132,9 +159,12 @@ fn start(bench: &Bench, contender: Contender, files: &Path) -> Result<Server> {
 fn spawn(command: &mut Command, address: SocketAddr) -> Result<Server> {
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child = child.spawn().context("cannot start the gateway")?;
-    let server = Server::adopt(child, address);
+    let mut server = Server::adopt(child, address);
     let begun = Instant::now();
     while TcpStream::connect(address).is_err() {
+        if let Some(status) = server.ended()? {
+            bail!("the gateway ended: {status}");
+        }
         if begun.elapsed() > PATIENCE {
             bail!("the gateway takes no connections");
         }
