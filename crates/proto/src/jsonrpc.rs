@@ -6,6 +6,7 @@
 
 mod object;
 mod parse;
+mod progress;
 mod scalar;
 mod write;
 
@@ -17,6 +18,7 @@ use std::sync::LazyLock;
 
 pub(crate) use object::Object;
 pub use parse::{EnvelopeError, Limits, parse};
+pub use progress::write_progress;
 pub use scalar::{ProgressToken, RequestId};
 pub use write::{
     RpcError, code, error_message, write_error, write_notification, write_request, write_result, write_result_with,

@@ -7,12 +7,12 @@ use crate::notifier::Notifier;
 use crate::peer::{ClientCapabilities, Peer};
 use crate::session::Transport;
 use http::Extensions;
-use rethread_proto::jsonrpc::write_notification;
+use rethread_proto::jsonrpc::{write_notification, write_progress};
 use rethread_proto::sse::Draft;
 use rethread_proto::subscription::Change;
 use rethread_proto::{Principal, ProgressToken, RequestId, Revisions, Version};
 use rethread_store::List;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use std::sync::Arc;
 
 /// How a server on stdio asks the gateway before it to close the client's connection while a call goes on.
@@ -109,18 +109,7 @@ impl Context {
     }
 
     async fn report(&self, progress: f64, total: Option<f64>, message: Option<&str>) -> Result<(), Ended> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Progress<'a> {
-            progress_token: &'a rethread_proto::ProgressToken,
-            #[serde(serialize_with = "plain_number")]
-            progress: f64,
-            #[serde(serialize_with = "plain_total", skip_serializing_if = "Option::is_none")]
-            total: Option<f64>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            message: Option<&'a str>,
-        }
-        let Some(progress_token) = &self.call.progress_token() else {
+        let Some(token) = self.call.progress_token() else {
             return Ok(());
         };
         {
@@ -130,14 +119,11 @@ impl Context {
             }
             *last = Some(progress);
         }
-        let params = Progress {
-            progress_token,
-            progress,
-            total: total.filter(|total| total.is_finite()),
-            message: message.filter(|_| self.version().progress_has_message()),
-        };
-        self.say("notifications/progress", &params, 128 + message.map_or(0, str::len))
-            .await
+        let total = total.filter(|total| total.is_finite());
+        let message = message.filter(|_| self.version().progress_has_message());
+        let expected = 128 + message.map_or(0, str::len);
+        let draft = Draft::new(expected, |out| write_progress(out, &token, progress, total, message));
+        self.send(draft).await
     }
 
     /// Sends a log message, if the client's level lets it through (LOG-01).
@@ -201,6 +187,10 @@ impl Context {
             tracing::error!(target: crate::telemetry::TARGET, %error, method, "notification dropped: its params are not JSON");
             return Ok(());
         }
+        self.send(draft).await
+    }
+
+    async fn send(&self, draft: Draft) -> Result<(), Ended> {
         self.call.say(draft).await.map_err(|_| Ended)?;
         // A handler that only talks must not keep its thread from those who listen.
         tokio::task::coop::consume_budget().await;
@@ -286,22 +276,5 @@ impl std::fmt::Debug for Context {
         f.debug_struct("Context")
             .field("request", &self.call.id())
             .finish_non_exhaustive()
-    }
-}
-
-/// Whole numbers are written as such: `1`, not `1.0`.
-fn plain_number<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    if number.fract() == 0.0 && number.abs() < EXACT {
-        serializer.serialize_i64(*number as i64)
-    } else {
-        serializer.serialize_f64(*number)
-    }
-}
-
-fn plain_total<S: Serializer>(number: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
-    match number {
-        Some(number) => plain_number(number, serializer),
-        None => serializer.serialize_none(),
     }
 }

@@ -413,8 +413,7 @@ impl Stream {
         if !state.is_reader(connection) {
             return Taken::End;
         }
-        if let Some(last) = state.window.back().map(|ready| ready.seq) {
-            let wire = state.take_window();
+        if let Some((wire, last)) = state.take_window() {
             drop(state);
             self.room.notify_waiters();
             return Taken::Frames(wire, last);

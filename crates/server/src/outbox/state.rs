@@ -10,6 +10,9 @@ use rethread_store::Pin;
 use std::collections::VecDeque;
 use std::task::Waker;
 
+/// A frame from this size on is cheaper to write by itself than to copy.
+const LARGE: usize = 8 << 10;
+
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) numbering: Numbering,
@@ -93,31 +96,35 @@ impl State {
         self.window_bytes = 0;
     }
 
-    /// Everything in the window as one chunk: one write for many small frames.
-    pub(super) fn take_window(&mut self) -> Bytes {
-        let mut payload = 0;
-        if let (Some(ready), Some(reader)) = (self.window.back(), &mut self.reader) {
-            reader.taken = ready.seq;
-        }
-        let wire = if self.window.len() == 1 {
-            let ready = self.window.pop_front();
-            ready.map_or_else(Bytes::new, |ready| {
-                payload = ready.payload;
-                ready.wire
-            })
-        } else {
-            let mut all = BytesMut::with_capacity(self.window_bytes);
-            for ready in self.window.drain(..) {
-                payload += ready.payload;
+    /// What the window has, up to the returned number: small frames together, for one write; a large one alone, uncopied.
+    pub(super) fn take_window(&mut self) -> Option<(Bytes, Seq)> {
+        let Ready {
+            seq: mut last,
+            mut wire,
+            mut payload,
+        } = self.window.pop_front()?;
+        let is_small = |wire: &Bytes| wire.len() < LARGE;
+        let more = self.window.iter().take_while(|ready| is_small(&ready.wire)).count();
+        if is_small(&wire) && more > 0 {
+            let sizes = self.window.iter().take(more).map(|ready| ready.wire.len());
+            let mut all = BytesMut::with_capacity(wire.len() + sizes.sum::<usize>());
+            all.extend_from_slice(&wire);
+            for ready in self.window.drain(..more) {
                 all.extend_from_slice(&ready.wire);
+                payload += ready.payload;
+                last = ready.seq;
             }
-            all.freeze()
-        };
+            wire = all.freeze();
+        }
+        self.window_bytes -= wire.len();
+        if self.window.is_empty() {
+            self.clear_window();
+        }
         if let Some(reader) = &mut self.reader {
+            reader.taken = last;
             reader.taken_bytes += payload as u64;
         }
-        self.clear_window();
-        wire
+        Some((wire, last))
     }
 
     pub(super) fn has_room(&self, node: &Node) -> bool {
