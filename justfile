@@ -39,3 +39,11 @@ fmt:
 
 doc:
     cargo doc --workspace --no-deps --open
+
+# The benches beside bare hyper, rmcp and other gateways; without options the report in docs/benchmarks
+bench *options:
+    cargo xtask bench {{ options }}
+
+# Instructions of the pure core, here and at another commit
+instructions *options:
+    cargo xtask instructions {{ options }}
