@@ -1,0 +1,158 @@
+//! A stream, seen by the one connection that reads it, and by those who wait for it.
+
+use super::state::Reader;
+use super::{Close, Stream, Taken};
+use crate::telemetry;
+use rethread_proto::event_id::Seq;
+use std::task::Context;
+
+impl Stream {
+    /// Makes a connection the reader, from `cursor` on. An older one gets EOF (RES-06). One that `resumes` reads the store
+    /// first, and is live when it has caught up.
+    pub(crate) fn attach(&self, cursor: Seq, resumes: bool) -> u64 {
+        let connection = self.node.next_connection();
+        let mut state = self.state.lock();
+        let reader = Reader {
+            connection,
+            live: !resumes,
+            taken: cursor,
+            taken_bytes: state.appended_bytes,
+            waker: None,
+            close: None,
+        };
+        let displaced = state.reader.replace(reader);
+        state.clear_window();
+        drop(state);
+        if let Some(waker) = displaced.and_then(|reader| reader.waker) {
+            waker.wake();
+        }
+        self.room.notify_waiters();
+        connection
+    }
+
+    /// The connection is gone. True if it was the reader.
+    pub(crate) fn detach(&self, connection: u64) -> bool {
+        let mut state = self.state.lock();
+        let attached = state.is_reader(connection);
+        if attached {
+            state.reader = None;
+            state.clear_window();
+            drop(state);
+            self.room.notify_waiters();
+        }
+        attached
+    }
+
+    /// Whether a connection reads it.
+    pub(crate) fn has_reader(&self) -> bool {
+        self.state.lock().reader.is_some()
+    }
+
+    /// What is ready for `connection`.
+    pub(crate) fn take(&self, connection: u64, cx: &Context<'_>) -> Taken {
+        let mut state = self.state.lock();
+        if !state.is_reader(connection) {
+            return Taken::End;
+        }
+        if let Some((wire, last)) = state.take_window() {
+            drop(state);
+            self.room.notify_waiters();
+            return Taken::Frames(wire, last);
+        }
+        let (over, busy) = (state.over, state.is_busy());
+        let Some(reader) = &mut state.reader else {
+            return Taken::End;
+        };
+        if over && reader.live {
+            return Taken::End;
+        }
+        // What was said before the close is heard before it: a client that leaves without an id cannot come back.
+        if let Some(close) = reader.close.filter(|_| !busy) {
+            return Taken::Close(close);
+        }
+        if !reader.live {
+            return Taken::Behind;
+        }
+        match &mut reader.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Taken::Nothing
+    }
+
+    /// The connection has read the store up to `cursor`. True if it is live from here on; false if there is more to read.
+    pub(crate) fn caught_up(&self, connection: u64, cursor: Seq, bytes: usize) -> bool {
+        let mut state = self.state.lock();
+        if !state.is_reader(connection) {
+            return true; // displaced: the next `take` says so
+        }
+        let live = state.appended.is_none_or(|appended| cursor >= appended);
+        let appended_bytes = state.appended_bytes;
+        if let Some(reader) = &mut state.reader {
+            reader.live = live;
+            reader.taken = reader.taken.max(cursor);
+            reader.taken_bytes = (reader.taken_bytes + bytes as u64).min(appended_bytes);
+            if live {
+                reader.taken_bytes = appended_bytes;
+            }
+        }
+        drop(state);
+        self.room.notify_waiters();
+        live
+    }
+
+    /// Asks the reader to close while the stream lives on.
+    pub(crate) fn close_reader(&self, close: Close) {
+        let mut state = self.state.lock();
+        if let Some(reader) = &mut state.reader {
+            reader.close = Some(close);
+        }
+        state.wake();
+    }
+
+    /// Wakes the reader: there may be something for it.
+    pub(crate) fn wake(&self) {
+        self.state.lock().wake();
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.lock().over
+    }
+
+    /// Whether anything of this stream was ever stored: otherwise nothing is left of it when it goes.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.state.lock().created
+    }
+
+    /// Whether something is on its way to the store.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.state.lock().is_busy()
+    }
+
+    /// Waits until the reader is less than a retained window behind, so that it is not overtaken by eviction; but not
+    /// for ever: a reader that takes nothing is disconnected and may resume (SSE-14).
+    pub(crate) async fn room(&self) {
+        loop {
+            let freed = self.room.notified();
+            tokio::pin!(freed);
+            {
+                let mut state = self.state.lock();
+                if state.has_room(&self.node) {
+                    return;
+                }
+                freed.as_mut().enable();
+                state.wake();
+            }
+            if tokio::time::timeout(self.node.timing.stall, freed).await.is_err() {
+                let mut state = self.state.lock();
+                if !state.has_room(&self.node) {
+                    telemetry::stalled();
+                    state.wake();
+                    state.reader = None;
+                    state.clear_window();
+                }
+                return;
+            }
+        }
+    }
+}

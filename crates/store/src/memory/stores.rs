@@ -1,0 +1,161 @@
+//! The memory backend as a store: what each method asks of it.
+
+use super::{MemoryStore, Slot};
+use crate::{
+    Batch, Bus, EventStore, Loaded, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord, SessionStore, Signal,
+    StoreError, StoreFuture, StreamKey, Subscription, Summary, Watch,
+};
+use parking_lot::Mutex;
+use rethread_proto::Ordinal;
+use rethread_proto::session::stream::Log;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+impl EventStore for MemoryStore {
+    fn append(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<(), StoreError>> {
+        StoreFuture::ready(self.0.append(key, batch))
+    }
+
+    fn read_after(&self, key: &StreamKey, after: Seq, limit: ReadLimit) -> StoreFuture<Result<Page, StoreError>> {
+        StoreFuture::ready(
+            self.0
+                .with_stream(key, |log| log.read_after(after, limit.events, limit.bytes)),
+        )
+    }
+
+    fn summary(&self, key: &StreamKey) -> StoreFuture<Result<Summary, StoreError>> {
+        StoreFuture::ready(self.0.with_stream(key, Log::summary))
+    }
+
+    fn open_streams(&self, key: &SessionKey) -> StoreFuture<Result<Vec<Ordinal>, StoreError>> {
+        let open = |slot: Arc<Mutex<Slot>>| {
+            let slot = slot.lock();
+            let open = slot.streams.iter().filter(|(_, entry)| !entry.log.is_sealed());
+            open.map(|(ordinal, _)| *ordinal).collect()
+        };
+        StoreFuture::ready(Ok(self.0.slot(key).map(open).unwrap_or_default()))
+    }
+
+    fn forget_stream(&self, key: &StreamKey) -> StoreFuture<Result<(), StoreError>> {
+        if let Some(slot) = self.0.slot(&key.session) {
+            let had_ended = self.0.forget(&mut slot.lock(), key.ordinal);
+            self.0.aging.lock().forgotten(usize::from(had_ended));
+        }
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn forget_session(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
+        self.0.forget_session(key);
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn watch(&self, key: &StreamKey) -> Watch {
+        let dead = || watch::channel(0).1;
+        let Some(slot) = self.0.slot(&key.session) else {
+            return Watch::new(dead());
+        };
+        let mut slot = slot.lock();
+        let Some(entry) = slot.entry(key.ordinal) else {
+            return Watch::new(dead());
+        };
+        let sender = entry.watch.get_or_insert_with(|| watch::Sender::new(0));
+        Watch::new(sender.subscribe())
+    }
+
+    fn retention(&self) -> Retention {
+        self.0.limits.stream
+    }
+
+    fn sweep(&self) -> StoreFuture<Result<(), StoreError>> {
+        self.0.forget_aged();
+        StoreFuture::ready(Ok(()))
+    }
+}
+
+impl SessionStore for MemoryStore {
+    fn create(&self, key: &SessionKey, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
+        let slot = Slot {
+            record,
+            open: true,
+            touched: (self.0.clock)(),
+            high_water: Ordinal(0),
+            streams: VecDeque::new(),
+            ended: VecDeque::new(),
+        };
+        let slot = Arc::new(Mutex::new(slot));
+        let replaced = self.0.shard(key).write().insert(key.clone(), slot);
+        if let Some(replaced) = replaced {
+            let ended = self.0.forget_all(&mut replaced.lock());
+            self.0.aging.lock().forgotten(ended);
+        }
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn load(&self, key: &SessionKey) -> StoreFuture<Result<Loaded, StoreError>> {
+        let open = |slot: Arc<Mutex<Slot>>| {
+            let slot = slot.lock();
+            slot.open.then(|| Loaded {
+                record: slot.record.clone(),
+                high_water: slot.high_water,
+                idle: (self.0.clock)().since(slot.touched),
+            })
+        };
+        StoreFuture::ready(self.0.slot(key).and_then(open).ok_or(StoreError::SessionGone))
+    }
+
+    fn update(&self, key: &SessionKey, epoch: u64, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
+        let Some(slot) = self.0.slot(key) else {
+            return StoreFuture::ready(Err(StoreError::SessionGone));
+        };
+        let mut slot = slot.lock();
+        StoreFuture::ready(if !slot.open {
+            Err(StoreError::SessionGone)
+        } else if slot.record.epoch != epoch {
+            let epoch = slot.record.epoch;
+            Err(StoreError::Conflict { epoch, last: None })
+        } else {
+            slot.record = record;
+            slot.touched = (self.0.clock)();
+            Ok(())
+        })
+    }
+
+    fn touch(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
+        let touch = |slot: Arc<Mutex<Slot>>| {
+            let mut slot = slot.lock();
+            slot.touched = (self.0.clock)();
+            slot.open.then_some(())
+        };
+        StoreFuture::ready(self.0.slot(key).and_then(touch).ok_or(StoreError::SessionGone))
+    }
+
+    fn expire(&self, idle: Duration) -> StoreFuture<Result<usize, StoreError>> {
+        StoreFuture::ready(Ok(self.0.expire(idle)))
+    }
+
+    fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
+        if let Some(slot) = self.0.slot(key) {
+            let mut slot = slot.lock();
+            slot.open = false;
+            if slot.streams.is_empty() {
+                drop(slot);
+                self.0.shard(key).write().remove(key);
+            }
+        }
+        StoreFuture::ready(Ok(()))
+    }
+}
+
+impl Bus for MemoryStore {
+    fn publish(&self, signal: Signal) -> StoreFuture<Result<(), StoreError>> {
+        // No listener is no error: nobody wants to know.
+        let _ = self.0.bus.send(signal);
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn subscribe(&self) -> Subscription {
+        Subscription::new(self.0.bus.subscribe())
+    }
+}
