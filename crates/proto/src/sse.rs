@@ -10,6 +10,7 @@ use crate::event_id::{IdPrefix, Seq};
 use crate::version::Version;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
+use std::ops::Range;
 
 pub use decode::{Block, Decoder, TooLong};
 
@@ -33,12 +34,7 @@ impl Draft {
         let mut buffer = Vec::with_capacity(HEADROOM + expected + END.len());
         buffer.resize(HEADROOM, 0);
         write(&mut buffer);
-        // SSE-02: one message, one `data:` line. JSON has no newlines but between tokens, where a space means the same.
-        let mut rest = &mut buffer[HEADROOM..];
-        while let Some(at) = memchr::memchr2(b'\n', b'\r', rest) {
-            rest[at] = b' ';
-            rest = &mut rest[at + 1..];
-        }
+        blank_newlines(&mut buffer[HEADROOM..]);
         Draft(buffer)
     }
 
@@ -94,6 +90,14 @@ impl Draft {
     }
 }
 
+/// SSE-02: one message, one `data:` line. JSON has no newlines but between tokens, where a space means the same.
+fn blank_newlines(mut json: &mut [u8]) {
+    while let Some(at) = memchr::memchr2(b'\n', b'\r', json) {
+        json[at] = b' ';
+        json = &mut json[at + 1..];
+    }
+}
+
 /// A message and the bytes that carry it, in one allocation.
 #[derive(Clone, Debug)]
 pub struct Frame {
@@ -126,6 +130,21 @@ pub fn write_event(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, payload: &[u8
     out.extend_from_slice(NEWLINE_DATA);
     out.extend_from_slice(payload);
     out.extend_from_slice(END);
+}
+
+/// Appends the frame of a message that was never framed. Says where in `out` the payload is.
+pub fn write_message(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, message: &[u8]) -> Range<usize> {
+    write_event(out, prefix, seq, message);
+    let end = out.len() - END.len();
+    let payload = end - message.len()..end;
+    blank_newlines(&mut out[payload.clone()]);
+    payload
+}
+
+/// The messages in frames that were written here.
+pub fn payloads(wire: &[u8]) -> impl Iterator<Item = &[u8]> {
+    wire.split(|byte| *byte == b'\n')
+        .filter_map(|line| line.strip_prefix(DATA))
 }
 
 /// Appends the frame of a message that has no id.
@@ -190,6 +209,18 @@ mod tests {
         let frame = Draft::copy_of(b"{\"a\":\r\n \"x\\ny\"\n}").number(&IdPrefix::new("5-"), Seq(2));
         assert_eq!(text(&frame.wire), "id: 5-2\ndata: {\"a\":   \"x\\ny\" }\n\n");
         assert_eq!(text(&frame.payload), "{\"a\":   \"x\\ny\" }");
+    }
+
+    #[test]
+    fn sse_02_a_message_among_others_is_found_again() {
+        let (prefix, mut wire) = (IdPrefix::new("5-"), Vec::new());
+        write_priming(&mut wire, &prefix, Seq::PRIMING);
+        write_retry(&mut wire, 1000);
+        let payload = write_message(&mut wire, &prefix, Seq(1), b"{\n\"data: \":\r1}");
+        assert_eq!(text(&wire[payload]), "{ \"data: \": 1}");
+        write_event(&mut wire, &prefix, Seq(2), b"{}");
+        let found: Vec<_> = payloads(&wire).map(text).collect();
+        assert_eq!(found, ["{ \"data: \": 1}", "{}"]);
     }
 
     #[test]

@@ -33,9 +33,6 @@ pub(crate) enum Answered {
 
 impl Answering {
     pub(crate) fn new(work: Work, running: Arc<Running>, outlet: Arc<Outlet>, upgrade_after: Duration) -> Self {
-        if upgrade_after.is_zero() {
-            outlet.upgrade();
-        }
         Answering {
             work: Some(work),
             running,
@@ -66,8 +63,11 @@ impl Future for Answering {
             }
         } else if outlet.stream().is_none() {
             let delay = this.upgrade_after;
-            let timer = this.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(delay)));
-            if timer.as_mut().poll(cx).is_ready() {
+            let silent_too_long = delay.is_zero() || {
+                let timer = this.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(delay)));
+                timer.as_mut().poll(cx).is_ready()
+            };
+            if silent_too_long {
                 outlet.upgrade();
             }
         }

@@ -208,6 +208,10 @@ async fn call<H: Handler>(
     let node = &inner.node;
     let upgrade_after = node.upgrade_after.delay(session.version(), true);
     Ok(match Answering::new(work, running, outlet, upgrade_after).await {
+        Answered::Json(body) if upgrade_after.is_zero() => {
+            let events = session.answered_stream(&id, &body).await;
+            respond::whole_stream(events, session.version(), node.unbuffered)
+        }
         Answered::Json(body) => respond::json(body),
         Answered::Stream(tail) => respond::stream(tail, session.version(), node.unbuffered),
         Answered::Cancelled => respond::no_events(session.version(), node.unbuffered),

@@ -5,6 +5,7 @@
 //! speaker holds, because a handler may be dropped in the middle of it. A store that answers at once is served inline;
 //! one that does not gets a task, which lives only while there is something to append.
 
+mod queue;
 mod reader;
 mod state;
 
@@ -13,12 +14,13 @@ use crate::session::{Session, Transport};
 use crate::telemetry;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use queue::{Queue, Stretch};
 use rethread_proto::event_id::{IdPrefix, IdScope, Seq};
 use rethread_proto::session::stream::Numbering;
-use rethread_proto::sse::{self, Draft, Frame};
+use rethread_proto::sse::Draft;
 use rethread_proto::{Ordinal, StreamKind, Version};
-use rethread_store::{Batch, Event, Facts, Pin, StoreError, StreamKey, Summary};
-use state::{Queued, Ready, Seal, State};
+use rethread_store::{Batch, Facts, Pin, StoreError, StreamKey, Summary};
+use state::{Seal, State};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
@@ -66,24 +68,19 @@ pub(crate) enum Taken {
 }
 
 impl Stream {
-    /// A new stream of `session`. If its revision has priming events, one is queued and goes out with the first append.
+    /// A new stream of `session`. Nobody can read it before the first [`flush`](Self::flush), and until then what is said
+    /// waits, a priming event first if the revision has them.
     pub(crate) fn open(session: &Arc<Session>, ordinal: Ordinal, facts: Facts) -> Arc<Self> {
         let primed = session.version().sends_priming_event();
         let stream = Self::build(session, ordinal, facts, Numbering::new(primed), false);
+        let mut state = stream.state.lock();
+        state.held = true;
         if primed {
-            let mut wire = Vec::with_capacity(48);
-            let mut state = stream.state.lock();
             let seq = state.numbering.take();
-            sse::write_priming(&mut wire, &stream.prefix, seq);
-            sse::write_retry(&mut wire, stream.node.timing.retry.as_millis() as u64);
-            let frame = Frame {
-                wire: Bytes::from(wire),
-                payload: Bytes::new(),
-            };
-            let pin = Pin::None;
-            state.queue.push_back(Queued { seq, frame, pin });
-            drop(state);
+            let retry = stream.node.timing.retry.as_millis() as u64;
+            state.queue.push_priming(&stream.prefix, seq, retry);
         }
+        drop(state);
         stream
     }
 
@@ -130,7 +127,8 @@ impl Stream {
             session: Arc::downgrade(session),
             state: Mutex::new(State {
                 numbering,
-                queue: VecDeque::new(),
+                queue: Queue::default(),
+                held: false,
                 spare: Vec::new(),
                 released: Vec::new(),
                 seal: Seal::Open,
@@ -142,6 +140,7 @@ impl Stream {
                 appended_bytes: 0,
                 reader: None,
                 window: VecDeque::new(),
+                window_events: 0,
                 window_bytes: 0,
             }),
             room: Notify::new(),
@@ -160,13 +159,18 @@ impl Stream {
             return Err(Over);
         }
         let seq = state.numbering.take();
-        let frame = match self.transport {
-            Transport::HttpSse => draft.named("message"),
-            Transport::Lines => draft.line(),
-            Transport::Streamable if state.lost => draft.unnumbered(),
-            Transport::Streamable => draft.number(&self.prefix, seq),
-        };
-        state.queue.push_back(Queued { seq, frame, pin });
+        if state.lost {
+            let frame = match self.transport {
+                Transport::HttpSse => draft.named("message"),
+                Transport::Lines => draft.line(),
+                Transport::Streamable => draft.unnumbered(),
+            };
+            self.offer(&mut state, Stretch::one(seq, frame));
+            self.tell(&mut state, seals);
+            return Ok(seq);
+        }
+        let waits = state.held || state.draining;
+        state.queue.push(&self.prefix, seq, draft, pin, waits);
         if seals {
             state.seal = Seal::Asked;
         }
@@ -181,16 +185,18 @@ impl Stream {
             return;
         }
         state.seal = Seal::Asked;
-        if state.created || !state.queue.is_empty() {
+        if !state.lost && (state.created || !state.queue.is_empty()) {
             self.drain(state);
         } else {
-            self.finish(&mut state); // nothing was ever said: there is nothing to seal in the store
+            self.finish(&mut state); // there is nothing to seal in the store
         }
     }
 
-    /// Appends what is queued: a priming event that no message has taken along yet.
+    /// Appends what is queued, and from now on everything at once: somebody can read.
     pub(crate) fn flush(self: &Arc<Self>) {
-        self.drain(self.state.lock());
+        let mut state = self.state.lock();
+        state.held = false;
+        self.drain(state);
     }
 
     /// A question of this stream was settled: it need not be kept any longer.
@@ -210,9 +216,6 @@ impl Stream {
             return;
         }
         loop {
-            if state.lost {
-                self.deliver_unstored(&mut state);
-            }
             let Some((batch, sent)) = self.next_batch(&mut state) else {
                 return;
             };
@@ -232,32 +235,26 @@ impl Stream {
         }
     }
 
-    /// Everything that is queued, as one batch. `None` if there is nothing to append.
+    /// Everything that is queued, as one batch. `None` if there is nothing to append yet.
     fn next_batch(&self, state: &mut State) -> Option<(Batch, Sent)> {
         let seals = state.seal == Seal::Asked;
-        if state.over || (state.queue.is_empty() && !seals) {
+        let waits = state.held && !state.queue.is_full();
+        if state.over || state.lost || (!seals && (waits || state.queue.is_empty())) {
             return None;
         }
-        // A queue of one is the rule, and its buffer is used again.
-        let mut frames = std::mem::take(&mut state.spare);
-        frames.extend(state.queue.drain(..));
-        let event = |queued: &Queued| Event {
-            seq: queued.seq,
-            payload: queued.frame.payload.clone(),
-            pin: queued.pin,
-        };
+        let mut stretches = std::mem::take(&mut state.spare);
         let batch = Batch {
             epoch: self.epoch,
             facts: (!state.created).then(|| self.facts.clone()),
-            events: frames.iter().map(event).collect(),
+            events: state.queue.take(&mut stretches),
             released: std::mem::take(&mut state.released),
             seals,
         };
-        Some((batch, Sent { frames, seals }))
+        Some((batch, Sent { stretches, seals }))
     }
 
     /// Takes note of what the store said, and hands what is stored to the reader.
-    fn settle(&self, sent: Sent, result: Result<(), StoreError>) -> parking_lot::MutexGuard<'_, State> {
+    fn settle(&self, mut sent: Sent, result: Result<(), StoreError>) -> parking_lot::MutexGuard<'_, State> {
         let mut state = self.state.lock();
         state.draining = false;
         if state.over {
@@ -265,79 +262,69 @@ impl Stream {
         }
         match result {
             Ok(()) => {
-                telemetry::appended(sent.frames.len());
+                telemetry::appended(sent.stretches.iter().map(Stretch::events).sum());
                 state.created = true;
-                let mut frames = sent.frames;
-                for queued in frames.drain(..) {
-                    state.appended = Some(queued.seq);
-                    state.appended_bytes += queued.frame.payload.len() as u64;
-                    self.offer(&mut state, queued);
+                for stretch in sent.stretches.drain(..) {
+                    state.appended = Some(stretch.last);
+                    state.appended_bytes += stretch.payload as u64;
+                    self.offer(&mut state, stretch);
                 }
-                // A push stream is mostly idle, and may be one of many.
-                if frames.capacity() <= SPARE && self.facts.kind == StreamKind::Call {
-                    state.spare = frames;
+                if self.facts.kind == StreamKind::Push {
+                    // It is mostly idle, and may be one of many.
+                    if state.queue.is_empty() {
+                        state.queue.clear();
+                    }
+                } else if sent.stretches.capacity() <= SPARE {
+                    state.spare = sent.stretches;
                 }
             }
             Err(error) if error.is_outage() => {
+                // STO-02: from here on, what is said reaches the live connection or nobody, and has no ids: also what was said
+                // while the store was asked.
                 telemetry::store_lost(&error);
                 state.lost = true;
-                for mut queued in sent.frames.into_iter().rev() {
-                    queued.frame = Draft::copy_of(&queued.frame.payload).unnumbered();
-                    state.queue.push_front(queued);
+                state.queue.take(&mut sent.stretches);
+                for stretch in sent.stretches.iter().filter_map(Stretch::unnumbered) {
+                    self.offer(&mut state, stretch);
                 }
-                if sent.seals {
-                    state.seal = Seal::Asked;
-                }
-                self.deliver_unstored(&mut state);
-                return state;
+                sent.seals |= state.seal == Seal::Asked;
             }
             Err(error) => {
-                if !matches!(error, StoreError::SessionGone) {
-                    telemetry::fenced(&error);
-                }
                 if let Some(session) = self.session.upgrade() {
-                    session.heard(&Err(error));
+                    session.refused(error);
                 }
                 state.queue.clear();
-                self.finish(&mut state);
-                return state;
+                sent.seals = true;
             }
         }
-        if sent.seals {
-            self.finish(&mut state);
-        } else {
-            state.wake();
-        }
+        self.tell(&mut state, sent.seals);
         state
     }
 
-    /// STO-02: without a store, what is said reaches the live connection or nobody.
-    fn deliver_unstored(&self, state: &mut State) {
-        while let Some(queued) = state.queue.pop_front() {
-            if !queued.frame.payload.is_empty() {
-                self.offer(state, queued);
-            }
-        }
-        if state.seal == Seal::Asked {
+    /// The reader has something to read; `ends` if nothing will follow.
+    fn tell(&self, state: &mut State, ends: bool) {
+        if ends {
             self.finish(state);
         } else {
             state.wake();
         }
     }
 
-    fn offer(&self, state: &mut State, queued: Queued) {
+    fn offer(&self, state: &mut State, stretch: Stretch) {
         let (max_events, max_bytes) = (self.node.limits.window_events, self.node.limits.window_bytes);
         let lost = state.lost;
         let Some(reader) = &mut state.reader else { return };
         // The store may have shown it to the reader before it told us that it has it. A priming event says nothing, and has
         // the number that a cursor starts from.
-        let seen = queued.seq <= reader.taken && queued.seq > Seq::PRIMING;
+        let begun = reader.taken > Seq::PRIMING;
+        let seen = stretch.last <= reader.taken && stretch.last > Seq::PRIMING;
         if !reader.live || seen {
             return;
         }
-        if (state.window.len() >= max_events || state.window_bytes + queued.frame.wire.len() > max_bytes.max(1))
-            && !state.window.is_empty()
-        {
+        let half_seen = begun && stretch.first <= reader.taken;
+        let full = state.window_events + stretch.events() > max_events
+            || state.window_bytes + stretch.wire.len() > max_bytes.max(1);
+        if half_seen || (full && !state.window.is_empty()) {
             reader.live = false;
             if lost {
                 reader.close = Some(Close { retry: 0 }); // there is no store to catch up from
@@ -345,12 +332,9 @@ impl Stream {
             state.clear_window();
             return;
         }
-        state.window_bytes += queued.frame.wire.len();
-        state.window.push_back(Ready {
-            seq: queued.seq,
-            payload: queued.frame.payload.len(),
-            wire: queued.frame.wire,
-        });
+        state.window_events += stretch.events();
+        state.window_bytes += stretch.wire.len();
+        state.window.push_back(stretch);
     }
 
     fn finish(&self, state: &mut State) {
@@ -366,7 +350,7 @@ impl Stream {
 }
 
 struct Sent {
-    frames: Vec<Queued>,
+    stretches: Vec<Stretch>,
     seals: bool,
 }
 

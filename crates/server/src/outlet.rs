@@ -174,8 +174,12 @@ impl Outlet {
         let mut state = self.state.lock();
         let tail = state.tail.take();
         let unreachable = state.exchange.client_left();
+        let stream = state.stream.clone();
         drop(state);
         drop(tail); // outside of the lock: detaching takes others
+        if let Some(stream) = stream {
+            stream.flush();
+        }
         unreachable
     }
 
@@ -183,9 +187,16 @@ impl Outlet {
         self.state.lock().exchange.is_unreachable()
     }
 
-    /// The connection for the response, if the answer has become a stream.
+    /// The connection for the response, if the answer has become a stream. What was said until now is appended together.
     pub(crate) fn take_tail(&self) -> Option<Tail> {
-        self.state.lock().tail.take()
+        let (tail, stream) = {
+            let mut state = self.state.lock();
+            (state.tail.take()?, state.stream.clone())
+        };
+        if let Some(stream) = stream {
+            stream.flush();
+        }
+        Some(tail)
     }
 
     /// Whether the one call was cancelled before its answer took form. If not, and nothing else is known, `waker` is

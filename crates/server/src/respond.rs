@@ -58,6 +58,11 @@ pub(crate) fn stream(chunks: impl Chunks + 'static, version: Version, unbuffered
     events(Body::stream(chunks), version, unbuffered)
 }
 
+/// A stream that is there already, from its first event to its last.
+pub(crate) fn whole_stream(bytes: Bytes, version: Version, unbuffered: bool) -> Response<Body> {
+    events(Body::whole(bytes), version, unbuffered)
+}
+
 /// A stream that ends before it begins: the call was cancelled (CAN-01).
 pub(crate) fn no_events(version: Version, unbuffered: bool) -> Response<Body> {
     events(Body::empty(), version, unbuffered)

@@ -1,25 +1,26 @@
 //! What a stream's lock guards.
 
 use super::Close;
+use super::queue::{Queue, Stretch};
 use crate::node::Node;
 use bytes::{Bytes, BytesMut};
 use rethread_proto::event_id::Seq;
 use rethread_proto::session::stream::Numbering;
-use rethread_proto::sse::Frame;
-use rethread_store::Pin;
 use std::collections::VecDeque;
 use std::task::Waker;
 
 /// A frame from this size on is cheaper to write by itself than to copy.
-const LARGE: usize = 8 << 10;
+pub(super) const LARGE: usize = 8 << 10;
 
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) numbering: Numbering,
     /// Numbered, not yet appended.
-    pub(super) queue: VecDeque<Queued>,
+    pub(super) queue: Queue,
+    /// Nobody can read yet: what is said waits for what is said next, to be appended together.
+    pub(super) held: bool,
     /// The emptied buffer of the last append.
-    pub(super) spare: Vec<Queued>,
+    pub(super) spare: Vec<Stretch>,
     /// Questions that were settled since the last append.
     pub(super) released: Vec<Seq>,
     pub(super) seal: Seal,
@@ -35,7 +36,8 @@ pub(super) struct State {
     pub(super) appended_bytes: u64,
     pub(super) reader: Option<Reader>,
     /// Appended, and ready for the live reader.
-    pub(super) window: VecDeque<Ready>,
+    pub(super) window: VecDeque<Stretch>,
+    pub(super) window_events: usize,
     pub(super) window_bytes: usize,
 }
 
@@ -45,20 +47,6 @@ pub(super) enum Seal {
     /// Queued, or waiting to be.
     Asked,
     Done,
-}
-
-#[derive(Debug)]
-pub(super) struct Queued {
-    pub(super) seq: Seq,
-    pub(super) frame: Frame,
-    pub(super) pin: Pin,
-}
-
-#[derive(Debug)]
-pub(super) struct Ready {
-    pub(super) seq: Seq,
-    pub(super) wire: Bytes,
-    pub(super) payload: usize,
 }
 
 /// The one connection that reads a stream.
@@ -93,13 +81,15 @@ impl State {
 
     pub(super) fn clear_window(&mut self) {
         self.window = VecDeque::new();
+        self.window_events = 0;
         self.window_bytes = 0;
     }
 
     /// What the window has, up to the returned number: small frames together, for one write; a large one alone, uncopied.
     pub(super) fn take_window(&mut self) -> Option<(Bytes, Seq)> {
-        let Ready {
-            seq: mut last,
+        let Stretch {
+            first,
+            mut last,
             mut wire,
             mut payload,
         } = self.window.pop_front()?;
@@ -112,11 +102,12 @@ impl State {
             for ready in self.window.drain(..more) {
                 all.extend_from_slice(&ready.wire);
                 payload += ready.payload;
-                last = ready.seq;
+                last = ready.last;
             }
             wire = all.freeze();
         }
         self.window_bytes -= wire.len();
+        self.window_events -= (last.0 - first.0) as usize + 1;
         if self.window.is_empty() {
             self.clear_window();
         }
@@ -127,6 +118,11 @@ impl State {
         Some((wire, last))
     }
 
+    /// Whether the live reader has much to read: half of what its window holds.
+    pub(super) fn is_crowded(&self, node: &Node) -> bool {
+        self.window_events > node.limits.window_events / 2 || self.window_bytes > node.limits.window_bytes / 2
+    }
+
     pub(super) fn has_room(&self, node: &Node) -> bool {
         let Some(reader) = &self.reader else { return true };
         if self.over {
@@ -135,7 +131,7 @@ impl State {
         if self.lost {
             // There is no store to catch up from: the window is all there is.
             let half = (node.limits.window_events / 2, node.limits.window_bytes / 2);
-            return self.window.len() < half.0.max(1) && self.window_bytes < half.1.max(1);
+            return self.window_events < half.0.max(1) && self.window_bytes < half.1.max(1);
         }
         let last = self.appended.unwrap_or_default();
         let behind = last.0.saturating_sub(reader.taken.0) as usize + self.queue.len();
