@@ -17,6 +17,7 @@
 mod accept;
 pub mod body;
 pub mod head;
+mod lines;
 pub mod mirror;
 pub mod origin;
 

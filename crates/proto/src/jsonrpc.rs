@@ -129,7 +129,7 @@ impl Params {
             progress_token: Option<&'a RawValue>,
         }
         let meta: Meta<'_> = self.meta()?;
-        ProgressToken::read(&self.0, meta.progress_token?)
+        ProgressToken::from_json(meta.progress_token?.get())
     }
 
     /// The request that a `notifications/cancelled` names; `None` if it names none (CAN-01).
@@ -140,7 +140,7 @@ impl Params {
             request_id: &'a RawValue,
         }
         let Object(cancelled) = serde_json::from_slice::<Object<Cancelled<'_>>>(self.as_json()).ok()?;
-        RequestId::read(&self.0, cancelled.request_id)
+        RequestId::from_json(cancelled.request_id.get())
     }
 
     /// The revision that `_meta` names (VER-04's `M`), if it names one.

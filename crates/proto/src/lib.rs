@@ -28,6 +28,7 @@ pub mod mrtr;
 pub mod principal;
 pub mod refusal;
 pub mod session;
+mod short;
 pub mod sse;
 pub mod subscription;
 pub mod version;

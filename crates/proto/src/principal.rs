@@ -1,5 +1,6 @@
 //! Who is calling, and which conversation they mean.
 
+use crate::short::Short;
 use std::fmt;
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ impl Principal {
 ///
 /// `Debug` shows a short prefix only, so that no log line can hand a session to its reader (SEC-07).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-pub struct SessionId(Arc<str>);
+pub struct SessionId(Short);
 
 impl SessionId {
     /// The longest id we look up; ours are shorter.
@@ -64,7 +65,7 @@ impl SessionId {
                 text.push(ALPHABET[(word >> shift) as usize & 63] as char);
             }
         }
-        SessionId(text.into())
+        SessionId(text.as_str().into())
     }
 
     /// Takes a header's text for an id, if it could be one: visible ASCII of a bounded length.
@@ -75,12 +76,12 @@ impl SessionId {
 
     /// The id as it stands in the header.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_str()
     }
 
     /// The first characters: enough to find a session in a log, too few to use it.
     pub fn short(&self) -> &str {
-        self.0.get(..6).unwrap_or(&self.0)
+        self.as_str().get(..6).unwrap_or(self.as_str())
     }
 }
 

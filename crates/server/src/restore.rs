@@ -179,7 +179,7 @@ async fn answered(session: &Session, key: &StreamKey, summary: &Summary) -> Resu
         cursor = last.seq;
         for event in page.events.iter().filter(|event| event.pin == Pin::Answer) {
             if let Ok(Payload::One(Message::Answer(answer))) = parse(&event.payload, &Limits::default()) {
-                answered.push(answer.id.detached());
+                answered.push(answer.id);
             }
         }
     }

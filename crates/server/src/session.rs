@@ -13,6 +13,7 @@ use crate::node::Node;
 use crate::outbox::Stream;
 use crate::peer::ClientCapabilities;
 use bytes::Bytes;
+use foldhash::fast::RandomState;
 use keeping::Keeping;
 use parking_lot::Mutex;
 use rethread_proto::clock::Mono;
@@ -68,10 +69,10 @@ pub(crate) struct Session {
 #[derive(Default)]
 struct State {
     ordinals: Ordinals,
-    streams: HashMap<Ordinal, Arc<Stream>>,
+    streams: HashMap<Ordinal, Arc<Stream>, RandomState>,
     /// Push streams that nobody reads, oldest first.
     abandoned: VecDeque<(Mono, Ordinal)>,
-    calls: HashMap<RequestId, Arc<Running>>,
+    calls: HashMap<RequestId, Arc<Running>, RandomState>,
     log_level: Option<Level>,
     subscriptions: BTreeSet<Box<str>>,
 }
@@ -301,7 +302,7 @@ impl Session {
             state.calls.insert(id.clone(), running); // another call has the id by now
         }
         if state.calls.is_empty() && state.calls.capacity() > KEPT_CALLS {
-            state.calls = HashMap::new(); // a burst is over: the room it took is given back
+            state.calls = HashMap::default(); // a burst is over: the room it took is given back
         }
     }
 

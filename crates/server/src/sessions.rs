@@ -4,17 +4,18 @@ use crate::node::{Gauge, Node};
 use crate::session::{Parting, Session, Transport};
 use crate::telemetry;
 use crate::turns::Turns;
+use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use rethread_proto::gate::SessionHeader;
 use rethread_proto::refusal::Reason;
 use rethread_proto::{Principal, SessionId};
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 const SHARDS: usize = 64;
 
-type Shard = HashMap<SessionId, Arc<Session>>;
+type Shard = HashMap<SessionId, Arc<Session>, RandomState>;
 
 /// The sessions, in shards, so that finding one never waits for opening another.
 pub(crate) struct Sessions {
@@ -31,7 +32,7 @@ impl Sessions {
     pub(crate) fn new() -> Self {
         Sessions {
             shards: std::array::from_fn(|_| RwLock::default()),
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
             live: Gauge::default(),
             restoring: Turns::default(),
             owned: Mutex::default(),

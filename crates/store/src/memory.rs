@@ -5,13 +5,14 @@ mod stores;
 
 use crate::{Batch, Event, Retention, SessionKey, SessionRecord, Signal, StoreError, StreamKey};
 use aging::Aging;
+use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use rethread_proto::Ordinal;
 use rethread_proto::clock::Wall;
 use rethread_proto::session::stream::Log;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -58,7 +59,7 @@ const STREAM_OVERHEAD: usize = 512;
 /// Signals that a slow listener may be behind before it has to assume that everything changed.
 const BUS_DEPTH: usize = 1024;
 
-type Shard = HashMap<SessionKey, Arc<Mutex<Slot>>>;
+type Shard = HashMap<SessionKey, Arc<Mutex<Slot>>, RandomState>;
 
 struct Slot {
     record: SessionRecord,
@@ -102,7 +103,7 @@ impl MemoryStore {
     pub fn with_clock(limits: MemoryLimits, clock: fn() -> Wall) -> Self {
         MemoryStore(Arc::new(Inner {
             shards: std::array::from_fn(|_| RwLock::default()),
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
             aging: Mutex::default(),
             held: AtomicUsize::new(0),
             limits,

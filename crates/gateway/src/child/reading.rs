@@ -101,7 +101,7 @@ impl Reading {
             }
             Message::Request(request) => {
                 let asked = Question {
-                    id: request.id.detached(),
+                    id: request.id,
                     method: request.method.as_str().to_owned(),
                     params: Bytes::copy_from_slice(request.params.as_json()),
                 };

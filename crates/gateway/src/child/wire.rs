@@ -144,9 +144,7 @@ pub(crate) fn cancelled(params: &[u8]) -> Option<RequestId> {
     struct Cancelled {
         request_id: RequestId,
     }
-    serde_json::from_slice::<Cancelled>(params)
-        .ok()
-        .map(|c| c.request_id.detached())
+    serde_json::from_slice::<Cancelled>(params).ok().map(|c| c.request_id)
 }
 
 #[cfg(test)]

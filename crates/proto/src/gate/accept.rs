@@ -11,12 +11,6 @@ use http::{HeaderMap, HeaderValue};
 /// The most specific range that matches decides, as RFC 9110 section 12.5.1 has it: `*/*;q=0.1, text/event-stream;q=0`
 /// refuses an event stream. Parameters other than `q` are ignored, and so are ranges that cannot be read.
 pub(super) fn admits(headers: &HeaderMap, kind: &str, sub: &str) -> bool {
-    let mut lines = headers.get_all(ACCEPT).iter();
-    if let (Some(only), None) = (lines.next(), lines.next())
-        && is_usual(only.as_bytes(), kind, sub)
-    {
-        return true;
-    }
     let mut seen_any = false;
     let mut best: Option<(Specificity, bool)> = None;
     for range in headers
@@ -39,15 +33,12 @@ pub(super) fn is_json_content_type(value: &HeaderValue) -> bool {
     essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
 }
 
-/// The three values that nearly every client sends.
-fn is_usual(value: &[u8], kind: &str, sub: &str) -> bool {
-    match value {
-        b"application/json, text/event-stream" | b"text/event-stream, application/json" => {
-            matches!((kind, sub), ("application", "json") | ("text", "event-stream"))
-        }
-        b"*/*" => true,
-        _ => false,
-    }
+/// Whether `Accept` is one of the three values that nearly every client sends, and that admit both forms of an answer.
+pub(super) fn admits_both(only: &HeaderValue) -> bool {
+    matches!(
+        only.as_bytes(),
+        b"application/json, text/event-stream" | b"text/event-stream, application/json" | b"*/*"
+    )
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,11 +1,11 @@
 //! The first half of the gate: everything that can be decided before a byte of body is read.
 
-use super::accept::{admits, is_json_content_type};
+use super::accept::{admits, admits_both, is_json_content_type};
+use super::lines::{Line, Lines};
 use super::origin::{HostPolicy, OriginPolicy};
 use crate::principal::SessionId;
 use crate::refusal::{Reason, Refusal};
 use crate::version::{Era, Revisions, Version};
-use http::header::{CONTENT_TYPE, HOST, ORIGIN};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 
 /// The header names that MCP adds to HTTP. Revisions differ in the case they write them in; HTTP does not care.
@@ -126,62 +126,48 @@ impl VersionHeader {
 /// Lets a request in by its head, or says why not. Nothing is asked of a stranger before `Host` and `Origin` have let
 /// them pass, so that no later refusal tells them anything (SEC-01).
 pub fn admit(method: &Method, uri: &Uri, headers: &HeaderMap, policy: &HeadPolicy) -> Result<Head, Refusal> {
-    check_size(headers, policy)?;
-    let host = check_host(uri, headers, &policy.hosts)?;
-    let origin = check_origin(headers, host, &policy.origins)?;
-    let version = read_version(headers);
+    let lines = Lines::find(headers);
+    if headers.len() > policy.max_headers || lines.bytes > policy.max_header_bytes {
+        return Err(Reason::HeadersTooLarge.into()); // SEC-06
+    }
+    let host = check_host(uri, lines.host, &policy.hosts)?;
+    let origin = check_origin(lines.origin, host, &policy.origins)?;
+    let version = read_version(headers, lines.version);
     let verb = check_method(method, origin.is_some(), &version, policy)?;
-    check_media_types(verb, headers)?;
+    check_media_types(verb, headers, &lines)?;
     Ok(Head {
         verb,
-        session: read_session(headers),
+        session: read_session(headers, lines.session),
         version,
-        last_event_id: read_last_event_id(headers),
+        last_event_id: read_last_event_id(headers, lines.last_event_id),
         origin: origin.cloned(),
     })
 }
 
-/// SEC-06. Counted as they would stand on an HTTP/1 wire: `name: value` and the end of the line.
-fn check_size(headers: &HeaderMap, policy: &HeadPolicy) -> Result<(), Reason> {
-    let bytes = || {
-        headers
-            .iter()
-            .map(|(name, value)| name.as_str().len() + value.len() + 4)
-            .sum::<usize>()
-    };
-    if headers.len() > policy.max_headers || bytes() > policy.max_header_bytes {
-        return Err(Reason::HeadersTooLarge);
-    }
-    Ok(())
-}
-
 /// SEC-02. Hands on the host if it was really checked. HTTP/2 has the name in the URI; HTTP/1 has it in `Host`.
-fn check_host<'a>(uri: &'a Uri, headers: &'a HeaderMap, policy: &HostPolicy) -> Result<Option<&'a str>, Reason> {
+fn check_host<'a>(uri: &'a Uri, line: Line<'a>, policy: &HostPolicy) -> Result<Option<&'a str>, Reason> {
     if *policy == HostPolicy::Any {
         return Ok(None);
     }
-    let mut lines = headers.get_all(HOST).iter();
-    let host = match (lines.next(), lines.next()) {
-        (Some(only), None) => only.to_str().ok(),
-        (Some(_), Some(_)) => None,
-        (None, _) => uri.authority().map(http::uri::Authority::as_str),
+    let host = match line.first {
+        Some(_) => line.only().and_then(|only| only.to_str().ok()),
+        None => uri.authority().map(http::uri::Authority::as_str),
     };
     host.filter(|host| policy.admits(host)).map(Some).ok_or(Reason::Host)
 }
 
 /// SEC-01. Hands on the origin if there is one.
 fn check_origin<'a>(
-    headers: &'a HeaderMap,
+    line: Line<'a>,
     host: Option<&str>,
     policy: &OriginPolicy,
 ) -> Result<Option<&'a HeaderValue>, Reason> {
-    let mut lines = headers.get_all(ORIGIN).iter();
-    let (first, more) = (lines.next(), lines.next().is_some());
-    match first {
+    match line.first {
         None => Ok(None),
-        Some(_) if *policy == OriginPolicy::Any => Ok(first),
-        Some(origin) => {
-            let admitted = !more && origin.to_str().is_ok_and(|origin| policy.admits(origin, host));
+        first if *policy == OriginPolicy::Any => Ok(first),
+        first => {
+            let admits = |origin: &HeaderValue| origin.to_str().is_ok_and(|origin| policy.admits(origin, host));
+            let admitted = line.only().is_some_and(admits);
             admitted.then_some(first).ok_or(Reason::Origin)
         }
     }
@@ -220,16 +206,16 @@ fn check_method(
 }
 
 /// HTTP-02, HTTP-03. A POST must take both forms of an answer, because which one it gets is decided while it runs.
-fn check_media_types(verb: Verb, headers: &HeaderMap) -> Result<(), Reason> {
-    let streams = || admits(headers, "text", "event-stream");
+fn check_media_types(verb: Verb, headers: &HeaderMap, lines: &Lines<'_>) -> Result<(), Reason> {
+    let usual = lines.accept.only().is_some_and(admits_both);
+    let streams = || usual || admits(headers, "text", "event-stream");
     match verb {
         Verb::Post => {
-            let mut types = headers.get_all(CONTENT_TYPE).iter();
-            let only_json = types.next().is_some_and(is_json_content_type) && types.next().is_none();
-            if !only_json {
+            if !lines.content_type.only().is_some_and(is_json_content_type) {
                 return Err(Reason::UnsupportedMediaType);
             }
-            if !admits(headers, "application", "json") || !streams() {
+            let json = || usual || admits(headers, "application", "json");
+            if !json() || !streams() {
                 let needs = "application/json and text/event-stream";
                 return Err(Reason::NotAcceptable { needs });
             }
@@ -252,17 +238,19 @@ enum Single<'a> {
 }
 
 /// Lines that agree are one line: proxies repeat headers.
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Single<'a> {
-    let mut lines = headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii());
-    match lines.next() {
+fn single<'a>(headers: &'a HeaderMap, line: Line<'a>, name: &HeaderName) -> Single<'a> {
+    let trimmed = |value: &'a HeaderValue| value.as_bytes().trim_ascii();
+    match line.first.map(trimmed) {
         None => Single::Absent,
-        Some(first) if lines.all(|line| line == first) => Single::One(first),
+        Some(first) if !line.repeated || headers.get_all(name).iter().map(trimmed).all(|other| other == first) => {
+            Single::One(first)
+        }
         Some(_) => Single::Several,
     }
 }
 
-fn read_session(headers: &HeaderMap) -> SessionHeader {
-    let id = match single(headers, &header::MCP_SESSION_ID) {
+fn read_session(headers: &HeaderMap, line: Line<'_>) -> SessionHeader {
+    let id = match single(headers, line, &header::MCP_SESSION_ID) {
         Single::Absent => return SessionHeader::Absent,
         Single::One(bytes) => std::str::from_utf8(bytes).ok().and_then(SessionId::parse),
         Single::Several => None,
@@ -270,8 +258,8 @@ fn read_session(headers: &HeaderMap) -> SessionHeader {
     id.map_or(SessionHeader::Malformed, SessionHeader::Id)
 }
 
-fn read_version(headers: &HeaderMap) -> VersionHeader {
-    match single(headers, &header::MCP_PROTOCOL_VERSION) {
+fn read_version(headers: &HeaderMap, line: Line<'_>) -> VersionHeader {
+    match single(headers, line, &header::MCP_PROTOCOL_VERSION) {
         Single::Absent => VersionHeader::Absent,
         Single::One(bytes) => {
             let text = String::from_utf8_lossy(bytes);
@@ -291,8 +279,8 @@ fn read_version(headers: &HeaderMap) -> VersionHeader {
 /// The longest event id we try to read; ours are shorter.
 const MAX_EVENT_ID: usize = 256;
 
-fn read_last_event_id(headers: &HeaderMap) -> Option<String> {
-    let bytes = match single(headers, &header::LAST_EVENT_ID) {
+fn read_last_event_id(headers: &HeaderMap, line: Line<'_>) -> Option<String> {
+    let bytes = match single(headers, line, &header::LAST_EVENT_ID) {
         Single::Absent | Single::One(b"") => return None,
         Single::One(bytes) => bytes,
         Single::Several => b"",
@@ -305,6 +293,7 @@ fn read_last_event_id(headers: &HeaderMap) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::header::{CONTENT_TYPE, HOST};
 
     const BOTH_TYPES: &str = "application/json, text/event-stream";
 

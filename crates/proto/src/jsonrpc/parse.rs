@@ -2,9 +2,11 @@
 
 use super::{Answer, Message, Method, Notification, Params, Payload, Request, RequestId};
 use bytes::Bytes;
+use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::fmt;
 
 /// How much a body may ask of us before it is refused (SEC-06).
 #[derive(Clone, Copy, Debug)]
@@ -85,17 +87,42 @@ fn batch(body: &Bytes, text: &str, limits: &Limits) -> Result<Payload, EnvelopeE
 #[derive(Deserialize)]
 struct Wire<'a> {
     #[serde(borrow)]
-    jsonrpc: Option<Cow<'a, str>>,
+    jsonrpc: Option<Text<'a>>,
     #[serde(borrow, default, deserialize_with = "even_null")]
     id: Option<&'a RawValue>,
     #[serde(borrow)]
-    method: Option<Cow<'a, str>>,
+    method: Option<Text<'a>>,
     #[serde(borrow)]
     params: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "even_null")]
     result: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "even_null")]
     error: Option<&'a RawValue>,
+}
+
+/// A string that is copied only if it holds escapes. (Serde borrows a `Cow`, but not one in an `Option`.)
+struct Text<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Reader)
+    }
 }
 
 /// `"id": null` is an id that is wrong, not an id that is missing.
@@ -106,7 +133,7 @@ fn even_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de R
 fn message(body: &Bytes, text: &str) -> Result<Message, EnvelopeError> {
     match serde_json::from_str::<Wire<'_>>(text) {
         Ok(wire) => accept(body, &wire).map_err(|what| EnvelopeError::Invalid {
-            id: wire.id.and_then(|id| RequestId::read(body, id)),
+            id: wire.id.and_then(|id| RequestId::from_json(id.get())),
             what: what.into(),
         }),
         Err(error) => Err(explain(text, &error)),
@@ -114,15 +141,15 @@ fn message(body: &Bytes, text: &str) -> Result<Message, EnvelopeError> {
 }
 
 fn accept(body: &Bytes, wire: &Wire<'_>) -> Result<Message, &'static str> {
-    if wire.jsonrpc.as_deref() != Some("2.0") {
+    if !matches!(&wire.jsonrpc, Some(Text(version)) if version == "2.0") {
         return Err("`jsonrpc` must be \"2.0\"");
     }
     let id = match wire.id {
-        Some(raw) => Some(RequestId::read(body, raw).ok_or("`id` must be a string or an integer")?),
+        Some(raw) => Some(RequestId::from_json(raw.get()).ok_or("`id` must be a string or an integer")?),
         None => None,
     };
     let slice = |raw: &RawValue| body.slice_ref(raw.get().as_bytes());
-    if let Some(name) = &wire.method {
+    if let Some(Text(name)) = &wire.method {
         if wire.result.is_some() || wire.error.is_some() {
             return Err("a message has either `method` or `result`/`error`, not both");
         }
@@ -167,11 +194,10 @@ fn explain(text: &str, error: &serde_json::Error) -> EnvelopeError {
 /// Whether brackets nest deeper than `depth`. Bodies too short to do so, and bodies with few brackets, are cleared
 /// without looking at strings.
 fn nests_deeper_than(body: &[u8], depth: usize) -> bool {
-    if body.len() <= depth {
+    if body.len() < 2 * depth {
         return false;
     }
-    let opens = body.iter().filter(|&&b| b == b'{' || b == b'[').count();
-    if opens <= depth {
+    if memchr::memchr2_iter(b'{', b'[', body).nth(depth).is_none() {
         return false;
     }
     let (mut level, mut in_string, mut escaped) = (0usize, false, false);

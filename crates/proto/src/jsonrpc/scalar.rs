@@ -1,6 +1,6 @@
 //! Names that must come back exactly as they were given: `7` is not `"7"`, and 2^53 + 1 keeps its last digit.
 
-use bytes::Bytes;
+use crate::short::Short;
 use serde_json::value::RawValue;
 use std::fmt;
 
@@ -11,45 +11,35 @@ macro_rules! scalar {
         /// Kept as JSON text: an integer or a string in its shortest escaping, so equal texts mean equal values and
         /// writing it back is a copy.
         #[derive(Clone, PartialEq, Eq, Hash)]
-        pub struct $name(Bytes);
+        pub struct $name(Short);
 
         impl $name {
-            /// Reads a scalar out of `body`, which `raw` borrows from. `None` unless it is a string or an integer.
-            pub(crate) fn read(body: &Bytes, raw: &RawValue) -> Option<Self> {
-                canonical(body, raw.get()).map($name)
-            }
-
-            /// Reads a scalar from JSON text of its own.
+            /// Reads a scalar from JSON text. `None` unless it is a string or an integer.
             pub fn from_json(json: &str) -> Option<Self> {
-                canonical(&Bytes::copy_from_slice(json.as_bytes()), json).map($name)
+                canonical(json).map($name)
             }
 
             /// The JSON text.
             pub fn as_json(&self) -> &[u8] {
-                &self.0
-            }
-
-            /// A copy that does not keep the body it was cut from in memory.
-            pub fn detached(&self) -> Self {
-                $name(Bytes::copy_from_slice(&self.0))
+                self.0.as_bytes()
             }
         }
 
         impl From<i64> for $name {
             fn from(number: i64) -> Self {
-                $name(Bytes::from(number.to_string()))
+                $name(Short::from(number.to_string().as_str()))
             }
         }
 
         impl From<&str> for $name {
             fn from(text: &str) -> Self {
-                $name(Bytes::from(serde_json::Value::from(text).to_string()))
+                $name(Short::from(serde_json::Value::from(text).to_string().as_str()))
             }
         }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&String::from_utf8_lossy(&self.0))
+                f.write_str(self.0.as_str())
             }
         }
 
@@ -61,8 +51,7 @@ macro_rules! scalar {
 
         impl serde::Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let text = String::from_utf8_lossy(&self.0).into_owned();
-                let raw = RawValue::from_string(text).map_err(serde::ser::Error::custom)?;
+                let raw = RawValue::from_string(self.0.as_str().to_owned()).map_err(serde::ser::Error::custom)?;
                 raw.serialize(serializer)
             }
         }
@@ -85,26 +74,17 @@ scalar!(
     ProgressToken
 );
 
-fn canonical(body: &Bytes, json: &str) -> Option<Bytes> {
+fn canonical(json: &str) -> Option<Short> {
     if json.starts_with('"') {
         if memchr::memchr(b'\\', json.as_bytes()).is_none() {
-            return Some(slice_or_copy(body, json));
+            return Some(json.into());
         }
         let text: String = serde_json::from_str(json).ok()?;
-        return Some(Bytes::from(serde_json::Value::from(text).to_string()));
+        return Some(Short::from(serde_json::Value::from(text).to_string().as_str()));
     }
     let digits = json.strip_prefix('-').unwrap_or(json);
     let integer = !digits.is_empty() && digits.len() <= 64 && digits.bytes().all(|b| b.is_ascii_digit());
-    integer.then(|| slice_or_copy(body, json))
-}
-
-fn slice_or_copy(body: &Bytes, part: &str) -> Bytes {
-    let (start, at) = (body.as_ptr() as usize, part.as_ptr() as usize);
-    if at >= start && at + part.len() <= start + body.len() {
-        body.slice(at - start..at - start + part.len())
-    } else {
-        Bytes::copy_from_slice(part.as_bytes())
-    }
+    integer.then(|| json.into())
 }
 
 #[cfg(test)]

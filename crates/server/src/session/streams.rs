@@ -35,7 +35,7 @@ impl Session {
         let ordinal = self.state.lock().ordinals.issue(StreamKind::Call);
         let facts = Facts {
             kind: StreamKind::Call,
-            calls: vec![call.detached()],
+            calls: vec![call.clone()],
             node: self.node.name.clone(),
         };
         let prefix = self.node.ids.prefix(&IdScope {
@@ -106,7 +106,7 @@ impl Session {
         let ordinal = self.state.lock().ordinals.issue(kind);
         let facts = Facts {
             kind,
-            calls: calls.iter().map(RequestId::detached).collect(),
+            calls: calls.to_vec(),
             node: self.node.name.clone(),
         };
         let stream = Stream::open(self, ordinal, facts);

@@ -153,7 +153,7 @@ impl Stateless {
             arguments: wire.arguments.map(slice),
             input_responses: wire.input_responses.map(slice),
             request_state: Field::read(body, wire.request_state),
-            progress_token: meta.progress_token.and_then(|raw| ProgressToken::read(body, raw)),
+            progress_token: meta.progress_token.and_then(|raw| ProgressToken::from_json(raw.get())),
             client_info: meta.client_info.map(slice),
             capabilities: Capabilities::read(body, meta.capabilities),
             log_level: Field::read(body, meta.log_level),

@@ -1,0 +1,62 @@
+//! The headers that the gate reads, found in one pass: a look-up for each would hash each name.
+
+use super::head::header;
+use http::header::{ACCEPT, CONTENT_TYPE, HOST, ORIGIN};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// What stands in the headers that matter here.
+#[derive(Default)]
+pub(super) struct Lines<'a> {
+    pub(super) host: Line<'a>,
+    pub(super) origin: Line<'a>,
+    pub(super) content_type: Line<'a>,
+    pub(super) accept: Line<'a>,
+    pub(super) session: Line<'a>,
+    pub(super) version: Line<'a>,
+    pub(super) last_event_id: Line<'a>,
+    /// All headers, as they would stand on an HTTP/1 wire: `name: value` and the end of the line.
+    pub(super) bytes: usize,
+}
+
+/// A header that should stand once: its first line, and whether there are more.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Line<'a> {
+    pub(super) first: Option<&'a HeaderValue>,
+    pub(super) repeated: bool,
+}
+
+impl<'a> Line<'a> {
+    /// The one line, if there is exactly one.
+    pub(super) fn only(self) -> Option<&'a HeaderValue> {
+        self.first.filter(|_| !self.repeated)
+    }
+}
+
+impl<'a> Lines<'a> {
+    pub(super) fn find(headers: &'a HeaderMap) -> Self {
+        let mut lines = Lines::default();
+        for (name, value) in headers {
+            lines.bytes += name.as_str().len() + value.len() + 4;
+            if let Some(line) = lines.line(name) {
+                line.repeated = line.first.is_some();
+                line.first.get_or_insert(value);
+            }
+        }
+        lines
+    }
+
+    fn line(&mut self, name: &HeaderName) -> Option<&mut Line<'a>> {
+        let known = [
+            (&HOST, &mut self.host),
+            (&ORIGIN, &mut self.origin),
+            (&CONTENT_TYPE, &mut self.content_type),
+            (&ACCEPT, &mut self.accept),
+            (&header::MCP_SESSION_ID, &mut self.session),
+            (&header::MCP_PROTOCOL_VERSION, &mut self.version),
+            (&header::LAST_EVENT_ID, &mut self.last_event_id),
+        ];
+        known
+            .into_iter()
+            .find_map(|(known, line)| (known == name).then_some(line))
+    }
+}

@@ -1,0 +1,117 @@
+//! Names that come with every request: short, compared, hashed and copied all the time, so they live where they stand.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// The longest text that needs no memory of its own.
+const HERE: usize = 30;
+
+/// A text that costs no allocation if it is short, and one shared allocation if it is not.
+#[derive(Clone)]
+pub(crate) struct Short(Form);
+
+#[derive(Clone)]
+enum Form {
+    Here { len: u8, bytes: [u8; HERE] },
+    Away(Arc<str>),
+}
+
+impl Short {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Form::Here { len, bytes } => &bytes[..usize::from(*len)],
+            Form::Away(text) => text.as_bytes(),
+        }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        match &self.0 {
+            Form::Here { .. } => std::str::from_utf8(self.as_bytes()).expect("it was made of text"),
+            Form::Away(text) => text,
+        }
+    }
+}
+
+impl From<&str> for Short {
+    fn from(text: &str) -> Self {
+        let mut bytes = [0; HERE];
+        Short(match bytes.get_mut(..text.len()) {
+            Some(place) => {
+                place.copy_from_slice(text.as_bytes());
+                Form::Here {
+                    len: text.len() as u8,
+                    bytes,
+                }
+            }
+            None => Form::Away(text.into()),
+        })
+    }
+}
+
+impl PartialEq for Short {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for Short {}
+
+impl PartialOrd for Short {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Short {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.as_bytes().cmp(other.as_bytes())
+    }
+}
+
+impl Hash for Short {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
+    }
+}
+
+impl fmt::Debug for Short {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_str().fmt(f)
+    }
+}
+
+impl serde::Serialize for Short {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Short {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        Ok(Short::from(text.as_ref()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn it_is_no_larger_than_a_reference_to_shared_bytes() {
+        assert_eq!(size_of::<Short>(), 32);
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_the_text_that_it_was_made_of(a in "\\PC{0,40}", b in "\\PC{0,40}") {
+            let (short, other) = (Short::from(a.as_str()), Short::from(b.as_str()));
+            prop_assert_eq!(short.as_str(), &a);
+            prop_assert_eq!(short.as_bytes(), a.as_bytes());
+            prop_assert_eq!(short == other, a == b);
+            prop_assert_eq!(short.cmp(&other), a.as_bytes().cmp(b.as_bytes()));
+        }
+    }
+}
