@@ -42,6 +42,11 @@ impl Answering {
         }
     }
 
+    /// Whether the answer is a stream however soon it comes.
+    pub(crate) fn streams_at_once(&self) -> bool {
+        self.upgrade_after.is_zero()
+    }
+
     fn hand_over(&mut self) {
         if let Some(work) = self.work.take() {
             tokio::spawn(run_out(work, Arc::clone(&self.running)));

@@ -160,17 +160,24 @@ impl Running {
     }
 
     /// Says something that belongs to this call. Waits for a reader that is far behind, for a bounded time.
+    ///
+    /// Handlers hold this future in theirs, so the waiting, which is rare, is boxed.
     pub(crate) async fn say(&self, draft: Draft) -> Result<(), TooLate> {
         match &self.venue {
             Venue::Session(place) => {
-                if let Some(said) = place.outlet.say(draft, rethread_store::Pin::None)? {
-                    said.stream.room().await;
+                let said = place.outlet.say(draft, rethread_store::Pin::None)?;
+                if let Some(stream) = said.map(|said| said.stream).filter(|stream| !stream.has_room()) {
+                    Box::pin(stream.room()).await;
                 }
                 Ok(())
             }
             Venue::Request(direct) => {
                 let direct = Arc::clone(&direct.lock());
-                let said = direct.say(draft).await;
+                let said = match direct.say(draft) {
+                    Ok(true) => Ok(()),
+                    Ok(false) => Box::pin(direct.room()).await,
+                    Err(late) => Err(late),
+                };
                 if said.is_err() {
                     self.cancel(); // nobody reads: the request is as good as gone (SSE-14)
                 }
@@ -315,7 +322,7 @@ pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<Running
         .await;
         if let (Ok(_), Some(remembers)) = (&result, remembers)
             && let Some(session) = running.session()
-            && let Err(error) = remembers.settle(session).await
+            && let Err(error) = Box::pin(remembers.settle(session)).await
         {
             result = Err(error);
         }

@@ -96,7 +96,8 @@ pub trait Handler: Send + Sync + 'static {
 #[derive(Clone, Debug)]
 pub struct Call {
     pub(crate) request: Request,
-    pub(crate) inputs: Inputs,
+    /// Only a call that repeats an earlier one has any.
+    pub(crate) inputs: Option<Box<Inputs>>,
     pub(crate) parts: Option<Box<Parts>>,
 }
 
@@ -126,7 +127,7 @@ impl Call {
     pub(crate) fn new(request: Request, parts: Option<Box<Parts>>) -> Self {
         Call {
             request,
-            inputs: Inputs::default(),
+            inputs: None,
             parts,
         }
     }
@@ -159,7 +160,11 @@ impl Call {
 
     /// The input that came with this call, if it repeats an earlier one that asked for some.
     pub fn inputs(&self) -> &Inputs {
-        &self.inputs
+        static NONE: Inputs = Inputs {
+            responses: BTreeMap::new(),
+            state: None,
+        };
+        self.inputs.as_deref().unwrap_or(&NONE)
     }
 }
 

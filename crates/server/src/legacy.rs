@@ -1,15 +1,16 @@
 //! The session era: revisions up to 2025-11-25. POST, GET and DELETE within a session that `initialize` opened.
 
-use crate::answering::{Answered, Answering};
+use crate::answering::Answering;
 use crate::body::Body;
 use crate::call::{self, Running};
+use crate::calling::Calling;
 use crate::context::Level;
 use crate::handler::{Call, Handler, Notice, RpcError};
 use crate::opening::{Earlier, NotOpened, Opening};
 use crate::outlet::Outlet;
 use crate::peer::Peer;
 use crate::respond;
-use crate::service::Inner;
+use crate::service::{Inner, Posted};
 use crate::session::{Session, Transport};
 use crate::wrapping::Wrapping;
 use http::{Extensions, Response};
@@ -160,62 +161,58 @@ pub(crate) fn asked_version(request: &Request) -> Result<String, RpcError> {
 }
 
 /// A POST in a session: calls, notifications, answers, and batches of them where they exist.
-pub(crate) async fn post<H: Handler>(
+pub(crate) fn post<H: Handler>(
     inner: &Inner<H>,
     session: Arc<Session>,
     payload: Payload,
     wrapping: Wrapping,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<Posted<'_>, Refusal> {
     match payload {
-        Payload::One(Message::Request(request)) => call(inner, session, request, wrapping).await,
-        Payload::One(Message::Notification(note)) => {
-            Box::pin(notified(inner, &session, note, &wrapping)).await;
+        Payload::One(Message::Request(request)) => call(inner, session, request, wrapping),
+        Payload::One(Message::Notification(note)) => Ok(Posted::later(async move {
+            notified(inner, &session, note, &wrapping).await;
             Ok(respond::accepted())
-        }
+        })),
         Payload::One(Message::Answer(answer)) => {
             session.answer(answer)?;
-            Ok(respond::accepted())
+            Ok(Posted::Done(respond::accepted()))
         }
         Payload::Batch(_) if !session.version().accepts_batches() => {
             let what = format!("batches are not part of protocol version {}", session.version());
             Err(Reason::InvalidRequest(what.into()).into())
         }
-        Payload::Batch(messages) => Box::pin(batch(inner, session, messages, &wrapping)).await,
+        Payload::Batch(messages) => Ok(Posted::later(async move {
+            batch(inner, session, messages, &wrapping).await
+        })),
     }
 }
 
-async fn call<H: Handler>(
+fn call<H: Handler>(
     inner: &Inner<H>,
     session: Arc<Session>,
     request: Request,
     wrapping: Wrapping,
-) -> Result<Response<Body>, Refusal> {
-    let id = request.id.clone();
-    if let Some(result) = answer_ourselves(&session, &request).await {
-        return Ok(match result {
-            Ok(()) => respond::result(&id, b"{}"),
-            Err(error) => respond::error(&id, &error),
-        });
+) -> Result<Posted<'_>, Refusal> {
+    if is_ours(&session, &request) {
+        return Ok(Posted::later(async move {
+            Ok(match answer_ourselves(&session, &request).await {
+                Ok(()) => respond::result(&request.id, b"{}"),
+                Err(error) => respond::error(&request.id, &error),
+            })
+        }));
     }
+    let id = request.id.clone();
     let refuse = |reason| Refusal::new(reason).about(Some(&id));
     let outlet = Outlet::single(&session, id.clone());
     let (extensions, parts) = wrapping.open();
     let Some(running) = begin(inner, &session, &request, Arc::clone(&outlet), extensions).map_err(refuse)? else {
-        return Ok(respond::error(&id, &in_flight(&id)));
+        return Ok(Posted::Done(respond::error(&id, &in_flight(&id))));
     };
     let call = Call::new(request, parts);
     let work = call::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
-    let node = &inner.node;
-    let upgrade_after = node.upgrade_after.delay(session.version(), true);
-    Ok(match Answering::new(work, running, outlet, upgrade_after).await {
-        Answered::Json(body) if upgrade_after.is_zero() => {
-            let events = session.answered_stream(&id, &body).await;
-            respond::whole_stream(events, session.version(), node.unbuffered)
-        }
-        Answered::Json(body) => respond::json(body),
-        Answered::Stream(tail) => respond::stream(tail, session.version(), node.unbuffered),
-        Answered::Cancelled => respond::no_events(session.version(), node.unbuffered),
-    })
+    let upgrade_after = inner.node.upgrade_after.delay(session.version(), true);
+    let answering = Answering::new(work, running, outlet, upgrade_after);
+    Ok(Posted::Call(Calling::new(answering, session, id)))
 }
 
 /// Takes note of a call that is about to run. `None` if its id is in flight.
@@ -252,25 +249,28 @@ pub(crate) fn in_flight(id: &RequestId) -> RpcError {
     RpcError::invalid_request(format!("a request with id {id} is in flight in this session"))
 }
 
-/// The requests that the transport answers itself.
-pub(crate) async fn answer_ourselves(session: &Session, request: &Request) -> Option<Result<(), RpcError>> {
+/// Whether the transport answers a request itself.
+pub(crate) fn is_ours(session: &Session, request: &Request) -> bool {
+    let node = &session.node;
+    match request.method.as_str() {
+        "ping" => true,
+        "logging/setLevel" => !node.relays && !node.hears_all && session.declares("logging"),
+        _ => false,
+    }
+}
+
+/// Answers such a request.
+pub(crate) async fn answer_ourselves(session: &Session, request: &Request) -> Result<(), RpcError> {
     #[derive(serde::Deserialize)]
     struct SetLevel {
         level: Level,
     }
-    match request.method.as_str() {
-        "ping" => Some(Ok(())),
-        "logging/setLevel" if !session.node.relays && !session.node.hears_all && session.declares("logging") => {
-            Some(match request.params.read::<SetLevel>() {
-                Ok(set) => {
-                    session.set_log_level(set.level).await;
-                    Ok(())
-                }
-                Err(error) => Err(RpcError::invalid_params(format!("invalid params: {error}"))),
-            })
-        }
-        _ => None,
+    if request.method.as_str() == "logging/setLevel" {
+        let set = request.params.read::<SetLevel>();
+        let set = set.map_err(|error| RpcError::invalid_params(format!("invalid params: {error}")))?;
+        session.set_log_level(set.level).await;
     }
+    Ok(())
 }
 
 /// HTTP-09: one stream, one answer event per request, closed after the last.
@@ -299,16 +299,12 @@ async fn batch<H: Handler>(
     for request in requests {
         let id = request.id.clone();
         let fail = |error: &RpcError| drop(outlet.end(|out| write_error(out, Some(&id), error), 160));
-        match answer_ourselves(&session, &request).await {
-            Some(Ok(())) => {
-                outlet.end(|out| write_result(out, &id, b"{}"), 64);
-                continue;
+        if is_ours(&session, &request) {
+            match answer_ourselves(&session, &request).await {
+                Ok(()) => drop(outlet.end(|out| write_result(out, &id, b"{}"), 64)),
+                Err(error) => fail(&error),
             }
-            Some(Err(error)) => {
-                fail(&error);
-                continue;
-            }
-            None => {}
+            continue;
         }
         let (extensions, parts) = wrapping.clone().open();
         match begin(inner, &session, &request, Arc::clone(&outlet), extensions) {

@@ -70,6 +70,7 @@ mod ask;
 mod body;
 mod builder;
 mod call;
+mod calling;
 pub mod catalog;
 mod clock;
 mod context;

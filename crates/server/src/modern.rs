@@ -34,7 +34,7 @@ use serde_json::json;
 pub(crate) use serving::{Served, Serving};
 use std::sync::Arc;
 
-/// A request of this era.
+/// A request of this era. VER-05: checked in this order, then answered.
 pub(crate) async fn post<H: Handler>(
     inner: &Inner<H>,
     owner: Principal,
@@ -46,8 +46,72 @@ pub(crate) async fn post<H: Handler>(
     let id = request.id.clone();
     let refuse = |reason| Refusal::new(reason).about(Some(&id));
     let parts = parts.map_err(refuse)?;
-    let answered = answer(inner, owner, version, request, parts, wrapping).await;
-    answered.map_err(refuse)
+    check(wrapping.headers(), &request, &parts).map_err(refuse)?;
+    if is_removed(request.method.as_str()) {
+        return Ok(unknown(&request));
+    }
+    let asker = Asker::read(owner, &parts).map_err(refuse)?;
+    if request.method.as_str() == "tools/call"
+        && let Some(tool) = parts.name.as_str()
+        && let Some(params) = inner.handler.header_params(tool, &asker.principal).await
+    {
+        let arguments = parts.arguments.as_deref();
+        params.check(wrapping.headers(), arguments).map_err(refuse)?;
+    }
+    match begin(inner, version, request, asker, &parts, wrapping).map_err(refuse)? {
+        Begun::Done(response) => Ok(response),
+        Begun::Serving(serving) => Ok(match serving.await {
+            Served::Answered(outcome) => respond::json_with(outcome.status, outcome.message),
+            Served::Stream(flow) => {
+                let pause = flow.keep_alive();
+                respond::stream(Events::new(flow, pause), version, inner.node.unbuffered)
+            }
+        }),
+    }
+}
+
+fn check(headers: &HeaderMap, request: &Request, parts: &Stateless) -> Result<(), Reason> {
+    let method = request.method.as_str();
+    parts.capabilities()?;
+    mirror::check_method(headers, method)?;
+    mirror::check_name(headers, method, parts)
+}
+
+/// What a request leads to.
+#[allow(clippy::large_enum_variant)] // the largest is the rule
+enum Begun {
+    Done(Response<Body>),
+    Serving(Serving),
+}
+
+fn begin<H: Handler>(
+    inner: &Inner<H>,
+    version: Version,
+    request: Request,
+    asker: Asker,
+    parts: &Stateless,
+    wrapping: Wrapping,
+) -> Result<Begun, Reason> {
+    let node = &inner.node;
+    if node.is_draining() && parts.request_state == Field::Absent {
+        return Err(Reason::ShuttingDown); // but a call that waits for its input may still have it
+    }
+    match request.method.as_str() {
+        "server/discover" if !node.hears_all => {
+            let message = discover_message(node, &request);
+            Ok(Begun::Done(respond::json(message.into())))
+        }
+        "subscriptions/listen" if !inner.handler.listens(&request.params, &asker.principal) => {
+            Ok(Begun::Done(match listen(node, &request, asker.principal)? {
+                Ok(listening) => {
+                    let events = Events::new(listening, node.timing.keep_alive);
+                    respond::stream(events, version, node.unbuffered)
+                }
+                Err(error) => respond::error(&request.id, &error),
+            }))
+        }
+        _ => serve(inner, request, version, asker, wrapping).map(Begun::Serving),
+    }
 }
 
 /// A notification of this era: taken and dropped (HTTP-06, CAN-04). Ids are not unique over clients, so nothing here can
@@ -55,55 +119,6 @@ pub(crate) async fn post<H: Handler>(
 pub(crate) fn notified(headers: &HeaderMap, note: &Notification) -> Result<Response<Body>, Refusal> {
     mirror::check_method_if_sent(headers, note.method.as_str())?;
     Ok(respond::accepted())
-}
-
-/// VER-05: checked in this order, then answered.
-async fn answer<H: Handler>(
-    inner: &Inner<H>,
-    owner: Principal,
-    version: Version,
-    request: Request,
-    parts: Box<Stateless>,
-    wrapping: Wrapping,
-) -> Result<Response<Body>, Reason> {
-    let node = &inner.node;
-    let headers = wrapping.headers();
-    let method = request.method.as_str();
-    parts.capabilities()?;
-    mirror::check_method(headers, method)?;
-    mirror::check_name(headers, method, &parts)?;
-    if is_removed(method) {
-        return Ok(unknown(&request));
-    }
-    let asker = Asker::read(owner, &parts)?;
-    if method == "tools/call"
-        && let Some(tool) = parts.name.as_str()
-        && let Some(params) = inner.handler.header_params(tool, &asker.principal).await
-    {
-        params.check(headers, parts.arguments.as_deref())?;
-    }
-    if node.is_draining() && parts.request_state == Field::Absent {
-        return Err(Reason::ShuttingDown); // but a call that waits for its input may still have it
-    }
-    match method {
-        "server/discover" if !node.hears_all => Ok(respond::json(discover_message(node, &request).into())),
-        "subscriptions/listen" if !inner.handler.listens(&request.params, &asker.principal) => {
-            Ok(match listen(node, &request, asker.principal)? {
-                Ok(listening) => {
-                    let events = Events::new(listening, node.timing.keep_alive);
-                    respond::stream(events, version, node.unbuffered)
-                }
-                Err(error) => respond::error(&request.id, &error),
-            })
-        }
-        _ => Ok(match serve(inner, request, version, asker, wrapping)?.await {
-            Served::Answered(outcome) => respond::json_with(outcome.status, outcome.message),
-            Served::Stream(flow) => {
-                let pause = flow.keep_alive();
-                respond::stream(Events::new(flow, pause), version, node.unbuffered)
-            }
-        }),
-    }
 }
 
 /// HTTP-12: methods of the session era that this one has not.
@@ -172,7 +187,7 @@ pub(crate) fn serve<H: Handler>(
     let direct = Direct::new(node, version, &request, asker);
     // Who passes requests on leaves to others what they carry.
     let brought = if node.relays || !is_retry {
-        Ok(Brought::Inputs(Inputs::default()))
+        Ok(Brought::Inputs(None))
     } else {
         inputs(&direct)
     };
@@ -195,7 +210,7 @@ pub(crate) fn serve<H: Handler>(
 /// What a request brings along beside its arguments.
 enum Brought {
     /// Input for a handler that starts anew, or none.
-    Inputs(Inputs),
+    Inputs(Option<Box<Inputs>>),
     /// A call that waits, and input for it.
     Parked(Park, InputResponses),
 }
@@ -221,13 +236,13 @@ fn inputs(direct: &Direct) -> Result<Brought, RpcError> {
             }
         },
     };
-    Ok(Brought::Inputs(Inputs {
+    Ok(Brought::Inputs(Some(Box::new(Inputs {
         responses: responses
             .iter()
             .map(|(key, raw)| (key.to_owned(), raw.clone()))
             .collect(),
         state,
-    }))
+    }))))
 }
 
 /// Goes on with a parked call: what was asked and is answered goes to those who wait; what is not is asked again

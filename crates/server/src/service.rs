@@ -2,6 +2,7 @@
 
 use crate::body::Body;
 use crate::builder::Builder;
+use crate::calling::Calling;
 use crate::handler::Handler;
 use crate::http_sse::HttpSse;
 use crate::node::Node;
@@ -156,77 +157,115 @@ impl<H: Handler> Inner<H> {
             }
         };
         let (wrapping, owner) = Wrapping::new(parts, self.node.wants_parts);
+        // This future is made for every request: what is rare in it is boxed, and nothing is handed through it twice.
         Box::pin(async move {
-            let origin = head.origin.clone();
-            let answered = self.answer(head, wrapping, owner, body).await;
+            let posted = match head.verb {
+                Verb::Post => match read(body, self.node.limits.body_bytes, self.node.timing.body).await {
+                    Ok(body) => self.post(&head, wrapping, owner, &body),
+                    Err(refusal) => Err(refusal),
+                },
+                _ => Ok(self.bodyless(&head, wrapping, owner)),
+            };
+            let answered = match posted {
+                Ok(Posted::Done(response)) => Ok(response),
+                Ok(Posted::Call(mut calling)) => Ok((&mut calling).await),
+                Ok(Posted::Later(response)) => response.await,
+                Err(refusal) => Err(refusal),
+            };
             let response = answered.unwrap_or_else(|refusal| respond::refusal(&refusal));
-            Ok(respond::for_origin(response, origin))
+            Ok(respond::for_origin(response, head.origin))
         })
     }
 
-    async fn answer<B: HttpBody>(
-        &self,
-        head: Head,
-        wrapping: Wrapping,
-        owner: Principal,
-        body: B,
-    ) -> Result<Response<Body>, Refusal> {
-        let policy = &self.node.policy;
-        match head.verb {
-            Verb::Post => {
-                let body = read(body, self.node.limits.body_bytes, self.node.timing.body).await?;
-                let payload = jsonrpc::parse(&body, &self.node.envelope)?;
-                // The rarer ways are boxed: the future of the common one is copied, and stays small.
-                match gate::body::admit(&head, payload, policy.revisions)? {
-                    Admitted::Initialize(request) => {
-                        Box::pin(legacy::initialize(self, owner, request, &wrapping)).await
-                    }
-                    Admitted::Legacy(payload) => {
-                        let session = self.session(&head.session, owner, &wrapping).await;
-                        let session = session.map_err(|reason| Refusal::new(reason).about(only_request(&payload)))?;
-                        legacy::post(self, session, payload, wrapping).await
-                    }
-                    Admitted::Modern {
-                        version,
-                        request,
-                        parts,
-                    } => Box::pin(modern::post(self, owner, version, request, parts, wrapping)).await,
-                    Admitted::Notice(note) => modern::notified(wrapping.headers(), &note),
+    fn post(&self, head: &Head, wrapping: Wrapping, owner: Principal, body: &Bytes) -> Result<Posted<'_>, Refusal> {
+        let payload = jsonrpc::parse(body, &self.node.envelope)?;
+        match gate::body::admit(head, payload, self.node.policy.revisions)? {
+            Admitted::Initialize(request) => Ok(Posted::later(async move {
+                legacy::initialize(self, owner, request, &wrapping).await
+            })),
+            Admitted::Legacy(payload) => {
+                let about = |payload: &_, reason| Refusal::new(reason).about(only_request(payload));
+                match self.find(&head.session, owner) {
+                    Ok(Found::Here(session)) => legacy::post(self, session, payload, wrapping),
+                    Ok(Found::Elsewhere(key)) => Ok(Posted::later(async move {
+                        let restored = restore(self, key, &wrapping).await;
+                        let session = restored.map_err(|reason| about(&payload, reason))?;
+                        legacy::post(self, session, payload, wrapping)?.response().await
+                    })),
+                    Err(reason) => Err(about(&payload, reason)),
                 }
             }
-            Verb::Get => {
-                gate::body::admit_bodyless(&head, policy.revisions)?;
-                let session = self.session(&head.session, owner, &wrapping).await?;
-                Box::pin(legacy::get(self, session, &head)).await
-            }
-            Verb::Delete => {
-                gate::body::admit_bodyless(&head, policy.revisions)?;
-                let session = self.session(&head.session, owner, &wrapping).await?;
-                legacy::delete(self, &session).await
-            }
-            Verb::Options => {
+            Admitted::Modern {
+                version,
+                request,
+                parts,
+            } => Ok(Posted::later(modern::post(
+                self, owner, version, request, parts, wrapping,
+            ))),
+            Admitted::Notice(note) => modern::notified(wrapping.headers(), &note).map(Posted::Done),
+        }
+    }
+
+    fn bodyless<'a>(&'a self, head: &Head, wrapping: Wrapping, owner: Principal) -> Posted<'a> {
+        let head = head.clone();
+        Posted::later(async move {
+            if head.verb == Verb::Options {
                 let requested = wrapping.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS);
-                Ok(respond::preflight(requested, "GET, POST, DELETE"))
+                return Ok(respond::preflight(requested, "GET, POST, DELETE"));
             }
+            gate::body::admit_bodyless(&head, self.node.policy.revisions)?;
+            let session = match self.find(&head.session, owner)? {
+                Found::Here(session) => session,
+                Found::Elsewhere(key) => restore(self, key, &wrapping).await?,
+            };
+            match head.verb {
+                Verb::Get => legacy::get(self, session, &head).await,
+                _ => legacy::delete(self, &session).await,
+            }
+        })
+    }
+
+    /// The session that a request names.
+    fn find(&self, header: &SessionHeader, owner: Principal) -> Result<Found, Reason> {
+        match (self.sessions.find(header, &owner, Transport::Streamable)?, header) {
+            (Some(session), _) => Ok(Found::Here(session)),
+            (None, SessionHeader::Id(id)) => {
+                let session = id.clone();
+                Ok(Found::Elsewhere(SessionKey { owner, session }))
+            }
+            (None, _) => Err(Reason::UnknownSession),
         }
     }
 }
 
-impl<H: Handler> Inner<H> {
-    /// The session that a request names; one that only the store knows is brought back.
-    async fn session(
-        &self,
-        header: &SessionHeader,
-        owner: Principal,
-        wrapping: &Wrapping,
-    ) -> Result<Arc<Session>, Reason> {
-        match (self.sessions.find(header, &owner, Transport::Streamable)?, header) {
-            (Some(session), _) => Ok(session),
-            (None, SessionHeader::Id(id)) => {
-                let session = id.clone();
-                Box::pin(restore(self, SessionKey { owner, session }, wrapping)).await
-            }
-            (None, _) => Err(Reason::UnknownSession),
+/// Where a session is.
+enum Found {
+    Here(Arc<Session>),
+    /// Only the store may know it: it is to be brought back.
+    Elsewhere(SessionKey),
+}
+
+/// What a request leads to.
+#[allow(clippy::large_enum_variant)] // the largest is the rule
+pub(crate) enum Posted<'a> {
+    /// There is nothing to wait for.
+    Done(Response<Body>),
+    /// A call in a session.
+    Call(Calling),
+    /// Anything else.
+    Later(Pin<Box<dyn Future<Output = Result<Response<Body>, Refusal>> + Send + 'a>>),
+}
+
+impl<'a> Posted<'a> {
+    pub(crate) fn later(response: impl Future<Output = Result<Response<Body>, Refusal>> + Send + 'a) -> Self {
+        Posted::Later(Box::pin(response))
+    }
+
+    async fn response(self) -> Result<Response<Body>, Refusal> {
+        match self {
+            Posted::Done(response) => Ok(response),
+            Posted::Call(calling) => Ok(calling.await),
+            Posted::Later(response) => response.await,
         }
     }
 }
@@ -266,13 +305,13 @@ pub(crate) async fn read<B: HttpBody>(body: B, limit: usize, patience: Duration)
         }
         Ok(if rest.is_empty() { first } else { rest.freeze() })
     });
-    let at_once = std::future::poll_fn(|cx| Poll::Ready(collect.as_mut().poll(cx))).await;
-    let collected = match at_once {
-        Poll::Ready(collected) => collected,
-        Poll::Pending => match tokio::time::timeout(patience, collect).await {
-            Ok(collected) => collected,
-            Err(_) => Err(Reason::BodyIncomplete),
-        },
-    };
-    collected.map_err(Refusal::from)
+    let mut patience_ends = None;
+    let collected = std::future::poll_fn(|cx| {
+        if let Poll::Ready(collected) = collect.as_mut().poll(cx) {
+            return Poll::Ready(collected);
+        }
+        let sleep = patience_ends.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        sleep.as_mut().poll(cx).map(|()| Err(Reason::BodyIncomplete))
+    });
+    collected.await.map_err(Refusal::from)
 }

@@ -2,8 +2,10 @@
 
 mod keeping;
 mod streams;
+mod whole;
 
 pub(crate) use keeping::Parting;
+pub(crate) use whole::Whole;
 
 use crate::call::Running;
 use crate::context::Level;

@@ -80,9 +80,11 @@ async fn call<H: Handler>(
     let outlet = Outlet::shared(session, stream);
     let result = match request.method.as_str() {
         "initialize" => Some(hello(inner, session, &request, &wrapping).await),
-        _ => legacy::answer_ourselves(session, &request)
-            .await
-            .map(|done| done.map(|()| b"{}".to_vec())),
+        _ if legacy::is_ours(session, &request) => {
+            let done = legacy::answer_ourselves(session, &request).await;
+            Some(done.map(|()| b"{}".to_vec()))
+        }
+        _ => None,
     };
     if let Some(result) = result {
         match result {

@@ -154,19 +154,23 @@ impl Direct {
 
     // ---- the handler's side ----
 
-    /// Says something that belongs to the call; waits for a reader that is far behind, up to the stall time.
-    pub(crate) async fn say(&self, draft: Draft) -> Result<(), TooLate> {
+    /// Says something that belongs to the call. False if the reader is far behind: then there is [`room`](Self::room) to wait
+    /// for.
+    pub(crate) fn say(&self, draft: Draft) -> Result<bool, TooLate> {
         let message = draft.into_payload();
-        {
-            let mut state = self.state.lock();
-            if state.phase == Phase::Over {
-                return Err(TooLate);
-            }
-            state.phase = Phase::Streaming;
-            state.bytes += message.len();
-            state.said.push_back(message);
-            state.wake();
+        let mut state = self.state.lock();
+        if state.phase == Phase::Over {
+            return Err(TooLate);
         }
+        state.phase = Phase::Streaming;
+        state.bytes += message.len();
+        state.said.push_back(message);
+        state.wake();
+        Ok(state.has_room())
+    }
+
+    /// Waits for a reader that is far behind, up to the stall time.
+    pub(crate) async fn room(&self) -> Result<(), TooLate> {
         loop {
             let freed = self.room.notified();
             tokio::pin!(freed);
@@ -175,7 +179,7 @@ impl Direct {
                 if state.phase == Phase::Over {
                     return Err(TooLate);
                 }
-                if state.said.len() < AHEAD_MESSAGES && state.bytes < AHEAD_BYTES {
+                if state.has_room() {
                     return Ok(());
                 }
                 freed.as_mut().enable();
@@ -359,6 +363,10 @@ impl Direct {
 }
 
 impl State {
+    fn has_room(&self) -> bool {
+        self.said.len() < AHEAD_MESSAGES && self.bytes < AHEAD_BYTES
+    }
+
     fn keep(&mut self, cx: &Context<'_>) {
         match &mut self.waker {
             Some(waker) => waker.clone_from(cx.waker()),

@@ -129,21 +129,19 @@ impl Stream {
         self.state.lock().is_busy()
     }
 
+    /// Whether there is nothing to wait for before the next message.
+    pub(crate) fn has_room(&self) -> bool {
+        let state = self.state.lock();
+        !state.is_crowded(&self.node) && state.has_room(&self.node)
+    }
+
     /// Waits until the reader is less than a retained window behind, so that it is not overtaken by eviction; but not
     /// for ever: a reader that takes nothing is disconnected and may resume (SSE-14).
     ///
     /// Long before that it steps aside once, whenever half of the live window is full: a reader that is only waiting for its
     /// turn need not go through the store.
     pub(crate) async fn room(&self) {
-        let crowded = {
-            let state = self.state.lock();
-            let crowded = state.is_crowded(&self.node);
-            if !crowded && state.has_room(&self.node) {
-                return;
-            }
-            crowded
-        };
-        if crowded {
+        if self.state.lock().is_crowded(&self.node) {
             tokio::task::yield_now().await;
         }
         loop {

@@ -5,15 +5,13 @@ use crate::outbox::{Close, Stream};
 use crate::restore::{self, Orphaned};
 use crate::tail::{Start, Tail};
 use crate::telemetry;
-use bytes::Bytes;
 use rethread_proto::Ordinal;
 use rethread_proto::clock::Mono;
-use rethread_proto::event_id::{EventId, IdScope, Seq, StreamKind};
+use rethread_proto::event_id::{EventId, Seq, StreamKind};
 use rethread_proto::jsonrpc::RequestId;
 use rethread_proto::refusal::Reason;
 use rethread_proto::session::stream::{Plan, plan};
-use rethread_proto::sse::{self, Draft};
-use rethread_store::{Batch, Event, Facts, Pin, StoreError, StreamKey, Summary};
+use rethread_store::{Facts, StoreError, StreamKey, Summary};
 use std::sync::Arc;
 
 /// How a GET begins.
@@ -27,58 +25,6 @@ impl Session {
     /// A new stream for the answers to `calls`.
     pub(crate) fn open_call_stream(self: &Arc<Self>, calls: &[RequestId]) -> Arc<Stream> {
         self.open_stream(StreamKind::Call, calls)
-    }
-
-    /// The answer to `call`, which was there before anybody could listen, as a stream: stored whole and sent whole, it needs no
-    /// writer and no reader. Returns its bytes; none if the session is not ours any more.
-    pub(crate) async fn answered_stream(&self, call: &RequestId, answer: &[u8]) -> Bytes {
-        let ordinal = self.state.lock().ordinals.issue(StreamKind::Call);
-        let facts = Facts {
-            kind: StreamKind::Call,
-            calls: vec![call.clone()],
-            node: self.node.name.clone(),
-        };
-        let prefix = self.node.ids.prefix(&IdScope {
-            session: &self.key.session,
-            ordinal,
-            node: &facts.node,
-            calls: &facts.calls,
-        });
-        let primed = self.version().sends_priming_event();
-        let (mut wire, mut events) = (Vec::with_capacity(answer.len() + 96), Vec::with_capacity(2));
-        if primed {
-            sse::write_priming(&mut wire, &prefix, Seq::PRIMING);
-            sse::write_retry(&mut wire, self.node.timing.retry.as_millis() as u64);
-            events.push(Event::new(Seq::PRIMING, Bytes::new()));
-        }
-        let payload = sse::write_message(&mut wire, &prefix, Seq::FIRST, answer);
-        let wire = Bytes::from(wire);
-        events.push(Event {
-            seq: Seq::FIRST,
-            payload: wire.slice(payload),
-            pin: Pin::Answer,
-        });
-        let batch = Batch {
-            epoch: self.epoch,
-            facts: Some(facts),
-            released: Vec::new(),
-            seals: true,
-            events,
-        };
-        match self.node.store.append(&self.stream_key(ordinal), batch).await {
-            Ok(()) => {
-                telemetry::appended(1 + usize::from(primed));
-                wire
-            }
-            Err(error) if error.is_outage() => {
-                telemetry::store_lost(&error); // STO-02: heard now, or never
-                Draft::copy_of(answer).unnumbered().wire
-            }
-            Err(error) => {
-                self.refused(error);
-                Bytes::new()
-            }
-        }
     }
 
     /// The store does not take this writer's appends.

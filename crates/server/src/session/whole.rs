@@ -1,0 +1,90 @@
+//! A stream that needs no live part: it is complete before anybody could read it.
+
+use super::Session;
+use crate::telemetry;
+use bytes::Bytes;
+use rethread_proto::event_id::{IdScope, Seq, StreamKind};
+use rethread_proto::jsonrpc::RequestId;
+use rethread_proto::sse;
+use rethread_store::{Batch, Event, Facts, Pin as Pinned, StoreError, StoreFuture};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// A stream from its first event to its last, on its way into the store.
+pub(crate) struct Whole {
+    wire: Bytes,
+    events: usize,
+    stored: StoreFuture<Result<(), StoreError>>,
+}
+
+impl Session {
+    /// The answer to `call`, which was there before anybody could listen, as a stream: stored whole and sent whole, it needs no
+    /// writer and no reader.
+    pub(crate) fn answered_stream(&self, call: &RequestId, answer: &[u8]) -> Whole {
+        let ordinal = self.state.lock().ordinals.issue(StreamKind::Call);
+        let facts = Facts {
+            kind: StreamKind::Call,
+            calls: vec![call.clone()],
+            node: self.node.name.clone(),
+        };
+        let prefix = self.node.ids.prefix(&IdScope {
+            session: &self.key.session,
+            ordinal,
+            node: &facts.node,
+            calls: &facts.calls,
+        });
+        let primed = self.version().sends_priming_event();
+        let (mut wire, mut events) = (Vec::with_capacity(answer.len() + 96), Vec::with_capacity(2));
+        if primed {
+            sse::write_priming(&mut wire, &prefix, Seq::PRIMING);
+            sse::write_retry(&mut wire, self.node.timing.retry.as_millis() as u64);
+            events.push(Event::new(Seq::PRIMING, Bytes::new()));
+        }
+        let payload = sse::write_message(&mut wire, &prefix, Seq::FIRST, answer);
+        let wire = Bytes::from(wire);
+        events.push(Event {
+            seq: Seq::FIRST,
+            payload: wire.slice(payload),
+            pin: Pinned::Answer,
+        });
+        let batch = Batch {
+            epoch: self.epoch,
+            facts: Some(facts),
+            released: Vec::new(),
+            seals: true,
+            events,
+        };
+        let stored = self.node.store.append(&self.stream_key(ordinal), batch);
+        Whole {
+            events: 1 + usize::from(primed),
+            wire,
+            stored,
+        }
+    }
+}
+
+impl Whole {
+    /// Its bytes, once they are stored; none if the session is not ours any more.
+    pub(crate) fn poll_bytes(&mut self, session: &Session, cx: &mut Context<'_>) -> Poll<Bytes> {
+        let stored = ready!(Pin::new(&mut self.stored).poll(cx));
+        Poll::Ready(match stored {
+            Ok(()) => {
+                telemetry::appended(self.events);
+                std::mem::take(&mut self.wire)
+            }
+            Err(error) if error.is_outage() => {
+                telemetry::store_lost(&error); // STO-02: heard now, or never
+                let mut bare = Vec::with_capacity(self.wire.len());
+                for payload in sse::payloads(&self.wire) {
+                    sse::write_unnumbered(&mut bare, payload);
+                }
+                bare.into()
+            }
+            Err(error) => {
+                session.refused(error);
+                Bytes::new()
+            }
+        })
+    }
+}
