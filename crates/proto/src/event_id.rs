@@ -6,6 +6,7 @@
 
 use crate::jsonrpc::RequestId;
 use crate::principal::SessionId;
+use crate::short::Short;
 use sha2::{Digest, Sha256};
 use std::fmt;
 
@@ -111,22 +112,26 @@ pub trait EventIdFormat: fmt::Debug + Send + Sync {
 
 /// The part of an event id that all events of a stream share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IdPrefix(Box<str>);
+pub struct IdPrefix(Short);
 
 impl IdPrefix {
     /// Wraps the text before the number.
-    pub fn new(text: impl Into<Box<str>>) -> Self {
-        IdPrefix(text.into())
+    pub fn new(text: impl AsRef<str>) -> Self {
+        IdPrefix(text.as_ref().into())
     }
 
     /// The text before the number.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_str()
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
     }
 
     /// The whole id of the event `seq`.
     pub fn id(&self, seq: Seq) -> String {
-        format!("{}{}", self.0, seq)
+        format!("{}{}", self.as_str(), seq)
     }
 }
 
@@ -136,7 +141,8 @@ pub struct Plain;
 
 impl EventIdFormat for Plain {
     fn prefix(&self, scope: &IdScope<'_>) -> IdPrefix {
-        IdPrefix::new(format!("{}-", scope.ordinal))
+        let mut digits = itoa::Buffer::new();
+        IdPrefix(Short::joined(digits.format(scope.ordinal.0), "-"))
     }
 
     fn parse(&self, _session: &SessionId, text: &str) -> Option<EventId> {

@@ -4,6 +4,7 @@
 //! Those three stay slices of the body they came in, so that a payload travels from socket to store to socket without
 //! being read again (design D14).
 
+mod method;
 mod object;
 mod parse;
 mod progress;
@@ -16,12 +17,14 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::sync::LazyLock;
 
+pub use method::Method;
 pub(crate) use object::Object;
 pub use parse::{EnvelopeError, Limits, parse};
-pub use progress::write_progress;
+pub use progress::Progress;
 pub use scalar::{ProgressToken, RequestId};
 pub use write::{
-    RpcError, code, error_message, write_error, write_notification, write_request, write_result, write_result_with,
+    RESULT_FRAME, RpcError, code, error_message, write_error, write_notification, write_request, write_result,
+    write_result_with,
 };
 
 /// What one HTTP body held.
@@ -73,29 +76,6 @@ pub struct Answer {
     pub outcome: Result<Bytes, Bytes>,
 }
 
-/// A method name: a slice of the body it came in.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Method(Bytes);
-
-impl Method {
-    /// The name as text.
-    pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).expect("a method is cut from checked UTF-8")
-    }
-}
-
-impl From<&'static str> for Method {
-    fn from(name: &'static str) -> Self {
-        Method(Bytes::from_static(name.as_bytes()))
-    }
-}
-
-impl std::fmt::Debug for Method {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.as_str().fmt(f)
-    }
-}
-
 /// The raw `params` of a message; empty when there were none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Params(Bytes);
@@ -118,7 +98,10 @@ impl Params {
 
     /// Reads the params as `T`.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
-        serde_json::from_slice(self.as_json())
+        match std::str::from_utf8(self.as_json()) {
+            Ok(text) => serde_json::from_str(text), // checked once, not string by string
+            Err(_) => serde_json::from_slice(self.as_json()),
+        }
     }
 
     /// The request's `_meta.progressToken`, if it is a string or an integer (PRG-01). The seeds' `extractProgressToken`.

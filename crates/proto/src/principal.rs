@@ -70,8 +70,13 @@ impl SessionId {
 
     /// Takes a header's text for an id, if it could be one: visible ASCII of a bounded length.
     pub fn parse(text: &str) -> Option<Self> {
-        let fits = !text.is_empty() && text.len() <= Self::MAX_LEN;
-        (fits && text.bytes().all(|b| (0x21..=0x7e).contains(&b))).then(|| SessionId(text.into()))
+        Self::from_header(text.as_bytes())
+    }
+
+    /// The same for the bytes of a header.
+    pub fn from_header(bytes: &[u8]) -> Option<Self> {
+        let fits = !bytes.is_empty() && bytes.len() <= Self::MAX_LEN;
+        Short::visible(bytes).filter(|_| fits).map(SessionId)
     }
 
     /// The id as it stands in the header.

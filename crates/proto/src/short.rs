@@ -18,6 +18,32 @@ enum Form {
 }
 
 impl Short {
+    /// Two texts as one.
+    pub(crate) fn joined(head: &str, tail: &str) -> Self {
+        let (mut bytes, len) = ([0; HERE], head.len() + tail.len());
+        if len > HERE {
+            return Short(Form::Away([head, tail].concat().into()));
+        }
+        bytes[..head.len()].copy_from_slice(head.as_bytes());
+        bytes[head.len()..len].copy_from_slice(tail.as_bytes());
+        let len = len as u8;
+        Short(Form::Here { len, bytes })
+    }
+
+    /// Text that is visible ASCII; `None` if it is not.
+    pub(crate) fn visible(text: &[u8]) -> Option<Self> {
+        if !text.iter().all(u8::is_ascii_graphic) {
+            return None;
+        }
+        let mut bytes = [0; HERE];
+        if let Some(place) = bytes.get_mut(..text.len()) {
+            place.copy_from_slice(text);
+            let len = text.len() as u8;
+            return Some(Short(Form::Here { len, bytes }));
+        }
+        std::str::from_utf8(text).ok().map(Short::from)
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Form::Here { len, bytes } => &bytes[..usize::from(*len)],
@@ -35,17 +61,7 @@ impl Short {
 
 impl From<&str> for Short {
     fn from(text: &str) -> Self {
-        let mut bytes = [0; HERE];
-        Short(match bytes.get_mut(..text.len()) {
-            Some(place) => {
-                place.copy_from_slice(text.as_bytes());
-                Form::Here {
-                    len: text.len() as u8,
-                    bytes,
-                }
-            }
-            None => Form::Away(text.into()),
-        })
+        Short::joined(text, "")
     }
 }
 
@@ -111,6 +127,10 @@ mod tests {
             prop_assert_eq!(short.as_str(), &a);
             prop_assert_eq!(short.as_bytes(), a.as_bytes());
             prop_assert_eq!(short == other, a == b);
+            let joined = Short::joined(&a, &b);
+            prop_assert_eq!(joined.as_str(), format!("{a}{b}"));
+            let visible = a.bytes().all(|byte| byte.is_ascii_graphic());
+            prop_assert_eq!(Short::visible(a.as_bytes()), visible.then_some(short.clone()));
             prop_assert_eq!(short.cmp(&other), a.as_bytes().cmp(b.as_bytes()));
         }
     }

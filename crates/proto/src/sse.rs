@@ -55,7 +55,7 @@ impl Draft {
 
     /// The frame of the event `seq` in a stream whose ids begin with `prefix`. The seeds' `formatSseEvent`.
     pub fn number(mut self, prefix: &IdPrefix, seq: Seq) -> Frame {
-        let prefix = prefix.as_str().as_bytes();
+        let prefix = prefix.as_bytes();
         let mut digits = itoa::Buffer::new();
         let number = digits.format(seq.0).as_bytes();
         let parts = [ID, prefix, number, NEWLINE_DATA];
@@ -134,11 +134,53 @@ pub fn write_event(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, payload: &[u8
 
 /// Appends the frame of a message that was never framed. Says where in `out` the payload is.
 pub fn write_message(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, message: &[u8]) -> Range<usize> {
-    write_event(out, prefix, seq, message);
-    let end = out.len() - END.len();
-    let payload = end - message.len()..end;
-    blank_newlines(&mut out[payload.clone()]);
+    write_words(out, prefix, seq, |out| {
+        let start = out.len();
+        out.extend_from_slice(message);
+        blank_newlines(&mut out[start..]);
+    })
+}
+
+/// Appends the frame of a message on one line that `write` writes. Says where in `out` the payload is.
+pub fn write_words(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
+    write_id(out, prefix, seq);
+    out.extend_from_slice(NEWLINE_DATA);
+    let start = out.len();
+    write(out);
+    let payload = start..out.len();
+    out.extend_from_slice(END);
     payload
+}
+
+/// A message that can be written wherever it is wanted: into a draft of its own, or among others.
+pub trait Words: Sized {
+    /// About how many bytes it has.
+    fn size(&self) -> usize;
+
+    /// Appends it, on one line (SSE-02).
+    fn write(&self, out: &mut Vec<u8>);
+
+    /// Makes a draft of it.
+    fn draft(self) -> Draft {
+        let mut buffer = Vec::with_capacity(HEADROOM + self.size() + END.len());
+        buffer.resize(HEADROOM, 0);
+        self.write(&mut buffer);
+        Draft(buffer)
+    }
+}
+
+impl Words for Draft {
+    fn size(&self) -> usize {
+        self.payload().len()
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.payload());
+    }
+
+    fn draft(self) -> Draft {
+        self
+    }
 }
 
 /// The messages in frames that were written here.
@@ -171,7 +213,7 @@ pub fn write_retry(out: &mut Vec<u8>, millis: u64) {
 
 fn write_id(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq) {
     out.extend_from_slice(ID);
-    out.extend_from_slice(prefix.as_str().as_bytes());
+    out.extend_from_slice(prefix.as_bytes());
     out.extend_from_slice(itoa::Buffer::new().format(seq.0).as_bytes());
 }
 

@@ -11,9 +11,11 @@ use crate::telemetry;
 use bytes::Bytes;
 use http::Extensions;
 use parking_lot::Mutex;
-use rethread_proto::jsonrpc::{ProgressToken, Request, RequestId, code, write_error, write_notification, write_result};
+use rethread_proto::jsonrpc::{
+    ProgressToken, RESULT_FRAME, Request, RequestId, code, write_error, write_notification, write_result,
+};
 use rethread_proto::session::coordinator::{Question, TooManyQuestions};
-use rethread_proto::sse::Draft;
+use rethread_proto::sse::{Draft, Words};
 use rethread_proto::{Principal, Version};
 use serde_json::json;
 use std::future::Future;
@@ -162,10 +164,10 @@ impl Running {
     /// Says something that belongs to this call. Waits for a reader that is far behind, for a bounded time.
     ///
     /// Handlers hold this future in theirs, so the waiting, which is rare, is boxed.
-    pub(crate) async fn say(&self, draft: Draft) -> Result<(), TooLate> {
+    pub(crate) async fn say(&self, words: impl Words) -> Result<(), TooLate> {
         match &self.venue {
             Venue::Session(place) => {
-                let said = place.outlet.say(draft, rethread_store::Pin::None)?;
+                let said = place.outlet.say(words, rethread_store::Pin::None)?;
                 if let Some(stream) = said.map(|said| said.stream).filter(|stream| !stream.has_room()) {
                     Box::pin(stream.room()).await;
                 }
@@ -173,7 +175,7 @@ impl Running {
             }
             Venue::Request(direct) => {
                 let direct = Arc::clone(&direct.lock());
-                let said = match direct.say(draft) {
+                let said = match direct.say(words.draft()) {
                     Ok(true) => Ok(()),
                     Ok(false) => Box::pin(direct.room()).await,
                     Err(late) => Err(late),
@@ -286,7 +288,7 @@ impl Running {
         };
         let json = match result.and_then(Reply::into_result) {
             Ok(result) => {
-                let expected = result.len() + place.id.as_json().len() + 48;
+                let expected = result.len() + place.id.as_json().len() + RESULT_FRAME; // exact: no byte is kept for nothing
                 place.outlet.end(|out| write_result(out, &place.id, &result), expected)
             }
             Err(mut error) => {

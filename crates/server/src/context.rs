@@ -7,8 +7,8 @@ use crate::notifier::Notifier;
 use crate::peer::{ClientCapabilities, Peer};
 use crate::session::Transport;
 use http::Extensions;
-use rethread_proto::jsonrpc::{write_notification, write_progress};
-use rethread_proto::sse::Draft;
+use rethread_proto::jsonrpc::{Progress, write_notification};
+use rethread_proto::sse::{Draft, Words};
 use rethread_proto::subscription::Change;
 use rethread_proto::{Principal, ProgressToken, RequestId, Revisions, Version};
 use rethread_store::List;
@@ -121,9 +121,14 @@ impl Context {
         }
         let total = total.filter(|total| total.is_finite());
         let message = message.filter(|_| self.version().progress_has_message());
-        let expected = 128 + message.map_or(0, str::len);
-        let draft = Draft::new(expected, |out| write_progress(out, &token, progress, total, message));
-        self.send(draft).await
+        let token = &token;
+        self.send(Progress {
+            token,
+            progress,
+            total,
+            message,
+        })
+        .await
     }
 
     /// Sends a log message, if the client's level lets it through (LOG-01).
@@ -190,8 +195,8 @@ impl Context {
         self.send(draft).await
     }
 
-    async fn send(&self, draft: Draft) -> Result<(), Ended> {
-        self.call.say(draft).await.map_err(|_| Ended)?;
+    async fn send(&self, words: impl Words) -> Result<(), Ended> {
+        self.call.say(words).await.map_err(|_| Ended)?;
         // A handler that only talks must not keep its thread from those who listen.
         tokio::task::coop::consume_budget().await;
         Ok(())

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use queue::{Queue, Stretch};
 use rethread_proto::event_id::{IdPrefix, IdScope, Seq};
 use rethread_proto::session::stream::Numbering;
-use rethread_proto::sse::Draft;
+use rethread_proto::sse::Words;
 use rethread_proto::{Ordinal, StreamKind, Version};
 use rethread_store::{Batch, Facts, Pin, StoreError, StreamKey, Summary};
 use state::{Seal, State};
@@ -153,13 +153,14 @@ impl Stream {
     }
 
     /// Appends a message; `seals` if the stream ends with it.
-    pub(crate) fn say(self: &Arc<Self>, draft: Draft, pin: Pin, seals: bool) -> Result<Seq, Over> {
+    pub(crate) fn say(self: &Arc<Self>, words: impl Words, pin: Pin, seals: bool) -> Result<Seq, Over> {
         let mut state = self.state.lock();
         if state.over || state.seal != Seal::Open {
             return Err(Over);
         }
         let seq = state.numbering.take();
         if state.lost {
+            let draft = words.draft();
             let frame = match self.transport {
                 Transport::HttpSse => draft.named("message"),
                 Transport::Lines => draft.line(),
@@ -170,7 +171,7 @@ impl Stream {
             return Ok(seq);
         }
         let waits = state.held || state.draining;
-        state.queue.push(&self.prefix, seq, draft, pin, waits);
+        state.queue.push(&self.prefix, seq, words, pin, waits);
         if seals {
             state.seal = Seal::Asked;
         }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rethread_proto::event_id::Seq;
 use rethread_proto::exchange::{Emit, End, Exchange};
 use rethread_proto::jsonrpc::RequestId;
-use rethread_proto::sse::Draft;
+use rethread_proto::sse::{Draft, Words};
 use rethread_store::Pin;
 use std::sync::Arc;
 use std::task::Waker;
@@ -107,7 +107,7 @@ impl Outlet {
     }
 
     /// Says something that belongs to a call. `None` if nobody can ever hear it.
-    pub(crate) fn say(&self, draft: Draft, pin: Pin) -> Result<Option<Said>, TooLate> {
+    pub(crate) fn say(&self, words: impl Words, pin: Pin) -> Result<Option<Said>, TooLate> {
         let stream = {
             let mut state = self.state.lock();
             match state.exchange.emit() {
@@ -117,7 +117,7 @@ impl Outlet {
                 Emit::TooLate => return Err(TooLate),
             }
         };
-        let seq = stream.say(draft, pin, false).map_err(|_| TooLate)?;
+        let seq = stream.say(words, pin, false).map_err(|_| TooLate)?;
         Ok(Some(Said { stream, seq }))
     }
 

@@ -252,7 +252,7 @@ fn single<'a>(headers: &'a HeaderMap, line: Line<'a>, name: &HeaderName) -> Sing
 fn read_session(headers: &HeaderMap, line: Line<'_>) -> SessionHeader {
     let id = match single(headers, line, &header::MCP_SESSION_ID) {
         Single::Absent => return SessionHeader::Absent,
-        Single::One(bytes) => std::str::from_utf8(bytes).ok().and_then(SessionId::parse),
+        Single::One(bytes) => SessionId::from_header(bytes),
         Single::Several => None,
     };
     id.map_or(SessionHeader::Malformed, SessionHeader::Id)
@@ -261,11 +261,10 @@ fn read_session(headers: &HeaderMap, line: Line<'_>) -> SessionHeader {
 fn read_version(headers: &HeaderMap, line: Line<'_>) -> VersionHeader {
     match single(headers, line, &header::MCP_PROTOCOL_VERSION) {
         Single::Absent => VersionHeader::Absent,
-        Single::One(bytes) => {
-            let text = String::from_utf8_lossy(bytes);
-            text.parse()
-                .map_or_else(|_| VersionHeader::Unknown(text.into_owned()), VersionHeader::Known)
-        }
+        Single::One(bytes) => match Version::ALL.into_iter().find(|v| v.as_str().as_bytes() == bytes) {
+            Some(version) => VersionHeader::Known(version),
+            None => VersionHeader::Unknown(String::from_utf8_lossy(bytes).into_owned()),
+        },
         Single::Several => {
             let lines = headers.get_all(&header::MCP_PROTOCOL_VERSION).iter();
             let lines: Vec<_> = lines

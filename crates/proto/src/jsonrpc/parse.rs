@@ -153,10 +153,7 @@ fn accept(body: &Bytes, wire: &Wire<'_>) -> Result<Message, &'static str> {
         if wire.result.is_some() || wire.error.is_some() {
             return Err("a message has either `method` or `result`/`error`, not both");
         }
-        let method = Method(match name {
-            Cow::Borrowed(name) => body.slice_ref(name.as_bytes()),
-            Cow::Owned(name) => Bytes::copy_from_slice(name.as_bytes()),
-        });
+        let method = Method::from(name.as_ref());
         let params = match wire.params {
             Some(raw) if raw.get().starts_with(['{', '[']) => Params::from_raw(slice(raw)),
             Some(_) => return Err("`params` must be an object"),

@@ -1,28 +1,43 @@
 //! Progress notifications: what long calls send most of, so they are written without a detour.
 
 use super::ProgressToken;
+use crate::sse::Words;
 
-/// Writes a `notifications/progress`. Whole numbers are written as such: `1`, not `1.0`.
-pub fn write_progress(
-    out: &mut Vec<u8>,
-    token: &ProgressToken,
-    progress: f64,
-    total: Option<f64>,
-    message: Option<&str>,
-) {
-    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":");
-    out.extend_from_slice(token.as_json());
-    out.extend_from_slice(b",\"progress\":");
-    write_number(out, progress);
-    if let Some(total) = total {
-        out.extend_from_slice(b",\"total\":");
-        write_number(out, total);
+/// A `notifications/progress`. Whole numbers are written as such: `1`, not `1.0`.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// What is reported on.
+    pub token: &'a ProgressToken,
+    /// How far it is.
+    pub progress: f64,
+    /// How far it goes.
+    pub total: Option<f64>,
+    /// How it goes.
+    pub message: Option<&'a str>,
+}
+
+impl Words for Progress<'_> {
+    fn size(&self) -> usize {
+        144 + self.message.map_or(0, str::len)
     }
-    if let Some(message) = message {
-        out.extend_from_slice(b",\"message\":");
-        write_string(out, message);
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(
+            b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":",
+        );
+        out.extend_from_slice(self.token.as_json());
+        out.extend_from_slice(b",\"progress\":");
+        write_number(out, self.progress);
+        if let Some(total) = self.total {
+            out.extend_from_slice(b",\"total\":");
+            write_number(out, total);
+        }
+        if let Some(message) = self.message {
+            out.extend_from_slice(b",\"message\":");
+            write_string(out, message);
+        }
+        out.extend_from_slice(b"}}");
     }
-    out.extend_from_slice(b"}}");
 }
 
 fn write_number(out: &mut Vec<u8>, number: f64) {
@@ -65,7 +80,14 @@ mod tests {
 
     fn written(progress: f64, total: Option<f64>, message: Option<&str>) -> String {
         let mut out = Vec::new();
-        write_progress(&mut out, &token("\"t\""), progress, total, message);
+        let token = &token("\"t\"");
+        let words = Progress {
+            token,
+            progress,
+            total,
+            message,
+        };
+        words.write(&mut out);
         String::from_utf8(out).unwrap()
     }
 

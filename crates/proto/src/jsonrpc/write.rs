@@ -81,6 +81,9 @@ pub fn write_result(out: &mut Vec<u8>, id: &RequestId, result: &[u8]) {
     write_result_with(out, id, |out| out.extend_from_slice(result));
 }
 
+/// The bytes that [`write_result`] writes around the id and the result.
+pub const RESULT_FRAME: usize = 33;
+
 /// Writes a successful response around the `result` that `write` writes.
 pub fn write_result_with<T>(out: &mut Vec<u8>, id: &RequestId, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
@@ -157,7 +160,10 @@ mod tests {
     #[test]
     fn writes_what_the_wire_examples_show() {
         assert_eq!(
-            text(|out| write_result(out, &RequestId::from(7), b"{}")),
+            text(|out| {
+                write_result(out, &RequestId::from(7), b"{}");
+                assert_eq!(out.len(), RESULT_FRAME + 1 + 2);
+            }),
             r#"{"jsonrpc":"2.0","id":7,"result":{}}"#
         );
         assert_eq!(

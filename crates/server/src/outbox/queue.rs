@@ -3,7 +3,7 @@
 use super::state::LARGE;
 use bytes::Bytes;
 use rethread_proto::event_id::{IdPrefix, Seq};
-use rethread_proto::sse::{self, Draft, Frame};
+use rethread_proto::sse::{self, Frame, Words};
 use rethread_store::{Event, Pin};
 use std::ops::Range;
 
@@ -107,15 +107,15 @@ impl Queue {
     }
 
     /// A message; `waits` if others may join it before it is appended.
-    pub(super) fn push(&mut self, prefix: &IdPrefix, seq: Seq, draft: Draft, pin: Pin, waits: bool) {
-        let size = draft.payload().len();
+    pub(super) fn push(&mut self, prefix: &IdPrefix, seq: Seq, words: impl Words, pin: Pin, waits: bool) {
+        let size = words.size();
         self.bytes += size;
         let place = if size < LARGE && (waits || !self.block.is_empty()) {
-            let payload = sse::write_message(&mut self.block, prefix, seq, draft.payload());
+            let payload = sse::write_words(&mut self.block, prefix, seq, |out| words.write(out));
             let end = self.block.len();
             Place::Block { payload, end }
         } else {
-            Place::Alone(draft.number(prefix, seq))
+            Place::Alone(words.draft().number(prefix, seq))
         };
         self.entries.push(Entry { seq, pin, place });
     }
@@ -187,6 +187,7 @@ impl Queue {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use rethread_proto::sse::Draft;
 
     proptest! {
         /// Whatever waits together: the stretches are the frames in order, and the events are the messages.

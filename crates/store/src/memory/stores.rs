@@ -8,7 +8,6 @@ use crate::{
 use parking_lot::Mutex;
 use rethread_proto::Ordinal;
 use rethread_proto::session::stream::Log;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -40,8 +39,7 @@ impl EventStore for MemoryStore {
 
     fn forget_stream(&self, key: &StreamKey) -> StoreFuture<Result<(), StoreError>> {
         if let Some(slot) = self.0.slot(&key.session) {
-            let had_ended = self.0.forget(&mut slot.lock(), key.ordinal);
-            self.0.aging.lock().forgotten(usize::from(had_ended));
+            slot.lock().forget(key.ordinal, &self.0.held);
         }
         StoreFuture::ready(Ok(()))
     }
@@ -76,19 +74,10 @@ impl EventStore for MemoryStore {
 
 impl SessionStore for MemoryStore {
     fn create(&self, key: &SessionKey, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
-        let slot = Slot {
-            record,
-            open: true,
-            touched: (self.0.clock)(),
-            high_water: Ordinal(0),
-            streams: VecDeque::new(),
-            ended: VecDeque::new(),
-        };
-        let slot = Arc::new(Mutex::new(slot));
+        let slot = Arc::new(Mutex::new(Slot::new(record, (self.0.clock)())));
         let replaced = self.0.shard(key).write().insert(key.clone(), slot);
         if let Some(replaced) = replaced {
-            let ended = self.0.forget_all(&mut replaced.lock());
-            self.0.aging.lock().forgotten(ended);
+            replaced.lock().forget_all(&self.0.held);
         }
         StoreFuture::ready(Ok(()))
     }

@@ -120,10 +120,12 @@ impl Log {
             return Err(conflict);
         }
         self.epoch = batch.epoch;
-        for event in batch.events {
-            self.bytes += event.cost();
-            self.last = Some(event.seq);
-            self.events.push_back(event);
+        self.bytes += batch.events.iter().map(Event::cost).sum::<usize>();
+        self.last = batch.events.last().map(|event| event.seq).or(self.last);
+        if self.events.is_empty() {
+            self.events = batch.events.into(); // its room and all
+        } else {
+            self.events.extend(batch.events);
         }
         self.sealed |= batch.seals;
         if self.sealed {

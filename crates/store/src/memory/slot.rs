@@ -1,0 +1,178 @@
+//! What is kept of one session.
+
+use super::{Inner, STREAM_OVERHEAD};
+use crate::{Batch, Retention, SessionRecord, StoreError};
+use rethread_proto::Ordinal;
+use rethread_proto::clock::Wall;
+use rethread_proto::session::stream::Log;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+
+pub(super) struct Slot {
+    pub(super) record: SessionRecord,
+    pub(super) open: bool,
+    pub(super) touched: Wall,
+    pub(super) high_water: Ordinal,
+    /// Sorted by ordinal: streams come at the back and are mostly forgotten from the front, and boxes cost an idle session
+    /// next to nothing.
+    pub(super) streams: VecDeque<(Ordinal, Box<Entry>)>,
+    /// The streams that have ended, and when; oldest first. Of these, the first `buried` are tombstones.
+    ended: VecDeque<(Wall, Ordinal)>,
+    buried: usize,
+}
+
+pub(super) struct Entry {
+    pub(super) log: Log,
+    pub(super) watch: Option<watch::Sender<u64>>,
+}
+
+impl Entry {
+    fn size(&self) -> usize {
+        self.log.bytes() + STREAM_OVERHEAD
+    }
+}
+
+impl Slot {
+    pub(super) fn new(record: SessionRecord, now: Wall) -> Self {
+        Slot {
+            record,
+            open: true,
+            touched: now,
+            high_water: Ordinal(0),
+            streams: VecDeque::new(),
+            ended: VecDeque::new(),
+            buried: 0,
+        }
+    }
+
+    pub(super) fn find(&self, ordinal: Ordinal) -> Result<usize, usize> {
+        // Most appends are for the newest stream, or begin the next; what is forgotten is mostly the oldest.
+        match (self.streams.back(), self.streams.front()) {
+            (Some((newest, _)), _) if *newest == ordinal => Ok(self.streams.len() - 1),
+            (Some((newest, _)), _) if *newest < ordinal => Err(self.streams.len()),
+            (_, Some((oldest, _))) if *oldest == ordinal => Ok(0),
+            _ => self.streams.binary_search_by_key(&ordinal, |(o, _)| *o),
+        }
+    }
+
+    pub(super) fn entry(&mut self, ordinal: Ordinal) -> Option<&mut Entry> {
+        let at = self.find(ordinal).ok()?;
+        Some(&mut self.streams[at].1)
+    }
+
+    /// The last resort: a stream makes room for its own next events.
+    pub(super) fn make_room(&mut self, ordinal: Ordinal, size: usize, store: &Inner) -> bool {
+        let Some(entry) = self.entry(ordinal) else { return false };
+        let before = entry.log.bytes();
+        entry.log.evict(&Retention {
+            bytes: before.saturating_sub(size),
+            ..store.limits.stream
+        });
+        store.held.fetch_sub(before - entry.log.bytes(), Ordering::Relaxed);
+        store.has_room(size)
+    }
+
+    /// Appends and evicts.
+    pub(super) fn append(&mut self, ordinal: Ordinal, mut batch: Batch, store: &Inner) -> Result<(), StoreError> {
+        let (limits, held) = (&store.limits, &store.held);
+        let found = self.find(ordinal);
+        let fresh = match (found, batch.facts.take()) {
+            (Ok(_), _) => None,
+            (Err(_), Some(facts)) => Some(Log::new(facts, batch.epoch)),
+            (Err(_), None) => return Err(StoreError::UnknownStream),
+        };
+        let (at, before) = match (found, fresh) {
+            (Err(at), Some(mut log)) => {
+                log.append(batch)?; // before it is inserted: what does not fit leaves no empty stream behind
+                self.streams.insert(at, (ordinal, Box::new(Entry { log, watch: None })));
+                self.high_water = self.high_water.max(ordinal);
+                (at, 0)
+            }
+            (Ok(at), _) | (Err(at), None) => {
+                let entry = &mut self.streams[at].1;
+                if entry.log.is_sealed() {
+                    entry.log.append(batch)?;
+                    return Ok(()); // a repeated append of the last batch: it ended before
+                }
+                let before = entry.size();
+                entry.log.append(batch)?;
+                (at, before)
+            }
+        };
+        let entry = &mut self.streams[at].1;
+        entry.log.evict(&limits.stream);
+        let after = entry.size();
+        if after >= before {
+            held.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            held.fetch_sub(before - after, Ordering::Relaxed);
+        }
+        if let Some(watch) = &entry.watch {
+            watch.send_modify(|n| *n += 1);
+        }
+        if entry.log.is_sealed() {
+            self.ended.push_back(((store.clock)(), ordinal));
+            while self.ended.len() > limits.ended_streams_per_session {
+                self.forget_oldest(held);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets a stream.
+    pub(super) fn forget(&mut self, ordinal: Ordinal, held: &AtomicUsize) {
+        if let Some(at) = self.ended.iter().position(|(_, o)| *o == ordinal) {
+            self.ended.remove(at); // near the front: what ended first is forgotten first
+            self.buried -= usize::from(at < self.buried);
+        }
+        if let Some((_, entry)) = self.find(ordinal).ok().and_then(|at| self.streams.remove(at)) {
+            held.fetch_sub(entry.size(), Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets every stream.
+    pub(super) fn forget_all(&mut self, held: &AtomicUsize) {
+        let freed = self.streams.drain(..).map(|(_, entry)| entry.size()).sum();
+        held.fetch_sub(freed, Ordering::Relaxed);
+        self.ended = VecDeque::new();
+        self.buried = 0;
+    }
+
+    /// Forgets the streams that ended too long ago.
+    pub(super) fn forget_aged(&mut self, now: Wall, age: Duration, held: &AtomicUsize) {
+        while self.ended.front().is_some_and(|(at, _)| now.since(*at) >= age) {
+            self.forget_oldest(held);
+        }
+    }
+
+    /// When the oldest stream ended that still has its events.
+    pub(super) fn oldest_whole(&self) -> Option<Wall> {
+        self.ended.get(self.buried).map(|(at, _)| *at)
+    }
+
+    /// When the stream of the oldest tombstone ended.
+    pub(super) fn oldest_tomb(&self) -> Option<Wall> {
+        self.ended.front().filter(|_| self.buried > 0).map(|(at, _)| *at)
+    }
+
+    /// Makes the oldest whole stream a tombstone.
+    pub(super) fn bury_oldest(&mut self, held: &AtomicUsize) {
+        let Some((_, ordinal)) = self.ended.get(self.buried).copied() else {
+            return;
+        };
+        self.buried += 1;
+        if let Some(entry) = self.entry(ordinal) {
+            let freed = entry.log.bury();
+            held.fetch_sub(freed, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets the stream that ended first.
+    pub(super) fn forget_oldest(&mut self, held: &AtomicUsize) {
+        if let Some((_, ordinal)) = self.ended.front().copied() {
+            self.forget(ordinal, held);
+        }
+    }
+}
