@@ -4,6 +4,7 @@
 //! Those three stay slices of the body they came in, so that a payload travels from socket to store to socket without
 //! being read again (design D14).
 
+mod cut;
 mod method;
 mod object;
 mod parse;
@@ -17,6 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::sync::LazyLock;
 
+pub(crate) use cut::{cut, plain_text};
 pub use method::Method;
 pub(crate) use object::Object;
 pub use parse::{EnvelopeError, Limits, parse};

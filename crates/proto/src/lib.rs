@@ -37,4 +37,5 @@ pub use event_id::{EventId, EventIdFormat, Ordinal, Seq, StreamKind};
 pub use jsonrpc::{Message, ProgressToken, RequestId};
 pub use principal::{Principal, SessionId};
 pub use refusal::Refusal;
+pub use short::Short;
 pub use version::{Era, Revisions, Version};

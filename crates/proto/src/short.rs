@@ -9,7 +9,7 @@ const HERE: usize = 30;
 
 /// A text that costs no allocation if it is short, and one shared allocation if it is not.
 #[derive(Clone)]
-pub(crate) struct Short(Form);
+pub struct Short(Form);
 
 #[derive(Clone)]
 enum Form {
@@ -44,14 +44,16 @@ impl Short {
         std::str::from_utf8(text).ok().map(Short::from)
     }
 
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    /// The text, in UTF-8.
+    pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Form::Here { len, bytes } => &bytes[..usize::from(*len)],
             Form::Away(text) => text.as_bytes(),
         }
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    /// The text.
+    pub fn as_str(&self) -> &str {
         match &self.0 {
             Form::Here { .. } => std::str::from_utf8(self.as_bytes()).expect("it was made of text"),
             Form::Away(text) => text,

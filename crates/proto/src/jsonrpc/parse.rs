@@ -1,6 +1,7 @@
 //! From bytes to messages.
 
 use super::{Answer, Message, Method, Notification, Params, Payload, Request, RequestId};
+use super::{cut, plain_text};
 use bytes::Bytes;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
@@ -84,20 +85,62 @@ fn batch(body: &Bytes, text: &str, limits: &Limits) -> Result<Payload, EnvelopeE
     messages.collect::<Result<_, _>>().map(Payload::Batch)
 }
 
-#[derive(Deserialize)]
+/// The members of a message, as raw JSON where it matters.
 struct Wire<'a> {
-    #[serde(borrow)]
-    jsonrpc: Option<Text<'a>>,
-    #[serde(borrow, default, deserialize_with = "even_null")]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    method: Option<Text<'a>>,
-    #[serde(borrow)]
-    params: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "even_null")]
-    result: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "even_null")]
-    error: Option<&'a RawValue>,
+    jsonrpc: Option<Cow<'a, str>>,
+    id: Option<&'a str>,
+    method: Option<Cow<'a, str>>,
+    params: Option<&'a str>,
+    result: Option<&'a str>,
+    error: Option<&'a str>,
+}
+
+impl<'a> Wire<'a> {
+    /// The usual message; `None` if this is not plainly one.
+    fn usual(text: &'a str) -> Option<Self> {
+        let [jsonrpc, id, method, params, result, error] =
+            cut(text, ["jsonrpc", "id", "method", "params", "result", "error"])?;
+        let string = |raw: Option<&'a str>| match raw {
+            Some(raw) => plain_text(raw).map(|text| Some(Cow::Borrowed(text))),
+            None => Some(None),
+        };
+        Some(Wire {
+            jsonrpc: string(jsonrpc)?,
+            id,
+            method: string(method)?,
+            params: params.filter(|raw| *raw != "null"),
+            result,
+            error,
+        })
+    }
+
+    /// Any message.
+    fn read(text: &'a str) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Members<'a> {
+            #[serde(borrow)]
+            jsonrpc: Option<Text<'a>>,
+            #[serde(borrow, default, deserialize_with = "even_null")]
+            id: Option<&'a RawValue>,
+            #[serde(borrow)]
+            method: Option<Text<'a>>,
+            #[serde(borrow)]
+            params: Option<&'a RawValue>,
+            #[serde(borrow, default, deserialize_with = "even_null")]
+            result: Option<&'a RawValue>,
+            #[serde(borrow, default, deserialize_with = "even_null")]
+            error: Option<&'a RawValue>,
+        }
+        let members: Members<'a> = serde_json::from_str(text)?;
+        Ok(Wire {
+            jsonrpc: members.jsonrpc.map(|Text(text)| text),
+            id: members.id.map(RawValue::get),
+            method: members.method.map(|Text(text)| text),
+            params: members.params.map(RawValue::get),
+            result: members.result.map(RawValue::get),
+            error: members.error.map(RawValue::get),
+        })
+    }
 }
 
 /// A string that is copied only if it holds escapes. (Serde borrows a `Cow`, but not one in an `Option`.)
@@ -131,9 +174,13 @@ fn even_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de R
 }
 
 fn message(body: &Bytes, text: &str) -> Result<Message, EnvelopeError> {
-    match serde_json::from_str::<Wire<'_>>(text) {
+    let wire = match Wire::usual(text) {
+        Some(wire) => Ok(wire),
+        None => Wire::read(text),
+    };
+    match wire {
         Ok(wire) => accept(body, &wire).map_err(|what| EnvelopeError::Invalid {
-            id: wire.id.and_then(|id| RequestId::from_json(id.get())),
+            id: wire.id.and_then(RequestId::from_json),
             what: what.into(),
         }),
         Err(error) => Err(explain(text, &error)),
@@ -141,21 +188,21 @@ fn message(body: &Bytes, text: &str) -> Result<Message, EnvelopeError> {
 }
 
 fn accept(body: &Bytes, wire: &Wire<'_>) -> Result<Message, &'static str> {
-    if !matches!(&wire.jsonrpc, Some(Text(version)) if version == "2.0") {
+    if wire.jsonrpc.as_deref() != Some("2.0") {
         return Err("`jsonrpc` must be \"2.0\"");
     }
     let id = match wire.id {
-        Some(raw) => Some(RequestId::from_json(raw.get()).ok_or("`id` must be a string or an integer")?),
+        Some(raw) => Some(RequestId::from_json(raw).ok_or("`id` must be a string or an integer")?),
         None => None,
     };
-    let slice = |raw: &RawValue| body.slice_ref(raw.get().as_bytes());
-    if let Some(Text(name)) = &wire.method {
+    let slice = |raw: &str| body.slice_ref(raw.as_bytes());
+    if let Some(name) = &wire.method {
         if wire.result.is_some() || wire.error.is_some() {
             return Err("a message has either `method` or `result`/`error`, not both");
         }
         let method = Method::from(name.as_ref());
         let params = match wire.params {
-            Some(raw) if raw.get().starts_with(['{', '[']) => Params::from_raw(slice(raw)),
+            Some(raw) if raw.starts_with(['{', '[']) => Params::from_raw(slice(raw)),
             Some(_) => return Err("`params` must be an object"),
             None => Params::default(),
         };

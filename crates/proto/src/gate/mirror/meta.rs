@@ -1,9 +1,10 @@
 //! What a stateless request says of itself and of its client.
 
 use super::value::shorten;
-use crate::jsonrpc::Object;
+use crate::jsonrpc::{Object, cut, plain_text};
 use crate::jsonrpc::{Params, ProgressToken};
 use crate::refusal::Reason;
+use crate::short::Short;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -53,8 +54,8 @@ pub struct Stateless {
 pub enum Field {
     /// Not there.
     Absent,
-    /// A string: its text, in UTF-8.
-    Text(Bytes),
+    /// A string: its text.
+    Text(Short),
     /// Something else.
     Other,
 }
@@ -79,36 +80,123 @@ pub struct Capabilities {
     pub tasks: bool,
 }
 
-#[derive(Default, Deserialize)]
+/// The members of params that matter, as raw JSON. Null counts as absent.
+#[derive(Default)]
 struct WireParams<'a> {
-    #[serde(borrow)]
-    name: Option<&'a RawValue>,
-    #[serde(borrow)]
-    uri: Option<&'a RawValue>,
-    #[serde(borrow, rename = "taskId")]
-    task_id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    arguments: Option<&'a RawValue>,
-    #[serde(borrow, rename = "inputResponses")]
-    input_responses: Option<&'a RawValue>,
-    #[serde(borrow, rename = "requestState")]
-    request_state: Option<&'a RawValue>,
-    #[serde(borrow, rename = "_meta")]
-    meta: Option<Object<WireMeta<'a>>>,
+    name: Option<&'a str>,
+    uri: Option<&'a str>,
+    task_id: Option<&'a str>,
+    arguments: Option<&'a str>,
+    input_responses: Option<&'a str>,
+    request_state: Option<&'a str>,
+    meta: WireMeta<'a>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default)]
 struct WireMeta<'a> {
-    #[serde(borrow, rename = "io.modelcontextprotocol/protocolVersion")]
-    version: Option<&'a RawValue>,
-    #[serde(borrow, rename = "progressToken")]
-    progress_token: Option<&'a RawValue>,
-    #[serde(borrow, rename = "io.modelcontextprotocol/clientInfo")]
-    client_info: Option<&'a RawValue>,
-    #[serde(borrow, rename = "io.modelcontextprotocol/clientCapabilities")]
-    capabilities: Option<&'a RawValue>,
-    #[serde(borrow, rename = "io.modelcontextprotocol/logLevel")]
-    log_level: Option<&'a RawValue>,
+    version: Option<&'a str>,
+    progress_token: Option<&'a str>,
+    client_info: Option<&'a str>,
+    capabilities: Option<&'a str>,
+    log_level: Option<&'a str>,
+}
+
+impl<'a> WireParams<'a> {
+    /// The usual params; `None` if these are not plainly such.
+    fn usual(text: &'a str) -> Option<Self> {
+        let present = |raw: Option<&'a str>| raw.filter(|raw| *raw != "null");
+        let [name, uri, task_id, arguments, input_responses, request_state, meta] = cut(
+            text,
+            [
+                "name",
+                "uri",
+                "taskId",
+                "arguments",
+                "inputResponses",
+                "requestState",
+                "_meta",
+            ],
+        )?
+        .map(present);
+        let [version, progress_token, client_info, capabilities, log_level] = cut(
+            meta?,
+            [
+                "io.modelcontextprotocol/protocolVersion",
+                "progressToken",
+                "io.modelcontextprotocol/clientInfo",
+                CLIENT_CAPABILITIES,
+                LOG_LEVEL,
+            ],
+        )?
+        .map(present);
+        Some(WireParams {
+            name,
+            uri,
+            task_id,
+            arguments,
+            input_responses,
+            request_state,
+            meta: WireMeta {
+                version,
+                progress_token,
+                client_info,
+                capabilities,
+                log_level,
+            },
+        })
+    }
+
+    /// Any params.
+    fn read(text: &'a str) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Members<'a> {
+            #[serde(borrow)]
+            name: Option<&'a RawValue>,
+            #[serde(borrow)]
+            uri: Option<&'a RawValue>,
+            #[serde(borrow, rename = "taskId")]
+            task_id: Option<&'a RawValue>,
+            #[serde(borrow)]
+            arguments: Option<&'a RawValue>,
+            #[serde(borrow, rename = "inputResponses")]
+            input_responses: Option<&'a RawValue>,
+            #[serde(borrow, rename = "requestState")]
+            request_state: Option<&'a RawValue>,
+            #[serde(borrow, rename = "_meta")]
+            meta: Option<Object<Meta<'a>>>,
+        }
+        #[derive(Default, Deserialize)]
+        struct Meta<'a> {
+            #[serde(borrow, rename = "io.modelcontextprotocol/protocolVersion")]
+            version: Option<&'a RawValue>,
+            #[serde(borrow, rename = "progressToken")]
+            progress_token: Option<&'a RawValue>,
+            #[serde(borrow, rename = "io.modelcontextprotocol/clientInfo")]
+            client_info: Option<&'a RawValue>,
+            #[serde(borrow, rename = "io.modelcontextprotocol/clientCapabilities")]
+            capabilities: Option<&'a RawValue>,
+            #[serde(borrow, rename = "io.modelcontextprotocol/logLevel")]
+            log_level: Option<&'a RawValue>,
+        }
+        let Object(members) = serde_json::from_str::<Object<Members<'a>>>(text)?;
+        let meta = members.meta.map(|Object(meta)| meta).unwrap_or_default();
+        let raw = |value: Option<&'a RawValue>| value.map(RawValue::get);
+        Ok(WireParams {
+            name: raw(members.name),
+            uri: raw(members.uri),
+            task_id: raw(members.task_id),
+            arguments: raw(members.arguments),
+            input_responses: raw(members.input_responses),
+            request_state: raw(members.request_state),
+            meta: WireMeta {
+                version: raw(meta.version),
+                progress_token: raw(meta.progress_token),
+                client_info: raw(meta.client_info),
+                capabilities: raw(meta.capabilities),
+                log_level: raw(meta.log_level),
+            },
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -140,23 +228,27 @@ impl Stateless {
     /// Reads the params of a request. What is missing or wrong in `_meta` shows when it is asked for, in the order of
     /// VER-05; here only params are refused that can be read in two ways or in none, such as two `name`s.
     pub fn read(params: &Params) -> Result<Self, Reason> {
-        let Object(wire) = serde_json::from_slice::<Object<WireParams<'_>>>(params.as_json())
-            .map_err(|error| Reason::MissingMeta(format!("`params` cannot be read: {error}").into()))?;
-        let body = params.raw();
-        let meta = wire.meta.map(|Object(meta)| meta).unwrap_or_default();
-        let slice = |raw: &RawValue| body.slice_ref(raw.get().as_bytes());
+        let unreadable =
+            |error: &dyn std::fmt::Display| Reason::MissingMeta(format!("`params` cannot be read: {error}").into());
+        let text = std::str::from_utf8(params.as_json()).map_err(|error| unreadable(&error))?;
+        let wire = match WireParams::usual(text) {
+            Some(wire) => wire,
+            None => WireParams::read(text).map_err(|error| unreadable(&error))?,
+        };
+        let (body, meta) = (params.raw(), wire.meta);
+        let slice = |raw: &str| body.slice_ref(raw.as_bytes());
         Ok(Stateless {
-            version: Field::read(body, meta.version),
-            name: Field::read(body, wire.name),
-            uri: Field::read(body, wire.uri),
-            task_id: Field::read(body, wire.task_id),
+            version: Field::read(meta.version),
+            name: Field::read(wire.name),
+            uri: Field::read(wire.uri),
+            task_id: Field::read(wire.task_id),
             arguments: wire.arguments.map(slice),
             input_responses: wire.input_responses.map(slice),
-            request_state: Field::read(body, wire.request_state),
-            progress_token: meta.progress_token.and_then(|raw| ProgressToken::from_json(raw.get())),
+            request_state: Field::read(wire.request_state),
+            progress_token: meta.progress_token.and_then(ProgressToken::from_json),
             client_info: meta.client_info.map(slice),
             capabilities: Capabilities::read(body, meta.capabilities),
-            log_level: Field::read(body, meta.log_level),
+            log_level: Field::read(meta.log_level),
         })
     }
 
@@ -193,30 +285,33 @@ impl Field {
     /// The text, if the field is a string.
     pub fn as_str(&self) -> Option<&str> {
         match self {
-            Field::Text(text) => Some(std::str::from_utf8(text).expect("a field is cut from checked UTF-8")),
+            Field::Text(text) => Some(text.as_str()),
             Field::Absent | Field::Other => None,
         }
     }
 
-    fn read(body: &Bytes, raw: Option<&RawValue>) -> Self {
-        let Some(json) = raw.map(RawValue::get) else {
-            return Field::Absent;
-        };
-        let quoted = json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-        match quoted {
-            Some(text) if !text.contains('\\') => Field::Text(body.slice_ref(text.as_bytes())),
+    fn read(raw: Option<&str>) -> Self {
+        let Some(json) = raw else { return Field::Absent };
+        match plain_text(json) {
+            Some(text) => Field::Text(text.into()),
             // An escape may stand for half a character, and then it is no text.
-            Some(_) => serde_json::from_str(json).map_or(Field::Other, |text: String| Field::Text(text.into())),
-            None => Field::Other,
+            None => serde_json::from_str(json).map_or(Field::Other, |text: String| Field::Text(text.as_str().into())),
         }
     }
 }
 
 impl Capabilities {
-    fn read(body: &Bytes, raw: Option<&RawValue>) -> Result<Self, Reason> {
+    fn read(body: &Bytes, raw: Option<&str>) -> Result<Self, Reason> {
         let refuse = |what: String| Reason::MissingMeta(what.into());
         let raw = raw.ok_or_else(|| refuse(format!("`_meta` lacks {CLIENT_CAPABILITIES}")))?;
-        if !is_object(raw) {
+        if raw == "{}" {
+            let raw = body.slice_ref(raw.as_bytes());
+            return Ok(Capabilities {
+                raw,
+                ..Capabilities::default()
+            });
+        }
+        if !raw.starts_with('{') {
             return Err(refuse(format!("{CLIENT_CAPABILITIES} in `_meta` must be an object")));
         }
         let WireCapabilities {
@@ -224,12 +319,12 @@ impl Capabilities {
             elicitation,
             roots,
             extensions,
-        } = serde_json::from_str(raw.get())
+        } = serde_json::from_str(raw)
             .map_err(|error| refuse(format!("{CLIENT_CAPABILITIES} in `_meta` cannot be read: {error}")))?;
         let declared = |raw: Option<&RawValue>| raw.is_some_and(is_object);
         let [in_sampling, in_elicitation, in_extensions] = [sampling, elicitation, extensions].map(members);
         Ok(Capabilities {
-            raw: body.slice_ref(raw.get().as_bytes()),
+            raw: body.slice_ref(raw.as_bytes()),
             sampling: declared(sampling),
             sampling_tools: declared(in_sampling.tools),
             elicitation_form: elicitation.is_some_and(is_empty) || declared(in_elicitation.form),
