@@ -13,6 +13,8 @@ pub struct Body(Kind);
 
 enum Kind {
     Whole(Bytes),
+    /// A stream that is there already. It is framed as any other: what reads streams may know no other way.
+    Events(Bytes),
     Stream(Box<dyn Chunks>),
 }
 
@@ -31,6 +33,10 @@ impl Body {
         Body(Kind::Whole(bytes.into()))
     }
 
+    pub(crate) fn events(bytes: Bytes) -> Self {
+        Body(Kind::Events(bytes))
+    }
+
     pub(crate) fn stream(chunks: impl Chunks + 'static) -> Self {
         Body(Kind::Stream(Box::new(chunks)))
     }
@@ -42,8 +48,8 @@ impl http_body::Body for Body {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut self.0 {
-            Kind::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Kind::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Kind::Whole(bytes) | Kind::Events(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Kind::Whole(bytes) | Kind::Events(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Kind::Stream(chunks) => chunks
                 .poll_chunk(cx)
                 .map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes)))),
@@ -51,13 +57,13 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(&self.0, Kind::Whole(bytes) if bytes.is_empty())
+        matches!(&self.0, Kind::Whole(bytes) | Kind::Events(bytes) if bytes.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Kind::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Kind::Stream(_) => SizeHint::default(),
+            Kind::Events(_) | Kind::Stream(_) => SizeHint::default(),
         }
     }
 }
@@ -66,7 +72,7 @@ impl std::fmt::Debug for Body {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match &self.0 {
             Kind::Whole(_) => "Body(whole)",
-            Kind::Stream(_) => "Body(stream)",
+            Kind::Events(_) | Kind::Stream(_) => "Body(stream)",
         })
     }
 }

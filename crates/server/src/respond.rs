@@ -60,7 +60,7 @@ pub(crate) fn stream(chunks: impl Chunks + 'static, version: Version, unbuffered
 
 /// A stream that is there already, from its first event to its last.
 pub(crate) fn whole_stream(bytes: Bytes, version: Version, unbuffered: bool) -> Response<Body> {
-    events(Body::whole(bytes), version, unbuffered)
+    events(Body::events(bytes), version, unbuffered)
 }
 
 /// A stream that ends before it begins: the call was cancelled (CAN-01).

@@ -10,6 +10,8 @@ use std::ops::Range;
 /// So much is appended at once, at most about.
 const EVENTS: usize = 128;
 const BYTES: usize = 256 << 10;
+/// So large a block gets: allocators treat larger ones as a thing of their own.
+const BLOCK: usize = 48 << 10;
 /// An emptied table that is larger is not kept.
 const SPARE: usize = 2 * EVENTS;
 
@@ -130,7 +132,7 @@ impl Queue {
 
     /// Whether it is time to append, whoever might still join.
     pub(super) fn is_full(&self) -> bool {
-        self.entries.len() >= EVENTS || self.bytes >= BYTES
+        self.entries.len() >= EVENTS || self.block.len() >= BLOCK || self.bytes >= BYTES
     }
 
     pub(super) fn clear(&mut self) {
