@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::sync::LazyLock;
 
-pub(crate) use cut::{cut, plain_text};
+pub(crate) use cut::{Members, plain_text};
 pub use method::Method;
 pub(crate) use object::Object;
 pub use parse::{EnvelopeError, Limits, parse};
@@ -79,23 +79,40 @@ pub struct Answer {
 }
 
 /// The raw `params` of a message; empty when there were none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Params(Bytes);
+#[derive(Clone, Debug, Default)]
+pub struct Params {
+    json: Bytes,
+    /// What is in them, if that was seen when they came.
+    members: Option<Box<Members>>,
+}
 
 impl Params {
     /// Wraps raw JSON.
     pub fn from_raw(json: Bytes) -> Self {
-        Params(json)
+        Params { json, members: None }
+    }
+
+    fn cut(json: Bytes, members: Option<Members>) -> Self {
+        let members = members.map(Box::new);
+        Params { json, members }
+    }
+
+    /// Where their members are; `None` if they are not plainly an object with a `_meta`.
+    pub(crate) fn members(&self) -> Option<Members> {
+        match &self.members {
+            Some(members) => Some(**members),
+            None => Members::find(std::str::from_utf8(&self.json).ok()?),
+        }
     }
 
     /// The JSON text, or `{}` when the message had no params.
     pub fn as_json(&self) -> &[u8] {
-        if self.0.is_empty() { b"{}" } else { &self.0 }
+        if self.json.is_empty() { b"{}" } else { &self.json }
     }
 
     /// The JSON text as it was sent; empty when the message had no params.
     pub fn raw(&self) -> &Bytes {
-        &self.0
+        &self.json
     }
 
     /// Reads the params as `T`.
@@ -112,6 +129,10 @@ impl Params {
         struct Meta<'a> {
             #[serde(borrow, rename = "progressToken")]
             progress_token: Option<&'a RawValue>,
+        }
+        if let (Some(members), Ok(text)) = (&self.members, std::str::from_utf8(&self.json)) {
+            let (_, [_, token, ..]) = members.of(text);
+            return ProgressToken::from_json(token?);
         }
         let meta: Meta<'_> = self.meta()?;
         ProgressToken::from_json(meta.progress_token?.get())
@@ -151,10 +172,10 @@ impl Params {
             meta: Option<Object<T>>,
         }
         static META: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("_meta"));
-        if META.find(&self.0).is_none() && memchr::memchr(b'\\', &self.0).is_none() {
+        if META.find(&self.json).is_none() && memchr::memchr(b'\\', &self.json).is_none() {
             return None;
         }
-        let Object(params) = serde_json::from_slice::<Object<WithMeta<T>>>(&self.0).ok()?;
+        let Object(params) = serde_json::from_slice::<Object<WithMeta<T>>>(&self.json).ok()?;
         params.meta.map(|Object(meta)| meta)
     }
 }

@@ -7,31 +7,146 @@
 /// How deep values may nest before they are left to serde.
 const DEPTH: u32 = 64;
 
-/// The raw values of the members `keys` of the object that `text` is; `None` unless it is plainly one: valid JSON, no key
-/// with escapes in it, none of `keys` there twice.
-pub(crate) fn cut<'a, const N: usize>(text: &'a str, keys: [&str; N]) -> Option<[Option<&'a str>; N]> {
+/// Where a raw value is: from, to. Nothing is at the very beginning but the object itself, so `(0, 0)` is nowhere.
+type Span = (u32, u32);
+
+const NOWHERE: Span = (0, 0);
+
+/// The members of a message: `jsonrpc`, `id`, `method`, `params`, `result`, `error`.
+const MESSAGE: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
+const PARAMS: usize = 3;
+
+/// The members of params that some rule of the transport needs.
+const IN_PARAMS: [&str; 7] = [
+    "name",
+    "uri",
+    "taskId",
+    "arguments",
+    "inputResponses",
+    "requestState",
+    "_meta",
+];
+const META: usize = 6;
+
+/// The same of `_meta`.
+const IN_META: [&str; 5] = [
+    "io.modelcontextprotocol/protocolVersion",
+    "progressToken",
+    "io.modelcontextprotocol/clientInfo",
+    "io.modelcontextprotocol/clientCapabilities",
+    "io.modelcontextprotocol/logLevel",
+];
+
+/// Where the members of params are that some rule needs, and those of their `_meta`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Members {
+    params: [Span; IN_PARAMS.len()],
+    meta: [Span; IN_META.len()],
+}
+
+impl Members {
+    /// The members in `params`, in the order of [`IN_PARAMS`] without `_meta`, then those in `_meta`, in the order of
+    /// [`IN_META`]. Null counts as absent.
+    pub(crate) fn of<'a>(&self, params: &'a str) -> ([Option<&'a str>; 6], [Option<&'a str>; 5]) {
+        let raw = |span: Span| at(params, span).filter(|raw| *raw != "null");
+        let [name, uri, task, arguments, responses, state, _] = self.params;
+        (
+            [name, uri, task, arguments, responses, state].map(raw),
+            self.meta.map(raw),
+        )
+    }
+
+    /// Those of params that were not cut when they came; `None` if they are not plainly an object with a `_meta`.
+    pub(crate) fn find(params: &str) -> Option<Self> {
+        let bytes = params.as_bytes();
+        let (members, end) = members(bytes, blank(bytes, 0))?;
+        members.filter(|_| blank(bytes, end) == bytes.len())
+    }
+}
+
+/// A message, cut.
+pub(crate) struct Cut<'a> {
+    /// The raw values of [`MESSAGE`].
+    pub(crate) members: [Option<&'a str>; 6],
+    /// What is in the params, if they have a `_meta`.
+    pub(crate) params: Option<Members>,
+}
+
+/// Cuts a message; `None` unless `text` is plainly an object: valid JSON, no key with escapes in it that matters, and none of
+/// those that matter there twice.
+pub(crate) fn cut(text: &str) -> Option<Cut<'_>> {
     let bytes = text.as_bytes();
-    let mut found = [None; N];
-    let mut at = expect(bytes, blank(bytes, 0), b'{')?;
-    at = blank(bytes, at);
+    u32::try_from(bytes.len()).ok()?;
+    let (mut found, mut params) = ([NOWHERE; MESSAGE.len()], None);
+    let end = object(bytes, blank(bytes, 0), &MESSAGE, &mut found, |key, at| {
+        if key != PARAMS || bytes.get(at) != Some(&b'{') {
+            return skip(bytes, at);
+        }
+        let (members, end) = members(bytes, at)?;
+        params = members;
+        Some(end)
+    })?;
+    (blank(bytes, end) == bytes.len()).then(|| Cut {
+        members: found.map(|span| at(text, span)),
+        params,
+    })
+}
+
+/// The members of the params that begin at `start`, if they have a `_meta`; and where the params end.
+fn members(bytes: &[u8], start: usize) -> Option<(Option<Members>, usize)> {
+    let (mut params, mut meta, mut has_meta) = ([NOWHERE; IN_PARAMS.len()], [NOWHERE; IN_META.len()], false);
+    let end = object(bytes, start, &IN_PARAMS, &mut params, |key, at| {
+        if key != META || bytes.get(at) != Some(&b'{') {
+            return skip(bytes, at);
+        }
+        has_meta = true;
+        object(bytes, at, &IN_META, &mut meta, |_, at| skip(bytes, at))
+    })?;
+    let start = start as u32;
+    let from_start = |(from, to): Span| if to == 0 { NOWHERE } else { (from - start, to - start) };
+    let members = Members {
+        params: params.map(from_start),
+        meta: meta.map(from_start),
+    };
+    Some((has_meta.then_some(members), end))
+}
+
+fn at(text: &str, (from, to): Span) -> Option<&str> {
+    text.get(from as usize..to as usize).filter(|raw| !raw.is_empty())
+}
+
+/// Past an object. `found` is where the members `keys` are; `value` gets past one of them.
+fn object<const N: usize>(
+    bytes: &[u8],
+    at: usize,
+    keys: &[&str; N],
+    found: &mut [Span; N],
+    mut value: impl FnMut(usize, usize) -> Option<usize>,
+) -> Option<usize> {
+    let mut at = blank(bytes, expect(bytes, at, b'{')?);
     if bytes.get(at) == Some(&b'}') {
-        return (blank(bytes, at + 1) == bytes.len()).then_some(found);
+        return Some(at + 1);
     }
     loop {
         let start = expect(bytes, at, b'"')?;
         let end = plain_string(bytes, start)?;
         let key = &bytes[start..end - 1];
-        let value = blank(bytes, expect(bytes, blank(bytes, end), b':')?);
-        let end = skip(bytes, value)?;
-        if let Some(place) = keys.iter().position(|wanted| wanted.as_bytes() == key)
-            && found[place].replace(&text[value..end]).is_some()
-        {
-            return None;
+        at = blank(bytes, expect(bytes, blank(bytes, end), b':')?);
+        match keys.iter().position(|wanted| wanted.as_bytes() == key) {
+            Some(place) => {
+                let end = value(place, at)?;
+                if found[place] != NOWHERE {
+                    return None; // which of the two?
+                }
+                found[place] = (at as u32, end as u32);
+                at = end;
+            }
+            None => at = skip(bytes, at)?,
         }
-        at = blank(bytes, end);
+        at = blank(bytes, at);
         match bytes.get(at)? {
             b',' => at = blank(bytes, at + 1),
-            b'}' => return (blank(bytes, at + 1) == bytes.len()).then_some(found),
+            b'}' => return Some(at + 1),
             _ => return None,
         }
     }
@@ -199,18 +314,33 @@ mod tests {
     use serde_json::value::RawValue;
     use std::collections::HashMap;
 
-    const KEYS: [&str; 3] = ["a", "id", "método"];
-
     /// What serde finds.
-    fn found<'a>(text: &'a str) -> Option<[Option<&'a str>; 3]> {
-        let all: HashMap<String, &'a RawValue> = serde_json::from_str(text).ok()?;
-        Some(KEYS.map(|key| all.get(key).map(|raw| raw.get())))
+    fn found<const N: usize>(text: &str, keys: [&str; N]) -> Option<[Option<String>; N]> {
+        let all: HashMap<String, &RawValue> = serde_json::from_str(text).ok()?;
+        Some(keys.map(|key| all.get(key).map(|raw| raw.get().to_owned())))
     }
 
-    /// What is cut is what serde finds; valid JSON without escapes and repetitions is cut.
+    fn is_cut(text: &str) -> bool {
+        cut(text).is_some()
+    }
+
+    /// What is cut is what serde finds.
     fn agrees(text: &str) {
-        if let Some(cut) = cut(text, KEYS) {
-            assert_eq!(Some(cut), found(text), "{text}");
+        let Some(cut) = cut(text) else { return };
+        let owned = |raw: Option<&str>| raw.map(str::to_owned);
+        assert_eq!(Some(cut.members.map(owned)), found(text, MESSAGE), "{text}");
+        let Some(params) = cut.members[PARAMS] else { return };
+        let present = |raw: Option<String>| raw.filter(|raw| raw != "null");
+        let expected = found(params, IN_PARAMS).map(|found| found.map(present));
+        let meta = expected
+            .as_ref()
+            .and_then(|params| found(params[META].as_deref()?, IN_META));
+        assert_eq!(cut.params.is_some(), meta.is_some(), "{text}");
+        assert_eq!(cut.params.is_some(), Members::find(params).is_some(), "{text}");
+        for members in cut.params.into_iter().chain(Members::find(params)) {
+            let (in_params, in_meta) = members.of(params);
+            assert_eq!(in_params.map(owned)[..], expected.as_ref().unwrap()[..META], "{text}");
+            assert_eq!(in_meta.map(owned), meta.clone().unwrap().map(present), "{text}");
         }
     }
 
@@ -257,13 +387,28 @@ mod tests {
             "{\"a\":1//\n}",
         ] {
             agrees(text);
-            let valid = found(text).is_some();
-            assert_eq!(cut(text, KEYS).is_some(), valid, "{text:?}");
+            assert_eq!(is_cut(text), found(text, MESSAGE).is_some(), "{text:?}");
         }
-        assert!(cut("{\"a\":1,\"a\":2}", KEYS).is_none(), "which of them?");
-        assert!(cut("{\"\\u0061\":1}", KEYS).is_none(), "serde knows what that is");
+        for unclear in [
+            "{\"id\":1,\"id\":2}",
+            "{\"\\u0069d\":1}",
+            "{\"params\":{\"name\":1,\"name\":2}}",
+            "{\"params\":{\"_meta\":{\"progressToken\":1,\"progressToken\":1}}}",
+        ] {
+            assert!(!is_cut(unclear), "{unclear}");
+        }
+        for params in [
+            "{}",
+            " {\"_meta\":null}",
+            "{\"_meta\":[]}",
+            "[]",
+            "3",
+            "{\"_meta\":{}} x",
+        ] {
+            assert!(Members::find(params).is_none(), "{params}");
+        }
         let deep = |n: usize| format!("{{\"a\":{}{}}}", "[".repeat(n), "]".repeat(n));
-        assert!(cut(&deep(65), KEYS).is_some() && cut(&deep(66), KEYS).is_none());
+        assert!(is_cut(&deep(65)) && !is_cut(&deep(66)));
     }
 
     fn json() -> impl Strategy<Value = serde_json::Value> {
@@ -276,7 +421,7 @@ mod tests {
             any::<String>().prop_map(Into::into),
         ];
         leaf.prop_recursive(4, 40, 5, |inner| {
-            let keys = prop_oneof!["a|id|método|b", "\\PC{0,10}"];
+            let keys = prop_oneof!["id|params|name|_meta|progressToken|b", "\\PC{0,10}"];
             prop_oneof![
                 proptest::collection::vec(inner.clone(), 0..5).prop_map(Into::into),
                 proptest::collection::hash_map(keys, inner, 0..5)
@@ -290,8 +435,9 @@ mod tests {
         fn http_04_valid_json_is_cut_as_serde_reads_it(value in json(), pretty: bool) {
             let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
             agrees(&text);
-            let escaped = value.as_object().is_some_and(|map| map.keys().any(|key| serde_json::to_string(key).unwrap().contains('\\')));
-            prop_assert_eq!(cut(&text, KEYS).is_some(), value.is_object() && !escaped, "{}", text);
+            if !text.contains('\\') {
+                prop_assert_eq!(is_cut(&text), value.is_object(), "{}", text);
+            }
         }
 
         /// Damaged JSON is never cut unless serde takes it, too.

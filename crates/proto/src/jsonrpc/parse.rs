@@ -1,7 +1,7 @@
 //! From bytes to messages.
 
+use super::cut::{Cut, Members, cut, plain_text};
 use super::{Answer, Message, Method, Notification, Params, Payload, Request, RequestId};
-use super::{cut, plain_text};
 use bytes::Bytes;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
@@ -91,6 +91,8 @@ struct Wire<'a> {
     id: Option<&'a str>,
     method: Option<Cow<'a, str>>,
     params: Option<&'a str>,
+    /// What is in the params, if that is known.
+    members: Option<Members>,
     result: Option<&'a str>,
     error: Option<&'a str>,
 }
@@ -98,8 +100,10 @@ struct Wire<'a> {
 impl<'a> Wire<'a> {
     /// The usual message; `None` if this is not plainly one.
     fn usual(text: &'a str) -> Option<Self> {
-        let [jsonrpc, id, method, params, result, error] =
-            cut(text, ["jsonrpc", "id", "method", "params", "result", "error"])?;
+        let Cut {
+            members: [jsonrpc, id, method, params, result, error],
+            params: members,
+        } = cut(text)?;
         let string = |raw: Option<&'a str>| match raw {
             Some(raw) => plain_text(raw).map(|text| Some(Cow::Borrowed(text))),
             None => Some(None),
@@ -109,6 +113,7 @@ impl<'a> Wire<'a> {
             id,
             method: string(method)?,
             params: params.filter(|raw| *raw != "null"),
+            members,
             result,
             error,
         })
@@ -137,6 +142,7 @@ impl<'a> Wire<'a> {
             id: members.id.map(RawValue::get),
             method: members.method.map(|Text(text)| text),
             params: members.params.map(RawValue::get),
+            members: None,
             result: members.result.map(RawValue::get),
             error: members.error.map(RawValue::get),
         })
@@ -202,7 +208,7 @@ fn accept(body: &Bytes, wire: &Wire<'_>) -> Result<Message, &'static str> {
         }
         let method = Method::from(name.as_ref());
         let params = match wire.params {
-            Some(raw) if raw.starts_with(['{', '[']) => Params::from_raw(slice(raw)),
+            Some(raw) if raw.starts_with(['{', '[']) => Params::cut(slice(raw), wire.members),
             Some(_) => return Err("`params` must be an object"),
             None => Params::default(),
         };

@@ -35,7 +35,7 @@ impl Relay {
 impl Handler for Relay {
     async fn open(&self, opening: &Opening) -> Result<Welcome, NotOpened> {
         if self.heard(|heard| heard.slow) {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(300)).await;
         }
         if let Some(why) = self.heard(|heard| heard.fails.clone()) {
             return Err(why);
@@ -159,7 +159,7 @@ async fn gw_08_an_initialize_that_nobody_waits_for_is_undone() {
     relay.heard(|heard| heard.slow = true);
     let impatient = tokio::time::timeout(Duration::from_millis(10), client.open(D)).await;
     assert!(impatient.is_err());
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
     assert_eq!((service.sessions(), store.sessions()), (0, 0));
     assert_eq!(relay.heard(|heard| (heard.opened.len(), heard.closed.len())), (0, 0));
 }

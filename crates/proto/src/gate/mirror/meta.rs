@@ -1,7 +1,7 @@
 //! What a stateless request says of itself and of its client.
 
 use super::value::shorten;
-use crate::jsonrpc::{Object, cut, plain_text};
+use crate::jsonrpc::{Object, plain_text};
 use crate::jsonrpc::{Params, ProgressToken};
 use crate::refusal::Reason;
 use crate::short::Short;
@@ -103,32 +103,10 @@ struct WireMeta<'a> {
 
 impl<'a> WireParams<'a> {
     /// The usual params; `None` if these are not plainly such.
-    fn usual(text: &'a str) -> Option<Self> {
-        let present = |raw: Option<&'a str>| raw.filter(|raw| *raw != "null");
-        let [name, uri, task_id, arguments, input_responses, request_state, meta] = cut(
-            text,
-            [
-                "name",
-                "uri",
-                "taskId",
-                "arguments",
-                "inputResponses",
-                "requestState",
-                "_meta",
-            ],
-        )?
-        .map(present);
-        let [version, progress_token, client_info, capabilities, log_level] = cut(
-            meta?,
-            [
-                "io.modelcontextprotocol/protocolVersion",
-                "progressToken",
-                "io.modelcontextprotocol/clientInfo",
-                CLIENT_CAPABILITIES,
-                LOG_LEVEL,
-            ],
-        )?
-        .map(present);
+    fn usual(params: &Params, text: &'a str) -> Option<Self> {
+        let (in_params, in_meta) = params.members()?.of(text);
+        let [name, uri, task_id, arguments, input_responses, request_state] = in_params;
+        let [version, progress_token, client_info, capabilities, log_level] = in_meta;
         Some(WireParams {
             name,
             uri,
@@ -231,7 +209,7 @@ impl Stateless {
         let unreadable =
             |error: &dyn std::fmt::Display| Reason::MissingMeta(format!("`params` cannot be read: {error}").into());
         let text = std::str::from_utf8(params.as_json()).map_err(|error| unreadable(&error))?;
-        let wire = match WireParams::usual(text) {
+        let wire = match WireParams::usual(params, text) {
             Some(wire) => wire,
             None => WireParams::read(text).map_err(|error| unreadable(&error))?,
         };

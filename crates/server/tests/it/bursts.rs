@@ -1,0 +1,132 @@
+//! What a handler says in one go: appended together, heard as if it were not.
+
+use crate::support::{C, D, progress_of, text_of};
+use rethread::{Call, Context, Handler, McpService, MemoryStore, Reply, RpcError, UpgradeAfter};
+use rethread_testkit::client::{Client, Received};
+use rethread_testkit::flaky::FlakyStore;
+use serde_json::json;
+use std::time::Duration;
+
+/// Speaks without ever waiting.
+struct Talker;
+
+#[derive(serde::Deserialize)]
+struct Tool {
+    arguments: Burst,
+}
+
+#[derive(serde::Deserialize)]
+struct Burst {
+    events: u32,
+    bytes: usize,
+}
+
+impl Handler for Talker {
+    async fn handle(&self, call: Call, cx: &Context) -> Result<Reply, RpcError> {
+        let Tool {
+            arguments: Burst { events, bytes },
+        } = call.params()?;
+        let message = "x".repeat(bytes);
+        for n in 1..=events {
+            cx.progress(n.into(), message.as_str()).await?;
+        }
+        Ok(Reply::json(json!({ "content": [{ "type": "text", "text": "done" }] })))
+    }
+}
+
+const SIZES: [(u64, usize); 7] = [
+    (1, 1),
+    (3, 20_000),
+    (127, 8),
+    (128, 8),
+    (129, 8),
+    (700, 900),
+    (150, 16_384),
+];
+
+fn burst(events: u64, bytes: usize) -> serde_json::Value {
+    json!({ "name": "burst", "arguments": { "events": events, "bytes": bytes }, "_meta": { "progressToken": "p" } })
+}
+
+fn is_whole(messages: &[Received], from: u64, events: u64, bytes: usize) {
+    let (answer, said) = messages.split_last().unwrap();
+    assert_eq!(text_of(&answer.data), "done");
+    assert_eq!(progress_of(said), (from..=events).collect::<Vec<_>>());
+    let is_full = |m: &Received| m.data["params"]["message"].as_str().unwrap().len() == bytes;
+    assert!(
+        said.iter()
+            .filter(|m| m.data["params"].get("message").is_some())
+            .all(is_full)
+    );
+}
+
+/// The oracle for bursts: every event once, in order, with the id that it would have had alone; and from any of them on again.
+#[tokio::test]
+async fn oracle_a_burst_is_heard_as_if_it_were_said_slowly() {
+    for version in [C, D] {
+        let client = Client::new(McpService::builder(Talker).build());
+        for (events, bytes) in SIZES {
+            let session = client.open(version).await;
+            let reply = session.call(1, "tools/call", burst(events, bytes)).await;
+            let all = reply.events().rest().await;
+            is_whole(&all, 1, events, bytes);
+            let ids: Vec<_> = all.iter().map(|m| m.id.clone().unwrap()).collect();
+            let expected: Vec<_> = (1..=events + 1).map(|n| format!("1-{n}")).collect();
+            assert_eq!(ids, expected);
+            for from in [1, events / 2 + 1, events] {
+                let rest = session.resume(&format!("1-{from}")).await.rest().await;
+                is_whole(&rest, from + 1, events, bytes);
+            }
+        }
+    }
+}
+
+/// Without a store, the same without ids: also what the store had not taken when it failed.
+#[tokio::test]
+async fn sto_02_a_burst_that_cannot_be_stored_is_heard_without_ids() {
+    for (events, bytes) in [(1, 1), (300, 100), (20, 16_384)] {
+        let store = FlakyStore::new(MemoryStore::default());
+        let switches = store.switches();
+        let client = Client::new(McpService::builder(Talker).store(store).build());
+        let session = client.open(D).await;
+        switches.fail_appends(true);
+        let reply = session.call(1, "tools/call", burst(events, bytes)).await;
+        let all = reply.events().rest().await;
+        is_whole(&all, 1, events, bytes);
+        assert!(all.iter().all(|m| m.id.is_none()), "an id would promise a resume");
+    }
+}
+
+/// D5: an answer at once that has to be a stream is one as any other, with a store and without.
+#[tokio::test]
+async fn d5_an_answer_at_once_is_a_whole_stream() {
+    let now = UpgradeAfter {
+        primed: Duration::ZERO,
+        ..UpgradeAfter::default()
+    };
+    let store = FlakyStore::new(MemoryStore::default());
+    let switches = store.switches();
+    let client = Client::new(McpService::builder(Talker).store(store).upgrade_after(now).build());
+    let session = client.open(D).await;
+    for id in [1, 2] {
+        let reply = session.call(id, "tools/call", burst(0, 0)).await;
+        assert!(reply.is_stream());
+        assert_eq!(reply.header("content-length"), None, "framed as any stream");
+        let mut events = reply.events();
+        let stream = 2 * id - 1;
+        assert_eq!(events.block().await.unwrap().id, Some(format!("{stream}-0")));
+        let answer = events.next().await;
+        assert_eq!(answer.id, Some(format!("{stream}-1")));
+        assert_eq!(text_of(&answer.data), "done");
+        assert!(events.rest().await.is_empty());
+        let again = session.resume(&format!("{stream}-0")).await.rest().await;
+        assert_eq!(again[0].data, answer.data);
+        let end = session.get(Some(&format!("{stream}-1"))).await;
+        assert_eq!(end.status, 400, "there is no more");
+    }
+    switches.fail_appends(true);
+    let reply = session.call(3, "tools/call", burst(0, 0)).await;
+    let all = reply.events().rest().await;
+    assert_eq!((all.len(), all[0].id.as_deref()), (1, None));
+    assert_eq!(text_of(&all[0].data), "done");
+}
