@@ -4,8 +4,10 @@
 //! says `None`, and serde decides what that is. So nothing here has to explain, and what is cut is exactly what serde would
 //! have found.
 
-/// How deep values may nest before they are left to serde.
+/// The deepest nesting that is followed here.
 const DEPTH: u32 = 64;
+/// How deep the members stand that are cut: in `_meta`, in the params, in the message.
+const LEVELS: usize = 3;
 
 /// Where a raw value is: from, to. Nothing is at the very beginning but the object itself, so `(0, 0)` is nowhere.
 type Span = (u32, u32);
@@ -59,7 +61,7 @@ impl Members {
     /// Those of params that were not cut when they came; `None` if they are not plainly an object with a `_meta`.
     pub(crate) fn find(params: &str) -> Option<Self> {
         let bytes = params.as_bytes();
-        let (members, end) = members(bytes, blank(bytes, 0))?;
+        let (members, end) = members(bytes, blank(bytes, 0), DEPTH)?;
         members.filter(|_| blank(bytes, end) == bytes.len())
     }
 }
@@ -73,16 +75,17 @@ pub(crate) struct Cut<'a> {
 }
 
 /// Cuts a message; `None` unless `text` is plainly an object: valid JSON, no key with escapes in it that matters, and none of
-/// those that matter there twice.
-pub(crate) fn cut(text: &str) -> Option<Cut<'_>> {
+/// those that matter there twice, and surely nothing nested deeper than `depth`.
+pub(crate) fn cut(text: &str, depth: usize) -> Option<Cut<'_>> {
     let bytes = text.as_bytes();
     u32::try_from(bytes.len()).ok()?;
+    let depth = depth.checked_sub(LEVELS)?.min(DEPTH as usize) as u32;
     let (mut found, mut params) = ([NOWHERE; MESSAGE.len()], None);
-    let end = object(bytes, blank(bytes, 0), &MESSAGE, &mut found, |key, at| {
+    let end = object(bytes, blank(bytes, 0), depth, &MESSAGE, &mut found, |key, at| {
         if key != PARAMS || bytes.get(at) != Some(&b'{') {
-            return skip(bytes, at);
+            return skip(bytes, at, depth);
         }
-        let (members, end) = members(bytes, at)?;
+        let (members, end) = members(bytes, at, depth)?;
         params = members;
         Some(end)
     })?;
@@ -93,14 +96,14 @@ pub(crate) fn cut(text: &str) -> Option<Cut<'_>> {
 }
 
 /// The members of the params that begin at `start`, if they have a `_meta`; and where the params end.
-fn members(bytes: &[u8], start: usize) -> Option<(Option<Members>, usize)> {
+fn members(bytes: &[u8], start: usize, depth: u32) -> Option<(Option<Members>, usize)> {
     let (mut params, mut meta, mut has_meta) = ([NOWHERE; IN_PARAMS.len()], [NOWHERE; IN_META.len()], false);
-    let end = object(bytes, start, &IN_PARAMS, &mut params, |key, at| {
+    let end = object(bytes, start, depth, &IN_PARAMS, &mut params, |key, at| {
         if key != META || bytes.get(at) != Some(&b'{') {
-            return skip(bytes, at);
+            return skip(bytes, at, depth);
         }
         has_meta = true;
-        object(bytes, at, &IN_META, &mut meta, |_, at| skip(bytes, at))
+        object(bytes, at, depth, &IN_META, &mut meta, |_, at| skip(bytes, at, depth))
     })?;
     let start = start as u32;
     let from_start = |(from, to): Span| if to == 0 { NOWHERE } else { (from - start, to - start) };
@@ -119,6 +122,7 @@ fn at(text: &str, (from, to): Span) -> Option<&str> {
 fn object<const N: usize>(
     bytes: &[u8],
     at: usize,
+    depth: u32,
     keys: &[&str; N],
     found: &mut [Span; N],
     mut value: impl FnMut(usize, usize) -> Option<usize>,
@@ -141,7 +145,7 @@ fn object<const N: usize>(
                 found[place] = (at as u32, end as u32);
                 at = end;
             }
-            None => at = skip(bytes, at)?,
+            None => at = skip(bytes, at, depth)?,
         }
         at = blank(bytes, at);
         match bytes.get(at)? {
@@ -170,8 +174,8 @@ fn blank(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Past a value.
-fn skip(bytes: &[u8], mut at: usize) -> Option<usize> {
+/// Past a value that nests no deeper than `limit`, which is at most [`DEPTH`].
+fn skip(bytes: &[u8], mut at: usize, limit: u32) -> Option<usize> {
     // One bit for every open bracket, the innermost lowest: whether it is an object.
     let (mut objects, mut depth) = (0u64, 0u32);
     loop {
@@ -184,7 +188,7 @@ fn skip(bytes: &[u8], mut at: usize) -> Option<usize> {
                     inside + 1
                 } else {
                     depth += 1;
-                    if depth > DEPTH {
+                    if depth > limit {
                         return None;
                     }
                     objects = objects << 1 | u64::from(object);
@@ -321,12 +325,12 @@ mod tests {
     }
 
     fn is_cut(text: &str) -> bool {
-        cut(text).is_some()
+        cut(text, 100).is_some()
     }
 
     /// What is cut is what serde finds.
     fn agrees(text: &str) {
-        let Some(cut) = cut(text) else { return };
+        let Some(cut) = cut(text, 100) else { return };
         let owned = |raw: Option<&str>| raw.map(str::to_owned);
         assert_eq!(Some(cut.members.map(owned)), found(text, MESSAGE), "{text}");
         let Some(params) = cut.members[PARAMS] else { return };
@@ -409,6 +413,11 @@ mod tests {
         }
         let deep = |n: usize| format!("{{\"a\":{}{}}}", "[".repeat(n), "]".repeat(n));
         assert!(is_cut(&deep(65)) && !is_cut(&deep(66)));
+        assert!(
+            cut(&deep(8), 10).is_some() && cut(&deep(10), 10).is_none(),
+            "SEC-06: not sure is no"
+        );
+        assert!(cut("{}", 2).is_none());
     }
 
     fn json() -> impl Strategy<Value = serde_json::Value> {

@@ -53,6 +53,9 @@ impl EnvelopeError {
 /// Reads the message or the batch in `body`.
 pub fn parse(body: &Bytes, limits: &Limits) -> Result<Payload, EnvelopeError> {
     let text = std::str::from_utf8(body).map_err(|e| EnvelopeError::NotJson(e.to_string()))?;
+    if let Some(message) = usual(body, text, limits) {
+        return Ok(Payload::One(message));
+    }
     if nests_deeper_than(body, limits.depth) {
         return Err(EnvelopeError::Invalid {
             id: None,
@@ -63,6 +66,11 @@ pub fn parse(body: &Bytes, limits: &Limits) -> Result<Payload, EnvelopeError> {
         Some(b'[') => batch(body, text, limits),
         _ => message(body, text).map(Payload::One),
     }
+}
+
+/// The usual message; `None` if this is not plainly one.
+fn usual(body: &Bytes, text: &str, limits: &Limits) -> Option<Message> {
+    accept(body, &Wire::usual(text, limits.depth)?).ok()
 }
 
 fn batch(body: &Bytes, text: &str, limits: &Limits) -> Result<Payload, EnvelopeError> {
@@ -99,11 +107,11 @@ struct Wire<'a> {
 
 impl<'a> Wire<'a> {
     /// The usual message; `None` if this is not plainly one.
-    fn usual(text: &'a str) -> Option<Self> {
+    fn usual(text: &'a str, depth: usize) -> Option<Self> {
         let Cut {
             members: [jsonrpc, id, method, params, result, error],
             params: members,
-        } = cut(text)?;
+        } = cut(text, depth)?;
         let string = |raw: Option<&'a str>| match raw {
             Some(raw) => plain_text(raw).map(|text| Some(Cow::Borrowed(text))),
             None => Some(None),
@@ -180,11 +188,7 @@ fn even_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de R
 }
 
 fn message(body: &Bytes, text: &str) -> Result<Message, EnvelopeError> {
-    let wire = match Wire::usual(text) {
-        Some(wire) => Ok(wire),
-        None => Wire::read(text),
-    };
-    match wire {
+    match Wire::read(text) {
         Ok(wire) => accept(body, &wire).map_err(|what| EnvelopeError::Invalid {
             id: wire.id.and_then(RequestId::from_json),
             what: what.into(),
