@@ -52,7 +52,7 @@ impl Keeper {
             let guard = shared.db.read();
             let Some(db) = &*guard else { continue };
             let written = db.progress.written();
-            match sync_newest(&shared.database) {
+            match db.segments.sync().and_then(|()| sync_newest(&shared.database)) {
                 Ok(()) => db.progress.is_synced(written),
                 Err(error) => {
                     drop(guard);

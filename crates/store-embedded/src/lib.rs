@@ -49,9 +49,11 @@
 //! when it begins and once when it is over.
 
 mod books;
+mod chunk;
 mod coding;
 mod db;
 mod error;
+mod gather;
 mod head;
 mod journal;
 mod keeper;
@@ -62,7 +64,9 @@ mod place;
 mod queue;
 mod read;
 mod row;
+mod segments;
 mod shared;
+mod shelf;
 mod stage;
 mod store;
 mod trim;
