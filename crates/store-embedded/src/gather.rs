@@ -133,8 +133,8 @@ impl Books {
     /// Deletes the segments that nothing points to. Not before that is on the disk: what comes back when the power fails
     /// may point to them.
     pub(crate) fn drop_empty(&mut self) -> Result<(), ReadError> {
-        if self.shelf.has_empty() && self.options.sync == Sync::Os {
-            self.db.sync()?; // nobody else does
+        if self.awaits_sync() && !matches!(self.options.sync, Sync::Interval(_)) {
+            self.db.sync()?; // nobody else does, unless something is appended
         }
         while let Some(number) = self.shelf.next_empty(self.db.progress.synced()) {
             if let Err(error) = self.db.segments.remove(number) {
@@ -143,6 +143,11 @@ impl Books {
             }
         }
         Ok(())
+    }
+
+    /// Whether a segment could be deleted if what was committed was on the disk.
+    pub(crate) fn awaits_sync(&self) -> bool {
+        self.shelf.awaits_more_than(self.db.progress.synced())
     }
 
     /// Deletes the segments that no row tells of: they were made by a commit that never was, or should be gone.

@@ -156,8 +156,9 @@ impl Shelf {
         }
     }
 
-    pub(crate) fn has_empty(&self) -> bool {
-        !self.empty.is_empty()
+    /// Whether a segment that nothing points to has to wait, if so many commits are on the disk.
+    pub(crate) fn awaits_more_than(&self, commits: u64) -> bool {
+        self.empty.back().is_some_and(|(_, n)| *n > commits)
     }
 
     /// A segment that nothing points to since so many commits.

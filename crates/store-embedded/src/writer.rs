@@ -364,6 +364,9 @@ fn serve(
         tracing::error!(reason = %chain(&told), "what should be evicted or deleted cannot be read");
         Ok(())
     })?;
+    if books.awaits_sync() {
+        shared.keeper.soil();
+    }
     *shared.totals.lock() = books.totals;
     for (reply, outcome) in answers.drain(..) {
         let _ = reply.send(outcome);
