@@ -292,9 +292,11 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chunk::{Data, Item, State};
     use crate::coding::numbers;
     use crate::db::{Db, Tail};
     use crate::keys;
+    use rethread_store::Pin;
 
     /// A journal as the database writes it, and where each commit in it ends.
     fn journal(commits: &[(u64, u64)]) -> (tempfile::TempDir, Vec<u8>, Vec<usize>) {
@@ -371,5 +373,82 @@ mod tests {
         broken[100] ^= 1;
         broken[12] ^= 1; // its sequence number, which the checksum does not cover: the next does not follow
         assert_eq!(judge(&broken, |_, _| {}), Found::Broken(1));
+    }
+
+    /// Four commits that each point to payloads, and where each ends in the journal and in the segment.
+    fn with_payloads(durable: u64) -> (tempfile::TempDir, Vec<usize>, Vec<u64>) {
+        let folder = tempfile::tempdir().unwrap();
+        let segments = folder.path().join("segments");
+        fs::create_dir(&segments).unwrap();
+        let db = Db::open(folder.path(), &segments).unwrap();
+        let mut starts = vec![0];
+        for n in 0..4u64 {
+            let bytes = vec![n as u8; 5000];
+            let (segment, offset) = (9, starts[n as usize]);
+            let chunk = Chunk {
+                first: Seq(n),
+                items: vec![Item {
+                    len: 5000,
+                    state: State::Held(Pin::None),
+                }],
+                data: Data::There(Spot {
+                    segment,
+                    offset,
+                    sum: xxh3_64(&bytes),
+                }),
+            };
+            let mut changes = db.batch();
+            changes.put(&keys::chunk(1, Seq(n)), &chunk.encode());
+            changes.put(&keys::commit(n), &numbers([0, 0, 0, durable.min(n), segment, offset]));
+            db.commit(changes, &Tail { segment, bytes }, n + 1, false).unwrap();
+            starts.push(offset + 5000);
+        }
+        drop(db);
+        let bytes = fs::read(newest(folder.path()).unwrap().unwrap()).unwrap();
+        let mut ends = Vec::new();
+        judge(&bytes, |start, commit| ends.push(start + commit.length));
+        (folder, ends, starts)
+    }
+
+    #[test]
+    fn a_commit_without_its_payloads_never_was() {
+        let inspect = |folder: &tempfile::TempDir| inspect(folder.path(), &folder.path().join("segments")).unwrap();
+        let garble = |folder: &tempfile::TempDir, at: u64| {
+            let path = folder.path().join("segments/9.seg");
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[at as usize + 4000] ^= 1;
+            fs::write(path, bytes).unwrap();
+        };
+        let (folder, ends, starts) = with_payloads(1);
+        assert_eq!(inspect(&folder), Found::Whole);
+        garble(&folder, starts[2]);
+        assert_eq!(inspect(&folder), Found::Cut(ends[1] as u64));
+        assert_eq!(inspect(&folder), Found::Whole);
+        // One that was on the disk is not cut: who reads it is told.
+        garble(&folder, starts[0]);
+        assert_eq!(inspect(&folder), Found::Whole);
+        // A segment that is not there was deleted.
+        fs::remove_file(folder.path().join("segments/9.seg")).unwrap();
+        assert_eq!(inspect(&folder), Found::Whole);
+        // A segment that ends too early.
+        let (folder, ends, starts) = with_payloads(1);
+        cut(&folder.path().join("segments/9.seg"), starts[4] - 1).unwrap();
+        assert_eq!(inspect(&folder), Found::Cut(ends[2] as u64));
+    }
+
+    #[test]
+    fn what_comes_after_it_in_other_journals_goes_too() {
+        let (folder, ends, starts) = with_payloads(1);
+        let (first, second) = (folder.path().join("0.jnl"), folder.path().join("1.jnl"));
+        let bytes = fs::read(&first).unwrap();
+        fs::write(&first, &bytes[..ends[2]]).unwrap();
+        fs::write(&second, &bytes[ends[2]..]).unwrap();
+        let segments = folder.path().join("segments");
+        assert_eq!(inspect(folder.path(), &segments).unwrap(), Found::Whole);
+        cut(&segments.join("9.seg"), starts[1] + 7).unwrap();
+        assert_eq!(inspect(folder.path(), &segments).unwrap(), Found::Cut(ends[0] as u64));
+        assert!(!second.exists());
+        assert_eq!(fs::metadata(&first).unwrap().len(), ends[0] as u64);
+        assert!(Db::open(folder.path(), &segments).is_ok());
     }
 }

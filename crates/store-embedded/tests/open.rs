@@ -278,3 +278,45 @@ async fn a_stream_with_a_hole_is_not_served() {
     assert!(scene.store.usage().damaged >= 3);
     assert!(scene.store.load(&scene.session).await.is_ok());
 }
+
+#[tokio::test]
+async fn payloads_that_are_garbled_are_not_served() {
+    let home = Home::default();
+    let scene = Scene::over(home.open(Limits::default())).await;
+    let (broken, whole) = (scene.first(), scene.stream(rethread_store::Ordinal(3)));
+    for (key, byte) in [(&broken, b'b'), (&whole, b'w')] {
+        let mut batch = batch(1..4);
+        for event in &mut batch.events {
+            event.payload = vec![byte; 4096].into();
+        }
+        scene.append(key, batch).await;
+    }
+    let session = scene.session.clone();
+    drop(scene);
+    // What is opened is on the disk, and the next commit says so.
+    let store = home.open(Limits::default());
+    let scene = Scene { store, session };
+    scene.append(&whole, batch(4..5)).await;
+    let session = scene.session.clone();
+    drop(scene);
+    let segments = fs::read_dir(home.dir.path().join("events")).unwrap();
+    let segments: Vec<_> = segments.map(|entry| entry.unwrap().path()).collect();
+    let [segment] = &segments[..] else {
+        panic!("one segment, not {segments:?}")
+    };
+    let mut bytes = fs::read(segment).unwrap();
+    let at = bytes.iter().position(|byte| *byte == b'b').unwrap() + 5000;
+    bytes[at] ^= 1;
+    fs::write(segment, bytes).unwrap();
+    let store = home.open(Limits::default());
+    let scene = Scene { store, session };
+    let read = scene.store.read_after(&broken, Seq(0), ReadLimit::default()).await;
+    let error = read.expect_err("garbled payloads are not served");
+    let source = error.source().map(ToString::to_string).unwrap_or_default();
+    let short = scene.session.session.short();
+    assert_eq!(
+        source,
+        format!("stream 1 of session {short}… is damaged: events 1 to 3 are missing")
+    );
+    assert_eq!(scene.page(&whole, 0).await.events.len(), 4);
+}
