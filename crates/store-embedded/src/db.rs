@@ -39,6 +39,8 @@ pub(crate) struct Db {
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     pub(crate) segment: u64,
+    /// The segment that will come after this one.
+    pub(crate) next: u64,
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -112,7 +114,7 @@ impl Db {
     pub(crate) fn commit(&self, changes: Changes, tail: &Tail, n: u64, sync: bool) -> Result<(), fjall::Error> {
         self.make_table()?;
         if !tail.bytes.is_empty() {
-            self.segments.append(tail.segment, &tail.bytes)?;
+            self.segments.append(tail)?;
         }
         if sync {
             self.segments.sync()?;

@@ -67,8 +67,9 @@ impl Books {
             Data::Here(here)
         } else {
             if self.shelf.is_full() {
-                let number = self.take_id();
-                self.shelf.begin(number);
+                let number = self.shelf.next().unwrap_or_else(|| self.take_id());
+                let next = self.take_id();
+                self.shelf.begin(number, next);
             }
             let last = chunk.last().0;
             Data::There(self.shelf.add(Label { stream, last, bytes }, payloads))

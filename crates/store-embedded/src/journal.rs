@@ -397,10 +397,15 @@ mod tests {
                     sum: xxh3_64(&bytes),
                 }),
             };
+            let tail = Tail {
+                segment,
+                next: 10,
+                bytes,
+            };
             let mut changes = db.batch();
             changes.put(&keys::chunk(1, Seq(n)), &chunk.encode());
             changes.put(&keys::commit(n), &numbers([0, 0, 0, durable.min(n), segment, offset]));
-            db.commit(changes, &Tail { segment, bytes }, n + 1, false).unwrap();
+            db.commit(changes, &tail, n + 1, false).unwrap();
             starts.push(offset + 5000);
         }
         drop(db);

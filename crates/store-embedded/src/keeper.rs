@@ -1,4 +1,4 @@
-//! Syncs the journal every now and then, beside the writer.
+//! Syncs the journal and the segments every now and then, beside the writer.
 
 use crate::journal::newest;
 use crate::shared::Shared;
@@ -52,7 +52,8 @@ impl Keeper {
             let guard = shared.db.read();
             let Some(db) = &*guard else { continue };
             let written = db.progress.written();
-            match db.segments.sync().and_then(|()| sync_newest(&shared.database)) {
+            let synced = db.segments.sync().and_then(|()| sync_newest(&shared.database));
+            match synced.and_then(|()| db.segments.prepare()) {
                 Ok(()) => db.progress.is_synced(written),
                 Err(error) => {
                     drop(guard);

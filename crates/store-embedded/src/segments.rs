@@ -9,6 +9,7 @@
 //! better reused for what is written next than taken anew for every page.
 
 use crate::chunk::Spot;
+use crate::db::Tail;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -69,10 +70,21 @@ pub(crate) struct Segments {
     catalog: RwLock<Catalog>,
     /// The one that is written.
     active: Mutex<Option<Arc<Written>>>,
+    /// The one that will be written after that.
+    spare: Mutex<Spare>,
     /// Those that were written since they were synced last.
     unsynced: Mutex<Vec<Arc<Written>>>,
     /// Held while they are synced: who comes second must not return before it is done.
     syncing: Mutex<()>,
+}
+
+/// To make a file takes as long as to sync a folder, so that the next one is made before it is needed, if somebody can.
+#[derive(Debug, Default)]
+enum Spare {
+    #[default]
+    Unknown,
+    Wanted(u64),
+    Made(u64, File),
 }
 
 /// A segment that was written to.
@@ -122,6 +134,7 @@ impl Segments {
             unsynced: Mutex::new(unsynced),
             catalog: RwLock::new(Arc::new(catalog)),
             active: Mutex::default(),
+            spare: Mutex::default(),
             syncing: Mutex::default(),
         })
     }
@@ -146,19 +159,35 @@ impl Segments {
 
     /// Appends to a segment, which is made if there is none of this number. Only the writer does so, and never to one
     /// that it did not make itself.
-    pub(crate) fn append(&self, number: u64, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn append(&self, tail: &Tail) -> io::Result<()> {
+        let number = tail.segment;
         let mut active = self.active.lock();
         let written = match &*active {
             Some(written) if written.number == number => written,
-            _ => active.insert(Arc::new(Written::new(number, self.create(number)?))),
+            _ => {
+                let file = match std::mem::replace(&mut *self.spare.lock(), Spare::Wanted(tail.next)) {
+                    Spare::Made(made, file) if made == number => file,
+                    _ => self.create(number)?,
+                };
+                active.insert(Arc::new(Written::new(number, file)))
+            }
         };
         let mut unsynced = self.unsynced.lock();
         if !unsynced.iter().any(|other| Arc::ptr_eq(other, written)) {
             unsynced.push(Arc::clone(written)); // before it is written: a sync too many does no harm
         }
         drop(unsynced);
-        (&written.file).write_all(bytes)?;
-        written.length.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        (&written.file).write_all(&tail.bytes)?;
+        written.length.fetch_add(tail.bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes the next segment, if there is none yet.
+    pub(crate) fn prepare(&self) -> io::Result<()> {
+        let mut spare = self.spare.lock();
+        if let Spare::Wanted(number) = *spare {
+            *spare = Spare::Made(number, self.create(number)?);
+        }
         Ok(())
     }
 

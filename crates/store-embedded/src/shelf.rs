@@ -80,9 +80,15 @@ impl Shelf {
         full && self.tail.bytes.is_empty()
     }
 
-    pub(crate) fn begin(&mut self, number: u64) {
+    /// The number of the segment that comes after this one.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.active.map(|_| self.tail.next)
+    }
+
+    pub(crate) fn begin(&mut self, number: u64, next: u64) {
         self.changed.extend(self.active);
         self.active = Some(number);
+        self.tail.next = next;
         self.stats.insert(number, Stat::default());
     }
 
