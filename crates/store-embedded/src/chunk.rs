@@ -6,6 +6,7 @@
 
 use crate::coding::Reader;
 use crate::head::event_cost;
+use bytes::Bytes;
 use rethread_store::{Pin, Seq};
 use std::ops::Range;
 
@@ -39,7 +40,7 @@ pub(crate) enum State {
 /// Where the payloads are.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Data {
-    Here(Vec<u8>),
+    Here(Bytes),
     There(Spot),
 }
 
@@ -174,7 +175,7 @@ impl Chunk {
         let rest = reader.rest();
         let data = match spot {
             Some(spot) if rest.is_empty() => Data::There(spot),
-            None if rest.len() as u64 == bytes => Data::Here(rest.to_vec()),
+            None if rest.len() as u64 == bytes => Data::Here(Bytes::copy_from_slice(rest)),
             _ => return None,
         };
         let first = Seq((last.0 + 1).checked_sub(count)?);
@@ -222,7 +223,7 @@ mod tests {
         let here = Chunk {
             first: Seq(0),
             items: vec![item(3, State::Held(Pin::None)), item(1, State::Held(Pin::Answer))],
-            data: Data::Here(b"abcd".to_vec()),
+            data: Data::Here(Bytes::from_static(b"abcd")),
         };
         assert_eq!(Chunk::decode(Seq(1), &here.encode()), Some(here.clone()));
         let held: Vec<_> = there.held().map(|held| (held.seq.0, held.range)).collect();
@@ -235,7 +236,7 @@ mod tests {
         let whole = Chunk {
             first: Seq(1),
             items: vec![item(3, State::Held(Pin::None))],
-            data: Data::Here(b"abc".to_vec()),
+            data: Data::Here(Bytes::from_static(b"abc")),
         };
         let whole = whole.encode();
         assert!(Chunk::decode(Seq(1), &whole).is_some());

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Blocks of tables that were read. Small: what is read again soon is in the page cache too.
 const CACHE: u64 = 8 << 20;
 /// What is written is kept in memory up to here, and then becomes a table.
-const MEMTABLE: u64 = 8 << 20;
+pub(crate) const MEMTABLE: u64 = 8 << 20;
 /// So much is in memory at most before a writer waits. The thread that makes tables of it also merges tables, and does
 /// one after the other.
 const WRITE_BUFFER: u64 = 3 * MEMTABLE;
@@ -31,6 +31,7 @@ const KEYSPACE: &str = "rethread";
 pub(crate) struct Db {
     database: Database,
     keyspace: Keyspace,
+    memtable: u64,
     pub(crate) segments: Arc<Segments>,
     pub(crate) progress: Arc<Progress>,
 }
@@ -67,8 +68,8 @@ impl Progress {
 }
 
 impl Db {
-    /// Opens the database in one directory, with the segments in another.
-    pub(crate) fn open(path: &Path, segments: &Path) -> Result<Self, fjall::Error> {
+    /// Opens the database in one directory, with the segments in another. When so much is in memory, it becomes a table.
+    pub(crate) fn open(path: &Path, segments: &Path, memtable: u64) -> Result<Self, fjall::Error> {
         let segments = Arc::new(Segments::open(segments)?);
         let database = Database::builder(path)
             .cache_size(CACHE)
@@ -88,6 +89,7 @@ impl Db {
         Ok(Db {
             database,
             keyspace,
+            memtable,
             segments,
             progress: Arc::default(),
         })
@@ -141,7 +143,7 @@ impl Db {
         use fjall::AbstractTree as _;
         loop {
             let behind = self.keyspace.sealed_memtable_count();
-            if behind == 0 && self.keyspace.tree.active_memtable().size() > MEMTABLE {
+            if behind == 0 && self.keyspace.tree.active_memtable().size() > self.memtable {
                 self.rotate()?;
             }
             let much = self.database.write_buffer_size() > WRITE_BUFFER;
@@ -251,7 +253,7 @@ impl View<'_> {
     /// The payloads of a row; `None` if they are not what was written.
     pub(crate) fn payloads(&self, chunk: &Chunk) -> Result<Option<Bytes>, ReadError> {
         match &chunk.data {
-            Data::Here(bytes) => Ok(Some(Bytes::copy_from_slice(bytes))),
+            Data::Here(bytes) => Ok(Some(bytes.clone())),
             Data::There(spot) => Ok(segments::read(&self.catalog, *spot, chunk.bytes())?),
         }
     }

@@ -7,6 +7,7 @@ use crate::keys;
 use crate::options::Sync;
 use crate::segments::{LABEL, Label};
 use crate::upkeep::SLICE;
+use bytes::Bytes;
 use rethread_store::{Event, Pin, Seq};
 
 /// Up to here payloads stay in their row.
@@ -57,14 +58,14 @@ impl Books {
         let mut chunk = Chunk {
             first,
             items,
-            data: Data::Here(Vec::new()),
+            data: Data::Here(Bytes::new()),
         };
         let bytes = chunk.bytes();
         let few = if self.options.sync.waits() { FEW_SYNCED } else { FEW };
         chunk.data = if bytes <= few {
             let mut here = Vec::with_capacity(bytes as usize);
             payloads.for_each(|payload| here.extend_from_slice(payload));
-            Data::Here(here)
+            Data::Here(here.into())
         } else {
             if self.shelf.is_full() {
                 let number = self.shelf.next().unwrap_or_else(|| self.take_id());

@@ -294,7 +294,7 @@ mod tests {
     use super::*;
     use crate::chunk::{Data, Item, State};
     use crate::coding::numbers;
-    use crate::db::{Db, Tail};
+    use crate::db::{Db, MEMTABLE, Tail};
     use crate::keys;
     use rethread_store::Pin;
 
@@ -303,7 +303,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let segments = folder.path().join("segments");
         fs::create_dir(&segments).unwrap();
-        let db = Db::open(folder.path(), &segments).unwrap();
+        let db = Db::open(folder.path(), &segments, MEMTABLE).unwrap();
         for (n, durable) in commits {
             let mut changes = db.batch();
             changes.put(b"some", &[b'x'; 5000]);
@@ -351,7 +351,7 @@ mod tests {
             inspect(folder.path(), &folder.path().join("segments")).unwrap(),
             Found::Whole
         );
-        assert!(Db::open(folder.path(), &folder.path().join("segments")).is_ok());
+        assert!(Db::open(folder.path(), &folder.path().join("segments"), MEMTABLE).is_ok());
     }
 
     #[test]
@@ -380,7 +380,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let segments = folder.path().join("segments");
         fs::create_dir(&segments).unwrap();
-        let db = Db::open(folder.path(), &segments).unwrap();
+        let db = Db::open(folder.path(), &segments, MEMTABLE).unwrap();
         let mut starts = vec![0];
         for n in 0..4u64 {
             let bytes = vec![n as u8; 5000];
@@ -454,6 +454,6 @@ mod tests {
         assert_eq!(inspect(folder.path(), &segments).unwrap(), Found::Cut(ends[0] as u64));
         assert!(!second.exists());
         assert_eq!(fs::metadata(&first).unwrap().len(), ends[0] as u64);
-        assert!(Db::open(folder.path(), &segments).is_ok());
+        assert!(Db::open(folder.path(), &segments, MEMTABLE).is_ok());
     }
 }

@@ -32,7 +32,8 @@ pub(crate) fn open(place: &Place, options: Arc<Options>) -> Result<Books, OpenEr
         Err(error) => return Err(place.io("the journal cannot be read", error)),
     }
     // The database asserts where it could say that a file is damaged.
-    let opened = std::panic::catch_unwind(AssertUnwindSafe(|| Db::open(&place.database(), &place.segments())));
+    let open = || Db::open(&place.database(), &place.segments(), options.memtable);
+    let opened = std::panic::catch_unwind(AssertUnwindSafe(open));
     let db = match opened {
         Ok(Ok(db)) => db,
         Ok(Err(fjall::Error::Io(error))) => return Err(place.io("the database cannot be opened", error)),

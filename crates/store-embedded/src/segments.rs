@@ -60,6 +60,9 @@ impl Label {
 /// So much of what was written last stays in the page cache: of that a slow reader may be in want.
 const CACHED: u64 = 16 << 20;
 
+/// More than the payloads of a row have, unless it is one event alone.
+const LARGE: u64 = 1 << 20;
+
 /// The files by their numbers, at some moment.
 pub(crate) type Catalog = Arc<HashMap<u64, Arc<File>>>;
 
@@ -273,9 +276,9 @@ fn fill(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
 }
 
 fn read_whole(file: &File, spot: Spot, bytes: u64) -> io::Result<Option<Bytes>> {
-    // A garbled length must not take memory.
+    // A garbled length must not take memory. To look at the file takes as long as to read a little.
     let end = spot.offset.checked_add(bytes);
-    if end.is_none_or(|end| file.metadata().map_or(true, |data| end > data.len())) {
+    if bytes > LARGE && end.is_none_or(|end| file.metadata().map_or(true, |data| end > data.len())) {
         return Ok(None);
     }
     let mut payloads = vec![0; bytes as usize];
