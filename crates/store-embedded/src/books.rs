@@ -83,7 +83,7 @@ pub(crate) struct Totals {
 pub(crate) struct Trace {
     /// How many commits were on the disk for sure when it was made.
     pub(crate) durable: u64,
-    /// The segment to which it wrote, if it did, and from where on.
+    /// The segment to which it wrote, and from where on; none has the number 0.
     pub(crate) segment: u64,
     pub(crate) start: u64,
 }
@@ -247,7 +247,8 @@ impl Books {
         }
         let (tail, start) = self.shelf.tail();
         let synced = self.db.progress.synced();
-        let value = numbers([held, sessions, streams, synced, tail.segment, start]);
+        let segment = if tail.bytes.is_empty() { 0 } else { tail.segment };
+        let value = numbers([held, sessions, streams, synced, segment, start]);
         changes.put(&keys::commit(self.chain.next), &value);
         self.db.commit(changes, tail, self.chain.next + 1, sync)?;
         self.shelf.is_committed();

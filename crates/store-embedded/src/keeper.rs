@@ -53,8 +53,11 @@ impl Keeper {
             let Some(db) = &*guard else { continue };
             let written = db.progress.written();
             let synced = db.segments.sync().and_then(|()| sync_newest(&shared.database));
-            match synced.and_then(|()| db.segments.prepare()) {
-                Ok(()) => db.progress.is_synced(written),
+            match synced {
+                Ok(()) => {
+                    db.progress.is_synced(written);
+                    let _ = db.segments.prepare(); // whoever needs it is told
+                }
                 Err(error) => {
                     drop(guard);
                     shared.queue.trouble(error);

@@ -1,7 +1,8 @@
 //! How keys look. One byte names the table, numbers are big-endian, so that keys sort as numbers do.
 //!
 //! Everything lives in one keyspace of the database. With several, a lost end of the journal could leave one table newer
-//! than another; with one, whatever is lost, what opens is a prefix of what was written.
+//! than another; with one, whatever is lost, what opens is a prefix of what was written. Payloads that are not small lie
+//! beside it (see `segments.rs`), and the rows that point to them are here.
 
 use rethread_store::{Ordinal, Principal, Seq, SessionId, SessionKey};
 

@@ -172,17 +172,22 @@ impl Segments {
                     Spare::Made(made, file) if made == number => file,
                     _ => self.create(number)?,
                 };
+                // Once more, though it may be synced: now the page cache can give up all of it.
+                active.as_ref().inspect(|full| self.is_unsynced(full));
                 active.insert(Arc::new(Written::new(number, file)))
             }
         };
-        let mut unsynced = self.unsynced.lock();
-        if !unsynced.iter().any(|other| Arc::ptr_eq(other, written)) {
-            unsynced.push(Arc::clone(written)); // before it is written: a sync too many does no harm
-        }
-        drop(unsynced);
+        self.is_unsynced(written); // before it is written: a sync too many does no harm
         (&written.file).write_all(&tail.bytes)?;
         written.length.fetch_add(tail.bytes.len() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn is_unsynced(&self, written: &Arc<Written>) {
+        let mut unsynced = self.unsynced.lock();
+        if !unsynced.iter().any(|other| Arc::ptr_eq(other, written)) {
+            unsynced.push(Arc::clone(written));
+        }
     }
 
     /// Makes the next segment, if there is none yet.
