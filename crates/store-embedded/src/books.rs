@@ -9,6 +9,7 @@ use crate::head::Head;
 use crate::keys::{self, Key};
 use crate::options::Options;
 use crate::row::Row;
+use crate::shelf::{Shelf, Stat};
 use crate::upkeep::Upkeep;
 use crate::watches::Effect;
 use fjall::Slice;
@@ -31,11 +32,12 @@ pub(crate) struct Books {
     /// How many ended streams a session in memory has, by its `sid`.
     pub(crate) ended: HashMap<u64, u64>,
     pub(crate) upkeep: Upkeep,
+    pub(crate) shelf: Shelf,
     pub(crate) totals: Totals,
     pub(crate) effects: Vec<Effect>,
     changes: Changes,
     /// What `changes` does to rows, heads and pinned events: what was decided in this group is true for the rest of it.
-    overlay: HashMap<Key, Option<Slice>>,
+    overlay: BTreeMap<Key, Option<Slice>>,
     ids: Ids,
     chain: Chain,
 }
@@ -76,13 +78,28 @@ pub(crate) struct Totals {
     pub(crate) streams: u64,
 }
 
-/// How many commits were on the disk for sure when the commit with this value was made.
-pub(crate) fn durable(value: &[u8]) -> Option<u64> {
-    let mut reader = crate::coding::Reader(value);
-    for _ in 0..3 {
-        reader.u64()?;
+/// What else the value of a commit tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Trace {
+    /// How many commits were on the disk for sure when it was made.
+    pub(crate) durable: u64,
+    /// The segment to which it wrote, and from where on; none has the number 0.
+    pub(crate) segment: u64,
+    pub(crate) start: u64,
+}
+
+impl Trace {
+    pub(crate) fn decode(value: &[u8]) -> Option<Self> {
+        let mut reader = crate::coding::Reader(value);
+        for _ in 0..3 {
+            reader.u64()?;
+        }
+        Some(Trace {
+            durable: reader.u64()?,
+            segment: reader.u64()?,
+            start: reader.u64()?,
+        })
     }
-    reader.u64()
 }
 
 impl Totals {
@@ -117,6 +134,7 @@ impl Books {
         db.progress.is_synced(found.chain.next); // the database syncs what it finds
         Books {
             changes: db.batch(),
+            shelf: Shelf::new(options.limits.total_bytes, found.segments),
             db,
             options,
             sessions: HashMap::new(),
@@ -124,7 +142,7 @@ impl Books {
             upkeep: found.upkeep,
             totals: found.totals,
             effects: Vec::new(),
-            overlay: HashMap::new(),
+            overlay: BTreeMap::new(),
             ids: found.ids,
             chain: found.chain,
         }
@@ -160,6 +178,18 @@ impl Books {
     pub(crate) fn remove(&mut self, key: Key) {
         self.changes.remove(&key);
         self.overlay.insert(key, None);
+    }
+
+    /// The first row from `from` on that is staged and starts with `prefix`.
+    pub(crate) fn staged_from(&self, prefix: &[u8], from: &Key) -> Option<(&Key, &Slice)> {
+        let (key, value) = self.overlay.range::<Key, _>(from..).next()?;
+        let value = value.as_ref().filter(|_| key.starts_with(prefix))?;
+        Some((key, value))
+    }
+
+    /// What the group does to a row; `None` within if it removes it.
+    pub(crate) fn staged(&self, key: &Key) -> Option<Option<&Slice>> {
+        self.overlay.get(key).map(Option::as_ref)
     }
 
     /// Writes what nobody looks up again within the group.
@@ -209,9 +239,19 @@ impl Books {
             sessions,
             streams,
         } = self.totals;
-        let value = numbers([held, sessions, streams, self.db.progress.synced()]);
+        for (number, stat) in self.shelf.settle(self.chain.next + 1) {
+            match stat {
+                Some(Stat { written, wanted }) => changes.put(&keys::segment(number), &numbers([written, wanted])),
+                None => changes.remove(&keys::segment(number)),
+            }
+        }
+        let (tail, start) = self.shelf.tail();
+        let synced = self.db.progress.synced();
+        let segment = if tail.bytes.is_empty() { 0 } else { tail.segment };
+        let value = numbers([held, sessions, streams, synced, segment, start]);
         changes.put(&keys::commit(self.chain.next), &value);
-        self.db.commit(changes, self.chain.next + 1, sync)?;
+        self.db.commit(changes, tail, self.chain.next + 1, sync)?;
+        self.shelf.is_committed();
         self.chain.next += 1;
         if self.chain.next.is_multiple_of(CHAIN_STEP) {
             self.chain.marks.push_back((self.chain.next, self.db.written()));
@@ -274,6 +314,7 @@ pub(crate) struct Found {
     pub(crate) ids: Ids,
     pub(crate) chain: Chain,
     pub(crate) upkeep: Upkeep,
+    pub(crate) segments: BTreeMap<u64, Stat>,
 }
 
 impl Default for Ids {

@@ -16,6 +16,23 @@ impl<'a> Reader<'a> {
         Some(u64::from_le_bytes(*first))
     }
 
+    /// A number that takes as many bytes as it needs, seven bits each.
+    pub(crate) fn varint(&mut self) -> Option<u64> {
+        let mut number = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            let bits = u64::from(byte & 0x7f);
+            if bits << shift >> shift != bits {
+                return None;
+            }
+            number |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
     pub(crate) fn rest(self) -> &'a [u8] {
         self.0
     }

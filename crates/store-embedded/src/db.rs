@@ -1,9 +1,12 @@
 //! The database under the store, tuned for it.
 
-use crate::head::decode_event;
+use crate::chunk::{Chunk, Data};
+use crate::keys;
+use crate::segments::{self, Catalog, Segments};
+use bytes::Bytes;
 use fjall::compaction::Leveled;
 use fjall::{Database, Iter, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Slice, Snapshot};
-use rethread_store::{Pin, Seq};
+use rethread_store::Seq;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +16,7 @@ use std::time::Duration;
 /// Blocks of tables that were read. Small: what is read again soon is in the page cache too.
 const CACHE: u64 = 8 << 20;
 /// What is written is kept in memory up to here, and then becomes a table.
-const MEMTABLE: u64 = 8 << 20;
+pub(crate) const MEMTABLE: u64 = 8 << 20;
 /// So much is in memory at most before a writer waits. The thread that makes tables of it also merges tables, and does
 /// one after the other.
 const WRITE_BUFFER: u64 = 3 * MEMTABLE;
@@ -28,7 +31,18 @@ const KEYSPACE: &str = "rethread";
 pub(crate) struct Db {
     database: Database,
     keyspace: Keyspace,
+    memtable: u64,
+    pub(crate) segments: Arc<Segments>,
     pub(crate) progress: Arc<Progress>,
+}
+
+/// Payloads that are yet to be written to a segment, at its end.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    pub(crate) segment: u64,
+    /// The segment that will come after this one.
+    pub(crate) next: u64,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// How many commits were made, and how many of these are on the disk for sure.
@@ -54,7 +68,9 @@ impl Progress {
 }
 
 impl Db {
-    pub(crate) fn open(path: &Path) -> Result<Self, fjall::Error> {
+    /// Opens the database in one directory, with the segments in another. When so much is in memory, it becomes a table.
+    pub(crate) fn open(path: &Path, segments: &Path, memtable: u64) -> Result<Self, fjall::Error> {
+        let segments = Arc::new(Segments::open(segments)?);
         let database = Database::builder(path)
             .cache_size(CACHE)
             .max_journaling_size(JOURNALS)
@@ -73,14 +89,18 @@ impl Db {
         Ok(Db {
             database,
             keyspace,
+            memtable,
+            segments,
             progress: Arc::default(),
         })
     }
 
     /// Everything as it stands now: no commit that comes later is seen.
     pub(crate) fn view(&self) -> View<'_> {
+        let (catalog, snapshot) = self.segments.catalog(|| self.database.snapshot());
         View {
-            snapshot: self.database.snapshot(),
+            snapshot,
+            catalog,
             keyspace: &self.keyspace,
         }
     }
@@ -92,9 +112,15 @@ impl Db {
         }
     }
 
-    /// Makes the `n`th commit, and if `sync` says so waits for the disk.
-    pub(crate) fn commit(&self, changes: Changes, n: u64, sync: bool) -> Result<(), fjall::Error> {
+    /// Makes the `n`th commit, and if `sync` says so waits for the disk. What it points to is written first.
+    pub(crate) fn commit(&self, changes: Changes, tail: &Tail, n: u64, sync: bool) -> Result<(), fjall::Error> {
         self.make_table()?;
+        if !tail.bytes.is_empty() {
+            self.segments.append(tail)?;
+        }
+        if sync {
+            self.segments.sync()?;
+        }
         let mode = if sync {
             PersistMode::SyncData
         } else {
@@ -117,7 +143,7 @@ impl Db {
         use fjall::AbstractTree as _;
         loop {
             let behind = self.keyspace.sealed_memtable_count();
-            if behind == 0 && self.keyspace.tree.active_memtable().size() > MEMTABLE {
+            if behind == 0 && self.keyspace.tree.active_memtable().size() > self.memtable {
                 self.rotate()?;
             }
             let much = self.database.write_buffer_size() > WRITE_BUFFER;
@@ -135,7 +161,11 @@ impl Db {
     }
 
     pub(crate) fn sync(&self) -> Result<(), fjall::Error> {
-        self.database.persist(PersistMode::SyncAll)
+        let written = self.progress.written();
+        self.segments.sync()?;
+        self.database.persist(PersistMode::SyncAll)?;
+        self.progress.is_synced(written);
+        Ok(())
     }
 
     /// How many commits there were, in the counting of the database.
@@ -150,7 +180,7 @@ impl Db {
     }
 
     pub(crate) fn disk_bytes(&self) -> u64 {
-        self.database.disk_space().unwrap_or(0)
+        self.database.disk_space().unwrap_or(0) + self.segments.disk_bytes()
     }
 
     /// Bytes of the tables alone: what [`Db::clear_away`] can make smaller.
@@ -158,10 +188,9 @@ impl Db {
         self.keyspace.disk_space()
     }
 
-    /// Writes the tables anew without what is deleted. Takes a while, and the old tables are still there after it: see
-    /// [`Db::rotate`].
+    /// Writes the tables anew without what is deleted, when [`Db::rotate`] was called. Takes a while, and the old tables
+    /// are still there after it, until it is called once more.
     pub(crate) fn clear_away(&self) -> Result<(), fjall::Error> {
-        self.rotate()?;
         while self.keyspace.sealed_memtable_count() > 0 {
             self.alive()?;
             std::thread::sleep(Duration::from_millis(5));
@@ -171,7 +200,11 @@ impl Db {
 
     /// Makes a table of what is in memory. Only then does the database let go of tables that it has replaced, and only
     /// if a few commits came in between.
+    ///
+    /// Only the writer may do so: a table must not hold a row whose payloads are not on the disk, since tables are not
+    /// looked at when the store is opened after the power has failed.
     pub(crate) fn rotate(&self) -> Result<(), fjall::Error> {
+        self.segments.sync()?;
         self.keyspace.rotate_memtable().map(|_| ())
     }
 }
@@ -179,6 +212,7 @@ impl Db {
 /// A state of the database.
 pub(crate) struct View<'a> {
     snapshot: Snapshot,
+    catalog: Catalog,
     keyspace: &'a Keyspace,
 }
 
@@ -206,29 +240,27 @@ impl View<'_> {
         self.snapshot.range::<&[u8], _>(self.keyspace, bounds)
     }
 
-    /// The events of a stream from `from` on.
-    pub(crate) fn events(&self, stream: u64, from: Seq) -> impl Iterator<Item = Result<Stored, ReadError>> + use<> {
-        self.prefix_from(&crate::keys::events(stream), &crate::keys::event(stream, from))
+    /// The rows of events of a stream, from that on which holds `from` or comes after it.
+    pub(crate) fn chunks(&self, stream: u64, from: Seq) -> impl Iterator<Item = Result<Chunk, ReadError>> + use<> {
+        self.prefix_from(&keys::chunks(stream), &keys::chunk(stream, from))
             .map(|guard| {
                 let (key, value) = guard.into_inner()?;
-                let [_, seq] = crate::keys::parts(&key).ok_or(ReadError::Garbled("the key of an event"))?;
-                let (pin, _) = decode_event(&value).ok_or(ReadError::Garbled("an event"))?;
-                let seq = Seq(seq);
-                Ok(Stored { seq, pin, value })
+                let [_, last] = keys::parts(&key).ok_or(ReadError::Garbled("the key of events"))?;
+                Chunk::decode(Seq(last), &value).ok_or(ReadError::Garbled("a row of events"))
             })
     }
-}
 
-/// An event as it is found.
-pub(crate) struct Stored {
-    pub(crate) seq: Seq,
-    pub(crate) pin: Pin,
-    value: Slice,
-}
+    /// The payloads of a row; `None` if they are not what was written.
+    pub(crate) fn payloads(&self, chunk: &Chunk) -> Result<Option<Bytes>, ReadError> {
+        match &chunk.data {
+            Data::Here(bytes) => Ok(Some(bytes.clone())),
+            Data::There(spot) => Ok(segments::read(&self.catalog, *spot, chunk.bytes())?),
+        }
+    }
 
-impl Stored {
-    pub(crate) fn payload(&self) -> &[u8] {
-        self.value.get(1..).unwrap_or_default()
+    /// A piece of a segment, as long as it goes.
+    pub(crate) fn piece(&self, segment: u64, offset: u64, bytes: usize) -> Result<Vec<u8>, ReadError> {
+        Ok(segments::piece(&self.catalog, segment, offset, bytes)?)
     }
 }
 
@@ -239,6 +271,12 @@ pub(crate) enum ReadError {
     Database(#[from] fjall::Error),
     #[error("{0} is garbled")]
     Garbled(&'static str),
+}
+
+impl From<std::io::Error> for ReadError {
+    fn from(error: std::io::Error) -> Self {
+        ReadError::Database(error.into())
+    }
 }
 
 /// Changes that are made all at once.

@@ -24,6 +24,20 @@ pub enum OpenError {
         /// The latest format that can be read.
         known: u32,
     },
+    /// It was written by an earlier version, in a way that is not read any more.
+    #[error(
+        "the data directory {} was written by an older Rethread (format {found}, this one reads {known}); \
+         run that one, or use another directory",
+        .dir.display()
+    )]
+    Older {
+        /// The data directory.
+        dir: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The format that can be read.
+        known: u32,
+    },
     /// There is something in the directory, and it is no store.
     #[error(
         "the directory {} is not empty and holds no Rethread data ({found} is in it); nothing was touched; \

@@ -4,9 +4,16 @@
 //! commit whose end is missing for the end of the journal, and a commit that has its end but not its middle for damage,
 //! and does not open. Both are the same thing, a commit that nobody was promised, so here the journal is cut before it.
 //!
+//! The same is true of a commit that is whole but points to payloads that are not: these are in other files, and those
+//! may have been written later.
+//!
 //! Unless it was promised: every commit tells how many were on the disk when it was written. If a later one says so of
 //! the one that is broken, this is no torn write but damage.
 
+use crate::books::Trace;
+use crate::chunk::{Chunk, Spot};
+use crate::segments;
+use rethread_store::Seq;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -29,12 +36,13 @@ pub(crate) enum Found {
     Disordered(u64),
 }
 
-/// Looks at the journal that was written last: the others were synced before it was begun.
-pub(crate) fn inspect(database: &Path) -> io::Result<Found> {
+/// Looks at the journals and at the segments to which they point. Of a journal that is not the last one, no commit is
+/// torn: it was synced before the next was begun. But the segments may not have been.
+pub(crate) fn inspect(database: &Path, segments: &Path) -> io::Result<Found> {
     if fs::read(database.join("version")).ok().as_deref() != Some(VERSION) {
         return Ok(Found::Whole);
     }
-    let mut journals = journals(database)?;
+    let journals = journals(database)?;
     let mut last = None;
     for (number, path) in &journals {
         let first = first_sequence(path)?;
@@ -43,16 +51,65 @@ pub(crate) fn inspect(database: &Path) -> io::Result<Found> {
         }
         last = first.or(last);
     }
-    let Some((_, path)) = journals.pop() else {
-        return Ok(Found::Whole);
-    };
-    let found = judge(&read(&path)?);
-    if let Found::Cut(end) = found {
-        let file = File::options().write(true).open(&path)?;
-        file.set_len(end)?;
-        file.sync_all()?;
+    let (mut found, mut durable, mut doubtful) = (Found::Whole, 0, Vec::<Doubtful>::new());
+    for (index, (_, path)) in journals.iter().enumerate() {
+        let see = |start: usize, commit: &Commit| {
+            if let Some((number, trace)) = commit.number.zip(commit.trace) {
+                if trace.durable > durable {
+                    durable = trace.durable;
+                    doubtful.retain(|other| other.number >= durable);
+                }
+                let mut spots = commit.spots.clone();
+                spots.retain(|(spot, _)| spot.segment == trace.segment && spot.offset >= trace.start);
+                doubtful.push(Doubtful {
+                    number,
+                    journal: index,
+                    start: start as u64,
+                    spots,
+                });
+            }
+        };
+        let judged = judge(&read(path)?, see);
+        if index + 1 < journals.len() {
+            continue;
+        }
+        if let Found::Cut(end) = judged {
+            cut(path, end)?;
+        }
+        found = judged;
+    }
+    if let Found::Broken(_) = found {
+        return Ok(found);
+    }
+    for commit in doubtful.iter().filter(|commit| commit.number >= durable) {
+        for (spot, bytes) in &commit.spots {
+            if !segments::is_whole(segments, *spot, *bytes)? {
+                // What came later goes first, so that what is left is a beginning whenever this is interrupted.
+                for (_, path) in journals[commit.journal + 1..].iter().rev() {
+                    fs::remove_file(path)?;
+                    crate::place::sync_dir(database)?;
+                }
+                cut(&journals[commit.journal].1, commit.start)?;
+                return Ok(Found::Cut(commit.start));
+            }
+        }
     }
     Ok(found)
+}
+
+/// A commit whose payloads may not have reached the disk.
+struct Doubtful {
+    number: u64,
+    /// Which of the journals holds it, and where it starts there.
+    journal: usize,
+    start: u64,
+    spots: Vec<(Spot, u64)>,
+}
+
+fn cut(path: &Path, end: u64) -> io::Result<()> {
+    let file = File::options().write(true).open(path)?;
+    file.set_len(end)?;
+    file.sync_all()
 }
 
 /// The journal with the highest number.
@@ -106,12 +163,14 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-fn judge(bytes: &[u8]) -> Found {
+/// What is to be said of a journal. `see` gets every commit up to the first that is broken, and where it starts.
+fn judge(bytes: &[u8], mut see: impl FnMut(usize, &Commit)) -> Found {
     let (mut at, mut next, mut sequence) = (0, None, 0);
     while let Some(commit) = Commit::at(&bytes[at..]) {
         if commit.sequence < sequence {
             break; // the checksum does not cover it
         }
+        see(at, &commit);
         at += commit.length;
         next = commit.number.map(|n| n + 1).or(next);
         sequence = commit.sequence + 1;
@@ -123,7 +182,7 @@ fn judge(bytes: &[u8]) -> Found {
     let mut later = (torn..rest.len()).filter(|at| rest[*at] == START);
     let promised = later.find_map(|at| {
         let commit = Commit::at(&rest[at..])?;
-        let (number, durable) = commit.number.zip(commit.durable)?;
+        let (number, Trace { durable, .. }) = commit.number.zip(commit.trace)?;
         // Without a commit before it the number of the broken one is not known, but the next one tells.
         (durable > next.unwrap_or(number.saturating_sub(1))).then_some(next.unwrap_or(number.saturating_sub(1)))
     });
@@ -145,8 +204,9 @@ struct Commit {
     sequence: u64,
     /// Our number of it.
     number: Option<u64>,
-    /// How many were on the disk when it was written.
-    durable: Option<u64>,
+    trace: Option<Trace>,
+    /// The payloads to which it points, and how many bytes they have.
+    spots: Vec<(Spot, u64)>,
 }
 
 impl Commit {
@@ -158,7 +218,7 @@ impl Commit {
         let items = reader.u32()?;
         let sequence = u64::from_le_bytes(reader.array()?);
         let begin = reader.at;
-        let (mut number, mut durable) = (None, None);
+        let (mut number, mut trace, mut spots) = (None, None, Vec::new());
         for _ in 0..items {
             if reader.u8()? != ITEM {
                 return None;
@@ -175,7 +235,13 @@ impl Commit {
                 && !value.is_empty()
             {
                 number = Some(n);
-                durable = crate::books::durable(value);
+                trace = Trace::decode(value);
+            }
+            if key.first() == Some(&b'v')
+                && let Some([_, last]) = crate::keys::parts(key)
+                && let Some(chunk) = Chunk::decode(Seq(last), value)
+            {
+                spots.extend(chunk.spot().map(|spot| (spot, chunk.bytes())));
             }
         }
         let content = &bytes[begin..reader.at];
@@ -188,7 +254,8 @@ impl Commit {
             length: reader.at,
             sequence,
             number,
-            durable,
+            trace,
+            spots,
         })
     }
 }
@@ -225,20 +292,24 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chunk::{Data, Item, State};
     use crate::coding::numbers;
-    use crate::db::Db;
+    use crate::db::{Db, MEMTABLE, Tail};
     use crate::keys;
+    use rethread_store::Pin;
 
     /// A journal as the database writes it, and where each commit in it ends.
     fn journal(commits: &[(u64, u64)]) -> (tempfile::TempDir, Vec<u8>, Vec<usize>) {
         let folder = tempfile::tempdir().unwrap();
-        let db = Db::open(folder.path()).unwrap();
+        let segments = folder.path().join("segments");
+        fs::create_dir(&segments).unwrap();
+        let db = Db::open(folder.path(), &segments, MEMTABLE).unwrap();
         for (n, durable) in commits {
             let mut changes = db.batch();
             changes.put(b"some", &[b'x'; 5000]);
-            changes.put(&keys::commit(*n), &numbers([0, 0, 0, *durable]));
+            changes.put(&keys::commit(*n), &numbers([0, 0, 0, *durable, 0, 0]));
             changes.remove(b"other");
-            db.commit(changes, *n + 1, false).unwrap();
+            db.commit(changes, &Tail::default(), *n + 1, false).unwrap();
         }
         drop(db);
         let path = newest(folder.path()).unwrap().unwrap();
@@ -255,11 +326,14 @@ mod tests {
     fn what_the_database_writes_is_understood() {
         let (folder, bytes, ends) = journal(&[(0, 0), (1, 1), (2, 2)]);
         assert_eq!(ends.len(), 3);
-        assert_eq!(judge(&bytes), Found::Whole);
-        assert_eq!(inspect(folder.path()).unwrap(), Found::Whole);
-        assert_eq!(judge(&bytes[..ends[2]]), Found::Whole);
-        assert_eq!(judge(&[]), Found::Whole);
-        assert_eq!(judge(&[0; 100]), Found::Whole);
+        assert_eq!(judge(&bytes, |_, _| {}), Found::Whole);
+        assert_eq!(
+            inspect(folder.path(), &folder.path().join("segments")).unwrap(),
+            Found::Whole
+        );
+        assert_eq!(judge(&bytes[..ends[2]], |_, _| {}), Found::Whole);
+        assert_eq!(judge(&[], |_, _| {}), Found::Whole);
+        assert_eq!(judge(&[0; 100], |_, _| {}), Found::Whole);
     }
 
     #[test]
@@ -267,14 +341,17 @@ mod tests {
         let (folder, bytes, ends) = journal(&[(0, 0), (1, 1), (2, 1), (3, 1)]);
         let mut torn = bytes.clone();
         torn[ends[0] + 1000..ends[0] + 2000].fill(0); // of the second commit a page is missing, the later two are there
-        assert_eq!(judge(&torn), Found::Cut(ends[0] as u64));
-        assert_eq!(judge(&torn[..ends[1] - 3]), Found::Cut(ends[0] as u64));
+        assert_eq!(judge(&torn, |_, _| {}), Found::Cut(ends[0] as u64));
+        assert_eq!(judge(&torn[..ends[1] - 3], |_, _| {}), Found::Cut(ends[0] as u64));
         let path = newest(folder.path()).unwrap().unwrap();
         fs::write(&path, &torn).unwrap();
-        inspect(folder.path()).unwrap();
+        inspect(folder.path(), &folder.path().join("segments")).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), ends[0] as u64);
-        assert_eq!(inspect(folder.path()).unwrap(), Found::Whole);
-        assert!(Db::open(folder.path()).is_ok());
+        assert_eq!(
+            inspect(folder.path(), &folder.path().join("segments")).unwrap(),
+            Found::Whole
+        );
+        assert!(Db::open(folder.path(), &folder.path().join("segments"), MEMTABLE).is_ok());
     }
 
     #[test]
@@ -282,16 +359,101 @@ mod tests {
         let (folder, bytes, ends) = journal(&[(0, 0), (1, 1), (2, 1), (3, 2)]);
         let mut broken = bytes.clone();
         broken[ends[0] + 1000] ^= 1;
-        assert_eq!(judge(&broken), Found::Broken(1));
+        assert_eq!(judge(&broken, |_, _| {}), Found::Broken(1));
         let path = newest(folder.path()).unwrap().unwrap();
         fs::write(&path, &broken).unwrap();
-        assert_eq!(inspect(folder.path()).unwrap(), Found::Broken(1));
+        assert_eq!(
+            inspect(folder.path(), &folder.path().join("segments")).unwrap(),
+            Found::Broken(1)
+        );
         assert_eq!(fs::read(&path).unwrap(), broken, "it is not touched");
         broken = bytes;
         broken[100] ^= 1; // the very first
-        assert_eq!(judge(&broken), Found::Broken(0));
+        assert_eq!(judge(&broken, |_, _| {}), Found::Broken(0));
         broken[100] ^= 1;
         broken[12] ^= 1; // its sequence number, which the checksum does not cover: the next does not follow
-        assert_eq!(judge(&broken), Found::Broken(1));
+        assert_eq!(judge(&broken, |_, _| {}), Found::Broken(1));
+    }
+
+    /// Four commits that each point to payloads, and where each ends in the journal and in the segment.
+    fn with_payloads(durable: u64) -> (tempfile::TempDir, Vec<usize>, Vec<u64>) {
+        let folder = tempfile::tempdir().unwrap();
+        let segments = folder.path().join("segments");
+        fs::create_dir(&segments).unwrap();
+        let db = Db::open(folder.path(), &segments, MEMTABLE).unwrap();
+        let mut starts = vec![0];
+        for n in 0..4u64 {
+            let bytes = vec![n as u8; 5000];
+            let (segment, offset) = (9, starts[n as usize]);
+            let chunk = Chunk {
+                first: Seq(n),
+                items: vec![Item {
+                    len: 5000,
+                    state: State::Held(Pin::None),
+                }],
+                data: Data::There(Spot {
+                    segment,
+                    offset,
+                    sum: xxh3_64(&bytes),
+                }),
+            };
+            let tail = Tail {
+                segment,
+                next: 10,
+                bytes,
+            };
+            let mut changes = db.batch();
+            changes.put(&keys::chunk(1, Seq(n)), &chunk.encode());
+            changes.put(&keys::commit(n), &numbers([0, 0, 0, durable.min(n), segment, offset]));
+            db.commit(changes, &tail, n + 1, false).unwrap();
+            starts.push(offset + 5000);
+        }
+        drop(db);
+        let bytes = fs::read(newest(folder.path()).unwrap().unwrap()).unwrap();
+        let mut ends = Vec::new();
+        judge(&bytes, |start, commit| ends.push(start + commit.length));
+        (folder, ends, starts)
+    }
+
+    #[test]
+    fn a_commit_without_its_payloads_never_was() {
+        let inspect = |folder: &tempfile::TempDir| inspect(folder.path(), &folder.path().join("segments")).unwrap();
+        let garble = |folder: &tempfile::TempDir, at: u64| {
+            let path = folder.path().join("segments/9.seg");
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[at as usize + 4000] ^= 1;
+            fs::write(path, bytes).unwrap();
+        };
+        let (folder, ends, starts) = with_payloads(1);
+        assert_eq!(inspect(&folder), Found::Whole);
+        garble(&folder, starts[2]);
+        assert_eq!(inspect(&folder), Found::Cut(ends[1] as u64));
+        assert_eq!(inspect(&folder), Found::Whole);
+        // One that was on the disk is not cut: who reads it is told.
+        garble(&folder, starts[0]);
+        assert_eq!(inspect(&folder), Found::Whole);
+        // A segment that is not there was deleted.
+        fs::remove_file(folder.path().join("segments/9.seg")).unwrap();
+        assert_eq!(inspect(&folder), Found::Whole);
+        // A segment that ends too early.
+        let (folder, ends, starts) = with_payloads(1);
+        cut(&folder.path().join("segments/9.seg"), starts[4] - 1).unwrap();
+        assert_eq!(inspect(&folder), Found::Cut(ends[2] as u64));
+    }
+
+    #[test]
+    fn what_comes_after_it_in_other_journals_goes_too() {
+        let (folder, ends, starts) = with_payloads(1);
+        let (first, second) = (folder.path().join("0.jnl"), folder.path().join("1.jnl"));
+        let bytes = fs::read(&first).unwrap();
+        fs::write(&first, &bytes[..ends[2]]).unwrap();
+        fs::write(&second, &bytes[ends[2]..]).unwrap();
+        let segments = folder.path().join("segments");
+        assert_eq!(inspect(folder.path(), &segments).unwrap(), Found::Whole);
+        cut(&segments.join("9.seg"), starts[1] + 7).unwrap();
+        assert_eq!(inspect(folder.path(), &segments).unwrap(), Found::Cut(ends[0] as u64));
+        assert!(!second.exists());
+        assert_eq!(fs::metadata(&first).unwrap().len(), ends[0] as u64);
+        assert!(Db::open(folder.path(), &segments, MEMTABLE).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! Syncs the journal every now and then, beside the writer.
+//! Syncs the journal and the segments every now and then, beside the writer.
 
 use crate::journal::newest;
 use crate::shared::Shared;
@@ -52,8 +52,12 @@ impl Keeper {
             let guard = shared.db.read();
             let Some(db) = &*guard else { continue };
             let written = db.progress.written();
-            match sync_newest(&shared.database) {
-                Ok(()) => db.progress.is_synced(written),
+            let synced = db.segments.sync().and_then(|()| sync_newest(&shared.database));
+            match synced {
+                Ok(()) => {
+                    db.progress.is_synced(written);
+                    let _ = db.segments.prepare(); // whoever needs it is told
+                }
                 Err(error) => {
                     drop(guard);
                     shared.queue.trouble(error);

@@ -1,12 +1,14 @@
 //! How keys look. One byte names the table, numbers are big-endian, so that keys sort as numbers do.
 //!
 //! Everything lives in one keyspace of the database. With several, a lost end of the journal could leave one table newer
-//! than another; with one, whatever is lost, what opens is a prefix of what was written.
+//! than another; with one, whatever is lost, what opens is a prefix of what was written. Payloads that are not small lie
+//! beside it (see `segments.rs`), and the rows that point to them are here.
 
 use rethread_store::{Ordinal, Principal, Seq, SessionId, SessionKey};
 
-/// The version of what is written: of the keys below, of the values of `row.rs` and `head.rs`, and of what they mean.
-pub(crate) const FORMAT: u32 = 1;
+/// The version of what is written: of the keys below, of the values of `row.rs`, `head.rs` and
+/// `chunk.rs`, of the segments, and of what they mean.
+pub(crate) const FORMAT: u32 = 2;
 
 /// A key: short, and made often.
 pub(crate) type Key = Vec<u8>;
@@ -102,13 +104,13 @@ pub(crate) fn high_water(sid: u64) -> Key {
     key(b'w', [sid])
 }
 
-/// An event.
-pub(crate) fn event(stream: u64, seq: Seq) -> Key {
-    key(b'v', [stream, seq.0])
+/// A row of events, by the last of them: a search for an event finds the row that holds it, if there is one.
+pub(crate) fn chunk(stream: u64, last: Seq) -> Key {
+    key(b'v', [stream, last.0])
 }
 
-/// The events of a stream.
-pub(crate) fn events(stream: u64) -> Key {
+/// The rows of events of a stream.
+pub(crate) fn chunks(stream: u64) -> Key {
     key(b'v', [stream])
 }
 
@@ -148,6 +150,14 @@ pub(crate) fn dead_stream(stream: u64) -> Key {
 /// Every [`dead_stream`].
 pub(crate) const DEAD_STREAMS: &[u8] = b"x";
 
+/// How much was written to a segment, and how much of that is still wanted.
+pub(crate) fn segment(number: u64) -> Key {
+    key(b'g', [number])
+}
+
+/// Every [`segment`].
+pub(crate) const SEGMENTS: &[u8] = b"g";
+
 /// Whether nothing is missing between the numbers from `first` to `last`: a message about what is, otherwise.
 pub(crate) fn span(first: u64, last: u64) -> String {
     if first == last {
@@ -175,9 +185,9 @@ mod tests {
 
     #[test]
     fn keys_sort_as_their_numbers_do() {
-        assert!(event(1, Seq(255)) < event(1, Seq(256)) && event(1, Seq(u64::MAX)) < event(2, Seq(0)));
-        assert_eq!(parts(&event(7, Seq(9))), Some([7, 9]));
-        assert_eq!(parts::<1>(&event(7, Seq(9))), None);
+        assert!(chunk(1, Seq(255)) < chunk(1, Seq(256)) && chunk(1, Seq(u64::MAX)) < chunk(2, Seq(0)));
+        assert_eq!(parts(&chunk(7, Seq(9))), Some([7, 9]));
+        assert_eq!(parts::<1>(&chunk(7, Seq(9))), None);
     }
 
     #[test]

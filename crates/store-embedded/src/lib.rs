@@ -34,6 +34,12 @@
 //! everything that waits at once; reads go to the threads that the runtime keeps for what blocks. To end a session takes
 //! the same time however many streams it has.
 //!
+//! An append costs about the same for one event as for a hundred, so whoever has several appends them together. What is
+//! larger than half a kilobyte is written once, to a file that is deleted when nothing in it is wanted any more; only a
+//! pointer to it goes through the database, which writes what it holds several times. With [`Sync::Always`] that limit is
+//! 64 KiB: there one file to be synced is better than two. On Linux what was written leaves the page cache soon after it
+//! is on the disk, but for the last 16 MiB; who comes back later is served from the disk.
+//!
 //! # What it keeps
 //!
 //! As much as [`Limits`] says. Eviction comes a little after the append that made it necessary, so a stream may be longer
@@ -49,9 +55,11 @@
 //! when it begins and once when it is over.
 
 mod books;
+mod chunk;
 mod coding;
 mod db;
 mod error;
+mod gather;
 mod head;
 mod journal;
 mod keeper;
@@ -62,7 +70,9 @@ mod place;
 mod queue;
 mod read;
 mod row;
+mod segments;
 mod shared;
+mod shelf;
 mod stage;
 mod store;
 mod trim;

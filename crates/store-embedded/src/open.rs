@@ -2,14 +2,16 @@
 
 use crate::OpenError;
 use crate::books::{self, Books, Chain, Ids, Totals};
-use crate::coding::{number, numbers};
+use crate::coding::{Reader, number, numbers};
 use crate::db::{Db, View};
 use crate::journal::{self, Found};
 use crate::keys::{self, FORMAT};
 use crate::options::Options;
 use crate::place::Place;
+use crate::shelf::Stat;
 use crate::upkeep::Upkeep;
 use rethread_store::Seq;
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use std::sync::Arc;
 /// Opens what is in a directory, or makes it if there is nothing.
 pub(crate) fn open(place: &Place, options: Arc<Options>) -> Result<Books, OpenError> {
     place.prepare()?;
-    match journal::inspect(&place.database()) {
+    match journal::inspect(&place.database(), &place.segments()) {
         Ok(Found::Whole) => {}
         Ok(Found::Cut(end)) => tracing::warn!(
             dir = %place.dir().display(),
@@ -30,7 +32,8 @@ pub(crate) fn open(place: &Place, options: Arc<Options>) -> Result<Books, OpenEr
         Err(error) => return Err(place.io("the journal cannot be read", error)),
     }
     // The database asserts where it could say that a file is damaged.
-    let opened = std::panic::catch_unwind(AssertUnwindSafe(|| Db::open(&place.database())));
+    let open = || Db::open(&place.database(), &place.segments(), options.memtable);
+    let opened = std::panic::catch_unwind(AssertUnwindSafe(open));
     let db = match opened {
         Ok(Ok(db)) => db,
         Ok(Err(fjall::Error::Io(error))) => return Err(place.io("the database cannot be opened", error)),
@@ -55,7 +58,11 @@ pub(crate) fn open(place: &Place, options: Arc<Options>) -> Result<Books, OpenEr
     if fresh && place.was_made() {
         return Err(place.damaged("the database is empty, and it was not"));
     }
+    db.segments
+        .sync()
+        .map_err(|error| place.io("the segments cannot be synced", error))?;
     let mut books = Books::new(db, options, found);
+    books.drop_strays();
     if fresh {
         books.put_blind(keys::META_FORMAT, &numbers([u64::from(FORMAT)]));
         let written = books.commit(true);
@@ -105,6 +112,16 @@ fn inspect(view: &View<'_>, place: &Place) -> Result<books::Found, OpenError> {
             upkeep.dead_stream(stream, Seq::PRIMING);
         }
     }
+    let mut segments = BTreeMap::new();
+    for guard in view.prefix(keys::SEGMENTS) {
+        let (key, value) = guard.into_inner().map_err(failed)?;
+        let mut reader = Reader(&value);
+        let stat = reader.u64().zip(reader.u64());
+        let ([number], (written, wanted)) = keys::parts(&key)
+            .zip(stat)
+            .ok_or_else(|| place.damaged("what is known of a segment is garbled"))?;
+        segments.insert(number, Stat { written, wanted });
+    }
     let promised = meta(keys::META_IDS)?.unwrap_or(1);
     Ok(books::Found {
         totals,
@@ -114,6 +131,7 @@ fn inspect(view: &View<'_>, place: &Place) -> Result<books::Found, OpenError> {
         },
         chain,
         upkeep,
+        segments,
     })
 }
 

@@ -1,3 +1,4 @@
+use crate::db::MEMTABLE;
 use crate::{EmbeddedStore, OpenError};
 use rethread_proto::clock::Wall;
 use rethread_store::Retention;
@@ -51,6 +52,7 @@ pub struct Options {
     pub(crate) sync: Sync,
     pub(crate) limits: Limits,
     pub(crate) clock: Clock,
+    pub(crate) memtable: u64,
 }
 
 /// Where the time comes from.
@@ -61,6 +63,7 @@ impl Default for Options {
         Options {
             sync: Sync::default(),
             limits: Limits::default(),
+            memtable: MEMTABLE,
             clock: Box::new(|| {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 Wall::from_millis(since.as_millis() as u64)
@@ -88,6 +91,14 @@ impl Options {
     #[must_use]
     pub fn clock(mut self, clock: impl Fn() -> Wall + Send + std::marker::Sync + 'static) -> Self {
         self.clock = Box::new(clock);
+        self
+    }
+
+    /// Makes a table of what is in memory when it is so many bytes: for tests, which cannot wait for that.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn memtable(mut self, bytes: u64) -> Self {
+        self.memtable = bytes;
         self
     }
 

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const MARKER: &str = "rethread.json";
 /// The database has a directory of its own in ours, so that its files and ours never meet.
 const DATABASE: &str = "db";
+/// The payloads have one too.
+const SEGMENTS: &str = "events";
 /// Written to find out whether the disk has room.
 const PROBE: &str = "probe.tmp";
 /// Made by the file system where a disk is mounted.
@@ -92,6 +94,13 @@ impl Place {
                 let dir = dir.to_owned();
                 return Err(OpenError::Damaged { dir, what });
             };
+            if format < FORMAT {
+                return Err(OpenError::Older {
+                    dir: dir.to_owned(),
+                    found: format,
+                    known: FORMAT,
+                });
+            }
             if format > FORMAT {
                 return Err(OpenError::Newer {
                     dir: dir.to_owned(),
@@ -119,7 +128,7 @@ impl Place {
         for folder in fs::read_dir(&tables)? {
             sync_dir(&folder?.path())?;
         }
-        for folder in [&tables, &self.database(), &self.dir] {
+        for folder in [&tables, &self.database(), &self.segments(), &self.dir] {
             sync_dir(folder)?;
         }
         if !self.made.swap(true, Ordering::SeqCst) {
@@ -134,6 +143,10 @@ impl Place {
 
     pub(crate) fn database(&self) -> PathBuf {
         self.dir.join(DATABASE)
+    }
+
+    pub(crate) fn segments(&self) -> PathBuf {
+        self.dir.join(SEGMENTS)
     }
 
     pub(crate) fn io(&self, what: &'static str, source: std::io::Error) -> OpenError {
@@ -154,7 +167,13 @@ impl Place {
     /// Looks at the names in the database's directory. The database panics at some that it does not know, and cannot go
     /// on where it was interrupted while it was made.
     pub(crate) fn prepare(&self) -> Result<(), OpenError> {
-        let path = self.database();
+        let (path, segments) = (self.database(), self.segments());
+        if !segments.exists() {
+            if self.was_made() {
+                return Err(self.damaged(format!("{SEGMENTS} is missing")));
+            }
+            fs::create_dir(&segments).map_err(|error| self.io("the folder of events cannot be made", error))?;
+        }
         if !path.exists() {
             return match self.was_made() {
                 true => Err(self.damaged(format!("{DATABASE} is missing"))),
@@ -252,7 +271,7 @@ fn same_file(path: &Path, _: &File) -> bool {
     path.exists() // an open file cannot be deleted there
 }
 
-fn sync_dir(dir: &Path) -> std::io::Result<()> {
+pub(crate) fn sync_dir(dir: &Path) -> std::io::Result<()> {
     if cfg!(unix) {
         File::open(dir)?.sync_all()
     } else {

@@ -1,7 +1,7 @@
 //! What waits for the writer.
 
 use crate::options::Sync;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rethread_store::{Batch, Event, SessionKey, SessionRecord, StoreError, StoreFuture, StreamKey};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -143,6 +143,10 @@ impl Queue {
             if self.wake.wait_until(&mut state, deadline).timed_out() {
                 break;
             }
+        }
+        if !state.commands.is_empty() {
+            // Who woke this thread may have more to say, and on a busy machine waits for this very processor.
+            MutexGuard::unlocked(&mut state, std::thread::yield_now);
         }
         state.nudged = false;
         let (mut commands, mut bytes) = (Vec::new(), 0);

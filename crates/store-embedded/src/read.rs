@@ -6,7 +6,6 @@ use crate::db::{ReadError, View};
 use crate::head::Head;
 use crate::keys;
 use crate::row::Row;
-use bytes::Bytes;
 use rethread_proto::clock::Wall;
 use rethread_store::{Event, Loaded, Ordinal, Page, Pin, ReadLimit, Seq, SessionKey, StoreError, StreamKey, Summary};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,28 +25,36 @@ pub(crate) fn page(view: &View<'_>, key: &StreamKey, after: Seq, limit: ReadLimi
     let (mut events, mut total, mut whole) = (Vec::new(), 0, true);
     let mut continuity = Continuity::after(&head, after);
     let from = after.0.checked_add(1).map(|next| head.first.max(Seq(next)));
-    for event in from.into_iter().flat_map(|from| view.events(head.stream, from)) {
-        let event = event?;
-        let payload = event.payload();
-        let first = total == 0;
-        total += payload.len().max(1);
-        if events.len() == limit.events || !(first || total <= limit.bytes) {
-            whole = false;
-            break;
+    let chunks = from.into_iter().flat_map(|from| view.chunks(head.stream, from));
+    'chunks: for chunk in chunks {
+        let chunk = chunk?;
+        let mut payloads = None;
+        for held in chunk.held().filter(|held| Some(held.seq) >= from) {
+            let first = total == 0;
+            total += held.range.len().max(1);
+            if events.len() == limit.events || !(first || total <= limit.bytes) {
+                whole = false;
+                break 'chunks;
+            }
+            continuity.saw(held.seq).map_err(|gap| Damage::new(key, gap).report())?;
+            let payloads = match &mut payloads {
+                Some(payloads) => payloads,
+                none => none.insert(
+                    view.payloads(&chunk)?
+                        .ok_or_else(|| Damage::new(key, (chunk.first.0, chunk.last().0)).report())?,
+                ),
+            };
+            events.push(Event {
+                seq: held.seq,
+                payload: payloads.slice(held.range),
+                // The end of a stream releases every question.
+                pin: if summary.sealed && held.pin == Pin::Question {
+                    Pin::None
+                } else {
+                    held.pin
+                },
+            });
         }
-        continuity
-            .saw(event.seq)
-            .map_err(|gap| Damage::new(key, gap).report())?;
-        events.push(Event {
-            seq: event.seq,
-            payload: Bytes::copy_from_slice(payload),
-            // The end of a stream releases every question.
-            pin: if summary.sealed && event.pin == Pin::Question {
-                Pin::None
-            } else {
-                event.pin
-            },
-        });
     }
     if whole {
         continuity
@@ -75,16 +82,21 @@ fn row(view: &View<'_>, key: &SessionKey) -> Result<Option<Row>, ReadError> {
 }
 
 fn summarize(view: &View<'_>, head: &Head) -> Result<Summary, StoreError> {
-    let first_kept = match head.buried {
-        true => None,
-        false => view.events(head.stream, head.first).next().transpose()?,
-    };
+    let mut first_kept = None;
+    if !head.buried {
+        for chunk in view.chunks(head.stream, head.first) {
+            first_kept = chunk?.held().map(|held| held.seq).find(|seq| *seq >= head.first);
+            if first_kept.is_some() {
+                break;
+            }
+        }
+    }
     let mut last = head.last;
     if head.ended.is_none()
-        && let Some(guard) = view.prefix(&keys::events(head.stream)).next_back()
+        && let Some(guard) = view.prefix(&keys::chunks(head.stream)).next_back()
     {
         let key = guard.key().map_err(ReadError::from)?;
-        let [_, seq] = keys::parts(&key).ok_or(ReadError::Garbled("the key of an event"))?;
+        let [_, seq] = keys::parts(&key).ok_or(ReadError::Garbled("the key of events"))?;
         last = last.max(Some(Seq(seq)));
     }
     Ok(Summary {
@@ -92,7 +104,7 @@ fn summarize(view: &View<'_>, head: &Head) -> Result<Summary, StoreError> {
         epoch: head.epoch,
         last,
         purged: head.purged,
-        first_kept: first_kept.map(|event| event.seq),
+        first_kept,
         sealed: head.ended.is_some(),
         answers_lost: head.answers_lost,
     })

@@ -1,14 +1,15 @@
 //! Takes a change, or refuses it. Everything that can fail comes first: what is refused leaves nothing behind.
 
 use crate::books::{Books, Live, Session};
+use crate::chunk::{Chunk, State};
 use crate::db::ReadError;
-use crate::head::{Ended, Head, STREAM_OVERHEAD, Verdict, decode_event, encode_event, event_cost};
+use crate::head::{Ended, Head, STREAM_OVERHEAD, Verdict};
 use crate::keys;
 use crate::queue::Op;
 use crate::read::{Continuity, Damage};
 use crate::row::Row;
 use crate::watches::Effect;
-use rethread_store::{Batch, Event, Ordinal, Pin, Seq, SessionKey, SessionRecord, StoreError, StreamKey};
+use rethread_store::{Batch, Ordinal, Pin, Seq, SessionKey, SessionRecord, StoreError, StreamKey};
 use std::collections::BTreeMap;
 
 /// Why a change was not made.
@@ -30,6 +31,12 @@ pub(crate) enum Standing {
     Absent,
     Open,
     Ended(Box<Head>),
+}
+
+/// A row as it is when some of its events are not pinned any more, and which these are.
+struct Released {
+    chunk: Chunk,
+    events: Vec<(Seq, Pin)>,
 }
 
 impl Books {
@@ -94,31 +101,22 @@ impl Books {
         let head = &mut live.head;
         written |= head.epoch != batch.epoch || batch.seals;
         head.epoch = batch.epoch;
-        for mut event in batch.events.drain(..) {
+        for event in &mut batch.events {
             if !batch.seals && batch.released.contains(&event.seq) {
                 event.pin = Pin::None;
             }
-            head.count(&event);
-            let (name, value) = (
-                keys::event(head.stream, event.seq),
-                encode_event(event.pin, &event.payload),
-            );
-            if event.pin == Pin::None {
-                self.put_blind(&name, &value);
-            } else {
-                self.put(name, &value); // it may be released before the group is committed
-            }
+            head.count(event);
         }
-        for event in released {
-            head.answers -= u64::from(event.pin == Pin::Answer);
-            let kept = live.kept.iter_mut().find(|kept| kept.seq == event.seq);
-            if let Some(kept) = kept {
-                kept.pin = Pin::None;
+        self.put_events(head.stream, &batch.events);
+        for Released { chunk, events } in released {
+            for (seq, pin) in events {
+                head.answers -= u64::from(pin == Pin::Answer);
+                let kept = live.kept.iter_mut().find(|kept| kept.seq == seq);
+                if let Some(kept) = kept {
+                    kept.pin = Pin::None;
+                }
             }
-            self.put(
-                keys::event(head.stream, event.seq),
-                &encode_event(Pin::None, &event.payload),
-            );
+            self.put_chunk(head.stream, &chunk);
         }
         if batch.seals {
             let ended = Ended {
@@ -158,8 +156,8 @@ impl Books {
     }
 
     /// The stored events that a batch releases, if they are pinned.
-    fn released(&self, key: &StreamKey, batch: &Batch) -> Result<Vec<Event>, StoreError> {
-        let mut released = Vec::new();
+    fn released(&self, key: &StreamKey, batch: &Batch) -> Result<Vec<Released>, StoreError> {
+        let mut released: Vec<Released> = Vec::new();
         if batch.seals || batch.released.is_empty() {
             return Ok(released); // the end of a stream releases every question anyway
         }
@@ -167,19 +165,29 @@ impl Books {
             return Ok(released);
         };
         for seq in &batch.released {
-            let Some(value) = self.get(&keys::event(live.head.stream, *seq))? else {
-                continue;
+            let known = released
+                .iter()
+                .position(|Released { chunk, .. }| (chunk.first..=chunk.last()).contains(seq));
+            let at = match known {
+                Some(at) => at,
+                None => {
+                    let Some(chunk) = self.chunk_with(live.head.stream, *seq)? else {
+                        continue;
+                    };
+                    let events = Vec::new();
+                    released.push(Released { chunk, events });
+                    released.len() - 1
+                }
             };
-            let (pin, payload) = decode_event(&value).ok_or(ReadError::Garbled("an event"))?;
-            if pin != Pin::None && released.iter().all(|event: &Event| event.seq != *seq) {
-                let payload = bytes::Bytes::copy_from_slice(payload);
-                released.push(Event {
-                    seq: *seq,
-                    payload,
-                    pin,
-                });
+            let Released { chunk, events } = &mut released[at];
+            if let Some(item) = chunk.item_mut(*seq)
+                && let State::Held(pin @ (Pin::Question | Pin::Answer)) = item.state
+            {
+                item.state = State::Held(Pin::None);
+                events.push((*seq, pin));
             }
         }
+        released.retain(|row| !row.events.is_empty());
         Ok(released)
     }
 
@@ -229,16 +237,15 @@ impl Books {
         let written = head.last;
         (head.last, head.count, head.bytes, head.answers) = (None, 0, 0, 0);
         let mut first = None;
-        for event in self.db.view().events(head.stream, head.first) {
-            let event = event?;
-            continuity
-                .saw(event.seq)
-                .map_err(|gap| Damage::new(key, gap).report())?;
-            first = first.or(Some(event.seq));
-            head.last = Some(event.seq);
-            head.count += 1;
-            head.bytes += event_cost(event.payload());
-            head.answers += u64::from(event.pin == Pin::Answer);
+        for chunk in self.db.view().chunks(head.stream, head.first) {
+            for held in chunk?.held() {
+                continuity.saw(held.seq).map_err(|gap| Damage::new(key, gap).report())?;
+                first = first.or(Some(held.seq));
+                head.last = Some(held.seq);
+                head.count += 1;
+                head.bytes += held.cost();
+                head.answers += u64::from(held.pin == Pin::Answer);
+            }
         }
         continuity
             .ends_with(head.last.max(written))

@@ -1,8 +1,8 @@
 //! Eviction within a stream: as [`Log::evict`](rethread_proto::session::stream::Log::evict) does it, on the disk.
 
 use crate::books::{Books, Kept, Live};
+use crate::chunk::{Chunk, Held};
 use crate::db::ReadError;
-use crate::head::event_cost;
 use crate::keys;
 use crate::stage::Standing;
 use rethread_store::{Pin, Retention, Seq, StreamKey};
@@ -38,44 +38,98 @@ impl Books {
     }
 
     fn evict(&mut self, live: &mut Live, limits: &Retention, budget: usize) -> Result<usize, ReadError> {
-        let Live { head, floor, kept, .. } = live;
-        let sealed = head.ended.is_some();
-        let mut events = self.db.view().events(head.stream, *floor);
+        let sealed = live.head.ended.is_some();
+        let stream = live.head.stream;
         let mut used = 0;
-        while used < budget && (head.count > limits.events as u64 || head.bytes > limits.bytes as u64) {
-            let (seq, cost) = if let Some(at) = kept.iter().position(|kept| kept.pin == Pin::None) {
-                if Some(kept[at].seq) == head.last {
-                    break; // what was just said is always kept, whatever its size
-                }
-                let released = kept.remove(at);
-                (released.seq, released.cost)
-            } else {
-                let Some(event) = events.next().transpose()? else { break };
-                let (seq, cost) = (event.seq, event_cost(event.payload()));
-                // The end of a stream releases every question.
-                let pinned = event.pin == Pin::Answer || (event.pin == Pin::Question && !sealed);
-                if !pinned && Some(seq) == head.last {
-                    break;
-                }
-                *floor = seq.next();
-                if pinned {
-                    let pin = event.pin;
-                    kept.push(Kept { seq, pin, cost });
-                    continue;
-                }
-                (seq, cost)
-            };
-            self.remove_blind(&keys::event(head.stream, seq));
-            head.count = head.count.saturating_sub(1);
-            head.bytes = head.bytes.saturating_sub(cost);
-            self.totals.held = self.totals.held.saturating_sub(cost);
-            // The loss of a priming event alone is no gap: it says nothing.
-            if seq > Seq::PRIMING {
-                head.purged = head.purged.max(Some(seq));
+        // What was passed over and released since goes first: it is older than the rest.
+        while used < budget
+            && live.is_beyond(limits)
+            && let Some(at) = live.kept.iter().position(|kept| kept.pin == Pin::None)
+        {
+            if Some(live.kept[at].seq) == live.head.last {
+                live.settle();
+                return Ok(used); // what was just said is always kept, whatever its size
             }
+            let released = live.kept.remove(at);
+            if let Some(mut chunk) = self.chunk_with(stream, released.seq)? {
+                self.evict_from(&mut chunk, released.seq);
+                self.put_chunk(stream, &chunk);
+            }
+            self.has_evicted(live, released.seq, released.cost);
             used += 1;
         }
-        head.first = kept.first().map_or(*floor, |kept| kept.seq);
+        let chunks = self.db.view().chunks(stream, live.floor);
+        for chunk in chunks {
+            if used == budget || !live.is_beyond(limits) {
+                break;
+            }
+            let chunk = chunk?;
+            let Some(mut chunk) = self.as_staged(stream, chunk)? else {
+                continue;
+            };
+            let (mut touched, mut done) = (false, false);
+            let held: Vec<Held> = chunk.held().filter(|held| held.seq >= live.floor).collect();
+            for held in held {
+                // The end of a stream releases every question.
+                let pinned = held.pin == Pin::Answer || (held.pin == Pin::Question && !sealed);
+                let newest = !pinned && Some(held.seq) == live.head.last;
+                if used == budget || newest || !live.is_beyond(limits) {
+                    done = true;
+                    break;
+                }
+                live.floor = held.seq.next();
+                let (seq, pin, cost) = (held.seq, held.pin, held.cost());
+                if pinned {
+                    live.kept.push(Kept { seq, pin, cost });
+                    continue;
+                }
+                self.evict_from(&mut chunk, seq);
+                self.has_evicted(live, seq, cost);
+                touched = true;
+                used += 1;
+            }
+            if touched {
+                self.put_chunk(stream, &chunk);
+            }
+            if done {
+                break;
+            }
+        }
+        live.settle();
         Ok(used)
+    }
+
+    fn has_evicted(&mut self, live: &mut Live, seq: Seq, cost: u64) {
+        let head = &mut live.head;
+        head.count = head.count.saturating_sub(1);
+        head.bytes = head.bytes.saturating_sub(cost);
+        self.totals.held = self.totals.held.saturating_sub(cost);
+        // The loss of a priming event alone is no gap: it says nothing.
+        if seq > Seq::PRIMING {
+            head.purged = head.purged.max(Some(seq));
+        }
+    }
+
+    /// A row as it will be when the group is committed.
+    fn as_staged(&self, stream: u64, stored: Chunk) -> Result<Option<Chunk>, ReadError> {
+        let key = keys::chunk(stream, stored.last());
+        match self.staged(&key) {
+            None => Ok(Some(stored)),
+            Some(None) => Ok(None),
+            Some(Some(value)) => {
+                let chunk = Chunk::decode(stored.last(), value).ok_or(ReadError::Garbled("a row of events"))?;
+                Ok(Some(chunk))
+            }
+        }
+    }
+}
+
+impl Live {
+    fn is_beyond(&self, limits: &Retention) -> bool {
+        self.head.count > limits.events as u64 || self.head.bytes > limits.bytes as u64
+    }
+
+    fn settle(&mut self) {
+        self.head.first = self.kept.first().map_or(self.floor, |kept| kept.seq);
     }
 }

@@ -4,8 +4,9 @@
 //! and what is too much is found again.
 
 use crate::books::{Books, Live};
+use crate::chunk::Chunk;
 use crate::db::ReadError;
-use crate::head::{Head, event_cost};
+use crate::head::Head;
 use crate::keys::{self, Key};
 use rethread_store::{Ordinal, Retention, Seq, StreamKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -81,7 +82,7 @@ impl Upkeep {
 impl Books {
     /// Whether [`Books::slice`] has something to do that need not wait for the clock.
     pub(crate) fn has_work(&self) -> bool {
-        self.upkeep.is_pending() || (self.is_tight() && !self.upkeep.nothing_to_bury)
+        self.upkeep.is_pending() || (self.is_tight() && !self.upkeep.nothing_to_bury) || self.shelf.littered().is_some()
     }
 
     fn is_tight(&self) -> bool {
@@ -91,12 +92,15 @@ impl Books {
 
     /// Does a little of what waits, and commits it. False if there is nothing left to do. Nothing may be staged.
     pub(crate) fn slice(&mut self) -> Result<bool, ReadError> {
-        let done = self.relieve()?
-            || self.trim_some(SLICE)?
-            || self.relieve_crowded()?
-            || self.delete_dead_session()?
-            || self.delete_dead_stream()?
-            || self.prune_chain();
+        self.drop_empty()?;
+        // A little of each: under load there is always more of one, and the others must not wait until there is not.
+        let mut done = self.relieve()? || self.relieve_crowded()?;
+        self.commit(false)?;
+        done |= self.trim_some(SLICE)?;
+        self.commit(false)?;
+        done |= self.delete_dead_session()? || self.delete_dead_stream()?;
+        self.commit(false)?;
+        done |= self.gather()? || self.prune_chain();
         self.commit(false)?;
         Ok(done)
     }
@@ -303,15 +307,16 @@ impl Books {
             if let Some(head) = Head::decode(&value) {
                 let mut whole = true;
                 // The events of a tombstone have a list of their own, and were counted when it was made.
-                let events = (!head.buried).then(|| view_of.view().events(head.stream, head.first));
-                for event in events.into_iter().flatten() {
+                let chunks = (!head.buried).then(|| view_of.view().chunks(head.stream, head.first));
+                for chunk in chunks.into_iter().flatten() {
                     if left == 0 {
                         whole = false;
                         break;
                     }
-                    let event = event?;
-                    self.remove_blind(&keys::event(head.stream, event.seq));
-                    self.totals.held = self.totals.held.saturating_sub(event_cost(event.payload()));
+                    let chunk = chunk?;
+                    self.drop_chunk(head.stream, &chunk);
+                    let cost: u64 = chunk.held().map(|held| held.cost()).sum();
+                    self.totals.held = self.totals.held.saturating_sub(cost);
                     left -= 1;
                 }
                 if !whole {
@@ -341,22 +346,18 @@ impl Books {
             let Some((stream, first)) = self.upkeep.dead_streams.pop_front() else {
                 break;
             };
-            let events: Result<Vec<Seq>, _> = self
-                .db
-                .view()
-                .events(stream, first)
-                .take(left)
-                .map(|event| event.map(|event| event.seq))
-                .collect();
-            let events = events?;
-            for seq in &events {
-                self.remove_blind(&keys::event(stream, *seq));
+            let chunks: Result<Vec<Chunk>, _> = self.db.view().chunks(stream, first).take(left).collect();
+            let chunks = chunks?;
+            for chunk in &chunks {
+                self.drop_chunk(stream, chunk);
             }
-            match events.last() {
-                Some(last) if events.len() == left => self.upkeep.dead_streams.push_front((stream, last.next())),
+            match chunks.last() {
+                Some(last) if chunks.len() == left => {
+                    self.upkeep.dead_streams.push_front((stream, last.last().next()));
+                }
                 _ => self.remove_blind(&keys::dead_stream(stream)),
             }
-            left = left.saturating_sub(events.len() + 1);
+            left = left.saturating_sub(chunks.len() + 1);
         }
         Ok(left < SLICE)
     }

@@ -30,8 +30,8 @@ const QUIET: Duration = Duration::from_millis(2);
 const TURN: Duration = Duration::from_millis(10);
 /// A sweep answers after this long at the latest; the rest is done later.
 const SWEEP: Duration = Duration::from_millis(250);
-/// When this much on the disk is deleted but not cleared away, beside as much as there is data, it is cleared away.
-const LITTER: u64 = 32 << 20;
+/// When this much in the tables is deleted but not cleared away, beside as much as there is data, it is cleared away.
+const LITTER: u64 = 16 << 20;
 /// How long to wait after that before it is done again.
 const TIDY: Duration = Duration::from_secs(10);
 /// How long to wait before the database is opened again.
@@ -267,6 +267,7 @@ impl Tidy {
             return Ok(());
         }
         self.next = now + TICK;
+        let in_tables = books.totals.held.saturating_sub(books.shelf.wanted());
         match self.thread.take_if(|thread| thread.is_finished()) {
             Some(done) => {
                 let _ = done.join();
@@ -277,8 +278,9 @@ impl Tidy {
                 self.next = now + TIDY;
                 books.db.rotate()
             }
-            None if self.thread.is_some() || books.db.table_bytes() < 2 * books.totals.held + LITTER => Ok(()),
+            None if self.thread.is_some() || books.db.table_bytes() < 2 * in_tables + LITTER => Ok(()),
             None => {
+                books.db.rotate()?;
                 let db = books.db.clone();
                 let clear = move || {
                     if let Err(error) = db.clear_away() {
@@ -362,6 +364,9 @@ fn serve(
         tracing::error!(reason = %chain(&told), "what should be evicted or deleted cannot be read");
         Ok(())
     })?;
+    if books.awaits_sync() {
+        shared.keeper.soil();
+    }
     *shared.totals.lock() = books.totals;
     for (reply, outcome) in answers.drain(..) {
         let _ = reply.send(outcome);

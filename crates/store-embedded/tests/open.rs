@@ -61,24 +61,30 @@ fn a_directory_has_one_store() {
 }
 
 #[test]
-fn a_newer_format_is_not_touched() {
+fn another_format_is_not_touched() {
     let home = Home::default();
     drop(home.open(Limits::default()));
     let marker = home.dir.path().join("rethread.json");
-    fs::write(&marker, r#"{"format":2,"more":true}"#).unwrap();
+    fs::write(&marker, r#"{"format":3,"more":true}"#).unwrap();
     let text = refused(home.dir.path()).to_string();
     assert!(
-        text.contains("was written by a newer Rethread (format 2, this one knows up to 1)"),
+        text.contains("was written by a newer Rethread (format 3, this one knows up to 2)"),
         "{text}"
     );
-    assert_eq!(fs::read_to_string(&marker).unwrap(), r#"{"format":2,"more":true}"#);
+    assert_eq!(fs::read_to_string(&marker).unwrap(), r#"{"format":3,"more":true}"#);
     fs::write(&marker, r#"{"format":1}"#).unwrap();
+    let text = refused(home.dir.path()).to_string();
+    assert!(
+        text.contains("was written by an older Rethread (format 1, this one reads 2)"),
+        "{text}"
+    );
+    fs::write(&marker, r#"{"format":2}"#).unwrap();
     tamper(&home, |keyspace| {
         keyspace.insert("mformat", 7u64.to_le_bytes()).unwrap();
     });
     assert!(matches!(
         refused(home.dir.path()),
-        OpenError::Newer { found: 7, known: 1, .. }
+        OpenError::Newer { found: 7, known: 2, .. }
     ));
 }
 
@@ -127,7 +133,7 @@ fn what_was_never_finished_is_made_anew() {
     drop(home.open(Limits::default()));
     // As if the process had been killed while it made the database.
     for left in [&["lock"][..], &["lock", "0.jnl"]] {
-        fs::write(&marker, r#"{"format":1}"#).unwrap();
+        fs::write(&marker, r#"{"format":2}"#).unwrap();
         fs::remove_dir_all(&database).unwrap();
         fs::create_dir_all(database.join("keyspaces")).unwrap();
         for name in left {
@@ -158,6 +164,8 @@ fn damage_is_told_with_what_to_do() {
     assert!(text.contains("db holds no journal"), "{text}");
     let text = broken(|dir| fs::remove_dir_all(dir.join("db/keyspaces/1")).unwrap());
     assert!(text.contains("the database is empty, and it was not"), "{text}");
+    let text = broken(|dir| fs::remove_dir_all(dir.join("events")).unwrap());
+    assert!(text.contains("events is missing"), "{text}");
     let text = broken(|dir| fs::write(dir.join("db/version"), "what is this").unwrap());
     assert!(text.contains("the database does not open"), "{text}");
     let text = broken(|dir| fs::write(dir.join("db/copy of 0.jnl"), "").unwrap());
@@ -223,8 +231,13 @@ async fn a_stream_with_a_hole_is_not_served() {
         scene.stream(rethread_store::Ordinal(3)),
         scene.stream(rethread_store::Ordinal(5)),
     );
-    scene.append(&open, batch(0..10)).await;
-    scene.append(&ended, last_batch(1..10)).await;
+    for n in 0..10 {
+        scene.append(&open, batch(n..n + 1)).await; // each is a row of its own
+    }
+    for n in 1..9 {
+        scene.append(&ended, batch(n..n + 1)).await;
+    }
+    scene.append(&ended, last_batch(9..10)).await;
     scene.append(&whole, batch(1..10)).await;
     let session = scene.session.clone();
     drop(scene);
@@ -264,4 +277,47 @@ async fn a_stream_with_a_hole_is_not_served() {
     assert_eq!(read(&whole, 0).await.unwrap().events.len(), 5);
     assert!(scene.store.usage().damaged >= 3);
     assert!(scene.store.load(&scene.session).await.is_ok());
+}
+
+#[tokio::test]
+async fn payloads_that_are_garbled_are_not_served() {
+    let home = Home::default();
+    let scene = Scene::over(home.open(Limits::default())).await;
+    let (broken, whole) = (scene.first(), scene.stream(rethread_store::Ordinal(3)));
+    for (key, byte) in [(&broken, b'b'), (&whole, b'w')] {
+        let mut batch = batch(1..4);
+        for event in &mut batch.events {
+            event.payload = vec![byte; 4096].into();
+        }
+        scene.append(key, batch).await;
+    }
+    let session = scene.session.clone();
+    drop(scene);
+    // What is opened is on the disk, and the next commit says so.
+    let store = home.open(Limits::default());
+    let scene = Scene { store, session };
+    scene.append(&whole, batch(4..5)).await;
+    let session = scene.session.clone();
+    drop(scene);
+    let segments = fs::read_dir(home.dir.path().join("events")).unwrap();
+    let mut segments: Vec<_> = segments.map(|entry| entry.unwrap().path()).collect();
+    segments.retain(|path| fs::metadata(path).unwrap().len() > 0); // the next one may be there already
+    let [segment] = &segments[..] else {
+        panic!("one segment, not {segments:?}")
+    };
+    let mut bytes = fs::read(segment).unwrap();
+    let at = bytes.iter().position(|byte| *byte == b'b').unwrap() + 5000;
+    bytes[at] ^= 1;
+    fs::write(segment, bytes).unwrap();
+    let store = home.open(Limits::default());
+    let scene = Scene { store, session };
+    let read = scene.store.read_after(&broken, Seq(0), ReadLimit::default()).await;
+    let error = read.expect_err("garbled payloads are not served");
+    let source = error.source().map(ToString::to_string).unwrap_or_default();
+    let short = scene.session.session.short();
+    assert_eq!(
+        source,
+        format!("stream 1 of session {short}… is damaged: events 1 to 3 are missing")
+    );
+    assert_eq!(scene.page(&whole, 0).await.events.len(), 4);
 }

@@ -4,7 +4,7 @@ mod common;
 
 use bytes::Bytes;
 use common::Home;
-use rethread_store::{Batch, EventStore, Ordinal, Retention, Seq, SessionStore, StoreError};
+use rethread_store::{Batch, EventStore, Ordinal, Pin, Retention, Seq, SessionStore, StoreError};
 use rethread_store_embedded::{EmbeddedStore, Limits};
 use rethread_testkit::store_suite::{Scene, batch, facts, last_batch, sequence};
 use std::time::{Duration, Instant};
@@ -258,4 +258,62 @@ async fn the_disk_is_given_back() {
     store.end(&scene.session).await.unwrap();
     until("the disk is given back", Duration::from_secs(40), || size() < 40 << 20).await;
     assert_eq!(kept.page(&kept.first(), 0).await.events.len(), 19);
+}
+
+/// Every segment holds a little that stays: an event that is pinned, in a row with others that were evicted.
+#[tokio::test]
+async fn what_stays_is_moved_together() {
+    const PART: usize = 8 << 10;
+    let home = Home::default();
+    let limits = Limits {
+        total_bytes: 64 << 20,
+        stream: Retention {
+            events: 160,
+            ..Retention::default()
+        },
+        ..Limits::default()
+    };
+    let payload = |seq: Seq| Bytes::from(vec![seq.0 as u8; PART]);
+    let size = || {
+        let entries = std::fs::read_dir(home.dir.path().join("events")).unwrap();
+        let sizes = entries.map(|entry| entry.unwrap().metadata().map_or(0, |data| data.len()));
+        sizes.sum::<u64>()
+    };
+    let store = home.open(limits);
+    let (kept, gone) = (Scene::over(store.clone()).await, Scene::over(store.clone()).await);
+    let mut written = 0;
+    for n in (1..600).step_by(4) {
+        for ordinal in 1..=8 {
+            let scene = if ordinal == 1 { &kept } else { &gone };
+            let mut batch = batch(n..n + 4);
+            for event in &mut batch.events {
+                event.payload = payload(event.seq);
+                written += event.payload.len() as u64;
+            }
+            if ordinal == 1 {
+                batch.events[0].pin = Pin::Question;
+            }
+            scene.append(&scene.stream(Ordinal(ordinal)), batch).await;
+        }
+    }
+    store.end(&gone.session).await.unwrap();
+    until("what stays is moved", Duration::from_secs(40), || size() < 20 << 20).await;
+    assert!(written > 36 << 20, "{written}");
+    let session = kept.session.clone();
+    let check = async |store: EmbeddedStore| {
+        let kept = Scene {
+            store,
+            session: session.clone(),
+        };
+        let page = kept.page(&kept.first(), 0).await;
+        assert!(page.events.iter().all(|event| event.payload == payload(event.seq)));
+        let pinned = page.events.iter().filter(|event| event.pin == Pin::Question);
+        assert_eq!(pinned.count(), 150, "{:?}", sequence(&page));
+        assert_eq!(page.summary.last, Some(Seq(600)));
+    };
+    drop(gone);
+    drop(kept);
+    check(store.clone()).await;
+    drop(store);
+    check(home.open(limits)).await;
 }

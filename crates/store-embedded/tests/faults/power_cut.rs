@@ -53,6 +53,11 @@ impl Trial {
         }
     }
 
+    /// How the next writers sync.
+    pub(crate) fn syncs(&mut self, sync: &'static str) {
+        self.sync = sync;
+    }
+
     /// A writer that writes so many batches, and what it is told.
     fn writer(&mut self, data: &Path, home: &Path, batches: i64) -> Command {
         self.lives += 1;

@@ -132,7 +132,8 @@ pub(crate) fn options(sync: Sync) -> Options {
         stream: KEPT,
         ..Limits::default()
     };
-    Options::default().sync(sync).limits(limits)
+    // Small, so that tables are made and merged within the short lives of the writers here.
+    Options::default().sync(sync).limits(limits).memtable(256 << 10)
 }
 
 /// How often `Sync::Interval` syncs here.

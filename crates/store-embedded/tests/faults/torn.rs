@@ -49,7 +49,9 @@ impl fmt::Display for Damage {
 impl Damage {
     /// Something that can happen to these files.
     fn choose(data: &Path, files: &[PathBuf], rng: &mut Rng) -> Self {
-        let kinds = ["journal", "journal", "journal", "table", "table", "other"];
+        let kinds = [
+            "journal", "journal", "journal", "segment", "segment", "table", "table", "other",
+        ];
         let kind = *rng.pick(&kinds);
         let of_kind: Vec<&PathBuf> = files.iter().filter(|file| kind_of(file) == kind).collect();
         let file = if of_kind.is_empty() {
@@ -147,6 +149,8 @@ fn kind_of(file: &Path) -> &'static str {
         "journal"
     } else if file.parent().is_some_and(|folder| folder.ends_with("tables")) {
         "table"
+    } else if file.extension().is_some_and(|end| end == "seg") {
+        "segment"
     } else {
         "other"
     }
@@ -176,12 +180,12 @@ fn files(root: &Path, below: &Path, found: &mut Vec<PathBuf>) {
     found.sort();
 }
 
-/// A copy to damage. Tables are never written again, so those that stay whole are links.
+/// A copy to damage. Tables and segments are never written again, so those that stay whole are links.
 fn copy(from: &Path, to: &Path, files: &[PathBuf], damage: &Damage) {
     for file in files {
         let target = to.join(file);
         fs::create_dir_all(target.parent().unwrap()).unwrap();
-        if kind_of(file) == "table" && !damage.files().contains(&file) {
+        if matches!(kind_of(file), "table" | "segment") && !damage.files().contains(&file) {
             fs::hard_link(from.join(file), target).unwrap();
         } else {
             copy_sparse(
@@ -202,7 +206,9 @@ fn damage_is_reported_or_harmless() {
     let mut all = Vec::new();
     trial.write(&base, home.path(), 2000);
     fs::rename(home.path().join("ledger"), &ledgers[0]).unwrap();
-    // The writer dies when it has begun a second journal, while the tables of the first are still being written.
+    // The writer dies when it has begun a second journal, while the tables of the first are still being written. It syncs
+    // always: then the journals hold the events too, and fill up before anything has to be evicted.
+    trial.syncs("always");
     trial.write_until(&base, home.path(), || {
         all.clear();
         files(&base, Path::new(""), &mut all);
@@ -213,8 +219,9 @@ fn damage_is_reported_or_harmless() {
     files(&base, Path::new(""), &mut all);
     let count = |kind| all.iter().filter(|file| kind_of(file) == kind).count();
     eprintln!(
-        "{} journals, {} tables, {} other files, {} MiB used; {} batches",
+        "{} journals, {} segments, {} tables, {} other files, {} MiB used; {} batches",
         count("journal"),
+        count("segment"),
         count("table"),
         count("other"),
         all.iter().map(|file| used(&base.join(file))).sum::<u64>() >> 20,

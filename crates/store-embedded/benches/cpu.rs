@@ -1,0 +1,155 @@
+//! What an event costs the processor. `taskset -c 1 cargo bench -p rethread-store-embedded --bench cpu`; with a name after
+//! `--`, only the lines that have it.
+//!
+//! Sixteen streams in turn: each is made, gets a hundred events in batches as a server makes them, and is sealed. Time is
+//! that of all threads of the process together, the database's and the kernel's work for it included, and until
+//! everything that was begun is on the disk.
+
+use bytes::Bytes;
+use rethread_store::{
+    Batch, Event, EventStore, Ordinal, Principal, Seq, SessionId, SessionKey, SessionStore, StreamKey,
+};
+use rethread_store_embedded::{EmbeddedStore, Limits};
+use rethread_testkit::store_suite::{facts, record};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+const WRITERS: u64 = 16;
+/// Of one stream, beside the answer.
+const EVENTS: u64 = 100;
+
+struct Case {
+    name: &'static str,
+    size: usize,
+    /// How many events a batch has.
+    batch: u64,
+}
+
+const CASES: [Case; 6] = [
+    Case {
+        name: "64 B in batches",
+        size: 64,
+        batch: 101,
+    },
+    Case {
+        name: "1 KB in batches",
+        size: 1 << 10,
+        batch: 64,
+    },
+    Case {
+        name: "16 KB in batches",
+        size: 16 << 10,
+        batch: 4,
+    },
+    Case {
+        name: "64 B one by one",
+        size: 64,
+        batch: 1,
+    },
+    Case {
+        name: "1 KB one by one",
+        size: 1 << 10,
+        batch: 1,
+    },
+    Case {
+        name: "16 KB one by one",
+        size: 16 << 10,
+        batch: 1,
+    },
+];
+
+fn main() {
+    let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let seconds = std::env::var("SECONDS_EACH").ok().and_then(|text| text.parse().ok());
+    let time = Duration::from_secs_f64(seconds.unwrap_or(4.0));
+    println!("| batches | processor per event | events per second | held | on disk |\n|---|---|---|---|---|");
+    for case in &CASES {
+        if wanted.as_ref().is_none_or(|wanted| case.name.contains(wanted.as_str())) {
+            measure(case, time);
+        }
+    }
+}
+
+fn measure(case: &Case, time: Duration) {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder can be made");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime starts");
+    let limits = Limits::default();
+    let store = EmbeddedStore::builder()
+        .limits(limits)
+        .open(folder.path())
+        .unwrap_or_else(|error| panic!("the store opens: {error}"));
+    let payload = Bytes::from(vec![b'x'; case.size]);
+    let (begun, before) = (Instant::now(), processor());
+    let events: u64 = runtime.block_on(async {
+        let mut tasks = JoinSet::new();
+        for writer in 0..WRITERS {
+            tasks.spawn(write(store.clone(), writer, payload.clone(), case.batch, begun + time));
+        }
+        tasks.join_all().await.into_iter().sum()
+    });
+    let (took, usage) = (begun.elapsed(), store.usage());
+    drop(store);
+    let spent = processor() - before;
+    println!(
+        "| {} | {:.2} µs | {:.0} | {} MiB | {} MiB |",
+        case.name,
+        spent.as_secs_f64() * 1e6 / events as f64,
+        events as f64 / took.as_secs_f64(),
+        usage.held_bytes >> 20,
+        usage.disk_bytes >> 20
+    );
+}
+
+/// One session whose streams come one after the other.
+async fn write(store: EmbeddedStore, writer: u64, payload: Bytes, batch: u64, until: Instant) -> u64 {
+    let mut bits = [7; 18];
+    bits[..8].copy_from_slice(&writer.to_be_bytes());
+    let session = SessionKey {
+        owner: Principal::new("https://issuer.example", "alice"),
+        session: SessionId::from_random(bits),
+    };
+    store
+        .create(&session, record())
+        .await
+        .expect("a session can be created");
+    let mut written = 0;
+    for ordinal in 1.. {
+        if Instant::now() >= until {
+            break;
+        }
+        let key = StreamKey {
+            session: session.clone(),
+            ordinal: Ordinal(ordinal),
+        };
+        let last = EVENTS + 1;
+        let mut next = 0;
+        while next <= last {
+            let end = (next + batch).min(last + 1);
+            let batch = Batch {
+                epoch: 1,
+                facts: (next == 0).then(facts),
+                events: (next..end).map(|seq| Event::new(Seq(seq), payload.clone())).collect(),
+                released: Vec::new(),
+                seals: end == last + 1,
+            };
+            store.append(&key, batch).await.expect("the store takes it");
+            written += end - next;
+            next = end;
+        }
+    }
+    written
+}
+
+/// What all threads of this process have used so far.
+fn processor() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("this is Linux");
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks: u64 = fields[11..13]
+        .iter()
+        .map(|field| field.parse::<u64>().unwrap_or(0))
+        .sum();
+    Duration::from_millis(ticks * 10)
+}

@@ -1,0 +1,199 @@
+//! Where the writer puts payloads: which segments there are, and how much of each is still wanted.
+
+use crate::chunk::Spot;
+use crate::db::Tail;
+use crate::segments::{LABEL, Label};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// A segment is full at this share of everything that may be held, within bounds: many small files can be given up one
+/// by one, few large ones need few handles.
+const SHARE: u64 = 64;
+const SMALLEST: u64 = 1 << 20;
+const LARGEST: u64 = 1 << 30;
+/// So much may be unwanted beside half of what is wanted, before what is wanted is moved together.
+pub(crate) const LITTER: u64 = 16 << 20;
+/// A buffer that has grown larger than this is not kept.
+const BUFFER: usize = 1 << 20;
+
+#[derive(Debug, Default)]
+pub(crate) struct Shelf {
+    stats: BTreeMap<u64, Stat>,
+    /// All of them together.
+    sum: Stat,
+    /// Those whose row is not true any more.
+    changed: BTreeSet<u64>,
+    active: Option<u64>,
+    full: u64,
+    tail: Tail,
+    /// Where in its segment the tail begins.
+    start: u64,
+    /// Those that nothing points to any more, and how many commits it takes to say so.
+    empty: VecDeque<(u64, u64)>,
+    /// The one from which what is wanted is moved, and how far that has come.
+    pub(crate) gathering: Option<(u64, u64)>,
+    /// Those that hold something that cannot be moved.
+    stuck: BTreeSet<u64>,
+}
+
+/// In bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Stat {
+    pub(crate) written: u64,
+    pub(crate) wanted: u64,
+}
+
+impl Shelf {
+    /// For a store that may hold so much, with the segments that were found.
+    pub(crate) fn new(total: u64, found: BTreeMap<u64, Stat>) -> Self {
+        let mut shelf = Shelf {
+            full: (total / SHARE).clamp(SMALLEST, LARGEST),
+            ..Shelf::default()
+        };
+        for (number, stat) in &found {
+            shelf.sum.written += stat.written;
+            shelf.sum.wanted += stat.wanted;
+            if stat.wanted == 0 {
+                shelf.changed.insert(*number);
+            }
+        }
+        shelf.stats = found;
+        shelf
+    }
+
+    pub(crate) fn knows(&self, number: u64) -> bool {
+        self.stats.contains_key(&number)
+    }
+
+    pub(crate) fn written(&self, number: u64) -> u64 {
+        self.stats.get(&number).map_or(0, |stat| stat.written)
+    }
+
+    /// What is still wanted, of all segments.
+    pub(crate) fn wanted(&self) -> u64 {
+        self.sum.wanted
+    }
+
+    /// Whether a new segment is needed before anything can be added: all that one commit brings goes to one segment.
+    pub(crate) fn is_full(&self) -> bool {
+        let full = self.active.is_none_or(|number| self.written(number) >= self.full);
+        full && self.tail.bytes.is_empty()
+    }
+
+    /// The number of the segment that comes after this one.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.active.map(|_| self.tail.next)
+    }
+
+    pub(crate) fn begin(&mut self, number: u64, next: u64) {
+        self.changed.extend(self.active);
+        self.active = Some(number);
+        self.tail.next = next;
+        self.stats.insert(number, Stat::default());
+    }
+
+    /// Adds payloads to what the next commit writes.
+    pub(crate) fn add<'a>(&mut self, label: Label, payloads: impl Iterator<Item = &'a [u8]>) -> Spot {
+        let number = self.active.unwrap_or_default();
+        let stat = self.stats.entry(number).or_default();
+        if self.tail.bytes.is_empty() {
+            (self.tail.segment, self.start) = (number, stat.written);
+        }
+        let bytes = &mut self.tail.bytes;
+        bytes.extend_from_slice(&label.encode());
+        let begin = bytes.len();
+        for payload in payloads {
+            bytes.extend_from_slice(payload);
+        }
+        let size = LABEL as u64 + label.bytes;
+        for stat in [stat, &mut self.sum] {
+            stat.written += size;
+            stat.wanted += size;
+        }
+        self.changed.insert(number);
+        Spot {
+            segment: number,
+            offset: self.start + begin as u64,
+            sum: xxh3_64(&bytes[begin..]),
+        }
+    }
+
+    /// So many bytes at a spot are not wanted any more.
+    pub(crate) fn free(&mut self, spot: Spot, bytes: u64) {
+        if let Some(stat) = self.stats.get_mut(&spot.segment) {
+            let bytes = bytes.min(stat.wanted);
+            stat.wanted -= bytes;
+            self.sum.wanted -= bytes;
+            self.changed.insert(spot.segment);
+        }
+    }
+
+    /// The segments whose rows change with the `n`th commit; `None` if one goes.
+    pub(crate) fn settle(&mut self, n: u64) -> Vec<(u64, Option<Stat>)> {
+        let mut rows = Vec::with_capacity(self.changed.len());
+        for number in std::mem::take(&mut self.changed) {
+            let Some(stat) = self.stats.get(&number).copied() else {
+                continue;
+            };
+            if stat.wanted > 0 || self.active == Some(number) {
+                rows.push((number, Some(stat)));
+                continue;
+            }
+            self.stats.remove(&number);
+            self.stuck.remove(&number);
+            self.sum.written -= stat.written;
+            self.gathering.take_if(|(gathering, _)| *gathering == number);
+            self.empty.push_back((number, n));
+            rows.push((number, None));
+        }
+        rows
+    }
+
+    /// What the next commit writes, and where in its segment that begins.
+    pub(crate) fn tail(&self) -> (&Tail, u64) {
+        (&self.tail, self.start)
+    }
+
+    /// It is written.
+    pub(crate) fn is_committed(&mut self) {
+        self.tail.bytes.clear();
+        if self.tail.bytes.capacity() > BUFFER {
+            self.tail.bytes = Vec::new();
+        }
+    }
+
+    /// Whether a segment that nothing points to has to wait, if so many commits are on the disk.
+    pub(crate) fn awaits_more_than(&self, commits: u64) -> bool {
+        self.empty.back().is_some_and(|(_, n)| *n > commits)
+    }
+
+    /// A segment that nothing points to since so many commits.
+    pub(crate) fn next_empty(&mut self, commits: u64) -> Option<u64> {
+        self.empty.front().filter(|(_, n)| *n <= commits)?;
+        self.empty.pop_front().map(|(number, _)| number)
+    }
+
+    /// The segment from which to move what is wanted, and from where on, if too much is not.
+    pub(crate) fn littered(&self) -> Option<(u64, u64)> {
+        if self.gathering.is_some() {
+            return self.gathering;
+        }
+        let Stat { written, wanted } = self.sum;
+        if written - wanted <= wanted / 2 + LITTER {
+            return None;
+        }
+        let candidates = self.stats.iter().filter(|(number, stat)| {
+            self.active != Some(**number) && !self.stuck.contains(number) && stat.wanted < stat.written / 4 * 3
+        });
+        let worst = candidates.min_by_key(|(_, stat)| stat.wanted * 1024 / stat.written.max(1));
+        worst.map(|(number, _)| (*number, 0))
+    }
+
+    /// All of a segment was looked at. If something is still wanted there, that cannot be moved.
+    pub(crate) fn is_gathered(&mut self, number: u64) {
+        self.gathering = None;
+        if self.stats.get(&number).is_some_and(|stat| stat.wanted > 0) {
+            self.stuck.insert(number);
+        }
+    }
+}
