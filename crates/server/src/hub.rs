@@ -1,11 +1,12 @@
 //! The push side of a session at work: who listens, and waking the one whose turn it is (design D6).
 
-use crate::outbox::Stream;
+use crate::outbox::{Over, Stream};
 use crate::telemetry;
 use parking_lot::Mutex;
 use rethread_proto::clock::Mono;
 use rethread_proto::session::push::{Collapse, ListenerId, Push, PushLimits};
 use rethread_proto::sse::Draft;
+use rethread_store::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,8 +33,17 @@ impl Hub {
         }))
     }
 
-    /// A message for the session: it waits until a connection takes it.
+    /// A message for the session: it waits until a connection takes it. One that has read all there was and waits for more, and
+    /// can be resumed, has as good as taken it: then it need not be called to fetch it.
     pub(crate) fn offer(&self, draft: Draft, collapse: Collapse, now: Mono) {
+        let state = self.0.lock();
+        let taker = state.push.direct_taker();
+        if let Some(stream) = state.stream(taker).filter(|stream| stream.waits_for(taker)) {
+            // Under the lock, so that what is offered next comes next. It fails only if the session has ended.
+            let _ = stream.say(draft, Pin::None, false);
+            return;
+        }
+        drop(state);
         self.change(|push| {
             let offered = push.offer(draft, collapse, now);
             telemetry::push_dropped(offered.dropped);
@@ -65,8 +75,18 @@ impl Hub {
         self.change(|push| push.leave(listener));
     }
 
-    pub(crate) fn take(&self, connection: u64) -> Option<Draft> {
-        self.0.lock().push.take(ListenerId(connection))
+    /// Binds up to `limit` waiting messages to the stream of `connection`, whose turn it is. Returns how many; fails if the
+    /// session has ended. Under the lock, as in [`offer`](Self::offer): what was taken first is said first.
+    pub(crate) fn take(&self, connection: u64, stream: &Arc<Stream>, limit: usize) -> Result<usize, Over> {
+        let mut state = self.0.lock();
+        let mut taken = 0;
+        while taken < limit
+            && let Some(draft) = state.push.take(ListenerId(connection))
+        {
+            taken += 1;
+            stream.say(draft, Pin::None, false)?;
+        }
+        Ok(taken)
     }
 
     /// Gives the turn to another connection if the one whose turn it is does not take its messages (SSE-14).

@@ -92,19 +92,14 @@ impl Tail {
         if !self.takes_push {
             return false;
         }
-        let session = self.use_of.session();
-        let mut taken = 0;
-        while taken < AT_ONCE {
-            let Some(draft) = session.hub.take(self.connection) else {
-                break;
-            };
-            taken += 1;
-            if self.stream.say(draft, rethread_store::Pin::None, false).is_err() {
+        let hub = &self.use_of.session().hub;
+        match hub.take(self.connection, &self.stream, AT_ONCE) {
+            Ok(taken) => taken > 0,
+            Err(_) => {
                 self.mode = Mode::Done; // the session has ended
-                return true;
+                true
             }
         }
-        taken > 0
     }
 
     fn read_page(&mut self, page: Result<Page, StoreError>) -> Option<Bytes> {

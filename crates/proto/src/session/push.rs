@@ -109,6 +109,12 @@ impl Push {
         }
     }
 
+    /// Who would take a message at once: somebody listens, and nothing waits that would come first.
+    pub fn direct_taker(&self) -> Option<ListenerId> {
+        let direct = self.open && self.waiting.is_empty();
+        self.listeners.last().copied().filter(|_| direct)
+    }
+
     /// A connection listens from now on, and is the newest.
     pub fn listen(&mut self, listener: ListenerId) {
         self.leave(listener);

@@ -4,6 +4,7 @@ use super::state::Reader;
 use super::{Close, Stream, Taken};
 use crate::telemetry;
 use rethread_proto::event_id::Seq;
+use rethread_proto::session::push::ListenerId;
 use std::task::Context;
 
 impl Stream {
@@ -41,6 +42,21 @@ impl Stream {
             self.room.notify_waiters();
         }
         attached
+    }
+
+    /// Whether this connection has taken everything and waits for more, and its client can come back for what it is told next: it
+    /// was told an id. Otherwise a connection that breaks now, unnoticed, would take the message with it.
+    pub(crate) fn waits_for(&self, listener: Option<ListenerId>) -> bool {
+        let state = self.state.lock();
+        let idle = state.window.is_empty() && !state.over && !state.is_busy();
+        let can_resume = |reader: &Reader| reader.taken > Seq::PRIMING || self.version.sends_priming_event();
+        let waits = |reader: &Reader| {
+            reader.live && reader.waker.is_some() && reader.close.is_none() && can_resume(reader) && !state.lost
+        };
+        idle && state
+            .reader
+            .as_ref()
+            .is_some_and(|reader| listener == Some(ListenerId(reader.connection)) && waits(reader))
     }
 
     /// Whether a connection reads it.
