@@ -239,27 +239,10 @@ pub(crate) fn read(catalog: &Catalog, spot: Spot, bytes: u64) -> io::Result<Opti
 
 /// A piece of a segment, as long as it goes.
 pub(crate) fn piece(catalog: &Catalog, number: u64, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
-    let mut piece = vec![0; bytes];
-    let filled = match catalog.get(&number) {
-        Some(file) => fill(file, &mut piece, offset)?,
-        None => 0,
-    };
-    piece.truncate(filled);
-    Ok(piece)
-}
-
-/// Reads until the buffer is full or the file ends; says how much it was.
-fn fill(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match read_at(file, &mut buffer[filled..], offset + filled as u64) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+    match catalog.get(&number) {
+        Some(file) => read_up_to(file, bytes, offset),
+        None => Ok(Vec::new()),
     }
-    Ok(filled)
 }
 
 fn read_whole(file: &File, spot: Spot, bytes: u64) -> io::Result<Option<Bytes>> {
@@ -268,8 +251,8 @@ fn read_whole(file: &File, spot: Spot, bytes: u64) -> io::Result<Option<Bytes>> 
     if bytes > LARGE && end.is_none_or(|end| file.metadata().map_or(true, |data| end > data.len())) {
         return Ok(None);
     }
-    let mut payloads = vec![0; bytes as usize];
-    let whole = fill(file, &mut payloads, spot.offset)? == payloads.len() && xxh3_64(&payloads) == spot.sum;
+    let payloads = read_up_to(file, bytes as usize, spot.offset)?;
+    let whole = payloads.len() as u64 == bytes && xxh3_64(&payloads) == spot.sum;
     Ok(whole.then(|| Bytes::from(payloads)))
 }
 
@@ -298,7 +281,40 @@ fn list(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-#[cfg(unix)]
+/// Reads so many bytes, or up to the end of the file.
+#[cfg(target_os = "linux")]
+fn read_up_to(file: &File, bytes: usize, offset: u64) -> io::Result<Vec<u8>> {
+    use rustix::{buffer::spare_capacity, io::Errno};
+    let mut read = Vec::with_capacity(bytes); // and not zeroed, which takes as long as to read it
+    while read.len() < bytes {
+        let from = offset + read.len() as u64;
+        match rustix::io::pread(file, spare_capacity(&mut read), from) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    read.truncate(bytes);
+    Ok(read)
+}
+
+/// Reads so many bytes, or up to the end of the file.
+#[cfg(not(target_os = "linux"))]
+fn read_up_to(file: &File, bytes: usize, offset: u64) -> io::Result<Vec<u8>> {
+    let (mut read, mut filled) = (vec![0; bytes], 0);
+    while filled < bytes {
+        match read_at(file, &mut read[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    read.truncate(filled);
+    Ok(read)
+}
+
+#[cfg(all(unix, not(target_os = "linux")))]
 fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     std::os::unix::fs::FileExt::read_at(file, buffer, offset)
 }
