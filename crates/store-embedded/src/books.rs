@@ -260,6 +260,11 @@ impl Books {
         Ok(())
     }
 
+    /// How many commits there will be with the next one.
+    pub(crate) fn next_commit(&self) -> u64 {
+        self.chain.next + 1
+    }
+
     /// Cuts the chain at its old end, as far as the tables hold everything: of that no journal can take anything away.
     pub(crate) fn prune_chain(&mut self) -> bool {
         let in_tables = self.db.in_tables();

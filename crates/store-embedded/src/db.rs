@@ -40,8 +40,6 @@ pub(crate) struct Db {
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     pub(crate) segment: u64,
-    /// The segment that will come after this one.
-    pub(crate) next: u64,
     pub(crate) bytes: Vec<u8>,
 }
 

@@ -68,9 +68,8 @@ impl Books {
             Data::Here(here.into())
         } else {
             if self.shelf.is_full() {
-                let number = self.shelf.next().unwrap_or_else(|| self.take_id());
-                let next = self.take_id();
-                self.shelf.begin(number, next);
+                let number = self.take_id();
+                self.shelf.begin(number);
             }
             let last = chunk.last().0;
             Data::There(self.shelf.add(Label { stream, last, bytes }, payloads))
@@ -132,17 +131,22 @@ impl Books {
         Ok(there.then_some(chunk))
     }
 
-    /// Deletes the segments that nothing points to. Not before that is on the disk: what comes back when the power fails
-    /// may point to them.
+    /// Deletes the segments that nothing points to, in two steps. First that must be on the disk: what comes back when the
+    /// power fails may point to them. Then a commit that says so must be: a commit of which nobody knows that it was on
+    /// the disk, and whose payloads are missing, is taken for a torn one.
     pub(crate) fn drop_empty(&mut self) -> Result<(), ReadError> {
         if self.awaits_sync() && !matches!(self.options.sync, Sync::Interval(_)) {
             self.db.sync()?; // nobody else does, unless something is appended
         }
-        while let Some(number) = self.shelf.next_empty(self.db.progress.synced()) {
+        let synced = self.db.progress.synced();
+        while let Some(number) = self.shelf.next_leaving(synced) {
             if let Err(error) = self.db.segments.remove(number) {
                 // When the store is opened the next time, it goes.
                 tracing::warn!(number, reason = %error, "a segment that is not needed any more cannot be deleted");
             }
+        }
+        if self.shelf.let_go(synced, self.next_commit()) {
+            self.put_blind(keys::META_TIDIED, b"");
         }
         Ok(())
     }
@@ -152,13 +156,11 @@ impl Books {
         self.shelf.awaits_more_than(self.db.progress.synced())
     }
 
-    /// Deletes the segments that no row tells of: they were made by a commit that never was, or should be gone.
-    pub(crate) fn drop_strays(&mut self) {
+    /// Gives up the segments that no row tells of: they were made by a commit that never was, or should be gone.
+    pub(crate) fn give_up_strays(&mut self) {
         for number in self.db.segments.numbers() {
-            if !self.shelf.knows(number)
-                && let Err(error) = self.db.segments.remove(number)
-            {
-                tracing::warn!(number, reason = %error, "a segment that nobody knows cannot be deleted");
+            if !self.shelf.knows(number) {
+                self.shelf.is_empty(number);
             }
         }
     }

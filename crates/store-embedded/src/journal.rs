@@ -397,11 +397,7 @@ mod tests {
                     sum: xxh3_64(&bytes),
                 }),
             };
-            let tail = Tail {
-                segment,
-                next: 10,
-                bytes,
-            };
+            let tail = Tail { segment, bytes };
             let mut changes = db.batch();
             changes.put(&keys::chunk(1, Seq(n)), &chunk.encode());
             changes.put(&keys::commit(n), &numbers([0, 0, 0, durable.min(n), segment, offset]));
@@ -432,9 +428,9 @@ mod tests {
         // One that was on the disk is not cut: who reads it is told.
         garble(&folder, starts[0]);
         assert_eq!(inspect(&folder), Found::Whole);
-        // A segment that is not there was deleted.
+        // One that is not there at all.
         fs::remove_file(folder.path().join("segments/9.seg")).unwrap();
-        assert_eq!(inspect(&folder), Found::Whole);
+        assert_eq!(inspect(&folder), Found::Cut(ends[0] as u64));
         // A segment that ends too early.
         let (folder, ends, starts) = with_payloads(1);
         cut(&folder.path().join("segments/9.seg"), starts[4] - 1).unwrap();

@@ -54,10 +54,7 @@ impl Keeper {
             let written = db.progress.written();
             let synced = db.segments.sync().and_then(|()| sync_newest(&shared.database));
             match synced {
-                Ok(()) => {
-                    db.progress.is_synced(written);
-                    let _ = db.segments.prepare(); // whoever needs it is told
-                }
+                Ok(()) => db.progress.is_synced(written),
                 Err(error) => {
                     drop(guard);
                     shared.queue.trouble(error);

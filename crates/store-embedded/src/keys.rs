@@ -20,7 +20,7 @@ pub(crate) const META_IDS: &[u8] = b"mids";
 /// The first commit that is still in the chain.
 pub(crate) const META_PRUNED: &[u8] = b"mpruned";
 
-/// Written when tables were cleared away; says nothing.
+/// Written when tables were cleared away, or segments are about to be; says nothing.
 pub(crate) const META_TIDIED: &[u8] = b"mtidied";
 
 /// Owners and sessions with longer names are refused: a key of the database has 65535 bytes at most.

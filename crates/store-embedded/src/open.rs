@@ -62,7 +62,7 @@ pub(crate) fn open(place: &Place, options: Arc<Options>) -> Result<Books, OpenEr
         .sync()
         .map_err(|error| place.io("the segments cannot be synced", error))?;
     let mut books = Books::new(db, options, found);
-    books.drop_strays();
+    books.give_up_strays();
     if fresh {
         books.put_blind(keys::META_FORMAT, &numbers([u64::from(FORMAT)]));
         let written = books.commit(true);

@@ -17,7 +17,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What stands before the payloads of a row: whose they are and how many bytes. With it a segment can be read from its
@@ -73,21 +73,12 @@ pub(crate) struct Segments {
     catalog: RwLock<Catalog>,
     /// The one that is written.
     active: Mutex<Option<Arc<Written>>>,
-    /// The one that will be written after that.
-    spare: Mutex<Spare>,
     /// Those that were written since they were synced last.
     unsynced: Mutex<Vec<Arc<Written>>>,
+    /// Whether one was made since the folder was synced.
+    nameless: AtomicBool,
     /// Held while they are synced: who comes second must not return before it is done.
     syncing: Mutex<()>,
-}
-
-/// To make a file takes as long as to sync a folder, so that the next one is made before it is needed, if somebody can.
-#[derive(Debug, Default)]
-enum Spare {
-    #[default]
-    Unknown,
-    Wanted(u64),
-    Made(u64, File),
 }
 
 /// A segment that was written to.
@@ -135,9 +126,9 @@ impl Segments {
         Ok(Segments {
             dir: dir.to_owned(),
             unsynced: Mutex::new(unsynced),
+            nameless: AtomicBool::new(true),
             catalog: RwLock::new(Arc::new(catalog)),
             active: Mutex::default(),
-            spare: Mutex::default(),
             syncing: Mutex::default(),
         })
     }
@@ -168,10 +159,7 @@ impl Segments {
         let written = match &*active {
             Some(written) if written.number == number => written,
             _ => {
-                let file = match std::mem::replace(&mut *self.spare.lock(), Spare::Wanted(tail.next)) {
-                    Spare::Made(made, file) if made == number => file,
-                    _ => self.create(number)?,
-                };
+                let file = self.create(number)?;
                 // Once more, though it may be synced: now the page cache can give up all of it.
                 active.as_ref().inspect(|full| self.is_unsynced(full));
                 active.insert(Arc::new(Written::new(number, file)))
@@ -190,21 +178,12 @@ impl Segments {
         }
     }
 
-    /// Makes the next segment, if there is none yet.
-    pub(crate) fn prepare(&self) -> io::Result<()> {
-        let mut spare = self.spare.lock();
-        if let Spare::Wanted(number) = *spare {
-            *spare = Spare::Made(number, self.create(number)?);
-        }
-        Ok(())
-    }
-
+    /// Its name is not on the disk before it is synced.
     fn create(&self, number: u64) -> io::Result<File> {
         let path = self.path(number);
         let file = OpenOptions::new().append(true).create_new(true).open(&path)?;
-        // Its name lasts: a file that is missing later was deleted, and is no torn write.
-        crate::place::sync_dir(&self.dir)?;
         let reading = Arc::new(File::open(&path)?);
+        self.nameless.store(true, Ordering::SeqCst);
         self.change(|catalog| {
             catalog.insert(number, reading);
         });
@@ -239,6 +218,9 @@ impl Segments {
             let is_last = at + 1 == unsynced.len();
             written.release(if is_last { length.saturating_sub(CACHED) } else { length });
         }
+        if self.nameless.swap(false, Ordering::SeqCst) {
+            crate::place::sync_dir(&self.dir)?;
+        }
         Ok(())
     }
 
@@ -257,27 +239,10 @@ pub(crate) fn read(catalog: &Catalog, spot: Spot, bytes: u64) -> io::Result<Opti
 
 /// A piece of a segment, as long as it goes.
 pub(crate) fn piece(catalog: &Catalog, number: u64, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
-    let mut piece = vec![0; bytes];
-    let filled = match catalog.get(&number) {
-        Some(file) => fill(file, &mut piece, offset)?,
-        None => 0,
-    };
-    piece.truncate(filled);
-    Ok(piece)
-}
-
-/// Reads until the buffer is full or the file ends; says how much it was.
-fn fill(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match read_at(file, &mut buffer[filled..], offset + filled as u64) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+    match catalog.get(&number) {
+        Some(file) => read_up_to(file, bytes, offset),
+        None => Ok(Vec::new()),
     }
-    Ok(filled)
 }
 
 fn read_whole(file: &File, spot: Spot, bytes: u64) -> io::Result<Option<Bytes>> {
@@ -286,17 +251,16 @@ fn read_whole(file: &File, spot: Spot, bytes: u64) -> io::Result<Option<Bytes>> 
     if bytes > LARGE && end.is_none_or(|end| file.metadata().map_or(true, |data| end > data.len())) {
         return Ok(None);
     }
-    let mut payloads = vec![0; bytes as usize];
-    let whole = fill(file, &mut payloads, spot.offset)? == payloads.len() && xxh3_64(&payloads) == spot.sum;
+    let payloads = read_up_to(file, bytes as usize, spot.offset)?;
+    let whole = payloads.len() as u64 == bytes && xxh3_64(&payloads) == spot.sum;
     Ok(whole.then(|| Bytes::from(payloads)))
 }
 
-/// Whether a segment that is there holds what a row says. One that is not there was deleted: its name was on the disk
-/// before anything was written to it.
+/// Whether a segment holds what a row says.
 pub(crate) fn is_whole(dir: &Path, spot: Spot, bytes: u64) -> io::Result<bool> {
     match File::open(path(dir, spot.segment)) {
         Ok(file) => Ok(read_whole(&file, spot, bytes)?.is_some()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -317,7 +281,40 @@ fn list(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-#[cfg(unix)]
+/// Reads so many bytes, or up to the end of the file.
+#[cfg(target_os = "linux")]
+fn read_up_to(file: &File, bytes: usize, offset: u64) -> io::Result<Vec<u8>> {
+    use rustix::{buffer::spare_capacity, io::Errno};
+    let mut read = Vec::with_capacity(bytes); // and not zeroed, which takes as long as to read it
+    while read.len() < bytes {
+        let from = offset + read.len() as u64;
+        match rustix::io::pread(file, spare_capacity(&mut read), from) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    read.truncate(bytes);
+    Ok(read)
+}
+
+/// Reads so many bytes, or up to the end of the file.
+#[cfg(not(target_os = "linux"))]
+fn read_up_to(file: &File, bytes: usize, offset: u64) -> io::Result<Vec<u8>> {
+    let (mut read, mut filled) = (vec![0; bytes], 0);
+    while filled < bytes {
+        match read_at(file, &mut read[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    read.truncate(filled);
+    Ok(read)
+}
+
+#[cfg(all(unix, not(target_os = "linux")))]
 fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     std::os::unix::fs::FileExt::read_at(file, buffer, offset)
 }

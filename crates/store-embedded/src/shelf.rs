@@ -30,6 +30,8 @@ pub(crate) struct Shelf {
     start: u64,
     /// Those that nothing points to any more, and how many commits it takes to say so.
     empty: VecDeque<(u64, u64)>,
+    /// Those of which that is on the disk, and how many commits it takes to say that.
+    leaving: VecDeque<(u64, u64)>,
     /// The one from which what is wanted is moved, and how far that has come.
     pub(crate) gathering: Option<(u64, u64)>,
     /// Those that hold something that cannot be moved.
@@ -80,15 +82,9 @@ impl Shelf {
         full && self.tail.bytes.is_empty()
     }
 
-    /// The number of the segment that comes after this one.
-    pub(crate) fn next(&self) -> Option<u64> {
-        self.active.map(|_| self.tail.next)
-    }
-
-    pub(crate) fn begin(&mut self, number: u64, next: u64) {
+    pub(crate) fn begin(&mut self, number: u64) {
         self.changed.extend(self.active);
         self.active = Some(number);
-        self.tail.next = next;
         self.stats.insert(number, Stat::default());
     }
 
@@ -162,15 +158,30 @@ impl Shelf {
         }
     }
 
-    /// Whether a segment that nothing points to has to wait, if so many commits are on the disk.
-    pub(crate) fn awaits_more_than(&self, commits: u64) -> bool {
-        self.empty.back().is_some_and(|(_, n)| *n > commits)
+    /// Nothing points to this segment, and never did since the store was opened.
+    pub(crate) fn is_empty(&mut self, number: u64) {
+        self.empty.push_front((number, 0));
     }
 
-    /// A segment that nothing points to since so many commits.
-    pub(crate) fn next_empty(&mut self, commits: u64) -> Option<u64> {
-        self.empty.front().filter(|(_, n)| *n <= commits)?;
-        self.empty.pop_front().map(|(number, _)| number)
+    /// Whether a segment that nothing points to has to wait, if so many commits are on the disk.
+    pub(crate) fn awaits_more_than(&self, commits: u64) -> bool {
+        let last = [self.empty.back(), self.leaving.back()];
+        last.into_iter().flatten().any(|(_, n)| *n > commits)
+    }
+
+    /// Takes note that the `n`th commit will say which segments are empty for good, if so many commits are on the disk.
+    /// False if there is none.
+    pub(crate) fn let_go(&mut self, commits: u64, n: u64) -> bool {
+        let ready = self.empty.iter().take_while(|(_, n)| *n <= commits).count();
+        self.leaving
+            .extend(self.empty.drain(..ready).map(|(number, _)| (number, n)));
+        ready > 0
+    }
+
+    /// A segment that can be deleted when so many commits are on the disk.
+    pub(crate) fn next_leaving(&mut self, commits: u64) -> Option<u64> {
+        self.leaving.front().filter(|(_, n)| *n <= commits)?;
+        self.leaving.pop_front().map(|(number, _)| number)
     }
 
     /// The segment from which to move what is wanted, and from where on, if too much is not.
