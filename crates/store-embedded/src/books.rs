@@ -247,7 +247,7 @@ impl Books {
         }
         let (tail, start) = self.shelf.tail();
         let synced = self.db.progress.synced();
-        let segment = if tail.bytes.is_empty() { 0 } else { tail.segment };
+        let segment = if tail.is_empty() { 0 } else { tail.segment };
         let value = numbers([held, sessions, streams, synced, segment, start]);
         changes.put(&keys::commit(self.chain.next), &value);
         self.db.commit(changes, tail, self.chain.next + 1, sync)?;

@@ -3,6 +3,7 @@
 use crate::chunk::{Chunk, Data};
 use crate::keys;
 use crate::segments::{self, Catalog, Segments};
+use crate::tail::Tail;
 use bytes::Bytes;
 use fjall::compaction::Leveled;
 use fjall::{Database, Iter, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Slice, Snapshot};
@@ -34,13 +35,6 @@ pub(crate) struct Db {
     memtable: u64,
     pub(crate) segments: Arc<Segments>,
     pub(crate) progress: Arc<Progress>,
-}
-
-/// Payloads that are yet to be written to a segment, at its end.
-#[derive(Debug, Default)]
-pub(crate) struct Tail {
-    pub(crate) segment: u64,
-    pub(crate) bytes: Vec<u8>,
 }
 
 /// How many commits were made, and how many of these are on the disk for sure.
@@ -113,7 +107,7 @@ impl Db {
     /// Makes the `n`th commit, and if `sync` says so waits for the disk. What it points to is written first.
     pub(crate) fn commit(&self, changes: Changes, tail: &Tail, n: u64, sync: bool) -> Result<(), fjall::Error> {
         self.make_table()?;
-        if !tail.bytes.is_empty() {
+        if !tail.is_empty() {
             self.segments.append(tail)?;
         }
         if sync {

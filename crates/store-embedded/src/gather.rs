@@ -35,8 +35,8 @@ impl Books {
                 state: State::Held(event.pin),
             });
             let (seq, items) = (first.seq, items.collect());
-            let payloads = some.iter().map(|event| &event.payload[..]);
-            let chunk = self.lay(stream, seq, items, payloads);
+            let payloads: Vec<Bytes> = some.iter().map(|event| event.payload.clone()).collect();
+            let chunk = self.lay(stream, seq, items, &payloads);
             let (key, value) = (keys::chunk(stream, chunk.last()), chunk.encode());
             if some.iter().all(|event| event.pin == Pin::None) {
                 self.put_blind(&key, &value);
@@ -48,13 +48,7 @@ impl Books {
     }
 
     /// Finds a place for payloads.
-    fn lay<'a>(
-        &mut self,
-        stream: u64,
-        first: Seq,
-        items: Vec<Item>,
-        payloads: impl Iterator<Item = &'a [u8]>,
-    ) -> Chunk {
+    fn lay(&mut self, stream: u64, first: Seq, items: Vec<Item>, payloads: &[Bytes]) -> Chunk {
         let mut chunk = Chunk {
             first,
             items,
@@ -64,7 +58,7 @@ impl Books {
         let few = if self.options.sync.waits() { FEW_SYNCED } else { FEW };
         chunk.data = if bytes <= few {
             let mut here = Vec::with_capacity(bytes as usize);
-            payloads.for_each(|payload| here.extend_from_slice(payload));
+            payloads.iter().for_each(|payload| here.extend_from_slice(payload));
             Data::Here(here.into())
         } else {
             if self.shelf.is_full() {
@@ -209,13 +203,13 @@ impl Books {
     }
 
     /// Stages a row with its payloads elsewhere, without those that nobody wants.
-    fn relocate(&mut self, stream: u64, old: &Chunk, payloads: &[u8]) {
+    fn relocate(&mut self, stream: u64, old: &Chunk, payloads: &Bytes) {
         let items = old.items.iter().map(|item| match item.state {
             State::Held(_) => *item,
             State::Gone => Item { len: 0, ..*item },
         });
-        let (items, held) = (items.collect(), old.held().map(|held| &payloads[held.range]));
-        let chunk = self.lay(stream, old.first, items, held);
+        let held: Vec<Bytes> = old.held().map(|held| payloads.slice(held.range)).collect();
+        let chunk = self.lay(stream, old.first, items.collect(), &held);
         self.put_blind(&keys::chunk(stream, chunk.last()), &chunk.encode());
         self.give_up(old);
     }

@@ -294,8 +294,9 @@ mod tests {
     use super::*;
     use crate::chunk::{Data, Item, State};
     use crate::coding::numbers;
-    use crate::db::{Db, MEMTABLE, Tail};
+    use crate::db::{Db, MEMTABLE};
     use crate::keys;
+    use crate::tail::Tail;
     use rethread_store::Pin;
 
     /// A journal as the database writes it, and where each commit in it ends.
@@ -397,7 +398,8 @@ mod tests {
                     sum: xxh3_64(&bytes),
                 }),
             };
-            let tail = Tail { segment, bytes };
+            let mut tail = Tail::of(segment);
+            tail.copy(&bytes);
             let mut changes = db.batch();
             changes.put(&keys::chunk(1, Seq(n)), &chunk.encode());
             changes.put(&keys::commit(n), &numbers([0, 0, 0, durable.min(n), segment, offset]));

@@ -75,6 +75,7 @@ mod shared;
 mod shelf;
 mod stage;
 mod store;
+mod tail;
 mod trim;
 mod upkeep;
 mod watches;

@@ -9,12 +9,12 @@
 //! better reused for what is written next than taken anew for every page.
 
 use crate::chunk::Spot;
-use crate::db::Tail;
+use crate::tail::Tail;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -166,8 +166,8 @@ impl Segments {
             }
         };
         self.is_unsynced(written); // before it is written: a sync too many does no harm
-        (&written.file).write_all(&tail.bytes)?;
-        written.length.fetch_add(tail.bytes.len() as u64, Ordering::Relaxed);
+        tail.write(&written.file)?;
+        written.length.fetch_add(tail.len(), Ordering::Relaxed);
         Ok(())
     }
 

@@ -1,10 +1,10 @@
 //! Where the writer puts payloads: which segments there are, and how much of each is still wanted.
 
 use crate::chunk::Spot;
-use crate::db::Tail;
 use crate::segments::{LABEL, Label};
+use crate::tail::Tail;
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use xxhash_rust::xxh3::xxh3_64;
 
 /// A segment is full at this share of everything that may be held, within bounds: many small files can be given up one
 /// by one, few large ones need few handles.
@@ -13,8 +13,6 @@ const SMALLEST: u64 = 1 << 20;
 const LARGEST: u64 = 1 << 30;
 /// So much may be unwanted beside half of what is wanted, before what is wanted is moved together.
 pub(crate) const LITTER: u64 = 16 << 20;
-/// A buffer that has grown larger than this is not kept.
-const BUFFER: usize = 1 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
@@ -79,7 +77,7 @@ impl Shelf {
     /// Whether a new segment is needed before anything can be added: all that one commit brings goes to one segment.
     pub(crate) fn is_full(&self) -> bool {
         let full = self.active.is_none_or(|number| self.written(number) >= self.full);
-        full && self.tail.bytes.is_empty()
+        full && self.tail.is_empty()
     }
 
     pub(crate) fn begin(&mut self, number: u64) {
@@ -89,18 +87,15 @@ impl Shelf {
     }
 
     /// Adds payloads to what the next commit writes.
-    pub(crate) fn add<'a>(&mut self, label: Label, payloads: impl Iterator<Item = &'a [u8]>) -> Spot {
+    pub(crate) fn add(&mut self, label: Label, payloads: &[Bytes]) -> Spot {
         let number = self.active.unwrap_or_default();
         let stat = self.stats.entry(number).or_default();
-        if self.tail.bytes.is_empty() {
+        if self.tail.is_empty() {
             (self.tail.segment, self.start) = (number, stat.written);
         }
-        let bytes = &mut self.tail.bytes;
-        bytes.extend_from_slice(&label.encode());
-        let begin = bytes.len();
-        for payload in payloads {
-            bytes.extend_from_slice(payload);
-        }
+        self.tail.copy(&label.encode());
+        let offset = self.start + self.tail.len();
+        let sum = self.tail.add(payloads);
         let size = LABEL as u64 + label.bytes;
         for stat in [stat, &mut self.sum] {
             stat.written += size;
@@ -109,8 +104,8 @@ impl Shelf {
         self.changed.insert(number);
         Spot {
             segment: number,
-            offset: self.start + begin as u64,
-            sum: xxh3_64(&bytes[begin..]),
+            offset,
+            sum,
         }
     }
 
@@ -152,10 +147,7 @@ impl Shelf {
 
     /// It is written.
     pub(crate) fn is_committed(&mut self) {
-        self.tail.bytes.clear();
-        if self.tail.bytes.capacity() > BUFFER {
-            self.tail.bytes = Vec::new();
-        }
+        self.tail.clear();
     }
 
     /// Nothing points to this segment, and never did since the store was opened.
