@@ -278,6 +278,7 @@ impl Stream {
                 } else if sent.stretches.capacity() <= SPARE {
                     state.spare = sent.stretches;
                 }
+                self.room.notify_waiters();
             }
             Err(error) if error.is_outage() => {
                 // STO-02: from here on, what is said reaches the live connection or nobody, and has no ids: also what was said

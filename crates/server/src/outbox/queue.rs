@@ -135,6 +135,11 @@ impl Queue {
         self.entries.len() >= EVENTS || self.block.len() >= BLOCK || self.bytes >= BYTES
     }
 
+    /// Whether so much waits for the store that whoever speaks should wait, too.
+    pub(super) fn is_long(&self) -> bool {
+        self.bytes >= 2 * BYTES
+    }
+
     pub(super) fn clear(&mut self) {
         *self = Queue::default();
     }

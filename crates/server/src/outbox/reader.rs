@@ -154,6 +154,8 @@ impl Stream {
     /// Waits until the reader is less than a retained window behind, so that it is not overtaken by eviction; but not
     /// for ever: a reader that takes nothing is disconnected and may resume (SSE-14).
     ///
+    /// It waits as long for a store that does not keep up.
+    ///
     /// Long before that it steps aside once, whenever half of the live window is full: a reader that is only waiting for its
     /// turn need not go through the store.
     pub(crate) async fn room(&self) {
@@ -173,7 +175,8 @@ impl Stream {
             }
             if tokio::time::timeout(self.node.timing.stall, freed).await.is_err() {
                 let mut state = self.state.lock();
-                if !state.has_room(&self.node) {
+                // A slow store is not the reader's fault.
+                if !state.has_room(&self.node) && !state.queue.is_long() {
                     telemetry::stalled();
                     state.wake();
                     state.reader = None;

@@ -124,10 +124,13 @@ impl State {
     }
 
     pub(super) fn has_room(&self, node: &Node) -> bool {
-        let Some(reader) = &self.reader else { return true };
         if self.over {
             return true;
         }
+        if self.queue.is_long() {
+            return false;
+        }
+        let Some(reader) = &self.reader else { return true };
         if self.lost {
             // There is no store to catch up from: the window is all there is.
             let half = (node.limits.window_events / 2, node.limits.window_bytes / 2);
