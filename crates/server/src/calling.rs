@@ -40,7 +40,7 @@ impl Future for Calling {
         if this.whole.is_none() {
             match ready!(Pin::new(&mut this.answering).poll(cx)) {
                 Answered::Json(body) if this.answering.streams_at_once() => {
-                    this.whole = Some(this.session.answered_stream(&this.id, &body));
+                    this.whole = Some(this.session.answered_stream(&this.id, body));
                 }
                 Answered::Json(body) => return Poll::Ready(respond::json(body)),
                 Answered::Stream(tail) => return Poll::Ready(respond::stream(tail, version, unbuffered)),

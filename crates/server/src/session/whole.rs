@@ -21,7 +21,7 @@ pub(crate) struct Whole {
 impl Session {
     /// The answer to `call`, which was there before anybody could listen, as a stream: stored whole and sent whole, it needs no
     /// writer and no reader.
-    pub(crate) fn answered_stream(&self, call: &RequestId, answer: &[u8]) -> Whole {
+    pub(crate) fn answered_stream(&self, call: &RequestId, answer: Bytes) -> Whole {
         let ordinal = self.state.lock().ordinals.issue(StreamKind::Call);
         let facts = Facts {
             kind: StreamKind::Call,
@@ -35,17 +35,29 @@ impl Session {
             calls: &facts.calls,
         });
         let primed = self.version().sends_priming_event();
-        let (mut wire, mut events) = (Vec::with_capacity(answer.len() + 96), Vec::with_capacity(2));
+        let retry = self.node.timing.retry.as_millis() as u64;
+        // As large as it gets, to the byte: a buffer with room to spare needs a second allocation to be shared.
+        let around = 14 + prefix.as_str().len();
+        let primer = 22 + prefix.as_str().len() + 1 + retry.checked_ilog10().unwrap_or(0) as usize;
+        let size = answer.len() + around + if primed { primer } else { 0 };
+        let (mut wire, mut events) = (Vec::with_capacity(size), Vec::with_capacity(2));
         if primed {
             sse::write_priming(&mut wire, &prefix, Seq::PRIMING);
-            sse::write_retry(&mut wire, self.node.timing.retry.as_millis() as u64);
+            sse::write_retry(&mut wire, retry);
             events.push(Event::new(Seq::PRIMING, Bytes::new()));
         }
-        let payload = sse::write_message(&mut wire, &prefix, Seq::FIRST, answer);
+        let place = sse::write_message(&mut wire, &prefix, Seq::FIRST, &answer);
+        // The store keeps the answer and nothing else; the frame around it goes as soon as it is sent.
+        let payload = if wire[place.clone()] == answer[..] {
+            answer
+        } else {
+            Bytes::copy_from_slice(&wire[place]) // it had newlines
+        };
+        debug_assert_eq!(wire.len(), size);
         let wire = Bytes::from(wire);
         events.push(Event {
             seq: Seq::FIRST,
-            payload: wire.slice(payload),
+            payload,
             pin: Pinned::Answer,
         });
         let batch = Batch {
