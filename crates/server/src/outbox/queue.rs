@@ -67,10 +67,7 @@ impl Stretch {
 
     /// The same messages without ids. `None` if there is no message in it.
     pub(super) fn unnumbered(&self) -> Option<Self> {
-        let mut wire = Vec::with_capacity(self.wire.len());
-        for payload in sse::payloads(&self.wire) {
-            sse::write_unnumbered(&mut wire, payload);
-        }
+        let wire = sse::without_ids(&self.wire);
         (!wire.is_empty()).then(|| Stretch {
             wire: wire.into(),
             ..*self

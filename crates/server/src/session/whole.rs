@@ -87,11 +87,7 @@ impl Whole {
             }
             Err(error) if error.is_outage() => {
                 telemetry::store_lost(&error); // STO-02: heard now, or never
-                let mut bare = Vec::with_capacity(self.wire.len());
-                for payload in sse::payloads(&self.wire) {
-                    sse::write_unnumbered(&mut bare, payload);
-                }
-                bare.into()
+                sse::without_ids(&self.wire).into()
             }
             Err(error) => {
                 session.refused(error);
