@@ -130,3 +130,26 @@ async fn d5_an_answer_at_once_is_a_whole_stream() {
     assert_eq!((all.len(), all[0].id.as_deref()), (1, None));
     assert_eq!(text_of(&all[0].data), "done");
 }
+
+/// A store that takes its time changes nothing but the time, however much is said at once: beyond half a megabyte the handler
+/// waits for it.
+#[tokio::test(start_paused = true)]
+async fn a_slow_store_is_waited_for() {
+    for (events, bytes) in SIZES {
+        let store = FlakyStore::new(MemoryStore::default());
+        let switches = store.switches();
+        let client = Client::new(McpService::builder(Talker).store(store).build());
+        let session = client.open(D).await;
+        switches.delay_appends(Duration::from_millis(20));
+        let start = tokio::time::Instant::now();
+        let reply = session.call(1, "tools/call", burst(events, bytes)).await;
+        is_whole(&reply.events().rest().await, 1, events, bytes);
+        let appends = 1 + events as usize * bytes / (1 << 20);
+        assert!(
+            start.elapsed() >= Duration::from_millis(20) * appends as u32,
+            "it was not waited for"
+        );
+        let rest = session.resume("1-1").await.rest().await;
+        is_whole(&rest, 2, events, bytes);
+    }
+}
