@@ -26,7 +26,8 @@ pub(super) fn stream() -> Suite {
     Suite {
         name: "stream",
         unit: "event",
-        about: "A call that reports progress 100 times and answers; 16 clients. All events are kept for a resume.",
+        about: "A call that reports progress 100 times, without waiting in between, and answers; 16 clients. All events are kept for a \
+                resume.",
         metrics: METRICS,
         cases: sizes(&[
             Contender::Limit,
