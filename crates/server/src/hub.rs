@@ -36,19 +36,20 @@ impl Hub {
     /// A message for the session: it waits until a connection takes it. One that has read all there was and waits for more, and
     /// can be resumed, has as good as taken it: then it need not be called to fetch it.
     pub(crate) fn offer(&self, draft: Draft, collapse: Collapse, now: Mono) {
-        let state = self.0.lock();
+        let mut state = self.0.lock();
         let taker = state.push.direct_taker();
         if let Some(stream) = state.stream(taker).filter(|stream| stream.waits_for(taker)) {
             // Under the lock, so that what is offered next comes next. It fails only if the session has ended.
             let _ = stream.say(draft, Pin::None, false);
             return;
         }
+        let offered = state.push.offer(draft, collapse, now);
+        let stream = state.stream(offered.taker);
         drop(state);
-        self.change(|push| {
-            let offered = push.offer(draft, collapse, now);
-            telemetry::push_dropped(offered.dropped);
-            offered.taker
-        });
+        telemetry::push_dropped(offered.dropped);
+        if let Some(stream) = stream {
+            stream.wake();
+        }
     }
 
     /// The client is ready: messages may flow (SES-08).
