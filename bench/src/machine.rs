@@ -47,6 +47,42 @@ pub(crate) fn become_pinned(core: usize, command: &[String]) -> Result<()> {
     Err(error).with_context(|| format!("cannot start {program}"))
 }
 
+/// How long two cores worked, idled, and were kept from working because the host gave their time to others. In ticks, since the
+/// machine started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticks {
+    all: u64,
+    taken: u64,
+}
+
+impl Ticks {
+    /// Nothing where the system does not tell.
+    pub(crate) fn of(cores: Cores) -> Ticks {
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let names = [cores.load, cores.server].map(|core| format!("cpu{core}"));
+        let mut ticks = Ticks { all: 0, taken: 0 };
+        for line in stat.lines() {
+            let mut fields = line.split_ascii_whitespace();
+            if fields
+                .next()
+                .is_some_and(|name| names.iter().any(|known| known == name))
+            {
+                // user, nice, system, idle, iowait, irq, softirq, steal; guest time, which follows, is part of user's.
+                let figures: Vec<u64> = fields.take(8).map_while(|figure| figure.parse().ok()).collect();
+                ticks.all += figures.iter().sum::<u64>();
+                ticks.taken += figures.get(7).copied().unwrap_or(0);
+            }
+        }
+        ticks
+    }
+
+    /// The share of time since `begun` that others got.
+    pub(crate) fn taken_since(self, begun: Ticks) -> f64 {
+        let all = self.all.saturating_sub(begun.all);
+        self.taken.saturating_sub(begun.taken) as f64 / all.max(1) as f64
+    }
+}
+
 /// As many open files as the system lets us have; returns how many.
 pub(crate) fn raise_open_files() -> Result<u64> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;

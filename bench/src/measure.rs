@@ -24,6 +24,8 @@ pub(crate) enum Metric {
     Resident,
     /// Processes for each client.
     Processes,
+    /// The share of both cores' time that the host gave to others meanwhile.
+    Taken,
 }
 
 impl Metric {
@@ -37,6 +39,7 @@ impl Metric {
             Metric::P99 => "p99 ms",
             Metric::Resident => "memory each",
             Metric::Processes => "processes each",
+            Metric::Taken => "taken away",
         }
     }
 
@@ -49,6 +52,7 @@ impl Metric {
         match self {
             Metric::Rate | Metric::Bytes => grouped(value),
             Metric::Busy => format!("{:.0} %", value * 100.0),
+            Metric::Taken => format!("{:.1} %", value * 100.0),
             Metric::Resident => format!("{:.1} kB", value / 1000.0),
             Metric::Processes => format!("{value:.2}"),
             Metric::Cpu | Metric::Median | Metric::P99 => format!("{value:.2}"),

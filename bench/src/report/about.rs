@@ -1,5 +1,6 @@
 //! Where the figures come from.
 
+use crate::measure::{Metric, median};
 use crate::round::Results;
 use crate::{machine, rivals};
 use std::fmt::Write;
@@ -27,6 +28,7 @@ pub(super) fn heading(results: &Results) -> String {
         results.rounds,
         results.scale.window.as_secs_f64()
     );
+    let _ = writeln!(out, "* {}", quiet(results));
     let versions = ["rethread", "hyper", "tokio", "fjall", "rmcp"].map(|name| format!("{name} {}", locked(name)));
     let _ = writeln!(
         out,
@@ -44,6 +46,24 @@ pub(super) fn heading(results: &Results) -> String {
     );
     let _ = writeln!(out, "* Commit: {}", told("git", &["describe", "--always", "--dirty"]));
     out
+}
+
+/// How much of the machine was ours.
+fn quiet(results: &Results) -> String {
+    let cases = results.suites.iter().flat_map(|suite| &suite.cases);
+    let samples = cases.flat_map(|case| &case.series).flat_map(|(_, series)| &series.0);
+    let taken: Vec<f64> = samples
+        .filter_map(|sample| sample.0.get(&Metric::Taken).copied())
+        .collect();
+    let most = taken.iter().copied().fold(0.0, f64::max);
+    format!(
+        "Taken away by the host meanwhile: {} of the cores' time in the median, {} at most; {} of {} measurements were done \
+         again because of it",
+        Metric::Taken.show(median(taken.clone()).unwrap_or(0.0)),
+        Metric::Taken.show(most),
+        results.repeated,
+        taken.len() + results.repeated
+    )
 }
 
 pub(super) fn how_to(results: &Results) -> String {
