@@ -13,19 +13,26 @@ pub(crate) struct KeepAlive {
     /// `None` where silence needs no breaking.
     pause: Option<Duration>,
     timer: Option<Pin<Box<Sleep>>>,
+    /// Since when there is silence, if the timer does not know yet. It learns it when it goes off: to move it for each message
+    /// would cost more than the message's frame.
+    silent_since: Option<Instant>,
 }
 
 impl KeepAlive {
     pub(crate) fn new(pause: Option<Duration>) -> Self {
         // A year is as good as never, and can be added to any date.
         let pause = pause.map(|pause| pause.min(Duration::from_secs(365 * 24 * 3600)));
-        KeepAlive { pause, timer: None }
+        KeepAlive {
+            pause,
+            timer: None,
+            silent_since: None,
+        }
     }
 
     /// Something was sent: the silence begins anew.
     pub(crate) fn reset(&mut self) {
-        if let (Some(timer), Some(pause)) = (&mut self.timer, self.pause) {
-            timer.as_mut().reset(Instant::now() + pause);
+        if self.timer.is_some() {
+            self.silent_since = Some(Instant::now());
         }
     }
 
@@ -35,10 +42,41 @@ impl KeepAlive {
             return Poll::Pending;
         };
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
-        if timer.as_mut().poll(cx).is_ready() {
-            timer.as_mut().reset(Instant::now() + pause);
-            return Poll::Ready(Some(Bytes::from_static(sse::KEEP_ALIVE)));
+        while timer.as_mut().poll(cx).is_ready() {
+            let Some(since) = self.silent_since.take() else {
+                timer.as_mut().reset(Instant::now() + pause);
+                return Poll::Ready(Some(Bytes::from_static(sse::KEEP_ALIVE)));
+            };
+            timer.as_mut().reset(since + pause);
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Waker;
+
+    /// SSE-04: silence is counted from the last message, whenever the timer goes off.
+    #[tokio::test(start_paused = true)]
+    async fn sse_04_a_comment_comes_when_it_was_silent_for_so_long() {
+        const STEP: Duration = Duration::from_secs(1);
+        let mut keep_alive = KeepAlive::new(Some(10 * STEP));
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut heard = Vec::new();
+        for second in 0..45 {
+            if [4, 9, 30].contains(&second) {
+                keep_alive.reset(); // a message
+            }
+            match keep_alive.poll(&mut cx) {
+                Poll::Ready(comment) => heard.push((second, comment.unwrap().len())),
+                Poll::Pending => {}
+            }
+            tokio::time::advance(STEP).await;
+        }
+        let times: Vec<_> = heard.iter().map(|(second, _)| *second).collect();
+        assert_eq!(times, [19, 29, 40], "9 + 10, 10 later, 30 + 10");
+        assert!(heard.iter().all(|(_, length)| *length == sse::KEEP_ALIVE.len()));
     }
 }

@@ -8,6 +8,7 @@
 mod queue;
 mod reader;
 mod state;
+mod window;
 
 use crate::node::Node;
 use crate::session::{Session, Transport};
@@ -21,9 +22,9 @@ use rethread_proto::sse::Words;
 use rethread_proto::{Ordinal, StreamKind, Version};
 use rethread_store::{Batch, Facts, Pin, StoreError, StreamKey, Summary};
 use state::{Seal, State};
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
+use window::Window;
 
 /// A buffer that is larger is not kept between appends.
 const SPARE: usize = 64;
@@ -139,9 +140,7 @@ impl Stream {
                 appended: None,
                 appended_bytes: 0,
                 reader: None,
-                window: VecDeque::new(),
-                window_events: 0,
-                window_bytes: 0,
+                window: Window::default(),
             }),
             room: Notify::new(),
         })
@@ -313,7 +312,6 @@ impl Stream {
     }
 
     fn offer(&self, state: &mut State, stretch: Stretch) {
-        let (max_events, max_bytes) = (self.node.limits.window_events, self.node.limits.window_bytes);
         let lost = state.lost;
         let Some(reader) = &mut state.reader else { return };
         // The store may have shown it to the reader before it told us that it has it. A priming event says nothing, and has
@@ -324,19 +322,15 @@ impl Stream {
             return;
         }
         let half_seen = begun && stretch.first <= reader.taken;
-        let full = state.window_events + stretch.events() > max_events
-            || state.window_bytes + stretch.wire.len() > max_bytes.max(1);
-        if half_seen || (full && !state.window.is_empty()) {
+        if half_seen || !state.window.fits(&stretch, &self.node.limits) {
             reader.live = false;
             if lost {
                 reader.close = Some(Close { retry: 0 }); // there is no store to catch up from
             }
-            state.clear_window();
+            state.window.clear();
             return;
         }
-        state.window_events += stretch.events();
-        state.window_bytes += stretch.wire.len();
-        state.window.push_back(stretch);
+        state.window.push(stretch);
     }
 
     fn finish(&self, state: &mut State) {

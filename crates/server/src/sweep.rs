@@ -118,17 +118,22 @@ async fn hear(mut bus: Subscription, node: Arc<Node>, sessions: Weak<Sessions>) 
     }
 }
 
-/// Visits every session and lets others work in between.
+/// Visits every session and lets others work in between: above all the connections of those just visited, while what was
+/// touched for them is still in the processor's cache.
 async fn for_each(sessions: &Sessions, mut visit: impl FnMut(&Arc<Session>)) {
-    const AT_ONCE: usize = 256;
-    let (mut shard, mut visited) = (0, 0);
-    while let Some(batch) = sessions.shard_sessions(shard) {
-        shard += 1;
-        visited += batch.len();
-        batch.iter().for_each(&mut visit);
-        if visited >= AT_ONCE {
-            visited = 0;
-            tokio::task::yield_now().await;
+    const AT_ONCE: usize = 64;
+    let mut visited = 0;
+    for shard in 0.. {
+        let Some(batch) = sessions.shard_sessions(shard) else {
+            return;
+        };
+        for session in &batch {
+            visit(session);
+            visited += 1;
+            if visited == AT_ONCE {
+                visited = 0;
+                tokio::task::yield_now().await;
+            }
         }
     }
 }

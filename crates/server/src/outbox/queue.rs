@@ -1,6 +1,6 @@
 //! What was said and is not yet appended.
 
-use super::state::LARGE;
+use super::window::LARGE;
 use bytes::Bytes;
 use rethread_proto::event_id::{IdPrefix, Seq};
 use rethread_proto::sse::{self, Frame, Words};

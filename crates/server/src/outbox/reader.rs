@@ -22,7 +22,7 @@ impl Stream {
             close: None,
         };
         let displaced = state.reader.replace(reader);
-        state.clear_window();
+        state.window.clear();
         drop(state);
         if let Some(waker) = displaced.and_then(|reader| reader.waker) {
             waker.wake();
@@ -37,7 +37,7 @@ impl Stream {
         let attached = state.is_reader(connection);
         if attached {
             state.reader = None;
-            state.clear_window();
+            state.window.clear();
             drop(state);
             self.room.notify_waiters();
         }
@@ -148,7 +148,7 @@ impl Stream {
     /// Whether there is nothing to wait for before the next message.
     pub(crate) fn has_room(&self) -> bool {
         let state = self.state.lock();
-        !state.is_crowded(&self.node) && state.has_room(&self.node)
+        !state.window.is_half_full(&self.node.limits) && state.has_room(&self.node)
     }
 
     /// Waits until the reader is less than a retained window behind, so that it is not overtaken by eviction; but not
@@ -159,7 +159,7 @@ impl Stream {
     /// Long before that it steps aside once, whenever half of the live window is full: a reader that is only waiting for its
     /// turn need not go through the store.
     pub(crate) async fn room(&self) {
-        if self.state.lock().is_crowded(&self.node) {
+        if self.state.lock().window.is_half_full(&self.node.limits) {
             tokio::task::yield_now().await;
         }
         loop {
@@ -180,7 +180,7 @@ impl Stream {
                     telemetry::stalled();
                     state.wake();
                     state.reader = None;
-                    state.clear_window();
+                    state.window.clear();
                 }
                 return;
             }

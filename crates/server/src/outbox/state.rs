@@ -2,15 +2,12 @@
 
 use super::Close;
 use super::queue::{Queue, Stretch};
+use super::window::Window;
 use crate::node::Node;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use rethread_proto::event_id::Seq;
 use rethread_proto::session::stream::Numbering;
-use std::collections::VecDeque;
 use std::task::Waker;
-
-/// A frame from this size on is cheaper to write by itself than to copy.
-pub(super) const LARGE: usize = 8 << 10;
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -36,9 +33,7 @@ pub(super) struct State {
     pub(super) appended_bytes: u64,
     pub(super) reader: Option<Reader>,
     /// Appended, and ready for the live reader.
-    pub(super) window: VecDeque<Stretch>,
-    pub(super) window_events: usize,
-    pub(super) window_bytes: usize,
+    pub(super) window: Window,
 }
 
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
@@ -79,48 +74,14 @@ impl State {
         }
     }
 
-    pub(super) fn clear_window(&mut self) {
-        self.window = VecDeque::new();
-        self.window_events = 0;
-        self.window_bytes = 0;
-    }
-
-    /// What the window has, up to the returned number: small frames together, for one write; a large one alone, uncopied.
+    /// What goes to the reader next, up to the returned number.
     pub(super) fn take_window(&mut self) -> Option<(Bytes, Seq)> {
-        let Stretch {
-            first,
-            mut last,
-            mut wire,
-            mut payload,
-        } = self.window.pop_front()?;
-        let is_small = |wire: &Bytes| wire.len() < LARGE;
-        let more = self.window.iter().take_while(|ready| is_small(&ready.wire)).count();
-        if is_small(&wire) && more > 0 {
-            let sizes = self.window.iter().take(more).map(|ready| ready.wire.len());
-            let mut all = BytesMut::with_capacity(wire.len() + sizes.sum::<usize>());
-            all.extend_from_slice(&wire);
-            for ready in self.window.drain(..more) {
-                all.extend_from_slice(&ready.wire);
-                payload += ready.payload;
-                last = ready.last;
-            }
-            wire = all.freeze();
-        }
-        self.window_bytes -= wire.len();
-        self.window_events -= (last.0 - first.0) as usize + 1;
-        if self.window.is_empty() {
-            self.clear_window();
-        }
+        let next = self.window.take()?;
         if let Some(reader) = &mut self.reader {
-            reader.taken = last;
-            reader.taken_bytes += payload as u64;
+            reader.taken = next.last;
+            reader.taken_bytes += next.payload as u64;
         }
-        Some((wire, last))
-    }
-
-    /// Whether the live reader has much to read: half of what its window holds.
-    pub(super) fn is_crowded(&self, node: &Node) -> bool {
-        self.window_events > node.limits.window_events / 2 || self.window_bytes > node.limits.window_bytes / 2
+        Some((next.wire, next.last))
     }
 
     pub(super) fn has_room(&self, node: &Node) -> bool {
@@ -133,8 +94,7 @@ impl State {
         let Some(reader) = &self.reader else { return true };
         if self.lost {
             // There is no store to catch up from: the window is all there is.
-            let half = (node.limits.window_events / 2, node.limits.window_bytes / 2);
-            return self.window_events < half.0.max(1) && self.window_bytes < half.1.max(1);
+            return !self.window.is_half_full(&node.limits);
         }
         let last = self.appended.unwrap_or_default();
         let behind = last.0.saturating_sub(reader.taken.0) as usize + self.queue.len();
