@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 
 mod bursts;
+mod calls;
 mod delivery;
 mod gaps;
 mod guide;
