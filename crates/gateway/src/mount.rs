@@ -62,6 +62,9 @@ impl Mount {
         for origin in &settings.allow_origins {
             builder = builder.allow_origin(origin);
         }
+        if settings.public_url.is_some() {
+            builder = builder.unbuffered(); // a proxy stands before us (SSE-03)
+        }
         if let StoreSettings::Embedded { data, sync } = &settings.store {
             let sync = match sync {
                 SyncMode::Always => Sync::Always,

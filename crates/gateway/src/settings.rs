@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(crate) struct Settings {
     /// Where to listen.
     pub(crate) listen: SocketAddr,
-    /// The URL under which clients reach it, if a proxy stands before it.
+    /// The URL under which clients reach it, if a proxy stands before it: every stream then asks not to be buffered.
     pub(crate) public_url: Option<String>,
     /// More `Host` names to answer to.
     pub(crate) allow_hosts: Vec<String>,

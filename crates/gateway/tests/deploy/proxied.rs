@@ -56,9 +56,7 @@ fn assert_all(events: &[Event], first: usize) {
 }
 
 /// The call waits for the answer to a question. If nginx held the question back, both would wait for ever.
-#[test]
-fn events_are_not_buffered() {
-    let Some(behind) = Behind::start() else { return };
+fn assert_unbuffered(behind: &Behind) {
     let session = behind.curl.session();
     let mut call = behind.curl.call(&session, "ask_name", json!({}));
     let question = call.event().unwrap();
@@ -71,10 +69,25 @@ fn events_are_not_buffered() {
     assert_eq!(result.data["result"]["content"][0]["text"], "Hello, Ada!");
 }
 
-/// On 2026-07-28 the server asks every proxy not to: an nginx that nobody configured does as it is told. Nothing follows the
-/// acknowledgement, so a buffer would never be full.
 #[test]
-fn stateless_events_are_not_buffered_even_by_default() {
+fn events_are_not_buffered() {
+    let Some(behind) = Behind::start() else { return };
+    assert_unbuffered(&behind);
+}
+
+/// A gateway that has a public URL has a proxy before it, and asks it not to hold events back: an nginx that nobody configured
+/// does as it is told.
+#[test]
+fn sse_03_events_are_not_buffered_even_by_default() {
+    let Some(behind) = Behind::with(Nginx::bare) else {
+        return;
+    };
+    assert_unbuffered(&behind);
+}
+
+/// On 2026-07-28 the same. Nothing follows the acknowledgement, so a buffer would never be full.
+#[test]
+fn sse_03_stateless_events_are_not_buffered_even_by_default() {
     let Some(behind) = Behind::with(Nginx::bare) else {
         return;
     };
