@@ -2,6 +2,7 @@
 
 use super::svg::{Bars, Group};
 use super::tables::judged;
+use super::targets::{lead, slower};
 use crate::measure::Metric;
 use crate::round::{MeasuredCase, Results};
 use crate::suites::Contender;
@@ -50,12 +51,12 @@ pub(super) fn of(results: &Results) -> Vec<Plot> {
         ),
         plot(
             "fanout.svg",
-            "Until 99 of 100 streams have the news, in ms",
-            "shorter is better",
-            None,
-            |v| format!("{v:.0}"),
+            "Until 99 of 100 streams have the news, through the time of bare hyper",
+            "1 is bare hyper; shorter is better",
+            Some(1.0),
+            |v| format!("{v:.2}"),
             groups(results, &["push", "listen"], |case, who| {
-                case.of(who)?.median(Metric::P99)
+                slower(case, who).filter(|_| who != Contender::Limit)
             }),
         ),
         plot(
@@ -68,11 +69,11 @@ pub(super) fn of(results: &Results) -> Vec<Plot> {
         ),
         plot(
             "gateway.svg",
-            "Calls per second through a gateway",
+            "Calls through a gateway, in multiples of the better of the others",
             "longer is better",
-            None,
-            |v| format!("{v:.0}"),
-            groups(results, &["gateway"], |case, who| case.of(who)?.median(Metric::Rate)),
+            Some(1.0),
+            |v| format!("{v:.1}"),
+            groups(results, &["gateway"], lead),
         ),
     ];
     plots.into_iter().flatten().collect()

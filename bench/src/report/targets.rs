@@ -113,7 +113,7 @@ const AIMS: &[Aim] = &[
         bound: 10.0,
         more_is_better: true,
         show: times,
-        ours: gateway_lead,
+        ours: |r| lead(case(r, "gateway", "16 clients")?, Contender::Gateway),
         rmcp: |_| None,
     },
     Aim {
@@ -268,16 +268,17 @@ fn worst(results: &Results, name: &str, who: Contender) -> Option<f64> {
     cases.iter().filter_map(|case| judged(case, who)).reduce(f64::min)
 }
 
-fn slower(case: &MeasuredCase, who: Contender) -> Option<f64> {
+/// How many times as long as with the limit news takes to reach 99 of 100.
+pub(super) fn slower(case: &MeasuredCase, who: Contender) -> Option<f64> {
     let ratio = case.of(who)?.ratio(case.of(Contender::Limit)?, Metric::P99)?;
     Some(1.0 / ratio)
 }
 
-fn gateway_lead(results: &Results) -> Option<f64> {
-    let case = case(results, "gateway", "16 clients")?;
+/// How many times as many calls as through the better one of the others' gateways.
+pub(super) fn lead(case: &MeasuredCase, who: Contender) -> Option<f64> {
     let rate = |who| case.of(who)?.median(Metric::Rate);
     let others = [Contender::Supergateway, Contender::McpProxy]
         .into_iter()
         .filter_map(rate);
-    Some(rate(Contender::Gateway)? / others.reduce(f64::max)?)
+    Some(rate(who)? / others.reduce(f64::max)?)
 }
