@@ -25,12 +25,13 @@ pub(crate) fn text(results: &Results) -> String {
 /// Writes the report and its plots into a folder.
 pub(crate) fn write(results: &Results, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let heading = about::heading(results); // it names the commit, and whether the tree differs from it
     let plots = plots::of(results);
     for plot in &plots {
         fs::write(folder.join(plot.file), &plot.svg)?;
     }
     let mut out = String::from("# Benchmarks\n\n");
-    out += &about::heading(results);
+    out += &heading;
     let _ = write!(out, "\n## Targets\n\n{}", targets::table(results));
     for plot in &plots {
         let _ = write!(out, "\n![{}]({})\n", plot.title, plot.file);

@@ -177,8 +177,13 @@ impl Growth {
         Some(cpu(self.many)? / cpu(self.few)?)
     }
 
+    /// From the ratios to the limit of the same rounds: the two sizes are measured minutes apart.
     fn beside_limit(&self, results: &Results, who: Contender) -> Option<f64> {
-        Some(self.of(results, who)? / self.of(results, Contender::Limit)?)
+        let ratio = |name| {
+            let case = case(results, self.suite, name)?;
+            case.of(who)?.ratio(case.of(Contender::Limit)?, Metric::Cpu)
+        };
+        Some(ratio(self.few)? / ratio(self.many)?)
     }
 
     /// The figures by themselves.

@@ -1,5 +1,6 @@
 //! A session: the conversation that owns streams, running calls, open questions and waiting messages.
 
+mod calls;
 mod keeping;
 mod streams;
 mod whole;
@@ -15,6 +16,7 @@ use crate::node::Node;
 use crate::outbox::Stream;
 use crate::peer::ClientCapabilities;
 use bytes::Bytes;
+use calls::Calls;
 use foldhash::fast::RandomState;
 use keeping::Keeping;
 use parking_lot::Mutex;
@@ -30,15 +32,11 @@ use rethread_proto::{Ordinal, Version};
 use rethread_store::{List, SessionKey, SessionRecord};
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
-
-/// A table of running calls that is no larger than this is kept while it is empty, for the next call.
-const KEPT_CALLS: usize = 16;
 
 /// A restored session leaves this many ordinals out: those of streams that the last life opened, and that a power cut took
 /// from a store which does not sync every write. Their ids may be in a client's hands.
@@ -74,7 +72,7 @@ struct State {
     streams: HashMap<Ordinal, Arc<Stream>, RandomState>,
     /// Push streams that nobody reads, oldest first.
     abandoned: VecDeque<(Mono, Ordinal)>,
-    calls: HashMap<RequestId, Arc<Running>, RandomState>,
+    calls: Calls,
     log_level: Option<Level>,
     subscriptions: BTreeSet<Box<str>>,
 }
@@ -278,34 +276,25 @@ impl Session {
 
     // ---- its calls ----
 
-    /// Takes note of a running call. `None` if its id is in flight already (SES-10); an error if there are too many.
+    /// Takes note of a running call. False if its id is in flight already (SES-10); an error if there are too many.
     pub(crate) fn start_call(&self, id: &RequestId, call: &Arc<Running>) -> Result<bool, Reason> {
         let mut state = self.state.lock();
         if self.has_ended() {
             return Err(Reason::UnknownSession);
         }
-        let full = state.calls.len() >= self.node.limits.calls_per_session;
-        match state.calls.entry(id.clone()) {
-            Entry::Occupied(_) => Ok(false),
-            Entry::Vacant(_) if full => Err(Reason::TooMany("calls running in this session")),
-            Entry::Vacant(place) => {
-                place.insert(Arc::clone(call));
-                Ok(true)
-            }
+        if state.calls.get(id).is_some() {
+            return Ok(false);
         }
+        if state.calls.len() >= self.node.limits.calls_per_session {
+            return Err(Reason::TooMany("calls running in this session"));
+        }
+        state.calls.insert(id, call);
+        Ok(true)
     }
 
     /// A call is over. Only the call itself may say so: its id may be in use again.
     pub(crate) fn end_call(&self, id: &RequestId, call: &Running) {
-        let mut state = self.state.lock();
-        if let Some(running) = state.calls.remove(id)
-            && !std::ptr::eq(&*running, call)
-        {
-            state.calls.insert(id.clone(), running); // another call has the id by now
-        }
-        if state.calls.is_empty() && state.calls.capacity() > KEPT_CALLS {
-            state.calls = HashMap::default(); // a burst is over: the room it took is given back
-        }
+        self.state.lock().calls.remove(id, call);
     }
 
     /// The client cancels a call (CAN-01). Unknown ids are none of our business.
