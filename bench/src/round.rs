@@ -102,6 +102,7 @@ pub(crate) fn run(scale: Scale, rounds: usize, choice: &Choice<'_>) -> Result<Re
             continue;
         }
         let mut cases = Vec::new();
+        let rounds = rounds * suite.often();
         for case in &suite.cases {
             if !choice.case(&case.name) {
                 results

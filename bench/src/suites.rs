@@ -104,6 +104,13 @@ pub(crate) struct Suite {
     pub(crate) cases: Vec<Case>,
 }
 
+impl Suite {
+    /// How many times as many rounds it gets. Rates are measured quickly, and hear most of what else the machine does.
+    pub(crate) fn often(&self) -> usize {
+        if self.metrics.contains(&Metric::Bytes) { 2 } else { 1 }
+    }
+}
+
 /// One case: a name, who takes part, and what is done with each.
 pub(crate) struct Case {
     pub(crate) name: String,

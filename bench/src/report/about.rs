@@ -22,10 +22,11 @@ pub(super) fn heading(results: &Results) -> String {
     let _ = writeln!(out, "* Machine: {}", machine::describe());
     let _ = writeln!(
         out,
-        "* Server on core {}, load on core {}; {} rounds in turn, {:.1} s for each rate; medians",
+        "* Server on core {}, load on core {}; {} rounds in turn, {} where only rates are measured, {:.1} s for each rate; medians",
         results.cores.server,
         results.cores.load,
         results.rounds,
+        2 * results.rounds,
         results.scale.window.as_secs_f64()
     );
     let _ = writeln!(out, "* {}", quiet(results));
