@@ -20,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// A server that does nothing for so long has nothing to do.
 const SETTLE: Duration = Duration::from_millis(200);
 
+/// How many times as many rounds the suites get that measure nothing but rates.
+pub(crate) const OFTEN: usize = 2;
+
 /// Who answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Contender {
@@ -107,7 +110,11 @@ pub(crate) struct Suite {
 impl Suite {
     /// How many times as many rounds it gets. Rates are measured quickly, and hear most of what else the machine does.
     pub(crate) fn often(&self) -> usize {
-        if self.metrics.contains(&Metric::Bytes) { 2 } else { 1 }
+        if self.metrics.contains(&Metric::Bytes) {
+            OFTEN
+        } else {
+            1
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::measure::{Metric, median};
 use crate::round::Results;
+use crate::suites::OFTEN;
 use crate::{machine, rivals};
 use std::fmt::Write;
 use std::process::Command;
@@ -26,7 +27,7 @@ pub(super) fn heading(results: &Results) -> String {
         results.cores.server,
         results.cores.load,
         results.rounds,
-        2 * results.rounds,
+        OFTEN * results.rounds,
         results.scale.window.as_secs_f64()
     );
     let _ = writeln!(out, "* {}", quiet(results));

@@ -72,7 +72,7 @@ struct State {
     streams: HashMap<Ordinal, Arc<Stream>, RandomState>,
     /// Push streams that nobody reads, oldest first.
     abandoned: VecDeque<(Mono, Ordinal)>,
-    calls: Calls,
+    calls: Calls<Running>,
     log_level: Option<Level>,
     subscriptions: BTreeSet<Box<str>>,
 }

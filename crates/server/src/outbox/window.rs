@@ -30,7 +30,7 @@ impl Window {
         self.is_empty() || (events <= limits.window_events && bytes <= limits.window_bytes)
     }
 
-    /// How much of what it may hold is in it, in the worse of both measures: half of it, or more?
+    /// Whether half of what it may hold is in it, or more, by either measure.
     pub(super) fn is_half_full(&self, limits: &Limits) -> bool {
         self.events >= (limits.window_events / 2).max(1) || self.bytes >= (limits.window_bytes / 2).max(1)
     }

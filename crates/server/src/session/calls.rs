@@ -1,6 +1,5 @@
 //! The calls that run in a session.
 
-use crate::call::Running;
 use foldhash::fast::RandomState;
 use rethread_proto::jsonrpc::RequestId;
 use std::collections::HashMap;
@@ -8,13 +7,21 @@ use std::sync::Arc;
 
 /// Running calls by their ids. Mostly there is one at a time, and it has its place in the session itself: of ten thousand sessions
 /// none is in the processor's cache, and a table elsewhere would have to be fetched, too.
-#[derive(Default)]
-pub(super) struct Calls {
-    one: Option<(RequestId, Arc<Running>)>,
-    others: HashMap<RequestId, Arc<Running>, RandomState>,
+pub(super) struct Calls<T> {
+    one: Option<(RequestId, Arc<T>)>,
+    others: HashMap<RequestId, Arc<T>, RandomState>,
 }
 
-impl Calls {
+impl<T> Default for Calls<T> {
+    fn default() -> Self {
+        Calls {
+            one: None,
+            others: HashMap::default(),
+        }
+    }
+}
+
+impl<T> Calls<T> {
     pub(super) fn len(&self) -> usize {
         usize::from(self.one.is_some()) + self.others.len()
     }
@@ -23,7 +30,7 @@ impl Calls {
         self.len() == 0
     }
 
-    pub(super) fn get(&self, id: &RequestId) -> Option<&Arc<Running>> {
+    pub(super) fn get(&self, id: &RequestId) -> Option<&Arc<T>> {
         match &self.one {
             Some((one, call)) if one == id => Some(call),
             _ if self.others.is_empty() => None,
@@ -32,7 +39,7 @@ impl Calls {
     }
 
     /// Takes note of a call whose id is not in use.
-    pub(super) fn insert(&mut self, id: &RequestId, call: &Arc<Running>) {
+    pub(super) fn insert(&mut self, id: &RequestId, call: &Arc<T>) {
         debug_assert!(self.get(id).is_none(), "an id in flight");
         if self.one.is_none() {
             self.one = Some((id.clone(), Arc::clone(call)));
@@ -42,8 +49,8 @@ impl Calls {
     }
 
     /// Forgets `call`, if the id is still its own.
-    pub(super) fn remove(&mut self, id: &RequestId, call: &Running) {
-        let is_it = |running: &Arc<Running>| std::ptr::eq(&**running, call);
+    pub(super) fn remove(&mut self, id: &RequestId, call: &T) {
+        let is_it = |running: &Arc<T>| std::ptr::eq(&**running, call);
         if !self.get(id).is_some_and(is_it) {
             return;
         }
@@ -57,10 +64,48 @@ impl Calls {
         }
     }
 
-    pub(super) fn into_values(self) -> impl Iterator<Item = Arc<Running>> {
+    pub(super) fn into_values(self) -> impl Iterator<Item = Arc<T>> {
         self.one
             .map(|(_, call)| call)
             .into_iter()
             .chain(self.others.into_values())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// SES-10: whatever begins and ends, it is a table of what runs; and a call that is over takes no other's place.
+        #[test]
+        fn ses_10_it_is_a_table_of_what_runs(steps in proptest::collection::vec((0i64..4, any::<bool>()), 0..40)) {
+            let (mut calls, mut model, mut over) = (Calls::default(), HashMap::<i64, Arc<usize>>::new(), Vec::new());
+            for (nth, (n, begins)) in steps.into_iter().enumerate() {
+                let id = RequestId::from(n);
+                if begins && !model.contains_key(&n) {
+                    let call = Arc::new(nth);
+                    calls.insert(&id, &call);
+                    model.insert(n, call);
+                } else if let Some(call) = model.remove(&n) {
+                    calls.remove(&id, &call);
+                    over.push((n, call));
+                }
+                for (n, call) in &over {
+                    calls.remove(&RequestId::from(*n), call); // once more: it must not matter
+                }
+                prop_assert_eq!(calls.len(), model.len());
+                prop_assert_eq!(calls.is_empty(), model.is_empty());
+                for n in 0..4 {
+                    prop_assert_eq!(calls.get(&RequestId::from(n)), model.get(&n));
+                }
+            }
+            let mut left: Vec<_> = calls.into_values().collect();
+            let mut expected: Vec<_> = model.into_values().collect();
+            left.sort();
+            expected.sort();
+            prop_assert_eq!(left, expected);
+        }
     }
 }
