@@ -18,6 +18,7 @@ mod opening;
 mod oracle;
 mod push;
 mod questions;
+mod races;
 mod restart;
 mod sessions;
 mod subscriptions;

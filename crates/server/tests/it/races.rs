@@ -1,0 +1,123 @@
+//! Two things at once: each test holds one of them at an await, lets the other pass, and looks at what is left.
+
+use crate::support::{C, D, Puppet};
+use rethread::{MemoryStore, Principal};
+use rethread_testkit::client::{Client, Events, Session};
+use rethread_testkit::flaky::{FlakyStore, Switches};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+const SOON: Duration = Duration::from_millis(20);
+/// Nothing here takes this long.
+const BOUND: Duration = Duration::from_secs(5);
+
+fn flaky() -> (MemoryStore, FlakyStore<MemoryStore>, Arc<Switches>) {
+    let store = MemoryStore::default();
+    let flaky = FlakyStore::new(store.clone());
+    let switches = flaky.switches();
+    (store, flaky, switches)
+}
+
+async fn push(puppet: &Puppet, session: &Session, n: u64) {
+    let strings = puppet.strings("pusher");
+    tokio::join!(
+        session.call("pusher", "tools/call", json!({ "name": "pusher" })),
+        async {
+            strings.push(n).await;
+            strings.finish("pushed").await;
+        }
+    );
+}
+
+/// A push stream that nobody reads: the cursor behind its one message.
+async fn abandoned_push_stream(puppet: &Puppet, session: &Session) -> String {
+    let mut get = session.get(None).await.events();
+    push(puppet, session, 1).await;
+    assert_eq!(get.next().await.data["params"]["data"], 1);
+    get.cursor().to_owned()
+}
+
+/// Whether the connection ends without another message.
+async fn ends(events: &mut Events) -> bool {
+    matches!(timeout(BOUND / 2, events.message()).await, Ok(None))
+}
+
+/// SES-06, RST-01: another principal whose request waits for the restore of the session does not get it.
+#[tokio::test]
+async fn ses_06_request_that_waits_for_a_restore_is_still_checked_for_its_owner() {
+    let (store, flaky, switches) = flaky();
+    let puppet = Puppet::new();
+    let as_user = |client: &Client, name: &'static str| {
+        client.prepared(move |request| {
+            request.extensions_mut().insert(Principal::new("issuer", name));
+        })
+    };
+    let (_, client) = puppet.serve_with(|b| b.store(store));
+    let session = as_user(&client, "alice").open(D).await;
+    switches.delay_sessions(SOON);
+    let (service, client) = puppet.serve_with(|b| b.store(flaky));
+    let alice = session.through(&as_user(&client, "alice"));
+    let mallory = session.through(&as_user(&client, "mallory"));
+    let (restored, refused, deleted) = tokio::join!(
+        alice.call(1, "ping", json!({})),
+        mallory.call(1, "ping", json!({})),
+        mallory.delete(),
+    );
+    assert_eq!(
+        (
+            restored.status.as_u16(),
+            refused.status.as_u16(),
+            deleted.status.as_u16()
+        ),
+        (200, 404, 404)
+    );
+    assert_eq!(service.sessions(), 1);
+    assert_eq!(alice.call(2, "ping", json!({})).await.status, 200);
+}
+
+/// SES-05: a stream that is opened while its session ends is stopped: its connection gets EOF.
+#[tokio::test]
+async fn ses_05_stream_opened_while_the_session_ends_is_stopped() {
+    let (store, flaky, switches) = flaky();
+    let puppet = Puppet::new();
+    let (service, client) = puppet.serve_with(|b| b.store(flaky));
+    let session = client.open(C).await; // without a priming event, so that the store is not asked
+    let cursor = abandoned_push_stream(&puppet, &session).await;
+    let get = |last_event_id: String| {
+        let session = session.clone();
+        tokio::spawn(async move { session.get(Some(&last_event_id)).await })
+    };
+    switches.delay_summaries(SOON * 5);
+    let looking_up = get(cursor);
+    sleep(SOON).await;
+    let opening = get("800-1".to_owned()); // never issued: a fresh stream, when it is its turn
+    sleep(SOON).await;
+    assert_eq!(session.delete().await.status, 204);
+    let opened = timeout(BOUND, opening).await.expect("the GET is answered").unwrap();
+    let mut events = opened.events();
+    assert!(ends(&mut events).await, "a stream of an ended session stays open");
+    drop((events, looking_up.await.unwrap()));
+    assert_eq!((service.open_streams(), service.sessions(), store.streams()), (0, 0, 0));
+}
+
+/// RES-06: two connections that resume an abandoned push stream at once make one writer, and the later one reads.
+#[tokio::test]
+async fn res_06_push_stream_resumed_twice_at_once_has_one_reader() {
+    let (_, flaky, switches) = flaky();
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve_with(|b| b.store(flaky));
+    let session = client.open(D).await;
+    let cursor = abandoned_push_stream(&puppet, &session).await;
+    switches.delay_summaries(SOON * 2);
+    let (mut first, mut second) = tokio::join!(session.resume(&cursor), session.resume(&cursor));
+    switches.delay_summaries(Duration::ZERO);
+    assert!(ends(&mut first).await, "two connections read one stream");
+    push(&puppet, &session, 2).await;
+    let message = second.next().await;
+    assert_eq!(
+        (message.data["params"]["data"].as_u64(), message.id.as_deref()),
+        (Some(2), Some("2-2"))
+    );
+}
