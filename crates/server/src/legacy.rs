@@ -11,7 +11,7 @@ use crate::outlet::Outlet;
 use crate::peer::Peer;
 use crate::respond;
 use crate::service::{Inner, Posted};
-use crate::session::{Session, Transport};
+use crate::session::{Handshake, Session, Transport};
 use crate::wrapping::Wrapping;
 use http::{Extensions, Response};
 use rethread_proto::gate::Head;
@@ -70,6 +70,7 @@ pub(crate) async fn welcome<H: Handler>(
     proposed: Version,
     wrapping: &Wrapping,
 ) -> Result<Welcomed, NotOpened> {
+    let handshake = session.begin_handshake()?;
     let opening = Opening {
         peer: Peer(Arc::clone(session)),
         params: bytes::Bytes::copy_from_slice(request.params.as_json()),
@@ -78,10 +79,7 @@ pub(crate) async fn welcome<H: Handler>(
         parts: wrapping.parts(),
     };
     let welcome = inner.handler.open(&opening).await?;
-    let mut welcomed = Welcomed {
-        session: Some(Arc::clone(session)),
-        answer: bytes::Bytes::new(),
-    };
+    handshake.opened()?;
     let agreed = welcome.agree(&inner.node.info, proposed)?;
     if agreed.version.era() != Era::Legacy || !inner.node.policy.revisions.serves(agreed.version) {
         return Err(RpcError::internal(format!(
@@ -90,11 +88,11 @@ pub(crate) async fn welcome<H: Handler>(
         ))
         .into());
     }
-    if !session.agree(agreed.version, opening.params, agreed.declared) {
-        return Err(RpcError::invalid_request("this session is initialized").into());
-    }
-    welcomed.answer = agreed.answer;
-    Ok(welcomed)
+    session.agree(agreed.version, opening.params, agreed.declared);
+    Ok(Welcomed {
+        handshake,
+        answer: agreed.answer,
+    })
 }
 
 /// Asks the handler to take up a session whose process is gone.
@@ -104,6 +102,8 @@ pub(crate) async fn welcome_back<H: Handler>(
     record: SessionRecord,
     wrapping: &Wrapping,
 ) -> Result<Welcomed, Reason> {
+    let refused = |error| NotOpened::Refused(error).into_reason();
+    let handshake = session.begin_handshake().map_err(refused)?;
     let opening = Opening {
         peer: Peer(Arc::clone(session)),
         params: record.hello,
@@ -116,36 +116,27 @@ pub(crate) async fn welcome_back<H: Handler>(
         parts: wrapping.parts(),
     };
     let welcome = inner.handler.open(&opening).await.map_err(NotOpened::into_reason)?;
-    let welcomed = Welcomed {
-        session: Some(Arc::clone(session)),
-        answer: bytes::Bytes::new(),
-    };
-    let agreed = welcome.agree(&inner.node.info, record.version);
-    let agreed = agreed.map_err(|error| NotOpened::from(error).into_reason())?;
+    handshake.opened().map_err(refused)?;
+    let agreed = welcome.agree(&inner.node.info, record.version).map_err(refused)?;
     session.agree(record.version, opening.params, agreed.declared);
-    Ok(welcomed)
+    Ok(Welcomed {
+        handshake,
+        answer: agreed.answer,
+    })
 }
 
 /// A session that the handler has opened. Unless it is kept, the handler is told that it is over: the client may leave
 /// while its session is being made.
 pub(crate) struct Welcomed {
-    session: Option<Arc<Session>>,
+    handshake: Handshake,
     answer: bytes::Bytes,
 }
 
 impl Welcomed {
     /// The session is in its place. Returns the answer to `initialize`.
-    pub(crate) fn keep(mut self) -> bytes::Bytes {
-        self.session = None;
-        std::mem::take(&mut self.answer)
-    }
-}
-
-impl Drop for Welcomed {
-    fn drop(&mut self) {
-        if let Some(session) = self.session.take() {
-            (session.node.closed)(&session.key.session);
-        }
+    pub(crate) fn keep(self) -> bytes::Bytes {
+        self.handshake.keep();
+        self.answer
     }
 }
 

@@ -1,10 +1,12 @@
 //! A session: the conversation that owns streams, running calls, open questions and waiting messages.
 
 mod calls;
+mod handshake;
 mod keeping;
 mod streams;
 mod whole;
 
+pub(crate) use handshake::Handshake;
 pub(crate) use keeping::Parting;
 pub(crate) use whole::Whole;
 
@@ -18,6 +20,7 @@ use crate::peer::ClientCapabilities;
 use bytes::Bytes;
 use calls::Calls;
 use foldhash::fast::RandomState;
+use handshake::Stage;
 use keeping::Keeping;
 use parking_lot::Mutex;
 use rethread_proto::clock::Mono;
@@ -68,6 +71,7 @@ pub(crate) struct Session {
 
 #[derive(Default)]
 struct State {
+    stage: Stage,
     ordinals: Ordinals,
     streams: HashMap<Ordinal, Arc<Stream>, RandomState>,
     /// Push streams that nobody reads, oldest first.
@@ -141,8 +145,8 @@ impl Session {
         })
     }
 
-    /// Takes note of what `initialize` settled. False if that was done before.
-    pub(crate) fn agree(&self, version: Version, hello: Bytes, declared: Option<Value>) -> bool {
+    /// Takes note of what `initialize` settled: once, since only one [handshake](Handshake) succeeds.
+    pub(crate) fn agree(&self, version: Version, hello: Bytes, declared: Option<Value>) {
         let client = ClientCapabilities::read(&hello);
         let agreed = Agreed {
             version,
@@ -150,7 +154,8 @@ impl Session {
             hello,
             declared: declared.map(Box::new),
         };
-        self.agreed.set(agreed).is_ok()
+        let first = self.agreed.set(agreed).is_ok();
+        debug_assert!(first, "a session is agreed on once");
     }
 
     /// Whether the server said in this session that it can do `capability`, such as `tools.listChanged`.
@@ -159,10 +164,6 @@ impl Session {
             Some(declared) => declares(declared, capability),
             None => self.node.info.declares(capability),
         }
-    }
-
-    pub(crate) fn has_agreed(&self) -> bool {
-        self.agreed.get().is_some()
     }
 
     /// The negotiated revision; before that, the one whose transport needs no negotiation.
@@ -253,12 +254,21 @@ impl Session {
     /// Ends the session: streams get EOF, questions fail, calls are cancelled, nothing is kept (SES-05). What is
     /// returned says whether the store took note of it.
     pub(crate) fn end(&self) -> Parting {
-        if self.ended.swap(true, Ordering::Relaxed) {
-            return Parting::default();
-        }
-        let (streams, calls) = {
+        let (streams, calls, is_open) = {
             let mut state = self.state.lock();
-            (std::mem::take(&mut state.streams), std::mem::take(&mut state.calls))
+            if self.ended.swap(true, Ordering::Relaxed) {
+                return Parting::default();
+            }
+            // A handshake that still runs finds the session ended, and tells the handler itself.
+            let is_open = state.stage == Stage::Open;
+            if is_open {
+                state.stage = Stage::Unopened;
+            }
+            (
+                std::mem::take(&mut state.streams),
+                std::mem::take(&mut state.calls),
+                is_open,
+            )
         };
         for stream in streams.into_values() {
             stream.stop();
@@ -268,8 +278,8 @@ impl Session {
         }
         drop(self.questions.lock().abandon_all().collect::<Vec<_>>());
         self.changed.notify_waiters();
-        if self.has_agreed() {
-            (self.node.closed)(&self.key.session);
+        if is_open {
+            self.notify_closed();
         }
         self.part()
     }

@@ -109,7 +109,7 @@ async fn call<H: Handler>(
     }
 }
 
-/// `initialize`, once: any session-era revision (LEG-04).
+/// `initialize`: any session-era revision (LEG-04). One succeeds; another gets an error.
 async fn hello<H: Handler>(
     inner: &Inner<H>,
     session: &Arc<Session>,
@@ -120,9 +120,6 @@ async fn hello<H: Handler>(
     let served = inner.node.policy.revisions;
     let version = served.negotiate(&asked).filter(|v| v.era() == Era::Legacy);
     let version = version.ok_or_else(|| RpcError::invalid_params("no protocol version of this transport is served"))?;
-    if session.has_agreed() {
-        return Err(RpcError::invalid_request("this session is initialized"));
-    }
     let welcomed = legacy::welcome(inner, session, request, version, wrapping).await;
     Ok(welcomed.map_err(NotOpened::into_error)?.keep().to_vec())
 }

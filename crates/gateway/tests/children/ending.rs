@@ -103,3 +103,26 @@ async fn gw_08_a_stop_before_it_is_ready_ends_it_too() {
     assert!(gateway.ended_within(5 * SECOND).is_some(), "it ends\n{}", gateway.log());
     gateway.has_children(0, 2 * SECOND).await;
 }
+
+/// LEG-03, GW-08: a client of `/sse` that leaves while `initialize` runs leaves no child behind.
+#[tokio::test]
+async fn leg_03_sse_client_that_leaves_during_initialize_leaves_no_child() {
+    let gateway = plan("legacy,late=1").start();
+    gateway.has_children(0, 5 * SECOND).await;
+    let client = gateway.client();
+    let accept = [("accept", "text/event-stream")];
+    let mut get = client.send("GET", "/sse", &accept, b"").await;
+    let endpoint = get.next().await.expect("the endpoint");
+    let path = endpoint.as_str().expect("a path").to_owned();
+    let posting = tokio::spawn(async move {
+        let params = json!({ "protocolVersion": "2024-11-05", "capabilities": {},
+            "clientInfo": { "name": "old", "version": "1" } });
+        let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }).to_string();
+        let headers = [("content-type", "application/json")];
+        client.send("POST", &path, &headers, hello.as_bytes()).await.status
+    });
+    gateway.has_children(1, 5 * SECOND).await;
+    drop(get);
+    assert_eq!(posting.await.unwrap().as_u16(), 202);
+    gateway.has_children(0, 5 * SECOND).await;
+}

@@ -1,9 +1,14 @@
 //! The 2024-11-05 transport beside the single endpoint (LEG-01 to LEG-05).
 
 use crate::support::{D, Puppet, text_of};
+use rethread::{Call, Context, Handler, McpService, NotOpened, Opening, Reply, RpcError, SessionId, Welcome};
 use rethread_testkit::client::{Client, Events};
 use serde_json::{Value, json};
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 struct Old {
     client: Client,
@@ -24,22 +29,17 @@ impl Old {
         }
     }
 
-    async fn post(&self, body: Value) -> u16 {
+    /// The future does not borrow: a POST may outlive the connection.
+    fn post(&self, body: Value) -> impl Future<Output = u16> + Send + use<> {
         let path = self.path.clone();
         let to = self
             .client
             .prepared(move |request| *request.uri_mut() = path.parse().unwrap());
-        to.request("POST", &[], body.to_string()).await.status.as_u16()
+        async move { to.request("POST", &[], body.to_string()).await.status.as_u16() }
     }
 
     async fn hello(&mut self, version: &str) -> Value {
-        let params = json!({ "protocolVersion": version, "capabilities": { "sampling": {}, "elicitation": {} },
-            "clientInfo": { "name": "old", "version": "1" } });
-        assert_eq!(
-            self.post(json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }))
-                .await,
-            202
-        );
+        assert_eq!(self.post(initialize(0, version)).await, 202);
         let answer = self.next().await;
         assert_eq!(
             self.post(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))
@@ -58,6 +58,12 @@ impl Old {
             }
         }
     }
+}
+
+fn initialize(id: u64, version: &str) -> Value {
+    let params = json!({ "protocolVersion": version, "capabilities": { "sampling": {}, "elicitation": {} },
+        "clientInfo": { "name": "old", "version": "1" } });
+    json!({ "jsonrpc": "2.0", "id": id, "method": "initialize", "params": params })
 }
 
 /// LEG-01, LEG-02, LEG-04: any session-era revision inside, the framing stays.
@@ -149,4 +155,137 @@ async fn leg_03_wrong_posts_are_refused_and_closing_the_stream_ends_the_session(
     strings.over().await;
     assert_eq!(service.sessions(), 1, "the other one");
     assert_eq!(to(&path).post(ping).await, 404);
+}
+
+/// A handler whose sessions open when the test says so.
+#[derive(Clone)]
+struct SlowOpener(Arc<Openings>);
+
+struct Openings {
+    begun: AtomicUsize,
+    opened: AtomicUsize,
+    closed: AtomicUsize,
+    /// How many openings are refused before one succeeds.
+    refusals: AtomicUsize,
+    permits: Semaphore,
+}
+
+impl SlowOpener {
+    fn serve() -> (Self, McpService<Self>, Client) {
+        let opener = SlowOpener(Arc::new(Openings {
+            begun: AtomicUsize::new(0),
+            opened: AtomicUsize::new(0),
+            closed: AtomicUsize::new(0),
+            refusals: AtomicUsize::new(0),
+            permits: Semaphore::new(0),
+        }));
+        let service = McpService::builder(opener.clone()).build();
+        let client = Client::new(service.http_sse("/messages"));
+        (opener, service, client)
+    }
+
+    /// How many openings succeeded, and how many sessions were closed.
+    fn counts(&self) -> (usize, usize) {
+        (
+            self.0.opened.load(Ordering::SeqCst),
+            self.0.closed.load(Ordering::SeqCst),
+        )
+    }
+
+    async fn has_begun(&self) {
+        for _ in 0..500 {
+            if self.0.begun.load(Ordering::SeqCst) > 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        panic!("`initialize` never reached the handler");
+    }
+}
+
+impl Handler for SlowOpener {
+    async fn open(&self, _: &Opening) -> Result<Welcome, NotOpened> {
+        self.0.begun.fetch_add(1, Ordering::SeqCst);
+        self.0.permits.acquire().await.unwrap().forget();
+        let one_less = |left: usize| left.checked_sub(1);
+        let refused = self
+            .0
+            .refusals
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
+        if refused.is_ok() {
+            return Err(RpcError::internal("not now").into());
+        }
+        self.0.opened.fetch_add(1, Ordering::SeqCst);
+        Ok(Welcome::standard())
+    }
+
+    fn closed(&self, _: &SessionId) {
+        self.0.closed.fetch_add(1, Ordering::SeqCst);
+    }
+
+    async fn handle(&self, _: Call, _: &Context) -> Result<Reply, RpcError> {
+        Ok(Reply::empty())
+    }
+}
+
+/// LEG-03: whichever of `initialize` and the end of the connection comes second, the handler is told once that the
+/// session has ended.
+#[tokio::test]
+async fn leg_03_connection_closed_during_initialize_closes_the_session_in_the_handler() {
+    let (opener, service, client) = SlowOpener::serve();
+    let old = Old::open(&client).await;
+    let posted = tokio::spawn(old.post(initialize(0, "2024-11-05")));
+    opener.has_begun().await;
+    drop(old);
+    opener.0.permits.add_permits(1);
+    assert_eq!(posted.await.unwrap(), 202);
+    assert_eq!(opener.counts(), (1, 1), "opened and closed");
+    assert_eq!(service.sessions(), 0);
+
+    opener.0.permits.add_permits(1);
+    let mut old = Old::open(&client).await;
+    old.hello("2024-11-05").await;
+    assert_eq!(opener.counts(), (2, 1), "the second session lives");
+    drop(old);
+    assert_eq!(opener.counts(), (2, 2));
+}
+
+/// LEG-04: of two `initialize` requests that overlap, one opens the session and the other gets an error.
+#[tokio::test]
+async fn leg_04_overlapping_initialize_gets_an_error_and_the_session_works() {
+    let (opener, service, client) = SlowOpener::serve();
+    let mut old = Old::open(&client).await;
+    let first = tokio::spawn(old.post(initialize(1, "2024-11-05")));
+    opener.has_begun().await;
+    let second = tokio::spawn(old.post(initialize(2, "2024-11-05")));
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    opener.0.permits.add_permits(2);
+    assert_eq!((first.await.unwrap(), second.await.unwrap()), (202, 202));
+    let mut answers = [old.next().await, old.next().await];
+    answers.sort_by_key(|answer| answer["id"].as_u64());
+    assert_eq!(answers[0]["result"]["protocolVersion"], "2024-11-05", "{answers:?}");
+    assert_eq!(answers[1]["error"]["code"], -32600, "{answers:?}");
+    assert_eq!(opener.counts(), (1, 0), "the session is not closed in the handler");
+    let call = json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/list" });
+    assert_eq!(old.post(call).await, 202);
+    assert_eq!(old.next().await, json!({ "jsonrpc": "2.0", "id": 3, "result": {} }));
+    assert_eq!(service.sessions(), 1);
+    drop(old);
+    assert_eq!(opener.counts(), (1, 1));
+}
+
+/// LEG-04: an `initialize` that the handler refused leaves the session as it was: the next one may succeed.
+#[tokio::test]
+async fn leg_04_refused_initialize_can_be_repeated() {
+    let (opener, _, client) = SlowOpener::serve();
+    let mut old = Old::open(&client).await;
+    opener.0.permits.add_permits(2);
+    opener.0.refusals.store(1, Ordering::SeqCst);
+    old.post(initialize(1, "2024-11-05")).await;
+    assert_eq!(old.next().await["error"]["message"], "not now");
+    assert_eq!(old.hello("2024-11-05").await["protocolVersion"], "2024-11-05");
+    old.post(initialize(2, "2024-11-05")).await;
+    assert_eq!(old.next().await["error"]["code"], -32600, "initialized already");
+    drop(old);
+    assert_eq!(opener.counts(), (1, 1));
 }

@@ -1,0 +1,77 @@
+//! How a session begins for its handler: one `initialize` at a time asks the handler to open it, and whichever of the
+//! opening and the session's end comes second sees the other. `Handler::closed` follows every opening that succeeded, once.
+
+use super::Session;
+use crate::handler::RpcError;
+use std::sync::Arc;
+
+/// How far the handler has come with a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Stage {
+    #[default]
+    Unopened,
+    /// An `initialize` runs.
+    Opening,
+    /// The handler has opened the session, and must be told when it ends.
+    Open,
+}
+
+/// An `initialize` that runs, or the restore of a session. Dropped before it is [kept](Self::keep), it leaves the session
+/// unopened: a handler that has opened it is told that it is closed.
+#[must_use]
+pub(crate) struct Handshake(Option<Arc<Session>>);
+
+impl Session {
+    /// Claims the session for one `initialize`. Fails if another one runs or has succeeded, and if the session has ended.
+    pub(crate) fn begin_handshake(self: &Arc<Self>) -> Result<Handshake, RpcError> {
+        let mut state = self.state.lock();
+        if self.has_ended() {
+            return Err(ended());
+        }
+        match state.stage {
+            Stage::Unopened => state.stage = Stage::Opening,
+            Stage::Opening => return Err(RpcError::invalid_request("an initialize of this session is running")),
+            Stage::Open => return Err(RpcError::invalid_request("this session is initialized")),
+        }
+        Ok(Handshake(Some(Arc::clone(self))))
+    }
+
+    /// Tells the handler that a session it has opened is closed.
+    pub(super) fn notify_closed(&self) {
+        (self.node.closed)(&self.key.session);
+    }
+}
+
+impl Handshake {
+    /// The handler has opened the session. Fails if the session has ended meanwhile; the handler is told so.
+    pub(crate) fn opened(&self) -> Result<(), RpcError> {
+        let Some(session) = &self.0 else { return Ok(()) };
+        let mut state = session.state.lock();
+        if session.has_ended() {
+            drop(state);
+            session.notify_closed();
+            return Err(ended());
+        }
+        state.stage = Stage::Open;
+        Ok(())
+    }
+
+    /// The session is in its place, and its end will tell the handler.
+    pub(crate) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        let Some(session) = self.0.take() else { return };
+        let stage = std::mem::take(&mut session.state.lock().stage);
+        if stage == Stage::Open {
+            session.notify_closed();
+        }
+    }
+}
+
+fn ended() -> RpcError {
+    RpcError::invalid_request("the session has ended")
+}
