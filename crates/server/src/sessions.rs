@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use rethread_proto::gate::SessionHeader;
 use rethread_proto::refusal::Reason;
 use rethread_proto::{Principal, SessionId};
+use rethread_store::SessionKey;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -46,6 +47,12 @@ impl Sessions {
     /// The session of this name, if this process has it.
     pub(crate) fn known(&self, id: &SessionId) -> Option<Arc<Session>> {
         self.shard(id).read().get(id).cloned()
+    }
+
+    /// Whether this process has the session, and it has not ended.
+    pub(crate) fn has(&self, key: &SessionKey) -> bool {
+        self.known(&key.session)
+            .is_some_and(|session| session.key == *key && !session.has_ended())
     }
 
     /// The session that a request names, if it is `owner`'s. Another's session does not exist (SES-04, SES-06). `None` if

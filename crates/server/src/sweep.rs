@@ -24,7 +24,7 @@ pub(crate) fn start(node: &Arc<Node>, sessions: &Arc<Sessions>) {
 
 async fn sweep(node: Arc<Node>, sessions: Weak<Sessions>) {
     let mut pause = tokio::time::interval(PAUSE);
-    let mut expired = Mono::default();
+    let mut expired: Option<Mono> = None;
     pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         pause.tick().await;
@@ -44,9 +44,9 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Sessions>) {
             }
         })
         .await;
-        if now.since(expired) >= node.timing.touch_every() || expired == Mono::default() {
-            expired = now;
-            expire(&node).await;
+        if expired.is_none_or(|at| now.since(at) >= node.timing.touch_every()) {
+            expired = Some(now);
+            expire(&node, &sessions).await;
         }
         node.parks.sweep(now);
         if let Err(error) = node.store.sweep().await {
@@ -66,9 +66,12 @@ fn keep_up(session: &Arc<Session>, told: StoreFuture<Result<(), StoreError>>) {
     }
 }
 
-/// Ends sessions that no process has used for too long: those of an earlier life to which nobody came back.
-async fn expire(node: &Node) {
-    match node.store.expire(node.timing.forgotten_after()).await {
+/// Ends sessions that no process has used for too long: those of an earlier life to which nobody came back. The sessions
+/// that live here end when they are idle by our own clock, wherever the store's clock may have stepped.
+async fn expire(node: &Node, sessions: &Arc<Sessions>) {
+    let here = Arc::downgrade(sessions);
+    let is_live = Arc::new(move |key: &_| here.upgrade().is_some_and(|sessions| sessions.has(key)));
+    match node.store.expire(node.timing.forgotten_after(), is_live).await {
         Ok(sessions) => crate::telemetry::sessions_expired(sessions),
         Err(error) => tracing::warn!(target: crate::telemetry::TARGET, %error, "idle sessions could not be expired"),
     }

@@ -134,13 +134,13 @@ pub(crate) fn load(view: &View<'_>, key: &SessionKey, now: Wall) -> Result<Loade
     })
 }
 
-/// The sessions that nobody used for `idle`.
+/// The sessions that nobody used for `idle`, and those touched in the future: the clock was set back.
 pub(crate) fn idle(view: &View<'_>, now: Wall, idle: Duration) -> Result<Vec<SessionKey>, StoreError> {
     let mut sessions = Vec::new();
     for guard in view.prefix(keys::ROWS) {
         let (key, value) = guard.into_inner().map_err(ReadError::from)?;
         let touched = Row::touched(&value).ok_or(ReadError::Garbled("a session"))?;
-        if now.since(touched) >= idle {
+        if now.since(touched) >= idle || touched > now {
             sessions.push(keys::session(&key).ok_or(ReadError::Garbled("the key of a session"))?);
         }
     }

@@ -56,7 +56,12 @@ impl Books {
             }
             Op::Expire(key, idle) => {
                 let Some(row) = self.row(key)? else { return Ok(0) };
-                if self.now().since(row.touched) < *idle {
+                let now = self.now();
+                if row.touched > now {
+                    self.touch(key)?;
+                    return Ok(0);
+                }
+                if now.since(row.touched) < *idle {
                     return Ok(0);
                 }
                 self.end(key, row.sid);

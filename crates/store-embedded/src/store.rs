@@ -6,8 +6,8 @@ use crate::shared::Shared;
 use crate::writer::Writer;
 use crate::{OpenError, open, read};
 use rethread_store::{
-    Batch, Bus, EventStore, Loaded, Ordinal, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord, SessionStore,
-    Signal, StoreError, StoreFuture, StreamKey, Subscription, Summary, Watch,
+    Batch, Bus, EventStore, IsLive, Loaded, Ordinal, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord,
+    SessionStore, Signal, StoreError, StoreFuture, StreamKey, Subscription, Summary, Watch,
 };
 use std::fmt;
 use std::path::Path;
@@ -174,7 +174,7 @@ impl SessionStore for EmbeddedStore {
         self.write(Op::Touch(key.clone()))
     }
 
-    fn expire(&self, idle: Duration) -> StoreFuture<Result<usize, StoreError>> {
+    fn expire(&self, idle: Duration, is_live: IsLive) -> StoreFuture<Result<usize, StoreError>> {
         let shared = Arc::clone(self.shared());
         let now = (shared.options.clock)();
         let found = shared.read(move |view| read::idle(view, now, idle));
@@ -184,10 +184,19 @@ impl SessionStore for EmbeddedStore {
             for some in found.await?.chunks(256) {
                 let asked: Vec<StoreFuture<Outcome>> = some
                     .iter()
-                    .map(|key| shared.queue.send(Op::Expire(key.clone(), idle)))
+                    .map(|key| {
+                        let key = key.clone();
+                        shared.queue.send(match is_live(&key) {
+                            true => Op::Touch(key),
+                            false => Op::Expire(key, idle),
+                        })
+                    })
                     .collect();
                 for outcome in asked {
-                    expired += outcome.await?;
+                    match outcome.await {
+                        Err(StoreError::SessionGone) => {} // it has ended meanwhile
+                        outcome => expired += outcome?,
+                    }
                 }
             }
             Ok(expired)

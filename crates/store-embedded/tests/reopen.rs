@@ -14,6 +14,7 @@ use rethread_store::{
 };
 use rethread_store_embedded::{EmbeddedStore, Limits, Sync};
 use rethread_testkit::store_suite::{Scene, answer, batch, facts, last_batch, question, record, sequence};
+use std::sync::Arc;
 use std::time::Duration;
 
 const ALL: ReadLimit = ReadLimit {
@@ -122,8 +123,9 @@ async fn records_idle_times_and_high_water_marks_are_there() {
     scene.store.touch(&scene.session).await.unwrap();
     home.advance(Duration::from_secs(50));
     let scene = reopened(&home, scene, Limits::default());
-    assert_eq!(scene.store.expire(Duration::from_secs(60)).await.unwrap(), 0);
-    assert_eq!(scene.store.expire(Duration::from_secs(50)).await.unwrap(), 1);
+    let expire = |idle| scene.store.expire(Duration::from_secs(idle), Arc::new(|_| false));
+    assert_eq!(expire(60).await.unwrap(), 0);
+    assert_eq!(expire(50).await.unwrap(), 1);
     let scene = reopened(&home, scene, Limits::default());
     let gone = scene.store.load(&scene.session).await;
     assert!(matches!(gone, Err(StoreError::SessionGone)), "{gone:?}");

@@ -19,7 +19,7 @@ pub use error::StoreError;
 pub use event::{EventStore, ReadLimit, Watch};
 pub use future::StoreFuture;
 pub use memory::{MemoryLimits, MemoryStore};
-pub use session::{Loaded, SessionRecord, SessionStore};
+pub use session::{IsLive, Loaded, SessionRecord, SessionStore};
 use std::hash::{Hash, Hasher};
 
 pub use rethread_proto::session::stream::{Batch, Event, Facts, Page, Pin, Retention, Summary};

@@ -4,7 +4,7 @@ mod pressure;
 mod slot;
 mod stores;
 
-use crate::{Batch, Event, Retention, SessionKey, Signal, StoreError, StreamKey};
+use crate::{Batch, Event, IsLive, Retention, SessionKey, Signal, StoreError, StreamKey};
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use rethread_proto::clock::Wall;
@@ -151,15 +151,28 @@ impl Inner {
         }
     }
 
-    /// Ends the sessions that nobody used for `idle`.
-    fn expire(&self, idle: Duration) -> usize {
+    /// Ends the sessions that nobody used for `idle`; touches those of them that live in this process.
+    fn expire(&self, idle: Duration, is_live: &IsLive) -> usize {
         let now = (self.clock)();
         let mut expired = 0;
         for shard in &self.shards {
             let sessions: Vec<_> = shard.read().iter().map(|(k, s)| (k.clone(), Arc::clone(s))).collect();
             for (key, slot) in sessions {
+                let is_idle = {
+                    let mut slot = slot.lock();
+                    slot.touched = slot.touched.min(now); // in the future if the clock was set back
+                    slot.is_idle(now, idle)
+                };
+                if !is_idle {
+                    continue;
+                }
+                let live = is_live(&key); // asked without a lock
                 let mut slot = slot.lock();
-                if !slot.open || now.since(slot.touched) < idle {
+                if !slot.is_idle(now, idle) {
+                    continue; // touched meanwhile
+                }
+                if live {
+                    slot.touched = now;
                     continue;
                 }
                 slot.open = false;

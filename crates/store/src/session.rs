@@ -4,6 +4,7 @@ use rethread_proto::Version;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What outlives the process of a session (design D9).
@@ -35,6 +36,9 @@ pub struct Loaded {
     pub idle: Duration,
 }
 
+/// Says whether a session lives in this process.
+pub type IsLive = Arc<dyn Fn(&SessionKey) -> bool + Send + Sync>;
+
 /// The records of every session.
 pub trait SessionStore: Send + Sync + 'static {
     /// Opens a session. From here on its streams take appends.
@@ -52,7 +56,10 @@ pub trait SessionStore: Send + Sync + 'static {
 
     /// Ends every session that was not created, updated or touched for `idle`, forgets its streams, and says how many
     /// there were.
-    fn expire(&self, idle: Duration) -> StoreFuture<Result<usize, StoreError>>;
+    ///
+    /// The wall clock may step: it is set, or the machine was suspended. A session that lives in this process is judged by
+    /// the process; the store touches it instead. A session that was touched in the future counts as touched now.
+    fn expire(&self, idle: Duration, is_live: IsLive) -> StoreFuture<Result<usize, StoreError>>;
 
     /// Ends a session. From here on every append to its streams is refused. Ending what has ended is no error.
     fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>>;

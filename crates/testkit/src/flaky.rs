@@ -12,8 +12,8 @@
 //! ```
 
 use rethread_store::{
-    Batch, Bus, EventStore, Loaded, Ordinal, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord, SessionStore,
-    Signal, StoreError, StoreFuture, StreamKey, Subscription, Summary, Watch,
+    Batch, Bus, EventStore, IsLive, Loaded, Ordinal, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord,
+    SessionStore, Signal, StoreError, StoreFuture, StreamKey, Subscription, Summary, Watch,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -284,9 +284,9 @@ impl<S: SessionStore> SessionStore for FlakyStore<S> {
         self.switches.unless(&self.switches.sessions, || self.inner.touch(key))
     }
 
-    fn expire(&self, idle: Duration) -> StoreFuture<Result<usize, StoreError>> {
+    fn expire(&self, idle: Duration, is_live: IsLive) -> StoreFuture<Result<usize, StoreError>> {
         self.switches
-            .unless(&self.switches.sessions, || self.inner.expire(idle))
+            .unless(&self.switches.sessions, || self.inner.expire(idle, is_live))
     }
 
     fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {

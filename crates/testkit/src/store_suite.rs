@@ -172,6 +172,7 @@ macro_rules! __store_cases {
             the_high_water_mark_outlasts_the_streams
             open_streams_are_listed
             idle_sessions_expire
+            live_sessions_do_not_expire
             the_bus_reaches_everybody
             the_bus_has_no_memory
             a_slow_listener_is_told_what_it_missed

@@ -3,6 +3,7 @@
 
 mod bursts;
 mod calls;
+mod clock_steps;
 mod delivery;
 mod gaps;
 mod guide;

@@ -47,6 +47,11 @@ impl Slot {
         }
     }
 
+    /// Whether nobody has used the session for `idle`.
+    pub(super) fn is_idle(&self, now: Wall, idle: Duration) -> bool {
+        self.open && now.since(self.touched) >= idle
+    }
+
     pub(super) fn find(&self, ordinal: Ordinal) -> Result<usize, usize> {
         // Most appends are for the newest stream, or begin the next; what is forgotten is mostly the oldest.
         match (self.streams.back(), self.streams.front()) {

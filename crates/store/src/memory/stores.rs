@@ -2,8 +2,8 @@
 
 use super::{MemoryStore, Slot};
 use crate::{
-    Batch, Bus, EventStore, Loaded, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord, SessionStore, Signal,
-    StoreError, StoreFuture, StreamKey, Subscription, Summary, Watch,
+    Batch, Bus, EventStore, IsLive, Loaded, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord, SessionStore,
+    Signal, StoreError, StoreFuture, StreamKey, Subscription, Summary, Watch,
 };
 use parking_lot::Mutex;
 use rethread_proto::Ordinal;
@@ -120,8 +120,8 @@ impl SessionStore for MemoryStore {
         StoreFuture::ready(self.0.slot(key).and_then(touch).ok_or(StoreError::SessionGone))
     }
 
-    fn expire(&self, idle: Duration) -> StoreFuture<Result<usize, StoreError>> {
-        StoreFuture::ready(Ok(self.0.expire(idle)))
+    fn expire(&self, idle: Duration, is_live: IsLive) -> StoreFuture<Result<usize, StoreError>> {
+        StoreFuture::ready(Ok(self.0.expire(idle, &is_live)))
     }
 
     fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {

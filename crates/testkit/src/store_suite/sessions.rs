@@ -5,9 +5,10 @@ use super::scene::*;
 use bytes::Bytes;
 use rethread_proto::Version;
 use rethread_store::{
-    Bus as _, EventStore as _, Heard, List, Ordinal, Retention, SessionRecord, SessionStore as _, Signal, StoreError,
-    Subscription,
+    Bus as _, EventStore as _, Heard, IsLive, List, Ordinal, Retention, SessionRecord, SessionStore as _, Signal,
+    StoreError, Subscription,
 };
+use std::sync::Arc;
 use tokio::time::timeout;
 
 /// A record comes back as it was written, every field of it, and so does its replacement.
@@ -164,7 +165,7 @@ pub async fn idle_sessions_expire<H: Harness>(harness: &H) {
     for scene in [&idle, &used] {
         scene.append(&scene.first(), batch(0..2)).await;
     }
-    assert_eq!(store.expire(IDLE).await.expect("it can be asked"), 0);
+    assert_eq!(store.expire(IDLE, nowhere()).await.expect("it can be asked"), 0);
     if !harness.advance(store, IDLE / 2) {
         return;
     }
@@ -172,7 +173,7 @@ pub async fn idle_sessions_expire<H: Harness>(harness: &H) {
     assert!(store.load(&idle.session).await.expect("it lives").idle >= IDLE / 2);
     assert!(store.load(&used.session).await.expect("it lives").idle < IDLE / 2);
     harness.advance(store, IDLE / 2);
-    assert_eq!(store.expire(IDLE).await.expect("it can be asked"), 1);
+    assert_eq!(store.expire(IDLE, nowhere()).await.expect("it can be asked"), 1);
     let gone = store.load(&idle.session).await;
     assert!(matches!(gone, Err(StoreError::SessionGone)), "{gone:?}");
     let touched = store.touch(&idle.session).await;
@@ -181,6 +182,29 @@ pub async fn idle_sessions_expire<H: Harness>(harness: &H) {
     assert!(matches!(appended, Err(StoreError::SessionGone)), "{appended:?}");
     idle.assert_unknown(&idle.first()).await;
     used.append(&used.first(), batch(2..3)).await;
+}
+
+/// A session that lives in this process does not expire, however far the clock steps. It is touched instead.
+pub async fn live_sessions_do_not_expire<H: Harness>(harness: &H) {
+    const IDLE: std::time::Duration = std::time::Duration::from_secs(1800);
+    let live = Scene::open(harness).await;
+    let other = Scene::over(live.store.clone()).await;
+    let store = &live.store;
+    if !harness.advance(store, IDLE * 10) {
+        return;
+    }
+    let key = live.session.clone();
+    let expired = store.expire(IDLE, Arc::new(move |session| *session == key)).await;
+    assert_eq!(expired.expect("it can be asked"), 1, "only the other one");
+    assert!(store.load(&other.session).await.is_err());
+    let loaded = store.load(&live.session).await.expect("it lives");
+    assert!(loaded.idle < IDLE, "it counts as used: {:?}", loaded.idle);
+    live.append(&live.first(), batch(0..2)).await;
+}
+
+/// No session lives in this process.
+fn nowhere() -> IsLive {
+    Arc::new(|_| false)
 }
 
 async fn heard(subscription: &mut Subscription) -> Heard {
