@@ -283,27 +283,26 @@ pub(crate) async fn read<B: HttpBody>(body: B, limit: usize, patience: Duration)
         return Err(Reason::BodyTooLarge { limit }.into());
     }
     let mut body = pin!(body);
+    // One frame is kept as it came. With the second, all move to `joined`, and `first` is empty again.
     let mut first = Bytes::new();
-    let mut rest = BytesMut::new();
+    let mut joined = BytesMut::new();
     let mut collect = pin!(async {
         while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
             let frame = frame.map_err(|_| Reason::BodyIncomplete)?;
             let Ok(mut data) = frame.into_data() else { continue };
             let size = data.remaining();
-            if first.len() + rest.len() + size > limit {
+            if first.len() + joined.len() + size > limit {
                 return Err(Reason::BodyTooLarge { limit });
             }
-            if first.is_empty() {
+            if first.is_empty() && joined.is_empty() {
                 first = data.copy_to_bytes(size);
             } else {
-                if rest.is_empty() {
-                    rest.reserve(first.len() + size);
-                    rest.extend_from_slice(&first);
-                }
-                rest.extend_from_slice(&data.copy_to_bytes(size));
+                joined.reserve(first.len() + size);
+                joined.extend_from_slice(&std::mem::take(&mut first));
+                joined.extend_from_slice(&data.copy_to_bytes(size));
             }
         }
-        Ok(if rest.is_empty() { first } else { rest.freeze() })
+        Ok(if joined.is_empty() { first } else { joined.freeze() })
     });
     let mut patience_ends = None;
     let collected = std::future::poll_fn(|cx| {

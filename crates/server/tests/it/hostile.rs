@@ -168,6 +168,60 @@ async fn http_03_content_type_and_size_are_checked() {
     );
 }
 
+/// A request body that arrives in several frames.
+struct Frames(std::collections::VecDeque<bytes::Bytes>);
+
+impl http_body::Body for Frames {
+    type Data = bytes::Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, Self::Error>>> {
+        let frame = self.0.pop_front();
+        std::task::Poll::Ready(frame.map(|bytes| Ok(http_body::Frame::data(bytes))))
+    }
+}
+
+/// HTTP-03: the limit holds for the sum of all frames, each counted once.
+#[tokio::test]
+async fn http_03_body_in_several_frames_counts_each_byte_once() {
+    let limits = Limits {
+        body_bytes: 1000,
+        ..Limits::default()
+    };
+    let (mut service, client) = Puppet::new().serve_with(|b| b.limits(limits));
+    let session = client.open(D).await;
+    for (frames, status) in [
+        (&[1000][..], 200),
+        (&[999, 1], 200),
+        (&[1, 999], 200),
+        (&[500, 500], 200),
+        (&[0, 400, 300, 0, 300], 200),
+        (&[1001], 413),
+        (&[1000, 1], 413),
+        (&[600, 300, 101], 413),
+    ] {
+        let mut body = ping();
+        body.push_str(&" ".repeat(frames.iter().sum::<usize>() - body.len()));
+        let mut rest = bytes::Bytes::from(body);
+        let body = Frames(frames.iter().map(|size| rest.split_to(*size)).collect());
+        let request = http::Request::post("/mcp")
+            .header("host", "localhost")
+            .header("content-type", "application/json")
+            .header("mcp-session-id", &session.id)
+            .body(body)
+            .unwrap();
+        let Ok(response) = tower_service::Service::call(&mut service, request).await;
+        assert_eq!(
+            response.status(),
+            status,
+            "frames of {frames:?} bytes, at most 1000 in all"
+        );
+    }
+}
+
 /// SEC-01, SEC-02, T-34: checked on every method, before anything else.
 #[tokio::test]
 async fn sec_01_origin_and_host_are_checked_on_every_method() {
