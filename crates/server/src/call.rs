@@ -313,10 +313,14 @@ pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<Running
         let remembers = running.session().and_then(|_| Remembering::of(&call.request));
         let method = call.request.method.clone();
         let context = Context::new(Arc::clone(&running));
-        let mut handling = pin!(handler.handle(call, &context));
+        // A panic in a handler stays in its call (design D8), also one before its future is made: then there is none.
+        let mut handling = pin!(catch_unwind(AssertUnwindSafe(|| handler.handle(call, &context))).ok());
         let mut result = std::future::poll_fn(|cx| {
-            // A panic in a handler stays in its call (design D8).
-            catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(cx))).unwrap_or_else(|_| {
+            let polled = handling.as_mut().as_pin_mut().and_then(|handling| {
+                let poll = AssertUnwindSafe(|| handling.poll(cx));
+                catch_unwind(poll).ok()
+            });
+            polled.unwrap_or_else(|| {
                 telemetry::panicked(method.as_str());
                 Poll::Ready(Err(RpcError::internal("the server failed to handle this request")))
             })

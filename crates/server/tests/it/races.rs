@@ -1,10 +1,11 @@
 //! Two things at once: each test holds one of them at an await, lets the other pass, and looks at what is left.
 
-use crate::support::{C, D, Puppet};
-use rethread::{MemoryStore, Principal};
+use crate::support::{B, C, D, Puppet};
+use rethread::{Call, Context, Handler, McpService, MemoryStore, Principal, Reply, RpcError};
 use rethread_testkit::client::{Client, Events, Session};
 use rethread_testkit::flaky::{FlakyStore, Switches};
 use serde_json::json;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -120,4 +121,48 @@ async fn res_06_push_stream_resumed_twice_at_once_has_one_reader() {
         (message.data["params"]["data"].as_u64(), message.id.as_deref()),
         (Some(2), Some("2-2"))
     );
+}
+
+/// A handler that panics before it has made its future.
+struct EarlyPanic;
+
+impl Handler for EarlyPanic {
+    fn handle(&self, call: Call, _: &Context) -> impl Future<Output = Result<Reply, RpcError>> + Send {
+        assert_ne!(call.method(), "early/panic", "as the test wished");
+        async { Ok(Reply::empty()) }
+    }
+}
+
+/// D8: a panic before the first await of a handler ends its call with an error, as any other.
+#[tokio::test]
+async fn d8_handler_that_panics_before_its_first_await_answers_with_an_error() {
+    let service = McpService::builder(EarlyPanic).build();
+    let client = Client::new(service.clone());
+    let request = |id: u64, method: &str| json!({ "jsonrpc": "2.0", "id": id, "method": method });
+    let session = client.open(B).await;
+    let batch = json!([request(1, "early/panic"), request(2, "fine")]);
+    let mut events = session.post(&batch).await.events();
+    let answers = timeout(BOUND / 2, events.rest()).await;
+    let mut answers = answers.expect("the batch ends");
+    answers.sort_by_key(|answer| answer.data["id"].as_u64());
+    assert_eq!(answers[0].data["error"]["code"], -32603);
+    assert_eq!(answers[1].data["result"], json!({}));
+    for version in [B, C, D] {
+        let session = client.open(version).await;
+        let posted = tokio::spawn(async move { session.post(&request(1, "early/panic")).await.answer().await });
+        let answer = posted.await.expect("the panic stays in the call");
+        assert_eq!(answer["error"]["code"], -32603, "{version}");
+    }
+    let posted = tokio::spawn(async move {
+        client
+            .stateless(1, "early/panic", json!({}), json!({}))
+            .await
+            .json()
+            .await
+    });
+    assert_eq!(
+        posted.await.expect("the panic stays in the call")["error"]["code"],
+        -32603
+    );
+    assert_eq!(service.running_calls(), 0);
 }
