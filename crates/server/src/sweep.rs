@@ -39,6 +39,9 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Sessions>) {
                 sessions.end(session, "idle").mention();
             } else if session.is_gone() || session.has_ended() {
                 sessions.end(session, "ended elsewhere").silent();
+            } else if session.is_behind() {
+                let session = Arc::clone(session);
+                tokio::spawn(async move { session.catch_up().await });
             } else if let Some(told) = session.keep_up(now) {
                 keep_up(session, told);
             }

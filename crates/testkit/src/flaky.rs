@@ -84,7 +84,7 @@ impl Switches {
         self.late_micros.store(by.as_micros() as u64, Ordering::SeqCst);
     }
 
-    /// Reading and replacing a session record takes this long. Zero switches it off.
+    /// Reading and replacing a session record takes this long; a record is replaced at the end of it. Zero switches it off.
     pub fn delay_sessions(&self, by: Duration) {
         self.sessions_delay_micros
             .store(by.as_micros() as u64, Ordering::SeqCst);
@@ -262,6 +262,13 @@ impl<S: EventStore> EventStore for FlakyStore<S> {
     }
 }
 
+impl<S: SessionStore> FlakyStore<S> {
+    fn update_now(&self, key: &SessionKey, epoch: u64, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
+        self.switches
+            .unless(&self.switches.sessions, || self.inner.update(key, epoch, record))
+    }
+}
+
 impl<S: SessionStore> SessionStore for FlakyStore<S> {
     fn create(&self, key: &SessionKey, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
         self.switches
@@ -275,8 +282,14 @@ impl<S: SessionStore> SessionStore for FlakyStore<S> {
     }
 
     fn update(&self, key: &SessionKey, epoch: u64, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
-        self.switches.unless(&self.switches.sessions, || {
-            self.switches.sessions_delayed(self.inner.update(key, epoch, record))
+        let delay = Duration::from_micros(self.switches.sessions_delay_micros.load(Ordering::SeqCst));
+        if delay.is_zero() {
+            return self.update_now(key, epoch, record);
+        }
+        let (store, key) = (self.clone(), key.clone());
+        StoreFuture::later(async move {
+            tokio::time::sleep(delay).await;
+            store.update_now(&key, epoch, record).await
         })
     }
 

@@ -6,12 +6,16 @@ use rethread_proto::clock::Mono;
 use rethread_store::{SessionKey, SessionRecord, StoreError, StoreFuture};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::Mutex;
 
 /// How far the store knows of a session.
 pub(super) struct Keeping {
     touched: AtomicU64,
-    /// The record in the store is older than the session: the store failed when it was written.
-    behind: AtomicBool,
+    /// How often the record has changed.
+    changes: AtomicU64,
+    /// How many of these changes the store has. Locked while the record is written: writes come one after the other, so
+    /// that an older record never replaces a newer one.
+    saved: Mutex<u64>,
     /// The store no longer knows the session, or knows it as another's.
     gone: AtomicBool,
 }
@@ -20,7 +24,8 @@ impl Keeping {
     pub(super) fn new(now: Mono) -> Self {
         Keeping {
             touched: AtomicU64::new(now.as_millis()),
-            behind: AtomicBool::new(false),
+            changes: AtomicU64::new(0),
+            saved: Mutex::new(0),
             gone: AtomicBool::new(false),
         }
     }
@@ -77,21 +82,43 @@ impl Session {
     }
 
     /// Writes the record before the client hears that something in it has changed. If the store fails, the session goes
-    /// on, and the record is written later.
+    /// on, and the record is written later; likewise if the client leaves before it is written.
     pub(super) async fn save(&self) {
         if self.is_kept() {
-            let saved = self.node.store.update(&self.key, self.epoch, self.record()).await;
-            self.heard(&saved);
+            let change = self.keeping.changes.fetch_add(1, Ordering::AcqRel) + 1;
+            self.save_up_to(change).await;
         }
     }
 
-    /// Tells the store what it should know by now: a record that it missed, or that the session is still in use.
+    /// Whether the store lacks a change of the record, and nobody is writing it.
+    pub(crate) fn is_behind(&self) -> bool {
+        let changes = self.keeping.changes.load(Ordering::Acquire);
+        !self.has_ended() && self.keeping.saved.try_lock().is_ok_and(|saved| *saved < changes)
+    }
+
+    /// Writes the changes of the record that the store lacks.
+    pub(crate) async fn catch_up(&self) {
+        self.save_up_to(self.keeping.changes.load(Ordering::Acquire)).await;
+    }
+
+    /// Writes the record, unless the store has this change of it already.
+    async fn save_up_to(&self, change: u64) {
+        let mut saved = self.keeping.saved.lock().await;
+        if *saved >= change {
+            return;
+        }
+        let changes = self.keeping.changes.load(Ordering::Acquire); // the record has at least these
+        let result = self.node.store.update(&self.key, self.epoch, self.record()).await;
+        if result.is_ok() {
+            *saved = changes;
+        }
+        self.heard(&result);
+    }
+
+    /// Tells the store that the session is still in use, if it is time to.
     pub(crate) fn keep_up(&self, now: Mono) -> Option<StoreFuture<Result<(), StoreError>>> {
         if !self.is_kept() || self.has_ended() {
             return None;
-        }
-        if self.keeping.behind.swap(false, Ordering::Relaxed) {
-            return Some(self.node.store.update(&self.key, self.epoch, self.record()));
         }
         let touched = Mono::from_millis(self.keeping.touched.load(Ordering::Relaxed));
         let used = Mono::from_millis(self.last_used.load(Ordering::Relaxed));
@@ -111,7 +138,8 @@ impl Session {
             Err(StoreError::Conflict { epoch, .. }) if *epoch > self.epoch => {
                 self.keeping.gone.store(true, Ordering::Relaxed);
             }
-            Err(error) if error.is_outage() => self.keeping.behind.store(true, Ordering::Relaxed),
+            // What was not touched is touched with the next sweep.
+            Err(error) if error.is_outage() => self.keeping.touched.store(0, Ordering::Relaxed),
             _ => {}
         }
     }

@@ -1,7 +1,8 @@
 //! Two things at once: each test holds one of them at an await, lets the other pass, and looks at what is left.
 
 use crate::support::{B, C, D, Puppet};
-use rethread::{Call, Context, Handler, McpService, MemoryStore, Principal, Reply, RpcError};
+use rethread::store::{SessionKey, SessionStore as _};
+use rethread::{Call, Context, Handler, McpService, MemoryStore, Principal, Reply, RpcError, SessionId};
 use rethread_testkit::client::{Client, Events, Session};
 use rethread_testkit::flaky::{FlakyStore, Switches};
 use serde_json::json;
@@ -121,6 +122,66 @@ async fn res_06_push_stream_resumed_twice_at_once_has_one_reader() {
         (message.data["params"]["data"].as_u64(), message.id.as_deref()),
         (Some(2), Some("2-2"))
     );
+}
+
+/// D9: when two changes of a session are saved at once, the record of the later one stays.
+#[tokio::test]
+async fn d9_record_of_the_later_change_is_stored_last() {
+    let (store, flaky, switches) = flaky();
+    let (_, client) = Puppet::new().serve_with(|b| b.store(flaky));
+    let session = client.open(D).await;
+    let set_level = |id: u64, level: &'static str| {
+        let session = session.clone();
+        tokio::spawn(async move {
+            session
+                .call(id, "logging/setLevel", json!({ "level": level }))
+                .await
+                .status
+        })
+    };
+    switches.delay_sessions(SOON * 10);
+    let earlier = set_level(1, "error");
+    sleep(SOON * 2).await;
+    switches.delay_sessions(Duration::ZERO);
+    let later = set_level(2, "debug");
+    let both = timeout(BOUND, async { (earlier.await.unwrap(), later.await.unwrap()) });
+    let (earlier, later) = both.await.expect("both are answered");
+    assert_eq!((earlier.as_u16(), later.as_u16()), (200, 200));
+    let key = SessionKey {
+        owner: Principal::anonymous(),
+        session: SessionId::parse(&session.id).unwrap(),
+    };
+    let level = store.load(&key).await.unwrap().record.log_level;
+    assert_eq!(
+        level.as_deref(),
+        Some("debug"),
+        "the record in the store is older than the session"
+    );
+}
+
+/// D9: a change whose request was given up while it was saved is saved all the same.
+#[tokio::test]
+async fn d9_change_is_saved_although_its_client_left() {
+    let (store, flaky, switches) = flaky();
+    let (_, client) = Puppet::new().serve_with(|b| b.store(flaky));
+    let session = client.open(D).await;
+    switches.delay_sessions(SOON * 5);
+    let call = session.call(1, "logging/setLevel", json!({ "level": "error" }));
+    assert!(timeout(SOON, call).await.is_err(), "the client leaves first");
+    switches.delay_sessions(Duration::ZERO);
+    let key = SessionKey {
+        owner: Principal::anonymous(),
+        session: SessionId::parse(&session.id).unwrap(),
+    };
+    let mut level = None;
+    for _ in 0..150 {
+        level = store.load(&key).await.unwrap().record.log_level;
+        if level.is_some() {
+            break;
+        }
+        sleep(SOON).await;
+    }
+    assert_eq!(level.as_deref(), Some("error"));
 }
 
 /// A handler that panics before it has made its future.
