@@ -286,17 +286,23 @@ async fn batch<H: Handler>(
         return Err(Reason::ShuttingDown.into());
     }
     let ids = requests.iter().map(|request| request.id.clone()).collect();
+    let (ours, calls): (Vec<_>, Vec<_>) = requests.into_iter().partition(|request| is_ours(&session, request));
+    let mut answers = Vec::with_capacity(ours.len());
+    for request in ours {
+        let answer = answer_ourselves(&session, &request).await;
+        answers.push((request.id, answer));
+    }
+    // From here on nothing is awaited: a client that leaves cannot leave a stream behind that nobody ends.
     let (outlet, tail) = Outlet::batch(&session, ids);
-    for request in requests {
-        let id = request.id.clone();
-        let fail = |error: &RpcError| drop(outlet.end(|out| write_error(out, Some(&id), error), 160));
-        if is_ours(&session, &request) {
-            match answer_ourselves(&session, &request).await {
-                Ok(()) => drop(outlet.end(|out| write_result(out, &id, b"{}"), 64)),
-                Err(error) => fail(&error),
-            }
-            continue;
+    let fail = |id: &RequestId, error: &RpcError| drop(outlet.end(|out| write_error(out, Some(id), error), 160));
+    for (id, answer) in &answers {
+        match answer {
+            Ok(()) => drop(outlet.end(|out| write_result(out, id, b"{}"), 64)),
+            Err(error) => fail(id, error),
         }
+    }
+    for request in calls {
+        let id = request.id.clone();
         let (extensions, parts) = wrapping.clone().open();
         match begin(inner, &session, &request, Arc::clone(&outlet), extensions) {
             Ok(Some(running)) => {
@@ -304,11 +310,11 @@ async fn batch<H: Handler>(
                 let work = call::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
                 tokio::spawn(call::run_out(work, running));
             }
-            Ok(None) => fail(&in_flight(&id)),
-            Err(reason) => fail(&RpcError::new(
-                code::INTERNAL_ERROR,
-                Refusal::new(reason).error().message,
-            )),
+            Ok(None) => fail(&id, &in_flight(&id)),
+            Err(reason) => {
+                let message = Refusal::new(reason).error().message;
+                fail(&id, &RpcError::new(code::INTERNAL_ERROR, message));
+            }
         }
     }
     Ok(respond::stream(tail, session.version(), inner.node.unbuffered))

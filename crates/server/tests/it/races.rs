@@ -5,7 +5,7 @@ use rethread::store::{SessionKey, SessionStore as _};
 use rethread::{Call, Context, Handler, McpService, MemoryStore, Principal, Reply, RpcError, SessionId};
 use rethread_testkit::client::{Client, Events, Session};
 use rethread_testkit::flaky::{FlakyStore, Switches};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -182,6 +182,39 @@ async fn d9_change_is_saved_although_its_client_left() {
         sleep(SOON).await;
     }
     assert_eq!(level.as_deref(), Some("error"));
+}
+
+/// HTTP-09: a batch that its client gives up before the response begins leaves no stream that never ends.
+#[tokio::test]
+async fn http_09_batch_given_up_before_its_response_leaves_no_stream() {
+    let (store, flaky, switches) = flaky();
+    let puppet = Puppet::new();
+    let (service, client) = puppet.serve_with(|b| b.store(flaky));
+    let session = client.open(B).await;
+    let request = |id: u64, method: &str, params: Value| json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+    let batch = json!([
+        request(1, "ping", json!({})),
+        request(2, "logging/setLevel", json!({ "level": "error" })),
+        request(
+            3,
+            "tools/call",
+            json!({ "name": "echo", "arguments": { "message": "x" } })
+        ),
+    ]);
+    switches.delay_sessions(SOON * 5);
+    assert!(
+        timeout(SOON, session.post(&batch)).await.is_err(),
+        "the client leaves first"
+    );
+    switches.delay_sessions(Duration::ZERO);
+    sleep(SOON * 10).await;
+    assert_eq!(
+        (store.streams(), service.running_calls()),
+        (0, 0),
+        "a stream was left open"
+    );
+    let answers = timeout(BOUND, session.post(&batch).await.events().rest()).await;
+    assert_eq!(answers.expect("a whole batch ends").len(), 3);
 }
 
 /// A handler that panics before it has made its future.
