@@ -113,8 +113,13 @@ impl Sessions {
     /// Ends a session.
     pub(crate) fn end(&self, session: &Session, why: &'static str) -> Parting {
         let id = &session.key.session;
-        let removed = self.shard(id).write().remove(id).is_some();
-        if !removed {
+        let removed = {
+            let mut shard = self.shard(id).write();
+            // After a restore, the next life of the session has its place.
+            let is_here = shard.get(id).is_some_and(|found| std::ptr::eq(&**found, session));
+            if is_here { shard.remove(id) } else { None }
+        };
+        if removed.is_none() {
             return Parting::default();
         }
         let parting = session.end();
@@ -163,5 +168,48 @@ impl Drop for Place<'_> {
         if !self.filled {
             self.sessions.release(&self.owner);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Call, Context, Handler, McpService, Reply, RpcError};
+
+    struct Idle;
+
+    impl Handler for Idle {
+        async fn handle(&self, _: Call, _: &Context) -> Result<Reply, RpcError> {
+            Ok(Reply::empty())
+        }
+    }
+
+    /// RST-01: the end of one life of a session does not remove the next one.
+    #[test]
+    fn rst_01_a_session_that_has_ended_does_not_remove_its_next_life() {
+        let service = McpService::builder(Idle).build();
+        let (node, sessions) = (&service.0.node, &service.0.sessions);
+        let key = SessionKey {
+            owner: Principal::new("issuer", "alice"),
+            session: SessionId::parse("one-session").expect("a session id"),
+        };
+        let begin = || {
+            let session = Session::before_hello(node, key.clone(), Transport::Streamable);
+            let place = sessions.reserve(node, &key.owner);
+            place.unwrap_or_else(|_| panic!("there is room")).fill(&session);
+            session
+        };
+        let first = begin();
+        sessions.end(&first, "ended elsewhere").silent();
+        let next = begin();
+        sessions.end(&first, "deleted").silent();
+        let found = sessions.known(&key.session);
+        assert!(
+            found.is_some_and(|found| Arc::ptr_eq(&found, &next)),
+            "its next life is lost"
+        );
+        assert_eq!((sessions.len(), sessions.has(&key), next.has_ended()), (1, true, false));
+        sessions.end(&next, "deleted").silent();
+        assert_eq!((sessions.len(), sessions.has(&key), next.has_ended()), (0, false, true));
     }
 }
