@@ -13,6 +13,9 @@
 //!
 //! One process at a time has a directory open. The bus reaches this process alone.
 //!
+//! Only the owner of the process may read what the store makes: directories are 0700, files 0600. A directory that was
+//! there and lets others in stays as it is, and the log warns of it.
+//!
 //! # What it promises
 //!
 //! | | the process is killed | the machine fails | an append waits for |
@@ -67,6 +70,7 @@ mod keys;
 mod open;
 mod options;
 mod place;
+mod private;
 mod queue;
 mod read;
 mod row;

@@ -8,6 +8,7 @@ use crate::journal::{self, Found};
 use crate::keys::{self, FORMAT};
 use crate::options::Options;
 use crate::place::Place;
+use crate::private;
 use crate::shelf::Stat;
 use crate::upkeep::Upkeep;
 use rethread_store::Seq;
@@ -53,6 +54,7 @@ pub(crate) fn open(place: &Place, options: Arc<Options>) -> Result<Books, OpenEr
             return Err(place.damaged(format!("the database does not open ({text})")));
         }
     };
+    private::tighten(&place.database());
     let found = inspect(&db.view(), place)?;
     let fresh = found.chain.next == 0;
     if fresh && place.was_made() {

@@ -2,9 +2,10 @@
 
 use crate::OpenError;
 use crate::keys::FORMAT;
+use crate::private;
 use parking_lot::Mutex;
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::fs::{self, File, TryLockError};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -37,84 +38,49 @@ struct Marker {
 impl Place {
     /// Takes a directory, which must be empty or ours; makes it if there is none and `create` says so.
     pub(crate) fn take(dir: &Path, create: bool) -> Result<Self, OpenError> {
-        let io = |what| {
-            move |source| OpenError::Io {
-                dir: dir.to_owned(),
-                what,
-                source,
-            }
-        };
         if create {
-            make(dir).map_err(io("it cannot be made"))?;
-        }
-        let (mut marked, mut stranger) = (false, None);
-        for entry in fs::read_dir(dir).map_err(io("it cannot be listed"))? {
-            let name = entry.map_err(io("it cannot be listed"))?.file_name();
-            marked |= name == MARKER;
-            if name != MARKER && name != PROBE && name != LOST_AND_FOUND {
-                stranger = stranger.or(Some(name.to_string_lossy().into_owned()));
+            if let Some(mode) = private::loose_mode(dir) {
+                tracing::warn!(
+                    dir = %dir.display(),
+                    mode = %format_args!("{mode:03o}"),
+                    "other users may read the data directory, which holds session ids and payloads; try: chmod 700 {}",
+                    dir.display()
+                );
             }
+            make(dir).map_err(io(dir, "it cannot be made"))?;
         }
-        let foreign = |found: &String| OpenError::Foreign {
-            dir: dir.to_owned(),
-            found: found.clone(),
-        };
-        if let Some(found) = &stranger
-            && !marked
-        {
-            return Err(foreign(found));
-        }
-        let mut marker = OpenOptions::new()
+        let names = Names::list(dir)?;
+        let marker = private::file_options()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .open(dir.join(MARKER))
-            .map_err(io("its marker cannot be opened"))?;
-        marker.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => OpenError::InUse { dir: dir.to_owned() },
-            TryLockError::Error(source) => io("it cannot be locked")(source),
-        })?;
-        let mut text = String::new();
-        marker
-            .read_to_string(&mut text)
-            .map_err(io("its marker cannot be read"))?;
-        let made = if text.trim_end_matches('\0').is_empty() {
-            // New, or the process that made it did not come far: then there is nothing else.
-            if let Some(found) = &stranger {
-                return Err(foreign(found));
-            }
+            .map_err(io(dir, "its marker cannot be opened"))?;
+        let (mut marker, found) = lock_and_read(dir, marker, &names)?;
+        if found.is_none() {
             mark(&mut marker, false)
                 .and_then(|()| sync_dir(dir))
-                .map_err(io("its marker cannot be written"))?;
-            false
-        } else {
-            let Ok(Marker { format, made }) = serde_json::from_str(&text) else {
-                let what = format!("{MARKER} is garbled");
-                let dir = dir.to_owned();
-                return Err(OpenError::Damaged { dir, what });
-            };
-            if format < FORMAT {
-                return Err(OpenError::Older {
-                    dir: dir.to_owned(),
-                    found: format,
-                    known: FORMAT,
-                });
-            }
-            if format > FORMAT {
-                return Err(OpenError::Newer {
-                    dir: dir.to_owned(),
-                    found: format,
-                    known: FORMAT,
-                });
-            }
-            made
-        };
+                .map_err(io(dir, "its marker cannot be written"))?;
+        }
         Ok(Place {
             dir: dir.to_owned(),
             marker: Mutex::new(marker),
-            made: AtomicBool::new(made),
+            made: AtomicBool::new(found.is_some_and(|marker| marker.made)),
         })
+    }
+
+    /// Whether [`Place::take`] would get the directory now. Makes and changes nothing.
+    pub(crate) fn inspect(dir: &Path) -> Result<(), OpenError> {
+        let names = match fs::read_dir(dir) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            _ => Names::list(dir)?,
+        };
+        if !names.marked {
+            return Ok(());
+        }
+        let marker = File::open(dir.join(MARKER)).map_err(io(dir, "its marker cannot be opened"))?;
+        lock_and_read(dir, marker, &names).map(|_| ())
     }
 
     /// Whether there was a database here before.
@@ -172,7 +138,8 @@ impl Place {
             if self.was_made() {
                 return Err(self.damaged(format!("{SEGMENTS} is missing")));
             }
-            fs::create_dir(&segments).map_err(|error| self.io("the folder of events cannot be made", error))?;
+            private::create_dir_all(&segments)
+                .map_err(|error| self.io("the folder of events cannot be made", error))?;
         }
         if !path.exists() {
             return match self.was_made() {
@@ -228,10 +195,95 @@ impl Place {
     /// Whether there is room for more than a few bytes.
     pub(crate) fn probe(&self) -> std::io::Result<()> {
         let path = self.dir.join(PROBE);
-        let written = fs::write(&path, vec![0xa5; 4 << 20]).and_then(|()| File::open(&path)?.sync_all());
+        let file = private::file_options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path);
+        let written = file.and_then(|mut file| {
+            file.write_all(&vec![0xa5; 4 << 20])?;
+            file.sync_all()
+        });
         let removed = fs::remove_file(&path);
         written.and(removed)
     }
+}
+
+/// What is in a directory.
+struct Names {
+    /// Our marker is.
+    marked: bool,
+    /// A name that is neither the marker nor of no interest.
+    stranger: Option<String>,
+}
+
+impl Names {
+    /// Lists the names. A directory with something in it and no marker is not ours.
+    fn list(dir: &Path) -> Result<Self, OpenError> {
+        let mut names = Names {
+            marked: false,
+            stranger: None,
+        };
+        for entry in fs::read_dir(dir).map_err(io(dir, "it cannot be listed"))? {
+            let name = entry.map_err(io(dir, "it cannot be listed"))?.file_name();
+            names.marked |= name == MARKER;
+            if name != MARKER && name != PROBE && name != LOST_AND_FOUND {
+                names.stranger = names.stranger.or(Some(name.to_string_lossy().into_owned()));
+            }
+        }
+        match names.foreign(dir) {
+            Some(foreign) if !names.marked => Err(foreign),
+            _ => Ok(names),
+        }
+    }
+
+    fn foreign(&self, dir: &Path) -> Option<OpenError> {
+        let found = self.stranger.clone()?;
+        let dir = dir.to_owned();
+        Some(OpenError::Foreign { dir, found })
+    }
+}
+
+/// Locks the marker and reads it: nothing if the directory is new.
+fn lock_and_read(dir: &Path, mut marker: File, names: &Names) -> Result<(File, Option<Marker>), OpenError> {
+    marker.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => OpenError::InUse { dir: dir.to_owned() },
+        TryLockError::Error(source) => io(dir, "it cannot be locked")(source),
+    })?;
+    let mut text = String::new();
+    marker
+        .read_to_string(&mut text)
+        .map_err(io(dir, "its marker cannot be read"))?;
+    if text.trim_end_matches('\0').is_empty() {
+        // New, or the process that made it did not come far: then there is nothing else.
+        return match names.foreign(dir) {
+            Some(foreign) => Err(foreign),
+            None => Ok((marker, None)),
+        };
+    }
+    let dir = dir.to_owned();
+    match serde_json::from_str::<Marker>(&text) {
+        Ok(Marker { format: found, .. }) if found < FORMAT => Err(OpenError::Older {
+            dir,
+            found,
+            known: FORMAT,
+        }),
+        Ok(Marker { format: found, .. }) if found > FORMAT => Err(OpenError::Newer {
+            dir,
+            found,
+            known: FORMAT,
+        }),
+        Ok(read) => Ok((marker, Some(read))),
+        Err(_) => {
+            let what = format!("{MARKER} is garbled");
+            Err(OpenError::Damaged { dir, what })
+        }
+    }
+}
+
+fn io(dir: &Path, what: &'static str) -> impl FnOnce(std::io::Error) -> OpenError {
+    let dir = dir.to_owned();
+    move |source| OpenError::Io { dir, what, source }
 }
 
 fn mark(marker: &mut File, made: bool) -> std::io::Result<()> {
@@ -245,7 +297,7 @@ fn mark(marker: &mut File, made: bool) -> std::io::Result<()> {
 /// Makes a directory, and its name lasts.
 fn make(dir: &Path) -> std::io::Result<()> {
     let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
-    fs::create_dir_all(dir)?;
+    private::create_dir_all(dir)?;
     for parent in missing.iter().filter_map(|dir| dir.parent()) {
         let parent = if parent.as_os_str().is_empty() {
             Path::new(".")

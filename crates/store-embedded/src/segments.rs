@@ -9,11 +9,12 @@
 //! better reused for what is written next than taken anew for every page.
 
 use crate::chunk::Spot;
+use crate::private;
 use crate::tail::Tail;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -181,7 +182,7 @@ impl Segments {
     /// Its name is not on the disk before it is synced.
     fn create(&self, number: u64) -> io::Result<File> {
         let path = self.path(number);
-        let file = OpenOptions::new().append(true).create_new(true).open(&path)?;
+        let file = private::file_options().append(true).create_new(true).open(&path)?;
         let reading = Arc::new(File::open(&path)?);
         self.nameless.store(true, Ordering::SeqCst);
         self.change(|catalog| {

@@ -4,7 +4,7 @@ use crate::place::Place;
 use crate::queue::{Op, Outcome};
 use crate::shared::Shared;
 use crate::writer::Writer;
-use crate::{OpenError, open, read};
+use crate::{OpenError, open, private, read};
 use rethread_store::{
     Batch, Bus, EventStore, IsLive, Loaded, Ordinal, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord,
     SessionStore, Signal, StoreError, StoreFuture, StreamKey, Subscription, Summary, Watch,
@@ -45,6 +45,12 @@ impl EmbeddedStore {
     /// Opens the store in a directory of its own, which is made if there is none, with every default.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, OpenError> {
         Options::default().open(dir)
+    }
+
+    /// Whether the store in a directory can be opened now: no other process has it open, and its format is known.
+    /// Makes and changes nothing; a directory that is not there can be opened. Damage below the marker is not looked for.
+    pub fn inspect(dir: impl AsRef<Path>) -> Result<(), OpenError> {
+        Place::inspect(dir.as_ref())
     }
 
     /// How to open a store.
@@ -106,6 +112,7 @@ impl Drop for Inner {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+        private::tighten(&self.shared.database);
     }
 }
 

@@ -321,3 +321,66 @@ async fn payloads_that_are_garbled_are_not_served() {
     );
     assert_eq!(scene.page(&whole, 0).await.events.len(), 4);
 }
+
+/// The permissions of `path` and everything in it.
+#[cfg(unix)]
+fn modes(path: &Path) -> Vec<(std::path::PathBuf, bool, u32)> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let data = fs::metadata(path).unwrap();
+    let mut all = vec![(path.to_owned(), data.is_dir(), data.permissions().mode() & 0o777)];
+    if data.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            all.extend(modes(&entry.unwrap().path()));
+        }
+    }
+    all
+}
+
+/// SEC-06: the directory holds session ids and payloads, which are nobody else's business.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn sec_06_data_directory_is_readable_by_its_owner_alone() {
+    let home = Home::default();
+    let dir = home.dir.path().join("state/rethread");
+    let scene = Scene::over(home.options().open(&dir).unwrap()).await;
+    scene.append(&scene.first(), batch(1..64)).await;
+    let assert_private = |when: &str, files: bool| {
+        for (path, is_dir, mode) in modes(&home.dir.path().join("state")) {
+            let expected = if is_dir { 0o700 } else { 0o600 };
+            let counts = is_dir || files || !path.starts_with(dir.join("db"));
+            assert!(!counts || mode == expected, "{when}: {} has {mode:03o}", path.display());
+        }
+    };
+    assert_private("open", false);
+    drop(scene);
+    assert_private("closed", true);
+}
+
+/// A directory that is there and lets others in belongs to somebody who may mean it.
+#[cfg(unix)]
+#[test]
+fn sec_06_permissions_of_an_existing_data_directory_stay() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let home = Home::default();
+    fs::set_permissions(home.dir.path(), fs::Permissions::from_mode(0o750)).unwrap();
+    drop(home.open(Limits::default()));
+    assert_eq!(modes(home.dir.path())[0].2, 0o750);
+}
+
+#[test]
+fn inspect_tells_what_open_would_and_changes_nothing() {
+    let home = Home::default();
+    let dir = home.dir.path().join("a");
+    EmbeddedStore::inspect(&dir).unwrap();
+    assert!(!dir.exists());
+    let store = EmbeddedStore::open(&dir).unwrap();
+    let inspected = EmbeddedStore::inspect(&dir);
+    assert!(matches!(inspected, Err(OpenError::InUse { .. })), "{inspected:?}");
+    drop(store);
+    EmbeddedStore::inspect(&dir).unwrap();
+    fs::write(dir.join("rethread.json"), r#"{"format":99,"made":true}"#).unwrap();
+    let inspected = EmbeddedStore::inspect(&dir);
+    assert!(matches!(inspected, Err(OpenError::Newer { .. })), "{inspected:?}");
+    let foreign = EmbeddedStore::inspect(home.dir.path());
+    assert!(matches!(foreign, Err(OpenError::Foreign { .. })), "{foreign:?}");
+}
