@@ -22,5 +22,5 @@ pub mod mirror;
 pub mod origin;
 
 pub use body::Admitted;
-pub use head::{Head, HeadPolicy, SessionHeader, Verb, VersionHeader};
+pub use head::{AccessHints, Head, HeadPolicy, SessionHeader, Verb, VersionHeader};
 pub use origin::{BadEntry, HostPolicy, OriginPolicy};

@@ -20,9 +20,19 @@ pub struct Refusal {
 #[non_exhaustive]
 pub enum Reason {
     /// The `Origin` is not allowed (SEC-01).
-    Origin,
+    Origin {
+        /// The refused origin.
+        origin: Box<str>,
+        /// How to allow it.
+        hint: &'static str,
+    },
     /// The `Host` is not allowed (SEC-02).
-    Host,
+    Host {
+        /// The refused host.
+        host: Box<str>,
+        /// How to allow it.
+        hint: &'static str,
+    },
     /// The HTTP method is not offered; holds the value of `Allow` (HTTP-01, VER-09).
     Method {
         /// The methods that are offered.
@@ -97,7 +107,7 @@ impl Refusal {
     /// The HTTP status.
     pub fn status(&self) -> StatusCode {
         match &self.reason {
-            Reason::Origin | Reason::Host => StatusCode::FORBIDDEN,
+            Reason::Origin { .. } | Reason::Host { .. } => StatusCode::FORBIDDEN,
             Reason::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Reason::NotAcceptable { .. } => StatusCode::NOT_ACCEPTABLE,
             Reason::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -141,8 +151,8 @@ impl Refusal {
     /// The reason in a word, for metrics and logs.
     pub fn label(&self) -> &'static str {
         match &self.reason {
-            Reason::Origin => "origin",
-            Reason::Host => "host",
+            Reason::Origin { .. } => "origin",
+            Reason::Host { .. } => "host",
             Reason::Method { .. } => "method",
             Reason::NotAcceptable { .. } => "accept",
             Reason::UnsupportedMediaType => "content_type",
@@ -173,12 +183,12 @@ impl Refusal {
             RpcError::invalid_request(message)
         }
         match &self.reason {
-            Reason::Origin => invalid(
-                "origin not allowed; name it with `allow_origin` if the page at that origin may talk to this server",
-            ),
-            Reason::Host => {
-                invalid("host not allowed; name it with `allow_host` if this server is reached under that name")
-            }
+            Reason::Origin { origin, hint } => invalid(format!(
+                "origin `{origin}` is not allowed; {hint} if pages at that origin may call this server"
+            )),
+            Reason::Host { host, hint } => invalid(format!(
+                "host `{host}` is not allowed; {hint} if clients reach this server under that name"
+            )),
             Reason::Method { allow } => invalid(format!("method not allowed; this endpoint takes {allow}")),
             Reason::NotAcceptable { needs } => invalid(format!("not acceptable: `Accept` must admit {needs}")),
             Reason::UnsupportedMediaType => invalid("unsupported media type: `Content-Type` must be application/json"),

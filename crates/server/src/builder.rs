@@ -8,7 +8,7 @@ use crate::service::{Inner, McpService};
 use crate::sessions::Sessions;
 use rethread_proto::event_id::{EventIdFormat, Plain};
 use rethread_proto::exchange::UpgradeAfter;
-use rethread_proto::gate::{BadEntry, HeadPolicy, HostPolicy, OriginPolicy};
+use rethread_proto::gate::{AccessHints, BadEntry, HeadPolicy, HostPolicy, OriginPolicy};
 use rethread_proto::mrtr::Seal;
 use rethread_proto::{Revisions, SessionId};
 use rethread_store::{MemoryStore, Store};
@@ -92,10 +92,25 @@ impl<H: Handler> Builder<H> {
         self
     }
 
+    /// Says how the operator allows a host or an origin, in the words of the program that this endpoint is part of. A
+    /// refusal repeats them; by default they name the methods of this builder.
+    #[must_use]
+    pub fn access_hints(mut self, hints: AccessHints) -> Self {
+        self.policy.hints = hints;
+        self
+    }
+
     /// Keeps events and sessions in `store`. The default is a [`MemoryStore`].
     #[must_use]
-    pub fn store(mut self, store: impl Store) -> Self {
-        self.store = Some(Arc::new(store));
+    pub fn store(self, store: impl Store) -> Self {
+        self.shared_store(Arc::new(store))
+    }
+
+    /// Keeps events and sessions in a store that others have too, such as the endpoint that takes this one's place
+    /// later. One endpoint at a time may serve the sessions of a store.
+    #[must_use]
+    pub fn shared_store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Some(store);
         self
     }
 
@@ -228,7 +243,7 @@ impl<H: Handler> Builder<H> {
             self.timing,
             self.upgrade_after,
             self.ids,
-            self.policy,
+            self.policy.revisions,
             self.unbuffered,
             self.restore,
             self.behind_gateway,
@@ -245,13 +260,17 @@ impl<H: Handler> Builder<H> {
             },
             Seal::new(self.key.unwrap_or_else(random)),
         );
-        Ok(McpService(Arc::new(Inner {
+        let inner = Inner {
             node: Arc::new(node),
             sessions: Arc::new(Sessions::new()),
             handler,
             new_session_id: self.new_session_id,
             background: AtomicBool::new(false),
-        })))
+        };
+        Ok(McpService {
+            inner: Arc::new(inner),
+            policy: Arc::new(self.policy),
+        })
     }
 }
 

@@ -246,7 +246,7 @@ impl Context {
 
     /// The revisions that this endpoint serves.
     pub fn revisions(&self) -> Revisions {
-        self.call.node.policy.revisions
+        self.call.node.revisions
     }
 
     /// The client at the other end of this session; `None` on revisions without sessions.

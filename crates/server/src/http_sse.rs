@@ -29,11 +29,11 @@ pub struct HttpSse<H> {
 
 impl<H: Handler> HttpSse<H> {
     pub(crate) fn new(service: &McpService<H>, messages: String) -> Self {
-        let inner = Arc::clone(&service.0);
+        let inner = Arc::clone(&service.inner);
         let policy = HeadPolicy {
             delete: false,
             push: true,
-            ..inner.node.policy.clone()
+            ..HeadPolicy::clone(&service.policy)
         };
         HttpSse {
             inner,

@@ -36,7 +36,7 @@ pub(crate) async fn initialize<H: Handler>(
         Ok(asked) => asked,
         Err(error) => return Ok(respond::error(&request.id, &error)),
     };
-    let served = inner.node.policy.revisions;
+    let served = inner.node.revisions;
     let Some(version) = served.negotiate(&asked) else {
         return Err(refuse(Reason::UnsupportedVersion {
             requested: asked,
@@ -81,7 +81,7 @@ pub(crate) async fn welcome<H: Handler>(
     let welcome = inner.handler.open(&opening).await?;
     handshake.opened()?;
     let agreed = welcome.agree(&inner.node.info, proposed)?;
-    if agreed.version.era() != Era::Legacy || !inner.node.policy.revisions.serves(agreed.version) {
+    if agreed.version.era() != Era::Legacy || !inner.node.revisions.serves(agreed.version) {
         return Err(RpcError::internal(format!(
             "the server speaks protocol version {}, which is not served here",
             agreed.version

@@ -119,6 +119,7 @@ pub use service::McpService;
 pub use rethread_proto::event_id;
 pub use rethread_proto::exchange::UpgradeAfter;
 pub use rethread_proto::gate::mirror::{AnnotationFault, BadAnnotation};
+pub use rethread_proto::gate::{AccessHints, BadEntry};
 pub use rethread_proto::jsonrpc::Params;
 pub use rethread_proto::mrtr::{BadInputRequest, InputMethod, InputRequest};
 pub use rethread_proto::{Principal, RequestId, Revisions, SessionId, Version};

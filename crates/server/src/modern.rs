@@ -145,7 +145,7 @@ fn unknown(request: &Request) -> Response<Body> {
 
 /// `server/discover`: who we are, what we can do, and in which revisions (VER-07).
 pub(crate) fn discover_message(node: &Node, request: &Request) -> Vec<u8> {
-    let versions: Vec<_> = node.policy.revisions.newest_first().map(Version::as_str).collect();
+    let versions: Vec<_> = node.revisions.newest_first().map(Version::as_str).collect();
     let mut result = json!({ "supportedVersions": versions, "capabilities": node.info.capabilities });
     if let Some(instructions) = &node.info.instructions {
         result["instructions"] = json!(instructions);

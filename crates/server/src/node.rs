@@ -6,12 +6,11 @@ use crate::limits::{Limits, Timing};
 use crate::modern::{self, Listeners, Parks};
 use crate::restore::Restore;
 use crate::turns::Turns;
-use rethread_proto::SessionId;
 use rethread_proto::event_id::EventIdFormat;
 use rethread_proto::exchange::UpgradeAfter;
-use rethread_proto::gate::HeadPolicy;
 use rethread_proto::jsonrpc;
 use rethread_proto::mrtr::Seal;
+use rethread_proto::{Revisions, SessionId};
 use rethread_store::{Retention, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -28,7 +27,7 @@ pub(crate) struct Node {
     pub(crate) timing: Timing,
     pub(crate) upgrade_after: UpgradeAfter,
     pub(crate) ids: Arc<dyn EventIdFormat>,
-    pub(crate) policy: HeadPolicy,
+    pub(crate) revisions: Revisions,
     pub(crate) envelope: jsonrpc::Limits,
     pub(crate) unbuffered: bool,
     pub(crate) restore: Restore,
@@ -79,7 +78,7 @@ impl Node {
         timing: Timing,
         upgrade_after: UpgradeAfter,
         ids: Arc<dyn EventIdFormat>,
-        policy: HeadPolicy,
+        revisions: Revisions,
         unbuffered: bool,
         restore: Restore,
         behind_gateway: bool,
@@ -100,7 +99,7 @@ impl Node {
             timing,
             upgrade_after,
             ids,
-            policy,
+            revisions,
             unbuffered,
             restore,
             behind_gateway,

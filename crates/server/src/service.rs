@@ -15,7 +15,7 @@ use crate::{legacy, modern, respond, shutdown, sweep};
 use bytes::{Buf, Bytes, BytesMut};
 use http::{Request, Response, header};
 use http_body::Body as HttpBody;
-use rethread_proto::gate::{self, Admitted, Head, SessionHeader, Verb};
+use rethread_proto::gate::{self, Admitted, BadEntry, Head, HeadPolicy, HostPolicy, OriginPolicy, SessionHeader, Verb};
 use rethread_proto::refusal::Reason;
 use rethread_proto::{Principal, Refusal, SessionId, jsonrpc};
 use rethread_store::SessionKey;
@@ -31,7 +31,11 @@ use std::time::Duration;
 ///
 /// Mount it at one path. Authentication, TLS and rate limits are other layers' work; a layer that knows the caller puts a
 /// [`Principal`] into the request's extensions.
-pub struct McpService<H>(pub(crate) Arc<Inner<H>>);
+pub struct McpService<H> {
+    pub(crate) inner: Arc<Inner<H>>,
+    /// What may come in. Not the inner's: endpoints that differ in this alone share the rest.
+    pub(crate) policy: Arc<HeadPolicy>,
+}
 
 /// An answer on its way.
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -52,7 +56,7 @@ impl<H: Handler> McpService<H> {
 
     /// Raises change notifications from outside of calls.
     pub fn notifier(&self) -> Notifier {
-        Notifier::new(Arc::clone(&self.0.node))
+        Notifier::new(Arc::clone(&self.inner.node))
     }
 
     /// The 2024-11-05 transport, HTTP+SSE, before the same handler: mount it at the path that clients GET (such as `/sse`)
@@ -64,48 +68,75 @@ impl<H: Handler> McpService<H> {
 
     /// How many sessions are live.
     pub fn sessions(&self) -> usize {
-        self.0.sessions.len()
+        self.inner.sessions.len()
     }
 
     /// How many calls are running.
     pub fn running_calls(&self) -> usize {
-        self.0.node.calls.now()
+        self.inner.node.calls.now()
     }
 
     /// How many connections read streams.
     pub fn open_streams(&self) -> usize {
-        self.0.node.connections.now()
+        self.inner.node.connections.now()
     }
 
     /// How many `subscriptions/listen` streams are open.
     pub fn subscriptions(&self) -> usize {
-        self.0.node.listeners.len()
+        self.inner.node.listeners.len()
     }
 
     /// How many calls wait for input (2026-07-28).
     pub fn parked_calls(&self) -> usize {
-        self.0.node.parks.len()
+        self.inner.node.parks.len()
     }
 
     /// Drains: no new sessions and calls (503), GET streams are closed after a `retry:` that spreads their return, calls
     /// may finish until `deadline`. Then the rest is closed too, in a way that can be resumed elsewhere if the store is
     /// shared. Returns when all is quiet, or shortly after the deadline. Dropping the future leaves the service draining.
     pub async fn shutdown(&self, deadline: Duration) {
-        shutdown::drain(&self.0.node, &self.0.sessions, deadline).await;
+        shutdown::drain(&self.inner.node, &self.inner.sessions, deadline).await;
+    }
+
+    /// The same endpoint for other names and other pages: for a configuration that is read again while clients are
+    /// served. Sessions, calls and streams are shared with `self`, which goes on with what it was built with.
+    ///
+    /// The lists replace those of [`Builder::allow_host`] and [`Builder::allow_origin`].
+    pub fn with_access<'a>(
+        &self,
+        hosts: impl IntoIterator<Item = &'a str>,
+        origins: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, BadEntry> {
+        let mut policy = HeadPolicy::clone(&self.policy);
+        policy.hosts = HostPolicy::default();
+        policy.origins = OriginPolicy::default();
+        for host in hosts {
+            policy.hosts.allow(host)?;
+        }
+        for origin in origins {
+            policy.origins.allow(origin)?;
+        }
+        Ok(McpService {
+            inner: Arc::clone(&self.inner),
+            policy: Arc::new(policy),
+        })
     }
 }
 
 impl<H> Clone for McpService<H> {
     fn clone(&self) -> Self {
-        McpService(Arc::clone(&self.0))
+        McpService {
+            inner: Arc::clone(&self.inner),
+            policy: Arc::clone(&self.policy),
+        }
     }
 }
 
 impl<H> std::fmt::Debug for McpService<H> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("McpService")
-            .field("sessions", &self.0.sessions.len())
-            .field("calls", &self.0.node.calls.now())
+            .field("sessions", &self.inner.sessions.len())
+            .field("calls", &self.inner.node.calls.now())
             .finish_non_exhaustive()
     }
 }
@@ -125,7 +156,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        Arc::clone(&self.0).serve(request)
+        Arc::clone(&self.inner).serve(request, &self.policy)
     }
 }
 
@@ -138,19 +169,19 @@ impl<H: Handler> Inner<H> {
     }
 
     /// What needs no body is decided at once; the future begins where something may have to be waited for.
-    fn serve<B>(self: Arc<Self>, request: Request<B>) -> Answer
+    fn serve<B>(self: Arc<Self>, request: Request<B>, policy: &HeadPolicy) -> Answer
     where
         B: HttpBody + Send + 'static,
         B::Data: Send,
     {
         self.start_background();
         let (mut parts, body) = request.into_parts();
-        let head = gate::head::admit(&parts.method, &parts.uri, &parts.headers, &self.node.policy);
+        let head = gate::head::admit(&parts.method, &parts.uri, &parts.headers, policy);
         let head = match head {
             Ok(head) => head,
             Err(refusal) => {
                 // A page at a refused origin must not read even the refusal.
-                let hidden = matches!(refusal.reason, Reason::Origin | Reason::Host);
+                let hidden = matches!(refusal.reason, Reason::Origin { .. } | Reason::Host { .. });
                 let origin = parts.headers.remove(header::ORIGIN).filter(|_| !hidden);
                 let response = respond::for_origin(respond::refusal(&refusal), origin);
                 return Box::pin(std::future::ready(Ok(response)));
@@ -179,7 +210,7 @@ impl<H: Handler> Inner<H> {
 
     fn post(&self, head: &Head, wrapping: Wrapping, owner: Principal, body: &Bytes) -> Result<Posted<'_>, Refusal> {
         let payload = jsonrpc::parse(body, &self.node.envelope)?;
-        match gate::body::admit(head, payload, self.node.policy.revisions)? {
+        match gate::body::admit(head, payload, self.node.revisions)? {
             Admitted::Initialize(request) => Ok(Posted::later(async move {
                 legacy::initialize(self, owner, request, &wrapping).await
             })),
@@ -213,7 +244,7 @@ impl<H: Handler> Inner<H> {
                 let requested = wrapping.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS);
                 return Ok(respond::preflight(requested, "GET, POST, DELETE"));
             }
-            gate::body::admit_bodyless(&head, self.node.policy.revisions)?;
+            gate::body::admit_bodyless(&head, self.node.revisions)?;
             let session = match self.find(&head.session, owner)? {
                 Found::Here(session) => session,
                 Found::Elsewhere(key) => restore(self, key, &wrapping).await?,

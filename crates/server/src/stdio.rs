@@ -31,7 +31,7 @@ impl<H: Handler> McpService<H> {
         input: impl AsyncBufRead + Unpin + Send,
         output: impl AsyncWrite + Unpin + Send,
     ) -> io::Result<()> {
-        let inner = &self.0;
+        let inner = &self.inner;
         inner.start_background();
         let mut connection = wire::open(inner, Principal::anonymous(), Transport::Lines, |_| None)
             .map_err(|reason| io::Error::other(Refusal::new(reason).error().to_string()))?;
@@ -131,7 +131,7 @@ impl<H: Handler> Lines<'_, H> {
             Payload::One(Message::Notification(note)) => Some(&note.params),
             _ => None,
         };
-        let served = self.inner.node.policy.revisions;
+        let served = self.inner.node.revisions;
         match params.and_then(jsonrpc::Params::meta_protocol_version) {
             None => {
                 if let Payload::One(Message::Notification(note)) = &payload

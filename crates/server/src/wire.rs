@@ -117,7 +117,7 @@ async fn hello<H: Handler>(
     wrapping: &Wrapping,
 ) -> Result<Vec<u8>, RpcError> {
     let asked = legacy::asked_version(request)?;
-    let served = inner.node.policy.revisions;
+    let served = inner.node.revisions;
     let version = served.negotiate(&asked).filter(|v| v.era() == Era::Legacy);
     let version = version.ok_or_else(|| RpcError::invalid_params("no protocol version of this transport is served"))?;
     let welcomed = legacy::welcome(inner, session, request, version, wrapping).await;

@@ -37,6 +37,32 @@ pub struct HeadPolicy {
     pub push: bool,
     /// Whether DELETE is offered (SES-05).
     pub delete: bool,
+    /// What a refused caller may do about it.
+    pub hints: AccessHints,
+}
+
+/// How the operator of an endpoint allows a host or an origin, for the texts of refusals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AccessHints {
+    /// How an origin is allowed: a verb in the imperative and its object, such as "add it with `--allow-origin`".
+    pub origin: &'static str,
+    /// How a host is allowed.
+    pub host: &'static str,
+}
+
+impl AccessHints {
+    /// Hints in the words of a program's own options.
+    pub const fn new(origin: &'static str, host: &'static str) -> Self {
+        AccessHints { origin, host }
+    }
+}
+
+impl Default for AccessHints {
+    /// Names the methods of the library's builder.
+    fn default() -> Self {
+        AccessHints::new("add it with `allow_origin`", "add it with `allow_host`")
+    }
 }
 
 impl Default for HeadPolicy {
@@ -49,6 +75,7 @@ impl Default for HeadPolicy {
             revisions: Revisions::BOTH,
             push: true,
             delete: true,
+            hints: AccessHints::default(),
         }
     }
 }
@@ -130,8 +157,8 @@ pub fn admit(method: &Method, uri: &Uri, headers: &HeaderMap, policy: &HeadPolic
     if headers.len() > policy.max_headers || lines.bytes > policy.max_header_bytes {
         return Err(Reason::HeadersTooLarge.into()); // SEC-06
     }
-    let host = check_host(uri, lines.host, &policy.hosts)?;
-    let origin = check_origin(lines.origin, host, &policy.origins)?;
+    let host = check_host(uri, lines.host, policy)?;
+    let origin = check_origin(lines.origin, host, policy)?;
     let version = read_version(headers, lines.version);
     let verb = check_method(method, origin.is_some(), &version, policy)?;
     check_media_types(verb, headers, &lines)?;
@@ -145,32 +172,57 @@ pub fn admit(method: &Method, uri: &Uri, headers: &HeaderMap, policy: &HeadPolic
 }
 
 /// SEC-02. Hands on the host if it was really checked. HTTP/2 has the name in the URI; HTTP/1 has it in `Host`.
-fn check_host<'a>(uri: &'a Uri, line: Line<'a>, policy: &HostPolicy) -> Result<Option<&'a str>, Reason> {
-    if *policy == HostPolicy::Any {
+fn check_host<'a>(uri: &'a Uri, line: Line<'a>, policy: &HeadPolicy) -> Result<Option<&'a str>, Reason> {
+    if policy.hosts == HostPolicy::Any {
         return Ok(None);
     }
     let host = match line.first {
         Some(_) => line.only().and_then(|only| only.to_str().ok()),
         None => uri.authority().map(http::uri::Authority::as_str),
     };
-    host.filter(|host| policy.admits(host)).map(Some).ok_or(Reason::Host)
+    match host {
+        Some(host) if policy.hosts.admits(host) => Ok(Some(host)),
+        host => Err(Reason::Host {
+            host: host.map_or_else(|| shown(line), shortened),
+            hint: policy.hints.host,
+        }),
+    }
 }
 
 /// SEC-01. Hands on the origin if there is one.
 fn check_origin<'a>(
     line: Line<'a>,
     host: Option<&str>,
-    policy: &OriginPolicy,
+    policy: &HeadPolicy,
 ) -> Result<Option<&'a HeaderValue>, Reason> {
     match line.first {
         None => Ok(None),
-        first if *policy == OriginPolicy::Any => Ok(first),
+        first if policy.origins == OriginPolicy::Any => Ok(first),
         first => {
-            let admits = |origin: &HeaderValue| origin.to_str().is_ok_and(|origin| policy.admits(origin, host));
+            let admits = |origin: &HeaderValue| origin.to_str().is_ok_and(|origin| policy.origins.admits(origin, host));
             let admitted = line.only().is_some_and(admits);
-            admitted.then_some(first).ok_or(Reason::Origin)
+            admitted.then_some(first).ok_or_else(|| Reason::Origin {
+                origin: shown(line),
+                hint: policy.hints.origin,
+            })
         }
     }
+}
+
+/// The longest part of a refused header that a refusal repeats, in characters.
+const MAX_SHOWN_CHARS: usize = 128;
+
+/// A refused header as a refusal names it.
+fn shown(line: Line<'_>) -> Box<str> {
+    match line.first {
+        None => "(none)".into(),
+        Some(_) if line.repeated => "(several)".into(),
+        Some(value) => shortened(&String::from_utf8_lossy(value.as_bytes())),
+    }
+}
+
+fn shortened(text: &str) -> Box<str> {
+    text.chars().take(MAX_SHOWN_CHARS).collect::<String>().into()
 }
 
 /// HTTP-01, VER-09.

@@ -60,7 +60,7 @@ fn sec_01_origin_is_checked_on_every_verb() {
                 assert_eq!(result.unwrap().origin.unwrap(), origins[0], "{verb} {origins:?}");
             } else {
                 assert_eq!(status(&result), 403, "{verb} {origins:?}");
-                assert_eq!(reason(result), Reason::Origin, "{verb} {origins:?}");
+                assert!(matches!(reason(result), Reason::Origin { .. }), "{verb} {origins:?}");
             }
         }
     }
@@ -76,7 +76,8 @@ fn sec_01_a_host_that_was_not_checked_vouches_for_no_origin() {
         ..HeadPolicy::default()
     };
     let rebound: [(&str, &[&str]); 2] = [("host", &["evil.example"]), ("origin", &["http://evil.example"])];
-    assert_eq!(reason(try_to("POST", &rebound, &policy)), Reason::Origin);
+    let refused = reason(try_to("POST", &rebound, &policy));
+    assert!(matches!(refused, Reason::Origin { .. }), "{refused:?}");
     policy.origins = OriginPolicy::Any;
     assert_eq!(status(&try_to("POST", &rebound, &policy)), 200);
     assert_eq!(status(&try_to("POST", &[("origin", &["null"])], &policy)), 200);
@@ -118,11 +119,40 @@ fn sec_02_host_is_checked_on_every_verb_and_before_all_else() {
         ("accept", &["text/html"]),
         ("content-type", &[]),
     ];
-    assert_eq!(reason(try_to("PUT", &wrong_in_every_way, &default)), Reason::Host);
-    assert_eq!(
-        reason(try_to("PUT", &wrong_in_every_way[1..], &default)),
-        Reason::Origin
-    );
+    let first = reason(try_to("PUT", &wrong_in_every_way, &default));
+    assert!(matches!(first, Reason::Host { .. }), "{first:?}");
+    let second = reason(try_to("PUT", &wrong_in_every_way[1..], &default));
+    assert!(matches!(second, Reason::Origin { .. }), "{second:?}");
+}
+
+/// SEC-01, SEC-02: whoever runs the server reads this text, and has to know what to allow and how.
+#[test]
+fn sec_01_refusal_names_the_refused_value_and_the_option_that_allows_it() {
+    let policy = HeadPolicy {
+        hints: AccessHints::new("add it with `--allow-origin`", "add it with `--allow-host`"),
+        ..HeadPolicy::default()
+    };
+    let long = "x".repeat(10_000);
+    let table: [(&str, &[&str], &str); 5] = [
+        (
+            "origin",
+            &["https://evil.example"],
+            "origin `https://evil.example` is not allowed; add it with `--allow-origin` if",
+        ),
+        ("origin", &["null", "null"], "origin `(several)` is not allowed;"),
+        (
+            "host",
+            &["evil.example:1"],
+            "host `evil.example:1` is not allowed; add it with `--allow-host` if",
+        ),
+        ("host", &[], "host `(none)` is not allowed;"),
+        ("host", &[&long], "host `xxx"),
+    ];
+    for (name, values, expected) in table {
+        let refusal = try_to("POST", &[(name, values)], &policy).unwrap_err();
+        let message = refusal.error().message;
+        assert!(message.contains(expected) && message.len() < 300, "{message}");
+    }
 }
 
 #[test]
