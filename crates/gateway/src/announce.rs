@@ -33,6 +33,26 @@ pub(crate) fn server_url(base: &str, server: &Server) -> String {
     }
 }
 
+/// The same for a machine: one event for each server, then one that says that all are ready.
+pub(crate) fn log(settings: &Settings, served: &[Served<'_>], bound: SocketAddr) {
+    let base = base_url(settings, bound);
+    for Served { server, eras } in served {
+        let (url, store) = (server_url(&base, server), store(settings, server));
+        tracing::info!(
+            server = server.name,
+            url = format!("{url}/mcp"),
+            eras,
+            store,
+            "server ready"
+        );
+    }
+    for warning in warnings(settings, bound) {
+        tracing::warn!("{warning}");
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    tracing::info!(version, listen = %bound, url = base, servers = served.len(), "ready");
+}
+
 /// The message. `bound` is the address that the socket really has.
 pub(crate) fn text(settings: &Settings, served: &[Served<'_>], bound: SocketAddr, colour: bool) -> String {
     let (bold, dim, plain) = if colour {
@@ -165,6 +185,7 @@ mod tests {
             drain: Duration::ZERO,
             retry: Duration::ZERO,
             session_idle: Duration::ZERO,
+            max_connections_per_peer: 0,
             servers,
         }
     }

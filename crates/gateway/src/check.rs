@@ -2,7 +2,10 @@
 
 use crate::announce;
 use crate::config::{self, Given, Problem, Problems, Row, World, secret};
+use crate::exit::{Exit, cannot_listen, cannot_use_store};
 use crate::settings::{Server, Settings, StoreSettings};
+use rethread_store_embedded::EmbeddedStore;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 /// What `check` found: the listing for stdout, words for stderr, and whether all is well.
@@ -21,6 +24,12 @@ pub(crate) fn check(given: &Given, colour: bool) -> Report {
     let mut settled = config::examine(given, &world);
     if settled.problems.is_empty() {
         settled.problems = obstacles(&settled.settings, &world);
+        // Last, as in `serve`.
+        if let Err(error) = TcpListener::bind(settled.settings.listen) {
+            settled
+                .problems
+                .push(cannot_listen(settled.settings.listen, &error).into());
+        }
     }
     let problems = Some(settled.problems).filter(|problems| !problems.is_empty());
     Report {
@@ -30,8 +39,20 @@ pub(crate) fn check(given: &Given, colour: bool) -> Report {
     }
 }
 
-/// What in the world stands in the way of these settings.
-pub(crate) fn obstacles(settings: &Settings, world: &World) -> Vec<Problem> {
+/// The settings for `serve`, unless they are wrong or something stands in their way.
+pub(crate) fn startable(given: &Given) -> Result<Settings, Problems> {
+    let settings = config::load(given)?;
+    let problems = obstacles(&settings, &World::here());
+    if problems.is_empty() {
+        Ok(settings)
+    } else {
+        Err(Problems(problems))
+    }
+}
+
+/// What stands in the way of these settings, the listening address aside. `serve` looks at the same things first, in the
+/// same order.
+fn obstacles(settings: &Settings, world: &World) -> Vec<Problem> {
     let mut problems = Vec::new();
     for server in &settings.servers {
         if let Some(cwd) = server.cwd.as_deref().filter(|cwd| !cwd.is_dir()) {
@@ -43,8 +64,13 @@ pub(crate) fn obstacles(settings: &Settings, world: &World) -> Vec<Problem> {
     if let StoreSettings::Embedded { data, .. } = &settings.store
         && let Err(why) = writable(data)
     {
-        let problem = Problem::new(format!("cannot write to the data directory {}: {why}", data.display()));
+        let mut problem = Problem::new(format!("cannot write to the data directory {}: {why}", data.display()));
+        problem.exit = Exit::Store;
         problems.push(problem.hint("--data DIR with a directory of yours, or --memory to keep nothing"));
+    } else if let StoreSettings::Embedded { data, .. } = &settings.store {
+        let stores = settings.servers.iter().map(|server| data.join(&server.folder));
+        let refused = stores.filter_map(|dir| EmbeddedStore::inspect(dir).err());
+        problems.extend(refused.map(|error| cannot_use_store(&error).into()));
     }
     problems
 }
@@ -55,7 +81,8 @@ fn missing_program(server: &Server, world: &World) -> Option<Problem> {
     if command.components().count() > 1 || command.is_absolute() {
         if !command.exists() {
             let problem = Problem::new(format!("{}: there is no program {shown}", server.name));
-            return Some(problem.hint("its path, relative to where it is written, or its name if it is on PATH"));
+            let path = || "its path, relative to where it is written, or its name if it is on PATH".to_owned();
+            return Some(problem.hint(several_words(server).unwrap_or_else(path)));
         }
         let problem = || Problem::new(format!("{}: {shown} cannot be executed", server.name));
         return (!executable(command)).then(|| problem().hint(format!("chmod +x {shown}")));
@@ -67,11 +94,26 @@ fn missing_program(server: &Server, world: &World) -> Option<Problem> {
         return None;
     }
     let problem = Problem::new(format!("{}: the program {shown} is not on PATH", server.name));
-    let words: Vec<_> = command.to_str()?.split_whitespace().collect();
-    Some(match words.as_slice() {
-        // The whole command line in one text is a likely slip.
-        [_, _, ..] => problem.hint(format!("a list: command = {words:?}")),
-        _ => problem.hint("install it, or write its full path"),
+    let install = || "install it, or write its full path".to_owned();
+    Some(problem.hint(several_words(server).unwrap_or_else(install)))
+}
+
+/// The whole command line in one text is a likely mistake: how to write it instead.
+fn several_words(server: &Server) -> Option<String> {
+    let line = server.command.to_str()?;
+    let words: Vec<_> = line
+        .split_whitespace()
+        .chain(server.args.iter().map(String::as_str))
+        .collect();
+    let words = secret::shown_args(words);
+    if !line.contains(char::is_whitespace) {
+        return None;
+    }
+    Some(if server.at_root {
+        let command = secret::shown_command(&words[0], &words[1..]);
+        format!("each word for itself, without quotes around them: rethread serve -- {command}")
+    } else {
+        format!("a list: command = {words:?}")
     })
 }
 

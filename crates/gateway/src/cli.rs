@@ -1,11 +1,12 @@
 //! The command line: one definition, from which help, completions and the man page follow.
 
+mod advice;
 mod help;
 mod page;
 
 pub(crate) use page::{completions, man};
 
-use crate::config::{Found, Given, Layer, Raw, Source};
+use crate::config::{Found, Given, LISTEN, Layer, Raw, Source};
 use crate::exit::{Exit, Failure};
 use crate::logging::{Format, Talk};
 use crate::settings::{EraSetting, RestoreSetting, SyncMode};
@@ -37,7 +38,7 @@ enum Command {
     Serve(ServeOptions),
     /// Print every effective value and where it came from, and check it
     ///
-    /// Takes the options of `serve`, starts nothing, and ends with code 2 if `serve` could not start. Secrets are masked.
+    /// Takes the options of `serve`, starts nothing, and ends with the code that `serve` would. Secrets are masked.
     #[command(after_long_help = help::long(help::CHECK))]
     Check(ServeOptions),
     /// See it work: a built-in server behind the gateway, and three things to try
@@ -126,7 +127,7 @@ struct ServeOptions {
     )]
     sync: Option<SyncMode>,
 
-    /// The URL under which clients reach the gateway, if a proxy stands before it
+    /// Public URL of the gateway when it runs behind a reverse proxy
     #[arg(long, value_name = "URL", env = "RETHREAD_PUBLIC_URL", hide_env = true, value_hint = ValueHint::Url)]
     #[arg(help_heading = "Clients")]
     public_url: Option<String>,
@@ -180,6 +181,16 @@ struct ServeOptions {
     )]
     #[arg(help_heading = "Clients")]
     drain: Option<String>,
+    /// How many connections one address may have; 0 for no limit. Beyond: 429. A proxy is one address [default: 1024]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "RETHREAD_MAX_CONNECTIONS_PER_PEER",
+        hide_env = true,
+        hide_short_help = true
+    )]
+    #[arg(help_heading = "Clients")]
+    max_connections_per_peer: Option<String>,
 
     /// What to call the server, in the log and on the disk [default: from the command]
     #[arg(
@@ -275,7 +286,12 @@ pub(crate) enum Job {
 
 /// What the command line says. Ends the process, with help or with an error, if it says nothing to do.
 pub(crate) fn parse() -> (Job, Talk) {
-    parse_from(std::env::args_os()).unwrap_or_else(|error| error.exit())
+    parse_from(std::env::args_os()).unwrap_or_else(|error| {
+        let args: Vec<String> = std::env::args_os()
+            .map(|arg| arg.to_string_lossy().into_owned())
+            .collect();
+        advice::advise(error, &args).exit()
+    })
 }
 
 fn parse_from(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<(Job, Talk), clap::Error> {
@@ -351,6 +367,12 @@ impl ServeOptions {
             text(self.session_idle),
         );
         put("drain", "--drain", "RETHREAD_DRAIN", text(self.drain));
+        put(
+            "max_connections_per_peer",
+            "--max-connections-per-peer",
+            "RETHREAD_MAX_CONNECTIONS_PER_PEER",
+            text(self.max_connections_per_peer),
+        );
         put("name", "--name", "RETHREAD_NAME", text(self.name));
         put("env", "--env", "", list(self.env));
         put("cwd", "--cwd", "RETHREAD_CWD", text(self.cwd));
@@ -430,9 +452,9 @@ mod tests {
     fn every_option_knows_its_flag() {
         let line = "--listen a --data b --sync os --public-url c --allow-host d,e --allow-origin f --retry-ms 1 \
                     --session-idle 2 --drain 3 --name g --env h=i --env j=k,l --cwd m --era dual --restore expire \
-                    --start-timeout 4 --max-children 5 --config n --memory";
+                    --start-timeout 4 --max-children 5 --config n --memory --max-connections-per-peer 6";
         let given = given(&line.split_whitespace().collect::<Vec<_>>());
-        assert_eq!(given.layer.len(), 17);
+        assert_eq!(given.layer.len(), 18);
         for (key, found) in &given.layer {
             let flag = format!("--{}", key.replace('_', "-"));
             let Source::Flag(known) = found.source else {

@@ -10,12 +10,14 @@ mod nearest;
 pub(crate) mod secret;
 mod servers;
 mod settle;
+mod slip;
 mod value;
 
 #[cfg(test)]
 mod tests;
 
 pub(crate) use layer::{Found, Layer, Problem, Raw, Source};
+pub(crate) use settle::{LISTEN, own_host};
 
 use crate::exit::{self, Exit};
 use crate::settings::Settings;
@@ -119,9 +121,9 @@ impl Problems {
             .collect()
     }
 
-    /// The code to end with.
+    /// The code to end with: that of the first problem, which is the one that `serve` would meet first.
     pub(crate) fn exit(&self) -> Exit {
-        Exit::Usage
+        self.0.first().map_or(Exit::Usage, |problem| problem.exit)
     }
 }
 

@@ -38,6 +38,7 @@ pub(crate) fn settings(options: &DemoOptions) -> Result<Settings, Failure> {
         drain: Duration::from_secs(2),
         retry: Duration::from_secs(1),
         session_idle: Duration::from_secs(30 * 60),
+        max_connections_per_peer: 1024,
         servers: vec![Server {
             name: "demo".to_owned(),
             folder: "demo".to_owned(),

@@ -1,6 +1,9 @@
 //! How the program ends: its exit codes, and failures that say what to try.
 
+use rethread_store_embedded::OpenError;
 use std::fmt;
+use std::io;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 /// Every exit code there is.
@@ -87,11 +90,6 @@ impl Failure {
         self.hint = Some(hint.into());
         self
     }
-
-    /// The text for stderr, in the form that clap's own errors have.
-    pub(crate) fn report(&self, colour: bool) -> String {
-        report(&self.what, self.hint.as_deref(), colour)
-    }
 }
 
 impl fmt::Display for Failure {
@@ -101,6 +99,21 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// Why the gateway cannot listen on `address`.
+pub(crate) fn cannot_listen(address: SocketAddr, error: &io::Error) -> Failure {
+    let exit = match error.kind() {
+        io::ErrorKind::AddrInUse => Exit::AddressInUse,
+        _ => Exit::Failure,
+    };
+    Failure::new(exit, format!("cannot listen on {address}: {error}"))
+        .hint("--listen 127.0.0.1:0 for a free port, or another address")
+}
+
+/// Why a store cannot be opened.
+pub(crate) fn cannot_use_store(error: &OpenError) -> Failure {
+    Failure::new(Exit::Store, error.to_string()).hint("--data DIR for another folder, or --memory to keep nothing")
+}
 
 /// `error: …` and what to try.
 pub(crate) fn report(what: &str, hint: Option<&str>, colour: bool) -> String {
@@ -131,11 +144,9 @@ mod tests {
 
     #[test]
     fn a_report_has_colours_only_if_asked() {
-        let failure = Failure::new(Exit::AddressInUse, "cannot listen on 127.0.0.1:80").hint("--listen 127.0.0.1:0");
-        assert_eq!(
-            failure.report(false),
-            "error: cannot listen on 127.0.0.1:80\n  try: --listen 127.0.0.1:0\n"
-        );
-        assert!(failure.report(true).starts_with("\x1b[1;31merror:\x1b[0m "));
+        let shown = |colour| report("cannot listen on 127.0.0.1:80", Some("--listen 127.0.0.1:0"), colour);
+        let plain = "error: cannot listen on 127.0.0.1:80\n  try: --listen 127.0.0.1:0\n";
+        assert_eq!(shown(false), plain);
+        assert!(shown(true).starts_with("\x1b[1;31merror:\x1b[0m "));
     }
 }

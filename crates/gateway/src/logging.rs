@@ -1,8 +1,12 @@
 //! What the program tells people while it runs: on stderr, short, in colour only on a terminal.
 
+use crate::exit;
 use clap::{ColorChoice, ValueEnum};
+use serde_json::json;
 use std::io::{self, IsTerminal as _};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
 /// The form of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -54,6 +58,12 @@ impl Talk {
             .with_env_filter(filter)
             .with_writer(io::stderr)
             .with_ansi(self.colour_on_stderr());
+        if self.format == Format::Json {
+            // A panic too is a line that a machine can read.
+            std::panic::set_hook(Box::new(|panic| {
+                eprintln!("{}", json_line("ERROR", &panic.to_string(), None))
+            }));
+        }
         // Fails only if there is a log already, which is as good.
         let _ = match self.format {
             Format::Json => log.json().flatten_event(true).try_init(),
@@ -61,6 +71,22 @@ impl Talk {
             Format::Text if io::stderr().is_terminal() => log.without_time().with_target(self.verbose > 0).try_init(),
             Format::Text => log.with_target(self.verbose > 0).try_init(),
         };
+    }
+
+    /// Says why the program ends, whatever the log's filter is.
+    pub(crate) fn error(&self, what: &str, hint: Option<&str>) {
+        match self.format {
+            Format::Text => eprint!("{}", exit::report(what, hint, self.colour_on_stderr())),
+            Format::Json => eprintln!("{}", json_line("ERROR", what, hint)),
+        }
+    }
+
+    /// Says what is allowed but probably not meant.
+    pub(crate) fn warning(&self, what: &str) {
+        match self.format {
+            Format::Text => eprintln!("warning: {what}"),
+            Format::Json => eprintln!("{}", json_line("WARN", what, None)),
+        }
     }
 
     fn filter(&self, rust_log: Option<&str>) -> EnvFilter {
@@ -74,6 +100,17 @@ impl Talk {
         };
         EnvFilter::new(directives)
     }
+}
+
+/// A line in the form of the JSON log.
+fn json_line(level: &str, message: &str, hint: Option<&str>) -> String {
+    let mut timestamp = String::new();
+    let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp)); // a string takes everything
+    let mut line = json!({ "timestamp": timestamp, "level": level, "message": message });
+    if let Some(hint) = hint {
+        line["hint"] = hint.into();
+    }
+    line.to_string()
 }
 
 #[cfg(test)]

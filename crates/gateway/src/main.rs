@@ -1,5 +1,6 @@
 //! `rethread`: any MCP server behind Streamable HTTP and SSE.
 
+mod accept;
 mod announce;
 mod check;
 mod child;
@@ -11,11 +12,14 @@ mod logging;
 mod mount;
 mod probe;
 mod relay;
+mod reload;
 mod run;
 mod serve;
 mod settings;
+mod stores;
 
 use cli::Job;
+use config::Problems;
 use exit::{Exit, Failure};
 use logging::Talk;
 use run::Words;
@@ -25,12 +29,9 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let (job, talk) = cli::parse();
     let done = match job {
-        Job::Serve(given) => match config::load(&given) {
+        Job::Serve(given) => match check::startable(&given) {
             Ok(settings) => in_runtime(run::run(settings, Words::Announcement(given), talk)),
-            Err(problems) => {
-                eprint!("{}", problems.report(talk.colour_on_stderr()));
-                return problems.exit().into();
-            }
+            Err(problems) => return refused(&problems, talk),
         },
         Job::Check(given) => return check(&given, talk),
         Job::Demo(options) => {
@@ -46,29 +47,34 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => Exit::Ok.into(),
-        Err(failure) => {
-            eprint!("{}", failure.report(talk.colour_on_stderr()));
-            failure.exit.into()
-        }
+        Err(failure) => ended(&failure, talk),
     }
 }
 
 fn check(given: &config::Given, talk: Talk) -> ExitCode {
     let report = check::check(given, talk.colour_on_stdout());
     if let Err(failure) = cli::print(report.listing.as_bytes()) {
-        eprint!("{}", failure.report(talk.colour_on_stderr()));
-        return failure.exit.into();
+        return ended(&failure, talk);
     }
     for warning in &report.warnings {
-        eprintln!("warning: {warning}");
+        talk.warning(warning);
     }
     match &report.problems {
-        Some(problems) => {
-            eprint!("{}", problems.report(talk.colour_on_stderr()));
-            problems.exit().into()
-        }
+        Some(problems) => refused(problems, talk),
         None => Exit::Ok.into(),
     }
+}
+
+fn refused(problems: &Problems, talk: Talk) -> ExitCode {
+    for problem in &problems.0 {
+        talk.error(&problem.to_string(), problem.hint.as_deref());
+    }
+    problems.exit().into()
+}
+
+fn ended(failure: &Failure, talk: Talk) -> ExitCode {
+    talk.error(&failure.what, failure.hint.as_deref());
+    failure.exit.into()
 }
 
 fn in_runtime(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {

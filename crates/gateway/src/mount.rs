@@ -2,51 +2,83 @@
 
 use crate::child::{Ground, Guardian};
 use crate::config::secret::shown_command;
-use crate::probe::{self, Found};
+use crate::probe::{self, Found, StartTimeout};
 use crate::relay::Relay;
-use crate::settings::{RestoreSetting, Server, Settings, StoreSettings, SyncMode};
+use crate::settings::{RestoreSetting, Server, Settings};
+use crate::stores::Stores;
 use anyhow::anyhow;
-use rethread::{HttpSse, McpService, Restore, Timing};
-use rethread_store_embedded::{EmbeddedStore, OpenError, Sync};
-use std::path::Path;
+use rethread::{AccessHints, HttpSse, McpService, Restore, Timing};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How often a store that is in use is tried again.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How a refused host or origin is allowed here.
+const ACCESS_HINTS: AccessHints = AccessHints::new(
+    "add it with --allow-origin (`allow_origins` in the file)",
+    "add it with --allow-host or --public-url (`allow_hosts` or `public_url` in the file)",
+);
 
 /// One server, ready to be asked.
-#[derive(Clone)]
 pub(crate) struct Mount {
     pub(crate) server: Arc<Server>,
     pub(crate) mcp: McpService<Relay>,
     pub(crate) sse: HttpSse<Relay>,
-    pub(crate) found: Found,
+    /// Which eras the server speaks, in words.
+    pub(crate) eras: &'static str,
     relay: Relay,
+}
+
+/// A server that could not be started, with what to try.
+#[derive(Debug, thiserror::Error)]
+#[error("the server {server} cannot be served: {what}\n  command: {command}")]
+pub(crate) struct NotServed {
+    server: String,
+    what: String,
+    command: String,
+    pub(crate) hint: String,
+}
+
+impl NotServed {
+    fn new(server: &Server, error: &anyhow::Error) -> Self {
+        let command = shown_command(&server.command.display().to_string(), &server.args);
+        let by_hand = "run the command by hand; what it wrote to stderr is above";
+        let hint = match error.downcast_ref::<StartTimeout>() {
+            Some(StartTimeout(limit)) => {
+                let longer = (limit.as_secs() * 4).max(60);
+                let option = if server.at_root {
+                    format!("--start-timeout {longer}s")
+                } else {
+                    format!("start_timeout = \"{longer}s\" below [servers.{}]", server.name)
+                };
+                format!("{option} if it only needs longer, such as to download itself; else {by_hand}")
+            }
+            None => by_hand.to_owned(),
+        };
+        NotServed {
+            server: server.name.clone(),
+            what: format!("{error:#}"),
+            command,
+            hint,
+        }
+    }
 }
 
 impl Mount {
     /// Finds out what the server is, opens its store, and makes its endpoints.
-    /// A store that is still in use is waited for with `patience`.
+    /// A store that is in use elsewhere is waited for with `patience`.
     pub(crate) async fn open(
         settings: &Settings,
         server: &Server,
         guardian: &Guardian,
+        stores: &Stores,
         patience: Duration,
     ) -> anyhow::Result<Self> {
         let server = Arc::new(server.clone());
         let ground = Ground::new(Arc::clone(&server), guardian.clone());
-        let found = probe::probe(&ground).await.map_err(|error| {
-            let command = shown_command(&server.command.display().to_string(), &server.args);
-            anyhow!(
-                "the server {} cannot be served: {error:#}\n  command: {command}\n  try: the command by hand; what it wrote to \
-                 stderr stands above",
-                server.name
-            )
-        })?;
-        let relay = Relay::new(ground, found.info.clone(), settings.session_idle);
-        let mut builder = McpService::builder(relay.clone())
-            .revisions(found.revisions)
+        let found = probe::probe(&ground).await;
+        let Found { revisions, info } = found.map_err(|error| NotServed::new(&server, &error))?;
+        let relay = Relay::new(ground, info, settings.session_idle);
+        let builder = McpService::builder(relay.clone())
+            .revisions(revisions)
             .restore(match server.restore {
                 RestoreSetting::Replay => Restore::Resume,
                 RestoreSetting::Expire => Restore::Expire,
@@ -55,32 +87,29 @@ impl Mount {
                 retry: settings.retry,
                 session_idle: settings.session_idle,
                 ..Timing::default()
-            });
-        for host in &settings.allow_hosts {
-            builder = builder.allow_host(host);
-        }
-        for origin in &settings.allow_origins {
-            builder = builder.allow_origin(origin);
-        }
-        if settings.public_url.is_some() {
-            builder = builder.unbuffered(); // a proxy stands before us (SSE-03)
-        }
-        if let StoreSettings::Embedded { data, sync } = &settings.store {
-            let sync = match sync {
-                SyncMode::Always => Sync::Always,
-                SyncMode::Interval => Sync::default(),
-                SyncMode::Os => Sync::Os,
-            };
-            builder = builder.store(open_store(&data.join(&server.folder), sync, patience).await?);
-        }
-        let mcp = builder.try_build().map_err(|wrong| anyhow!("{wrong}"))?;
-        let sse = mcp.http_sse(format!("{}{}/messages", public_prefix(settings), path_prefix(&server)));
+            })
+            .unbuffered() // a proxy may be in front of us at any time (SSE-03)
+            .access_hints(ACCESS_HINTS)
+            .shared_store(stores.open(&settings.store, &server.folder, patience).await?);
+        let (mcp, sse) = endpoints(&builder.build(), settings, &server)?;
         Ok(Mount {
             server,
             mcp,
             sse,
-            found,
+            eras: probe::eras(revisions),
             relay,
+        })
+    }
+
+    /// The same server, its sessions and its children, for clients that `settings` let in.
+    pub(crate) fn with_settings(&self, settings: &Settings) -> anyhow::Result<Self> {
+        let (mcp, sse) = endpoints(&self.mcp, settings, &self.server)?;
+        Ok(Mount {
+            server: Arc::clone(&self.server),
+            mcp,
+            sse,
+            eras: self.eras,
+            relay: self.relay.clone(),
         })
     }
 
@@ -92,16 +121,19 @@ impl Mount {
     }
 }
 
-async fn open_store(dir: &Path, sync: Sync, patience: Duration) -> anyhow::Result<EmbeddedStore> {
-    let deadline = Instant::now() + patience;
-    loop {
-        let dir = dir.to_owned();
-        let opening = tokio::task::spawn_blocking(move || EmbeddedStore::builder().sync(sync).open(dir));
-        match opening.await? {
-            Err(OpenError::InUse { .. }) if Instant::now() < deadline => tokio::time::sleep(PAUSE).await,
-            opened => return Ok(opened?),
-        }
-    }
+/// The endpoints of a service, for the hosts and origins of `settings`.
+fn endpoints(
+    service: &McpService<Relay>,
+    settings: &Settings,
+    server: &Server,
+) -> anyhow::Result<(McpService<Relay>, HttpSse<Relay>)> {
+    let hosts = settings.allow_hosts.iter().map(String::as_str);
+    let origins = settings.allow_origins.iter().map(String::as_str);
+    let mcp = service
+        .with_access(hosts, origins)
+        .map_err(|wrong| anyhow!("{wrong}"))?;
+    let sse = mcp.http_sse(format!("{}{}/messages", public_prefix(settings), path_prefix(server)));
+    Ok((mcp, sse))
 }
 
 /// Where a server's paths begin.

@@ -24,29 +24,26 @@ pub(crate) struct Found {
     pub(crate) info: ServerInfo,
 }
 
-impl Found {
-    /// The eras in words.
-    pub(crate) fn eras(&self) -> &'static str {
-        match self.revisions {
-            Revisions::LEGACY => "sessions (2024-11-05 to 2025-11-25)",
-            Revisions::MODERN => "stateless (2026-07-28)",
-            _ => "sessions (2024-11-05 to 2025-11-25) and stateless (2026-07-28)",
-        }
+/// Eras in words.
+pub(crate) fn eras(revisions: Revisions) -> &'static str {
+    match revisions {
+        Revisions::LEGACY => "sessions (2024-11-05 to 2025-11-25)",
+        Revisions::MODERN => "stateless (2026-07-28)",
+        _ => "sessions (2024-11-05 to 2025-11-25) and stateless (2026-07-28)",
     }
 }
+
+/// A server that does not answer in time.
+#[derive(Debug, thiserror::Error)]
+#[error("it answered neither `server/discover` nor `initialize` within {} seconds", .0.as_secs_f32())]
+pub(crate) struct StartTimeout(pub(crate) Duration);
 
 /// Starts a child, asks it, and ends it.
 pub(crate) async fn probe(ground: &Ground) -> anyhow::Result<Found> {
     let setting = ground.server.era;
     let limit = ground.server.start_timeout;
     let found = tokio::time::timeout(limit, ask(ground, setting)).await;
-    let late = || {
-        anyhow!(
-            "it answered neither `server/discover` nor `initialize` within {} seconds",
-            limit.as_secs_f32()
-        )
-    };
-    found.map_err(|_| late())?
+    found.map_err(|_| StartTimeout(limit))?
 }
 
 async fn ask(ground: &Ground, setting: EraSetting) -> anyhow::Result<Found> {

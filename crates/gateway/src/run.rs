@@ -1,8 +1,10 @@
 //! `rethread serve` and `rethread demo` as a program: the listener, the words for a person, the signals, the end.
 
 use crate::config::{self, Given};
-use crate::exit::{Exit, Failure};
-use crate::logging::Talk;
+use crate::exit::{Exit, Failure, cannot_listen, cannot_use_store};
+use crate::logging::{Format, Talk};
+use crate::mount::NotServed;
+use crate::reload::Reloaded;
 use crate::serve::Gateway;
 use crate::settings::Settings;
 use crate::{announce, demo};
@@ -12,6 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 
 /// What is said when everything is ready.
 pub(crate) enum Words {
@@ -33,23 +36,37 @@ pub(crate) async fn run(settings: Settings, words: Words, talk: Talk) -> Result<
         opened = Gateway::open(settings.clone()) => opened.map_err(|e| cannot_open(&e))?,
         () = stops.next() => return Ok(()), // nobody was served yet; the guardian sees to the children
     };
-    let mounts = gateway.mounts();
+    greet(&gateway, bound, &words, talk);
+    let reloading: Option<JoinHandle<()>> = match words {
+        Words::Announcement(given) => Some(tokio::spawn(reload_on_hangup(Arc::clone(&gateway), given))),
+        Words::Tour => None,
+    };
+    let stop = async {
+        stops.first().await;
+        // What a reload would bring in now would only be drained too.
+        if let Some(reloading) = reloading {
+            reloading.abort();
+        }
+    };
+    let ran = gateway.run(listener, stop).await;
+    ran.map_err(|error| Failure::new(Exit::Failure, format!("{error:#}")))
+}
+
+/// Says that everything is ready. Keeps nothing of the mounts: one that is replaced later must be free to go.
+fn greet(gateway: &Gateway, bound: SocketAddr, words: &Words, talk: Talk) {
+    let (settings, mounts) = (gateway.settings(), gateway.mounts());
     let served = mounts.iter().map(|mount| announce::Served {
         server: &mount.server,
-        eras: mount.found.eras(),
+        eras: mount.eras,
     });
     let served: Vec<_> = served.collect();
     let colour = talk.colour_on_stderr();
-    match &words {
+    match words {
+        _ if talk.format == Format::Json => announce::log(&settings, &served, bound),
         Words::Tour => eprint!("{}", demo::tour(&announce::base_url(&settings, bound), colour)),
         Words::Announcement(_) if talk.quiet => {}
         Words::Announcement(_) => eprint!("{}", announce::text(&settings, &served, bound, colour)),
     }
-    if let Words::Announcement(given) = words {
-        tokio::spawn(reload_on_hangup(Arc::clone(&gateway), given));
-    }
-    let ran = gateway.run(listener, stops.first()).await;
-    ran.map_err(|error| Failure::new(Exit::Failure, format!("{error:#}")))
 }
 
 /// The wish to stop: Ctrl-C, or SIGTERM. Heard from the start, so that none is missed.
@@ -90,12 +107,29 @@ async fn reload_on_hangup(gateway: Arc<Gateway>, given: Given) {
     };
     while hangups.recv().await.is_some() {
         match config::load(&given) {
-            Ok(settings) => match gateway.reload(&settings).await {
-                Ok(()) => tracing::info!("configuration reloaded"),
-                Err(error) => tracing::error!("configuration taken up in part: {error:#}"),
-            },
+            Ok(settings) => tell(&gateway.reload(settings).await),
             Err(problems) => tracing::error!("configuration not taken up: {}", problems.report(false).trim_end()),
         }
+    }
+}
+
+/// Tells the log what came of a reload.
+fn tell(reloaded: &Reloaded) {
+    for (server, error) in &reloaded.failed {
+        let hint = error
+            .downcast_ref::<NotServed>()
+            .map_or("", |failed| failed.hint.as_str());
+        tracing::error!(server, hint, "server is not changed: {error:#}");
+    }
+    let (applied, failed) = (reloaded.applied.join(", "), reloaded.failed.len());
+    let outcome = if failed == 0 {
+        "configuration reloaded"
+    } else {
+        "configuration reloaded in part"
+    };
+    match reloaded.need_restart.as_slice() {
+        [] => tracing::info!(applied, failed, "{outcome}"),
+        keys => tracing::warn!(applied, failed, "{outcome}; restart to change {}", keys.join(", ")),
     }
 }
 
@@ -103,19 +137,13 @@ fn failed(error: &io::Error) -> Failure {
     Failure::new(Exit::Failure, error.to_string())
 }
 
-fn cannot_listen(address: SocketAddr, error: &io::Error) -> Failure {
-    let exit = match error.kind() {
-        io::ErrorKind::AddrInUse => Exit::AddressInUse,
-        _ => Exit::Failure,
-    };
-    Failure::new(exit, format!("cannot listen on {address}: {error}"))
-        .hint("--listen 127.0.0.1:0 for a free port, or another address")
-}
-
 fn cannot_open(error: &anyhow::Error) -> Failure {
-    match error.downcast_ref::<OpenError>() {
-        Some(store) => Failure::new(Exit::Store, store.to_string())
-            .hint("--data DIR for another folder, or --memory to keep nothing"),
-        None => Failure::new(Exit::Failure, format!("{error:#}")),
+    if let Some(store) = error.downcast_ref::<OpenError>() {
+        return cannot_use_store(store);
+    }
+    let failure = Failure::new(Exit::Failure, format!("{error:#}"));
+    match error.downcast_ref::<NotServed>() {
+        Some(failed) => failure.hint(failed.hint.clone()),
+        None => failure,
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(crate) struct Settings {
     /// Where to listen.
     pub(crate) listen: SocketAddr,
-    /// The URL under which clients reach it, if a proxy stands before it: every stream then asks not to be buffered.
+    /// Public URL of the gateway when it runs behind a reverse proxy.
     pub(crate) public_url: Option<String>,
     /// More `Host` names to answer to.
     pub(crate) allow_hosts: Vec<String>,
@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) retry: Duration,
     /// A session that nobody uses expires after this.
     pub(crate) session_idle: Duration,
+    /// Open connections of one peer address; zero for no limit. Beyond: 429, and the connection is closed.
+    pub(crate) max_connections_per_peer: usize,
     /// The servers, by name. One that was given on the command line is mounted at `/mcp` and `/sse`.
     pub(crate) servers: Vec<Server>,
 }

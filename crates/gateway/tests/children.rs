@@ -7,6 +7,8 @@
 
 #[path = "children/client.rs"]
 mod client;
+#[path = "children/connections.rs"]
+mod connections;
 #[path = "children/death.rs"]
 mod death;
 #[path = "children/ending.rs"]
@@ -21,6 +23,10 @@ mod ids;
 mod limits;
 #[path = "children/lines.rs"]
 mod lines;
+#[path = "children/operating.rs"]
+mod operating;
+#[path = "children/reload.rs"]
+mod reload;
 #[path = "children/restart.rs"]
 mod restart;
 #[path = "children/running.rs"]

@@ -41,7 +41,7 @@ Examples:
       On another port, and nothing on the disk.
 
   rethread serve --public-url https://mcp.example -- ./my-server
-      Behind a proxy that ends TLS; it is asked not to hold events back.
+      Behind a reverse proxy that ends TLS.
 
   rethread serve --config rethread.toml
       Several servers, at /servers/NAME/mcp and /servers/NAME/sse.
@@ -71,7 +71,14 @@ Where values come from:
 
 Signals:
   SIGTERM and Ctrl-C let running calls finish; a second one does not wait.
-  SIGHUP reads the file again.";
+  SIGHUP reads the file again: servers are added, removed and changed, the others go on. The log
+  names keys that need a restart: listen, data, memory, sync, retry_ms, session_idle.
+
+Connections:
+  A request head must be whole within 15 seconds; an idle connection is closed after 75. One
+  address may have 1024 connections, then it gets 429. A reverse proxy is one address, and
+  each open stream is a connection of it: set max_connections_per_peer to what the proxy may
+  open, or to 0 for no limit.";
 
 pub(super) const CHECK: &str = "\
 Examples:

@@ -2,11 +2,12 @@
 
 use super::layer::{Found, Layer, Problem, Raw, Source};
 use super::nearest::nearest;
+use super::slip;
 use std::sync::Arc;
 use toml::de::{DeTable, DeValue};
 
 /// What stands at the top. The last four are for every server that says nothing else.
-const TOP: [&str; 15] = [
+const TOP: [&str; 16] = [
     "listen",
     "public_url",
     "allow_hosts",
@@ -17,6 +18,7 @@ const TOP: [&str; 15] = [
     "drain",
     "retry_ms",
     "session_idle",
+    "max_connections_per_peer",
     "servers",
     "era",
     "restore",
@@ -43,10 +45,10 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Layer, Vec<Problem>> {
         text,
     };
     let table = DeTable::parse(text).map_err(|error| {
-        let place = file.source(error.span().map_or(0, |span| span.start));
+        let at = error.span().map_or(0, |span| span.start);
         // One line: the parser's second line repeats the first with other words.
-        let what = error.message().lines().next().unwrap_or("this is not TOML").to_owned();
-        vec![Problem::new(what).at(&place)]
+        let what = error.message().lines().next().unwrap_or("this is not TOML");
+        vec![slip::explain(text, at, what).at(&file.source(at))]
     })?;
     let layer = file.layer(table.get_ref());
     let mut problems = Vec::new();

@@ -1,5 +1,6 @@
 //! Values before they are settled: what was written, and where.
 
+use crate::exit::{Exit, Failure};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -84,6 +85,8 @@ pub(crate) struct Problem {
     pub(crate) place: Option<String>,
     pub(crate) what: String,
     pub(crate) hint: Option<String>,
+    /// The code to end with because of it.
+    pub(crate) exit: Exit,
 }
 
 impl Problem {
@@ -92,6 +95,7 @@ impl Problem {
             place: None,
             what: what.into(),
             hint: None,
+            exit: Exit::Usage,
         }
     }
 
@@ -105,6 +109,17 @@ impl Problem {
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Self {
+        Problem {
+            place: None,
+            what: failure.what,
+            hint: failure.hint,
+            exit: failure.exit,
+        }
     }
 }
 

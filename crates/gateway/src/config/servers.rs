@@ -186,7 +186,7 @@ fn rest(
             at,
             &sections,
             "max_children",
-            |raw| value::count(raw, 1).map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
+            |raw| value::size(raw, 1),
             &Raw::Number(100),
             usize::to_string,
         ),
@@ -209,7 +209,9 @@ impl Default for Choices {
 
 /// A program with a slash is a path, and relative to where it was written. One without is searched on PATH.
 fn program_path(draft: &Draft<'_>, source: &Source, program: &str) -> PathBuf {
-    if program.contains('/') || (cfg!(windows) && program.contains('\\')) {
+    // `npx -y @scope/server` in one text is a mistake, but not a path.
+    let first_word = program.split_whitespace().next().unwrap_or(program);
+    if first_word.contains('/') || (cfg!(windows) && program.contains('\\')) {
         draft.path(source, program)
     } else {
         Path::new(program).to_owned()

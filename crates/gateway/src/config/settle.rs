@@ -7,8 +7,12 @@ use super::{Given, Row, Settled, World};
 use crate::logging::Format;
 use crate::settings::{Settings, StoreSettings, SyncMode};
 use clap::ColorChoice;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Connections of one peer unless somebody says otherwise.
+const MAX_CONNECTIONS_PER_PEER: i64 = 1024;
 
 /// Where to listen unless somebody says otherwise.
 pub(crate) const LISTEN: &str = "127.0.0.1:8080";
@@ -65,9 +69,7 @@ impl Draft<'_> {
         let public_url = self.optional("public_url", value::public_url);
         let mut allow_hosts = self.value("allow_hosts", value::hosts, &Raw::List(vec![]), |list| show_list(list));
         // A page cannot be rebound to a name that is an address, nor to one that its owner gave to this gateway.
-        let own = listen.ip().to_string();
-        let own = if listen.is_ipv6() { format!("[{own}]") } else { own };
-        let by_address = (!listen.ip().is_loopback() && !listen.ip().is_unspecified()).then_some(own);
+        let by_address = own_host(listen);
         let by_url = public_url.as_deref().and_then(value::public_host).map(str::to_owned);
         for (host, source) in [(by_address, "listen"), (by_url, "public_url")] {
             if let Some(host) = host.filter(|host| !allow_hosts.contains(host)) {
@@ -87,6 +89,12 @@ impl Draft<'_> {
             drain: self.duration("drain", value::duration, Duration::from_secs(10)),
             retry: self.retry(),
             session_idle: self.duration("session_idle", value::some_time, Duration::from_secs(30 * 60)),
+            max_connections_per_peer: self.value(
+                "max_connections_per_peer",
+                |raw| value::size(raw, 0),
+                &Raw::Number(MAX_CONNECTIONS_PER_PEER),
+                usize::to_string,
+            ),
             servers: servers::settle(self),
         }
     }
@@ -234,6 +242,15 @@ impl Draft<'_> {
             value,
             source: source.to_string(),
         });
+    }
+}
+
+/// The host of the address that is listened on, if it is one that others can call.
+pub(crate) fn own_host(listen: SocketAddr) -> Option<String> {
+    match listen.ip() {
+        ip if ip.is_loopback() || ip.is_unspecified() => None,
+        ip if ip.is_ipv6() => Some(format!("[{ip}]")),
+        ip => Some(ip.to_string()),
     }
 }
 

@@ -71,6 +71,11 @@ pub(crate) fn count(raw: &Raw, least: u64) -> Read<u64> {
     }
 }
 
+/// A whole number that counts something in memory.
+pub(crate) fn size(raw: &Raw, least: u64) -> Read<usize> {
+    count(raw, least).map(|count| usize::try_from(count).unwrap_or(usize::MAX))
+}
+
 /// `30m`, `90s`, `1h30m`, `500ms`. A number alone is refused: nobody remembers whether it is seconds.
 pub(crate) fn duration(raw: &Raw) -> Read<Duration> {
     let text = raw.shown();

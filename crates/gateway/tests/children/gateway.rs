@@ -121,10 +121,13 @@ impl Plan {
         self.dir.path().join(name)
     }
 
-    fn build(&self) -> Command {
+    fn build(&self, subcommand: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rethread"));
+        command.args([subcommand, "-v"]);
+        if !self.options.iter().any(|option| option == "--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
         command
-            .args(["serve", "-v", "--listen", "127.0.0.1:0"])
             .args(&self.options)
             .current_dir(self.dir.path())
             .env_clear()
@@ -140,13 +143,18 @@ impl Plan {
 
     /// Runs it to its end: for what cannot be started.
     pub(crate) fn fails(&self) -> (Option<i32>, String) {
-        let output = self.build().output().unwrap();
+        self.runs("serve")
+    }
+
+    /// Runs a command that takes the options of `serve` to its end.
+    pub(crate) fn runs(&self, subcommand: &str) -> (Option<i32>, String) {
+        let output = self.build(subcommand).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     }
 
     /// Starts it, and does not wait until it is ready.
     pub(crate) fn spawn(self) -> (Gateway, mpsc::Receiver<SocketAddr>) {
-        let mut process = self.build().stderr(Stdio::piped()).spawn().unwrap();
+        let mut process = self.build("serve").stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let (tell, told) = mpsc::channel();
         let (stderr, lines) = (process.stderr.take().unwrap(), Arc::clone(&log));

@@ -47,6 +47,7 @@ fn every_option_of_serve_is_in_the_full_help() {
         "retry-ms",
         "session-idle",
         "drain",
+        "max-connections-per-peer",
         "name",
         "env",
         "cwd",
@@ -79,6 +80,45 @@ fn wrong_usage_ends_with_2_and_says_what_to_try() {
         let ran = bench.run(args);
         ran.assert_code(2).assert_says(words);
         assert!(ran.stdout.is_empty(), "{ran:?}");
+    }
+}
+
+#[test]
+fn options_of_other_programs_are_answered_with_ours() {
+    let bench = Bench::new();
+    let table: [(&[&str], &str); 11] = [
+        (
+            &["serve", "npx", "-y", "some-server"],
+            "rethread serve -- npx -y some-server\n",
+        ),
+        (
+            &["serve", "--memory", "./server", "x"],
+            "rethread serve --memory -- ./server x\n",
+        ),
+        (&["check", "npx", "-y", "x"], "rethread check -- npx -y x\n"),
+        (&["npx", "-y", "some-server"], "rethread serve -- npx -y some-server\n"),
+        (&["serve", "--port", "9000", "--", "x"], "--listen 127.0.0.1:9000\n"),
+        (
+            &["serve", "--port=9000", "--host", "0.0.0.0", "--", "x"],
+            "--listen 0.0.0.0:9000\n",
+        ),
+        (
+            &["serve", "--host", "0.0.0.0", "--", "x", "--port", "1"],
+            "--listen 0.0.0.0:8080\n",
+        ),
+        (&["serve", "--cors", "--", "x"], "--allow-origin https://app.example\n"),
+        (
+            &["serve", "--cors", "*", "--", "x"],
+            "--allow-origin https://app.example\n",
+        ),
+        (
+            &["serve", "--stdio", "npx -y x"],
+            "rethread serve -- npx -y some-server\n",
+        ),
+        (&["serve", "--lisen", "x"], "'--listen'"),
+    ];
+    for (args, words) in table {
+        bench.run(args).assert_code(2).assert_says(words);
     }
 }
 

@@ -1,0 +1,93 @@
+//! What to write instead of an option of another program, or of a command without `--`.
+
+use super::{Cli, LISTEN};
+use crate::config::secret::shown_command;
+use clap::CommandFactory as _;
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// Adds to a usage error what the person probably meant.
+pub(super) fn advise(mut error: clap::Error, args: &[String]) -> clap::Error {
+    let advice = match error.kind() {
+        ErrorKind::UnknownArgument => refused(&error, ContextKind::InvalidArg).and_then(|arg| for_argument(&arg, args)),
+        ErrorKind::InvalidSubcommand if error.get(ContextKind::SuggestedSubcommand).is_none() => {
+            refused(&error, ContextKind::InvalidSubcommand).and_then(|word| with_dashes(&word, args, "serve "))
+        }
+        _ => None,
+    };
+    if let Some(advice) = advice {
+        let advice = vec![StyledStr::from(advice)];
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(advice));
+    }
+    error
+}
+
+fn refused(error: &clap::Error, kind: ContextKind) -> Option<String> {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+fn for_argument(argument: &str, args: &[String]) -> Option<String> {
+    if !argument.starts_with('-') {
+        return with_dashes(argument, args, "");
+    }
+    let listen = || {
+        let (host, port) = LISTEN.split_once(':').unwrap_or_default();
+        let host = value_of(args, &["--host", "--hostname", "--bind", "--address"]).unwrap_or(host);
+        let port = value_of(args, &["--port", "-p"]).unwrap_or(port);
+        format!("use --listen {host}:{port}")
+    };
+    let advice = match argument.split('=').next().unwrap_or(argument) {
+        "--port" | "-p" | "--host" | "--hostname" | "--bind" | "--address" => listen(),
+        "--cors" | "--allow-origins" | "--allowed-origins" => {
+            "name each page that may call: --allow-origin https://app.example".to_owned()
+        }
+        "--allow-hosts" | "--allowed-hosts" => "name each host: --allow-host mcp.example".to_owned(),
+        "--stdio" | "--command" => {
+            "write the server's command after `--`: rethread serve -- npx -y some-server".to_owned()
+        }
+        "--sse" | "--transport" | "--outputTransport" | "--output-transport" => {
+            "leave it out: /mcp and /sse are both served".to_owned()
+        }
+        "--baseUrl" | "--base-url" => "use --public-url https://mcp.example".to_owned(),
+        "--logLevel" | "--log-level" => "use -v or -q, or set RUST_LOG".to_owned(),
+        _ => return None,
+    };
+    Some(advice)
+}
+
+/// The command line with `--` in front of the first word that is not an option.
+fn with_dashes(word: &str, args: &[String], verb: &str) -> Option<String> {
+    let at = args.iter().skip(1).position(|arg| arg == word)? + 1;
+    let subcommands: Vec<String> = Cli::command()
+        .get_subcommands()
+        .map(|c| c.get_name().to_owned())
+        .collect();
+    let takes_command = !verb.is_empty() || args[..at].iter().any(|arg| arg == "serve" || arg == "check");
+    if !takes_command || subcommands.contains(&args[at]) {
+        return None;
+    }
+    let before: String = args[1..at].iter().map(|arg| format!("{arg} ")).collect();
+    // A `--` further on belonged to the command already.
+    let command: Vec<String> = args[at..].iter().filter(|arg| *arg != "--").cloned().collect();
+    let command = shown_command(&command[0], &command[1..]);
+    Some(format!(
+        "put `--` in front of the command: rethread {before}{verb}-- {command}"
+    ))
+}
+
+/// The value of the first of these options, written `--name value` or `--name=value`.
+fn value_of<'a>(args: &'a [String], names: &[&str]) -> Option<&'a str> {
+    let ours = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
+    let mut words = args[..ours].iter();
+    while let Some(word) = words.next() {
+        match word.split_once('=') {
+            Some((name, value)) if names.contains(&name) => return Some(value),
+            None if names.contains(&word.as_str()) => return words.next().map(String::as_str),
+            _ => {}
+        }
+    }
+    None
+}
