@@ -55,11 +55,7 @@ pub(crate) fn startable(given: &Given) -> Result<Settings, Problems> {
 fn obstacles(settings: &Settings, world: &World) -> Vec<Problem> {
     let mut problems = Vec::new();
     for server in &settings.servers {
-        if let Some(cwd) = server.cwd.as_deref().filter(|cwd| !cwd.is_dir()) {
-            let problem = Problem::new(format!("{}: there is no directory {}", server.name, cwd.display()));
-            problems.push(problem.hint("create it, or set cwd to one that is there"));
-        }
-        problems.extend(missing_program(server, world));
+        problems.extend(server_obstacles(server, world));
     }
     if let StoreSettings::Embedded { data, .. } = &settings.store
         && let Err(why) = writable(data)
@@ -73,6 +69,15 @@ fn obstacles(settings: &Settings, world: &World) -> Vec<Problem> {
         problems.extend(refused.map(|error| cannot_use_store(&error).into()));
     }
     problems
+}
+
+/// What a server lacks that must be there before it can be started.
+pub(crate) fn server_obstacles(server: &Server, world: &World) -> Vec<Problem> {
+    let missing_cwd = server.cwd.as_deref().filter(|cwd| !cwd.is_dir()).map(|cwd| {
+        Problem::new(format!("{}: there is no directory {}", server.name, cwd.display()))
+            .hint("create it, or set cwd to one that is there")
+    });
+    missing_cwd.into_iter().chain(missing_program(server, world)).collect()
 }
 
 fn missing_program(server: &Server, world: &World) -> Option<Problem> {

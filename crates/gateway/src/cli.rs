@@ -290,7 +290,7 @@ pub(crate) fn parse() -> (Job, Talk) {
         let args: Vec<String> = std::env::args_os()
             .map(|arg| arg.to_string_lossy().into_owned())
             .collect();
-        advice::advise(error, &args).exit()
+        advice::exit(&advice::advise(error, &args), &args)
     })
 }
 

@@ -8,7 +8,9 @@ pub(crate) use tour::tour;
 
 use crate::cli::DemoOptions;
 use crate::exit::{Exit, Failure};
-use crate::settings::{EraSetting, RestoreSetting, Server, Settings, StoreSettings, SyncMode};
+use crate::settings::{
+    DEFAULT_CONNECTIONS_PER_PEER, EraSetting, RestoreSetting, Server, Settings, StoreSettings, SyncMode,
+};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -38,7 +40,7 @@ pub(crate) fn settings(options: &DemoOptions) -> Result<Settings, Failure> {
         drain: Duration::from_secs(2),
         retry: Duration::from_secs(1),
         session_idle: Duration::from_secs(30 * 60),
-        max_connections_per_peer: 1024,
+        max_connections_per_peer: DEFAULT_CONNECTIONS_PER_PEER.into(),
         servers: vec![Server {
             name: "demo".to_owned(),
             folder: "demo".to_owned(),

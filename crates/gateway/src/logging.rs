@@ -61,7 +61,7 @@ impl Talk {
         if self.format == Format::Json {
             // A panic too is a line that a machine can read.
             std::panic::set_hook(Box::new(|panic| {
-                eprintln!("{}", json_line("ERROR", &panic.to_string(), None))
+                eprintln!("{}", json_line("ERROR", &panic.to_string(), None));
             }));
         }
         // Fails only if there is a log already, which is as good.
@@ -106,11 +106,9 @@ impl Talk {
 fn json_line(level: &str, message: &str, hint: Option<&str>) -> String {
     let mut timestamp = String::new();
     let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp)); // a string takes everything
-    let mut line = json!({ "timestamp": timestamp, "level": level, "message": message });
-    if let Some(hint) = hint {
-        line["hint"] = hint.into();
-    }
-    line.to_string()
+    let (timestamp, level, message) = (json!(timestamp), json!(level), json!(message));
+    let hint = hint.map_or_else(String::new, |hint| format!(r#","hint":{}"#, json!(hint)));
+    format!(r#"{{"timestamp":{timestamp},"level":{level},"message":{message}{hint}}}"#)
 }
 
 #[cfg(test)]

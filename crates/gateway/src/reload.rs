@@ -4,7 +4,8 @@
 //! first; only when that works does the old one close, and its store and sessions pass on. A server that cannot be
 //! started leaves everything else alone, the server in whose place it would be included.
 
-use crate::config::own_host;
+use crate::check::server_obstacles;
+use crate::config::{Problems, World, own_host};
 use crate::mount::{Mount, path_prefix};
 use crate::serve::Gateway;
 use crate::settings::{Server, Settings};
@@ -82,6 +83,10 @@ impl Gateway {
     async fn change(&self, settings: &Settings, prefix: String, change: Change) -> Result<(), (String, anyhow::Error)> {
         let mut new = None;
         if let Some(server) = &change.new {
+            let obstacles = server_obstacles(server, &World::here());
+            if !obstacles.is_empty() {
+                return Err((server.name.clone(), Problems(obstacles).into()));
+            }
             let opened = Mount::open(settings, server, &self.guardian, &self.stores, HANDOVER).await;
             new = Some(Arc::new(opened.map_err(|error| (server.name.clone(), error))?));
         }

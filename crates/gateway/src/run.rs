@@ -1,6 +1,6 @@
 //! `rethread serve` and `rethread demo` as a program: the listener, the words for a person, the signals, the end.
 
-use crate::config::{self, Given};
+use crate::config::{self, Given, Problems};
 use crate::exit::{Exit, Failure, cannot_listen, cannot_use_store};
 use crate::logging::{Format, Talk};
 use crate::mount::NotServed;
@@ -116,9 +116,11 @@ async fn reload_on_hangup(gateway: Arc<Gateway>, given: Given) {
 /// Tells the log what came of a reload.
 fn tell(reloaded: &Reloaded) {
     for (server, error) in &reloaded.failed {
-        let hint = error
-            .downcast_ref::<NotServed>()
-            .map_or("", |failed| failed.hint.as_str());
+        let not_served = error.downcast_ref::<NotServed>().map(|failed| failed.hint.as_str());
+        let missing = error
+            .downcast_ref::<Problems>()
+            .and_then(|problems| problems.0.first()?.hint.as_deref());
+        let hint = not_served.or(missing).unwrap_or_default();
         tracing::error!(server, hint, "server is not changed: {error:#}");
     }
     let (applied, failed) = (reloaded.applied.join(", "), reloaded.failed.len());

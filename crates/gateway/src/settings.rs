@@ -5,6 +5,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Connections of one peer unless somebody says otherwise.
+pub(crate) const DEFAULT_CONNECTIONS_PER_PEER: u16 = 1024;
+
 /// One run of the gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {

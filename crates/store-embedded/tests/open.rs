@@ -326,11 +326,11 @@ async fn payloads_that_are_garbled_are_not_served() {
 #[cfg(unix)]
 fn modes(path: &Path) -> Vec<(std::path::PathBuf, bool, u32)> {
     use std::os::unix::fs::PermissionsExt as _;
-    let data = fs::metadata(path).unwrap();
+    let data = fs::metadata(path).expect("it is there");
     let mut all = vec![(path.to_owned(), data.is_dir(), data.permissions().mode() & 0o777)];
     if data.is_dir() {
-        for entry in fs::read_dir(path).unwrap() {
-            all.extend(modes(&entry.unwrap().path()));
+        for entry in fs::read_dir(path).expect("it can be listed") {
+            all.extend(modes(&entry.expect("it can be listed").path()));
         }
     }
     all

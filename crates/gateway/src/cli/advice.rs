@@ -2,6 +2,8 @@
 
 use super::{Cli, LISTEN};
 use crate::config::secret::shown_command;
+use crate::exit::Exit;
+use crate::logging::{Format, Talk};
 use clap::CommandFactory as _;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -20,6 +22,22 @@ pub(super) fn advise(mut error: clap::Error, args: &[String]) -> clap::Error {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(advice));
     }
     error
+}
+
+/// Ends the program with a usage error, or with the help that was asked for, in the form that the log would have.
+pub(super) fn exit(error: &clap::Error, args: &[String]) -> ! {
+    let from_env = || std::env::var("RETHREAD_LOG_FORMAT").ok();
+    let format = value_of(args, &["--log-format"]).map(str::to_owned).or_else(from_env);
+    if !error.use_stderr() || format.as_deref() != Some("json") {
+        error.exit()
+    }
+    let talk = Talk {
+        format: Format::Json,
+        ..Talk::default()
+    };
+    let text = error.to_string();
+    talk.error(text.trim_start_matches("error: ").trim_end(), None);
+    std::process::exit(i32::from(Exit::Usage.code()))
 }
 
 fn refused(error: &clap::Error, kind: ContextKind) -> Option<String> {

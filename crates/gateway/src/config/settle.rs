@@ -5,14 +5,11 @@ use super::servers;
 use super::value::{self, Read};
 use super::{Given, Row, Settled, World};
 use crate::logging::Format;
-use crate::settings::{Settings, StoreSettings, SyncMode};
+use crate::settings::{DEFAULT_CONNECTIONS_PER_PEER, Settings, StoreSettings, SyncMode};
 use clap::ColorChoice;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// Connections of one peer unless somebody says otherwise.
-const MAX_CONNECTIONS_PER_PEER: i64 = 1024;
 
 /// Where to listen unless somebody says otherwise.
 pub(crate) const LISTEN: &str = "127.0.0.1:8080";
@@ -92,7 +89,7 @@ impl Draft<'_> {
             max_connections_per_peer: self.value(
                 "max_connections_per_peer",
                 |raw| value::size(raw, 0),
-                &Raw::Number(MAX_CONNECTIONS_PER_PEER),
+                &Raw::Number(DEFAULT_CONNECTIONS_PER_PEER.into()),
                 usize::to_string,
             ),
             servers: servers::settle(self),

@@ -89,6 +89,17 @@ fn json_log_reports_a_failed_start_as_json() {
     assert!(line["hint"].as_str().unwrap().contains("install it"), "{line}");
 }
 
+#[test]
+fn json_log_reports_wrong_usage_as_json() {
+    let (code, text) = plan("none").option("--log-format json --port 9000").fails();
+    assert_eq!(code, Some(2));
+    let line: Value = serde_json::from_str(text.trim()).unwrap_or_else(|_| panic!("not one line of JSON: {text}"));
+    assert!(
+        line["message"].as_str().unwrap().contains("--listen 127.0.0.1:9000"),
+        "{line}"
+    );
+}
+
 fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
