@@ -23,7 +23,10 @@ impl Gateway {
         let address = told.by_ref().find_map(|line| {
             heard.push_str(&line);
             let words: Vec<&str> = line.split_whitespace().collect();
-            matches!(words.as_slice(), ["listens", _]).then(|| words[1].to_owned())
+            match serde_json::from_str::<serde_json::Value>(&line) {
+                Ok(event) => event["listen"].as_str().map(str::to_owned), // `--log-format json`
+                Err(_) => matches!(words.as_slice(), ["listens", _]).then(|| words[1].to_owned()),
+            }
         });
         // It must not wait for somebody to read what it says.
         std::thread::spawn(move || told.for_each(drop));
