@@ -1,7 +1,7 @@
 //! Talking to a child: requests out, answers back to whoever asked, and its life as a whole.
 
 use super::process::{Ground, Pipes, Process, Room};
-use super::reading::{End, Reading};
+use super::reading::{End, Reading, buffered, discard};
 use super::text::sanitised;
 use super::{Aside, Question, gone, wire};
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 /// Lines on their way to a child. Beyond: whoever sends waits.
 const LINES: usize = 256;
@@ -23,7 +23,7 @@ const LINES: usize = 256;
 const SAID: usize = 64;
 /// A child that takes nothing from its stdin for this long is not asked any more.
 const STUCK: Duration = Duration::from_secs(10);
-/// What a child that has ended may have left in its stdout is there by then. Others may hold the pipe open for ever.
+/// What a child that has ended may have left in its stdout or stderr is there by then. Others may hold the pipe open for ever.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// A child at work. When the last handle is dropped the child is ended.
@@ -90,14 +90,14 @@ impl Link {
             ended,
         });
         tracing::debug!(server = &*name, pid = process.group, "child started");
-        tokio::spawn(log_stderr(stderr, Arc::clone(&name)));
+        let logging = tokio::spawn(log_stderr(stderr, Arc::clone(&name)));
         let reading = Reading {
             link: Arc::downgrade(&link),
             name,
             aside,
             shared,
         };
-        tokio::spawn(keep(process, lines, stdin, reading, stdout, has_ended));
+        tokio::spawn(keep(process, lines, stdin, reading, stdout, logging, has_ended));
         Ok((link, asides))
     }
 
@@ -286,13 +286,15 @@ async fn keep(
     stdin: ChildStdin,
     reading: Reading,
     stdout: ChildStdout,
+    logging: JoinHandle<()>,
     has_ended: watch::Sender<bool>,
 ) {
     let (open, closed) = oneshot::channel();
     let writing = tokio::spawn(write(lines, stdin, open));
     let name = Arc::clone(&reading.name);
     let link = reading.link.clone();
-    let end = reading.run(stdout, past(&mut process, closed)).await;
+    let mut stdout = buffered(stdout);
+    let end = reading.run(&mut stdout, past(&mut process, closed)).await;
     // Its stdout has ended, or nobody talks to it any more. What it was is known when it is reaped.
     writing.abort();
     let _ = writing.await;
@@ -312,7 +314,12 @@ async fn keep(
         std::mem::take(&mut state.calls).len()
     });
     let pid = process.group;
-    process.stop().await;
+    // It may write until it has ended (GW-08).
+    tokio::select! {
+        () = process.stop() => {}
+        () = discard(&mut stdout) => {}
+    }
+    let _ = tokio::time::timeout(LAST_WORDS, logging).await; // whoever it left behind may hold its stderr open
     match end {
         End::Dismissed => tracing::debug!(server = &*name, pid, "child ended"),
         _ => tracing::warn!(server = &*name, pid, calls, "child is gone: {why}"),

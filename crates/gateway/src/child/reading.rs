@@ -18,6 +18,22 @@ const ENVELOPE: Limits = Limits {
     batch: 1_000,
 };
 
+/// What a child writes.
+pub(super) type Stdout = BufReader<ChildStdout>;
+
+pub(super) fn buffered(stdout: ChildStdout) -> Stdout {
+    BufReader::with_capacity(64 << 10, stdout)
+}
+
+/// Reads what a child that is ending still writes, for nobody: a pipe that is closed or full would be an error of the child.
+/// Never returns, since others may hold the pipe open after the child.
+pub(super) async fn discard(stdout: &mut Stdout) {
+    while let Ok(read @ 1..) = stdout.fill_buf().await.map(<[u8]>::len) {
+        stdout.consume(read);
+    }
+    std::future::pending::<()>().await;
+}
+
 /// Why nobody listens to a child any more.
 pub(super) enum End {
     /// Nobody wants to.
@@ -38,13 +54,12 @@ pub(super) struct Reading {
 
 impl Reading {
     /// Reads until the child or its last user is gone. Once `past` resolves only what is there already is read.
-    pub(super) async fn run(self, stdout: ChildStdout, past: impl Future<Output = End>) -> End {
+    pub(super) async fn run(self, stdout: &mut Stdout, past: impl Future<Output = End>) -> End {
         tokio::pin!(past);
-        let mut stdout = BufReader::with_capacity(64 << 10, stdout);
         let mut line = Vec::new();
         loop {
             line.clear();
-            let mut bounded = (&mut stdout).take(LINE + 1);
+            let mut bounded = (&mut *stdout).take(LINE + 1);
             let read = tokio::select! {
                 biased;
                 () = self.aside.closed() => return End::Dismissed,

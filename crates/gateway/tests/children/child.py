@@ -278,9 +278,23 @@ def main():
             break
         message = json.loads(line)
         take(message)
+    if "farewell" in WORDS:
+        farewell()
     while "stubborn" in WORDS:
         time.sleep(600)
     os._exit(0)
+
+
+def farewell():
+    """Writes more than a pipe holds after its stdin has ended, as servers do that end in good order."""
+    time.sleep(0.3)
+    try:
+        for _ in range(100):
+            note("notifications/message", level="info", data="x" * 4000)
+        sys.stderr.write("farewell was read to its end\n")
+    except BrokenPipeError:
+        sys.stderr.write("farewell met a broken pipe\n")
+    sys.stderr.flush()
 
 
 main()

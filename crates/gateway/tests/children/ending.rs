@@ -1,7 +1,7 @@
 //! GW-08: children end when they should, all of them, in bounded time.
 
 use crate::client::LATEST;
-use crate::gateway::{living, plan, until};
+use crate::gateway::{Gateway, living, plan, until};
 use rustix::process::Signal;
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -125,4 +125,23 @@ async fn leg_03_sse_client_that_leaves_during_initialize_leaves_no_child() {
     drop(get);
     assert_eq!(posting.await.unwrap().as_u16(), 202);
     gateway.has_children(0, 5 * SECOND).await;
+}
+
+/// GW-08: a server that ends in good order may write until it has ended. It is heard, however it came to its end.
+#[tokio::test]
+async fn gw_08_a_child_that_writes_while_it_ends_meets_no_broken_pipe() {
+    let mut gateway = plan("legacy,farewell").start();
+    let heard = |gateway: &Gateway| gateway.log().matches("farewell was read to its end").count();
+    let all_heard = async |gateway: &Gateway, count: usize| {
+        until(5 * SECOND, || heard(gateway) >= count).await;
+        assert_eq!(heard(gateway), count, "{}", gateway.log());
+        assert!(!gateway.log().contains("broken pipe"), "{}", gateway.log());
+    };
+    all_heard(&gateway, 1).await; // the child that was asked what it speaks
+    gateway.client().open(LATEST).await.delete().await;
+    all_heard(&gateway, 2).await;
+    gateway.client().open(LATEST).await;
+    gateway.signal(Signal::TERM);
+    gateway.ended_within(7 * SECOND).expect("it ends");
+    all_heard(&gateway, 3).await;
 }
