@@ -10,6 +10,7 @@ mod object;
 mod parse;
 mod progress;
 mod scalar;
+mod unique;
 mod write;
 
 use bytes::Bytes;

@@ -58,6 +58,8 @@ pub enum Reason {
     NotJson(String),
     /// JSON, but no message that can be taken here (HTTP-04, HTTP-09, HTTP-10).
     InvalidRequest(Cow<'static, str>),
+    /// `params` that mean different things to different readers, whatever the method (HTTP-04).
+    InvalidParams(Cow<'static, str>),
     /// A header differs from the body (VER-04, HDR-*).
     HeaderMismatch(Cow<'static, str>),
     /// `_meta` lacks what every stateless request must carry (VER-04 row 5, VER-05).
@@ -116,6 +118,7 @@ impl Refusal {
             Reason::BodyIncomplete
             | Reason::NotJson(_)
             | Reason::InvalidRequest(_)
+            | Reason::InvalidParams(_)
             | Reason::HeaderMismatch(_)
             | Reason::MissingMeta(_)
             | Reason::UnsupportedVersion { .. }
@@ -161,6 +164,7 @@ impl Refusal {
             Reason::BodyIncomplete => "body_incomplete",
             Reason::NotJson(_) => "not_json",
             Reason::InvalidRequest(_) => "invalid_request",
+            Reason::InvalidParams(_) => "invalid_params",
             Reason::HeaderMismatch(_) => "header_mismatch",
             Reason::MissingMeta(_) => "missing_meta",
             Reason::UnsupportedVersion { .. } => "version",
@@ -198,7 +202,7 @@ impl Refusal {
             Reason::NotJson(why) => RpcError::new(code::PARSE_ERROR, format!("parse error: {why}")),
             Reason::InvalidRequest(what) => invalid(format!("invalid request: {what}")),
             Reason::HeaderMismatch(what) => RpcError::new(code::HEADER_MISMATCH, what.clone()),
-            Reason::MissingMeta(what) => RpcError::invalid_params(what.clone()),
+            Reason::InvalidParams(what) | Reason::MissingMeta(what) => RpcError::invalid_params(what.clone()),
             Reason::UnsupportedVersion { requested, served } => {
                 // VER-07: a stateless request that names a session-era revision is told the stateless ones only,
                 // otherwise it would retry the very revision that was refused.
@@ -258,6 +262,10 @@ impl From<EnvelopeError> for Refusal {
             EnvelopeError::NotJson(why) => Refusal::new(Reason::NotJson(why)),
             EnvelopeError::Invalid { id, what } => Refusal {
                 reason: Reason::InvalidRequest(what),
+                id,
+            },
+            EnvelopeError::InvalidParams { id, what } => Refusal {
+                reason: Reason::InvalidParams(what),
                 id,
             },
         }

@@ -4,7 +4,7 @@ use super::link::{Link, Said};
 use super::text::sanitised;
 use super::{Aside, Question, wire};
 use bytes::Bytes;
-use rethread_proto::jsonrpc::{self, Limits, Message, Payload, RequestId};
+use rethread_proto::jsonrpc::{self, EnvelopeError, Limits, Message, Payload, RequestId, RpcError};
 use std::sync::Arc;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::ChildStdout;
@@ -81,12 +81,13 @@ impl Reading {
             let messages = match jsonrpc::parse(&Bytes::copy_from_slice(text), &ENVELOPE) {
                 Ok(Payload::One(message)) => vec![message],
                 Ok(Payload::Batch(messages)) => messages,
-                Err(_) => {
+                Err(error) => {
                     tracing::warn!(
                         server = &*self.name,
                         "child wrote a line that is no message: {}",
                         sanitised(text)
                     );
+                    self.refuse(error);
                     continue;
                 }
             };
@@ -97,6 +98,14 @@ impl Reading {
                     () = self.aside.closed() => return End::Dismissed,
                 }
             }
+        }
+    }
+
+    /// A question that cannot be passed on is answered here: the child may wait for it.
+    fn refuse(&self, error: EnvelopeError) {
+        if let (EnvelopeError::InvalidParams { id: Some(id), what }, Some(link)) = (error, self.link.upgrade()) {
+            let error = serde_json::to_vec(&RpcError::invalid_params(what)).unwrap_or_default();
+            let _ = link.input.try_send(wire::answer(&id, Err(&error))); // it reads nothing: it asks in vain
         }
     }
 

@@ -107,6 +107,46 @@ async fn gw_10_nothing_of_a_request_reaches_the_command_the_environment_or_the_d
     assert!(!gateway.plan().path("owned").exists());
 }
 
+/// HTTP-04: a child that takes the last of two equal members would run another tool than the one that was seen.
+#[tokio::test]
+async fn http_04_repeated_members_of_params_reach_no_child_in_any_era() {
+    let gateway = plan("dual").recording().start();
+    let client = gateway.client();
+    let session = client.open(LATEST).await;
+    let meta =
+        r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
+    for twice in [
+        r#""name":"echo","arguments":{},"name":"counter""#,
+        r#""name":"echo","arguments":{},"n\u0061me":"counter""#,
+        r#""name":"echo","_meta":{"a":1},"\u005fmeta":{"a":2}"#,
+        r#""name":"echo","_meta":{"progressToken":1,"progressToken":2}"#,
+    ] {
+        let legacy = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{{twice}}}}}"#);
+        let modern = legacy.replacen(r#""params":{"#, &format!(r#""params":{{"_meta":{{{meta}}},"#), 1);
+        let headers = [
+            ("content-type", "application/json"),
+            ("accept", "application/json, text/event-stream"),
+            ("mcp-protocol-version", "2026-07-28"),
+            ("mcp-method", "tools/call"),
+            ("mcp-name", "echo"),
+        ];
+        for reply in [
+            session.raw("POST", &[], legacy.as_bytes()).await,
+            client.send("POST", "/mcp", &headers, modern.as_bytes()).await,
+        ] {
+            let status = reply.status.as_u16();
+            let answer = reply.answer().await;
+            assert_eq!(
+                (status, &answer["error"]["code"]),
+                (400, &json!(-32602)),
+                "{twice}: {answer}"
+            );
+            assert_eq!(answer["id"], 7, "{twice}: {answer}");
+        }
+    }
+    assert!(gateway.record().iter().all(|told| told["method"] != "tools/call"));
+}
+
 /// Answers the questions among `messages` with `roots`.
 async fn answer(session: &Session, messages: &[Value], roots: &Value) {
     for question in messages.iter().filter(|message| message["method"] == "roots/list") {

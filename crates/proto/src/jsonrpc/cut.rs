@@ -9,6 +9,9 @@ const DEPTH: u32 = 64;
 /// How deep the members stand that are cut: in `_meta`, in the params, in the message.
 const LEVELS: usize = 3;
 
+/// How many keys of one object are told apart here, besides those that are cut.
+const MAX_OTHER_KEYS: usize = 8;
+
 /// Where a raw value is: from, to. Nothing is at the very beginning but the object itself, so `(0, 0)` is nowhere.
 type Span = (u32, u32);
 
@@ -74,8 +77,9 @@ pub(crate) struct Cut<'a> {
     pub(crate) params: Option<Members>,
 }
 
-/// Cuts a message; `None` unless `text` is plainly an object: valid JSON, no key with escapes in it that matters, and none of
-/// those that matter there twice, and surely nothing nested deeper than `depth`.
+/// Cuts a message; `None` unless `text` is plainly an object: valid JSON, and surely nothing nested deeper than `depth`. In the
+/// message, its params and their `_meta`, no key is written with escapes, no key is there twice, and at most
+/// [`MAX_OTHER_KEYS`] are of no interest.
 pub(crate) fn cut(text: &str, depth: usize) -> Option<Cut<'_>> {
     let bytes = text.as_bytes();
     u32::try_from(bytes.len()).ok()?;
@@ -131,6 +135,7 @@ fn object<const N: usize>(
     if bytes.get(at) == Some(&b'}') {
         return Some(at + 1);
     }
+    let mut others = OtherKeys::default();
     loop {
         let start = expect(bytes, at, b'"')?;
         let end = plain_string(bytes, start)?;
@@ -145,7 +150,10 @@ fn object<const N: usize>(
                 found[place] = (at as u32, end as u32);
                 at = end;
             }
-            None => at = skip(bytes, at, depth)?,
+            None => {
+                others.insert(bytes, (start as u32, end as u32 - 1))?;
+                at = skip(bytes, at, depth)?;
+            }
         }
         at = blank(bytes, at);
         match bytes.get(at)? {
@@ -153,6 +161,26 @@ fn object<const N: usize>(
             b'}' => return Some(at + 1),
             _ => return None,
         }
+    }
+}
+
+/// The keys of one object that are not cut. Nearly always there are none.
+#[derive(Default)]
+struct OtherKeys {
+    spans: [Span; MAX_OTHER_KEYS],
+    count: usize,
+}
+
+impl OtherKeys {
+    /// `None` if the key is there already, or if there is no room for it.
+    fn insert(&mut self, bytes: &[u8], key: Span) -> Option<()> {
+        let text = |(from, to): Span| &bytes[from as usize..to as usize];
+        if self.spans[..self.count].iter().any(|other| text(*other) == text(key)) {
+            return None;
+        }
+        *self.spans.get_mut(self.count)? = key;
+        self.count += 1;
+        Some(())
     }
 }
 
@@ -397,6 +425,8 @@ mod tests {
             "{\"id\":1,\"id\":2}",
             "{\"\\u0069d\":1}",
             "{\"params\":{\"name\":1,\"name\":2}}",
+            "{\"params\":{\"level\":1,\"level\":1}}",
+            "{\"params\":{\"_meta\":{\"x\":1,\"x\":1}}}",
             "{\"params\":{\"_meta\":{\"progressToken\":1,\"progressToken\":1}}}",
         ] {
             assert!(!is_cut(unclear), "{unclear}");
@@ -411,6 +441,13 @@ mod tests {
         ] {
             assert!(Members::find(params).is_none(), "{params}");
         }
+        let many = |n: usize| {
+            format!(
+                "{{{}}}",
+                (0..n).map(|i| format!("\"{i}\":1")).collect::<Vec<_>>().join(",")
+            )
+        };
+        assert!(is_cut(&many(MAX_OTHER_KEYS)) && !is_cut(&many(MAX_OTHER_KEYS + 1)));
         let deep = |n: usize| format!("{{\"a\":{}{}}}", "[".repeat(n), "]".repeat(n));
         assert!(is_cut(&deep(65)) && !is_cut(&deep(66)));
         assert!(

@@ -1,6 +1,7 @@
 //! From bytes to messages.
 
 use super::cut::{Cut, Members, cut, plain_text};
+use super::unique;
 use super::{Answer, Message, Method, Notification, Params, Payload, Request, RequestId};
 use bytes::Bytes;
 use serde::de::Visitor;
@@ -37,6 +38,14 @@ pub enum EnvelopeError {
         /// The id, if one could be read all the same (HTTP-04).
         id: Option<RequestId>,
         /// What is wrong with it.
+        what: Cow<'static, str>,
+    },
+    /// A JSON-RPC message whose `params` mean different things to different readers.
+    #[error("{what}")]
+    InvalidParams {
+        /// The id, if the message is a request.
+        id: Option<RequestId>,
+        /// What is wrong with them.
         what: Cow<'static, str>,
     },
 }
@@ -188,12 +197,18 @@ fn even_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de R
 }
 
 fn message(body: &Bytes, text: &str) -> Result<Message, EnvelopeError> {
-    match Wire::read(text) {
-        Ok(wire) => accept(body, &wire).map_err(|what| EnvelopeError::Invalid {
-            id: wire.id.and_then(RequestId::from_json),
+    let wire = Wire::read(text).map_err(|error| explain(text, &error))?;
+    let id = || wire.id.and_then(RequestId::from_json);
+    let message = accept(body, &wire).map_err(|what| EnvelopeError::Invalid {
+        id: id(),
+        what: what.into(),
+    })?;
+    match wire.params.map_or(Ok(()), unique::check_params) {
+        Ok(()) => Ok(message),
+        Err(what) => Err(EnvelopeError::InvalidParams {
+            id: id(),
             what: what.into(),
         }),
-        Err(error) => Err(explain(text, &error)),
     }
 }
 

@@ -45,6 +45,65 @@ fn escaped_method_names_and_keys_are_read() {
     assert_eq!(request.method.as_str(), "ping");
 }
 
+/// The code under which a body is refused, and the id that the refusal names.
+fn refused(text: &str) -> Option<(i64, Option<RequestId>)> {
+    let refusal = crate::Refusal::from(read(text).err()?);
+    let code = refusal.error().code;
+    assert_eq!(refusal.status(), 400);
+    Some((code.into(), refusal.id))
+}
+
+/// HTTP-04: a reader may take the first or the last of two equal members, so `params` with either is refused as a whole.
+#[test]
+fn http_04_params_with_a_repeated_member_are_invalid_params() {
+    let meta = "io.modelcontextprotocol/protocolVersion";
+    for params in [
+        r#"{"name":"echo","name":"meta"}"#,
+        r#"{"name":"echo","arguments":{},"n\u0061me":"meta"}"#,
+        r#"{"n\u0061me":"echo","\u006eame":"meta"}"#,
+        r#"{"name":"echo","name":"echo"}"#,
+        r#"{"_meta":{},"_meta":{}}"#,
+        r#"{"\u005fmeta":{"progressToken":1},"name":"x","_meta":null}"#,
+        r#"{"uri":"a","uri":"b"}"#,
+        r#"{"arguments":{},"arguments":{"a":1}}"#,
+        r#"{"level":"error","level":"debug"}"#,
+        r#"{"requestId":1,"requestId":2}"#,
+        r#"{"protocolVersion":"2025-11-25","capabilities":{},"capabilities":{"sampling":{}}}"#,
+        r#"{"_meta":{"progressToken":1,"progressToken":2}}"#,
+        r#"{"_meta":{"progressToken":1,"progress\u0054oken":2}}"#,
+        &format!(r#"{{"_meta":{{"{meta}":"2026-07-28","{meta}":"2025-11-25"}}}}"#),
+        // A name that is not text cannot be compared with the others.
+        r#"{"name":"echo","\ud800":1}"#,
+    ] {
+        let request = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{params}}}"#);
+        let id = Some(RequestId::from(7));
+        assert_eq!(refused(&request), Some((-32602, id.clone())), "{request}");
+        let note = format!(r#"{{"jsonrpc":"2.0","method":"notifications/x","params":{params}}}"#);
+        assert_eq!(refused(&note), Some((-32602, None)), "{note}");
+        assert_eq!(
+            refused(&format!("[{request}]")),
+            Some((-32602, id)),
+            "in a batch: {request}"
+        );
+    }
+    for params in [
+        r#"{"name":"echo","arguments":{"name":"a","_meta":{},"a":1,"a":2}}"#,
+        r#"{"n\u0061me":"echo","_meta":{"name":1,"_meta":{"x":1,"x":2}}}"#,
+        r#"{"name":"a","Name":"b","name ":"c"}"#,
+        r#"{"_meta":["a","a"]}"#,
+        r#"["name","name"]"#,
+    ] {
+        let request = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{params}}}"#);
+        assert_eq!(refused(&request), None, "{request}");
+    }
+    let doubled = r#"{"jsonrpc":"2.0","id":7,"method":"a","params":{},"params":{}}"#;
+    assert_eq!(
+        refused(doubled).map(|(code, _)| code),
+        Some(-32600),
+        "the envelope itself"
+    );
+}
+
 /// HTTP-04: what is not JSON is -32700; the rest is -32600 with the id wherever one could be read.
 #[test]
 fn http_04_malformed_bodies() {
@@ -210,6 +269,26 @@ fn envelope() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
+    /// However many members there are and however they are written: refused exactly if two are equal.
+    #[test]
+    fn http_04_params_are_refused_exactly_if_a_member_is_repeated(
+        keys in proptest::collection::vec(("[a-c]{1,2}|name|_meta", any::<bool>()), 0..40),
+        in_meta: bool,
+    ) {
+        let written = |(key, escaped): &(String, bool)| {
+            let first = key.chars().next().unwrap();
+            let first = if *escaped { format!("\\u{:04x}", u32::from(first)) } else { first.to_string() };
+            format!("\"{first}{}\":1", &key[1..])
+        };
+        let members: Vec<_> = keys.iter().map(written).collect();
+        let object = format!("{{{}}}", members.join(","));
+        let params = if in_meta { format!("{{\"_meta\":{object}}}") } else { object };
+        let text = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"x","params":{params}}}"#);
+        let distinct: std::collections::HashSet<_> = keys.iter().map(|(key, _)| key).collect();
+        let expected = (distinct.len() < keys.len()).then(|| (-32602, Some(RequestId::from(7))));
+        prop_assert_eq!(refused(&text), expected, "{}", text);
+    }
+
     #[test]
     fn agrees_with_serde_json_values(value in envelope()) {
         let text = value.to_string();
