@@ -164,6 +164,7 @@ mod tests {
                 "hush".to_owned(),
             ],
             env: Default::default(),
+            inherit_env: Default::default(),
             cwd: None,
             era: Default::default(),
             restore: Default::default(),

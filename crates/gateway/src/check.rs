@@ -93,14 +93,21 @@ fn missing_program(server: &Server, world: &World) -> Option<Problem> {
         return (!executable(command)).then(|| problem().hint(format!("chmod +x {shown}")));
     }
     // A child is looked up on the PATH that it gets.
-    let path = server.env.get("PATH").map(String::as_str).or_else(|| world.var("PATH"));
-    let found = std::env::split_paths(path.unwrap_or_default()).any(|dir| found_in(&dir, command));
+    let inherits = server.inherit_env.has("PATH".as_ref());
+    let path = server.env.get("PATH").map(String::as_str);
+    let path = path.or_else(|| world.var("PATH").filter(|_| inherits));
+    // Without a PATH the system has its own.
+    let found = std::env::split_paths(path.unwrap_or("/bin:/usr/bin")).any(|dir| found_in(&dir, command));
     if found {
         return None;
     }
     let problem = Problem::new(format!("{}: the program {shown} is not on PATH", server.name));
-    let install = || "install it, or write its full path".to_owned();
-    Some(problem.hint(several_words(server).unwrap_or_else(install)))
+    let remedy = if path.is_none() && !inherits {
+        "PATH in inherit_env, or its full path as the command"
+    } else {
+        "install it, or write its full path"
+    };
+    Some(problem.hint(several_words(server).unwrap_or_else(|| remedy.to_owned())))
 }
 
 /// The whole command line in one text is a likely mistake: how to write it instead.

@@ -9,7 +9,7 @@ pub(crate) use tour::tour;
 use crate::cli::DemoOptions;
 use crate::exit::{Exit, Failure};
 use crate::settings::{
-    DEFAULT_CONNECTIONS_PER_PEER, EraSetting, RestoreSetting, Server, Settings, StoreSettings, SyncMode,
+    DEFAULT_CONNECTIONS_PER_PEER, EraSetting, InheritedEnv, RestoreSetting, Server, Settings, StoreSettings, SyncMode,
 };
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -48,6 +48,7 @@ pub(crate) fn settings(options: &DemoOptions) -> Result<Settings, Failure> {
             command: program,
             args: vec!["demo-server".to_owned()],
             env: BTreeMap::new(),
+            inherit_env: InheritedEnv::default(),
             cwd: None,
             era: EraSetting::default(),
             restore: RestoreSetting::default(),

@@ -1,6 +1,7 @@
 //! What the gateway is told to do, settled: every value is there, whatever it came from.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -73,8 +74,10 @@ pub(crate) struct Server {
     pub(crate) command: PathBuf,
     /// Its arguments.
     pub(crate) args: Vec<String>,
-    /// Variables set for it, besides the gateway's own environment.
+    /// Variables set for it, besides those that it inherits.
     pub(crate) env: BTreeMap<String, String>,
+    /// Which variables of the gateway's environment it inherits.
+    pub(crate) inherit_env: InheritedEnv,
     /// Its working directory, if not the gateway's.
     pub(crate) cwd: Option<PathBuf>,
     /// Which protocol era it speaks.
@@ -85,6 +88,34 @@ pub(crate) struct Server {
     pub(crate) start_timeout: Duration,
     /// How many children at a time. Beyond: `initialize` gets 503.
     pub(crate) max_children: usize,
+}
+
+/// Which variables of the gateway's environment a server inherits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum InheritedEnv {
+    /// All but the gateway's own.
+    #[default]
+    All,
+    /// These, if they are set.
+    Names(Vec<String>),
+}
+
+impl InheritedEnv {
+    /// Whether a server inherits the variable `name`.
+    pub(crate) fn has(&self, name: &OsStr) -> bool {
+        let named = || match self {
+            InheritedEnv::All => true,
+            InheritedEnv::Names(names) => names.iter().any(|named| name == named.as_str()),
+        };
+        !is_own_variable(name) && named()
+    }
+}
+
+/// Whether a variable configures the gateway itself. Such variables may hold secrets, and are passed to no server.
+pub(crate) fn is_own_variable(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    let is_telemetry_secret = name.starts_with(b"OTEL_EXPORTER_OTLP_") && name.ends_with(b"HEADERS");
+    name.starts_with(b"RETHREAD_") || is_telemetry_secret
 }
 
 /// Which protocol era a server speaks.

@@ -83,9 +83,12 @@ impl Ground {
     /// Starts a child. The command line, the environment and the working directory are the operator's alone (GW-10).
     pub(crate) fn start(&self, room: Room) -> io::Result<(Process, Pipes)> {
         let server = &*self.server;
+        let inherited = std::env::vars_os().filter(|(name, _)| server.inherit_env.has(name));
         let mut command = Command::new(&server.command);
         command
             .args(&server.args)
+            .env_clear()
+            .envs(inherited)
             .envs(&server.env)
             .env(rethread::BEHIND_GATEWAY, env!("CARGO_PKG_VERSION"))
             .stdin(Stdio::piped())

@@ -57,12 +57,14 @@ A file:
   command = \"github-mcp-server\"
   args = [\"stdio\"]
   env = { GITHUB_PERSONAL_ACCESS_TOKEN = \"${GITHUB_TOKEN}\" }
+  inherit_env = [\"PATH\", \"HOME\"]
   cwd = \"/srv/github\"
   max_children = 20
 
   Its keys are the options with `_` for `-`; lists are `allow_hosts` and `allow_origins`. Paths
   are relative to the file. `era`, `restore`, `start_timeout` and `max_children` may stand at
-  the top too, for all servers.
+  the top too, for all servers. A server inherits the variables of this program, those of
+  `inherit_env` only if it is there, and never RETHREAD_* and OTEL_EXPORTER_OTLP_*HEADERS.
 
 Where values come from:
   Flag, then environment, then file, then default. The variable of an option is RETHREAD_ and

@@ -27,10 +27,11 @@ const TOP: [&str; 16] = [
 ];
 
 /// What a server may have.
-const SERVER: [&str; 8] = [
+const SERVER: [&str; 9] = [
     "command",
     "args",
     "env",
+    "inherit_env",
     "cwd",
     "era",
     "restore",

@@ -2,11 +2,12 @@
 
 use super::expand::{Unexpanded, expand};
 use super::layer::{Found, Layer, Problem, Raw, Source};
-use super::settle::{Draft, none};
+use super::settle::{Draft, none, show_list};
 use super::value::{self, Read};
 use super::{name, secret};
-use crate::settings::{EraSetting, RestoreSetting, Server};
+use crate::settings::{EraSetting, InheritedEnv, RestoreSetting, Server, is_own_variable};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 pub(super) fn settle(draft: &mut Draft<'_>) -> Vec<Server> {
@@ -165,6 +166,14 @@ fn rest(
         args,
         env,
         cwd: cwd.map(|(path, _)| path),
+        inherit_env: draft.value_of(
+            at,
+            &sections,
+            "inherit_env",
+            inherited_env,
+            &Raw::Bool(true),
+            show_inherited_env,
+        ),
         era: draft.value_of(at, &sections, "era", value::choice, &choices.era, value::show_choice),
         restore: draft.value_of(
             at,
@@ -282,6 +291,31 @@ fn variable(draft: &Draft<'_>, name: &str, found: &Found) -> Read<(String, bool)
         Unexpanded::Malformed => Problem::new(format!("the value of `{name}` has a `${{` without a name and a `}}`"))
             .hint("${NAME}, or $${ for the characters themselves"),
     })
+}
+
+fn inherited_env(raw: &Raw) -> Read<InheritedEnv> {
+    let names = match raw {
+        Raw::Bool(true) => return Ok(InheritedEnv::All),
+        Raw::List(names) => names.clone(),
+        other => {
+            let what = format!("{} is neither true nor a list of variables", other.shown());
+            return Err(Problem::new(what).hint(r#"inherit_env = ["PATH", "HOME"], or [] for none"#));
+        }
+    };
+    match names.iter().find(|name| is_own_variable(OsStr::new(name))) {
+        Some(own) => Err(
+            Problem::new(format!("`{own}` is the gateway's own: no server inherits it"))
+                .hint(format!("env = {{ NAME = \"${{{own}}}\" }}")),
+        ),
+        None => Ok(InheritedEnv::Names(names)),
+    }
+}
+
+fn show_inherited_env(inherited: &InheritedEnv) -> String {
+    match inherited {
+        InheritedEnv::All => "true".to_owned(),
+        InheritedEnv::Names(names) => show_list(names),
+    }
 }
 
 fn fit_name(raw: &Raw) -> Read<String> {

@@ -256,6 +256,6 @@ pub(super) fn none() -> String {
     "(none)".to_owned()
 }
 
-fn show_list(list: &[String]) -> String {
+pub(super) fn show_list(list: &[String]) -> String {
     if list.is_empty() { none() } else { list.join(", ") }
 }

@@ -1,7 +1,7 @@
 //! Layering, table by table.
 
 use super::*;
-use crate::settings::{EraSetting, RestoreSetting, StoreSettings, SyncMode};
+use crate::settings::{EraSetting, InheritedEnv, RestoreSetting, StoreSettings, SyncMode};
 use std::time::Duration;
 
 const FLAG: fn(&'static str) -> Source = Source::Flag;
@@ -332,4 +332,47 @@ fn what_is_wrong_is_told_with_its_place() {
 fn everything_wrong_is_told_at_once() {
     let found = settled(&given("s", &[]), "listen = 'x'\ndrain = 'y'\nretry_ms = 'z'");
     assert_eq!(found.problems.len(), 3);
+}
+
+#[test]
+fn gw_10_a_server_inherits_all_variables_or_those_that_are_named() {
+    let file = |value: &str| format!("[servers.x]\ncommand = \"a\"\n{value}");
+    let names = |names: &[&str]| InheritedEnv::Names(names.iter().map(|&name| name.to_owned()).collect());
+    for (value, expected, shown) in [
+        ("", InheritedEnv::All, "true (default)"),
+        ("inherit_env = true", InheritedEnv::All, "true (r.toml:3)"),
+        (
+            "inherit_env = [\"PATH\", \"A\"]",
+            names(&["PATH", "A"]),
+            "PATH, A (r.toml:3)",
+        ),
+        ("inherit_env = []", names(&[]), "(none) (r.toml:3)"),
+    ] {
+        let settled = settled(&given("", &[]), &file(value));
+        assert_eq!(fine(&settled).servers[0].inherit_env, expected, "{value}");
+        assert_eq!(row(&settled, "inherit_env"), shown);
+    }
+    for (value, wrong) in [
+        ("inherit_env = false", "false is neither true nor a list of variables"),
+        ("inherit_env = \"PATH\"", "PATH is neither true nor a list of variables"),
+        (
+            "inherit_env = [\"A\", \"RETHREAD_DATA\"]",
+            "`RETHREAD_DATA` is the gateway's own: no server inherits it",
+        ),
+    ] {
+        let settled = settled(&given("", &[]), &file(value));
+        assert_eq!(problem(&settled), format!("r.toml:3: {wrong}"));
+    }
+    let all = InheritedEnv::All;
+    for (name, inherited) in [
+        ("PATH", true),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", true),
+        ("OTEL_EXPORTER_OTLP_HEADERS", false),
+        ("OTEL_EXPORTER_OTLP_LOGS_HEADERS", false),
+        ("RETHREAD_DATA", false),
+    ] {
+        assert_eq!(all.has(name.as_ref()), inherited, "{name}");
+        assert_eq!(names(&[name]).has(name.as_ref()), inherited, "{name}");
+    }
+    assert!(!names(&["PATH"]).has("HOME".as_ref()));
 }

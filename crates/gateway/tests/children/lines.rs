@@ -1,7 +1,7 @@
 //! GW-01, GW-10, T-32: what goes through the pipes, and what does not.
 
-use crate::client::{LATEST, Session, said};
-use crate::gateway::plan;
+use crate::client::{Client, LATEST, Session, said};
+use crate::gateway::{Plan, fake, plan};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -105,6 +105,49 @@ async fn gw_10_nothing_of_a_request_reaches_the_command_the_environment_or_the_d
         assert!(strangers.is_empty(), "{strangers:?}");
     }
     assert!(!gateway.plan().path("owned").exists());
+}
+
+/// GW-10: what the gateway is told in secret is not told to its servers.
+#[tokio::test]
+async fn gw_10_variables_of_the_gateway_itself_reach_no_child() {
+    let plan = plan("legacy")
+        .var("RETHREAD_RETRY_MS", "5")
+        .var("RETHREAD_SOME_TOKEN", "secret")
+        .var("OTEL_EXPORTER_OTLP_HEADERS", "authorization=secret")
+        .var("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "authorization=secret")
+        .var("OTEL_SERVICE_NAME", "kept")
+        .var("OTHER", "kept");
+    let gateway = plan.option("--env RETHREAD_OWN=given").start();
+    let session = gateway.client().open(LATEST).await;
+    let dump = said(&session.tool(1, "dump", json!({})).await);
+    let env = dump["env"].as_object().unwrap();
+    let own: Vec<_> = env
+        .keys()
+        .filter(|name| name.starts_with("RETHREAD_") || name.starts_with("OTEL_"))
+        .collect();
+    assert_eq!(own, ["OTEL_SERVICE_NAME", "RETHREAD_GATEWAY", "RETHREAD_OWN"]);
+    assert_eq!((&env["OTHER"], &env["RETHREAD_OWN"]), (&json!("kept"), &json!("given")));
+    assert!(env.contains_key("PATH") && env.contains_key("HOME"));
+}
+
+/// GW-10: an operator may name the variables that a server inherits.
+#[tokio::test]
+async fn gw_10_a_child_inherits_the_variables_that_its_configuration_names() {
+    let plan = Plan::new().option("--config rethread.toml").var("WANTED", "yes");
+    let plan = plan.var("UNWANTED", "no").var("ABSENT", "");
+    let command = serde_json::to_string(&fake("legacy", plan.marker())).unwrap();
+    let text = format!(
+        "memory = true\n[servers.x]\ncommand = {command}\nenv = {{ GIVEN = \"too\" }}\n\
+         inherit_env = [\"WANTED\", \"ABSENT\", \"NOT_SET\"]\n"
+    );
+    std::fs::write(plan.path("rethread.toml"), text).unwrap();
+    let gateway = plan.start();
+    let session = Client::new(gateway.addr, "/servers/x").open(LATEST).await;
+    let dump = said(&session.tool(1, "dump", json!({})).await);
+    let mut env = dump["env"].as_object().unwrap().clone();
+    env.remove("LC_CTYPE"); // Python sets it for itself
+    let names: Vec<_> = env.keys().collect();
+    assert_eq!(names, ["ABSENT", "GIVEN", "RETHREAD_GATEWAY", "WANTED"]);
 }
 
 /// HTTP-04: a child that takes the last of two equal members would run another tool than the one that was seen.
