@@ -113,6 +113,9 @@ pub struct Timing {
     /// A writer waits this long for a reader that is a whole retained window behind; then the reader is disconnected.
     /// A GET that does not take its messages for this long is passed over.
     pub stall: Duration,
+    /// The same wait of a call for its own reader while other calls of its session run: all of them may depend on one source,
+    /// such as the pipe of a child process, that nobody reads meanwhile. At most [`stall`](Self::stall).
+    pub shared_stall: Duration,
     /// A question to the client is given up after this (S2C-06).
     pub question: Duration,
     /// A cancelled handler is dropped after this.
@@ -130,6 +133,7 @@ impl Default for Timing {
             session_idle: Duration::from_secs(30 * 60),
             body: Duration::from_secs(30),
             stall: Duration::from_secs(10),
+            shared_stall: Duration::from_millis(250),
             question: Duration::from_secs(600),
             cancel_grace: Duration::from_secs(5),
             retry: Duration::from_secs(1),

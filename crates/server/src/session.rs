@@ -307,6 +307,12 @@ impl Session {
         self.state.lock().calls.remove(id, call);
     }
 
+    /// Whether a call runs that is none of `calls`.
+    pub(crate) fn runs_other_calls(&self, calls: &[RequestId]) -> bool {
+        let running = &self.state.lock().calls;
+        running.len() > calls.iter().filter(|id| running.get(id).is_some()).count()
+    }
+
     /// The client cancels a call (CAN-01). Unknown ids are none of our business.
     pub(crate) fn cancel(&self, id: &RequestId) {
         let call = self.state.lock().calls.get(id).cloned();

@@ -140,6 +140,39 @@ async fn gw_12_a_stalled_session_stalls_no_other_and_can_be_ended() {
     gateway.has_children(1, 6 * SECOND).await;
 }
 
+/// GW-12, SSE-14: all calls of a session share the pipe of its child, and one of them is not read.
+#[tokio::test]
+async fn gw_12_a_stalled_call_does_not_stall_the_other_calls_of_its_session() {
+    let gateway = plan("legacy").start();
+    let session = gateway.client().open(LATEST).await;
+    let burst = json!({ "ms": 0, "steps": 2000, "bytes": 10_000, "text": "burst" });
+    let body = json!({ "jsonrpc": "2.0", "id": "burst", "method": "tools/call",
+        "params": { "name": "slow", "arguments": burst } });
+    let headers = [
+        ("mcp-session-id", session.id.as_str()),
+        ("mcp-protocol-version", LATEST),
+    ];
+    let mut unread = stalled(&gateway, &headers, body).await;
+    assert_eq!(unread.read_head().await.unwrap().0, StatusCode::OK);
+    let cursor = unread.next_block(PATIENCE).await.and_then(|block| block.id);
+    for n in 0..20 {
+        let echo = tokio::time::timeout(4 * SECOND, session.tool(n, "echo", json!({ "text": n }))).await;
+        let echo = echo.unwrap_or_else(|_| panic!("no answer to echo {n} in 4 seconds"));
+        assert_eq!(said(&echo)["said"], n);
+        tokio::time::sleep(SECOND / 20).await;
+    }
+    // The connection was closed, not the stream.
+    let answer = session
+        .resume(&cursor.expect("the first event has an id"))
+        .await
+        .answer()
+        .await;
+    assert_eq!(
+        (&answer["id"], &said(&answer)["said"]),
+        (&json!("burst"), &json!("burst"))
+    );
+}
+
 #[tokio::test]
 async fn gw_12_who_hangs_up_is_not_worked_for() {
     let gateway = plan("modern").start();

@@ -2,10 +2,15 @@
 
 use super::state::Reader;
 use super::{Close, Stream, Taken};
+use crate::session::Transport;
 use crate::telemetry;
 use rethread_proto::event_id::Seq;
 use rethread_proto::session::push::ListenerId;
 use std::task::Context;
+use std::time::Duration;
+
+/// A writer that waits for a reader does not look around more often than this.
+const SHORTEST_STEP: Duration = Duration::from_millis(1);
 
 impl Stream {
     /// Makes a connection the reader, from `cursor` on. An older one gets EOF (RES-06). One that `resumes` reads the store
@@ -154,7 +159,8 @@ impl Stream {
     /// Waits until the reader is less than a retained window behind, so that it is not overtaken by eviction; but not
     /// for ever: a reader that takes nothing is disconnected and may resume (SSE-14).
     ///
-    /// It waits as long for a store that does not keep up.
+    /// It waits as long for a store that does not keep up, but only for a moment while other calls of the session run: their
+    /// messages may come from the same source as those of this call, and then wait, too (GW-12).
     ///
     /// Long before that it steps aside once, whenever half of the live window is full: a reader that is only waiting for its
     /// turn need not go through the store.
@@ -162,6 +168,8 @@ impl Stream {
         if self.state.lock().window.is_half_full(&self.node.limits) {
             tokio::task::yield_now().await;
         }
+        let timing = &self.node.timing;
+        let mut waited = Duration::ZERO;
         loop {
             let freed = self.room.notified();
             tokio::pin!(freed);
@@ -173,17 +181,36 @@ impl Stream {
                 freed.as_mut().enable();
                 state.wake();
             }
-            if tokio::time::timeout(self.node.timing.stall, freed).await.is_err() {
-                let mut state = self.state.lock();
-                // A slow store is not the reader's fault.
-                if !state.has_room(&self.node) && !state.queue.is_long() {
-                    telemetry::stalled();
-                    state.wake();
-                    state.reader = None;
-                    state.window.clear();
-                }
-                return;
+            // Another call may begin at any time, so it is looked for again and again.
+            let step = timing.shared_stall.max(SHORTEST_STEP);
+            let step = step.min(timing.stall.saturating_sub(waited));
+            if tokio::time::timeout(step, freed).await.is_ok() {
+                waited = Duration::ZERO;
+                continue;
             }
+            waited += step;
+            let delays_others = self.delays_other_calls();
+            let mut state = self.state.lock();
+            let is_long = state.queue.is_long();
+            // A slow store is not the reader's fault. Without a store the reader could not come back.
+            let is_short = delays_others && !is_long && !state.lost;
+            let limit = if is_short { timing.shared_stall } else { timing.stall };
+            if waited < limit.min(timing.stall) {
+                continue;
+            }
+            if !state.has_room(&self.node) && !is_long {
+                telemetry::stalled();
+                state.wake();
+                state.reader = None;
+                state.window.clear();
+            }
+            return;
         }
+    }
+
+    /// Whether calls run in the session whose answers do not come on this stream.
+    fn delays_other_calls(&self) -> bool {
+        self.transport == Transport::Streamable
+            && (self.session.upgrade()).is_some_and(|session| session.runs_other_calls(&self.facts.calls))
     }
 }

@@ -1,6 +1,6 @@
 //! What was evicted is never silently missing (design D4, RES-07, RES-08).
 
-use crate::support::{C, D, Puppet, progress_of, text_of};
+use crate::support::{B, C, D, Puppet, progress_of, text_of};
 use rethread::{MemoryLimits, MemoryStore, Retention, Timing};
 use rethread_testkit::flaky::FlakyStore;
 use serde_json::json;
@@ -192,6 +192,81 @@ async fn sse_14_a_reader_overtaken_by_eviction_is_disconnected_and_its_resume_re
     strings.finish("x").await;
     let rest = resumed.rest().await;
     assert_eq!(text_of(&rest.last().unwrap().data), "x");
+}
+
+/// SSE-14, GW-12: the messages of all calls of a session may come from one source. The reader of one call is waited for only
+/// for a moment from when another call runs, and may then resume.
+#[tokio::test(start_paused = true)]
+async fn sse_14_a_stalled_reader_is_waited_for_only_briefly_while_other_calls_run() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(keeping(10))));
+    for begins in [Duration::ZERO, Duration::from_secs(2)] {
+        let session = client.open(D).await;
+        let (stalled, other) = (puppet.strings("a"), puppet.strings("b"));
+        let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), stalled.progress(1));
+        let mut unread = reply.events();
+        unread.next().await;
+        let start = tokio::time::Instant::now();
+        let burst = async {
+            for n in 2..=40 {
+                stalled.progress(n).await;
+            }
+            start.elapsed()
+        };
+        let beside = async {
+            tokio::time::sleep(begins).await;
+            tokio::join!(session.tool(2, "b", json!({})), other.progress(1)).0
+        };
+        let (took, beside) = tokio::join!(burst, beside);
+        let limit = begins + Duration::from_millis(250);
+        assert!(
+            begins <= took && took <= limit,
+            "the writer waited {took:?}, not {limit:?}"
+        );
+        assert!(unread.rest().await.is_empty(), "disconnected");
+        let mut resumed = session.get(Some("1-1")).await.events();
+        stalled.finish("x").await;
+        assert_eq!(text_of(&resumed.rest().await.last().unwrap().data), "x");
+        other.finish("y").await;
+        assert_eq!(text_of(&beside.events().rest().await.last().unwrap().data), "y");
+    }
+}
+
+/// SSE-14: calls of another session, and those that are answered on the same stream, make no difference.
+#[tokio::test(start_paused = true)]
+async fn sse_14_a_stalled_reader_that_delays_nobody_else_is_waited_for_in_full() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(keeping(10))));
+    for version in [B, D] {
+        let session = client.open(version).await;
+        let (stalled, other) = (puppet.strings("a"), puppet.strings("b"));
+        let call = |id: u32, name: &str| {
+            json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call",
+                "params": { "name": name, "arguments": {}, "_meta": { "progressToken": id } } })
+        };
+        let _elsewhere;
+        let mut unread = if version == B {
+            let batch = json!([call(1, "a"), call(2, "b")]);
+            let (reply, ()) = tokio::join!(session.post(&batch), stalled.progress(1));
+            other.progress(1).await;
+            reply.events()
+        } else {
+            let neighbour = client.open(version).await;
+            let (a, b) = (call(1, "a"), call(2, "b"));
+            let (reply, ()) = tokio::join!(neighbour.post(&b), other.progress(1));
+            _elsewhere = reply;
+            let (reply, ()) = tokio::join!(session.post(&a), stalled.progress(1));
+            reply.events()
+        };
+        unread.next().await;
+        let start = tokio::time::Instant::now();
+        for n in 2..=40 {
+            stalled.progress(n).await;
+        }
+        assert_eq!(start.elapsed(), Duration::from_secs(10), "{version}");
+        stalled.finish("x").await;
+        other.finish("y").await;
+    }
 }
 
 #[tokio::test]
