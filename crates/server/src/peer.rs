@@ -60,6 +60,11 @@ impl Peer {
         self.0.end().mention();
     }
 
+    /// Waits until the session has ended, also one that is only about to begin: what is made for it is then of no use.
+    pub async fn ended(&self) {
+        self.0.when_ended().await;
+    }
+
     /// Whether the client subscribed to `uri`, or to something above it.
     pub fn is_subscribed(&self, uri: &str) -> bool {
         self.0.is_subscribed(uri)

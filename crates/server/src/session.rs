@@ -247,6 +247,17 @@ impl Session {
         }
     }
 
+    /// Waits until the session has ended.
+    pub(crate) async fn when_ended(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.has_ended() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }

@@ -131,11 +131,18 @@ impl Seat {
             link: Arc::clone(&link),
         };
         let limit = self.ground.server.start_timeout;
-        let welcome = within(limit, "answer `initialize`", link.ask("initialize", &self.hello)).await?;
-        if let Some(earlier) = earlier {
-            within(limit, "take up the session", replay(&link, earlier)).await?;
+        let starting = async {
+            let welcome = within(limit, "answer `initialize`", link.ask("initialize", &self.hello)).await?;
+            if let Some(earlier) = earlier {
+                within(limit, "take up the session", replay(&link, earlier)).await?;
+            }
+            Ok(welcome)
+        };
+        tokio::select! {
+            started = starting => started.map(|welcome| (occupant, welcome)),
+            // Its client has gone: so does the child, and makes room.
+            () = self.peer.ended() => Err(RpcError::internal("the session has ended")),
         }
-        Ok((occupant, welcome))
     }
 }
 

@@ -280,6 +280,12 @@ impl Gateway {
         );
     }
 
+    /// Waits until at least one process lives.
+    pub(crate) async fn has_some_children(&self, limit: Duration) {
+        let some = until(limit, || !self.children().is_empty()).await;
+        assert!(some, "no child lives\n{}", self.log());
+    }
+
     /// Waits until a line of the log holds `words`.
     pub(crate) async fn says(&self, words: &str) {
         let said = until(Duration::from_secs(10), || self.log().contains(words)).await;

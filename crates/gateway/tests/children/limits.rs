@@ -74,3 +74,40 @@ fn gw_08_a_command_that_does_not_exist_is_named_at_the_start() {
     assert!(matches!(code, Some(1 | 2)), "{code:?} {stderr}");
     assert!(stderr.contains("no-such-program-anywhere"), "{stderr}");
 }
+
+/// GW-08, LEG-03: the connection is the session. When it goes while the child is still starting, so does the child.
+#[tokio::test]
+async fn gw_08_sse_connections_that_close_while_their_child_starts_leave_no_child_behind() {
+    // One child answers `initialize` half a second late, the other never.
+    for words in ["legacy,late=0.5", "dual,mute"] {
+        let gateway = plan(words).option("--max-children 3").start();
+        gateway.has_children(0, 5 * SECOND).await;
+        let mut posts = tokio::task::JoinSet::new();
+        for n in 0..10 {
+            let mut sse = gateway.client().get("/sse").await;
+            let endpoint = sse.next().await.unwrap().as_str().unwrap().to_owned();
+            let client = gateway.client();
+            let hello = json!({ "jsonrpc": "2.0", "id": n, "method": "initialize", "params": {
+                "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
+            // The client that sends this stays: only its stream is closed.
+            posts.spawn(async move {
+                let headers = [("content-type", "application/json")];
+                client
+                    .send("POST", &endpoint, &headers, hello.to_string().as_bytes())
+                    .await
+                    .status
+            });
+            gateway.has_some_children(3 * SECOND).await;
+            drop(sse);
+        }
+        gateway.has_children(0, 5 * SECOND).await;
+        posts.abort_all();
+        let client = gateway.client();
+        let opened = tokio::time::timeout(3 * SECOND, client.initialize(LATEST)).await;
+        if words.contains("mute") {
+            assert!(opened.is_err(), "a child is started for it, and does not answer");
+        } else {
+            assert_eq!(opened.expect("there is room").status, StatusCode::OK);
+        }
+    }
+}
