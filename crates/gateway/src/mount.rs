@@ -88,7 +88,6 @@ impl Mount {
                 session_idle: settings.session_idle,
                 ..Timing::default()
             })
-            .unbuffered() // a proxy may be in front of us at any time (SSE-03)
             .access_hints(ACCESS_HINTS)
             .shared_store(stores.open(&settings.store, &server.folder, patience).await?);
         let (mcp, sse) = endpoints(&builder.build(), settings, &server)?;
@@ -132,6 +131,7 @@ fn endpoints(
     let mcp = service
         .with_access(hosts, origins)
         .map_err(|wrong| anyhow!("{wrong}"))?;
+    mcp.set_unbuffered(settings.public_url.is_some()); // a proxy is in front of us (SSE-03)
     let sse = mcp.http_sse(format!("{}{}/messages", public_prefix(settings), path_prefix(server)));
     Ok((mcp, sse))
 }

@@ -14,7 +14,7 @@ pub(crate) const DEFAULT_CONNECTIONS_PER_PEER: u16 = 1024;
 pub(crate) struct Settings {
     /// Where to listen.
     pub(crate) listen: SocketAddr,
-    /// Public URL of the gateway when it runs behind a reverse proxy.
+    /// Public URL of the gateway when it runs behind a reverse proxy: every stream then asks not to be buffered.
     pub(crate) public_url: Option<String>,
     /// More `Host` names to answer to.
     pub(crate) allow_hosts: Vec<String>,

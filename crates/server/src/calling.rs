@@ -36,7 +36,7 @@ impl Future for Calling {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Body>> {
         let this = &mut *self;
-        let (version, unbuffered) = (this.session.version(), this.session.node.unbuffered);
+        let (version, unbuffered) = (this.session.version(), this.session.node.is_unbuffered());
         if this.whole.is_none() {
             match ready!(Pin::new(&mut this.answering).poll(cx)) {
                 Answered::Json(body) if this.answering.streams_at_once() => {

@@ -96,7 +96,7 @@ impl<H: Handler> HttpSse<H> {
             let endpoint = format!("{}{separator}sessionId={}", self.messages, id.as_str());
             Some(format!("event: endpoint\ndata: {endpoint}\n\n").into())
         })?;
-        Ok(respond::stream(connection, Version::V2024_11_05, node.unbuffered))
+        Ok(respond::stream(connection, Version::V2024_11_05, node.is_unbuffered()))
     }
 }
 

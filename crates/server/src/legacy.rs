@@ -317,7 +317,7 @@ async fn batch<H: Handler>(
             }
         }
     }
-    Ok(respond::stream(tail, session.version(), inner.node.unbuffered))
+    Ok(respond::stream(tail, session.version(), inner.node.is_unbuffered()))
 }
 
 pub(crate) async fn notified<H: Handler>(
@@ -373,7 +373,7 @@ pub(crate) async fn get<H: Handler>(
         }
     }
     let opened = session.open_get(last_event_id).await?;
-    let response = respond::stream(opened.tail, session.version(), node.unbuffered);
+    let response = respond::stream(opened.tail, session.version(), node.is_unbuffered());
     Ok(respond::with_gap(response, opened.gap))
 }
 

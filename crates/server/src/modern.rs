@@ -64,7 +64,7 @@ pub(crate) async fn post<H: Handler>(
             Served::Answered(outcome) => respond::json_with(outcome.status, outcome.message),
             Served::Stream(flow) => {
                 let pause = flow.keep_alive();
-                respond::stream(Events::new(flow, pause), version, inner.node.unbuffered)
+                respond::stream(Events::new(flow, pause), version, inner.node.is_unbuffered())
             }
         }),
     }
@@ -105,7 +105,7 @@ fn begin<H: Handler>(
             Ok(Begun::Done(match listen(node, &request, asker.principal)? {
                 Ok(listening) => {
                     let events = Events::new(listening, node.timing.keep_alive);
-                    respond::stream(events, version, node.unbuffered)
+                    respond::stream(events, version, node.is_unbuffered())
                 }
                 Err(error) => respond::error(&request.id, &error),
             }))

@@ -29,7 +29,7 @@ pub(crate) struct Node {
     pub(crate) ids: Arc<dyn EventIdFormat>,
     pub(crate) revisions: Revisions,
     pub(crate) envelope: jsonrpc::Limits,
-    pub(crate) unbuffered: bool,
+    pub(crate) unbuffered: AtomicBool,
     pub(crate) restore: Restore,
     /// Our client on stdio is a gateway of ours, which understands more than a client does.
     pub(crate) behind_gateway: bool,
@@ -100,7 +100,7 @@ impl Node {
             upgrade_after,
             ids,
             revisions,
-            unbuffered,
+            unbuffered: AtomicBool::new(unbuffered),
             restore,
             behind_gateway,
             named: modern::naming(&info),
@@ -126,6 +126,11 @@ impl Node {
     /// A name for a connection, unique in this process.
     pub(crate) fn next_connection(&self) -> u64 {
         self.next_connection.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether every stream asks proxies not to buffer it (SSE-03).
+    pub(crate) fn is_unbuffered(&self) -> bool {
+        self.unbuffered.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_draining(&self) -> bool {

@@ -98,6 +98,11 @@ impl<H: Handler> McpService<H> {
         shutdown::drain(&self.inner.node, &self.inner.sessions, deadline).await;
     }
 
+    /// Changes [`Builder::unbuffered`] for streams to come.
+    pub fn set_unbuffered(&self, unbuffered: bool) {
+        self.inner.node.unbuffered.store(unbuffered, Ordering::Relaxed);
+    }
+
     /// The same endpoint for other names and other pages: for a configuration that is read again while clients are
     /// served. Sessions, calls and streams are shared with `self`, which goes on with what it was built with.
     ///

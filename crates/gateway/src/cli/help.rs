@@ -41,7 +41,7 @@ Examples:
       On another port, and nothing on the disk.
 
   rethread serve --public-url https://mcp.example -- ./my-server
-      Behind a reverse proxy that ends TLS.
+      Behind a reverse proxy that ends TLS; it is asked not to hold events back.
 
   rethread serve --config rethread.toml
       Several servers, at /servers/NAME/mcp and /servers/NAME/sse.

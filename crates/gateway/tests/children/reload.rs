@@ -148,6 +148,7 @@ async fn sec_01_reload_applies_top_level_keys_and_names_the_rest() {
     let mut sse = at(&gateway, "a")
         .send("GET", "/sse", &[("accept", "text/event-stream")], b"")
         .await;
+    assert_eq!(sse.headers["x-accel-buffering"], "no", "SSE-03");
     let endpoint = sse.next().await.unwrap();
     assert!(
         endpoint.as_str().unwrap().starts_with("/x/servers/a/messages"),

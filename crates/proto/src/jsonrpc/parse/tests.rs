@@ -50,7 +50,7 @@ fn refused(text: &str) -> Option<(i64, Option<RequestId>)> {
     let refusal = crate::Refusal::from(read(text).err()?);
     let code = refusal.error().code;
     assert_eq!(refusal.status(), 400);
-    Some((code.into(), refusal.id))
+    Some((code, refusal.id))
 }
 
 /// HTTP-04: a reader may take the first or the last of two equal members, so `params` with either is refused as a whole.
