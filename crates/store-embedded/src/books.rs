@@ -119,6 +119,18 @@ pub(crate) struct Ids {
     pub(crate) promised: u64,
 }
 
+impl Ids {
+    /// Passes over the numbers of segment files. After a power cut such a file can exist although the commit that promised
+    /// its number is lost.
+    pub(crate) fn exceed(&mut self, files: &[u64]) {
+        // No store has counted so far: files with such names are not ours, and must not exhaust the numbers.
+        let ours = files.iter().filter(|number| **number < u64::MAX / 2);
+        let highest = ours.max().map_or(0, |number| number + 1);
+        self.promised = self.promised.max(highest);
+        self.next = self.promised;
+    }
+}
+
 /// The chain of commits: each leaves its number, and none may be missing. The database cuts a broken journal without a
 /// word; if another follows it, what opens would have a hole, and here it shows.
 #[derive(Debug, Default)]

@@ -55,7 +55,8 @@ pub(crate) fn open(place: &Place, options: Arc<Options>) -> Result<Books, OpenEr
         }
     };
     private::tighten(&place.database());
-    let found = inspect(&db.view(), place)?;
+    let mut found = inspect(&db.view(), place)?;
+    found.ids.exceed(&db.segments.numbers());
     let fresh = found.chain.next == 0;
     if fresh && place.was_made() {
         return Err(place.damaged("the database is empty, and it was not"));

@@ -10,6 +10,7 @@ use rethread_testkit::store_suite::{Scene, batch, last_batch, sequence};
 use std::error::Error;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 fn refused(dir: &Path) -> OpenError {
     match EmbeddedStore::open(dir) {
@@ -383,4 +384,34 @@ fn inspect_tells_what_open_would_and_changes_nothing() {
     assert!(matches!(inspected, Err(OpenError::Newer { .. })), "{inspected:?}");
     let foreign = EmbeddedStore::inspect(home.dir.path());
     assert!(matches!(foreign, Err(OpenError::Foreign { .. })), "{foreign:?}");
+}
+
+/// A power cut can keep the name of a segment file and lose the commit that made it. The numbers of such files are not used
+/// again, and the files go.
+#[tokio::test]
+async fn segment_files_of_lost_commits_do_not_block_appends() {
+    let home = Home::default();
+    drop(home.open(Limits::default()));
+    let events = home.dir.path().join("events");
+    let leftovers: Vec<_> = (1..=32)
+        .chain([u64::MAX])
+        .map(|number| events.join(format!("{number}.seg")))
+        .collect();
+    for leftover in &leftovers {
+        fs::write(leftover, "written by nobody").unwrap();
+    }
+    let scene = Scene::over(home.open(Limits::default())).await;
+    let mut large = batch(0..2);
+    large.events[1].payload = vec![7; 64 << 10].into(); // too large for a row of its own
+    let appended = scene.store.append(&scene.first(), large).await;
+    assert!(appended.is_ok(), "{appended:?}");
+    assert_eq!(sequence(&scene.page(&scene.first(), 0).await), [1]);
+    for _ in 0..500 {
+        if leftovers.iter().all(|leftover| !leftover.exists()) {
+            return;
+        }
+        scene.store.sweep().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the files are still there");
 }
