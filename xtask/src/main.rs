@@ -13,7 +13,8 @@ const HELP: &str = "\
 usage: cargo xtask <command>
 
   test [--fast]                 everything that must hold: format, lints, tests, docs, requirements, and the official
-                                clients and conformance suite against the example server; --fast leaves the last out
+                                clients and conformance suite against the example server; --fast leaves the last out;
+                                as root on Debian it installs the programs it needs, elsewhere it names them and stops
   trace [--write FILE] [--check]
                                 which code and which tests speak for which requirement, as Markdown;
                                 --check fails if a MUST has no test and is not listed in spec/not-yet.txt

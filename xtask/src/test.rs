@@ -1,5 +1,6 @@
 //! `xtask test`: the one command that says whether all is well.
 
+mod programs;
 mod tally;
 
 use crate::{run, trace};
@@ -11,22 +12,28 @@ const OUTSIDE: &str = "rethread-outside";
 const WASM: &str = "wasm32-unknown-unknown";
 
 /// How much is run.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Extent {
-    /// All but what needs Node and Python.
+    /// All but the official clients, the conformance suite and the browser.
     Fast,
     /// All.
     Everything,
 }
 
-/// Runs every step, also after one that failed, and ends with the line `N passed, N failed`.
+/// Runs every step, also after one that failed, and ends with the line `N passed, N failed`. Programs that the tests need
+/// are brought before the first step.
 pub(crate) fn run(extent: Extent) -> Result<(), String> {
+    programs::prepare(extent)?;
     let mut steps = Steps::default();
     steps.command("format", &mut run::cargo(&["fmt", "--all", "--check"]));
     let lint = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
     steps.command("lints", &mut run::cargo(&lint));
     let tests = ["test", "--workspace", "--exclude", OUTSIDE, "--no-fail-fast"];
-    steps.command("tests", &mut run::cargo(&tests));
+    let mut tests = run::cargo(&tests);
+    if extent == Extent::Everything {
+        tests.env("CI", "true"); // a test whose program is missing fails, and is not skipped
+    }
+    steps.command("tests", &mut tests);
     let docs = ["doc", "--workspace", "--no-deps"];
     steps.command("docs", run::cargo(&docs).env("RUSTDOCFLAGS", "-D warnings"));
     if has_target(WASM) {
