@@ -127,6 +127,12 @@ impl Version {
         matches!(self, Version::V2025_11_25 | Version::V2026_07_28)
     }
 
+    /// Arguments that violate a tool's input schema are answered with a tool result that has `isError`, so that the model
+    /// can correct itself. Earlier revisions list invalid arguments among the protocol errors.
+    pub const fn reports_invalid_arguments_as_result(self) -> bool {
+        matches!(self, Version::V2025_11_25 | Version::V2026_07_28)
+    }
+
     /// The code for a resource that does not exist (feature table, section 1; VER-12).
     pub const fn resource_not_found_code(self) -> i64 {
         match self.era() {
@@ -209,7 +215,7 @@ mod tests {
     #[test]
     fn ver_10_truth_table() {
         type Predicate = fn(Version) -> bool;
-        let names: [(&str, Predicate); 12] = [
+        let names: [(&str, Predicate); 13] = [
             ("sends_priming_event", Version::sends_priming_event),
             ("sends_retry_before_close", Version::sends_retry_before_close),
             ("may_close_early", Version::may_close_early),
@@ -222,6 +228,10 @@ mod tests {
             ("progress_has_message", Version::progress_has_message),
             ("has_elicitation", Version::has_elicitation),
             ("has_elicitation_modes", Version::has_elicitation_modes),
+            (
+                "reports_invalid_arguments_as_result",
+                Version::reports_invalid_arguments_as_result,
+            ),
         ];
         // One column per revision: A 2024-11-05, B 2025-03-26, C 2025-06-18, D 2025-11-25, E 2026-07-28.
         let table = [
@@ -237,6 +247,7 @@ mod tests {
             ".BCDE", // progress_has_message
             "..CDE", // has_elicitation
             "...DE", // has_elicitation_modes
+            "...DE", // reports_invalid_arguments_as_result
         ];
         for ((name, predicate), row) in names.into_iter().zip(table) {
             let found: String = Version::ALL

@@ -40,12 +40,14 @@
 //! wait, because the answer may reach another process or come after a restart, is added
 //! [with inputs](Catalog::tool_with_inputs): it returns what it [asks](Ask) for, and is called again with the answers.
 
+mod arguments;
 mod complete;
 mod content;
 mod input;
 mod page;
 mod prompt;
 mod resource;
+mod schema;
 mod template;
 mod tool;
 
@@ -126,14 +128,19 @@ impl Catalog {
         self
     }
 
-    /// Adds a tool. `run` gets the call's `arguments` (`{}` if there are none) as `A`; what does not fit is answered
-    /// with `-32602`. An `Err` of `run` is a JSON-RPC error; a failure that the model should read is an
-    /// [error result](ToolResult::error).
+    /// Adds a tool. `run` gets the call's `arguments` (`{}` if there are none) as `A`. An `Err` of `run` is a JSON-RPC
+    /// error; a failure that the model should read is an [error result](ToolResult::error).
+    ///
+    /// Arguments that violate the [input schema](Tool::input) or are not an `A` never reach `run`. The answer is an error
+    /// result that names the arguments and what is expected of them, so that the model can correct itself. Before
+    /// 2025-11-25 it is the error `-32602` with the same text, as these revisions want. The text names at most 8 problems
+    /// and has at most 2 KiB.
     ///
     /// Arguments that the schema annotates with `x-mcp-header` come in headers too, and are checked before `run`.
     ///
     /// # Panics
-    /// If the name is taken or is not 1 to 64 of `A-Z a-z 0-9 _ . / -`, or if an `x-mcp-header` breaks the rules.
+    /// If the name is taken or is not 1 to 64 of `A-Z a-z 0-9 _ . / -`, if an `x-mcp-header` breaks the rules, or if the
+    /// input schema is not a valid JSON Schema or refers to another document.
     #[must_use]
     pub fn tool<A, F, Fut, R>(self, tool: Tool, run: F) -> Self
     where
@@ -404,5 +411,23 @@ mod tests {
         let message = |json: &str| object::<One>(json.as_bytes(), "params").unwrap_err().message;
         assert_eq!(message("[1]"), "params must be an object");
         assert!(message("{}").starts_with("invalid params: missing field `_a`"));
+    }
+
+    #[test]
+    #[should_panic(
+        expected = "the input schema of the tool `t` cannot be used: `/properties/a/type` must be one of null, "
+    )]
+    fn invalid_input_schema_is_refused_when_the_tool_is_added() {
+        let schema = json!({ "type": "object", "properties": { "a": { "type": "strng" } } });
+        let _ = Catalog::new("a", "1").tool(Tool::new("t").input(schema), nothing);
+    }
+
+    #[test]
+    #[should_panic(
+        expected = "cannot be used: `/properties/a/$ref` refers to `http://127.0.0.1:9/schema.json`, which is not"
+    )]
+    fn referenced_schemas_are_not_fetched() {
+        let schema = json!({ "type": "object", "properties": { "a": { "$ref": "http://127.0.0.1:9/schema.json" } } });
+        let _ = Catalog::new("a", "1").tool(Tool::new("t").input(schema), nothing);
     }
 }

@@ -1,7 +1,9 @@
 //! Tools: what they are, how they are called, what they return.
 
+use super::arguments::refuse;
 use super::input::{self, Unfinished};
 use super::page::Listing;
+use super::schema::Schema;
 use super::{Content, Running};
 use crate::context::Context;
 use crate::handler::{Call, HeaderParams, Inputs, Reply, RpcError};
@@ -169,12 +171,14 @@ impl<C: Into<Content>> IntoToolResult for C {
     }
 }
 
-/// From the raw arguments of a call, and the call itself, to the running call.
-type Run = dyn Fn(&str, &Call, Context) -> Result<Running, RpcError> + Send + Sync;
+/// From the raw arguments of a call, and the call itself, to the running call. Fails with the reason if the arguments are
+/// not of the function's type.
+type Run = dyn Fn(&str, &Call, Context) -> Result<Running, String> + Send + Sync;
 
-/// The function of a tool, and which of its arguments come in headers too.
+/// The function of a tool, the schema of its arguments, and which of these come in headers too.
 pub(super) struct ToolEntry {
     run: Box<Run>,
+    input_schema: Schema,
     header_params: Option<Arc<HeaderParams>>,
 }
 
@@ -203,9 +207,15 @@ impl ToolEntry {
         ToolEntry::running(tool, move |arguments, call, cx| {
             let (run, arguments, inputs) = (Arc::clone(&run), arguments.to_owned(), call.inputs().clone());
             Ok(Box::pin(async move {
+                let version = cx.version();
                 let again = |inputs| {
-                    let running = run(read(&arguments)?, inputs, cx.clone());
-                    Ok(async move { running.await.map(reply) })
+                    let running = read(&arguments).map(|arguments| run(arguments, inputs, cx.clone()));
+                    Ok(async move {
+                        match running {
+                            Ok(running) => running.await.map(reply),
+                            Err(why) => Ok(refuse(&why, version)?),
+                        }
+                    })
                 };
                 input::finish(inputs, &cx, again).await
             }))
@@ -214,18 +224,19 @@ impl ToolEntry {
 
     fn running<F>(tool: &Tool, run: F) -> Self
     where
-        F: Fn(&str, &Call, Context) -> Result<Running, RpcError> + Send + Sync + 'static,
+        F: Fn(&str, &Call, Context) -> Result<Running, String> + Send + Sync + 'static,
     {
         let name = tool.name.as_str();
         assert!(
             is_tool_name(name),
             "`{name}` is no tool name: 1 to 64 of A-Z a-z 0-9 _ . / - are allowed"
         );
+        let unusable = |why: String| -> ! { panic!("the input schema of the tool `{name}` cannot be used: {why}") };
         // HDR-05: a client would drop the tool without a word.
-        let header_params = HeaderParams::of_schema(&tool.input_schema)
-            .unwrap_or_else(|why| panic!("the input schema of the tool `{name}` cannot be used: {why}"));
+        let header_params = HeaderParams::of_schema(&tool.input_schema).unwrap_or_else(|why| unusable(why.to_string()));
         ToolEntry {
             run: Box::new(run),
+            input_schema: Schema::compile(&tool.input_schema).unwrap_or_else(|why| unusable(why)),
             header_params: Some(header_params).filter(|params| !params.is_empty()).map(Arc::new),
         }
     }
@@ -235,8 +246,13 @@ impl ToolEntry {
     }
 }
 
-fn read<A: DeserializeOwned>(arguments: &str) -> Result<A, RpcError> {
-    super::object(arguments.as_bytes(), "arguments")
+fn read<A: DeserializeOwned>(arguments: &str) -> Result<A, String> {
+    serde_json::from_str(arguments).map_err(|error| {
+        let text = error.to_string();
+        // Nobody else has seen this text, so a place in it says nothing.
+        let (reason, _) = text.rsplit_once(" at line ").unwrap_or((&text, ""));
+        format!("- {reason}")
+    })
 }
 
 fn reply(result: impl IntoToolResult) -> Reply {
@@ -257,7 +273,17 @@ pub(super) fn call(tools: &Listing<ToolEntry>, call: &Call, cx: &Context) -> Res
     let tool = tools
         .get(&name)
         .ok_or_else(|| RpcError::invalid_params(format!("unknown tool: {name}")))?;
-    (tool.run)(arguments.map_or("{}", RawValue::get), call, cx.clone())
+    let arguments = arguments.map_or("{}", RawValue::get);
+    if !arguments.starts_with('{') {
+        // In every revision: this violates the schema of the request, not that of the tool.
+        return Err(RpcError::invalid_params("arguments must be an object"));
+    }
+    let checked = tool.input_schema.check(arguments);
+    let running = checked.and_then(|()| (tool.run)(arguments, call, cx.clone()));
+    running.or_else(|why| {
+        let refusal = refuse(&why, cx.version())?;
+        Ok(Box::pin(std::future::ready(Ok(refusal))))
+    })
 }
 
 fn is_tool_name(name: &str) -> bool {

@@ -1,6 +1,7 @@
 //! The service from outside, without a socket where none is needed. One binary, one module per subject.
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 
+mod arguments;
 mod bursts;
 mod calls;
 mod clock_steps;

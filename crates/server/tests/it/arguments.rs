@@ -1,0 +1,164 @@
+//! Arguments of a catalog's tools against their input schema.
+
+use crate::support::{C, D, SESSION_ERA, text_of};
+use rethread::catalog::{Tool, ToolResult};
+use rethread::{Catalog, McpService, RpcError};
+use rethread_testkit::client::Client;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[derive(Deserialize)]
+struct City {
+    #[allow(dead_code, reason = "its type counts")]
+    city: String,
+}
+
+/// A tool that succeeds with whatever reaches it, once with and once without inputs.
+fn client() -> Client {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "city": { "type": "string", "description": "Where to look", "minLength": 2 },
+            "days": { "type": "integer", "minimum": 1, "maximum": 7 },
+            "unit": { "enum": ["C", "F"] },
+            "places": { "type": "array", "items": { "$ref": "#/$defs/place" } },
+            "when": { "anyOf": [{ "type": "integer" }, { "type": "null" }] },
+        },
+        "required": ["city"],
+        "additionalProperties": false,
+        "$defs": { "place": { "type": "object", "properties": { "x": { "type": "number" } }, "required": ["x"] } },
+    });
+    let reached = || Ok::<_, RpcError>(ToolResult::structured(json!({ "reached": true })));
+    let catalog = Catalog::new("weather", "1")
+        .tool(
+            Tool::new("plain").input(schema.clone()),
+            move |_: Value, _| async move { reached() },
+        )
+        .tool_with_inputs(Tool::new("asking").input(schema), move |_: Value, _, _| async move {
+            Ok(reached()?)
+        });
+    let catalog = catalog.tool(Tool::new("typed"), move |_: City, _| async move { reached() });
+    let catalog = catalog.tool_with_inputs(
+        Tool::new("typed_asking"),
+        move |_: City, _, _| async move { Ok(reached()?) },
+    );
+    Client::new(McpService::builder(catalog).build())
+}
+
+async fn call(client: &Client, version: &str, tool: &str, arguments: Value) -> Value {
+    let reply = if version == "2026-07-28" {
+        let params = json!({ "name": tool, "arguments": arguments });
+        client.stateless(1, "tools/call", params, json!({})).await
+    } else {
+        client.open(version).await.tool(1, tool, arguments).await
+    };
+    assert_eq!(reply.status, 200, "{version}");
+    reply.json().await
+}
+
+/// VER-10: from 2025-11-25 on the model reads what is wrong; before, it is a protocol error. An unknown tool always is
+/// (HTTP-13).
+#[tokio::test]
+async fn ver_10_invalid_arguments_are_a_tool_result_since_2025_11_25() {
+    let client = client();
+    let expected = "Invalid arguments:\n- `city`: missing; expected: string, Where to look";
+    for tool in ["plain", "asking"] {
+        for version in [D, "2026-07-28"] {
+            let answer = call(&client, version, tool, json!({})).await;
+            assert_eq!(answer["result"]["isError"], true, "{version} {tool}: {answer}");
+            assert_eq!(text_of(&answer), expected, "{version} {tool}");
+        }
+        for version in SESSION_ERA.into_iter().filter(|version| *version <= C) {
+            let answer = call(&client, version, tool, json!({})).await;
+            assert_eq!(answer["error"]["code"], -32602, "{version} {tool}: {answer}");
+            assert_eq!(answer["error"]["message"], expected, "{version} {tool}");
+        }
+        for version in [C, D, "2026-07-28"] {
+            let answer = call(
+                &client,
+                version,
+                tool,
+                json!({ "city": "Ulm", "days": 7, "when": null }),
+            )
+            .await;
+            assert_eq!(
+                answer["result"]["structuredContent"]["reached"], true,
+                "{version} {tool}: {answer}"
+            );
+        }
+    }
+    for version in [C, D, "2026-07-28"] {
+        let unknown = call(&client, version, "nobody", json!({})).await;
+        assert_eq!(unknown["error"]["code"], -32602, "{version}: {unknown}");
+        let malformed = call(&client, version, "plain", json!([1])).await;
+        assert_eq!(malformed["error"]["code"], -32602, "{version}: {malformed}");
+    }
+}
+
+/// VER-10: the same holds for arguments that fit the schema and not the type of the function.
+#[tokio::test]
+async fn ver_10_arguments_of_another_type_are_a_tool_result_since_2025_11_25() {
+    let client = client();
+    for tool in ["typed", "typed_asking"] {
+        let expected = "Invalid arguments:\n- missing field `city`";
+        for version in [D, "2026-07-28"] {
+            let answer = call(&client, version, tool, json!({ "town": "Ulm" })).await;
+            assert_eq!(answer["result"]["isError"], true, "{version} {tool}: {answer}");
+            assert_eq!(text_of(&answer), expected, "{version} {tool}");
+        }
+        let answer = call(&client, C, tool, json!({ "town": "Ulm" })).await;
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+        assert_eq!(answer["error"]["message"], expected);
+    }
+}
+
+/// VER-10: each problem names its argument, the fault and what is expected.
+#[tokio::test]
+async fn ver_10_message_tells_a_model_what_to_correct() {
+    let client = client();
+    for (arguments, expected) in [
+        (json!({ "city": 3 }), "- `city`: expected string, found 3"),
+        (
+            json!({ "city": "Ulm", "days": 0 }),
+            "- `days`: 0 is less than the minimum 1",
+        ),
+        (
+            json!({ "city": "Ulm", "unit": "K" }),
+            r#"- `unit`: "K" is not one of "C", "F""#,
+        ),
+        (
+            json!({ "city": "Ulm", "places": [{}] }),
+            "- `places/0/x`: missing; expected: number",
+        ),
+        (
+            json!({ "city": "Ulm", "towns": 1 }),
+            "- `towns`: unknown name; known: city, days",
+        ),
+        (
+            json!({ "city": "Ulm", "when": "soon" }),
+            r#"- `when`: no alternative fits: expected integer, found "soon"; or expected null, found "soon""#,
+        ),
+    ] {
+        let answer = call(&client, D, "plain", arguments).await;
+        assert_eq!(answer["result"]["isError"], true, "{answer}");
+        assert!(text_of(&answer).contains(expected), "{}", text_of(&answer));
+    }
+    let several = call(&client, D, "plain", json!({ "days": 9, "unit": 1 })).await;
+    assert_eq!(text_of(&several).lines().count(), 4, "{}", text_of(&several));
+}
+
+/// VER-10: neither many problems nor large values make the message long.
+#[tokio::test]
+async fn ver_10_message_is_bounded() {
+    let client = client();
+    let many: Vec<_> = (0..500).map(|n| json!({ "y": n })).collect();
+    let answer = call(&client, D, "plain", json!({ "city": "Ulm", "places": many })).await;
+    let text = text_of(&answer);
+    assert_eq!(text.lines().count(), 10, "a title, eight problems, and a note: {text}");
+    assert!(text.ends_with("- and more"), "{text}");
+    let large = "é".repeat(100_000);
+    let answer = call(&client, D, "plain", json!({ "city": [large], "unit": large, large: 1 })).await;
+    let text = text_of(&answer);
+    assert!(text.len() <= 2048, "{} bytes", text.len());
+    assert!(text.contains("`city`: expected string, found an array"), "{text}");
+}
