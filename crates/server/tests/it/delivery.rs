@@ -177,6 +177,26 @@ async fn res_06_a_resume_takes_over_from_a_connection_that_still_looks_alive() {
     assert_eq!(events.next().await.data["params"]["progress"], 2);
 }
 
+/// RES-06: the older connection ends at once, not with its next keep-alive.
+#[tokio::test(start_paused = true)]
+async fn res_06_displaced_reader_that_waits_is_woken() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let session = client.open(D).await;
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+    let mut half_open = reply.events();
+    half_open.next().await;
+    let waiting = tokio::spawn(async move { half_open.message().await });
+    tokio::time::sleep(Duration::from_millis(1)).await; // it has taken everything and waits
+    let _newer = session.resume("1-1").await;
+    let ended = tokio::time::timeout(Duration::from_secs(1), waiting).await;
+    assert!(
+        matches!(ended, Ok(Ok(None))),
+        "EOF for the older one at once: {ended:?}"
+    );
+}
+
 #[tokio::test]
 async fn res_09_a_resume_with_nothing_new_repeats_the_cursor() {
     let puppet = Puppet::new();

@@ -1,7 +1,7 @@
 //! What was evicted is never silently missing (design D4, RES-07, RES-08).
 
-use crate::support::{B, C, D, Puppet, progress_of, text_of};
-use rethread::{MemoryLimits, MemoryStore, Retention, Timing};
+use crate::support::{B, C, D, Puppet, progress_of, text_of, tool_call};
+use rethread::{MemoryLimits, MemoryStore, Retention, Timing, UpgradeAfter};
 use rethread_testkit::flaky::FlakyStore;
 use serde_json::json;
 use std::time::Duration;
@@ -39,6 +39,95 @@ async fn res_08_a_cursor_older_than_the_window_gets_what_is_kept_and_is_told() {
     );
     let no_gap = session.get(Some("1-45")).await;
     assert_eq!(no_gap.header("rethread-gap"), None);
+}
+
+/// RES-08: an open question is kept, so the oldest kept event says nothing of what is missing behind it.
+#[tokio::test]
+async fn res_08_gap_behind_a_kept_question_is_told() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(keeping(10))));
+    let session = client.open(B).await;
+    let (asking, other) = (puppet.strings("a"), puppet.strings("b"));
+    let asked = tokio::spawn(async move { asking.ask("roots", json!({})).await });
+    // Two calls of one batch share a stream: one asks, the other goes on.
+    let batch = json!([tool_call(1, "a"), tool_call(2, "b")]);
+    let mut events = session.post(&batch).await.events();
+    assert_eq!(events.next().await.id.as_deref(), Some("1-1"), "the question");
+    drop(events); // nobody reads: nobody is waited for
+    for n in 2..=50 {
+        other.progress(n).await;
+    }
+    let reply = session.get(Some("1-1")).await;
+    let oldest = reply.header("rethread-gap");
+    assert_eq!(oldest.as_deref(), Some("1-1"), "the question is kept, 1-2 is not");
+    assert_eq!(reply.events().next().await.id.as_deref(), Some("1-42"));
+    asked.abort();
+}
+
+/// D4: what is evicted while a reader is on its way through the store ends its connection, and is told with the next.
+#[tokio::test]
+async fn d4_reader_overtaken_between_two_pages_is_closed_and_told() {
+    for told_before in [false, true] {
+        let limits = MemoryLimits {
+            stream: Retention {
+                bytes: 210_000, // some 1100 events
+                events: 100_000,
+                ..Retention::default()
+            },
+            ..MemoryLimits::default()
+        };
+        let puppet = Puppet::new();
+        let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(limits)));
+        let session = client.open(D).await;
+        let strings = puppet.strings("a");
+        let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+        drop(reply);
+        let written = if told_before { 1300 } else { 1000 };
+        for n in 2..=written {
+            strings.progress(n).await;
+        }
+        let reply = session.get(Some("1-1")).await;
+        assert_eq!(reply.header("rethread-gap").is_some(), told_before);
+        let mut events = reply.events();
+        let mut seen = vec![events.next().await]; // from the first page; the second one is read
+        for n in written + 1..=written + 1050 {
+            strings.progress(n).await; // more than is kept, less than the writer waits for
+        }
+        strings.finish("done").await;
+        seen.extend(events.rest().await);
+        let seen = progress_of(&seen);
+        let contiguous: Vec<_> = (seen[0]..).take(seen.len()).collect();
+        assert_eq!(seen, contiguous, "nothing is missing in the middle");
+        let cursor = format!("1-{}", seen.last().unwrap());
+        let told = session.get(Some(&cursor)).await;
+        assert!(
+            told.header("rethread-gap").is_some(),
+            "{cursor}: the next resume is told"
+        );
+    }
+}
+
+/// RES-07: a call whose answer is there at once is known as well when its answer is gone.
+#[tokio::test]
+async fn res_07_lost_at_once_answer_gives_an_error_for_the_original_id() {
+    let limits = MemoryLimits {
+        total_bytes: 16 << 10,
+        ..MemoryLimits::default()
+    };
+    let now = UpgradeAfter {
+        primed: Duration::ZERO,
+        otherwise: Duration::from_secs(10),
+    };
+    let (_, client) = Puppet::new().serve_with(|b| b.store(MemoryStore::new(limits)).upgrade_after(now));
+    let session = client.open(D).await;
+    for n in 0..8 {
+        let answer = session.tool(format!("call-{n}"), "echo", json!({ "message": "x".repeat(3000) }));
+        assert!(answer.await.is_stream());
+    }
+    let rest = session.resume("1-0").await.rest().await;
+    assert_eq!(rest.len(), 1, "an error instead of the answer: {rest:?}");
+    assert_eq!(rest[0].data["id"], "call-0");
+    assert_eq!(rest[0].data["error"]["data"]["reason"], "answer_expired");
 }
 
 /// RES-07: the answer is gone, the request is not forgotten.

@@ -86,6 +86,29 @@ async fn res_05_an_event_that_was_read_before_it_was_acknowledged_comes_once() {
     assert_eq!(behind.rest().await.len(), 1);
 }
 
+/// RES-05, STO-02: an event that the reader found in the store is not missing for it, whatever its writer is told.
+#[tokio::test]
+async fn res_05_reader_that_has_seen_an_event_stays_when_its_acknowledgement_is_lost() {
+    let puppet = Puppet::new();
+    let (store, switches) = late_store();
+    let (_, client) = puppet.serve_with(|b| b.store(store));
+    let session = client.open(D).await;
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+    drop(reply);
+    switches.delay_acknowledgements(LATE);
+    switches.lose_acknowledgements(1);
+    strings.progress(2).await; // stored, and reported as failed after a while
+    let mut events = session.resume("1-1").await;
+    assert_eq!(progress_of(&[events.next().await]), [2]);
+    tokio::time::sleep(LATE * 2).await;
+    assert_eq!(switches.failures(), 1);
+    strings.progress(3).await;
+    let next = events.message().await;
+    let next = next.map(|message| (message.id, message.data["params"]["progress"].as_u64()));
+    assert_eq!(next, Some((None, Some(3))), "it reads on, without ids");
+}
+
 /// RES-06: a push stream has one writer, also while its reader comes and goes.
 #[tokio::test]
 async fn res_06_a_reader_that_comes_back_in_the_middle_of_an_append_loses_nothing() {

@@ -269,6 +269,12 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
+/// A `tools/call` with a progress token equal to its id, as a member of a batch.
+pub(crate) fn tool_call(id: u64, name: &str) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call",
+        "params": { "name": name, "_meta": { "progressToken": id } } })
+}
+
 /// The text of a tool's answer.
 pub(crate) fn text_of(answer: &Value) -> &str {
     answer["result"]["content"][0]["text"]
