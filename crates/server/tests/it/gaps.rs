@@ -130,6 +130,35 @@ async fn res_07_lost_at_once_answer_gives_an_error_for_the_original_id() {
     assert_eq!(rest[0].data["error"]["data"]["reason"], "answer_expired");
 }
 
+/// RES-07, D4: the client is ahead of a store that lost its last moments. It learns that, whatever the stream.
+#[tokio::test(start_paused = true)]
+async fn res_07_client_ahead_of_the_store_is_told() {
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve();
+    let session = client.open(D).await;
+    let strings = puppet.strings("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+    drop(reply);
+    let refused = session.get(Some("1-2")).await;
+    assert_eq!(refused.status, 400, "nothing would ever come of it");
+    assert_eq!(refused.json().await["error"]["code"], -32600);
+
+    drop(session.get(None).await);
+    let mut fresh = session.resume("2-1").await;
+    assert_eq!(
+        fresh.block().await.unwrap().id.as_deref(),
+        Some("4-0"),
+        "a stream of its own"
+    );
+    let first = fresh.message().await.map(|message| message.data["method"].clone());
+    assert!(
+        first
+            .as_ref()
+            .is_some_and(|method| method.as_str().unwrap().ends_with("list_changed")),
+        "it begins with the refresh: {first:?}"
+    );
+}
+
 /// RES-07: the answer is gone, the request is not forgotten.
 #[tokio::test]
 async fn res_07_a_lost_answer_gives_an_error_for_the_original_id() {

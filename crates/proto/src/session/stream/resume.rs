@@ -22,8 +22,9 @@ pub enum Plan {
         /// Whether the client's missed push messages are made up for by a refresh.
         refresh: bool,
     },
-    /// A call stream that was here once and is wholly forgotten: an error says so. An empty answer would make clients
-    /// come back for ever, a fresh stream would let them wait for an answer that never comes (T-16).
+    /// A call stream that was here once and is wholly forgotten, or whose last events the store has lost: an error says so.
+    /// An empty answer would make clients come back for ever, a fresh stream would let them wait for an answer that never
+    /// comes (T-16).
     Forgotten,
     /// A call stream that has ended, and the client has seen all of it. An error lets it rest: an empty answer would
     /// make it come back for ever.
@@ -37,11 +38,11 @@ pub fn plan(id: Option<EventId>, issued: bool, found: Option<&Summary>) -> Plan 
         return Plan::Fresh { refresh: false };
     };
     let kind = id.ordinal.kind();
+    // A client that is ahead of the store has seen what the store has lost: its stream does not go on from there.
+    let found = found.filter(|stream| stream.last.is_some_and(|last| id.seq <= last));
     match found {
         None if kind == StreamKind::Call => Plan::Forgotten,
         None => Plan::Fresh { refresh: true },
-        // A number that was never given out: unrecognised, like an ordinal that never was.
-        Some(stream) if stream.last.is_none_or(|last| id.seq > last) => Plan::Fresh { refresh: false },
         Some(stream) if stream.sealed && stream.last == Some(id.seq) => Plan::Ended,
         Some(stream) => {
             let gap = stream.purged.is_some_and(|purged| purged > id.seq);
@@ -96,11 +97,18 @@ mod tests {
             ("unparseable", None, false, None, fresh(false)),
             ("ordinal never issued", id(9, 1), false, None, fresh(false)),
             (
-                "number never issued",
-                id(1, 9),
+                "client ahead of a call stream",
+                id(1, 4),
                 true,
                 Some(stream(3, None)),
-                fresh(false),
+                Plan::Forgotten,
+            ),
+            (
+                "client ahead of a push stream",
+                id(2, 4),
+                true,
+                Some(stream(3, None)),
+                fresh(true),
             ),
             (
                 "known call stream",
