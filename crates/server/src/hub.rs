@@ -6,7 +6,6 @@ use parking_lot::Mutex;
 use rethread_proto::clock::Mono;
 use rethread_proto::session::push::{Collapse, ListenerId, Push, PushLimits};
 use rethread_proto::sse::Draft;
-use rethread_store::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,13 +34,20 @@ impl Hub {
 
     /// A message for the session: it waits until a connection takes it. One that has read all there was and waits for more, and
     /// can be resumed, has as good as taken it: then it need not be called to fetch it.
-    pub(crate) fn offer(&self, draft: Draft, collapse: Collapse, now: Mono) {
+    ///
+    /// It is numbered under the lock, so that what is offered next comes next, and appended after it.
+    pub(crate) fn offer(&self, mut draft: Draft, collapse: Collapse, now: Mono) {
         let mut state = self.0.lock();
         let taker = state.push.direct_taker();
-        if let Some(stream) = state.stream(taker).filter(|stream| stream.waits_for(taker)) {
-            // Under the lock, so that what is offered next comes next. It fails only if the session has ended.
-            let _ = stream.say(draft, Pin::None, false);
-            return;
+        if let Some((listener, stream)) = taker.zip(state.stream(taker)) {
+            match stream.say_to(listener, draft) {
+                Ok(effects) => {
+                    drop(state);
+                    stream.perform(effects);
+                    return;
+                }
+                Err(unsaid) => draft = unsaid,
+            }
         }
         let offered = state.push.offer(draft, collapse, now);
         let stream = state.stream(offered.taker);
@@ -77,16 +83,22 @@ impl Hub {
     }
 
     /// Binds up to `limit` waiting messages to the stream of `connection`, whose turn it is. Returns how many; fails if the
-    /// session has ended. Under the lock, as in [`offer`](Self::offer): what was taken first is said first.
+    /// session has ended. As in [`offer`](Self::offer), they are numbered under the lock and appended after it.
     pub(crate) fn take(&self, connection: u64, stream: &Arc<Stream>, limit: usize) -> Result<usize, Over> {
         let mut state = self.0.lock();
-        let mut taken = 0;
-        while taken < limit
-            && let Some(draft) = state.push.take(ListenerId(connection))
-        {
-            taken += 1;
-            stream.say(draft, Pin::None, false)?;
+        let push = &mut state.push;
+        if push.waiting() == 0 {
+            return Ok(0);
         }
+        let mut left = limit;
+        let bound = stream.bind(|| {
+            left = left.checked_sub(1)?;
+            let draft = push.take(ListenerId(connection))?;
+            Some((draft, left > 0 && push.waiting() > 0))
+        });
+        drop(state);
+        let (taken, effects) = bound?;
+        stream.perform(effects);
         Ok(taken)
     }
 
@@ -103,6 +115,11 @@ impl Hub {
             .iter()
             .map(|(_, stream)| Arc::clone(stream))
             .collect()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.0.is_locked()
     }
 
     fn change(&self, change: impl FnOnce(&mut Push) -> Option<ListenerId>) {

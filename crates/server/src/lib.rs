@@ -81,6 +81,8 @@ mod hub;
 mod keep_alive;
 mod legacy;
 mod limits;
+#[cfg(test)]
+mod locks;
 mod modern;
 mod node;
 mod notifier;

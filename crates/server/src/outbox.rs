@@ -4,21 +4,27 @@
 //! only then handed to the reader: an id on the wire is already stored. Appending is not done under a lock that the
 //! speaker holds, because a handler may be dropped in the middle of it. A store that answers at once is served inline;
 //! one that does not gets a task, which lives only while there is something to append.
+//!
+//! Nothing outside is called under the stream's lock: a change of its state returns [`Effects`], which are performed when
+//! every lock is released.
 
+mod effects;
 mod queue;
 mod reader;
 mod state;
 mod window;
 
+pub(crate) use effects::Effects;
+
 use crate::node::Node;
 use crate::session::{Session, Transport};
-use crate::telemetry;
 use bytes::Bytes;
+use effects::{Append, Sent};
 use parking_lot::Mutex;
 use queue::{Queue, Stretch};
 use rethread_proto::event_id::{IdPrefix, IdScope, Seq};
 use rethread_proto::session::stream::Numbering;
-use rethread_proto::sse::Words;
+use rethread_proto::sse::{Draft, Words};
 use rethread_proto::{Ordinal, StreamKind, Version};
 use rethread_store::{Batch, Facts, Pin, StoreError, StreamKey, Summary};
 use state::{Seal, State};
@@ -153,10 +159,43 @@ impl Stream {
 
     /// Appends a message; `seals` if the stream ends with it.
     pub(crate) fn say(self: &Arc<Self>, words: impl Words, pin: Pin, seals: bool) -> Result<Seq, Over> {
+        let mut effects = Effects::default();
         let mut state = self.state.lock();
-        if state.over || state.seal != Seal::Open {
+        if !state.is_open() {
             return Err(Over);
         }
+        let seq = self.accept(&mut state, words, pin, false, &mut effects);
+        if seals && state.lost {
+            state.finish(&mut effects);
+        } else if seals {
+            state.seal = Seal::Asked;
+        }
+        effects.append = self.next_append(&mut state);
+        drop(state);
+        self.perform(effects);
+        Ok(seq)
+    }
+
+    /// Binds messages to this stream, about a batch at most: `next` gives each, and whether another one waits. The caller
+    /// performs the effects when it has released its own locks. Fails, and asks for no message, if the stream is over.
+    pub(crate) fn bind(&self, mut next: impl FnMut() -> Option<(Draft, bool)>) -> Result<(usize, Effects), Over> {
+        let (mut bound, mut effects) = (0, Effects::default());
+        let mut state = self.state.lock();
+        if !state.is_open() {
+            return Err(Over);
+        }
+        while (bound == 0 || !state.queue.is_full())
+            && let Some((draft, more)) = next()
+        {
+            self.accept(&mut state, draft, Pin::None, more, &mut effects);
+            bound += 1;
+        }
+        effects.append = self.next_append(&mut state);
+        Ok((bound, effects))
+    }
+
+    /// Numbers a message and queues it; `joined` if another one follows at once. Without a store it goes to the live reader.
+    fn accept(&self, state: &mut State, words: impl Words, pin: Pin, joined: bool, effects: &mut Effects) -> Seq {
         let seq = state.numbering.take();
         if state.lost {
             let draft = words.draft();
@@ -165,38 +204,40 @@ impl Stream {
                 Transport::Lines => draft.line(),
                 Transport::Streamable => draft.unnumbered(),
             };
-            self.offer(&mut state, Stretch::one(seq, frame));
-            self.tell(&mut state, seals);
-            return Ok(seq);
+            self.offer(state, Stretch::one(seq, frame));
+            state.wake(effects);
+        } else {
+            let waits = joined || state.held || state.draining;
+            state.queue.push(&self.prefix, seq, words, pin, waits);
         }
-        let waits = state.held || state.draining;
-        state.queue.push(&self.prefix, seq, words, pin, waits);
-        if seals {
-            state.seal = Seal::Asked;
-        }
-        self.drain(state);
-        Ok(seq)
+        seq
     }
 
     /// Ends the stream without a message.
     pub(crate) fn seal(self: &Arc<Self>) {
+        let mut effects = Effects::default();
         let mut state = self.state.lock();
-        if state.over || state.seal != Seal::Open {
+        if !state.is_open() {
             return;
         }
-        state.seal = Seal::Asked;
         if !state.lost && (state.created || !state.queue.is_empty()) {
-            self.drain(state);
+            state.seal = Seal::Asked;
+            effects.append = self.next_append(&mut state);
         } else {
-            self.finish(&mut state); // there is nothing to seal in the store
+            state.finish(&mut effects); // there is nothing to seal in the store
         }
+        drop(state);
+        self.perform(effects);
     }
 
     /// Appends what is queued, and from now on everything at once: somebody can read.
     pub(crate) fn flush(self: &Arc<Self>) {
+        let mut effects = Effects::default();
         let mut state = self.state.lock();
         state.held = false;
-        self.drain(state);
+        effects.append = self.next_append(&mut state);
+        drop(state);
+        self.perform(effects);
     }
 
     /// A question of this stream was settled: it need not be kept any longer.
@@ -206,42 +247,28 @@ impl Stream {
 
     /// Stops the stream: its session has ended. The reader gets EOF, nothing more is stored.
     pub(crate) fn stop(&self) {
+        let mut effects = Effects::default();
         let mut state = self.state.lock();
         state.queue.clear();
-        self.finish(&mut state);
+        state.finish(&mut effects);
+        drop(state);
+        self.notify(effects);
     }
 
-    fn drain<'a>(self: &'a Arc<Self>, mut state: parking_lot::MutexGuard<'a, State>) {
-        if state.draining {
-            return;
-        }
-        loop {
-            let Some((batch, sent)) = self.next_batch(&mut state) else {
-                return;
-            };
-            state.draining = true;
-            drop(state);
-            match self.node.store.append(&self.key, batch).now() {
-                Ok(result) => state = self.settle(sent, result),
-                Err(later) => {
-                    let stream = Arc::clone(self);
-                    tokio::spawn(async move {
-                        let result = later.await;
-                        stream.drain(stream.settle(sent, result));
-                    });
-                    return;
-                }
-            }
-        }
+    #[cfg(test)]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.state.is_locked()
     }
 
-    /// Everything that is queued, as one batch. `None` if there is nothing to append yet.
-    fn next_batch(&self, state: &mut State) -> Option<(Batch, Sent)> {
+    /// What is to be appended now: everything that is queued, as one batch. It is in flight from here on. `None` if there is
+    /// nothing to append yet, or another append is in flight.
+    fn next_append(&self, state: &mut State) -> Option<Append> {
         let seals = state.seal == Seal::Asked;
         let waits = state.held && !state.queue.is_full();
-        if state.over || state.lost || (!seals && (waits || state.queue.is_empty())) {
+        if state.draining || state.over || state.lost || (!seals && (waits || state.queue.is_empty())) {
             return None;
         }
+        state.draining = true;
         let mut stretches = std::mem::take(&mut state.spare);
         let batch = Batch {
             epoch: self.epoch,
@@ -250,21 +277,23 @@ impl Stream {
             released: std::mem::take(&mut state.released),
             seals,
         };
-        Some((batch, Sent { stretches, seals }))
+        let sent = Sent { stretches, seals };
+        Some(Append { batch, sent })
     }
 
     /// Takes note of what the store said, and hands what is stored to the reader.
-    fn settle(&self, mut sent: Sent, result: Result<(), StoreError>) -> parking_lot::MutexGuard<'_, State> {
+    fn settle(&self, mut sent: Sent, result: Result<(), StoreError>) -> Effects {
+        let mut effects = Effects::default();
         let mut state = self.state.lock();
         state.draining = false;
         if state.over {
-            return state;
+            return effects;
         }
         match result {
             Ok(()) => {
-                telemetry::appended(sent.stretches.iter().map(Stretch::events).sum());
                 state.created = true;
                 for stretch in sent.stretches.drain(..) {
+                    effects.stored += stretch.events();
                     state.appended = Some(stretch.last);
                     state.appended_bytes += stretch.payload as u64;
                     self.offer(&mut state, stretch);
@@ -277,12 +306,13 @@ impl Stream {
                 } else if sent.stretches.capacity() <= SPARE {
                     state.spare = sent.stretches;
                 }
-                self.room.notify_waiters();
+                effects.room = true;
             }
             Err(error) if error.is_outage() => {
                 // STO-02: from here on, what is said reaches the live connection or nobody, and has no ids: also what was said
                 // while the store was asked.
-                telemetry::store_lost(&error);
+                effects.failure = Some(error);
+                effects.room = true;
                 state.lost = true;
                 state.queue.take(&mut sent.stretches);
                 for stretch in sent.stretches.iter().filter_map(Stretch::unnumbered) {
@@ -291,24 +321,18 @@ impl Stream {
                 sent.seals |= state.seal == Seal::Asked;
             }
             Err(error) => {
-                if let Some(session) = self.session.upgrade() {
-                    session.refused(error);
-                }
+                effects.failure = Some(error);
                 state.queue.clear();
                 sent.seals = true;
             }
         }
-        self.tell(&mut state, sent.seals);
-        state
-    }
-
-    /// The reader has something to read; `ends` if nothing will follow.
-    fn tell(&self, state: &mut State, ends: bool) {
-        if ends {
-            self.finish(state);
+        if sent.seals {
+            state.finish(&mut effects);
         } else {
-            state.wake();
+            state.wake(&mut effects);
         }
+        effects.append = self.next_append(&mut state);
+        effects
     }
 
     fn offer(&self, state: &mut State, stretch: Stretch) {
@@ -332,22 +356,6 @@ impl Stream {
         }
         state.window.push(stretch);
     }
-
-    fn finish(&self, state: &mut State) {
-        let first = !state.over;
-        state.over = true;
-        state.seal = Seal::Done;
-        state.wake();
-        self.room.notify_waiters();
-        if first && let Some(session) = self.session.upgrade() {
-            session.stream_over(self.key.ordinal);
-        }
-    }
-}
-
-struct Sent {
-    stretches: Vec<Stretch>,
-    seals: bool,
 }
 
 impl std::fmt::Debug for Stream {

@@ -15,8 +15,9 @@ use rethread_store::{
     Batch, Bus, EventStore, IsLive, Loaded, Ordinal, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord,
     SessionStore, Signal, StoreError, StoreFuture, StreamKey, Subscription, Summary, Watch,
 };
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Any store, with switches.
@@ -41,9 +42,27 @@ pub struct Switches {
     unacknowledged: AtomicUsize,
     asked: AtomicUsize,
     failed: AtomicUsize,
+    observer: Observer,
+}
+
+type Observe = Arc<dyn Fn(&StreamKey, &Batch) + Send + Sync>;
+
+#[derive(Default)]
+struct Observer(Mutex<Option<Observe>>);
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observer")
+    }
 }
 
 impl Switches {
+    /// Calls `observe` with every append, on the thread that asks for it, before the store does.
+    pub fn observe_appends(&self, observe: impl Fn(&StreamKey, &Batch) + Send + Sync + 'static) {
+        let mut observer = self.observer.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *observer = Some(Arc::new(observe));
+    }
+
     /// Appends fail, and so does forgetting.
     pub fn fail_appends(&self, fail: bool) {
         self.appends.store(fail, Ordering::SeqCst);
@@ -213,6 +232,12 @@ impl<S: EventStore> FlakyStore<S> {
 impl<S: EventStore> EventStore for FlakyStore<S> {
     fn append(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<(), StoreError>> {
         self.switches.asked.fetch_add(1, Ordering::SeqCst);
+        let observer = self.switches.observer.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let observe = observer.clone();
+        drop(observer); // an observer may append
+        if let Some(observe) = observe {
+            observe(key, &batch);
+        }
         let delay = self.switches.delay();
         if delay.is_zero() {
             return self.append_now(key, batch);

@@ -1,11 +1,13 @@
 //! A stream, seen by the one connection that reads it, and by those who wait for it.
 
-use super::state::Reader;
-use super::{Close, Stream, Taken};
+use super::state::{Reader, State};
+use super::{Close, Effects, Stream, Taken};
 use crate::session::Transport;
 use crate::telemetry;
 use rethread_proto::event_id::Seq;
 use rethread_proto::session::push::ListenerId;
+use rethread_proto::sse::Draft;
+use rethread_store::Pin;
 use std::task::Context;
 use std::time::Duration;
 
@@ -38,22 +40,34 @@ impl Stream {
 
     /// The connection is gone. True if it was the reader.
     pub(crate) fn detach(&self, connection: u64) -> bool {
+        let mut effects = Effects::default();
         let mut state = self.state.lock();
         let attached = state.is_reader(connection);
         if attached {
-            state.reader = None;
-            state.window.clear();
-            drop(state);
-            self.room.notify_waiters();
+            state.detach(&mut effects);
         }
+        drop(state);
+        self.notify(effects);
         attached
+    }
+
+    /// Says something to this listener at once, if it waits for nothing else; otherwise the message comes back. The caller
+    /// performs the effects when it has released its own locks.
+    pub(crate) fn say_to(&self, listener: ListenerId, draft: Draft) -> Result<Effects, Draft> {
+        let mut state = self.state.lock();
+        if !self.waits_for(&state, listener) {
+            return Err(draft);
+        }
+        let mut effects = Effects::default();
+        self.accept(&mut state, draft, Pin::None, false, &mut effects);
+        effects.append = self.next_append(&mut state);
+        Ok(effects)
     }
 
     /// Whether this connection has taken everything and waits for more, and its client can come back for what it is told next: it
     /// was told an id. Otherwise a connection that breaks now, unnoticed, would take the message with it.
-    pub(crate) fn waits_for(&self, listener: Option<ListenerId>) -> bool {
-        let state = self.state.lock();
-        let idle = state.window.is_empty() && !state.over && !state.is_busy();
+    fn waits_for(&self, state: &State, listener: ListenerId) -> bool {
+        let idle = state.window.is_empty() && state.is_open() && !state.is_busy();
         let can_resume = |reader: &Reader| reader.taken > Seq::PRIMING || self.version.sends_priming_event();
         let waits = |reader: &Reader| {
             reader.live && reader.waker.is_some() && reader.close.is_none() && can_resume(reader) && !state.lost
@@ -61,7 +75,7 @@ impl Stream {
         idle && state
             .reader
             .as_ref()
-            .is_some_and(|reader| listener == Some(ListenerId(reader.connection)) && waits(reader))
+            .is_some_and(|reader| listener == ListenerId(reader.connection) && waits(reader))
     }
 
     /// Whether a connection reads it.
@@ -124,16 +138,21 @@ impl Stream {
 
     /// Asks the reader to close while the stream lives on.
     pub(crate) fn close_reader(&self, close: Close) {
+        let mut effects = Effects::default();
         let mut state = self.state.lock();
         if let Some(reader) = &mut state.reader {
             reader.close = Some(close);
         }
-        state.wake();
+        state.wake(&mut effects);
+        drop(state);
+        self.notify(effects);
     }
 
     /// Wakes the reader: there may be something for it.
     pub(crate) fn wake(&self) {
-        self.state.lock().wake();
+        let mut effects = Effects::default();
+        self.state.lock().wake(&mut effects);
+        self.notify(effects);
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -174,12 +193,15 @@ impl Stream {
             let freed = self.room.notified();
             tokio::pin!(freed);
             {
+                let mut effects = Effects::default();
                 let mut state = self.state.lock();
                 if state.has_room(&self.node) {
                     return;
                 }
                 freed.as_mut().enable();
-                state.wake();
+                state.wake(&mut effects);
+                drop(state);
+                self.notify(effects);
             }
             // Another call may begin at any time, so it is looked for again and again.
             let step = timing.shared_stall.max(SHORTEST_STEP);
@@ -190,21 +212,17 @@ impl Stream {
             }
             waited += step;
             let delays_others = self.delays_other_calls();
-            let mut state = self.state.lock();
-            let is_long = state.queue.is_long();
+            let can_come_back = {
+                let state = self.state.lock();
+                !state.queue.is_long() && !state.lost
+            };
             // A slow store is not the reader's fault. Without a store the reader could not come back.
-            let is_short = delays_others && !is_long && !state.lost;
+            let is_short = delays_others && can_come_back;
             let limit = if is_short { timing.shared_stall } else { timing.stall };
-            if waited < limit.min(timing.stall) {
-                continue;
+            if waited >= limit.min(timing.stall) {
+                self.let_stalled_reader_go();
+                return;
             }
-            if !state.has_room(&self.node) && !is_long {
-                telemetry::stalled();
-                state.wake();
-                state.reader = None;
-                state.window.clear();
-            }
-            return;
         }
     }
 
@@ -212,5 +230,19 @@ impl Stream {
     fn delays_other_calls(&self) -> bool {
         self.transport == Transport::Streamable
             && (self.session.upgrade()).is_some_and(|session| session.runs_other_calls(&self.facts.calls))
+    }
+
+    fn let_stalled_reader_go(&self) {
+        let mut effects = Effects::default();
+        let mut state = self.state.lock();
+        // A slow store is not the reader's fault.
+        if state.has_room(&self.node) || state.queue.is_long() {
+            return;
+        }
+        state.wake(&mut effects);
+        state.detach(&mut effects);
+        drop(state);
+        telemetry::stalled();
+        self.notify(effects);
     }
 }

@@ -1,6 +1,7 @@
 //! What a stream's lock guards.
 
 use super::Close;
+use super::effects::Effects;
 use super::queue::{Queue, Stretch};
 use super::window::Window;
 use crate::node::Node;
@@ -57,6 +58,11 @@ pub(super) struct Reader {
 }
 
 impl State {
+    /// Whether it takes messages.
+    pub(super) fn is_open(&self) -> bool {
+        !self.over && self.seal == Seal::Open
+    }
+
     /// Whether something is on its way to the store.
     pub(super) fn is_busy(&self) -> bool {
         !self.over && !self.lost && (self.draining || !self.queue.is_empty())
@@ -68,10 +74,26 @@ impl State {
             .is_some_and(|reader| reader.connection == connection)
     }
 
-    pub(super) fn wake(&mut self) {
-        if let Some(waker) = self.reader.as_mut().and_then(|reader| reader.waker.take()) {
-            waker.wake();
-        }
+    /// The reader has something to read.
+    pub(super) fn wake(&mut self, effects: &mut Effects) {
+        let waker = self.reader.as_mut().and_then(|reader| reader.waker.take());
+        effects.wake = waker.or(effects.wake.take());
+    }
+
+    /// Lets the reader go, if there is one.
+    pub(super) fn detach(&mut self, effects: &mut Effects) {
+        self.reader = None;
+        self.window.clear();
+        effects.room = true;
+    }
+
+    /// Nothing more will come.
+    pub(super) fn finish(&mut self, effects: &mut Effects) {
+        effects.ended |= !self.over;
+        effects.room = true;
+        self.over = true;
+        self.seal = Seal::Done;
+        self.wake(effects);
     }
 
     /// What goes to the reader next, up to the returned number.

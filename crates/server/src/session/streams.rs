@@ -69,13 +69,19 @@ impl Session {
             stream.stop(); // opened while the session ended
         }
         if stream.is_over() {
-            self.stream_over(stream.key.ordinal);
+            self.stream_over(stream);
         }
     }
 
-    /// A stream has ended: the store has what is left of it.
-    pub(crate) fn stream_over(&self, ordinal: Ordinal) {
-        self.state.lock().streams.remove(&ordinal);
+    /// A stream has ended: the store has what is left of it. Only the stream itself goes: it may have a successor by now.
+    pub(crate) fn stream_over(&self, stream: &Stream) {
+        let ordinal = stream.key.ordinal;
+        let mut state = self.state.lock();
+        let is_it = |kept: &Arc<Stream>| std::ptr::eq(&**kept, stream);
+        let over = state.streams.get(&ordinal).is_some_and(is_it);
+        let removed = if over { state.streams.remove(&ordinal) } else { None };
+        drop(state);
+        drop(removed);
     }
 
     /// A connection of a push stream has come or gone. With one, the stream is live; without, it is kept for a while, for its
@@ -101,7 +107,7 @@ impl Session {
         let ordinal = stream.key.ordinal;
         let busy = stream.is_busy();
         if !busy {
-            self.state.lock().streams.remove(&ordinal);
+            self.stream_over(stream);
         } // else it stays the stream's one writer, should its reader return meanwhile
         let kept = (busy || stream.is_stored()) && !stream.is_over();
         if kept && !self.has_ended() {
@@ -270,6 +276,11 @@ impl Session {
         Close {
             retry: self.node.timing.retry.as_millis() as u64,
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn lock_for_test(&self) -> impl Drop {
+        self.state.lock()
     }
 
     /// The streams that are live right now.
