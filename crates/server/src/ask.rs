@@ -3,6 +3,7 @@
 use crate::call::{InSession, Running, Venue};
 use crate::context::Context;
 use crate::handler::RpcError;
+use crate::outlet::Said;
 use crate::peer::Peer;
 use bytes::Bytes;
 use rethread_proto::jsonrpc::{code, write_request};
@@ -173,7 +174,7 @@ impl Context {
         let mut asked = Asked {
             call: &self.call,
             question,
-            heard: false,
+            said: None,
         };
         let mut problem = None;
         let draft = Draft::new(256, |out| {
@@ -182,19 +183,17 @@ impl Context {
         if let Some(error) = problem {
             return Err(AskError::NotJson(error.to_string()));
         }
-        let said = match place.outlet.say(draft, Pin::Question) {
-            Ok(Some(said)) => said,
+        match place.outlet.say(draft, Pin::Question) {
+            Ok(Some(said)) => asked.said = Some(said),
             Ok(None) => return Err(AskError::ClientLeft),
             Err(_) => return Err(AskError::Ended),
-        };
-        asked.heard = true;
+        }
         let outcome = tokio::select! {
             biased;
             outcome = answer => outcome.map_err(|_| AskError::Ended),
             () = self.call.pointless() => Err(self.why_pointless()),
             () = &mut deadline => Err(AskError::TimedOut),
         };
-        said.stream.release(said.seq);
         match outcome? {
             Ok(json) => Ok(Answer { json, in_params: false }),
             Err(error) => Err(AskError::Refused(read_error(&error))),
@@ -210,20 +209,23 @@ impl Context {
     }
 }
 
-/// A question that is withdrawn when nobody waits for its answer any more (S2C-06).
+/// A question that is withdrawn when nobody waits for its answer any more (S2C-06), and released however it ends: answered,
+/// given up in time, or dropped (design D4).
 struct Asked<'a> {
     call: &'a Running,
     question: Question,
-    heard: bool,
+    /// Where it was asked.
+    said: Option<Said>,
 }
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        if self.heard {
-            self.call.withdraw(self.question);
-        } else {
+        let Some(said) = self.said.take() else {
             self.call.forget(self.question);
-        }
+            return;
+        };
+        self.call.withdraw(self.question);
+        said.stream.release(said.seq);
     }
 }
 

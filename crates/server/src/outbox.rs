@@ -138,6 +138,7 @@ impl Stream {
                 held: false,
                 spare: Vec::new(),
                 released: Vec::new(),
+                release_due: false,
                 seal: Seal::Open,
                 draining: false,
                 created,
@@ -240,9 +241,19 @@ impl Stream {
         self.perform(effects);
     }
 
-    /// A question of this stream was settled: it need not be kept any longer.
-    pub(crate) fn release(&self, question: Seq) {
-        self.state.lock().released.push(question);
+    /// A question of this stream was settled: it need not be kept any longer. The store learns it at once, also if nothing
+    /// follows: a call may be silent for a long time, and the bounds of its stream hold meanwhile (design D4).
+    pub(crate) fn release(self: &Arc<Self>, question: Seq) {
+        let mut effects = Effects::default();
+        let mut state = self.state.lock();
+        if state.over || state.lost {
+            return;
+        }
+        state.released.push(question);
+        state.release_due = true;
+        effects.append = self.next_append(&mut state);
+        drop(state);
+        self.perform(effects);
     }
 
     /// Stops the stream: its session has ended. The reader gets EOF, nothing more is stored.
@@ -265,10 +276,12 @@ impl Stream {
     fn next_append(&self, state: &mut State) -> Option<Append> {
         let seals = state.seal == Seal::Asked;
         let waits = state.held && !state.queue.is_full();
-        if state.draining || state.over || state.lost || (!seals && (waits || state.queue.is_empty())) {
+        let idle = state.queue.is_empty() && !state.release_due;
+        if state.draining || state.over || state.lost || (!seals && (waits || idle)) {
             return None;
         }
         state.draining = true;
+        state.release_due = false;
         let mut stretches = std::mem::take(&mut state.spare);
         let batch = Batch {
             epoch: self.epoch,
@@ -277,7 +290,16 @@ impl Stream {
             released: std::mem::take(&mut state.released),
             seals,
         };
-        let sent = Sent { stretches, seals };
+        let released = if batch.events.is_empty() {
+            batch.released.clone()
+        } else {
+            Vec::new()
+        };
+        let sent = Sent {
+            stretches,
+            released,
+            seals,
+        };
         Some(Append { batch, sent })
     }
 
@@ -308,12 +330,17 @@ impl Stream {
                 }
                 effects.room = true;
             }
+            Err(error) if error.is_outage() && sent.stretches.is_empty() && !sent.seals => {
+                // It was a release, and no message is missing: it goes with the next append.
+                state.released.append(&mut sent.released);
+            }
             Err(error) if error.is_outage() => {
                 // STO-02: from here on, what is said reaches the live connection or nobody, and has no ids: also what was said
                 // while the store was asked.
                 effects.failure = Some(error);
                 effects.room = true;
                 state.lost = true;
+                state.released = Vec::new();
                 state.queue.take(&mut sent.stretches);
                 for stretch in sent.stretches.iter().filter_map(Stretch::unnumbered) {
                     self.offer(&mut state, stretch);

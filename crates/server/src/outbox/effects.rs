@@ -3,6 +3,7 @@
 use super::Stream;
 use super::queue::Stretch;
 use crate::telemetry;
+use rethread_proto::event_id::Seq;
 use rethread_store::{Batch, StoreError};
 use std::sync::Arc;
 use std::task::Waker;
@@ -34,6 +35,8 @@ pub(super) struct Append {
 /// An append in flight: what the reader gets when it is stored.
 pub(super) struct Sent {
     pub(super) stretches: Vec<Stretch>,
+    /// The questions that it releases, if it does nothing else.
+    pub(super) released: Vec<Seq>,
     pub(super) seals: bool,
 }
 

@@ -21,6 +21,8 @@ pub(super) struct State {
     pub(super) spare: Vec<Stretch>,
     /// Questions that were settled since the last append.
     pub(super) released: Vec<Seq>,
+    /// Whether that alone is reason enough to append.
+    pub(super) release_due: bool,
     pub(super) seal: Seal,
     /// Whether somebody is appending.
     pub(super) draining: bool,

@@ -22,6 +22,7 @@ mod push;
 mod questions;
 mod races;
 mod restart;
+mod retained;
 mod sessions;
 mod subscriptions;
 mod support;

@@ -1,0 +1,155 @@
+//! A question is kept while its answer is awaited, and not a moment longer (design D4).
+
+use crate::support::{B, D, Puppet, tool_call};
+use rethread::{Call, Context, Handler, MemoryLimits, MemoryStore, Reply, Retention, RpcError, ServerInfo};
+use rethread_testkit::client::Client;
+use rethread_testkit::flaky::FlakyStore;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+const BOUND: usize = 8 << 10;
+
+fn bounded_store() -> MemoryStore {
+    MemoryStore::new(MemoryLimits {
+        stream: Retention {
+            bytes: BOUND,
+            ..Retention::default()
+        },
+        ..MemoryLimits::default()
+    })
+}
+
+fn form(size: usize) -> Value {
+    json!({ "mode": "form", "message": "x".repeat(size), "requestedSchema": { "type": "object", "properties": {} } })
+}
+
+/// Waits for the store to hold less than `bytes`; returns what it holds in the end.
+async fn held_below(store: &MemoryStore, bytes: usize) -> usize {
+    for _ in 0..100 {
+        if store.held_bytes() < bytes {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    store.held_bytes()
+}
+
+/// Asks, and has a time limit of its own for each answer.
+struct Impatient(Arc<AtomicUsize>);
+
+impl Handler for Impatient {
+    fn info(&self) -> ServerInfo {
+        ServerInfo::new("impatient", "1.0.0")
+    }
+
+    async fn handle(&self, call: Call, cx: &Context) -> Result<Reply, RpcError> {
+        let questions = if call.params::<Value>()?["name"] == "many" {
+            500
+        } else {
+            0
+        };
+        for _ in 0..questions {
+            let asked = tokio::time::timeout(Duration::from_millis(1), cx.elicit(form(800))).await;
+            assert!(asked.is_err(), "nobody answers");
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        if questions == 0 {
+            let (one, two) = tokio::join!(cx.elicit(form(10 << 10)), cx.elicit(form(10 << 10)));
+            one.and(two)?;
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        cx.cancelled().await; // and says nothing more
+        Err(RpcError::internal("cancelled"))
+    }
+}
+
+/// D4, S2C-06: whoever gives a question up releases it.
+#[tokio::test(start_paused = true)]
+async fn d4_question_that_its_caller_gave_up_is_released() {
+    let (store, asked) = (bounded_store(), Arc::<AtomicUsize>::default());
+    let service = rethread::McpService::builder(Impatient(Arc::clone(&asked))).store(store.clone());
+    let session = Client::new(service.build()).open(D).await;
+    drop(session.tool(1, "many", json!({})).await);
+    while asked.load(Ordering::Relaxed) < 500 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let held = held_below(&store, 2 * BOUND).await;
+    assert!(held < 2 * BOUND, "{held} bytes held of a stream that may hold {BOUND}");
+}
+
+/// D4: the bound holds again as soon as the answer is there, not only when the call says something more.
+#[tokio::test(start_paused = true)]
+async fn d4_answered_question_is_released_although_nothing_follows() {
+    let (store, answered) = (bounded_store(), Arc::<AtomicUsize>::default());
+    let service = rethread::McpService::builder(Impatient(Arc::clone(&answered))).store(store.clone());
+    let session = Client::new(service.build()).open(D).await;
+    let mut events = session.tool(1, "two", json!({})).await.events();
+    let questions = [
+        events.next().await.data["id"].clone(),
+        events.next().await.data["id"].clone(),
+    ];
+    assert!(store.held_bytes() > 20 << 10, "both are kept while they are open");
+    for question in &questions {
+        session.answer(question, json!({ "action": "decline" })).await;
+    }
+    let held = held_below(&store, 15 << 10).await;
+    assert_eq!(answered.load(Ordering::Relaxed), 1);
+    assert!(
+        held < 15 << 10,
+        "{held} bytes held: the older question is beyond the bound"
+    );
+}
+
+/// D4: a cancelled call of a batch leaves its question behind while the others go on.
+#[tokio::test(start_paused = true)]
+async fn d4_question_of_a_cancelled_call_is_released() {
+    let store = bounded_store();
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve_with(|b| b.store(store.clone()));
+    let session = client.open(B).await;
+    let (asking, other) = (puppet.strings("a"), puppet.strings("b"));
+    let sampling = json!({ "messages": [], "maxTokens": 1, "systemPrompt": "x".repeat(20 << 10) });
+    let asked = tokio::spawn(async move { asking.ask("sample", sampling).await });
+    let mut events = session
+        .post(&json!([tool_call(1, "a"), tool_call(2, "b")]))
+        .await
+        .events();
+    events.next().await;
+    other.progress(1).await;
+    assert!(store.held_bytes() > 20 << 10);
+    session
+        .notify("notifications/cancelled", json!({ "requestId": 1 }))
+        .await;
+    assert!(asked.await.unwrap().is_err());
+    let held = held_below(&store, BOUND).await;
+    assert!(held < BOUND, "{held} bytes held");
+}
+
+/// STO-02: a release carries no message, so a store that fails it takes no ids away.
+#[tokio::test(start_paused = true)]
+async fn sto_02_release_that_fails_leaves_the_stream_its_ids() {
+    let store = FlakyStore::new(bounded_store());
+    let switches = store.switches();
+    let puppet = Puppet::new();
+    let (_, client) = puppet.serve_with(|b| b.store(store.clone()));
+    let session = client.open(D).await;
+    let strings = puppet.strings("a");
+    let sampling = json!({ "messages": [], "maxTokens": 1, "systemPrompt": "x".repeat(20 << 10) });
+    let (answered, mut events) = tokio::join!(strings.ask("sample", sampling), async {
+        let mut events = session.tool(1, "a", json!({})).await.events();
+        let question = events.next().await.data["id"].clone();
+        switches.fail_appends(true);
+        session.answer(&question, json!({})).await;
+        events
+    });
+    assert!(answered.is_ok());
+    switches.fail_appends(false);
+    assert_eq!(switches.failures(), 1, "the release was tried once");
+    assert!(store.inner().held_bytes() > 20 << 10);
+    strings.progress(1).await;
+    assert_eq!(events.next().await.id.as_deref(), Some("1-2"));
+    let held = held_below(store.inner(), BOUND).await;
+    assert!(held < BOUND, "{held} bytes held: the release went with the next append");
+}
