@@ -143,6 +143,7 @@ impl Stream {
                 draining: false,
                 created,
                 lost: false,
+                in_doubt: None,
                 over: false,
                 appended: None,
                 appended_bytes: 0,
@@ -266,6 +267,24 @@ impl Stream {
         self.notify(effects);
     }
 
+    /// The store takes appends again, and `last` is the last event it has of this stream: numbers go on from there. The
+    /// reader of the outage ends, because it counts differently. False if more than `unlogged` went out without ids since.
+    pub(crate) fn recover(&self, unlogged: Option<Seq>, last: Option<Seq>) -> bool {
+        let mut effects = Effects::default();
+        let mut state = self.state.lock();
+        if state.over || !state.lost || state.unlogged() != unlogged {
+            return false;
+        }
+        state.lost = false;
+        state.numbering = Numbering::after(last.unwrap_or_default());
+        state.appended = last;
+        state.wake(&mut effects);
+        state.detach(&mut effects);
+        drop(state);
+        self.notify(effects);
+        true
+    }
+
     #[cfg(test)]
     pub(crate) fn is_locked(&self) -> bool {
         self.state.is_locked()
@@ -341,6 +360,7 @@ impl Stream {
                 effects.room = true;
                 state.lost = true;
                 state.released = Vec::new();
+                state.in_doubt = sent.stretches.last().map(|stretch| stretch.last);
                 state.queue.take(&mut sent.stretches);
                 for stretch in sent.stretches.iter().filter_map(Stretch::unnumbered) {
                     self.offer(&mut state, stretch);
@@ -368,8 +388,14 @@ impl Stream {
         // The store may have shown it to the reader before it told us that it has it. A priming event says nothing, and has
         // the number that a cursor starts from.
         let begun = reader.taken > Seq::PRIMING;
-        let seen = stretch.last <= reader.taken && stretch.last > Seq::PRIMING;
-        if !reader.live || seen {
+        if stretch.last <= reader.taken && stretch.last > Seq::PRIMING {
+            return;
+        }
+        if !reader.live {
+            if lost {
+                // It will not find this in the store. It ends behind what is there, and its next resume is told.
+                reader.close = Some(Close { retry: 0 });
+            }
             return;
         }
         let half_seen = begun && stretch.first <= reader.taken;

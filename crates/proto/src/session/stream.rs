@@ -42,6 +42,11 @@ impl Numbering {
     pub fn peek(&self) -> Seq {
         self.next
     }
+
+    /// The number that was taken last, here or by the writer before.
+    pub fn last(&self) -> Option<Seq> {
+        self.next.0.checked_sub(1).map(Seq)
+    }
 }
 
 /// What is known of a stream from its first append on, whatever happens to its events.

@@ -20,9 +20,11 @@ impl Stream {
     pub(crate) fn attach(&self, cursor: Seq, resumes: bool) -> u64 {
         let connection = self.node.next_connection();
         let mut state = self.state.lock();
+        // In an outage the store gets nothing new: one that has seen all of it misses nothing from here on.
+        let at_end = state.lost && state.appended.is_none_or(|appended| cursor >= appended);
         let reader = Reader {
             connection,
-            live: !resumes,
+            live: !resumes || at_end,
             taken: cursor,
             taken_bytes: state.appended_bytes,
             waker: None,
@@ -121,19 +123,20 @@ impl Stream {
         if !state.is_reader(connection) {
             return true; // displaced: the next `take` says so
         }
-        let live = state.appended.is_none_or(|appended| cursor >= appended);
-        let appended_bytes = state.appended_bytes;
+        let caught_up = state.appended.is_none_or(|appended| cursor >= appended);
+        let (lost, appended_bytes) = (state.lost, state.appended_bytes);
         if let Some(reader) = &mut state.reader {
-            reader.live = live;
+            // One that a message without an id has passed is closed. What comes next would hide the gap.
+            reader.live = caught_up && !(lost && reader.close.is_some());
             reader.taken = reader.taken.max(cursor);
             reader.taken_bytes = (reader.taken_bytes + bytes as u64).min(appended_bytes);
-            if live {
+            if caught_up {
                 reader.taken_bytes = appended_bytes;
             }
         }
         drop(state);
         self.room.notify_waiters();
-        live
+        caught_up
     }
 
     /// Asks the reader to close while the stream lives on.
@@ -162,6 +165,21 @@ impl Stream {
     /// Whether anything of this stream was ever stored: otherwise nothing is left of it when it goes.
     pub(crate) fn is_stored(&self) -> bool {
         self.state.lock().created
+    }
+
+    /// Whether the store failed it: what is said has no id, and cannot be read again (STO-02).
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state.lock().lost
+    }
+
+    /// The number of the last message that went out without an id, because the store failed.
+    pub(crate) fn unlogged(&self) -> Option<Seq> {
+        self.state.lock().unlogged()
+    }
+
+    /// Whether some of these are missing from a store that has the stream up to `stored`.
+    pub(crate) fn has_unlogged(&self, stored: Option<Seq>) -> bool {
+        self.state.lock().has_unlogged(stored)
     }
 
     /// Whether something is on its way to the store.

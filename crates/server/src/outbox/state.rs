@@ -30,6 +30,8 @@ pub(super) struct State {
     pub(super) created: bool,
     /// The store failed this stream: it goes on without ids, for its live reader only (STO-02).
     pub(super) lost: bool,
+    /// The last number of the append that failed: the store may have it all the same.
+    pub(super) in_doubt: Option<Seq>,
     /// Nothing more will come, and nothing more is taken.
     pub(super) over: bool,
     pub(super) appended: Option<Seq>,
@@ -63,6 +65,19 @@ impl State {
     /// Whether it takes messages.
     pub(super) fn is_open(&self) -> bool {
         !self.over && self.seal == Seal::Open
+    }
+
+    /// The number of the last message that went out without an id, because the store failed.
+    pub(super) fn unlogged(&self) -> Option<Seq> {
+        let last = self.numbering.last().filter(|_| self.lost && self.created)?;
+        self.appended.is_none_or(|stored| stored < last).then_some(last)
+    }
+
+    /// Whether a message that went out without an id is missing from a store that has the stream up to `stored`. The store may
+    /// have taken the append that failed, and nothing after it.
+    pub(super) fn has_unlogged(&self, stored: Option<Seq>) -> bool {
+        self.unlogged()
+            .is_some_and(|last| Some(last) > self.in_doubt || stored < self.in_doubt)
     }
 
     /// Whether something is on its way to the store.

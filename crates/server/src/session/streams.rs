@@ -11,7 +11,8 @@ use rethread_proto::event_id::{EventId, Seq, StreamKind};
 use rethread_proto::jsonrpc::RequestId;
 use rethread_proto::refusal::Reason;
 use rethread_proto::session::stream::{Plan, plan};
-use rethread_store::{Facts, StoreError, StreamKey, Summary};
+use rethread_proto::sse::Draft;
+use rethread_store::{Batch, Event, Facts, StoreError, StreamKey, Summary};
 use std::sync::Arc;
 
 /// How a GET begins.
@@ -104,14 +105,15 @@ impl Session {
     }
 
     fn push_stream_abandoned(&self, stream: &Arc<Stream>) {
-        let ordinal = stream.key.ordinal;
         let busy = stream.is_busy();
-        if !busy {
+        // It stays the stream's one writer, should its reader return meanwhile; or it knows what the store does not: that
+        // messages went out without ids.
+        if !busy && stream.unlogged().is_none() {
             self.stream_over(stream);
-        } // else it stays the stream's one writer, should its reader return meanwhile
+        }
         let kept = (busy || stream.is_stored()) && !stream.is_over();
         if kept && !self.has_ended() {
-            self.push_stream_left(ordinal);
+            self.push_stream_left(stream.key.ordinal);
         }
     }
 
@@ -176,11 +178,18 @@ impl Session {
             }
             None => (false, None),
         };
-        let found = match id.filter(|_| issued) {
+        let mut found = match id.filter(|_| issued) {
             Some(id) => self.look_up(id.ordinal, live.is_some()).await?,
             None => None,
         };
-        match plan(id, issued, found.as_ref()) {
+        let refreshed = match (&live, &mut found) {
+            (Some(stream), Some(found)) if stream.is_lost() => self.recover(stream, found).await,
+            _ => false,
+        };
+        let unlogged = live.as_ref().and_then(|stream| stream.unlogged());
+        let missed = live.as_ref().zip(found.as_ref());
+        let missed = missed.is_some_and(|(stream, found)| stream.has_unlogged(found.last));
+        match plan(id, issued, found.as_ref(), missed || refreshed) {
             Plan::Forgotten => Err(Reason::StreamForgotten),
             Plan::Ended => Err(Reason::StreamEnded),
             Plan::Fresh { refresh } => Ok(self.fresh_push_stream(refresh)),
@@ -189,7 +198,46 @@ impl Session {
                     return Err(Reason::StreamForgotten);
                 };
                 telemetry::resumed(gap);
-                self.resume(id.ordinal, after, gap, refresh, live, found)
+                let opened = self.resume(id.ordinal, after, gap, refresh && !refreshed, live.clone(), found);
+                if let Some(stream) = live.filter(|stream| stream.unlogged() != unlogged) {
+                    // More went out without ids before it was attached: the next resume is told.
+                    stream.close_reader(self.close());
+                }
+                Ok(opened)
+            }
+        }
+    }
+
+    /// A push stream that went on without ids is resumed: does the store take appends again? Then numbers go on. True if
+    /// messages were missed: the refresh takes their place, as events of the stream, so that every cursor before it is told.
+    ///
+    /// A call stream stays without ids to its end, which then says that its answer was lost.
+    async fn recover(&self, stream: &Stream, found: &mut Summary) -> bool {
+        if found.facts.kind != StreamKind::Push {
+            return false;
+        }
+        let unlogged = stream.unlogged();
+        let missed = stream.has_unlogged(found.last);
+        let refresh = if missed { self.refresh_drafts() } else { Vec::new() };
+        let numbers = (found.last.unwrap_or_default().next().0..).map(Seq);
+        let event = |(seq, (draft, _)): (Seq, (Draft, _))| Event::new(seq, draft.into_payload());
+        let batch = Batch {
+            epoch: self.epoch,
+            facts: None,
+            events: numbers.zip(refresh).map(event).collect(),
+            released: Vec::new(),
+            seals: false,
+        };
+        let last = batch.events.last().map(|event| event.seq).or(found.last);
+        match self.node.store.append(&stream.key, batch).await {
+            Ok(()) => {
+                found.last = last;
+                stream.recover(unlogged, last) && missed
+            }
+            Err(error) if error.is_outage() => false,
+            Err(error) => {
+                self.refused(error);
+                false
             }
         }
     }
@@ -220,7 +268,7 @@ impl Session {
         refresh: bool,
         live: Option<Arc<Stream>>,
         found: Summary,
-    ) -> Result<Opened, Reason> {
+    ) -> Opened {
         let kind = ordinal.kind();
         let oldest = found.first_kept;
         let stream = live.unwrap_or_else(|| Stream::adopt(self, ordinal, found));
@@ -239,7 +287,7 @@ impl Session {
             // that not written down, the next resume would make a second writer.
             self.push_reader_changed(&stream);
         }
-        Ok(Opened { tail, gap })
+        Opened { tail, gap }
     }
 
     fn fresh_push_stream(self: &Arc<Self>, refresh: bool) -> Opened {

@@ -18,6 +18,7 @@ mod modern;
 mod mrtr;
 mod opening;
 mod oracle;
+mod outage;
 mod push;
 mod questions;
 mod races;

@@ -32,8 +32,9 @@ pub enum Plan {
 }
 
 /// Decides how a GET begins. `issued` says whether the id's stream was ever issued in this session, `found` is what the
-/// store knows of it.
-pub fn plan(id: Option<EventId>, issued: bool, found: Option<&Summary>) -> Plan {
+/// store knows of it. `unlogged` if messages of it went out without ids, because the store failed: nobody can read those
+/// again (STO-02).
+pub fn plan(id: Option<EventId>, issued: bool, found: Option<&Summary>, unlogged: bool) -> Plan {
     let Some(id) = id.filter(|_| issued) else {
         return Plan::Fresh { refresh: false };
     };
@@ -45,7 +46,7 @@ pub fn plan(id: Option<EventId>, issued: bool, found: Option<&Summary>) -> Plan 
         None => Plan::Fresh { refresh: true },
         Some(stream) if stream.sealed && stream.last == Some(id.seq) => Plan::Ended,
         Some(stream) => {
-            let gap = stream.purged.is_some_and(|purged| purged > id.seq);
+            let gap = unlogged || stream.purged.is_some_and(|purged| purged > id.seq);
             Plan::Tail {
                 after: id.seq,
                 gap,
@@ -165,7 +166,25 @@ mod tests {
             ("push stream gone", id(2, 2), true, None, fresh(true)),
             ("call stream gone", id(1, 2), true, None, Plan::Forgotten),
         ] {
-            assert_eq!(plan(id, issued, found.as_ref()), expected, "{name}");
+            assert_eq!(plan(id, issued, found.as_ref(), false), expected, "{name}");
         }
+    }
+
+    /// STO-02, D4: what went out without an id is a gap like any other.
+    #[test]
+    fn sto_02_messages_without_ids_are_a_gap() {
+        for (ordinal, seq) in [(1, 2), (1, 3), (2, 2), (2, 3)] {
+            let expected = Plan::Tail {
+                after: Seq(seq),
+                gap: true,
+                refresh: ordinal == 2,
+            };
+            assert_eq!(plan(id(ordinal, seq), true, Some(&stream(3, None)), true), expected);
+        }
+        let sealed = Summary {
+            sealed: true,
+            ..stream(3, None)
+        };
+        assert_eq!(plan(id(1, 3), true, Some(&sealed), true), Plan::Ended);
     }
 }
