@@ -183,6 +183,20 @@ impl Words for Draft {
     }
 }
 
+/// A message that is on one line already.
+#[derive(Clone, Debug)]
+pub struct OneLine(pub Bytes);
+
+impl Words for OneLine {
+    fn size(&self) -> usize {
+        self.0.len()
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0);
+    }
+}
+
 /// The messages in frames that were written here, framed anew without ids: they cannot be resumed from (SSE-11, STO-02).
 pub fn without_ids(wire: &[u8]) -> Vec<u8> {
     let mut bare = Vec::with_capacity(wire.len());

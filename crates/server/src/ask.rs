@@ -9,7 +9,6 @@ use bytes::Bytes;
 use rethread_proto::jsonrpc::{code, write_request};
 use rethread_proto::mrtr::InputMethod;
 use rethread_proto::session::coordinator::Question;
-use rethread_proto::session::push::Collapse;
 use rethread_proto::sse::Draft;
 use rethread_store::Pin;
 use serde::Serialize;
@@ -245,7 +244,7 @@ impl Peer {
         if let Some(error) = problem {
             return Err(AskError::NotJson(error.to_string()));
         }
-        session.offer((draft, Collapse::Never));
+        session.offer_question(draft);
         tokio::select! {
             biased;
             answer = answer => match answer.map_err(|_| AskError::Ended)? {

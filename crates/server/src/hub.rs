@@ -4,8 +4,9 @@ use crate::outbox::{Over, Stream};
 use crate::telemetry;
 use parking_lot::Mutex;
 use rethread_proto::clock::Mono;
-use rethread_proto::session::push::{Collapse, ListenerId, Push, PushLimits};
-use rethread_proto::sse::Draft;
+use rethread_proto::session::push::{Collapse, Lifetime, ListenerId, Push, PushLimits, TakenMessage};
+use rethread_proto::sse::{Draft, OneLine};
+use rethread_store::{QueuePosition, QueueUpdate, StoredQueue};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,10 +34,10 @@ impl Hub {
     }
 
     /// A message for the session: it waits until a connection takes it. One that has read all there was and waits for more, and
-    /// can be resumed, has as good as taken it: then it need not be called to fetch it.
+    /// can be resumed, has as good as taken it: then it need not be called to fetch it. True if the message waits.
     ///
     /// It is numbered under the lock, so that what is offered next comes next, and appended after it.
-    pub(crate) fn offer(&self, mut draft: Draft, collapse: Collapse, now: Mono) {
+    pub(crate) fn offer(&self, mut draft: Draft, collapse: Collapse, lifetime: Lifetime, now: Mono) -> bool {
         let mut state = self.0.lock();
         let taker = state.push.direct_taker();
         if let Some((listener, stream)) = taker.zip(state.stream(taker)) {
@@ -44,18 +45,47 @@ impl Hub {
                 Ok(effects) => {
                     drop(state);
                     stream.perform(effects);
-                    return;
+                    return false;
                 }
                 Err(unsaid) => draft = unsaid,
             }
         }
-        let offered = state.push.offer(draft, collapse, now);
+        let offered = state.push.offer(draft.into_payload(), collapse, lifetime, now);
         let stream = state.stream(offered.taker);
         drop(state);
         telemetry::push_dropped(offered.dropped);
         if let Some(stream) = stream {
             stream.wake();
         }
+        true
+    }
+
+    /// Goes on with the queue that an earlier process left in the store.
+    pub(crate) fn restore(&self, queue: StoredQueue, now: Mono) {
+        let dropped = self.0.lock().push.restore(queue, now);
+        telemetry::push_dropped(dropped);
+    }
+
+    /// The store has the session: from now on it has the queue, too.
+    pub(crate) fn begin_copy(&self) {
+        self.0.lock().push.begin_copy();
+    }
+
+    /// What the store's copy of the queue lacks: see [`Push::next_update`].
+    pub(crate) fn next_update(&self, epoch: u64, retry: bool) -> Option<QueueUpdate> {
+        self.0.lock().push.next_update(epoch, retry)
+    }
+
+    /// The store answered to an update. Returns what its copy lacks now.
+    pub(crate) fn updated(&self, stored: bool, epoch: u64) -> Option<QueueUpdate> {
+        let push = &mut self.0.lock().push;
+        push.updated(stored);
+        push.next_update(epoch, false)
+    }
+
+    /// Taken messages up to `position` are in their stream, or will not be. Others may take now.
+    pub(crate) fn bound(&self, position: QueuePosition, appended: bool) {
+        self.change(|push| push.bound(position, appended));
     }
 
     /// The client is ready: messages may flow (SES-08).
@@ -82,8 +112,9 @@ impl Hub {
         self.change(|push| push.leave(listener));
     }
 
-    /// Binds up to `limit` waiting messages to the stream of `connection`, whose turn it is. Returns how many; fails if the
-    /// session has ended. As in [`offer`](Self::offer), they are numbered under the lock and appended after it.
+    /// Binds up to `limit` waiting messages to the stream of `connection`, whose turn it is. Returns how many: none while an
+    /// append of the stream is on its way. Fails if the session has ended. As in [`offer`](Self::offer), they are numbered
+    /// under the lock and appended after it.
     pub(crate) fn take(&self, connection: u64, stream: &Arc<Stream>, limit: usize) -> Result<usize, Over> {
         let mut state = self.0.lock();
         let push = &mut state.push;
@@ -93,8 +124,8 @@ impl Hub {
         let mut left = limit;
         let bound = stream.bind(|| {
             left = left.checked_sub(1)?;
-            let draft = push.take(ListenerId(connection))?;
-            Some((draft, left > 0 && push.waiting() > 0))
+            let TakenMessage { message, stored } = push.take(ListenerId(connection))?;
+            Some((OneLine(message), stored, left > 0 && push.waiting() > 0))
         });
         drop(state);
         let (taken, effects) = bound?;

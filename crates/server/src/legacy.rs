@@ -57,6 +57,7 @@ pub(crate) async fn initialize<H: Handler>(
     if inner.node.store.create(&session.key, session.record()).await.is_err() {
         return Err(refuse(Reason::StoreUnavailable));
     }
+    session.begin_stored_queue();
     place.fill(&session);
     let response = respond::result(&request.id, &welcomed.keep());
     Ok(respond::with_session(response, &session.key.session))

@@ -33,7 +33,7 @@ pub struct Limits {
     pub abandoned_push_streams_per_session: usize,
     /// Open questions to the client in one session. Beyond: the question fails.
     pub questions_per_session: usize,
-    /// Messages waiting for a GET in one session. Beyond: the oldest is dropped, and counted.
+    /// Messages waiting for a GET in one session, in memory and in the store. Beyond: the oldest is dropped, and counted.
     pub waiting_messages_per_session: usize,
     /// Bytes waiting for a GET in one session. Beyond: the oldest is dropped, and counted.
     pub waiting_bytes_per_session: usize,

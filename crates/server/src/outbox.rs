@@ -24,9 +24,9 @@ use parking_lot::Mutex;
 use queue::{Queue, Stretch};
 use rethread_proto::event_id::{IdPrefix, IdScope, Seq};
 use rethread_proto::session::stream::Numbering;
-use rethread_proto::sse::{Draft, Words};
+use rethread_proto::sse::Words;
 use rethread_proto::{Ordinal, StreamKind, Version};
-use rethread_store::{Batch, Facts, Pin, StoreError, StreamKey, Summary};
+use rethread_store::{Batch, Facts, Pin, QueuePosition, StoreError, StreamKey, Summary};
 use state::{Seal, State};
 use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
@@ -139,6 +139,7 @@ impl Stream {
                 spare: Vec::new(),
                 released: Vec::new(),
                 release_due: false,
+                taken: None,
                 seal: Seal::Open,
                 draining: false,
                 created,
@@ -178,18 +179,31 @@ impl Stream {
         Ok(seq)
     }
 
-    /// Binds messages to this stream, about a batch at most: `next` gives each, and whether another one waits. The caller
-    /// performs the effects when it has released its own locks. Fails, and asks for no message, if the stream is over.
-    pub(crate) fn bind(&self, mut next: impl FnMut() -> Option<(Draft, bool)>) -> Result<(usize, Effects), Over> {
+    /// Binds messages of the push queue to this stream, about a batch at most: `next` gives each message, its position in the
+    /// stored queue, and whether another one waits. Binds none while an append is in flight: a slow store makes messages wait
+    /// in the queue, where they are bounded. The caller performs the effects when it has released its own locks. Fails, and
+    /// asks for no message, if the stream is over.
+    pub(crate) fn bind<M: Words>(
+        &self,
+        mut next: impl FnMut() -> Option<(M, Option<QueuePosition>, bool)>,
+    ) -> Result<(usize, Effects), Over> {
         let (mut bound, mut effects) = (0, Effects::default());
         let mut state = self.state.lock();
         if !state.is_open() {
             return Err(Over);
         }
+        if state.is_busy() {
+            return Ok((0, effects));
+        }
         while (bound == 0 || !state.queue.is_full())
-            && let Some((draft, more)) = next()
+            && let Some((message, stored, more)) = next()
         {
-            self.accept(&mut state, draft, Pin::None, more, &mut effects);
+            self.accept(&mut state, message, Pin::None, more, &mut effects);
+            if state.lost {
+                effects.settled = stored.map(|position| (position, false)).or(effects.settled);
+            } else {
+                state.taken = stored.or(state.taken);
+            }
             bound += 1;
         }
         effects.append = self.next_append(&mut state);
@@ -308,6 +322,7 @@ impl Stream {
             events: state.queue.take(&mut stretches),
             released: std::mem::take(&mut state.released),
             seals,
+            taken: state.taken.take(),
         };
         let released = if batch.events.is_empty() {
             batch.released.clone()
@@ -318,6 +333,7 @@ impl Stream {
             stretches,
             released,
             seals,
+            taken: batch.taken,
         };
         Some(Append { batch, sent })
     }
@@ -327,6 +343,12 @@ impl Stream {
         let mut effects = Effects::default();
         let mut state = self.state.lock();
         state.draining = false;
+        let taken = if result.is_ok() {
+            sent.taken
+        } else {
+            state.taken.take().or(sent.taken)
+        };
+        effects.settled = taken.map(|position| (position, result.is_ok()));
         if state.over {
             return effects;
         }

@@ -20,7 +20,8 @@ pub struct Peer(pub(crate) Arc<Session>);
 
 impl Peer {
     /// Sends a notification that belongs to no call: to one of the session's GET streams, or to the next one that is
-    /// opened. It is kept for replay. Fails only when the session has ended.
+    /// opened, by this process or by the next one on the same store. It is kept for replay. This does not wait until it is
+    /// stored: a process that is killed within that moment takes it along. Fails only when the session has ended.
     pub fn push(&self, method: &str, params: impl Serialize) -> Result<(), Ended> {
         if self.0.has_ended() {
             return Err(Ended);

@@ -87,13 +87,15 @@ pub(crate) async fn restore<H: Handler>(
     let place = sessions.reserve(node, &key.owner)?;
     let claimed = node.store.update(&key, before, record.clone()).await;
     claimed.map_err(|e| reason(&e))?;
-    let session = Session::restored(node, key, record.clone(), loaded.high_water);
+    // Read after the claim: from there on no earlier process changes the queue.
+    let queue = node.store.queue(&key).await.map_err(|e| reason(&e))?;
+    let session = Session::restored(node, key, record.clone(), loaded.high_water, queue);
     let welcomed = legacy::welcome_back(inner, &session, record, wrapping).await?;
     take_over(&session).await.map_err(|e| reason(&e))?;
     place.fill(&session);
     welcomed.keep();
     if session.hub.has_begun() {
-        // What changed since, nobody has told this client: messages that waited for a GET are gone with the process.
+        // Messages that waited still do. But changes are announced to sessions in memory, and for a while this was none.
         session.offer_refresh();
     }
     telemetry::session_restored(session.epoch);
@@ -166,6 +168,7 @@ fn last_words(session: &Session, events: Vec<Event>, seals: bool) -> Batch {
         events,
         released: Vec::new(),
         seals,
+        taken: None,
     }
 }
 

@@ -3,6 +3,7 @@
 mod calls;
 mod handshake;
 mod keeping;
+mod push_queue;
 mod streams;
 mod whole;
 
@@ -32,7 +33,7 @@ use rethread_proto::session::push::{Collapse, PushLimits};
 use rethread_proto::sse::{self, Draft};
 use rethread_proto::subscription::covers;
 use rethread_proto::{Ordinal, Version};
-use rethread_store::{List, SessionKey, SessionRecord};
+use rethread_store::{List, SessionKey, SessionRecord, StoredQueue};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -103,8 +104,15 @@ pub(crate) enum Transport {
 
 impl Session {
     /// The next life of a session, from its record (RST-01). What the server declares in it is yet to be said.
-    pub(crate) fn restored(node: &Arc<Node>, key: SessionKey, record: SessionRecord, high_water: Ordinal) -> Arc<Self> {
+    pub(crate) fn restored(
+        node: &Arc<Node>,
+        key: SessionKey,
+        record: SessionRecord,
+        high_water: Ordinal,
+        queue: StoredQueue,
+    ) -> Arc<Self> {
         let session = Self::build(node, key, Transport::Streamable, record.epoch);
+        session.hub.restore(queue, node.clock.now());
         {
             let mut state = session.state.lock();
             state.ordinals.skip_past(Ordinal(high_water.0.saturating_add(SKIPPED)));
@@ -364,17 +372,6 @@ impl Session {
         lists.chain(resources).collect()
     }
 
-    /// Offers everything that may have changed: signals were lost.
-    pub(crate) fn offer_refresh(&self) {
-        for (draft, collapse) in self.refresh_drafts() {
-            self.hub.offer(draft, collapse, self.node.clock.now());
-        }
-    }
-
-    pub(crate) fn offer(&self, (draft, collapse): (Draft, Collapse)) {
-        self.hub.offer(draft, collapse, self.node.clock.now());
-    }
-
     // ---- what it has set ----
 
     pub(crate) fn log_level(&self) -> Option<Level> {
@@ -412,7 +409,7 @@ impl Session {
 /// "This list changed", ready to be offered.
 pub(crate) fn list_changed(list: List) -> (Draft, Collapse) {
     let method = list.changed();
-    (notification(method, &()), Collapse::List(method))
+    (notification(method, &()), Collapse::List(method.into()))
 }
 
 /// "This resource changed", ready to be offered.

@@ -96,7 +96,7 @@ async fn hear(mut bus: Subscription, node: Arc<Node>, sessions: Weak<Sessions>) 
         match heard {
             Heard::Lagged => {
                 node.listeners.announce_everything();
-                for_each(&sessions, |session| session.offer_refresh()).await;
+                for_each(&sessions, Session::offer_refresh).await;
             }
             Heard::Signal(Signal::ListChanged(list)) => {
                 if declares(&format!("{}.listChanged", list.capability())) {

@@ -74,6 +74,11 @@ pub(crate) fn push_dropped(messages: usize) {
     }
 }
 
+pub(crate) fn queue_not_stored(error: &rethread_store::StoreError) {
+    metrics::counter!("rethread_push_queue_failures_total").increment(1);
+    tracing::debug!(target: TARGET, error = %error, "push queue not stored: the store failed");
+}
+
 pub(crate) fn panicked(method: &str) {
     metrics::counter!("rethread_handler_panics_total").increment(1);
     tracing::error!(target: TARGET, method, "handler panicked");

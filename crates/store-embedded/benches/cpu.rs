@@ -134,6 +134,7 @@ async fn write(store: EmbeddedStore, writer: u64, payload: Bytes, batch: u64, un
                 events: (next..end).map(|seq| Event::new(Seq(seq), payload.clone())).collect(),
                 released: Vec::new(),
                 seals: end == last + 1,
+                taken: None,
             };
             store.append(&key, batch).await.expect("the store takes it");
             written += end - next;

@@ -134,6 +134,7 @@ fn batch(events: std::ops::RangeInclusive<u64>) -> Batch {
         events: events.map(|seq| Event::new(Seq(seq), payload())).collect(),
         released: Vec::new(),
         seals: false,
+        taken: None,
     }
 }
 

@@ -11,6 +11,7 @@ use crate::options::Options;
 use crate::row::Row;
 use crate::shelf::{Shelf, Stat};
 use crate::upkeep::Upkeep;
+use crate::waiting::QueueIndex;
 use crate::watches::Effect;
 use fjall::Slice;
 use rethread_proto::clock::Wall;
@@ -49,6 +50,10 @@ pub(crate) struct Session {
     pub(crate) high_water: Ordinal,
     /// Those that have not ended.
     pub(crate) open: BTreeMap<Ordinal, Live>,
+    /// The epoch of its record, if that was looked at.
+    pub(crate) epoch: Option<u64>,
+    /// Its push queue, if that was looked at.
+    pub(crate) queue: Option<QueueIndex>,
 }
 
 /// An open stream: its head as it is by now, and how far eviction has come.
@@ -76,6 +81,8 @@ pub(crate) struct Totals {
     pub(crate) held: u64,
     pub(crate) sessions: u64,
     pub(crate) streams: u64,
+    /// The part of `held` that push queues have.
+    pub(crate) queued: u64,
 }
 
 /// What else the value of a commit tells.
@@ -105,10 +112,15 @@ impl Trace {
 impl Totals {
     pub(crate) fn decode(value: &[u8]) -> Option<Self> {
         let mut reader = crate::coding::Reader(value);
+        let (held, sessions, streams) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        for _ in 0..3 {
+            reader.u64()?; // see `Trace`
+        }
         Some(Totals {
-            held: reader.u64()?,
-            sessions: reader.u64()?,
-            streams: reader.u64()?,
+            held,
+            sessions,
+            streams,
+            queued: reader.u64().unwrap_or(0), // commits before push queues were stored end here
         })
     }
 }
@@ -250,6 +262,7 @@ impl Books {
             held,
             sessions,
             streams,
+            queued,
         } = self.totals;
         for (number, stat) in self.shelf.settle(self.chain.next + 1) {
             match stat {
@@ -260,7 +273,7 @@ impl Books {
         let (tail, start) = self.shelf.tail();
         let synced = self.db.progress.synced();
         let segment = if tail.is_empty() { 0 } else { tail.segment };
-        let value = numbers([held, sessions, streams, synced, segment, start]);
+        let value = numbers([held, sessions, streams, synced, segment, start, queued]);
         changes.put(&keys::commit(self.chain.next), &value);
         self.db.commit(changes, tail, self.chain.next + 1, sync)?;
         self.shelf.is_committed();

@@ -4,10 +4,10 @@
 //! than another; with one, whatever is lost, what opens is a prefix of what was written. Payloads that are not small lie
 //! beside it (see `segments.rs`), and the rows that point to them are here.
 
-use rethread_store::{Ordinal, Principal, Seq, SessionId, SessionKey};
+use rethread_store::{Ordinal, Principal, QueuePosition, Seq, SessionId, SessionKey};
 
-/// The version of what is written: of the keys below, of the values of `row.rs`, `head.rs` and
-/// `chunk.rs`, of the segments, and of what they mean.
+/// The version of what is written: of the keys below, of the values of `row.rs`, `head.rs`, `chunk.rs`
+/// and `waiting.rs`, of the segments, and of what they mean.
 pub(crate) const FORMAT: u32 = 2;
 
 /// A key: short, and made often.
@@ -97,6 +97,21 @@ pub(crate) fn head(sid: u64, ordinal: Ordinal) -> Key {
 /// The heads of a session.
 pub(crate) fn heads(sid: u64) -> Key {
     key(b'h', [sid])
+}
+
+/// A message in a session's push queue.
+pub(crate) fn queued(sid: u64, position: QueuePosition) -> Key {
+    key(b'q', [sid, position.0])
+}
+
+/// The push queue of a session.
+pub(crate) fn queue(sid: u64) -> Key {
+    key(b'q', [sid])
+}
+
+/// The floor of a session's push queue.
+pub(crate) fn queue_floor(sid: u64) -> Key {
+    key(b'f', [sid])
 }
 
 /// The highest ordinal of a session's forgotten streams.

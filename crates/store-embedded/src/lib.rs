@@ -82,6 +82,7 @@ mod store;
 mod tail;
 mod trim;
 mod upkeep;
+mod waiting;
 mod watches;
 mod writer;
 

@@ -2,7 +2,9 @@
 
 use crate::options::Sync;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rethread_store::{Batch, Event, SessionKey, SessionRecord, StoreError, StoreFuture, StreamKey};
+use rethread_store::{
+    Batch, Event, QueueUpdate, Queued, SessionKey, SessionRecord, StoreError, StoreFuture, StreamKey,
+};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,6 +24,7 @@ pub(crate) enum Op {
     ForgetSession(SessionKey),
     Create(SessionKey, SessionRecord),
     Update(SessionKey, u64, SessionRecord),
+    UpdateQueue(SessionKey, QueueUpdate),
     Touch(SessionKey),
     End(SessionKey),
     /// Ends the session if it still is as idle as that.
@@ -34,6 +37,7 @@ impl Op {
     fn bytes(&self) -> usize {
         match self {
             Op::Append(_, batch) => batch.events.iter().map(Event::cost).sum(),
+            Op::UpdateQueue(_, update) => update.messages.iter().map(Queued::cost).sum(),
             Op::Create(_, record) | Op::Update(_, _, record) => record.hello.len(),
             _ => 0,
         }

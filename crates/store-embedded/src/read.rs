@@ -6,8 +6,11 @@ use crate::db::{ReadError, View};
 use crate::head::Head;
 use crate::keys;
 use crate::row::Row;
+use crate::waiting;
 use rethread_proto::clock::Wall;
-use rethread_store::{Event, Loaded, Ordinal, Page, Pin, ReadLimit, Seq, SessionKey, StoreError, StreamKey, Summary};
+use rethread_store::{
+    Event, Loaded, Ordinal, Page, Pin, ReadLimit, Seq, SessionKey, StoreError, StoredQueue, StreamKey, Summary,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -132,6 +135,11 @@ pub(crate) fn load(view: &View<'_>, key: &SessionKey, now: Wall) -> Result<Loade
         high_water: high_water(view, row.sid)?,
         idle: now.since(row.touched),
     })
+}
+
+pub(crate) fn queue(view: &View<'_>, key: &SessionKey) -> Result<StoredQueue, StoreError> {
+    let row = row(view, key)?.ok_or(StoreError::SessionGone)?;
+    Ok(waiting::load(view, row.sid)?)
 }
 
 /// The sessions that nobody used for `idle`, and those touched in the future: the clock was set back.

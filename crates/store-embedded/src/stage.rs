@@ -48,6 +48,7 @@ impl Books {
             Op::ForgetSession(key) => self.forget_session(key)?,
             Op::Create(key, record) => self.create(key, record)?,
             Op::Update(key, epoch, record) => self.update(key, *epoch, record)?,
+            Op::UpdateQueue(key, update) => self.update_queue(key, update)?,
             Op::Touch(key) => self.touch(key)?,
             Op::End(key) => {
                 if let Some(row) = self.row(key)? {
@@ -74,6 +75,9 @@ impl Books {
 
     fn append(&mut self, key: &StreamKey, batch: &mut Batch) -> Result<(), Refusal> {
         let (sid, standing) = self.standing(key)?.ok_or(StoreError::SessionGone)?;
+        if batch.taken.is_some() {
+            self.check_epoch(&key.session, batch.epoch)?;
+        }
         let size = batch.events.iter().map(|event| event.cost() as u64).sum();
         let verdict = match (&standing, &batch.facts) {
             (Standing::Ended(head), _) => head.judge(batch)?,
@@ -90,6 +94,9 @@ impl Books {
         }
         self.need_room(size)?;
         let released = self.released(key, batch)?;
+        if let Some(floor) = batch.taken {
+            self.raise_floor(&key.session, floor)?; // the last thing that can fail, and it fails before it stages
+        }
 
         let (now, mut written) = (self.now(), false);
         if let (Standing::Absent, Some(facts)) = (standing, batch.facts.take()) {
@@ -153,7 +160,7 @@ impl Books {
         Ok(())
     }
 
-    fn need_room(&self, size: u64) -> Result<(), Refusal> {
+    pub(crate) fn need_room(&self, size: u64) -> Result<(), Refusal> {
         if self.totals.held + size > self.options.limits.total_bytes {
             return Err(Refusal::NoRoom(size));
         }
@@ -222,7 +229,7 @@ impl Books {
     }
 
     /// Brings a session into memory; `None` if there is none.
-    fn session(&mut self, key: &SessionKey) -> Result<Option<u64>, StoreError> {
+    pub(crate) fn session(&mut self, key: &SessionKey) -> Result<Option<u64>, StoreError> {
         if let Some(session) = self.sessions.get(key) {
             return Ok(Some(session.sid));
         }
@@ -378,6 +385,9 @@ impl Books {
             ..row
         };
         self.put_row(key, &row);
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.epoch = Some(record.epoch);
+        }
         Ok(())
     }
 
@@ -418,6 +428,8 @@ impl Session {
             sid,
             high_water,
             open: BTreeMap::new(),
+            epoch: None,
+            queue: None,
         }
     }
 }

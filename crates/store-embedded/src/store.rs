@@ -6,8 +6,9 @@ use crate::shared::Shared;
 use crate::writer::Writer;
 use crate::{OpenError, open, private, read};
 use rethread_store::{
-    Batch, Bus, EventStore, IsLive, Loaded, Ordinal, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord,
-    SessionStore, Signal, StoreError, StoreFuture, StreamKey, Subscription, Summary, Watch,
+    Batch, Bus, EventStore, IsLive, Loaded, Ordinal, Page, PushQueueStore, QueueUpdate, ReadLimit, Retention, Seq,
+    SessionKey, SessionRecord, SessionStore, Signal, StoreError, StoreFuture, StoredQueue, StreamKey, Subscription,
+    Summary, Watch,
 };
 use std::fmt;
 use std::path::Path;
@@ -212,6 +213,17 @@ impl SessionStore for EmbeddedStore {
 
     fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
         self.write(Op::End(key.clone()))
+    }
+}
+
+impl PushQueueStore for EmbeddedStore {
+    fn update_queue(&self, key: &SessionKey, update: QueueUpdate) -> StoreFuture<Result<(), StoreError>> {
+        self.write(Op::UpdateQueue(key.clone(), update))
+    }
+
+    fn queue(&self, key: &SessionKey) -> StoreFuture<Result<StoredQueue, StoreError>> {
+        let key = key.clone();
+        self.shared().read(move |view| read::queue(view, &key))
     }
 }
 

@@ -157,8 +157,9 @@ impl Books {
     }
 
     /// Frees room for `size` more bytes: first what is deleted anyway, then events of streams that ended longest ago, then
-    /// their tombstones, and at last the stream's own oldest events. False if that is not enough. Nothing may be staged.
-    pub(crate) fn make_room(&mut self, key: &StreamKey, size: u64) -> Result<bool, ReadError> {
+    /// their tombstones, and at last the oldest events of the stream that needs it. False if that is not enough. Nothing may be
+    /// staged.
+    pub(crate) fn make_room(&mut self, key: Option<&StreamKey>, size: u64) -> Result<bool, ReadError> {
         let total = self.options.limits.total_bytes;
         let Some(most) = total.checked_sub(size) else {
             return Ok(false);
@@ -172,7 +173,9 @@ impl Books {
             }
             self.commit(false)?;
         }
-        if self.totals.held > most {
+        if let Some(key) = key
+            && self.totals.held > most
+        {
             let bytes = self
                 .sessions
                 .get(&key.session)
@@ -332,6 +335,9 @@ impl Books {
             self.totals.streams = self.totals.streams.saturating_sub(1);
             self.totals.held = self.totals.held.saturating_sub(crate::head::STREAM_OVERHEAD);
             left = left.saturating_sub(1);
+        }
+        if self.delete_dead_queue(sid)? {
+            return Ok(true);
         }
         self.remove_blind(&keys::high_water(sid));
         self.remove_blind(&keys::dead_session(sid));

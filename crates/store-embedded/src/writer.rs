@@ -322,9 +322,11 @@ fn serve(
     let mut staged = || -> Result<(), Failure> {
         for Command { mut op, reply, .. } in commands.by_ref() {
             let mut outcome = books.apply(&mut op);
-            if let Err(Refusal::NoRoom(size)) = outcome
-                && let Op::Append(key, _) = &op
-            {
+            if let Err(Refusal::NoRoom(size)) = outcome {
+                let key = match &op {
+                    Op::Append(key, _) => Some(key),
+                    _ => None,
+                };
                 // What was staged goes first, so that what is counted is what is on the disk.
                 commit(books, sync, shared)?;
                 outcome = match books.make_room(key, size) {

@@ -31,6 +31,10 @@ pub trait EventStore: Send + Sync + 'static {
     /// writer. All or nothing: a batch is never stored in part. A batch without events takes the stream for its epoch: from
     /// then on the writers before it are refused.
     ///
+    /// A batch with [`Batch::taken`] raises the floor of the session's push queue in the same step
+    /// ([`PushQueueStore`](crate::PushQueueStore)). Its epoch must be that of the session's record, or it is refused
+    /// ([`StoreError::Conflict`]): the queue has one owner.
+    ///
     /// Eviction (design D4) happens here or in the background; it passes over pinned events and never takes the newest.
     fn append(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<(), StoreError>>;
 
@@ -47,7 +51,7 @@ pub trait EventStore: Send + Sync + 'static {
     /// Forgets a stream wholly. Forgetting what is not there is no error.
     fn forget_stream(&self, key: &StreamKey) -> StoreFuture<Result<(), StoreError>>;
 
-    /// Forgets every stream of a session. Together with [`SessionStore::end`](crate::SessionStore::end), nothing of it
+    /// Forgets every stream of a session, and its push queue. Together with [`SessionStore::end`](crate::SessionStore::end), nothing of it
     /// comes back to life.
     fn forget_session(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>>;
 

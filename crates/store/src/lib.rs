@@ -1,8 +1,8 @@
-//! What Rethread asks of storage: an event log, session records, and a bus between nodes; and the memory backend.
+//! What Rethread asks of storage: an event log, session records, push queues, and a bus between nodes; and the memory backend.
 //!
 //! A backend sees keys, numbers and bytes; it knows no protocol rules. The rules it must keep are few, and the same for
-//! every backend: the contract stands with each method of [`EventStore`], [`SessionStore`] and [`Bus`], and the suite in
-//! `rethread-testkit` checks it.
+//! every backend: the contract stands with each method of [`EventStore`], [`SessionStore`], [`PushQueueStore`] and [`Bus`], and
+//! the suite in `rethread-testkit` checks it.
 //!
 //! Every key starts with the owner and the session. No method takes a stream or an event id alone: that is how one
 //! session's events reach another (design D3, T-14).
@@ -12,6 +12,7 @@ mod error;
 mod event;
 mod future;
 mod memory;
+mod queue;
 mod session;
 
 pub use bus::{Bus, Heard, List, Signal, Subscription};
@@ -19,16 +20,18 @@ pub use error::StoreError;
 pub use event::{EventStore, ReadLimit, Watch};
 pub use future::StoreFuture;
 pub use memory::{MemoryLimits, MemoryStore};
+pub use queue::PushQueueStore;
 pub use session::{IsLive, Loaded, SessionRecord, SessionStore};
 use std::hash::{Hash, Hasher};
 
+pub use rethread_proto::session::push::{QueuePosition, QueueUpdate, Queued, StoredQueue};
 pub use rethread_proto::session::stream::{Batch, Event, Facts, Page, Pin, Retention, Summary};
 pub use rethread_proto::{Ordinal, Principal, Seq, SessionId};
 
 /// Everything a server needs of its storage.
-pub trait Store: EventStore + SessionStore + Bus + std::fmt::Debug {}
+pub trait Store: EventStore + SessionStore + PushQueueStore + Bus + std::fmt::Debug {}
 
-impl<T: EventStore + SessionStore + Bus + std::fmt::Debug> Store for T {}
+impl<T: EventStore + SessionStore + PushQueueStore + Bus + std::fmt::Debug> Store for T {}
 
 /// A session and who it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,7 +4,7 @@ mod pressure;
 mod slot;
 mod stores;
 
-use crate::{Batch, Event, IsLive, Retention, SessionKey, Signal, StoreError, StreamKey};
+use crate::{Batch, Event, IsLive, QueueUpdate, Queued, Retention, SessionKey, Signal, StoreError, StreamKey};
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use rethread_proto::clock::Wall;
@@ -25,7 +25,7 @@ pub struct MemoryLimits {
     pub stream: Retention,
     /// How many ended streams of one session; the oldest is forgotten first.
     pub ended_streams_per_session: usize,
-    /// All streams together, in bytes. When it is reached, the streams that ended longest ago become tombstones.
+    /// All streams and push queues together, in bytes. When it is reached, the streams that ended longest ago become tombstones.
     pub total_bytes: usize,
 }
 
@@ -49,6 +49,8 @@ struct Inner {
     /// One makes room at a time.
     making_room: Mutex<()>,
     held: AtomicUsize,
+    /// The part of `held` that push queues have.
+    queued: AtomicUsize,
     limits: MemoryLimits,
     clock: fn() -> Wall,
     bus: broadcast::Sender<Signal>,
@@ -84,6 +86,7 @@ impl MemoryStore {
             hasher: RandomState::default(),
             making_room: Mutex::default(),
             held: AtomicUsize::new(0),
+            queued: AtomicUsize::new(0),
             limits,
             clock,
             bus: broadcast::Sender::new(BUS_DEPTH),
@@ -136,14 +139,29 @@ impl Inner {
         slot.append(key.ordinal, batch, self)
     }
 
+    fn update_queue(&self, key: &SessionKey, update: QueueUpdate) -> Result<(), StoreError> {
+        let slot = self.slot(key).ok_or(StoreError::SessionGone)?;
+        self.make_room(update.messages.iter().map(Queued::cost).sum());
+        let mut slot = slot.lock();
+        if !slot.open {
+            return Err(StoreError::SessionGone);
+        }
+        slot.update_queue(update, self)
+    }
+
     fn has_room(&self, size: usize) -> bool {
         self.held.load(Ordering::Relaxed) + size <= self.limits.total_bytes
+    }
+
+    /// Push queues have a quarter of the room at most: messages that nobody fetches must not displace streams.
+    fn queues_have_room(&self, size: usize) -> bool {
+        self.queued.load(Ordering::Relaxed) + size <= self.limits.total_bytes / 4
     }
 
     fn forget_session(&self, key: &SessionKey) {
         let Some(slot) = self.slot(key) else { return };
         let mut slot = slot.lock();
-        slot.forget_all(&self.held);
+        slot.forget_all(self);
         let open = slot.open;
         drop(slot);
         if !open {

@@ -54,14 +54,15 @@ pub trait SessionStore: Send + Sync + 'static {
     /// Takes note that a session is in use; [`StoreError::SessionGone`] if it has ended.
     fn touch(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>>;
 
-    /// Ends every session that was not created, updated or touched for `idle`, forgets its streams, and says how many
-    /// there were.
+    /// Ends every session that was not created, updated or touched for `idle`, forgets its streams and its push queue, and
+    /// says how many there were.
     ///
     /// The wall clock may step: it is set, or the machine was suspended. A session that lives in this process is judged by
     /// the process; the store touches it instead. A session that was touched in the future counts as touched now.
     fn expire(&self, idle: Duration, is_live: IsLive) -> StoreFuture<Result<usize, StoreError>>;
 
-    /// Ends a session. From here on every append to its streams is refused. Ending what has ended is no error.
+    /// Ends a session. From here on every append to its streams is refused, and its push queue is gone. Ending what has
+    /// ended is no error.
     fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>>;
 }
 

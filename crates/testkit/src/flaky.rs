@@ -12,8 +12,9 @@
 //! ```
 
 use rethread_store::{
-    Batch, Bus, EventStore, IsLive, Loaded, Ordinal, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord,
-    SessionStore, Signal, StoreError, StoreFuture, StreamKey, Subscription, Summary, Watch,
+    Batch, Bus, EventStore, IsLive, Loaded, Ordinal, Page, PushQueueStore, QueueUpdate, ReadLimit, Retention, Seq,
+    SessionKey, SessionRecord, SessionStore, Signal, StoreError, StoreFuture, StoredQueue, StreamKey, Subscription,
+    Summary, Watch,
 };
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -35,12 +36,15 @@ pub struct Switches {
     reads: AtomicBool,
     sessions: AtomicBool,
     bus: AtomicBool,
+    queues: AtomicBool,
+    queues_delay_micros: AtomicU64,
     delay_micros: AtomicU64,
     sessions_delay_micros: AtomicU64,
     summaries_delay_micros: AtomicU64,
     late_micros: AtomicU64,
     unacknowledged: AtomicUsize,
     asked: AtomicUsize,
+    queues_asked: AtomicUsize,
     failed: AtomicUsize,
     observer: Observer,
 }
@@ -83,12 +87,18 @@ impl Switches {
         self.bus.store(fail, Ordering::SeqCst);
     }
 
+    /// Updates of push queues fail.
+    pub fn fail_queues(&self, fail: bool) {
+        self.queues.store(fail, Ordering::SeqCst);
+    }
+
     /// Everything fails: the store cannot be reached.
     pub fn fail_everything(&self, fail: bool) {
         self.fail_appends(fail);
         self.fail_reads(fail);
         self.fail_sessions(fail);
         self.fail_bus(fail);
+        self.fail_queues(fail);
     }
 
     /// Every append takes this long before it is made or fails, and its result comes later rather than at once. Zero
@@ -109,6 +119,11 @@ impl Switches {
             .store(by.as_micros() as u64, Ordering::SeqCst);
     }
 
+    /// An update of a push queue takes this long before it is made or fails. Zero switches it off.
+    pub fn delay_queues(&self, by: Duration) {
+        self.queues_delay_micros.store(by.as_micros() as u64, Ordering::SeqCst);
+    }
+
     /// Looking a stream up takes this long. Zero switches it off.
     pub fn delay_summaries(&self, by: Duration) {
         self.summaries_delay_micros
@@ -123,6 +138,11 @@ impl Switches {
     /// How many appends were asked for.
     pub fn appends_asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
+    }
+
+    /// How many updates of push queues were asked for.
+    pub fn queue_updates_asked(&self) -> usize {
+        self.queues_asked.load(Ordering::SeqCst)
     }
 
     /// How many operations were made to fail.
@@ -329,6 +349,29 @@ impl<S: SessionStore> SessionStore for FlakyStore<S> {
 
     fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
         self.switches.unless(&self.switches.sessions, || self.inner.end(key))
+    }
+}
+
+impl<S: PushQueueStore> PushQueueStore for FlakyStore<S> {
+    fn update_queue(&self, key: &SessionKey, update: QueueUpdate) -> StoreFuture<Result<(), StoreError>> {
+        self.switches.queues_asked.fetch_add(1, Ordering::SeqCst);
+        let (store, key) = (self.clone(), key.clone());
+        let update = move || {
+            let switches = &store.switches;
+            switches.unless(&switches.queues, || store.inner.update_queue(&key, update))
+        };
+        let delay = Duration::from_micros(self.switches.queues_delay_micros.load(Ordering::SeqCst));
+        if delay.is_zero() {
+            return update();
+        }
+        StoreFuture::later(async move {
+            tokio::time::sleep(delay).await;
+            update().await
+        })
+    }
+
+    fn queue(&self, key: &SessionKey) -> StoreFuture<Result<StoredQueue, StoreError>> {
+        self.switches.unless(&self.switches.sessions, || self.inner.queue(key))
     }
 }
 

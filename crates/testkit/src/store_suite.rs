@@ -24,11 +24,13 @@ mod fence;
 mod isolation;
 mod log;
 mod model;
+mod queue;
 mod retention;
 mod scene;
 mod sessions;
 mod size;
 
+pub use queue::{queued, update};
 pub use scene::{Scene, answer, batch, event, facts, last_batch, owner, question, record, sequence};
 
 use rethread_store::{Retention, Store};
@@ -180,6 +182,15 @@ macro_rules! __store_cases {
             a_large_batch_is_taken_whole
             ten_thousand_streams_stay_apart
             a_random_history_reads_as_the_model_says
+            a_waiting_message_is_read_back
+            a_floor_of_a_queue_only_rises
+            a_late_update_of_a_queue_changes_nothing
+            an_append_takes_from_the_queue
+            an_earlier_epoch_does_not_change_a_queue
+            a_queue_ends_with_its_session
+            queues_of_sessions_stay_apart
+            a_taken_message_is_never_in_both_or_neither
+            a_random_history_of_a_queue_is_as_the_model_says
         }
     };
 }
@@ -191,6 +202,12 @@ pub mod cases {
     pub use super::isolation::*;
     pub use super::log::*;
     pub use super::model::*;
+    pub use super::queue::{
+        a_floor_of_a_queue_only_rises, a_late_update_of_a_queue_changes_nothing, a_queue_ends_with_its_session,
+        a_random_history_of_a_queue_is_as_the_model_says, a_taken_message_is_never_in_both_or_neither,
+        a_waiting_message_is_read_back, an_append_takes_from_the_queue, an_earlier_epoch_does_not_change_a_queue,
+        queues_of_sessions_stay_apart,
+    };
     pub use super::retention::*;
     pub use super::sessions::*;
     pub use super::size::*;

@@ -108,6 +108,7 @@ impl Draft {
             events: self.events.iter().take(12).zip(first..).map(event).collect(),
             released: self.released.iter().map(|seq| Seq(u64::from(*seq))).collect(),
             seals: self.seals,
+            taken: None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! RST-01, RST-03 through the gateway: sessions outlive it.
 
-use crate::client::{LATEST, said};
+use crate::client::{LATEST, Reply, said};
 use crate::gateway::{Plan, plan, until};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -120,6 +120,46 @@ async fn rst_03_what_is_stored_does_not_wait_for_the_server() {
     assert_eq!(rest.last().unwrap()["id"], "done", "{rest:?}");
     assert!(began.elapsed() < 2 * SECOND, "{:?}", began.elapsed());
     session.pid().await; // and what needs it waits for it
+}
+
+/// D6, GET-04: messages that wait for a GET survive, and arrive once.
+#[tokio::test]
+async fn get_04_waiting_messages_survive_kill_9_and_arrive_once() {
+    let gateway = durable().start();
+    let session = gateway.client().open(LATEST).await;
+    session.tool("aside", "aside", json!({ "count": 3 })).await;
+    // The store writes in the order in which it is asked: an event that was sent is behind the messages.
+    let mut later = session.begin("later", "slow", json!({ "ms": 900, "steps": 3 })).await;
+    later.next().await.expect("it has begun");
+    let gateway = gateway.restarted();
+    let session = session.at(gateway.addr);
+
+    let mut get = session.listen().await;
+    assert_eq!(spoken(&mut get).await, [0, 1, 2]);
+    let cursor = get.cursor();
+    let gateway = gateway.restarted();
+    let session = session.at(gateway.addr);
+    assert_eq!(
+        spoken(&mut session.listen().await).await,
+        [0; 0],
+        "they belong to the stream that took them"
+    );
+    let (stream, _) = cursor.split_once('-').unwrap();
+    let mut resumed = session.resume(&format!("{stream}-0")).await;
+    assert_eq!(
+        spoken(&mut resumed).await,
+        [0, 1, 2],
+        "and a resume of that brings them again"
+    );
+}
+
+/// The numbers among the messages that come until it is silent for a while.
+async fn spoken(stream: &mut Reply) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    while let Ok(Some(message)) = tokio::time::timeout(SECOND, stream.next()).await {
+        numbers.extend(message["params"]["data"].as_u64());
+    }
+    numbers
 }
 
 #[tokio::test]

@@ -4,9 +4,22 @@
 //! A message is bound late: it waits here, without a stream or a number, until a live connection takes it. Then it
 //! belongs to that connection's stream for ever. So with no GET open messages wait, with three open each is taken once,
 //! and nothing is ever moved from one stream to another (GET-03).
+//!
+//! Where the session is stored, so is the queue ([`StoredQueue`]). What is here is the truth while the process lives, and
+//! the store's copy follows: [`Push::next_update`] says what it lacks. A taken message leaves the copy with the append that
+//! brings it into its stream, in one step of the store. So after a crash it is in the one or in the other.
+
+mod copy;
+#[cfg(test)]
+mod model;
+mod stored;
+
+pub use stored::{QueuePosition, QueueUpdate, Queued, StoredQueue};
 
 use crate::clock::Mono;
-use crate::sse::Draft;
+use bytes::Bytes;
+use copy::StoreCopy;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -25,16 +38,57 @@ pub enum Collapse {
     /// Every such message counts.
     Never,
     /// "This list changed": the method says it all.
-    List(&'static str),
+    List(Cow<'static, str>),
     /// "This resource changed".
     Resource(Box<str>),
 }
 
+impl Collapse {
+    /// As a store keeps it: equal keys say the same.
+    pub fn key(&self) -> Option<Box<str>> {
+        match self {
+            Collapse::Never => None,
+            Collapse::List(method) => Some(format!("list:{method}").into()),
+            Collapse::Resource(uri) => Some(format!("resource:{uri}").into()),
+        }
+    }
+
+    /// What [`key`](Self::key) was made of.
+    pub fn from_key(key: Option<&str>) -> Self {
+        match key.and_then(|key| key.split_once(':')) {
+            Some(("list", method)) => Collapse::List(Cow::Owned(method.to_owned())),
+            Some(("resource", uri)) => Collapse::Resource(uri.into()),
+            _ => Collapse::Never,
+        }
+    }
+}
+
+/// How long a message means something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    /// As long as the session.
+    Session,
+    /// As long as the process: nobody would hear the answer to a question of an earlier one.
+    Process,
+}
+
 #[derive(Debug)]
 struct Waiting {
-    draft: Draft,
+    position: QueuePosition,
+    message: Bytes,
     collapse: Collapse,
+    lifetime: Lifetime,
     since: Mono,
+}
+
+/// A message that was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenMessage {
+    /// The JSON-RPC message, on one line.
+    pub message: Bytes,
+    /// Set if the store may have it: the append of the message removes everything up to here from the stored queue, and
+    /// [`Push::bound`] is told how that ended.
+    pub stored: Option<QueuePosition>,
 }
 
 /// One connection that could take messages.
@@ -50,6 +104,13 @@ pub struct Push {
     listeners: Vec<ListenerId>,
     open: bool,
     limits: PushLimits,
+    /// The last position that was given to a message.
+    last: QueuePosition,
+    /// A listener that has taken stored messages whose append is not settled, and the last of these. Until it is, nobody
+    /// else takes: a later append that ends first would remove them from the stored queue, too.
+    binding: Option<(ListenerId, QueuePosition)>,
+    /// `None` if nothing of the session is stored, or not yet.
+    copy: Option<StoreCopy>,
 }
 
 /// What became of a message that was offered.
@@ -70,7 +131,32 @@ impl Push {
             listeners: Vec::new(),
             open: false,
             limits,
+            last: QueuePosition::default(),
+            binding: None,
+            copy: None,
         }
+    }
+
+    /// Goes on with what an earlier process left. Returns how many messages exceed the limits and were dropped.
+    pub fn restore(&mut self, queue: StoredQueue, now: Mono) -> usize {
+        self.copy = Some(StoreCopy::of(&queue));
+        self.last = queue.last();
+        for Queued {
+            position,
+            message,
+            collapse,
+        } in queue.into_messages()
+        {
+            self.bytes += message.len();
+            self.waiting.push_back(Waiting {
+                position,
+                message,
+                collapse: Collapse::from_key(collapse.as_deref()),
+                lifetime: Lifetime::Session,
+                since: now,
+            });
+        }
+        self.drop_oldest()
     }
 
     /// The client said `notifications/initialized`: messages may flow from now on (SES-08). Returns whom to wake.
@@ -85,28 +171,35 @@ impl Push {
     }
 
     /// A message wants to go out.
-    pub fn offer(&mut self, draft: Draft, collapse: Collapse, now: Mono) -> Offered {
+    pub fn offer(&mut self, message: Bytes, collapse: Collapse, lifetime: Lifetime, now: Mono) -> Offered {
         if collapse != Collapse::Never && self.waiting.iter().any(|w| w.collapse == collapse) {
             return Offered {
                 dropped: 0,
                 taker: self.taker(),
             };
         }
-        self.bytes += draft.payload().len();
+        self.bytes += message.len();
+        self.last = self.last.next();
         self.waiting.push_back(Waiting {
-            draft,
+            position: self.last,
+            message,
             collapse,
+            lifetime,
             since: now,
         });
+        Offered {
+            dropped: self.drop_oldest(),
+            taker: self.taker(),
+        }
+    }
+
+    fn drop_oldest(&mut self) -> usize {
         let mut dropped = 0;
         while self.waiting.len() > self.limits.messages || (self.bytes > self.limits.bytes && self.waiting.len() > 1) {
             self.pop();
             dropped += 1;
         }
-        Offered {
-            dropped,
-            taker: self.taker(),
-        }
+        dropped
     }
 
     /// Who would take a message at once: somebody listens, and nothing waits that would come first.
@@ -128,12 +221,19 @@ impl Push {
     }
 
     /// The next message for `listener`: the newest live connection takes, the others wait their turn.
-    pub fn take(&mut self, listener: ListenerId) -> Option<Draft> {
-        if self.open && self.listeners.last() == Some(&listener) {
-            self.pop()
-        } else {
-            None
+    pub fn take(&mut self, listener: ListenerId) -> Option<TakenMessage> {
+        if !self.open || self.listeners.last() != Some(&listener) || !self.may_take(listener) {
+            return None;
         }
+        let Waiting { position, message, .. } = self.pop()?;
+        let stored = self.copy.as_ref().is_some_and(|copy| copy.may_have(position));
+        if stored {
+            self.binding = Some((listener, position));
+        }
+        Some(TakenMessage {
+            message,
+            stored: stored.then_some(position),
+        })
     }
 
     /// If messages wait longer than `patience` although somebody listens, that one has stopped reading: it goes to the
@@ -159,16 +259,21 @@ impl Push {
 
     fn taker(&self) -> Option<ListenerId> {
         let ready = self.open && !self.waiting.is_empty();
-        ready.then(|| self.listeners.last().copied()).flatten()
+        let newest = self.listeners.last().copied().filter(|_| ready);
+        newest.filter(|listener| self.may_take(*listener))
     }
 
-    fn pop(&mut self) -> Option<Draft> {
+    fn may_take(&self, listener: ListenerId) -> bool {
+        self.binding.is_none_or(|(binding, _)| binding == listener)
+    }
+
+    fn pop(&mut self) -> Option<Waiting> {
         let waiting = self.waiting.pop_front()?;
-        self.bytes -= waiting.draft.payload().len();
+        self.bytes -= waiting.message.len();
         if self.waiting.is_empty() {
             self.waiting = VecDeque::new(); // an idle session owns no buffer
         }
-        Some(waiting.draft)
+        Some(waiting)
     }
 }
 
@@ -185,21 +290,27 @@ mod tests {
         push
     }
 
-    fn draft(n: usize) -> Draft {
-        Draft::copy_of(n.to_string().as_bytes())
+    fn message(n: usize) -> Bytes {
+        Bytes::from(n.to_string())
+    }
+
+    impl Push {
+        fn said(&mut self, n: usize, collapse: Collapse) -> Offered {
+            self.offer(message(n), collapse, Lifetime::Session, NOW)
+        }
     }
 
     fn drain(push: &mut Push, listener: u64) -> Vec<usize> {
-        let text = |d: Draft| std::str::from_utf8(d.payload()).unwrap().parse().unwrap();
+        let text = |taken: TakenMessage| std::str::from_utf8(&taken.message).unwrap().parse().unwrap();
         std::iter::from_fn(|| push.take(ListenerId(listener)).map(text)).collect()
     }
 
     #[test]
     fn get_04_messages_wait_for_the_next_listener() {
         let mut push = push(8, 800);
-        assert_eq!(push.offer(draft(1), Collapse::Never, NOW).taker, None);
+        assert_eq!(push.said(1, Collapse::Never).taker, None);
         push.listen(ListenerId(1));
-        assert_eq!(push.offer(draft(2), Collapse::Never, NOW).taker, Some(ListenerId(1)));
+        assert_eq!(push.said(2, Collapse::Never).taker, Some(ListenerId(1)));
         assert_eq!(drain(&mut push, 1), [1, 2]);
     }
 
@@ -209,10 +320,10 @@ mod tests {
         for listener in 1..=3 {
             push.listen(ListenerId(listener));
         }
-        push.offer(draft(1), Collapse::Never, NOW);
+        push.said(1, Collapse::Never);
         assert_eq!((drain(&mut push, 1), drain(&mut push, 2)), (vec![], vec![]));
         assert_eq!(drain(&mut push, 3), [1]);
-        push.offer(draft(2), Collapse::Never, NOW);
+        push.said(2, Collapse::Never);
         assert_eq!(push.leave(ListenerId(3)), Some(ListenerId(2)));
         assert!(drain(&mut push, 3).is_empty());
         assert_eq!(drain(&mut push, 2), [2]);
@@ -221,15 +332,13 @@ mod tests {
     #[test]
     fn get_04_the_queue_is_bounded_and_drops_the_oldest() {
         let mut push = push(3, 800);
-        let dropped: usize = (0..10)
-            .map(|n| push.offer(draft(n), Collapse::Never, NOW).dropped)
-            .sum();
+        let dropped: usize = (0..10).map(|n| push.said(n, Collapse::Never).dropped).sum();
         push.listen(ListenerId(1));
         assert_eq!((dropped, drain(&mut push, 1)), (7, vec![7, 8, 9]));
         let mut by_bytes = super::Push::new(PushLimits { messages: 99, bytes: 5 });
         by_bytes.begin();
         for n in 10..20 {
-            by_bytes.offer(draft(n), Collapse::Never, NOW);
+            by_bytes.said(n, Collapse::Never);
         }
         by_bytes.listen(ListenerId(1));
         assert_eq!(drain(&mut by_bytes, 1), [18, 19]);
@@ -238,15 +347,15 @@ mod tests {
     #[test]
     fn get_04_equal_list_changes_collapse_while_they_wait() {
         let mut push = push(8, 800);
-        let tools = || Collapse::List("notifications/tools/list_changed");
-        push.offer(draft(1), tools(), NOW);
-        push.offer(draft(2), tools(), NOW);
-        push.offer(draft(3), Collapse::Resource("a".into()), NOW);
-        push.offer(draft(4), Collapse::Resource("b".into()), NOW);
-        push.offer(draft(5), Collapse::Resource("a".into()), NOW);
+        let tools = || Collapse::List("notifications/tools/list_changed".into());
+        push.said(1, tools());
+        push.said(2, tools());
+        push.said(3, Collapse::Resource("a".into()));
+        push.said(4, Collapse::Resource("b".into()));
+        push.said(5, Collapse::Resource("a".into()));
         push.listen(ListenerId(1));
         assert_eq!(drain(&mut push, 1), [1, 3, 4]);
-        push.offer(draft(6), tools(), NOW);
+        push.said(6, tools());
         assert_eq!(drain(&mut push, 1), [6], "once taken, the next change counts again");
     }
 
@@ -257,7 +366,7 @@ mod tests {
             bytes: 800,
         });
         push.listen(ListenerId(1));
-        assert_eq!(push.offer(draft(1), Collapse::Never, NOW).taker, None);
+        assert_eq!(push.said(1, Collapse::Never).taker, None);
         assert!(drain(&mut push, 1).is_empty());
         assert_eq!(push.begin(), Some(ListenerId(1)));
         assert_eq!(drain(&mut push, 1), [1]);
@@ -268,7 +377,7 @@ mod tests {
         let mut push = push(8, 800);
         push.listen(ListenerId(1));
         push.listen(ListenerId(2));
-        push.offer(draft(1), Collapse::Never, NOW);
+        push.said(1, Collapse::Never);
         let patience = Duration::from_secs(5);
         assert_eq!(push.pass_over_stalled(NOW + patience, patience), None);
         let late = NOW + Duration::from_secs(6);
@@ -284,7 +393,7 @@ mod tests {
             let (mut offered, mut taken) = (0, Vec::new());
             for (op, who) in ops {
                 match op {
-                    0 => { push.offer(draft(offered), Collapse::Never, NOW); offered += 1; }
+                    0 => { push.said(offered, Collapse::Never); offered += 1; }
                     1 => push.listen(ListenerId(who)),
                     2 => { push.leave(ListenerId(who)); }
                     _ => taken.extend(drain(&mut push, who)),

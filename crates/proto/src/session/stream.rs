@@ -8,6 +8,7 @@ pub use resume::{Plan, plan};
 
 use crate::event_id::{Seq, StreamKind};
 use crate::jsonrpc::RequestId;
+use crate::session::push::QueuePosition;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,6 +97,8 @@ pub struct Batch {
     pub released: Vec<Seq>,
     /// Whether the stream ends with this batch.
     pub seals: bool,
+    /// The events were taken from the session's push queue: with the append, messages up to here leave it (design D6).
+    pub taken: Option<QueuePosition>,
 }
 
 /// How much of a stream is kept (design D4).

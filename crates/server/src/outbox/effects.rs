@@ -4,7 +4,7 @@ use super::Stream;
 use super::queue::Stretch;
 use crate::telemetry;
 use rethread_proto::event_id::Seq;
-use rethread_store::{Batch, StoreError};
+use rethread_store::{Batch, QueuePosition, StoreError};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -22,6 +22,8 @@ pub(crate) struct Effects {
     pub(super) ended: bool,
     /// How many events were stored.
     pub(super) stored: usize,
+    /// Messages of the push queue up to here are settled, and whether they were appended.
+    pub(super) settled: Option<(QueuePosition, bool)>,
     /// Why the store did not take an append.
     pub(super) failure: Option<StoreError>,
 }
@@ -38,6 +40,8 @@ pub(super) struct Sent {
     /// The questions that it releases, if it does nothing else.
     pub(super) released: Vec<Seq>,
     pub(super) seals: bool,
+    /// The append takes the messages of the push queue up to here.
+    pub(super) taken: Option<QueuePosition>,
 }
 
 impl Stream {
@@ -73,6 +77,11 @@ impl Stream {
             } else if let Some(session) = self.session.upgrade() {
                 session.refused(error);
             }
+        }
+        if let Some((position, appended)) = effects.settled
+            && let Some(session) = self.session.upgrade()
+        {
+            session.push_bound(position, appended);
         }
         if let Some(waker) = effects.wake {
             waker.wake();

@@ -7,6 +7,7 @@ use super::window::Window;
 use crate::node::Node;
 use bytes::Bytes;
 use rethread_proto::event_id::Seq;
+use rethread_proto::session::push::QueuePosition;
 use rethread_proto::session::stream::Numbering;
 use std::task::Waker;
 
@@ -23,6 +24,8 @@ pub(super) struct State {
     pub(super) released: Vec<Seq>,
     /// Whether that alone is reason enough to append.
     pub(super) release_due: bool,
+    /// Messages of the push queue up to here are queued: the next batch takes them.
+    pub(super) taken: Option<QueuePosition>,
     pub(super) seal: Seal,
     /// Whether somebody is appending.
     pub(super) draining: bool,

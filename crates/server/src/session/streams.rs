@@ -131,8 +131,9 @@ impl Session {
     }
 
     /// Forgets push streams whose readers did not come back, and passes over a listener that does not read.
-    pub(crate) fn sweep(&self, now: Mono) {
+    pub(crate) fn sweep(self: &Arc<Self>, now: Mono) {
         self.hub.pass_over_stalled(now, self.node.timing.stall);
+        self.update_stored_queue(true);
         let mut aged = Vec::new();
         {
             let mut state = self.state.lock();

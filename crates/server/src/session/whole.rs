@@ -66,6 +66,7 @@ impl Session {
             released: Vec::new(),
             seals: true,
             events,
+            taken: None,
         };
         let stored = self.node.store.append(&self.stream_key(ordinal), batch);
         Whole {

@@ -20,6 +20,7 @@ mod opening;
 mod oracle;
 mod outage;
 mod push;
+mod push_queue;
 mod questions;
 mod races;
 mod restart;

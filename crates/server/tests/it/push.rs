@@ -7,7 +7,7 @@ use rethread_testkit::flaky::FlakyStore;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-async fn push(puppet: &Puppet, session: &Session, numbers: std::ops::Range<u64>) {
+pub(crate) async fn push(puppet: &Puppet, session: &Session, numbers: std::ops::Range<u64>) {
     let strings = puppet.strings("pusher");
     let (reply, ()) = tokio::join!(
         session.call("pusher", "tools/call", json!({ "name": "pusher" })),

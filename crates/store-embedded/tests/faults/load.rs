@@ -155,5 +155,6 @@ pub(crate) fn batch(id: u64, ordinal: u64, epoch: u64, first: u64, last: u64, se
         events,
         released: Vec::new(),
         seals,
+        taken: None,
     }
 }

@@ -1,7 +1,7 @@
 //! What is kept of one session.
 
 use super::{Inner, STREAM_OVERHEAD};
-use crate::{Batch, Retention, SessionRecord, StoreError};
+use crate::{Batch, QueueUpdate, Queued, Retention, SessionRecord, StoreError, StoredQueue};
 use rethread_proto::Ordinal;
 use rethread_proto::clock::Wall;
 use rethread_proto::session::stream::Log;
@@ -21,6 +21,7 @@ pub(super) struct Slot {
     /// The streams that have ended, and when; oldest first. Of these, the first `buried` are tombstones.
     ended: VecDeque<(Wall, Ordinal)>,
     buried: usize,
+    pub(super) queue: StoredQueue,
 }
 
 pub(super) struct Entry {
@@ -44,6 +45,7 @@ impl Slot {
             streams: VecDeque::new(),
             ended: VecDeque::new(),
             buried: 0,
+            queue: StoredQueue::default(),
         }
     }
 
@@ -82,6 +84,10 @@ impl Slot {
     /// Appends and evicts.
     pub(super) fn append(&mut self, ordinal: Ordinal, mut batch: Batch, store: &Inner) -> Result<(), StoreError> {
         let (limits, held) = (&store.limits, &store.held);
+        let taken = batch.taken;
+        if taken.is_some() {
+            self.check_epoch(batch.epoch)?;
+        }
         let found = self.find(ordinal);
         let fresh = match (found, batch.facts.take()) {
             (Ok(_), _) => None,
@@ -117,7 +123,11 @@ impl Slot {
         if let Some(watch) = &entry.watch {
             watch.send_modify(|n| *n += 1);
         }
-        if entry.log.is_sealed() {
+        let ended = entry.log.is_sealed();
+        if let Some(floor) = taken {
+            self.change_queue(store, |queue| queue.raise_floor(floor));
+        }
+        if ended {
             self.ended.push_back(((store.clock)(), ordinal));
             while self.ended.len() > limits.ended_streams_per_session {
                 self.forget_oldest(held);
@@ -137,8 +147,51 @@ impl Slot {
         }
     }
 
-    /// Forgets every stream.
-    pub(super) fn forget_all(&mut self, held: &AtomicUsize) {
+    fn check_epoch(&self, epoch: u64) -> Result<(), StoreError> {
+        let stored = self.record.epoch;
+        if epoch == stored {
+            return Ok(());
+        }
+        Err(StoreError::Conflict {
+            epoch: stored,
+            last: None,
+        })
+    }
+
+    /// Makes an update of the push queue.
+    pub(super) fn update_queue(&mut self, update: QueueUpdate, store: &Inner) -> Result<(), StoreError> {
+        self.check_epoch(update.epoch)?;
+        let size: usize = update.messages.iter().map(Queued::cost).sum();
+        if size > 0 {
+            let more = size.saturating_sub(self.queue.bytes_up_to(update.floor));
+            if !store.has_room(more) || !store.queues_have_room(more) {
+                return Err(StoreError::Full);
+            }
+        }
+        self.change_queue(store, |queue| queue.update(update.messages, update.floor));
+        Ok(())
+    }
+
+    /// Changes the push queue, and counts what it holds.
+    fn change_queue(&mut self, store: &Inner, change: impl FnOnce(&mut StoredQueue)) {
+        let before = self.queue.bytes();
+        change(&mut self.queue);
+        let after = self.queue.bytes();
+        for count in [&store.held, &store.queued] {
+            count.fetch_add(after, Ordering::Relaxed);
+            count.fetch_sub(before, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets the push queue.
+    pub(super) fn forget_queue(&mut self, store: &Inner) {
+        self.change_queue(store, |queue| *queue = StoredQueue::default());
+    }
+
+    /// Forgets every stream, and the push queue.
+    pub(super) fn forget_all(&mut self, store: &Inner) {
+        self.forget_queue(store);
+        let held = &store.held;
         let freed = self.streams.drain(..).map(|(_, entry)| entry.size()).sum();
         held.fetch_sub(freed, Ordering::Relaxed);
         self.ended = VecDeque::new();

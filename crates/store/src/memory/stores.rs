@@ -2,8 +2,9 @@
 
 use super::{MemoryStore, Slot};
 use crate::{
-    Batch, Bus, EventStore, IsLive, Loaded, Page, ReadLimit, Retention, Seq, SessionKey, SessionRecord, SessionStore,
-    Signal, StoreError, StoreFuture, StreamKey, Subscription, Summary, Watch,
+    Batch, Bus, EventStore, IsLive, Loaded, Page, PushQueueStore, QueueUpdate, ReadLimit, Retention, Seq,
+    SessionKey, SessionRecord, SessionStore, Signal, StoreError, StoreFuture, StoredQueue, StreamKey, Subscription,
+    Summary, Watch,
 };
 use parking_lot::Mutex;
 use rethread_proto::Ordinal;
@@ -77,7 +78,7 @@ impl SessionStore for MemoryStore {
         let slot = Arc::new(Mutex::new(Slot::new(record, (self.0.clock)())));
         let replaced = self.0.shard(key).write().insert(key.clone(), slot);
         if let Some(replaced) = replaced {
-            replaced.lock().forget_all(&self.0.held);
+            replaced.lock().forget_all(&self.0);
         }
         StoreFuture::ready(Ok(()))
     }
@@ -128,12 +129,27 @@ impl SessionStore for MemoryStore {
         if let Some(slot) = self.0.slot(key) {
             let mut slot = slot.lock();
             slot.open = false;
+            slot.forget_queue(&self.0);
             if slot.streams.is_empty() {
                 drop(slot);
                 self.0.shard(key).write().remove(key);
             }
         }
         StoreFuture::ready(Ok(()))
+    }
+}
+
+impl PushQueueStore for MemoryStore {
+    fn update_queue(&self, key: &SessionKey, update: QueueUpdate) -> StoreFuture<Result<(), StoreError>> {
+        StoreFuture::ready(self.0.update_queue(key, update))
+    }
+
+    fn queue(&self, key: &SessionKey) -> StoreFuture<Result<StoredQueue, StoreError>> {
+        let queue = |slot: Arc<Mutex<Slot>>| {
+            let slot = slot.lock();
+            slot.open.then(|| slot.queue.clone())
+        };
+        StoreFuture::ready(self.0.slot(key).and_then(queue).ok_or(StoreError::SessionGone))
     }
 }
 

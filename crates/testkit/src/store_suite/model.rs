@@ -86,6 +86,7 @@ impl Model {
             events: (first..first + count).map(|n| Event::new(Seq(n), payload(n))).collect(),
             released: Vec::new(),
             seals: false,
+            taken: None,
         }
     }
 

@@ -186,6 +186,7 @@ pub fn batch(range: Range<u64>) -> Batch {
         events: range.map(event).collect(),
         released: Vec::new(),
         seals: false,
+        taken: None,
     }
 }
 

@@ -288,6 +288,7 @@ mod tests {
             events: events(range),
             released: Vec::new(),
             seals: false,
+            taken: None,
         }
     }
 

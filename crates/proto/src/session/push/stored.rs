@@ -1,0 +1,162 @@
+//! The push queue of a session as a store has it (design D6).
+//!
+//! Messages leave a queue only from its front: taken by a stream, or dropped to make room. So one number, the *floor*, says
+//! which are gone, and late or repeated updates change nothing.
+
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+/// What a waiting message costs beside its bytes, for the byte limits of a store.
+const OVERHEAD: usize = 96;
+
+/// The place of a message in the push queue of its session. The session's owner proposes positions; they only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueuePosition(pub u64);
+
+impl QueuePosition {
+    /// The position after this one.
+    pub const fn next(self) -> Self {
+        QueuePosition(self.0 + 1)
+    }
+}
+
+/// A message that waits for a GET.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queued {
+    /// Its place.
+    pub position: QueuePosition,
+    /// The JSON-RPC message.
+    pub message: Bytes,
+    /// Equal keys say the same: see [`Collapse`](super::Collapse). A store keeps the key and does not interpret it.
+    pub collapse: Option<Box<str>>,
+}
+
+impl Queued {
+    /// What it counts against byte limits: its bytes and its bookkeeping.
+    pub fn cost(&self) -> usize {
+        self.message.len() + self.collapse.as_deref().map_or(0, str::len) + OVERHEAD
+    }
+}
+
+/// A change of a stored push queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueUpdate {
+    /// The epoch of the session's record.
+    pub epoch: u64,
+    /// Messages that wait, in the order of their positions.
+    pub messages: Vec<Queued>,
+    /// Messages up to here wait no longer.
+    pub floor: QueuePosition,
+}
+
+/// A stored push queue. The memory store is a table of these; every other store must behave as if it were.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredQueue {
+    /// In the order of their positions; all are above the floor.
+    messages: VecDeque<Queued>,
+    /// Messages up to here have left the queue, and do not come back.
+    floor: QueuePosition,
+    bytes: usize,
+}
+
+impl StoredQueue {
+    /// The messages above `floor`, at their positions.
+    pub fn new(messages: Vec<Queued>, floor: QueuePosition) -> Self {
+        let mut queue = StoredQueue::default();
+        queue.update(messages, floor);
+        queue
+    }
+
+    /// Makes an update. A message at or below the floor, or at a position that is taken, changes nothing.
+    pub fn update(&mut self, messages: Vec<Queued>, floor: QueuePosition) {
+        self.raise_floor(floor);
+        for queued in messages {
+            if queued.position <= self.floor {
+                continue;
+            }
+            let at = self.messages.partition_point(|held| held.position < queued.position);
+            let known = self
+                .messages
+                .get(at)
+                .is_some_and(|held| held.position == queued.position);
+            if !known {
+                self.bytes += queued.cost();
+                self.messages.insert(at, queued);
+            }
+        }
+    }
+
+    /// Removes the messages up to `floor`.
+    pub fn raise_floor(&mut self, floor: QueuePosition) {
+        self.floor = self.floor.max(floor);
+        while let Some(gone) = self.messages.front().filter(|held| held.position <= self.floor) {
+            self.bytes -= gone.cost();
+            self.messages.pop_front();
+        }
+        if self.messages.is_empty() {
+            self.messages = VecDeque::new(); // an idle session owns no buffer
+        }
+    }
+
+    /// Bytes held: messages and bookkeeping.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes that raising the floor would free.
+    pub fn bytes_up_to(&self, floor: QueuePosition) -> usize {
+        let below = self.messages.iter().take_while(|held| held.position <= floor);
+        below.map(Queued::cost).sum()
+    }
+
+    /// Messages up to here have left the queue.
+    pub fn floor(&self) -> QueuePosition {
+        self.floor
+    }
+
+    /// The last position that is known to have been used.
+    pub fn last(&self) -> QueuePosition {
+        self.messages.back().map_or(self.floor, |held| held.position)
+    }
+
+    /// The messages, oldest first.
+    pub fn messages(&self) -> impl Iterator<Item = &Queued> {
+        self.messages.iter()
+    }
+
+    /// The messages, oldest first.
+    pub fn into_messages(self) -> impl Iterator<Item = Queued> {
+        self.messages.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queued(position: u64) -> Queued {
+        Queued {
+            position: QueuePosition(position),
+            message: Bytes::from(position.to_string()),
+            collapse: None,
+        }
+    }
+
+    fn positions(queue: &StoredQueue) -> Vec<u64> {
+        queue.messages.iter().map(|held| held.position.0).collect()
+    }
+
+    #[test]
+    fn d6_late_and_repeated_updates_change_nothing() {
+        let mut queue = StoredQueue::default();
+        queue.update(vec![queued(2), queued(3)], QueuePosition(0));
+        queue.update(vec![queued(1), queued(2)], QueuePosition(0));
+        assert_eq!(positions(&queue), [1, 2, 3]);
+        queue.raise_floor(QueuePosition(2));
+        queue.update(vec![queued(1), queued(2), queued(5)], QueuePosition(1));
+        assert_eq!((positions(&queue), queue.floor), (vec![3, 5], QueuePosition(2)));
+        assert_eq!((queue.bytes(), queue.last()), (2 * (1 + OVERHEAD), QueuePosition(5)));
+        queue.raise_floor(QueuePosition(9));
+        assert_eq!((queue.bytes(), queue.last()), (0, QueuePosition(9)));
+    }
+}

@@ -1,0 +1,86 @@
+//! The push queue of a session, and its copy in the store (design D6).
+//!
+//! The queue in memory is the truth while the process lives. The store's copy follows, one update at a time, so that a burst
+//! becomes few updates and a message to ten thousand sessions waits for none of them. Nothing here waits for the store.
+
+use super::Session;
+use crate::telemetry;
+use rethread_proto::session::push::{Collapse, Lifetime};
+use rethread_proto::sse::Draft;
+use rethread_store::{QueuePosition, QueueUpdate, StoreError};
+use std::sync::Arc;
+
+impl Session {
+    /// A message for the client that belongs to no call.
+    pub(crate) fn offer(self: &Arc<Self>, (draft, collapse): (Draft, Collapse)) {
+        self.offer_for(Lifetime::Session, draft, collapse);
+    }
+
+    /// A question that belongs to no call. It is not stored: after a restart nobody would wait for its answer.
+    pub(crate) fn offer_question(self: &Arc<Self>, draft: Draft) {
+        self.offer_for(Lifetime::Process, draft, Collapse::Never);
+    }
+
+    /// Offers everything that may have changed: signals were lost.
+    pub(crate) fn offer_refresh(self: &Arc<Self>) {
+        for message in self.refresh_drafts() {
+            self.offer(message);
+        }
+    }
+
+    fn offer_for(self: &Arc<Self>, lifetime: Lifetime, draft: Draft, collapse: Collapse) {
+        if self.hub.offer(draft, collapse, lifetime, self.node.clock.now()) {
+            self.update_stored_queue(false);
+        }
+    }
+
+    /// The store has the session: from now on it has the push queue, too.
+    pub(crate) fn begin_stored_queue(self: &Arc<Self>) {
+        self.hub.begin_copy();
+        self.update_stored_queue(false);
+    }
+
+    /// Messages of the queue up to `position` were appended to a stream, or will not be.
+    pub(crate) fn push_bound(self: &Arc<Self>, position: QueuePosition, appended: bool) {
+        self.hub.bound(position, appended);
+        self.update_stored_queue(false);
+    }
+
+    /// Brings the store's copy of the queue up to date. After a failure only the sweep, which comes to `retry`, tries again.
+    pub(crate) fn update_stored_queue(self: &Arc<Self>, retry: bool) {
+        let mut next = self.next_queue_update(retry);
+        while let Some(update) = next {
+            match self.node.store.update_queue(&self.key, update).now() {
+                Ok(result) => next = self.queue_updated(&result),
+                Err(later) => {
+                    let session = Arc::clone(self);
+                    tokio::spawn(async move {
+                        let mut next = session.queue_updated(&later.await);
+                        while let Some(update) = next {
+                            let result = session.node.store.update_queue(&session.key, update).await;
+                            next = session.queue_updated(&result);
+                        }
+                    });
+                    return;
+                }
+            }
+        }
+    }
+
+    fn next_queue_update(&self, retry: bool) -> Option<QueueUpdate> {
+        if self.has_ended() {
+            return None;
+        }
+        self.hub.next_update(self.epoch, retry)
+    }
+
+    /// Takes note of the store's answer. Returns what it lacks now.
+    fn queue_updated(&self, result: &Result<(), StoreError>) -> Option<QueueUpdate> {
+        match result {
+            Err(error) if error.is_outage() => telemetry::queue_not_stored(error),
+            _ => self.heard(result),
+        }
+        let next = self.hub.updated(result.is_ok(), self.epoch);
+        next.filter(|_| !self.has_ended())
+    }
+}
