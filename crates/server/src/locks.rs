@@ -36,7 +36,7 @@ async fn session() -> (McpService<Nothing>, client::Session, Arc<Session>, Arc<S
     let service = McpService::builder(Nothing).store(store).build();
     let outside = Client::new(service.clone()).open("2025-11-25").await;
     let id = SessionId::parse(&outside.id).unwrap();
-    let inside = service.0.sessions.known(&id).unwrap();
+    let inside = service.inner.sessions.known(&id).unwrap();
     (service, outside, inside, switches)
 }
 

@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn rst_01_a_session_that_has_ended_does_not_remove_its_next_life() {
         let service = McpService::builder(Idle).build();
-        let (node, sessions) = (&service.0.node, &service.0.sessions);
+        let (node, sessions) = (&service.inner.node, &service.inner.sessions);
         let key = SessionKey {
             owner: Principal::new("issuer", "alice"),
             session: SessionId::parse("one-session").expect("a session id"),

@@ -1,5 +1,7 @@
 //! Push queues on the disk: they outlast the process, whenever it is killed, and are counted.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use bytes::Bytes;

@@ -141,7 +141,10 @@ impl Inner {
 
     fn update_queue(&self, key: &SessionKey, update: QueueUpdate) -> Result<(), StoreError> {
         let slot = self.slot(key).ok_or(StoreError::SessionGone)?;
-        self.make_room(update.messages.iter().map(Queued::cost).sum());
+        let size = update.messages.iter().map(Queued::cost).sum();
+        if self.queues_have_room(size) {
+            self.make_room(size);
+        }
         let mut slot = slot.lock();
         if !slot.open {
             return Err(StoreError::SessionGone);

@@ -228,6 +228,7 @@ impl Session {
             events: numbers.zip(refresh).map(event).collect(),
             released: Vec::new(),
             seals: false,
+            taken: None,
         };
         let last = batch.events.last().map(|event| event.seq).or(found.last);
         match self.node.store.append(&stream.key, batch).await {
