@@ -23,7 +23,7 @@ pub(crate) use cut::{Members, plain_text};
 pub use method::Method;
 pub(crate) use object::Object;
 pub use parse::{EnvelopeError, Limits, parse};
-pub use progress::Progress;
+pub use progress::{Progress, Report};
 pub use scalar::{ProgressToken, RequestId};
 pub use write::{
     RESULT_FRAME, RpcError, code, error_message, write_error, write_notification, write_request, write_result,

@@ -139,7 +139,7 @@ impl Context {
             Venue::Request(direct) => {
                 let params = serde_json::to_vec(params).map_err(|e| AskError::NotJson(e.to_string()))?;
                 let params = if params == b"null" { Bytes::new() } else { params.into() };
-                let answer = direct.lock().ask(method, params)?;
+                let answer = direct.ask(method, params)?;
                 tokio::select! {
                     biased;
                     answer = answer => match answer {

@@ -12,7 +12,8 @@ use bytes::Bytes;
 use http::Extensions;
 use parking_lot::Mutex;
 use rethread_proto::jsonrpc::{
-    ProgressToken, RESULT_FRAME, Request, RequestId, code, write_error, write_notification, write_result,
+    Progress, ProgressToken, RESULT_FRAME, Report, Request, RequestId, code, write_error, write_notification,
+    write_result,
 };
 use rethread_proto::session::coordinator::{Question, TooManyQuestions};
 use rethread_proto::sse::{Draft, Words};
@@ -31,7 +32,6 @@ pub(crate) struct Running {
     pub(crate) node: Arc<Node>,
     pub(crate) version: Version,
     pub(crate) venue: Venue,
-    pub(crate) last_progress: Mutex<Option<f64>>,
     pub(crate) extensions: Extensions,
     /// Questions this call waits for.
     questions: Mutex<Vec<Question>>,
@@ -44,8 +44,7 @@ pub(crate) struct Running {
 /// Where a call is heard: in a session, whose streams outlive connections, or in one request only.
 pub(crate) enum Venue {
     Session(InSession),
-    /// The request that waits for the answer right now: a parked call moves from one to the next.
-    Request(Mutex<Arc<Direct>>),
+    Request(Arc<Direct>),
 }
 
 /// A call in a session.
@@ -53,6 +52,7 @@ pub(crate) struct InSession {
     pub(crate) outlet: Arc<Outlet>,
     pub(crate) id: RequestId,
     pub(crate) progress_token: Option<ProgressToken>,
+    last_progress: Mutex<Option<f64>>,
 }
 
 /// How a call ended, for the POST that may still wait for it.
@@ -74,6 +74,7 @@ impl Running {
         let venue = Venue::Session(InSession {
             id: request.id.clone(),
             progress_token: request.params.progress_token(),
+            last_progress: Mutex::new(None),
             outlet,
         });
         Self::new(node, version, venue, extensions)
@@ -82,7 +83,7 @@ impl Running {
     /// A call that one request brought, and nothing else is known of.
     pub(crate) fn in_request(direct: Arc<Direct>, extensions: Extensions) -> Arc<Self> {
         let (node, version) = (Arc::clone(&direct.node), direct.version);
-        Self::new(node, version, Venue::Request(Mutex::new(direct)), extensions)
+        Self::new(node, version, Venue::Request(direct), extensions)
     }
 
     fn new(node: Arc<Node>, version: Version, venue: Venue, extensions: Extensions) -> Arc<Self> {
@@ -90,22 +91,12 @@ impl Running {
             node,
             version,
             venue,
-            last_progress: Mutex::new(None),
             extensions,
             questions: Mutex::default(),
             cancelled: AtomicBool::new(false),
             changed: Notify::new(),
             ended: AtomicBool::new(false),
         })
-    }
-
-    /// A parked call goes on in another request.
-    pub(crate) fn move_to(&self, direct: &Arc<Direct>) {
-        if let Venue::Request(place) = &self.venue {
-            let mut place = place.lock();
-            direct.take_up(&place);
-            *place = Arc::clone(direct);
-        }
     }
 
     /// The session the call belongs to, if it belongs to one.
@@ -119,14 +110,14 @@ impl Running {
     pub(crate) fn id(&self) -> RequestId {
         match &self.venue {
             Venue::Session(place) => place.id.clone(),
-            Venue::Request(direct) => direct.lock().id.clone(),
+            Venue::Request(direct) => direct.request(|request| request.id.clone()),
         }
     }
 
     pub(crate) fn progress_token(&self) -> Option<ProgressToken> {
         match &self.venue {
             Venue::Session(place) => place.progress_token.clone(),
-            Venue::Request(direct) => direct.lock().progress_token.clone(),
+            Venue::Request(direct) => direct.request(|request| request.progress_token.clone()),
         }
     }
 
@@ -134,14 +125,14 @@ impl Running {
     pub(crate) fn client(&self) -> ClientCapabilities {
         match &self.venue {
             Venue::Session(place) => place.outlet.session.client(),
-            Venue::Request(direct) => direct.lock().client,
+            Venue::Request(direct) => direct.request(|request| request.client),
         }
     }
 
     pub(crate) fn principal(&self) -> Principal {
         match &self.venue {
             Venue::Session(place) => place.outlet.session.key.owner.clone(),
-            Venue::Request(direct) => direct.lock().principal.clone(),
+            Venue::Request(direct) => direct.principal.clone(),
         }
     }
 
@@ -149,7 +140,10 @@ impl Running {
     pub(crate) fn wants_log(&self, level: Level) -> bool {
         match &self.venue {
             Venue::Session(place) => place.outlet.session.log_level().is_none_or(|least| level >= least),
-            Venue::Request(direct) => direct.lock().log_level.is_some_and(|least| level >= least),
+            Venue::Request(direct) => {
+                let least = direct.request(|request| request.log_level);
+                least.is_some_and(|least| level >= least)
+            }
         }
     }
 
@@ -174,18 +168,42 @@ impl Running {
                 Ok(())
             }
             Venue::Request(direct) => {
-                let direct = Arc::clone(&direct.lock());
-                let said = match direct.say(words.draft()) {
-                    Ok(true) => Ok(()),
-                    Ok(false) => Box::pin(direct.room()).await,
-                    Err(late) => Err(late),
-                };
-                if said.is_err() {
-                    self.cancel(); // nobody reads: the request is as good as gone (SSE-14)
-                }
-                said
+                let said = direct.say(words.draft().into_payload());
+                self.has_said(direct, said).await
             }
         }
+    }
+
+    /// Reports progress, if the client asked for it. Numbers must rise: one that does not is dropped (PRG-01).
+    pub(crate) async fn report(&self, report: Report<'_>) -> Result<(), TooLate> {
+        match &self.venue {
+            Venue::Session(place) => {
+                let Some(token) = &place.progress_token else {
+                    return Ok(());
+                };
+                if let Report::Value { progress, .. } = report {
+                    let mut last = place.last_progress.lock();
+                    if !progress.is_finite() || last.is_some_and(|last| progress <= last) {
+                        return Ok(());
+                    }
+                    *last = Some(progress);
+                }
+                self.say(Progress { token, report }).await
+            }
+            Venue::Request(direct) => self.has_said(direct, direct.report(report)).await,
+        }
+    }
+
+    async fn has_said(&self, direct: &Direct, said: Result<bool, TooLate>) -> Result<(), TooLate> {
+        let said = match said {
+            Ok(true) => Ok(()),
+            Ok(false) => Box::pin(direct.room()).await,
+            Err(late) => Err(late),
+        };
+        if said.is_err() {
+            self.cancel(); // nobody reads: the request is as good as gone (SSE-14)
+        }
+        said
     }
 
     /// Cancels the call: its handler is told, and no answer will come.
@@ -201,7 +219,7 @@ impl Running {
             }
             match &self.venue {
                 Venue::Session(place) => place.outlet.end_cancelled(),
-                Venue::Request(direct) => direct.lock().abandon(),
+                Venue::Request(direct) => direct.abandon(),
             }
         }
     }
@@ -274,18 +292,23 @@ impl Running {
         }
     }
 
-    fn finish(&self, result: Result<Reply, RpcError>) -> Finished {
-        if self.ended.swap(true, Ordering::AcqRel) {
-            return Finished::Elsewhere; // cancelled: nobody wants the answer
-        }
+    fn finish(&self, result: Result<Reply, RpcError>, mut guard: Guard) -> Finished {
         let place = match &self.venue {
             Venue::Session(place) => place,
             Venue::Request(direct) => {
-                let direct = Arc::clone(&direct.lock());
-                direct.finish(result);
+                if !self.ended.swap(true, Ordering::AcqRel) {
+                    // The answer is there when a drain sees the permit.
+                    direct.finish(result);
+                    guard.holds_permit = false;
+                }
                 return Finished::Elsewhere;
             }
         };
+        // The id is free again before the answer is out: a client may use it at once.
+        drop(guard);
+        if self.ended.swap(true, Ordering::AcqRel) {
+            return Finished::Elsewhere; // cancelled: nobody wants the answer
+        }
         let json = match result.and_then(Reply::into_result) {
             Ok(result) => {
                 let expected = result.len() + place.id.as_json().len() + RESULT_FRAME; // exact: no byte is kept for nothing
@@ -306,6 +329,7 @@ impl Running {
 pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<Running>) -> Work {
     let guard = Guard {
         use_of: running.session().map(Session::in_use),
+        holds_permit: true,
         running,
     };
     Box::pin(async move {
@@ -332,9 +356,7 @@ pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<Running
         {
             result = Err(error);
         }
-        // The id is free again before the answer is out: a client may use it at once.
-        drop(guard);
-        running.finish(result)
+        running.finish(result, guard)
     })
 }
 
@@ -342,6 +364,7 @@ pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<Running
 struct Guard {
     running: Arc<Running>,
     use_of: Option<InUse>,
+    holds_permit: bool,
 }
 
 impl Drop for Guard {
@@ -349,8 +372,14 @@ impl Drop for Guard {
         if let Some(use_of) = &self.use_of {
             use_of.session().end_call(&self.running.id(), &self.running);
         }
-        self.running.node.calls.leave();
-        self.running.node.grew_quieter();
+        match &self.running.venue {
+            Venue::Session(_) => {
+                self.running.node.calls.leave();
+                self.running.node.grew_quieter();
+            }
+            Venue::Request(direct) if self.holds_permit => direct.release_permit(),
+            Venue::Request(_) => {}
+        }
     }
 }
 

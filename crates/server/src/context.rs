@@ -7,7 +7,7 @@ use crate::notifier::Notifier;
 use crate::peer::{ClientCapabilities, Peer};
 use crate::session::Transport;
 use http::Extensions;
-use rethread_proto::jsonrpc::{Progress, write_notification};
+use rethread_proto::jsonrpc::{Report, write_notification};
 use rethread_proto::sse::{Draft, Words};
 use rethread_proto::subscription::Change;
 use rethread_proto::{Principal, ProgressToken, RequestId, Revisions, Version};
@@ -109,29 +109,41 @@ impl Context {
     }
 
     async fn report(&self, progress: f64, total: Option<f64>, message: Option<&str>) -> Result<(), Ended> {
-        let Some(token) = self.call.progress_token() else {
+        let report = Report::Value {
+            progress,
+            total: total.filter(|total| total.is_finite()),
+            message: message.filter(|_| self.version().progress_has_message()),
+        };
+        self.call.report(report).await.map_err(|_| Ended)?;
+        yield_to_readers().await;
+        Ok(())
+    }
+
+    /// Passes on the progress report of another server, under the client's own token: for handlers that relay. `report`
+    /// must be a JSON object, the `params` of that server's notification; its `progressToken` must have been taken out.
+    /// Does nothing if the client did not ask for progress.
+    pub async fn relay_progress(&self, report: impl Serialize) -> Result<(), Ended> {
+        let mut report = serde_json::to_vec(&report).unwrap_or_default();
+        for byte in &mut report {
+            if matches!(byte, b'\n' | b'\r') {
+                *byte = b' '; // SSE-02; a string has no such byte
+            }
+        }
+        let members = report.trim_ascii();
+        let Some(members) = members.strip_prefix(b"{").and_then(|rest| rest.strip_suffix(b"}")) else {
+            tracing::error!(target: crate::telemetry::TARGET, "progress dropped: its params are not a JSON object");
             return Ok(());
         };
-        {
-            let mut last = self.call.last_progress.lock();
-            if !progress.is_finite() || last.is_some_and(|last| progress <= last) {
-                return Ok(());
-            }
-            *last = Some(progress);
-        }
-        let total = total.filter(|total| total.is_finite());
-        let message = message.filter(|_| self.version().progress_has_message());
-        let token = &token;
-        self.send(Progress {
-            token,
-            progress,
-            total,
-            message,
-        })
-        .await
+        let report = Report::Members(members.trim_ascii());
+        self.call.report(report).await.map_err(|_| Ended)?;
+        yield_to_readers().await;
+        Ok(())
     }
 
     /// Sends a log message, if the client's level lets it through (LOG-01).
+    ///
+    /// While a call of 2026-07-28 waits for input, 64 messages of 256 KiB together are kept for the request that brings
+    /// it, and sent if its own level lets them through. The rest is dropped, and counted. Of progress the latest is kept.
     pub async fn log(&self, level: Level, logger: impl Into<Option<&str>>, data: impl Serialize) -> Result<(), Ended> {
         #[derive(Serialize)]
         struct Log<'a, T> {
@@ -197,8 +209,7 @@ impl Context {
 
     async fn send(&self, words: impl Words) -> Result<(), Ended> {
         self.call.say(words).await.map_err(|_| Ended)?;
-        // A handler that only talks must not keep its thread from those who listen.
-        tokio::task::coop::consume_budget().await;
+        yield_to_readers().await;
         Ok(())
     }
 
@@ -274,6 +285,11 @@ impl Context {
     pub fn extensions(&self) -> &Extensions {
         &self.call.extensions
     }
+}
+
+/// A handler that only talks must not keep its thread from those who listen.
+async fn yield_to_readers() {
+    tokio::task::coop::consume_budget().await;
 }
 
 impl std::fmt::Debug for Context {

@@ -1,9 +1,12 @@
 //! The stateless era: 2026-07-28. Every request carries what is needed to answer it, and nothing is remembered (HTTP-15).
 
+mod asker;
 mod decorate;
 mod direct;
 mod events;
+mod kept;
 mod listen;
+mod outcome;
 mod park;
 mod serving;
 
@@ -19,15 +22,16 @@ use crate::node::Node;
 use crate::respond;
 use crate::service::Inner;
 use crate::wrapping::Wrapping;
-pub(crate) use direct::Asker;
+use asker::Asker;
 use events::Events;
 pub(crate) use events::Messages;
 use http::{HeaderMap, Response};
+use outcome::Outcome;
 use park::Park;
-use rethread_proto::gate::mirror::{self, Field, Stateless};
-use rethread_proto::jsonrpc::{Notification, Request, error_message};
+use rethread_proto::gate::mirror::{self, Stateless};
+use rethread_proto::jsonrpc::{Notification, Request};
 use rethread_proto::mrtr::{self, InputResponses};
-use rethread_proto::refusal::{Reason, stateless_status};
+use rethread_proto::refusal::Reason;
 use rethread_proto::subscription::{Filter, Offered};
 use rethread_proto::{Principal, Refusal, Version};
 use serde_json::json;
@@ -47,10 +51,10 @@ pub(crate) async fn post<H: Handler>(
     let refuse = |reason| Refusal::new(reason).about(Some(&id));
     let parts = parts.map_err(refuse)?;
     check(wrapping.headers(), &request, &parts).map_err(refuse)?;
-    if is_removed(request.method.as_str()) {
-        return Ok(unknown(&request));
-    }
-    let asker = Asker::read(owner, &parts).map_err(refuse)?;
+    let asker = match admit(owner, &request, &parts).map_err(refuse)? {
+        Ok(asker) => asker,
+        Err(outcome) => return Ok(respond::json_with(outcome.status, outcome.message)),
+    };
     if request.method.as_str() == "tools/call"
         && let Some(tool) = parts.name.as_str()
         && let Some(params) = inner.handler.header_params(tool, &asker.principal).await
@@ -58,16 +62,23 @@ pub(crate) async fn post<H: Handler>(
         let arguments = parts.arguments.as_deref();
         params.check(wrapping.headers(), arguments).map_err(refuse)?;
     }
-    match begin(inner, version, request, asker, &parts, wrapping).map_err(refuse)? {
-        Begun::Done(response) => Ok(response),
-        Begun::Serving(serving) => Ok(match serving.await {
-            Served::Answered(outcome) => respond::json_with(outcome.status, outcome.message),
-            Served::Stream(flow) => {
-                let pause = flow.keep_alive();
-                respond::stream(Events::new(flow, pause), version, inner.node.is_unbuffered())
-            }
-        }),
-    }
+    let node = &inner.node;
+    let begun = begin(inner, version, request, asker, wrapping).map_err(refuse)?;
+    let served = match begun {
+        Begun::Listening(listening) => {
+            let events = Events::new(listening, node.timing.keep_alive);
+            return Ok(respond::stream(events, version, node.is_unbuffered()));
+        }
+        Begun::Answered(outcome) => Served::Answered(outcome),
+        Begun::Serving(serving) => serving.await,
+    };
+    Ok(match served {
+        Served::Answered(outcome) => respond::json_with(outcome.status, outcome.message),
+        Served::Stream(flow) => {
+            let pause = flow.keep_alive();
+            respond::stream(Events::new(flow, pause), version, node.is_unbuffered())
+        }
+    })
 }
 
 fn check(headers: &HeaderMap, request: &Request, parts: &Stateless) -> Result<(), Reason> {
@@ -77,38 +88,43 @@ fn check(headers: &HeaderMap, request: &Request, parts: &Stateless) -> Result<()
     mirror::check_name(headers, method, parts)
 }
 
+/// VER-05, the rows that every transport has: the client's capabilities are there, the method is known, the log level is
+/// valid. A method of no revision may be the handler's own, so it counts as unknown only if something else is wrong.
+/// What is unknown is answered with the outcome.
+pub(crate) fn admit(owner: Principal, request: &Request, parts: &Stateless) -> Result<Result<Asker, Outcome>, Reason> {
+    parts.capabilities()?;
+    let method = request.method.as_str();
+    if is_removed(method) || (!request.method.is_standard() && parts.log_level().is_err()) {
+        return Ok(Err(Outcome::error(&request.id, &RpcError::method_not_found(method))));
+    }
+    Asker::read(owner, parts).map(Ok)
+}
+
 /// What a request leads to.
 #[allow(clippy::large_enum_variant)] // the largest is the rule
-enum Begun {
-    Done(Response<Body>),
+pub(crate) enum Begun {
+    Answered(Outcome),
+    Listening(Listening),
     Serving(Serving),
 }
 
-fn begin<H: Handler>(
+/// Begins to serve an [admitted](admit) request, over HTTP or on lines.
+pub(crate) fn begin<H: Handler>(
     inner: &Inner<H>,
     version: Version,
     request: Request,
     asker: Asker,
-    parts: &Stateless,
     wrapping: Wrapping,
 ) -> Result<Begun, Reason> {
     let node = &inner.node;
-    if node.is_draining() && parts.request_state == Field::Absent {
-        return Err(Reason::ShuttingDown); // but a call that waits for its input may still have it
-    }
     match request.method.as_str() {
         "server/discover" if !node.hears_all => {
-            let message = discover_message(node, &request);
-            Ok(Begun::Done(respond::json(message.into())))
+            node.accept_work()?;
+            Ok(Begun::Answered(discover(node, &request)))
         }
         "subscriptions/listen" if !inner.handler.listens(&request.params, &asker.principal) => {
-            Ok(Begun::Done(match listen(node, &request, asker.principal)? {
-                Ok(listening) => {
-                    let events = Events::new(listening, node.timing.keep_alive);
-                    respond::stream(events, version, node.is_unbuffered())
-                }
-                Err(error) => respond::error(&request.id, &error),
-            }))
+            node.accept_work()?;
+            listen(node, &request, asker.principal)
         }
         _ => serve(inner, request, version, asker, wrapping).map(Begun::Serving),
     }
@@ -122,7 +138,7 @@ pub(crate) fn notified(headers: &HeaderMap, note: &Notification) -> Result<Respo
 }
 
 /// HTTP-12: methods of the session era that this one has not.
-pub(crate) fn is_removed(method: &str) -> bool {
+fn is_removed(method: &str) -> bool {
     matches!(
         method,
         "initialize"
@@ -135,34 +151,22 @@ pub(crate) fn is_removed(method: &str) -> bool {
     )
 }
 
-fn unknown(request: &Request) -> Response<Body> {
-    let error = RpcError::method_not_found(request.method.as_str());
-    respond::json_with(
-        stateless_status(&error),
-        error_message(Some(&request.id), &error).into(),
-    )
-}
-
 /// `server/discover`: who we are, what we can do, and in which revisions (VER-07).
-pub(crate) fn discover_message(node: &Node, request: &Request) -> Vec<u8> {
+fn discover(node: &Node, request: &Request) -> Outcome {
     let versions: Vec<_> = node.revisions.newest_first().map(Version::as_str).collect();
     let mut result = json!({ "supportedVersions": versions, "capabilities": node.info.capabilities });
     if let Some(instructions) = &node.info.instructions {
         result["instructions"] = json!(instructions);
     }
     let result = result.to_string();
-    decorate::result(&request.id, result.as_bytes(), "server/discover", &node.named).unwrap_or_default()
+    Outcome::result(&request.id, result.as_bytes(), "server/discover", node)
 }
 
 /// `subscriptions/listen`: a stream of changes.
-pub(crate) fn listen(
-    node: &Arc<Node>,
-    request: &Request,
-    owner: Principal,
-) -> Result<Result<Listening, RpcError>, Reason> {
+fn listen(node: &Arc<Node>, request: &Request, owner: Principal) -> Result<Begun, Reason> {
     let filter = match Filter::read(&request.params, node.limits.uris_per_subscription) {
         Ok(filter) => filter,
-        Err(error) => return Ok(Err(error)),
+        Err(error) => return Ok(Begun::Answered(Outcome::error(&request.id, &error))),
     };
     let declares = |capability: &str| node.info.declares(capability);
     let filter = filter.honour(Offered {
@@ -171,11 +175,12 @@ pub(crate) fn listen(
         resources: declares("resources.listChanged"),
         subscribe: declares("resources.subscribe"),
     });
-    node.listeners.open(node, request.id.clone(), filter, owner).map(Ok)
+    let opened = node.listeners.open(node, request.id.clone(), filter, owner);
+    opened.map(Begun::Listening)
 }
 
 /// A request for the handler: a new call, or one that waited for what this request brings.
-pub(crate) fn serve<H: Handler>(
+fn serve<H: Handler>(
     inner: &Inner<H>,
     request: Request,
     version: Version,
@@ -183,22 +188,28 @@ pub(crate) fn serve<H: Handler>(
     wrapping: Wrapping,
 ) -> Result<Serving, Reason> {
     let node = &inner.node;
-    let is_retry = asker.is_retry;
-    let direct = Direct::new(node, version, &request, asker);
-    // Who passes requests on leaves to others what they carry.
-    let brought = if node.relays || !is_retry {
-        Ok(Brought::Inputs(None))
+    let brought = if asker.is_retry {
+        brought(node, &request, &asker.principal)
     } else {
-        inputs(&direct)
+        Ok(Brought::Call { inputs: None, round: 0 })
     };
     match brought {
-        Err(error) => Ok(Serving::answered(direct.error(&error))),
-        Ok(Brought::Parked(park, responses)) => Ok(take_up(park, &direct, &responses)),
-        Ok(Brought::Inputs(inputs)) => {
+        Err(error) => Ok(Serving::answered(Outcome::error(&request.id, &error))),
+        Ok(Brought::Parked(park, responses)) => {
+            let meta = asker.into_meta(request.id.clone());
+            if !park.direct.retry(meta, &responses) {
+                let gone = park::refused(mrtr::Invalid::Gone);
+                return Ok(Serving::answered(Outcome::error(&request.id, &gone)));
+            }
+            Ok(Serving::waiting(None, park.running, park.direct, park.round))
+        }
+        Ok(Brought::Call { inputs, round }) => {
+            node.accept_work()?; // a parked call may still have its input
             if !node.calls.enter(node.limits.calls) {
                 return Err(Reason::Overloaded("calls"));
             }
             let (extensions, parts) = wrapping.open();
+            let direct = Direct::new(node, version, &request, asker, round);
             let running = Running::in_request(Arc::clone(&direct), extensions);
             let call = Call { request, inputs, parts };
             let work = call::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
@@ -209,57 +220,40 @@ pub(crate) fn serve<H: Handler>(
 
 /// What a request brings along beside its arguments.
 enum Brought {
-    /// Input for a handler that starts anew, or none.
-    Inputs(Option<Box<Inputs>>),
+    /// A call for the handler, with input that it asked for in an answer of its own, if any.
+    Call { inputs: Option<Box<Inputs>>, round: u32 },
     /// A call that waits, and input for it.
     Parked(Park, InputResponses),
 }
 
-/// Reads what the client brings back, and checks that it is its own (MRTR-05).
-fn inputs(direct: &Direct) -> Result<Brought, RpcError> {
-    let responses = InputResponses::read(&direct.params)?;
-    let state = match mrtr::request_state(&direct.params)? {
-        None => None,
-        Some(text) => match park::open(direct, &text)? {
-            mrtr::State::Own { round, bytes } => {
-                direct.is_in_round(round);
-                Some(bytes.into())
-            }
+/// Reads what the client brings back, and checks that it is its own (MRTR-05). Who passes requests on leaves to others
+/// what they carry.
+fn brought(node: &Node, request: &Request, principal: &Principal) -> Result<Brought, RpcError> {
+    let params = &request.params;
+    let state = mrtr::request_state(params);
+    if node.relays {
+        return Ok(Brought::Call { inputs: None, round: 0 });
+    }
+    let responses = InputResponses::read(params)?;
+    let (round, state) = match state? {
+        None => (0, None),
+        Some(text) => match park::open(node, &text, principal, request.method.as_str(), params)? {
+            mrtr::State::Own { round, bytes } => (round, Some(bytes.into())),
             mrtr::State::Parked { id, .. } => {
                 // Single use: whoever comes second, or after a restart (RST-05), finds nothing.
-                let park = direct
-                    .node
-                    .parks
-                    .take(id)
-                    .ok_or_else(|| park::refused(mrtr::Invalid::Gone))?;
+                let park = node.parks.take(id);
+                let park = park.ok_or_else(|| park::refused(mrtr::Invalid::Gone))?;
                 return Ok(Brought::Parked(park, responses));
             }
         },
     };
-    Ok(Brought::Inputs(Some(Box::new(Inputs {
-        responses: responses
-            .iter()
-            .map(|(key, raw)| (key.to_owned(), raw.clone()))
-            .collect(),
+    let responses = responses.iter().map(|(key, raw)| (key.to_owned(), raw.clone()));
+    let inputs = Inputs {
+        responses: responses.collect(),
         state,
-    }))))
-}
-
-/// Goes on with a parked call: what was asked and is answered goes to those who wait; what is not is asked again
-/// (MRTR-06).
-fn take_up(park: Park, direct: &Arc<Direct>, responses: &InputResponses) -> Serving {
-    let running = park.running;
-    running.move_to(direct);
-    let mut open = Vec::new();
-    for asked in park.asked {
-        match responses.get(&asked.key) {
-            Some(response) => drop(asked.waiter.send(response.clone())), // nobody waits any more: the call moved on
-            None => open.push(asked),
-        }
-    }
-    if open.is_empty() {
-        Serving::waiting(None, running, Arc::clone(direct), park.round)
-    } else {
-        Serving::answered(park::park(&running, direct, open, park.round + 1))
-    }
+    };
+    Ok(Brought::Call {
+        inputs: Some(Box::new(inputs)),
+        round,
+    })
 }

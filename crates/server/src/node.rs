@@ -10,6 +10,7 @@ use rethread_proto::event_id::EventIdFormat;
 use rethread_proto::exchange::UpgradeAfter;
 use rethread_proto::jsonrpc;
 use rethread_proto::mrtr::Seal;
+use rethread_proto::refusal::Reason;
 use rethread_proto::{Revisions, SessionId};
 use rethread_store::{Retention, Store};
 use std::sync::Arc;
@@ -45,7 +46,7 @@ pub(crate) struct Node {
     /// Tells the handler that a session has ended.
     pub(crate) closed: Closed,
     pub(crate) clock: Clock,
-    pub(crate) calls: Gauge,
+    pub(crate) calls: CallGauge,
     pub(crate) connections: Gauge,
     pub(crate) draining: AtomicBool,
     /// Told whenever a call or a connection ends: what a drain waits for.
@@ -110,7 +111,7 @@ impl Node {
             wants_parts,
             closed,
             clock: Clock::start(),
-            calls: Gauge::default(),
+            calls: CallGauge::default(),
             connections: Gauge::default(),
             draining: AtomicBool::new(false),
             quieter: Notify::new(),
@@ -137,11 +138,69 @@ impl Node {
         self.draining.load(Ordering::Relaxed)
     }
 
+    /// Refuses new work while the server drains (T-38).
+    pub(crate) fn accept_work(&self) -> Result<(), Reason> {
+        if self.is_draining() {
+            return Err(Reason::ShuttingDown);
+        }
+        Ok(())
+    }
+
     /// Something ended: whoever waits for quiet looks again.
     pub(crate) fn grew_quieter(&self) {
         if self.is_draining() {
             self.quieter.notify_waiters();
         }
+    }
+}
+
+/// The calls that hold a permit, and how many of them are parked. Both are in one word, so that a drain reads them at
+/// one moment: the low half counts calls, the high half those that are parked.
+#[derive(Debug, Default)]
+pub(crate) struct CallGauge(AtomicU64);
+
+impl CallGauge {
+    const CALL: u64 = 1;
+    const PARKED: u64 = 1 << 32;
+
+    /// One more call, unless there are `limit` already.
+    pub(crate) fn enter(&self, limit: usize) -> bool {
+        let limit = limit.min(u32::MAX as usize) as u64;
+        let entered = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
+            (word % Self::PARKED < limit).then_some(word + Self::CALL)
+        });
+        entered.is_ok()
+    }
+
+    /// A call gives its permit back.
+    pub(crate) fn leave(&self) {
+        self.0.fetch_sub(Self::CALL, Ordering::Relaxed);
+    }
+
+    /// A parked call gives its permit back.
+    pub(crate) fn leave_parked(&self) {
+        self.0.fetch_sub(Self::CALL + Self::PARKED, Ordering::Relaxed);
+    }
+
+    /// A call that holds a permit begins to wait for input.
+    pub(crate) fn park(&self) {
+        self.0.fetch_add(Self::PARKED, Ordering::Relaxed);
+    }
+
+    /// A parked call that holds a permit goes on.
+    pub(crate) fn unpark(&self) {
+        self.0.fetch_sub(Self::PARKED, Ordering::Relaxed);
+    }
+
+    /// How many calls hold a permit.
+    pub(crate) fn now(&self) -> usize {
+        (self.0.load(Ordering::Relaxed) % Self::PARKED) as usize
+    }
+
+    /// How many of them are not parked.
+    pub(crate) fn at_work(&self) -> usize {
+        let word = self.0.load(Ordering::Relaxed);
+        (word % Self::PARKED).saturating_sub(word / Self::PARKED) as usize
     }
 }
 
@@ -163,5 +222,27 @@ impl Gauge {
 
     pub(crate) fn now(&self) -> usize {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// T-38: a call is at work unless it is parked, and a parked one that ends gives back its permit and its place at once.
+    #[test]
+    fn t_38_parked_calls_hold_permits_and_are_not_at_work() {
+        let calls = CallGauge::default();
+        assert!(calls.enter(2) && calls.enter(2) && !calls.enter(2));
+        calls.park();
+        assert_eq!((calls.now(), calls.at_work()), (2, 1));
+        assert!(!calls.enter(2), "a parked call holds its permit");
+        calls.unpark();
+        assert_eq!((calls.now(), calls.at_work()), (2, 2));
+        calls.park();
+        calls.leave_parked();
+        assert_eq!((calls.now(), calls.at_work()), (1, 1));
+        calls.leave();
+        assert_eq!((calls.now(), calls.at_work()), (0, 0));
     }
 }

@@ -25,8 +25,8 @@ pub(crate) async fn drain(node: &Node, sessions: &Sessions, deadline: Duration) 
         }
     });
     // A parked call waits for a person, not for us.
-    let at_work = || node.calls.now().saturating_sub(node.parks.len());
-    until(node, deadline, || at_work() == 0 && node.connections.now() == 0).await;
+    let quiet = || node.calls.at_work() == 0 && node.connections.now() == 0;
+    until(node, deadline, quiet).await;
     node.parks.clear();
     node.closing.send_replace(true);
     sessions.for_each(|session| {

@@ -1,15 +1,15 @@
 //! Lines of JSON-RPC on a pair of byte streams, both eras: what a client that starts its server as a child speaks.
 
 use crate::body::Chunks;
-use crate::handler::{Handler, RpcError};
-use crate::modern::{self, Asker, Messages, Served};
+use crate::handler::Handler;
+use crate::modern::{self, Begun, Messages, Served};
 use crate::service::{Inner, McpService};
 use crate::session::Transport;
 use crate::wire;
 use crate::wrapping::Wrapping;
 use bytes::Bytes;
 use rethread_proto::gate::mirror::Stateless;
-use rethread_proto::jsonrpc::{self, Message, Payload, Request, RequestId, error_message};
+use rethread_proto::jsonrpc::{self, Message, Payload, Request, RequestId};
 use rethread_proto::refusal::Reason;
 use rethread_proto::{Era, Principal, Refusal, Version};
 use std::collections::HashMap;
@@ -183,43 +183,31 @@ impl<H: Handler> Lines<'_, H> {
         }
     }
 
+    /// VER-05 without headers; what it leads to is the same as over HTTP.
     async fn stateless(&mut self, version: Version, request: Request) -> Result<(), Reason> {
         let parts = Stateless::read(&request.params)?;
-        let asker = Asker::read(Principal::anonymous(), &parts)?;
-        let (id, lines, inner) = (request.id.clone(), self.lines.clone(), Arc::clone(self.inner));
-        let task = match request.method.as_str() {
-            "server/discover" if !inner.node.hears_all => {
-                let message = modern::discover_message(&inner.node, &request);
-                let _ = self.send(message).await;
+        let id = request.id.clone();
+        let begun = match modern::admit(Principal::anonymous(), &request, &parts)? {
+            Ok(asker) => modern::begin(self.inner, version, request, asker, Wrapping::default())?,
+            Err(unknown) => Begun::Answered(unknown),
+        };
+        let lines = self.lines.clone();
+        let task = match begun {
+            Begun::Answered(outcome) => {
+                let _ = self.send(outcome.message.into()).await; // nobody listens: the input ends soon
                 return Ok(());
             }
-            "subscriptions/listen" if !inner.handler.listens(&request.params, &Principal::anonymous()) => {
-                match modern::listen(&inner.node, &request, Principal::anonymous())? {
-                    Ok(listening) => self.tasks.spawn(forward(listening, lines)),
-                    Err(error) => {
-                        let _ = self.send(error_message(Some(&id), &error)).await;
-                        return Ok(());
+            Begun::Listening(listening) => self.tasks.spawn(forward(listening, lines)),
+            Begun::Serving(serving) => self.tasks.spawn(async move {
+                match serving.await {
+                    Served::Answered(outcome) => {
+                        let mut line = outcome.message.to_vec();
+                        line.push(b'\n');
+                        let _ = lines.send(line.into()).await;
                     }
+                    Served::Stream(flow) => forward(flow, lines).await,
                 }
-            }
-            method if modern::is_removed(method) => {
-                let error = RpcError::method_not_found(method);
-                let _ = self.send(error_message(Some(&id), &error)).await;
-                return Ok(());
-            }
-            _ => {
-                let serving = modern::serve(&inner, request, version, asker, Wrapping::default())?;
-                self.tasks.spawn(async move {
-                    match serving.await {
-                        Served::Answered(outcome) => {
-                            let mut line = outcome.message.to_vec();
-                            line.push(b'\n');
-                            let _ = lines.send(line.into()).await;
-                        }
-                        Served::Stream(flow) => forward(flow, lines).await,
-                    }
-                })
-            }
+            }),
         };
         self.stateless.insert(id, task);
         Ok(())

@@ -89,6 +89,14 @@ pub(crate) fn abandoned() {
     tracing::warn!(target: TARGET, "handler dropped: it did not stop within the grace after its call was cancelled");
 }
 
+/// Messages that a parked call emitted beyond what is kept for its retry.
+pub(crate) fn parked_messages_dropped(messages: usize) {
+    if messages > 0 {
+        metrics::counter!("rethread_parked_messages_dropped_total").increment(messages as u64);
+        tracing::debug!(target: TARGET, messages, "messages of a parked call dropped: too many to keep for its retry");
+    }
+}
+
 pub(crate) fn state_refused(invalid: rethread_proto::mrtr::Invalid) {
     metrics::counter!("rethread_request_states_refused_total", "reason" => invalid.label()).increment(1);
     tracing::debug!(target: TARGET, reason = invalid.label(), "request state refused");

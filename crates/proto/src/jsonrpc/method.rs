@@ -53,6 +53,11 @@ impl Method {
             Form::Other(name) => name.as_str(),
         }
     }
+
+    /// Whether some revision of the protocol has a method of this name.
+    pub fn is_standard(&self) -> bool {
+        matches!(self.0, Form::Known(_))
+    }
 }
 
 impl From<&str> for Method {
@@ -84,6 +89,7 @@ mod tests {
             assert_eq!(method.as_str(), name);
             assert_eq!(method, Method::from(name));
             assert_ne!(method, Method::from("x"));
+            assert_eq!(method.is_standard(), KNOWN.contains(&name), "{name}");
         }
     }
 }

@@ -3,22 +3,67 @@
 use super::ProgressToken;
 use crate::sse::Words;
 
-/// A `notifications/progress`. Whole numbers are written as such: `1`, not `1.0`.
+/// A `notifications/progress`: a report, and the token of the request that it goes to.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
     /// What is reported on.
     pub token: &'a ProgressToken,
     /// How far it is.
-    pub progress: f64,
-    /// How far it goes.
-    pub total: Option<f64>,
-    /// How it goes.
-    pub message: Option<&'a str>,
+    pub report: Report<'a>,
+}
+
+/// A progress report without its token. Whole numbers are written as such: `1`, not `1.0`.
+#[derive(Clone, Copy, Debug)]
+pub enum Report<'a> {
+    /// Numbers and a text.
+    Value {
+        /// How far it is.
+        progress: f64,
+        /// How far it goes.
+        total: Option<f64>,
+        /// How it goes.
+        message: Option<&'a str>,
+    },
+    /// The members of the `params` object as JSON on one line, without the token and without the braces.
+    Members(&'a [u8]),
+}
+
+impl Report<'_> {
+    /// About how many bytes its members have.
+    pub fn size(&self) -> usize {
+        match self {
+            Report::Value { message, .. } => 48 + message.map_or(0, str::len),
+            Report::Members(members) => members.len(),
+        }
+    }
+
+    /// Appends its members: what [`Report::Members`] holds.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match *self {
+            Report::Members(members) => out.extend_from_slice(members),
+            Report::Value {
+                progress,
+                total,
+                message,
+            } => {
+                out.extend_from_slice(b"\"progress\":");
+                write_number(out, progress);
+                if let Some(total) = total {
+                    out.extend_from_slice(b",\"total\":");
+                    write_number(out, total);
+                }
+                if let Some(message) = message {
+                    out.extend_from_slice(b",\"message\":");
+                    write_string(out, message);
+                }
+            }
+        }
+    }
 }
 
 impl Words for Progress<'_> {
     fn size(&self) -> usize {
-        144 + self.message.map_or(0, str::len)
+        96 + self.report.size()
     }
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -26,16 +71,10 @@ impl Words for Progress<'_> {
             b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":",
         );
         out.extend_from_slice(self.token.as_json());
-        out.extend_from_slice(b",\"progress\":");
-        write_number(out, self.progress);
-        if let Some(total) = self.total {
-            out.extend_from_slice(b",\"total\":");
-            write_number(out, total);
+        if !matches!(self.report, Report::Members(b"")) {
+            out.push(b',');
         }
-        if let Some(message) = self.message {
-            out.extend_from_slice(b",\"message\":");
-            write_string(out, message);
-        }
+        self.report.write(out);
         out.extend_from_slice(b"}}");
     }
 }
@@ -81,14 +120,28 @@ mod tests {
     fn written(progress: f64, total: Option<f64>, message: Option<&str>) -> String {
         let mut out = Vec::new();
         let token = &token("\"t\"");
-        let words = Progress {
-            token,
+        let report = Report::Value {
             progress,
             total,
             message,
         };
-        words.write(&mut out);
+        Progress { token, report }.write(&mut out);
+        let mut members = Vec::new();
+        report.write(&mut members);
+        let mut again = Vec::new();
+        let report = Report::Members(&members);
+        Progress { token, report }.write(&mut again);
+        assert_eq!(again, out, "a report is written alike as a value and as members");
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn prg_01_report_without_members_is_still_json() {
+        let mut out = Vec::new();
+        let report = Report::Members(b"");
+        let token = &token("1");
+        Progress { token, report }.write(&mut out);
+        assert!(out.ends_with(br#""params":{"progressToken":1}}"#));
     }
 
     #[test]

@@ -1,102 +1,83 @@
-//! One stateless request and its answer: nothing is stored, nothing has an id, and when the client hangs up it is over.
+//! One stateless call and its answer: nothing is stored, nothing has an id, and when the client hangs up it is over.
 //!
 //! The form of the answer is open until the handler speaks or ends, as in a session. A handler that asks the client is
-//! *parked*: the request ends with a wish for input, and the next request that brings it takes the call up again.
+//! *parked*: the request ends with a wish for input, and the next request that brings it takes the place of the one
+//! before. What a message needs to know of its request is under the same lock as the state of the answer, and a message
+//! is encoded when it is delivered. So a retry meets the handler at any moment, and nothing goes to the request before.
 
-use super::decorate;
+use super::asker::{Asker, RequestMeta};
+use super::kept::Kept;
+use super::outcome::Outcome;
 use crate::ask::AskError;
-use crate::context::Level;
-use crate::handler::{Kind, Reply, RpcError, Wish};
+use crate::handler::{Reply, RpcError};
 use crate::node::Node;
 use crate::outlet::TooLate;
-use crate::peer::ClientCapabilities;
 use crate::telemetry;
 use bytes::Bytes;
-use http::StatusCode;
 use parking_lot::Mutex;
-use rethread_proto::gate::mirror::Stateless;
-use rethread_proto::jsonrpc::{Method, Params, ProgressToken, RequestId, write_error};
-use rethread_proto::mrtr::{self, InputMethod};
-use rethread_proto::refusal::{Reason, stateless_status};
-use rethread_proto::sse::Draft;
+use rethread_proto::jsonrpc::{self, Method, Params, Report, Request};
+use rethread_proto::mrtr::{self, InputMethod, InputResponses};
+use rethread_proto::sse::Words;
 use rethread_proto::{Principal, Version};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use tokio::sync::{Notify, oneshot};
 
-/// A request that waits for its answer.
+/// A call that one request after another waits for.
 pub(crate) struct Direct {
     pub(crate) node: Arc<Node>,
     pub(crate) version: Version,
-    pub(crate) id: RequestId,
     pub(crate) method: Method,
+    /// Of the first request. A retry repeats them (MRTR-04).
     pub(crate) params: Params,
     pub(crate) principal: Principal,
-    pub(crate) progress_token: Option<ProgressToken>,
-    pub(crate) log_level: Option<Level>,
-    pub(crate) client: ClientCapabilities,
+    /// How often the handler has asked before, in answers of its own.
+    pub(super) round: u32,
     state: Mutex<State>,
     room: Notify,
 }
 
-/// What a request brings that a call needs to know.
-pub(crate) struct Asker {
-    pub(crate) principal: Principal,
-    log_level: Option<Level>,
-    client: ClientCapabilities,
-    progress_token: Option<ProgressToken>,
-    /// It brings input that was asked for.
-    pub(crate) is_retry: bool,
-}
-
-impl Asker {
-    /// Fails if the request does not say what it must, or says it wrongly (VER-05).
-    pub(crate) fn read(principal: Principal, parts: &Stateless) -> Result<Self, Reason> {
-        Ok(Asker {
-            principal,
-            client: ClientCapabilities::of_request(parts.capabilities()?),
-            log_level: parts.log_level()?.and_then(Level::parse),
-            progress_token: parts.progress_token.clone(),
-            is_retry: parts.is_retry(),
-        })
-    }
-}
-
-#[derive(Default)]
 struct State {
     phase: Phase,
+    request: RequestMeta,
+    /// Messages that wait for the reader; of a parked call, for the retry.
     said: VecDeque<Bytes>,
     bytes: usize,
-    outcome: Option<Outcome>,
+    last_progress: Option<f64>,
+    /// Progress of a parked call that waits for the retry.
+    kept: Kept,
+    /// The end of the call. It is encoded when it is delivered, for the request that waits then.
+    reply: Option<Result<Reply, RpcError>>,
+    /// Questions that are not answered.
     asked: Vec<Asked>,
     questions: u32,
-    /// How often the handler has asked in answers of its own.
-    round: u32,
+    holds_permit: bool,
     waker: Option<Waker>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    #[default]
     Held,
     Streaming,
-    /// Answered, parked or abandoned.
+    /// Waits for a retry, under this name.
+    Parked(u128),
+    /// Answered or abandoned.
     Over,
 }
 
-/// The answer: one JSON-RPC message, and the status it has if nothing was sent before.
-pub(crate) struct Outcome {
-    pub(crate) status: StatusCode,
-    pub(crate) message: Bytes,
+/// A question that waits to be put to the client, or for its answer.
+struct Asked {
+    question: Question,
+    waiter: oneshot::Sender<Bytes>,
 }
 
-/// A question that waits to be put to the client.
-pub(crate) struct Asked {
+/// What a client is asked.
+#[derive(Clone)]
+pub(crate) struct Question {
     pub(crate) key: String,
     pub(crate) method: &'static str,
     pub(crate) params: Bytes,
-    pub(crate) waiter: oneshot::Sender<Bytes>,
 }
 
 /// What became of a request.
@@ -126,47 +107,93 @@ const AHEAD_MESSAGES: usize = 64;
 const AHEAD_BYTES: usize = 256 << 10;
 
 impl Direct {
-    pub(crate) fn new(
-        node: &Arc<Node>,
-        version: Version,
-        request: &rethread_proto::jsonrpc::Request,
-        asker: Asker,
-    ) -> Arc<Self> {
+    /// A call that holds a permit.
+    pub(crate) fn new(node: &Arc<Node>, version: Version, request: &Request, asker: Asker, round: u32) -> Arc<Self> {
         Arc::new(Direct {
             node: Arc::clone(node),
             version,
-            id: request.id.clone(),
             method: request.method.clone(),
-            progress_token: asker.progress_token,
             params: request.params.clone(),
-            principal: asker.principal,
-            log_level: asker.log_level,
-            client: asker.client,
-            state: Mutex::default(),
+            principal: asker.principal.clone(),
+            round,
+            state: Mutex::new(State {
+                phase: Phase::Held,
+                request: asker.into_meta(request.id.clone()),
+                said: VecDeque::new(),
+                bytes: 0,
+                last_progress: None,
+                kept: Kept::default(),
+                reply: None,
+                asked: Vec::new(),
+                questions: 0,
+                holds_permit: true,
+                waker: None,
+            }),
             room: Notify::new(),
         })
     }
 
-    /// The handler asked before, in an answer of its own.
-    pub(crate) fn is_in_round(&self, round: u32) {
-        self.state.lock().round = round;
+    /// Reads something of the request that waits for the answer; of a parked call, of the last one that did.
+    pub(crate) fn request<T>(&self, read: impl FnOnce(&RequestMeta) -> T) -> T {
+        read(&self.state.lock().request)
     }
 
     // ---- the handler's side ----
 
     /// Says something that belongs to the call. False if the reader is far behind: then there is [`room`](Self::room) to wait
-    /// for.
-    pub(crate) fn say(&self, draft: Draft) -> Result<bool, TooLate> {
-        let message = draft.into_payload();
+    /// for. A parked call keeps what fits for its retry.
+    pub(crate) fn say(&self, message: Bytes) -> Result<bool, TooLate> {
         let mut state = self.state.lock();
+        match state.phase {
+            Phase::Over => Err(TooLate),
+            Phase::Parked(_) => {
+                if state.said.len() < AHEAD_MESSAGES && state.bytes + message.len() <= AHEAD_BYTES {
+                    state.push(message);
+                } else {
+                    state.kept.dropped += 1;
+                }
+                Ok(true)
+            }
+            Phase::Held | Phase::Streaming => {
+                let waker = state.emit(message);
+                let has_room = state.has_room();
+                drop(state);
+                wake(waker);
+                Ok(has_room)
+            }
+        }
+    }
+
+    /// Reports progress under the token of the request, if it has one. Numbers must rise: one that does not is dropped
+    /// (PRG-01). Of a parked call the latest report is kept for its retry. The rest is as in [`say`](Self::say).
+    pub(crate) fn report(&self, report: Report<'_>) -> Result<bool, TooLate> {
+        let mut state = self.state.lock();
+        let is_parked = matches!(state.phase, Phase::Parked(_));
+        if !is_parked && state.request.progress_token.is_none() {
+            return Ok(true);
+        }
         if state.phase == Phase::Over {
             return Err(TooLate);
         }
-        state.phase = Phase::Streaming;
-        state.bytes += message.len();
-        state.said.push_back(message);
-        state.wake();
-        Ok(state.has_room())
+        if let Report::Value { progress, .. } = report {
+            if !progress.is_finite() || state.last_progress.is_some_and(|last| progress <= last) {
+                return Ok(true);
+            }
+            state.last_progress = Some(progress);
+        }
+        if is_parked {
+            state.kept.progress(report, AHEAD_BYTES);
+            return Ok(true);
+        }
+        let Some(token) = &state.request.progress_token else {
+            return Ok(true);
+        };
+        let message = jsonrpc::Progress { token, report }.draft().into_payload();
+        let waker = state.emit(message);
+        let has_room = state.has_room();
+        drop(state);
+        wake(waker);
+        Ok(has_room)
     }
 
     /// Waits for a reader that is far behind, up to the stall time.
@@ -179,7 +206,7 @@ impl Direct {
                 if state.phase == Phase::Over {
                     return Err(TooLate);
                 }
-                if state.has_room() {
+                if state.has_room() || matches!(state.phase, Phase::Parked(_)) {
                     return Ok(());
                 }
                 freed.as_mut().enable();
@@ -196,96 +223,63 @@ impl Direct {
         let method = InputMethod::from_name(method).filter(|_| mrtr::allows_input_required(self.method.as_str()));
         let method = method.ok_or(AskError::NotSupported("this question during this request"))?;
         let mut state = self.state.lock();
+        if state.phase == Phase::Over {
+            return Err(AskError::Ended);
+        }
         if state.asked.len() >= self.node.limits.questions_per_session {
             return Err(AskError::TooMany);
         }
         state.questions += 1;
         let (waiter, answer) = oneshot::channel();
-        let key = format!("q{}", state.questions);
-        state.asked.push(Asked {
-            key,
+        let question = Question {
+            key: format!("q{}", state.questions),
             method: method.as_str(),
             params,
-            waiter,
-        });
-        state.wake();
+        };
+        state.asked.push(Asked { question, waiter });
+        let waker = state.waker.take();
+        drop(state);
+        wake(waker);
         Ok(answer)
     }
 
-    /// The call ends.
+    /// The call ends, and gives its permit back. A parked one keeps its end for the retry.
     pub(crate) fn finish(&self, result: Result<Reply, RpcError>) {
-        let outcome = match result {
-            Ok(Reply(Kind::Result(json))) => self.result(&json),
-            Ok(Reply(Kind::InputRequired(wish))) => self.wish(wish),
-            Err(error) => self.error(&error),
-        };
         let mut state = self.state.lock();
-        state.outcome = Some(outcome);
-        state.wake();
+        if state.phase != Phase::Over {
+            state.reply = Some(result);
+        }
+        state.release_permit(&self.node);
+        let waker = state.waker.take();
+        drop(state);
+        self.node.grew_quieter();
+        wake(waker);
     }
 
-    /// A result, with what the revision adds to it (VER-13).
-    pub(crate) fn result(&self, json: &[u8]) -> Outcome {
-        match decorate::result(&self.id, json, self.method.as_str(), &self.node.named) {
-            Ok(message) => Outcome {
-                status: StatusCode::OK,
-                message: message.into(),
-            },
-            Err(error) => self.error(&error),
-        }
+    /// The handler is gone: the permit is given back, if that was not done before.
+    pub(crate) fn release_permit(&self) {
+        self.state.lock().release_permit(&self.node);
+        self.node.grew_quieter();
     }
 
-    /// An error; some of them fix the status, if it is not on the wire yet (HTTP-08, HTTP-12, HTTP-13).
-    pub(crate) fn error(&self, error: &RpcError) -> Outcome {
-        let mut message = Vec::new();
-        let error = &decorate::error(error);
-        write_error(&mut message, Some(&self.id), error);
-        Outcome {
-            status: stateless_status(error),
-            message: message.into(),
-        }
-    }
-
-    /// A handler's own wish for input (MRTR-01, MRTR-03).
-    fn wish(&self, wish: Wish) -> Outcome {
-        let (requests, own) = (&wish.requests, wish.state);
-        if !mrtr::allows_input_required(self.method.as_str()) {
-            tracing::error!(target: telemetry::TARGET, method = self.method.as_str(), "a handler asked for input where none can be asked for");
-            return self.error(&RpcError::internal("this request cannot ask for input"));
-        }
-        if let Some(missing) = requests.iter().find_map(|(_, request)| self.client.lacks(request)) {
-            return self.error(&AskError::NotSupported(missing).into());
-        }
-        let round = self.state.lock().round + 1;
-        if round > self.node.limits.input_rounds {
-            return self.error(&RpcError::internal("this call asked for input too many times")); // MRTR-08
-        }
-        let sealed = own
-            .map(|bytes| super::park::seal(self, mrtr::State::Own { round, bytes }))
-            .transpose();
-        match sealed.and_then(|state| mrtr::input_required(requests, state.as_deref())) {
-            Ok(mut result) => {
-                if let Some(meta) = &wish.meta {
-                    result.pop(); // the closing brace
-                    result.extend_from_slice(b",\"_meta\":");
-                    result.extend_from_slice(meta);
-                    result.push(b'}');
-                }
-                self.result(&result)
-            }
-            Err(error) => self.error(&error),
-        }
-    }
-
-    /// Nobody waits any more: what is said from now on is dropped.
+    /// Nobody waits any more: what is said from now on is dropped. A parked call leaves the table.
     pub(crate) fn abandon(&self) {
         let mut state = self.state.lock();
-        state.phase = Phase::Over;
+        let phase = std::mem::replace(&mut state.phase, Phase::Over);
+        if matches!(phase, Phase::Parked(_)) && state.holds_permit {
+            self.node.calls.unpark();
+        }
         state.said.clear();
-        state.asked.clear();
-        state.wake();
+        state.kept = Kept::default();
+        let (asked, reply) = (std::mem::take(&mut state.asked), state.reply.take());
+        let waker = state.waker.take();
         drop(state);
+        drop((asked, reply)); // those who wait for an answer are woken
+        wake(waker);
         self.room.notify_waiters();
+        if let Phase::Parked(id) = phase {
+            self.node.parks.take(id);
+        }
     }
 
     // ---- the connection's side ----
@@ -296,11 +290,16 @@ impl Direct {
         if state.phase == Phase::Streaming || !state.said.is_empty() {
             return Progress::Streaming;
         }
-        if let Some(outcome) = state.outcome.take() {
+        if let Some(reply) = state.reply.take() {
             state.phase = Phase::Over;
-            return Progress::Answered(outcome);
+            drop(state);
+            return Progress::Answered(self.encode(reply));
         }
-        if !state.asked.is_empty() {
+        if state.phase == Phase::Over {
+            drop(state);
+            return Progress::Answered(self.error(&RpcError::internal("the call was cancelled")));
+        }
+        if state.is_asking() {
             return Progress::Asked;
         }
         state.keep(cx);
@@ -325,40 +324,69 @@ impl Direct {
             self.room.notify_waiters();
             return Written::Said(said);
         }
-        if let Some(outcome) = state.outcome.take() {
+        if let Some(reply) = state.reply.take() {
             state.phase = Phase::Over;
-            return Written::Last(outcome);
+            drop(state);
+            return Written::Last(self.encode(reply));
         }
         if state.phase == Phase::Over {
             return Written::Over;
         }
-        if !state.asked.is_empty() {
+        if state.is_asking() {
             return Written::Asked;
         }
         state.keep(cx);
         Written::Nothing
     }
 
-    /// The questions that wait to be asked; the request ends with them.
-    pub(crate) fn park(&self) -> Vec<Asked> {
+    /// The request ends with these questions, and the call waits for the next one under the name `id`. `None` if there is
+    /// something else to send first.
+    pub(crate) fn park(&self, id: u128) -> Option<Vec<Question>> {
         let mut state = self.state.lock();
-        state.phase = Phase::Over;
-        std::mem::take(&mut state.asked)
+        if state.phase == Phase::Over || state.reply.is_some() || !state.said.is_empty() || !state.is_asking() {
+            return None;
+        }
+        state.phase = Phase::Parked(id);
+        state.waker = None;
+        if state.holds_permit {
+            self.node.calls.park();
+        }
+        let questions = state.asked.iter().map(|asked| asked.question.clone()).collect();
+        drop(state);
+        self.room.notify_waiters();
+        Some(questions)
     }
 
-    /// Goes on where `earlier` was parked: with its numbering, and with what was asked since.
-    pub(crate) fn take_up(&self, earlier: &Direct) {
-        let mut before = earlier.state.lock();
-        let (asked, questions, outcome) = (
-            std::mem::take(&mut before.asked),
-            before.questions,
-            before.outcome.take(),
-        );
-        drop(before);
+    /// A retry takes the place of the request that the call was parked in: its answers go to those who wait for them, and it
+    /// gets what was kept. False if the call waits no more.
+    pub(crate) fn retry(&self, request: RequestMeta, responses: &InputResponses) -> bool {
         let mut state = self.state.lock();
-        state.asked = asked;
-        state.questions = questions;
-        state.outcome = outcome;
+        if !matches!(state.phase, Phase::Parked(_)) {
+            return false;
+        }
+        if state.holds_permit {
+            self.node.calls.unpark();
+        }
+        state.request = request;
+        let mut answered = Vec::new();
+        for asked in std::mem::take(&mut state.asked) {
+            match responses.get(&asked.question.key) {
+                Some(response) => answered.push((asked.waiter, response.clone())),
+                None => state.asked.push(asked), // asked again (MRTR-06)
+            }
+        }
+        let dropped = state.deliver_kept();
+        state.phase = if state.said.is_empty() {
+            Phase::Held
+        } else {
+            Phase::Streaming
+        };
+        drop(state);
+        for (waiter, response) in answered {
+            let _ = waiter.send(response); // nobody waits any more: the call moved on
+        }
+        telemetry::parked_messages_dropped(dropped);
+        true
     }
 }
 
@@ -367,16 +395,58 @@ impl State {
         self.said.len() < AHEAD_MESSAGES && self.bytes < AHEAD_BYTES
     }
 
+    fn push(&mut self, message: Bytes) {
+        self.bytes += message.len();
+        self.said.push_back(message);
+    }
+
+    /// A message for the client that waits, and who is to be woken for it.
+    fn emit(&mut self, message: Bytes) -> Option<Waker> {
+        self.phase = Phase::Streaming;
+        self.push(message);
+        self.waker.take()
+    }
+
+    /// Whether the handler waits for answers. Questions that nobody waits for any more are forgotten.
+    fn is_asking(&mut self) -> bool {
+        self.asked.retain(|asked| !asked.waiter.is_closed());
+        !self.asked.is_empty()
+    }
+
+    /// Readies what was kept for the request that has come: the log messages that it wants, then progress. Says how many
+    /// messages were not kept.
+    fn deliver_kept(&mut self) -> usize {
+        let kept = std::mem::take(&mut self.kept);
+        let level = self.request.log_level;
+        self.said.retain(|message| Kept::is_wanted(message, level));
+        self.bytes = self.said.iter().map(Bytes::len).sum();
+        if let Some(token) = &self.request.progress_token
+            && let Some(message) = kept.progress_under(token)
+        {
+            self.push(message);
+        }
+        kept.dropped
+    }
+
+    fn release_permit(&mut self, node: &Node) {
+        if std::mem::take(&mut self.holds_permit) {
+            match self.phase {
+                Phase::Parked(_) => node.calls.leave_parked(),
+                _ => node.calls.leave(),
+            }
+        }
+    }
+
     fn keep(&mut self, cx: &Context<'_>) {
         match &mut self.waker {
             Some(waker) => waker.clone_from(cx.waker()),
             none => *none = Some(cx.waker().clone()),
         }
     }
+}
 
-    fn wake(&mut self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
     }
 }

@@ -1,12 +1,15 @@
 //! Calls that wait for input (design D7): bounded, expiring, and taken up once.
 
-use super::direct::{Asked, Direct, Outcome};
+use super::direct::{Direct, Question};
+use super::outcome::Outcome;
 use crate::builder::random;
 use crate::call::Running;
 use crate::handler::RpcError;
+use crate::node::Node;
 use parking_lot::Mutex;
 use rethread_proto::Principal;
 use rethread_proto::clock::{Mono, Wall};
+use rethread_proto::jsonrpc::Params;
 use rethread_proto::mrtr::{self, Binding, Claims, InputRequests, Invalid, State};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,24 +22,22 @@ pub(crate) struct Parks(Mutex<HashMap<u128, Park>>);
 /// A call that waits for input.
 pub(crate) struct Park {
     pub(crate) running: Arc<Running>,
-    pub(crate) asked: Vec<Asked>,
+    pub(crate) direct: Arc<Direct>,
     pub(crate) round: u32,
-    owner: Principal,
     expires: Mono,
 }
 
 impl Parks {
-    fn insert(&self, park: Park) -> Option<u128> {
-        let limits = &park.running.node.limits;
+    /// Adds a call. False if the table is full.
+    fn insert(&self, id: u128, park: Park) -> bool {
+        let (limits, owner) = (&park.running.node.limits, &park.direct.principal);
         let mut table = self.0.lock();
-        let owned = || table.values().filter(|other| other.owner == park.owner).count();
-        let full = table.len() >= limits.parks || (!park.owner.is_anonymous() && owned() >= limits.parks_per_principal);
-        if full {
-            return None;
+        let owned = || table.values().filter(|other| other.direct.principal == *owner).count();
+        let full = table.len() >= limits.parks || (!owner.is_anonymous() && owned() >= limits.parks_per_principal);
+        if !full {
+            table.insert(id, park);
         }
-        let id = u128::from_le_bytes(random());
-        table.insert(id, park);
-        Some(id)
+        !full
     }
 
     /// Takes a call out: whoever comes second finds nothing (MRTR-05, T-28).
@@ -77,43 +78,55 @@ impl std::fmt::Debug for Parks {
     }
 }
 
-/// Parks a call with what it asks, and says so to the client that waits on `direct`.
-pub(crate) fn park(running: &Arc<Running>, direct: &Direct, asked: Vec<Asked>, round: u32) -> Outcome {
+/// Parks a call with what it asks: the answer for the client that waits. `None` if there is something to send first.
+pub(crate) fn park(running: &Arc<Running>, direct: &Arc<Direct>, round: u32) -> Option<Outcome> {
+    let id = u128::from_le_bytes(random());
+    let questions = direct.park(id)?;
+    let outcome = match enter(running, direct, id, &questions, round) {
+        Ok(result) => direct.result(&result),
+        Err(error) => {
+            running.cancel();
+            direct.error(&error)
+        }
+    };
+    running.node.grew_quieter();
+    Some(outcome)
+}
+
+/// Enters a parked call into the table. Returns the result that asks `questions` and names it.
+fn enter(
+    running: &Arc<Running>,
+    direct: &Arc<Direct>,
+    id: u128,
+    questions: &[Question],
+    round: u32,
+) -> Result<Vec<u8>, RpcError> {
     let node = &running.node;
     if round > node.limits.input_rounds {
-        running.cancel();
-        return direct.error(&RpcError::internal("this call asked for input too many times")); // MRTR-08
+        return Err(RpcError::internal("this call asked for input too many times")); // MRTR-08
     }
     let mut requests = InputRequests::new();
-    for question in &asked {
-        if let Err(error) = requests.ask(&question.key, question.method, &question.params) {
-            running.cancel();
-            return direct.error(&RpcError::internal(error.to_string()));
-        }
+    for question in questions {
+        let asked = requests.ask(&question.key, question.method, &question.params);
+        asked.map_err(|error| RpcError::internal(error.to_string()))?;
     }
-    let id = node.parks.insert(Park {
+    let state = seal(direct, State::Parked { id, round })?;
+    let result = mrtr::input_required(&requests, Some(&state))?;
+    let park = Park {
         running: Arc::clone(running),
-        asked,
+        direct: Arc::clone(direct),
         round,
-        owner: direct.principal.clone(),
         expires: node.clock.now() + node.timing.question,
-    });
-    let Some(id) = id else {
-        running.cancel();
-        return direct.error(&RpcError::internal("too many calls wait for input; try again later"));
     };
-    let state = seal(direct, State::Parked { id, round });
-    match state.and_then(|state| mrtr::input_required(&requests, Some(&state))) {
-        Ok(result) => direct.result(&result),
-        Err(error) => direct.error(&error),
-    }
+    let full = || RpcError::internal("too many calls wait for input; try again later");
+    node.parks.insert(id, park).then_some(result).ok_or_else(full)
 }
 
 /// Seals what the client will bring back, for this caller and these arguments only.
 pub(crate) fn seal(direct: &Direct, state: State) -> Result<String, RpcError> {
     let node = &direct.node;
     let claims = Claims {
-        binding: binding(direct),
+        binding: binding(&direct.principal, direct.method.as_str(), &direct.params),
         expires: Wall::from_millis(now().as_millis() + node.timing.question.as_millis() as u64),
         state,
     };
@@ -121,9 +134,15 @@ pub(crate) fn seal(direct: &Direct, state: State) -> Result<String, RpcError> {
     sealed.map_err(|too_long| RpcError::internal(too_long.to_string()))
 }
 
-/// Opens what the client brought back.
-pub(crate) fn open(direct: &Direct, text: &str) -> Result<State, RpcError> {
-    let opened = direct.node.seal.open(text, &binding(direct), now());
+/// Opens what the client brought back with a call.
+pub(crate) fn open(
+    node: &Node,
+    text: &str,
+    principal: &Principal,
+    method: &str,
+    params: &Params,
+) -> Result<State, RpcError> {
+    let opened = node.seal.open(text, &binding(principal, method, params), now());
     opened.map_err(refused)
 }
 
@@ -133,15 +152,74 @@ pub(crate) fn refused(invalid: Invalid) -> RpcError {
     invalid.into()
 }
 
-fn binding(direct: &Direct) -> Binding<'_> {
+fn binding<'a>(principal: &'a Principal, method: &'a str, params: &Params) -> Binding<'a> {
     Binding {
-        principal: &direct.principal,
-        method: direct.method.as_str(),
-        digest: mrtr::digest(&direct.params),
+        principal,
+        method,
+        digest: mrtr::digest(params),
     }
 }
 
 fn now() -> Wall {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Wall::from_millis(since.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Call, Context, Handler, McpService, Reply};
+    use rethread_testkit::client::Client;
+    use serde_json::{Value, json};
+    use std::time::Duration;
+
+    struct Asking;
+
+    impl Handler for Asking {
+        async fn handle(&self, _: Call, cx: &Context) -> Result<Reply, RpcError> {
+            cx.roots().await?;
+            Ok(Reply::empty())
+        }
+    }
+
+    async fn call(client: &Client, id: u64, state: Option<&Value>) -> Value {
+        let mut params = json!({ "name": "t" });
+        if let Some(state) = state {
+            params["requestState"] = state.clone();
+        }
+        let answer = async { client.stateless(id, "tools/call", params, json!({})).await.json().await };
+        let answer = tokio::time::timeout(Duration::from_secs(5), answer).await;
+        answer.expect("an answer comes in time")
+    }
+
+    /// MRTR-07: a parked call that is cancelled leaves the table, and its retry is refused, also if the retry has found the
+    /// call before.
+    #[tokio::test]
+    async fn mrtr_07_cancelled_call_leaves_the_table_and_its_retry_is_refused() {
+        let service = McpService::builder(Asking).build();
+        let (client, node) = (Client::new(service.clone()), &service.0.node);
+        let first = call(&client, 1, None).await;
+        let park = node
+            .parks
+            .0
+            .lock()
+            .values()
+            .next()
+            .map(|park| Arc::clone(&park.running));
+        park.unwrap().cancel();
+        assert_eq!(service.parked_calls(), 0);
+        let refused = call(&client, 2, Some(&first["result"]["requestState"])).await;
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+
+        call(&client, 3, None).await;
+        let id = *node.parks.0.lock().keys().next().unwrap();
+        let park = node.parks.take(id).unwrap();
+        park.running.cancel();
+        let meta = park.direct.request(Clone::clone);
+        assert!(!park.direct.retry(meta, &mrtr::InputResponses::default()));
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!((node.calls.now(), node.calls.at_work()), (0, 0), "every permit is back");
+    }
 }

@@ -1,7 +1,8 @@
 //! A request that waits for the form of its answer, and the stream that the answer may become.
 
-use super::direct::{Direct, Outcome, Progress, Written};
+use super::direct::{Direct, Progress, Written};
 use super::events::Messages;
+use super::outcome::Outcome;
 use super::park;
 use crate::call::{Running, Work, run_out};
 use crate::handler::RpcError;
@@ -78,11 +79,11 @@ impl Attached {
         })
     }
 
-    /// The call waits for input: the request ends with its questions.
-    fn park(&mut self) -> Outcome {
-        self.done = true;
-        let asked = self.direct.park();
-        park::park(&self.running, &self.direct, asked, self.round + 1)
+    /// The call waits for input: the request ends with its questions. `None` if there is something to send first.
+    fn park(&mut self) -> Option<Outcome> {
+        let outcome = park::park(&self.running, &self.direct, self.round + 1);
+        self.done |= outcome.is_some();
+        outcome
     }
 
     fn hold(&mut self) -> Attached {
@@ -160,10 +161,14 @@ impl Future for Serving {
                     if !inline && collect.as_mut().poll(cx).is_pending() {
                         return Poll::Pending;
                     }
-                    this.hand_over();
-                    return Poll::Ready(Served::Answered(this.call.park()));
+                    if let Some(outcome) = this.call.park() {
+                        this.hand_over();
+                        return Poll::Ready(Served::Answered(outcome));
+                    }
+                    this.collect = None;
                 }
                 Progress::Nothing => {
+                    this.collect = None;
                     let delay = this.call.direct.node.upgrade_after.otherwise;
                     let timer = this.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(delay)));
                     if timer.as_mut().poll(cx).is_pending() {
@@ -216,25 +221,33 @@ impl Messages for Flow {
         if self.ended {
             return Poll::Ready(None);
         }
-        let outcome = match self.call.direct.write(cx) {
-            Written::Said(messages) => return Poll::Ready(Some(messages)),
-            Written::Nothing => match self.call.poll_closing(cx) {
-                Poll::Ready(outcome) => outcome,
-                Poll::Pending => return Poll::Pending,
-            },
-            Written::Over => {
-                self.ended = true;
-                return Poll::Ready(None);
-            }
-            Written::Last(outcome) => outcome,
-            Written::Asked => {
-                let collect = self
-                    .collect
-                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(COLLECT)));
-                if collect.as_mut().poll(cx).is_pending() {
-                    return Poll::Pending;
+        let outcome = loop {
+            match self.call.direct.write(cx) {
+                Written::Said(messages) => return Poll::Ready(Some(messages)),
+                Written::Nothing => {
+                    self.collect = None;
+                    match self.call.poll_closing(cx) {
+                        Poll::Ready(outcome) => break outcome,
+                        Poll::Pending => return Poll::Pending,
+                    }
                 }
-                self.call.park() // T-27
+                Written::Over => {
+                    self.ended = true;
+                    return Poll::Ready(None);
+                }
+                Written::Last(outcome) => break outcome,
+                Written::Asked => {
+                    let collect = self
+                        .collect
+                        .get_or_insert_with(|| Box::pin(tokio::time::sleep(COLLECT)));
+                    if collect.as_mut().poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                    if let Some(outcome) = self.call.park() {
+                        break outcome; // T-27
+                    }
+                    self.collect = None;
+                }
             }
         };
         self.ended = true;

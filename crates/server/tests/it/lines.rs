@@ -128,3 +128,63 @@ async fn gw_01_cancellation_and_the_end_of_input_stop_what_runs() {
         (0, 0, 0)
     );
 }
+
+/// T-38: lines refuse what HTTP refuses while the server drains; a call that runs is let finish.
+#[tokio::test]
+async fn t_38_stateless_request_on_lines_is_refused_while_draining() {
+    let puppet = Puppet::new();
+    let (service, _) = puppet.serve();
+    let mut wire = Wire::open(&service);
+    let params = json!({ "protocolVersion": D, "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
+    wire.send(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }))
+        .await;
+    wire.next().await;
+    // A call of the session keeps the connection open.
+    let strings = puppet.strings("a");
+    let call = json!({ "name": "a", "_meta": { "progressToken": 1 } });
+    wire.send(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call }))
+        .await;
+    strings.progress(1).await;
+    wire.next().await;
+    let draining = tokio::spawn({
+        let service = service.clone();
+        async move { service.shutdown(Duration::from_secs(30)).await }
+    });
+    tokio::task::yield_now().await;
+    for (id, method, params) in [
+        (2, "tools/call", json!({ "name": "echo" })),
+        (3, "tools/call", json!({ "name": "echo", "inputResponses": {} })),
+        (4, "server/discover", json!({})),
+        (5, "subscriptions/listen", json!({ "notifications": {} })),
+    ] {
+        wire.send(&modern(json!(id), method, params)).await;
+        let refused = wire.next().await;
+        assert_eq!(
+            (&refused["id"], &refused["error"]["code"]),
+            (&json!(id), &json!(-32600)),
+            "{method}: {refused}"
+        );
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(message.contains("shutting down"), "{message}");
+    }
+    strings.finish("finished").await;
+    assert_eq!(text_of(&wire.next().await), "finished");
+    drop(wire);
+    tokio::time::timeout(Duration::from_secs(5), draining)
+        .await
+        .expect("the drain ends with the last call")
+        .unwrap();
+}
+
+/// VER-05: the method is looked at before the log level, on lines as over HTTP.
+#[tokio::test]
+async fn ver_05_unknown_method_on_lines_is_refused_before_its_log_level() {
+    let (service, _) = Puppet::new().serve();
+    let mut wire = Wire::open(&service);
+    let level = "io.modelcontextprotocol/logLevel";
+    for (method, code) in [("ping", -32601), ("no/such", -32601), ("tools/list", -32602)] {
+        wire.send(&stateless(&json!(1), method, json!({}), json!({ level: "loud" })).1)
+            .await;
+        assert_eq!(wire.next().await["error"]["code"], code, "{method}");
+    }
+}

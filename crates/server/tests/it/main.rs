@@ -19,6 +19,7 @@ mod mrtr;
 mod opening;
 mod oracle;
 mod outage;
+mod parked;
 mod push;
 mod push_queue;
 mod questions;

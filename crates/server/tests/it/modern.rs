@@ -159,6 +159,26 @@ async fn ver_05_each_defect_has_its_status_and_code() {
     assert_eq!(unknown_tool.json().await["error"]["code"], -32602);
 }
 
+/// VER-05: of two defects the first in order is named: the method before the log level, the log level before what the
+/// arguments mirror.
+#[tokio::test]
+async fn ver_05_unknown_method_is_refused_before_its_log_level() {
+    let (_, client) = Puppet::new().serve();
+    let loud = || json!({ LEVEL: "loud" });
+    for (method, status, code) in [
+        ("ping", 404, -32601),
+        ("no/such", 404, -32601),
+        ("tools/list", 400, -32602),
+    ] {
+        let reply = client.stateless(1, method, json!({}), loud()).await;
+        assert_eq!(reply.status, status, "{method}");
+        assert_eq!(reply.json().await["error"]["code"], code, "{method}");
+    }
+    let params = json!({ "name": "mirrored", "arguments": { "region": "eu" } }); // and no Mcp-Param-Region
+    let reply = client.stateless(1, "tools/call", params, loud()).await;
+    assert_eq!(reply.json().await["error"]["code"], -32602);
+}
+
 #[tokio::test]
 async fn hdr_04_annotated_arguments_must_equal_their_headers() {
     let (_, client) = Puppet::new().serve();

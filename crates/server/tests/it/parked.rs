@@ -1,0 +1,414 @@
+//! Parked calls of 2026-07-28: what a handler does while its call waits for input (MRTR-04, MRTR-07, T-28, T-38).
+
+use crate::support::text_of;
+use rethread::{Call, Context, Handler, Level, McpService, Reply, RpcError, ServerInfo};
+use rethread_testkit::client::{Client, Received, Reply as Response};
+use serde_json::{Value, json};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+const LEVEL: &str = "io.modelcontextprotocol/logLevel";
+const REFUSED: i64 = -32602;
+
+type Work = Pin<Box<dyn Future<Output = Result<Reply, RpcError>> + Send>>;
+
+/// A handler that runs `script` for every tool call.
+#[derive(Clone)]
+struct Scripted {
+    script: Arc<dyn Fn(Context, Value) -> Work + Send + Sync>,
+}
+
+impl Scripted {
+    fn new<W>(script: impl Fn(Context, Value) -> W + Send + Sync + 'static) -> Self
+    where
+        W: Future<Output = Result<Reply, RpcError>> + Send + 'static,
+    {
+        Scripted {
+            script: Arc::new(move |cx, params| Box::pin(script(cx, params))),
+        }
+    }
+
+    fn serve(&self) -> (McpService<Scripted>, Client) {
+        let service = McpService::builder(self.clone()).build();
+        (service.clone(), Client::new(service))
+    }
+}
+
+impl Handler for Scripted {
+    fn info(&self) -> ServerInfo {
+        ServerInfo::new("scripted", "1")
+    }
+
+    async fn handle(&self, call: Call, cx: &Context) -> Result<Reply, RpcError> {
+        (self.script)(cx.clone(), call.params()?).await
+    }
+}
+
+/// A step that the test allows, and one that the handler reports.
+#[derive(Clone)]
+struct Steps(Arc<Semaphore>, Arc<Semaphore>);
+
+impl Steps {
+    fn new() -> Self {
+        Steps(Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)))
+    }
+
+    async fn allowed(&self) {
+        self.0.acquire().await.unwrap().forget();
+    }
+
+    fn done(&self) {
+        self.1.add_permits(1);
+    }
+
+    /// Lets the handler go on, and waits until it is done.
+    async fn run(&self) {
+        self.0.add_permits(1);
+        soon("the handler takes its step", self.1.acquire())
+            .await
+            .unwrap()
+            .forget();
+    }
+}
+
+async fn soon<T>(what: &str, doing: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(Duration::from_secs(10), doing).await;
+    done.unwrap_or_else(|_| panic!("not in time: {what}"))
+}
+
+fn form() -> Value {
+    json!({ "mode": "form", "message": "?", "requestedSchema": { "type": "object", "properties": {} } })
+}
+
+fn text(words: &str) -> Reply {
+    Reply::json(json!({ "content": [{ "type": "text", "text": words }] }))
+}
+
+async fn call(client: &Client, id: u64, more: Value, meta: Value) -> Response {
+    let mut params = json!({ "name": "t", "arguments": {} });
+    params
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    soon("an answer begins", client.stateless(id, "tools/call", params, meta)).await
+}
+
+async fn parked(client: &Client, id: u64, meta: Value) -> Value {
+    let first = call(client, id, json!({}), meta).await.json().await;
+    assert_eq!(first["result"]["resultType"], "input_required", "{first}");
+    first
+}
+
+fn answers(asked: &Value) -> Value {
+    json!({ "requestState": asked["result"]["requestState"], "inputResponses": { "q1": { "action": "accept" } } })
+}
+
+async fn messages(reply: Response) -> Vec<Received> {
+    assert!(reply.is_stream(), "the retry is answered with a stream");
+    soon("the stream ends", reply.events().rest()).await
+}
+
+/// A handler that asks, and emits what `emit` does before it hears the answer.
+fn emitting<W>(steps: &Steps, emit: impl Fn(Context) -> W + Send + Sync + Clone + 'static) -> Scripted
+where
+    W: Future<Output = Result<(), rethread::Ended>> + Send + 'static,
+{
+    let steps = steps.clone();
+    Scripted::new(move |cx, _| {
+        let (steps, emit) = (steps.clone(), emit.clone());
+        async move {
+            let (answer, emitted) = tokio::join!(cx.elicit(form()), async {
+                steps.allowed().await;
+                let emitted = emit(cx.clone()).await;
+                steps.done();
+                emitted
+            });
+            emitted?;
+            let answer: Value = answer?.json()?;
+            Ok(text(answer["action"].as_str().unwrap_or_default()))
+        }
+    })
+}
+
+/// MRTR-04, PRG-01: the latest progress of a parked call goes out with the retry, under its token.
+#[tokio::test]
+async fn mrtr_04_progress_while_parked_reaches_the_retry_under_its_token() {
+    let steps = Steps::new();
+    let handler = emitting(&steps, |cx| async move {
+        cx.progress(1.0, "one").await?;
+        cx.progress_of(2.0, 4.0, "two").await
+    });
+    let (service, client) = handler.serve();
+    let first = parked(&client, 1, json!({ "progressToken": "first" })).await;
+    steps.run().await;
+    assert_eq!(service.parked_calls(), 1, "progress does not cancel the call");
+    let reply = call(&client, 2, answers(&first), json!({ "progressToken": "second" })).await;
+    let messages = messages(reply).await;
+    let params = json!({ "progressToken": "second", "progress": 2, "total": 4, "message": "two" });
+    assert_eq!(messages[0].data["params"], params);
+    assert_eq!(messages.len(), 2, "only the latest");
+    assert_eq!(
+        (&messages[1].data["id"], text_of(&messages[1].data)),
+        (&json!(2), "accept")
+    );
+}
+
+/// PRG-01: a retry without a token hears no progress, whatever the request before it had.
+#[tokio::test]
+async fn prg_01_progress_while_parked_is_dropped_for_a_retry_without_a_token() {
+    let steps = Steps::new();
+    let (_, client) = emitting(&steps, |cx| async move { cx.progress(1.0, None).await }).serve();
+    let first = parked(&client, 1, json!({ "progressToken": 1 })).await;
+    steps.run().await;
+    let reply = call(&client, 2, answers(&first), json!({})).await;
+    assert!(!reply.is_stream());
+    assert_eq!(text_of(&reply.json().await), "accept");
+}
+
+/// LOG-02, D13: 64 log messages of a parked call are kept; the level of the retry decides which of them it hears.
+#[tokio::test]
+async fn log_02_logs_while_parked_are_bounded_and_follow_the_level_of_the_retry() {
+    let steps = Steps::new();
+    let handler = emitting(&steps, |cx| async move {
+        for n in 0..100 {
+            let level = if n % 2 == 0 { Level::Info } else { Level::Error };
+            cx.log(level, None, n).await?;
+        }
+        Ok(())
+    });
+    for (level, expected) in [
+        ("debug", (0..64).collect::<Vec<u64>>()),
+        ("error", (0..64).filter(|n| n % 2 == 1).collect()),
+    ] {
+        let (_, client) = handler.serve();
+        let first = parked(&client, 1, json!({ LEVEL: "debug" })).await;
+        steps.run().await;
+        let reply = call(&client, 2, answers(&first), json!({ LEVEL: level })).await;
+        let mut messages = messages(reply).await;
+        assert_eq!(text_of(&messages.pop().unwrap().data), "accept");
+        let heard: Vec<_> = messages
+            .iter()
+            .filter_map(|m| m.data["params"]["data"].as_u64())
+            .collect();
+        assert_eq!(heard, expected, "{level}");
+    }
+}
+
+/// D13: what a parked call keeps is bounded in bytes, too.
+#[tokio::test]
+async fn d13_logs_while_parked_are_bounded_in_bytes() {
+    let steps = Steps::new();
+    let handler = emitting(&steps, |cx| async move {
+        for size in [100_000, 1_000_000, 100_000, 100_000] {
+            cx.log(Level::Info, None, "x".repeat(size)).await?;
+        }
+        cx.log(Level::Info, None, "small").await
+    });
+    let (_, client) = handler.serve();
+    let first = parked(&client, 1, json!({ LEVEL: "debug" })).await;
+    steps.run().await;
+    let reply = call(&client, 2, answers(&first), json!({ LEVEL: "debug" })).await;
+    let sizes: Vec<_> = messages(reply)
+        .await
+        .iter()
+        .filter_map(|m| m.data["params"]["data"].as_str().map(str::len))
+        .collect();
+    assert_eq!(sizes, [100_000, 100_000, 5], "256 KiB are kept");
+}
+
+/// MRTR-04: a handler may end while its call is parked; the retry gets the answer under its own id.
+#[tokio::test]
+async fn mrtr_04_handler_that_ends_while_parked_answers_the_retry_under_its_id() {
+    let steps = Steps::new();
+    let on = steps.clone();
+    let handler = Scripted::new(move |cx, params| {
+        let steps = on.clone();
+        async move {
+            tokio::select! {
+                answer = cx.elicit(form()) => drop(answer),
+                () = steps.allowed() => {}
+            }
+            steps.done();
+            match params["arguments"]["fails"].as_bool() {
+                Some(true) => Err(RpcError::new(-32000, "gave up")),
+                _ => Ok(text("went on without")),
+            }
+        }
+    });
+    let (service, client) = handler.serve();
+    for (id, fails, more) in [
+        (10, false, json!({ "inputResponses": { "q1": {} } })),
+        (20, false, json!({})),
+        (30, true, json!({})),
+    ] {
+        let arguments = json!({ "arguments": { "fails": fails } });
+        let first = call(&client, id, arguments.clone(), json!({})).await.json().await;
+        steps.run().await;
+        let mut retry = json!({ "requestState": first["result"]["requestState"] });
+        for part in [&arguments, &more] {
+            retry.as_object_mut().unwrap().extend(part.as_object().unwrap().clone());
+        }
+        let answer = call(&client, id + 1, retry.clone(), json!({})).await.json().await;
+        assert_eq!(answer["id"], id + 1, "{answer}");
+        match fails {
+            false => assert_eq!(text_of(&answer), "went on without", "nothing is asked again"),
+            true => assert_eq!(answer["error"]["message"], "gave up"),
+        }
+        assert_eq!((service.parked_calls(), service.running_calls()), (0, 0));
+        let again = call(&client, id + 2, retry, json!({})).await.json().await;
+        assert_eq!(again["error"]["code"], REFUSED, "T-28: {again}");
+    }
+}
+
+/// T-28: the end of a handler and the retry may meet; the answer is not lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t_28_answer_that_meets_the_retry_is_not_lost() {
+    let steps = Steps::new();
+    let on = steps.clone();
+    let handler = Scripted::new(move |cx, _| {
+        let steps = on.clone();
+        async move {
+            tokio::select! {
+                answer = cx.elicit(form()) => drop(answer),
+                () = steps.allowed() => {}
+            }
+            // Takes its time to be encoded.
+            let long = Reply::raw(format!("{{\"content\":[{}0]}}", "\"a\",".repeat(400_000)));
+            steps.done();
+            Ok(long)
+        }
+    });
+    let (_, client) = handler.serve();
+    for delay in 0..12 {
+        let first = parked(&client, 1, json!({})).await;
+        steps.run().await;
+        tokio::time::sleep(Duration::from_millis(delay)).await;
+        let retrying = async { call(&client, 2, answers(&first), json!({})).await.json().await };
+        let answer = soon("the retry is answered", retrying).await;
+        let content = answer["result"]["content"].as_array().map(Vec::len);
+        assert_eq!((&answer["id"], content), (&json!(2), Some(400_001)));
+    }
+}
+
+/// A question that the handler no longer waits for is not asked again.
+#[tokio::test]
+async fn mrtr_06_question_that_nobody_waits_for_is_not_asked_again() {
+    let steps = Steps::new();
+    let on = steps.clone();
+    let handler = Scripted::new(move |cx, _| {
+        let steps = on.clone();
+        async move {
+            tokio::select! {
+                answer = cx.elicit(form()) => drop(answer),
+                () = steps.allowed() => {}
+            }
+            steps.done();
+            cx.roots().await?;
+            Ok(text("roots"))
+        }
+    });
+    let (_, client) = handler.serve();
+    let first = parked(&client, 1, json!({})).await;
+    steps.run().await;
+    let state = |asked: &Value| json!({ "requestState": asked["result"]["requestState"] });
+    let second = call(&client, 2, state(&first), json!({})).await.json().await;
+    let asked = second["result"]["inputRequests"].as_object().unwrap();
+    assert_eq!(asked.keys().collect::<Vec<_>>(), ["q2"], "{second}");
+    let mut retry = state(&second);
+    retry["inputResponses"] = json!({ "q2": { "roots": [] } });
+    let answer = call(&client, 3, retry, json!({})).await.json().await;
+    assert_eq!(text_of(&answer), "roots");
+}
+
+/// T-38: a drain waits for the calls at work. A parked call that has ended holds no permit and hides no other call.
+#[tokio::test(start_paused = true)]
+async fn t_38_drain_waits_for_a_call_beside_a_parked_one_that_has_ended() {
+    let steps = Steps::new();
+    let on = steps.clone();
+    let handler = Scripted::new(move |cx, params| {
+        let steps = on.clone();
+        async move {
+            if params["arguments"]["slow"] == true {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                return Ok(text("slow"));
+            }
+            tokio::select! {
+                answer = cx.elicit(form()) => drop(answer),
+                () = steps.allowed() => {}
+            }
+            steps.done();
+            Ok(text("ended"))
+        }
+    });
+    let (service, client) = handler.serve();
+    parked(&client, 1, json!({})).await;
+    steps.run().await;
+    let slow = tokio::spawn({
+        let client = client.clone();
+        async move {
+            let slow = json!({ "arguments": { "slow": true } });
+            call(&client, 2, slow, json!({})).await.json().await
+        }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((service.parked_calls(), service.running_calls()), (1, 1));
+    service.shutdown(Duration::from_secs(60)).await;
+    assert_eq!(text_of(&slow.await.unwrap()), "slow", "the drain waited for it");
+}
+
+/// T-38: a call that parks during a drain is no longer waited for; its retry is still served, a new call is not.
+#[tokio::test(start_paused = true)]
+async fn t_38_drain_ends_when_the_last_call_parks() {
+    let handler = Scripted::new(|cx, _| async move {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        cx.elicit(form()).await?;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        Ok(text("answered"))
+    });
+    let (service, client) = handler.serve();
+    let first = tokio::spawn({
+        let client = client.clone();
+        async move { parked(&client, 1, json!({})).await }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let started = tokio::time::Instant::now();
+    service.shutdown(Duration::from_secs(60)).await;
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    first.await.unwrap();
+    assert_eq!(service.parked_calls(), 0);
+}
+
+/// T-38: a drain serves the retry of a parked call, and nothing else that brings a state.
+#[tokio::test(start_paused = true)]
+async fn t_38_drain_serves_the_retry_of_a_parked_call_only() {
+    let handler = Scripted::new(|cx, params| async move {
+        if params["arguments"]["slow"] == true {
+            tokio::time::sleep(Duration::from_secs(9)).await;
+        } else {
+            cx.elicit(form()).await?;
+        }
+        Ok(text("done"))
+    });
+    let (service, client) = handler.serve();
+    let first = parked(&client, 1, json!({})).await;
+    let slow = tokio::spawn({
+        let client = client.clone();
+        async move { call(&client, 2, json!({ "arguments": { "slow": true } }), json!({})).await }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let draining = tokio::spawn(async move { service.shutdown(Duration::from_secs(60)).await });
+    tokio::task::yield_now().await;
+    for more in [json!({}), json!({ "inputResponses": {} })] {
+        assert_eq!(call(&client, 3, more, json!({})).await.status, 503);
+    }
+    let params = json!({ "notifications": {}, "requestState": "x" });
+    let listening = client.stateless(4, "subscriptions/listen", params, json!({})).await;
+    assert_eq!(listening.status, 503);
+    let answer = call(&client, 5, answers(&first), json!({})).await.json().await;
+    assert_eq!(text_of(&answer), "done");
+    assert_eq!(slow.await.unwrap().status, 200);
+    draining.await.unwrap();
+}
