@@ -180,15 +180,13 @@ async fn pass_on(mut calling: Calling, cx: &Context) -> Result<Reply, RpcError> 
             None => return Err(calling.gone()),
             Some(Said::Answered(Ok(result))) => return Ok(Reply::raw(result)),
             Some(Said::Answered(Err(error))) => return Err(read_error(&error)),
-            Some(Said::Notified { method, params }) => match (method.as_str(), cx.progress_token()) {
-                ("notifications/progress", None) => {}
-                ("notifications/progress", Some(token)) => {
-                    if let Some(params) = wire::progress_for(&params, &token) {
-                        cx.notify(&method, params).await?;
-                    }
+            Some(Said::Notified { method, params }) if method == "notifications/progress" => {
+                // The client's token is not the gateway's, and a retry may bring another (MRTR-04).
+                if let Some(report) = wire::progress_without_token(&params) {
+                    cx.relay_progress(report).await?;
                 }
-                _ => cx.notify(&method, raw(&params)).await?,
-            },
+            }
+            Some(Said::Notified { method, params }) => cx.notify(&method, raw(&params)).await?,
             Some(Said::Asked(question)) => calling.link().put(question.clone(), ask(cx.clone(), question)),
             Some(Said::Withdrawn(id)) => calling.link().withdraw(&id),
             Some(Said::Closes) => cx.close_connection().await,

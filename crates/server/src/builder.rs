@@ -258,7 +258,14 @@ impl<H: Handler> Builder<H> {
                     }
                 })
             },
-            Seal::new(self.key.unwrap_or_else(random)),
+            {
+                let key = self.key.unwrap_or_else(random);
+                if handler.relays() {
+                    Seal::for_relay(key)
+                } else {
+                    Seal::new(key)
+                }
+            },
         );
         let inner = Inner {
             node: Arc::new(node),

@@ -58,7 +58,9 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Whether this handler answers every request itself but `ping`, and hears every notification but cancellations: for
     /// those that pass them on. On 2026-07-28 `subscriptions/listen` is its business too, and so are `requestState` and
-    /// `inputResponses`, which stay in the params. Otherwise the transport answers `logging/setLevel`, and keeps back log
+    /// `inputResponses`, which stay in the params. Only what the transport has sealed itself, because this handler asked
+    /// through its [`Context`], is the transport's: that retry takes up the waiting call and is not passed on. A relay
+    /// behind a relay cannot ask so, since the outer one takes the seal for its own. Otherwise the transport answers `logging/setLevel`, and keeps back log
     /// messages below the level that was set.
     fn relays(&self) -> bool {
         false

@@ -226,12 +226,12 @@ enum Brought {
     Parked(Park, InputResponses),
 }
 
-/// Reads what the client brings back, and checks that it is its own (MRTR-05). Who passes requests on leaves to others
-/// what they carry.
+/// Reads what the client brings back, and checks that it is its own (MRTR-05). A relay passes on what it has not sealed
+/// itself: that belongs to the server behind it (GW-07).
 fn brought(node: &Node, request: &Request, principal: &Principal) -> Result<Brought, RpcError> {
     let params = &request.params;
     let state = mrtr::request_state(params);
-    if node.relays {
+    if node.relays && !matches!(&state, Ok(Some(text)) if node.seal.looks_sealed(text)) {
         return Ok(Brought::Call { inputs: None, round: 0 });
     }
     let responses = InputResponses::read(params)?;

@@ -2,7 +2,7 @@
 //! (GW-02).
 
 use bytes::Bytes;
-use rethread_proto::jsonrpc::{ProgressToken, RequestId};
+use rethread_proto::jsonrpc::RequestId;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -98,11 +98,10 @@ pub(crate) fn progress_number(params: &[u8]) -> Option<u64> {
         .map(|progress| progress.progress_token)
 }
 
-/// A progress report under the client's own token.
-pub(crate) fn progress_for(params: &[u8], token: &ProgressToken) -> Option<Box<RawValue>> {
+/// A progress report without the gateway's token.
+pub(crate) fn progress_without_token(params: &[u8]) -> Option<Box<RawValue>> {
     let mut report = object(params)?;
-    let token = raw(std::str::from_utf8(token.as_json()).ok()?)?;
-    report.insert("progressToken".to_owned(), &token);
+    report.remove("progressToken");
     raw(&serde_json::to_string(&report).ok()?)
 }
 
@@ -187,8 +186,8 @@ mod tests {
         let report = br#"{"progressToken":9,"progress":1,"total":2}"#;
         assert_eq!(progress_number(report), Some(9));
         assert_eq!(progress_number(br#"{"progressToken":"9","progress":1}"#), None);
-        let back = progress_for(report, &ProgressToken::from("mine")).unwrap();
-        assert_eq!(back.get(), r#"{"progress":1,"progressToken":"mine","total":2}"#);
+        let bare = progress_without_token(report).unwrap();
+        assert_eq!(bare.get(), r#"{"progress":1,"total":2}"#);
         assert_eq!(cancelled(br#"{"requestId":"a"}"#), Some(RequestId::from("a")));
 
         let tagged = br#"{"_meta":{"io.modelcontextprotocol/subscriptionId":4,"x":1},"uri":"a"}"#;

@@ -91,6 +91,11 @@ def call(id, params):
             return text(str(counter))
     if name == "ask":
         slot = ask("sampling/createMessage", {"messages": [], "maxTokens": 1, "about": args.get("text")})
+        if "late" in args:
+            # Reports progress while its question is open.
+            time.sleep(args["late"] / 1000)
+            note("notifications/progress", progressToken=token, progress=1, extra="kept")
+            record("reported", {})
         slot[0].wait()
         return text(slot[1])
     if name == "ask-aside":

@@ -191,3 +191,44 @@ async fn gw_12_who_hangs_up_is_not_worked_for() {
     }
     assert_eq!(told, 1);
 }
+
+/// GW-07, MRTR-04: a child that asks with a request of its own gets the answer that the retry brings. The retry is not
+/// passed on as a second call, and progress of the waiting call goes out under the retry's token.
+#[tokio::test]
+async fn gw_07_child_that_asks_with_a_request_runs_its_tool_once() {
+    let gateway = plan("modern").recording().start();
+    let client = gateway.client();
+    let call = async |id: u64, more: Value| {
+        let mut params = json!({ "name": "ask", "arguments": { "text": "weather", "late": 300 } });
+        params
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let token = json!({ "progressToken": format!("token-{id}") });
+        let (headers, body) = rethread_testkit::client::stateless(&json!(id), "tools/call", params, token);
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        client.post(&headers, &body).await
+    };
+    let asked = call(1, json!({})).await.answer().await;
+    let question = &asked["result"]["inputRequests"]["q1"];
+    assert_eq!(question["params"]["about"], "weather", "{asked}");
+    let reported = || gateway.record().iter().any(|told| told["method"] == "reported");
+    assert!(until(PATIENCE, reported).await);
+    let answer = json!({ "model": "m", "role": "assistant", "content": { "type": "text", "text": "sunny" } });
+    let retry = json!({ "requestState": asked["result"]["requestState"], "inputResponses": { "q1": answer } });
+    let messages = call(2, retry.clone()).await.messages().await;
+    assert_eq!(
+        messages[0]["params"],
+        json!({ "progressToken": "token-2", "progress": 1, "extra": "kept" })
+    );
+    assert_eq!((messages.len(), &messages[1]["id"]), (2, &json!(2)));
+    assert_eq!(said(&messages[1]), answer);
+    let again = call(3, retry).await.answer().await;
+    assert_eq!(again["error"]["code"], -32602, "{again}");
+    let calls = gateway
+        .record()
+        .iter()
+        .filter(|told| told["method"] == "tools/call")
+        .count();
+    assert_eq!(calls, 1, "the tool runs once");
+}

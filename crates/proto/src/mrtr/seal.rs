@@ -12,6 +12,9 @@ use std::fmt;
 
 /// Names the form on the wire, and is authenticated with it: a later form cannot be passed off as this one.
 const PREFIX: &str = "v1.";
+/// The same for a relay: it tells its own states from those of the server behind it, also when its key has changed in a
+/// restart (RST-05).
+const RELAY_PREFIX: &str = "rethread-relay-v1.";
 const NONCE: usize = 24;
 const TAG: usize = 16;
 /// Expiry, principal, request, and the kind of the state.
@@ -134,18 +137,38 @@ pub struct StateTooLong;
 
 /// Seals and opens request states with one key. Nodes that share the key open each other's.
 #[derive(Clone)]
-pub struct Seal(XChaCha20Poly1305);
+pub struct Seal {
+    cipher: XChaCha20Poly1305,
+    prefix: &'static str,
+}
 
 impl Seal {
     /// The longest text that is looked at, in bytes.
     pub const MAX_TEXT: usize = 64 * 1024;
 
     /// How many bytes of its own a handler may keep in a state.
-    pub const MAX_OWN: usize = (Self::MAX_TEXT - PREFIX.len()) * 3 / 4 - NONCE - TAG - HEAD - size_of::<u32>();
+    pub const MAX_OWN: usize = (Self::MAX_TEXT - RELAY_PREFIX.len()) * 3 / 4 - NONCE - TAG - HEAD - size_of::<u32>();
 
     /// A seal with a secret key.
     pub fn new(key: [u8; 32]) -> Self {
-        Seal(XChaCha20Poly1305::new(&key.into()))
+        Seal {
+            cipher: XChaCha20Poly1305::new(&key.into()),
+            prefix: PREFIX,
+        }
+    }
+
+    /// The seal of a relay, with a secret key. What it seals [looks](Self::looks_sealed) different from any state of a
+    /// server that is not a relay.
+    pub fn for_relay(key: [u8; 32]) -> Self {
+        Seal {
+            prefix: RELAY_PREFIX,
+            ..Self::new(key)
+        }
+    }
+
+    /// Whether `text` has the form that this seal gives to states. It may be forged, or sealed under another key.
+    pub fn looks_sealed(&self, text: &str) -> bool {
+        text.starts_with(self.prefix)
     }
 
     /// Seals `claims`. The nonce must be random: it is long enough that no two nodes will ever draw the same one.
@@ -169,11 +192,11 @@ impl Seal {
         }
         let payload = Payload {
             msg: &plain,
-            aad: PREFIX.as_bytes(),
+            aad: self.prefix.as_bytes(),
         };
-        let sealed = self.0.encrypt(&nonce.into(), payload).map_err(|_| StateTooLong)?;
-        let mut text = String::with_capacity(PREFIX.len() + (NONCE + sealed.len()).div_ceil(3) * 4);
-        text.push_str(PREFIX);
+        let sealed = self.cipher.encrypt(&nonce.into(), payload).map_err(|_| StateTooLong)?;
+        let mut text = String::with_capacity(self.prefix.len() + (NONCE + sealed.len()).div_ceil(3) * 4);
+        text.push_str(self.prefix);
         BASE64URL.encode_string([&nonce, &sealed[..]].concat(), &mut text);
         Ok(text)
     }
@@ -198,13 +221,13 @@ impl Seal {
         if text.len() > Self::MAX_TEXT {
             return None;
         }
-        let bytes = BASE64URL.decode(text.strip_prefix(PREFIX)?).ok()?;
+        let bytes = BASE64URL.decode(text.strip_prefix(self.prefix)?).ok()?;
         let (nonce, sealed) = bytes.split_first_chunk::<NONCE>()?;
         let payload = Payload {
             msg: sealed,
-            aad: PREFIX.as_bytes(),
+            aad: self.prefix.as_bytes(),
         };
-        self.0.decrypt(&(*nonce).into(), payload).ok()
+        self.cipher.decrypt(&(*nonce).into(), payload).ok()
     }
 }
 
@@ -336,6 +359,25 @@ mod tests {
         assert_eq!(other_key.open(&text, &binding(&alice), NOW), Err(Invalid::Malformed));
     }
 
+    /// GW-07, RST-05: a relay knows its own states, whatever key they were sealed with, and no others.
+    #[test]
+    fn gw_07_state_of_a_relay_is_told_from_that_of_a_server() {
+        let alice = alice();
+        let claims = Claims {
+            binding: binding(&alice),
+            expires: EXPIRES,
+            state: parked(),
+        };
+        let relay = Seal::for_relay([7; 32]);
+        let text = relay.seal([9; 24], &claims).unwrap();
+        assert_eq!(relay.open(&text, &binding(&alice), NOW), Ok(parked()));
+        assert!(Seal::for_relay([8; 32]).looks_sealed(&text));
+        assert!(!relay.looks_sealed(&sealed(parked())) && !seal().looks_sealed(&text));
+        // Neither form can be passed off as the other.
+        let renamed = text.replacen(RELAY_PREFIX, PREFIX, 1);
+        assert_eq!(seal().open(&renamed, &binding(&alice), NOW), Err(Invalid::Malformed));
+    }
+
     #[test]
     fn mrtr_05_any_flipped_bit_and_any_cut_is_refused() {
         let (seal, alice) = (seal(), alice());
@@ -378,7 +420,7 @@ mod tests {
         };
         let text = sealed(own(Seal::MAX_OWN));
         assert!(
-            text.len() <= Seal::MAX_TEXT && text.len() + 4 > Seal::MAX_TEXT,
+            text.len() <= Seal::MAX_TEXT && text.len() + RELAY_PREFIX.len() + 4 > Seal::MAX_TEXT,
             "{}",
             text.len()
         );

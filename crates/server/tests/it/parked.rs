@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
@@ -19,6 +20,8 @@ type Work = Pin<Box<dyn Future<Output = Result<Reply, RpcError>> + Send>>;
 #[derive(Clone)]
 struct Scripted {
     script: Arc<dyn Fn(Context, Value) -> Work + Send + Sync>,
+    relays: bool,
+    calls: Arc<AtomicUsize>,
 }
 
 impl Scripted {
@@ -28,6 +31,8 @@ impl Scripted {
     {
         Scripted {
             script: Arc::new(move |cx, params| Box::pin(script(cx, params))),
+            relays: false,
+            calls: Arc::default(),
         }
     }
 
@@ -42,7 +47,12 @@ impl Handler for Scripted {
         ServerInfo::new("scripted", "1")
     }
 
+    fn relays(&self) -> bool {
+        self.relays
+    }
+
     async fn handle(&self, call: Call, cx: &Context) -> Result<Reply, RpcError> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
         (self.script)(cx.clone(), call.params()?).await
     }
 }
@@ -321,6 +331,46 @@ async fn mrtr_06_question_that_nobody_waits_for_is_not_asked_again() {
     retry["inputResponses"] = json!({ "q2": { "roots": [] } });
     let answer = call(&client, 3, retry, json!({})).await.json().await;
     assert_eq!(text_of(&answer), "roots");
+}
+
+/// GW-07, MRTR-05: a relay's own question is parked under our seal, and its retry is not a second call. What the server
+/// behind it has put into `requestState` is passed on.
+#[tokio::test]
+async fn gw_07_relay_tells_its_own_request_state_from_that_of_the_server_behind_it() {
+    let mut relay = Scripted::new(|cx, params| async move {
+        if params["requestState"] == "the server's own" {
+            return Ok(text("passed on"));
+        }
+        let answer = cx.request("elicitation/create", form()).await?;
+        Ok(text(&String::from_utf8_lossy(answer.raw())))
+    });
+    relay.relays = true;
+    let (service, client) = relay.serve();
+    let first = parked(&client, 1, json!({})).await;
+    let retry = answers(&first);
+    let (mut tampered, mut other) = (retry.clone(), retry.clone());
+    let mut state = retry["requestState"].as_str().unwrap().as_bytes().to_vec();
+    let middle = state.len() / 2;
+    state[middle] = if state[middle] == b'A' { b'B' } else { b'A' };
+    tampered["requestState"] = json!(String::from_utf8(state).unwrap());
+    other["arguments"] = json!({ "a": 1 });
+    for (what, spoiled) in [("tampered", tampered), ("other arguments", other)] {
+        let refused = call(&client, 2, spoiled, json!({})).await.json().await;
+        assert_eq!(refused["error"]["code"], REFUSED, "{what}: {refused}");
+    }
+    let answer = call(&client, 3, retry.clone(), json!({})).await.json().await;
+    assert_eq!((&answer["id"], text_of(&answer)), (&json!(3), r#"{"action":"accept"}"#));
+    assert_eq!(relay.calls.load(Ordering::Relaxed), 1, "the handler was called once");
+    let replayed = call(&client, 4, retry.clone(), json!({})).await.json().await;
+    assert_eq!(replayed["error"]["code"], REFUSED, "T-28: {replayed}");
+    // RST-05: the next process has another key, and still knows what it is not to pass on.
+    let (_, next) = relay.serve();
+    let lost = call(&next, 5, retry, json!({})).await.json().await;
+    assert_eq!(lost["error"]["code"], REFUSED, "{lost}");
+    let passed = call(&client, 6, json!({ "requestState": "the server's own" }), json!({})).await;
+    assert_eq!(text_of(&passed.json().await), "passed on");
+    assert_eq!(relay.calls.load(Ordering::Relaxed), 2);
+    assert_eq!((service.parked_calls(), service.running_calls()), (0, 0));
 }
 
 /// T-38: a drain waits for the calls at work. A parked call that has ended holds no permit and hides no other call.
