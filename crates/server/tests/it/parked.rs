@@ -74,6 +74,14 @@ impl Steps {
         self.1.add_permits(1);
     }
 
+    /// Asks, and waits for the answer only until the test lets the handler go on.
+    async fn ask_until_allowed(&self, cx: &Context) {
+        tokio::select! {
+            answer = cx.elicit(form()) => drop(answer),
+            () = self.allowed() => {}
+        }
+    }
+
     /// Lets the handler go on, and waits until it is done.
     async fn run(&self) {
         self.0.add_permits(1);
@@ -237,10 +245,7 @@ async fn mrtr_04_handler_that_ends_while_parked_answers_the_retry_under_its_id()
     let handler = Scripted::new(move |cx, params| {
         let steps = on.clone();
         async move {
-            tokio::select! {
-                answer = cx.elicit(form()) => drop(answer),
-                () = steps.allowed() => {}
-            }
+            steps.ask_until_allowed(&cx).await;
             steps.done();
             match params["arguments"]["fails"].as_bool() {
                 Some(true) => Err(RpcError::new(-32000, "gave up")),
@@ -281,10 +286,7 @@ async fn t_28_answer_that_meets_the_retry_is_not_lost() {
     let handler = Scripted::new(move |cx, _| {
         let steps = on.clone();
         async move {
-            tokio::select! {
-                answer = cx.elicit(form()) => drop(answer),
-                () = steps.allowed() => {}
-            }
+            steps.ask_until_allowed(&cx).await;
             // Takes its time to be encoded.
             let long = Reply::raw(format!("{{\"content\":[{}0]}}", "\"a\",".repeat(400_000)));
             steps.done();
@@ -311,10 +313,7 @@ async fn mrtr_06_question_that_nobody_waits_for_is_not_asked_again() {
     let handler = Scripted::new(move |cx, _| {
         let steps = on.clone();
         async move {
-            tokio::select! {
-                answer = cx.elicit(form()) => drop(answer),
-                () = steps.allowed() => {}
-            }
+            steps.ask_until_allowed(&cx).await;
             steps.done();
             cx.roots().await?;
             Ok(text("roots"))
@@ -385,10 +384,7 @@ async fn t_38_drain_waits_for_a_call_beside_a_parked_one_that_has_ended() {
                 tokio::time::sleep(Duration::from_secs(5)).await;
                 return Ok(text("slow"));
             }
-            tokio::select! {
-                answer = cx.elicit(form()) => drop(answer),
-                () = steps.allowed() => {}
-            }
+            steps.ask_until_allowed(&cx).await;
             steps.done();
             Ok(text("ended"))
         }
@@ -409,7 +405,7 @@ async fn t_38_drain_waits_for_a_call_beside_a_parked_one_that_has_ended() {
     assert_eq!(text_of(&slow.await.unwrap()), "slow", "the drain waited for it");
 }
 
-/// T-38: a call that parks during a drain is no longer waited for; its retry is still served, a new call is not.
+/// T-38: a call that parks during a drain is no longer waited for.
 #[tokio::test(start_paused = true)]
 async fn t_38_drain_ends_when_the_last_call_parks() {
     let handler = Scripted::new(|cx, _| async move {
