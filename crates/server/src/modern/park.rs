@@ -197,7 +197,7 @@ mod tests {
     #[tokio::test]
     async fn mrtr_07_cancelled_call_leaves_the_table_and_its_retry_is_refused() {
         let service = McpService::builder(Asking).build();
-        let (client, node) = (Client::new(service.clone()), &service.0.node);
+        let (client, node) = (Client::new(service.clone()), &service.inner.node);
         let first = call(&client, 1, None).await;
         let park = node
             .parks
