@@ -4,8 +4,8 @@ use crate::coding::Reader;
 use rethread_proto::session::stream::Refused;
 use rethread_store::{Batch, Event, Facts, Pin, Seq};
 
-/// What a stream costs beside its events, tombstones included.
-pub(crate) const STREAM_OVERHEAD: u64 = 512;
+/// What a stream costs beside its events and its facts, tombstones included.
+const STREAM_OVERHEAD: u64 = 512;
 
 /// A stream's head. It is written when the stream is made, sealed or trimmed and when its writer changes, not with every
 /// event: of a stream that is open, `last`, `count`, `bytes` and `answers` are as of then, and the events tell the rest.
@@ -114,7 +114,12 @@ impl Head {
 
     /// What it counts against the total.
     pub(crate) fn cost(&self) -> u64 {
-        self.bytes + STREAM_OVERHEAD
+        self.bytes + self.fixed_cost()
+    }
+
+    /// What it counts when its events are gone.
+    pub(crate) fn fixed_cost(&self) -> u64 {
+        STREAM_OVERHEAD + self.facts.cost() as u64
     }
 
     /// Gives the events up: what remains known of them. They are deleted elsewhere.

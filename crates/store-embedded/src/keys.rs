@@ -8,7 +8,7 @@ use rethread_store::{Ordinal, Principal, QueuePosition, Seq, SessionId, SessionK
 
 /// The version of what is written: of the keys below, of the values of `row.rs`, `head.rs`, `chunk.rs`
 /// and `waiting.rs`, of the segments, and of what they mean.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 
 /// A key: short, and made often.
 pub(crate) type Key = Vec<u8>;
@@ -55,6 +55,18 @@ pub(crate) fn commit(n: u64) -> Key {
 
 /// A session's row. `None` if its names are too long.
 pub(crate) fn row(session: &SessionKey) -> Option<Key> {
+    named(b's', session)
+}
+
+/// When a session was last used.
+pub(crate) fn touched(session: &SessionKey) -> Option<Key> {
+    named(b'k', session)
+}
+
+/// Every [`touched`].
+pub(crate) const TOUCHED: &[u8] = b"k";
+
+fn named(table: u8, session: &SessionKey) -> Option<Key> {
     let names = [
         session.owner.issuer(),
         session.owner.subject(),
@@ -63,7 +75,7 @@ pub(crate) fn row(session: &SessionKey) -> Option<Key> {
     if names.iter().map(|name| name.len()).sum::<usize>() > LONGEST_NAMES {
         return None;
     }
-    let mut key = vec![b's'];
+    let mut key = vec![table];
     for name in names {
         // The length first: no two triples of names make the same key, whatever is in them.
         key.extend_from_slice(&(name.len() as u16).to_be_bytes());
@@ -72,12 +84,9 @@ pub(crate) fn row(session: &SessionKey) -> Option<Key> {
     Some(key)
 }
 
-/// Every row.
-pub(crate) const ROWS: &[u8] = b"s";
-
-/// The session whose row this is the key of.
+/// The session that a [`touched`] belongs to.
 pub(crate) fn session(key: &[u8]) -> Option<SessionKey> {
-    let mut rest = key.strip_prefix(ROWS)?;
+    let mut rest = key.strip_prefix(TOUCHED)?;
     let mut name = || {
         let (len, tail) = rest.split_first_chunk::<2>()?;
         let (name, tail) = tail.split_at_checked(u16::from_be_bytes(*len).into())?;
@@ -187,15 +196,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_key_gives_its_session_back() {
+    fn a_key_with_names_gives_its_session_back() {
         for (issuer, subject, session) in [("", "", "s"), ("a", "bc", "s"), ("ab", "c", "s"), ("ä\0", "é", "s-1")] {
             let session = SessionKey {
                 owner: Principal::new(issuer, subject),
                 session: SessionId::parse(session).unwrap(),
             };
-            assert_eq!(super::session(&row(&session).unwrap()), Some(session));
+            assert_eq!(super::session(&touched(&session).unwrap()), Some(session));
         }
-        assert_eq!(super::session(b"s\0\x05abc"), None);
+        assert_eq!(super::session(b"k\0\x05abc"), None);
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub struct Limits {
     pub stream: Retention,
     /// How many ended streams of one session; the oldest is forgotten first.
     pub ended_streams_per_session: usize,
-    /// All streams together, in bytes of payload and bookkeeping. When it is reached, the streams that ended longest ago
+    /// All streams and records of sessions together, in bytes of payload and bookkeeping. When it is reached, the streams that ended longest ago
     /// become tombstones. The files may be larger: the journal and what is deleted but not yet cleared away come on top.
     pub total_bytes: u64,
 }

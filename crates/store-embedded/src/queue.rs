@@ -3,15 +3,17 @@
 use crate::options::Sync;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rethread_store::{
-    Batch, Event, QueueUpdate, Queued, SessionKey, SessionRecord, StoreError, StoreFuture, StreamKey,
+    Batch, Event, Facts, QueueUpdate, Queued, SessionKey, SessionRecord, StoreError, StoreFuture, StreamKey,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// So many commands may wait; who comes then waits for room in the queue.
-const DEPTH: usize = 4096;
+/// So many commands may wait, of which large ones count several times: one more for each so many bytes, so that no more
+/// than 64 MiB wait. Who comes then waits for room in the queue.
+const DEPTH: u32 = 4096;
+const BYTES_PER_PLACE: usize = 16 << 10;
 /// What one commit takes together at most, unless one command alone is more.
 const GROUP_COMMANDS: usize = 2048;
 const GROUP_BYTES: usize = 4 << 20;
@@ -36,11 +38,20 @@ pub(crate) enum Op {
 impl Op {
     fn bytes(&self) -> usize {
         match self {
-            Op::Append(_, batch) => batch.events.iter().map(Event::cost).sum(),
+            Op::Append(_, batch) => {
+                let facts = batch.facts.as_ref().map_or(0, Facts::cost);
+                facts + batch.events.iter().map(Event::cost).sum::<usize>()
+            }
             Op::UpdateQueue(_, update) => update.messages.iter().map(Queued::cost).sum(),
-            Op::Create(_, record) | Op::Update(_, _, record) => record.hello.len(),
+            Op::Create(_, record) | Op::Update(_, _, record) => record.cost(),
             _ => 0,
         }
+    }
+
+    /// How many places it takes in the queue.
+    fn places(&self) -> u32 {
+        let more = u32::try_from(self.bytes() / BYTES_PER_PLACE).unwrap_or(DEPTH);
+        more.saturating_add(1).min(DEPTH)
     }
 }
 
@@ -83,7 +94,7 @@ impl Default for Queue {
         Queue {
             state: Mutex::default(),
             wake: Condvar::new(),
-            room: Arc::new(Semaphore::new(DEPTH)),
+            room: Arc::new(Semaphore::new(DEPTH as usize)),
         }
     }
 }
@@ -93,7 +104,8 @@ impl Queue {
     /// are served in their order, and a future that is dropped changes nothing.
     pub(crate) fn send(self: &Arc<Self>, op: Op) -> StoreFuture<Outcome> {
         let (reply, outcome) = oneshot::channel();
-        match Arc::clone(&self.room).try_acquire_owned() {
+        let places = op.places();
+        match Arc::clone(&self.room).try_acquire_many_owned(places) {
             Ok(room) => {
                 self.push(Command { op, reply, _room: room });
                 StoreFuture::later(async move { outcome.await.unwrap_or_else(|_| Err(closed())) })
@@ -101,7 +113,7 @@ impl Queue {
             Err(_) => {
                 let queue = Arc::clone(self);
                 StoreFuture::later(async move {
-                    let Ok(room) = Arc::clone(&queue.room).acquire_owned().await else {
+                    let Ok(room) = Arc::clone(&queue.room).acquire_many_owned(places).await else {
                         return Err(closed());
                     };
                     queue.push(Command { op, reply, _room: room });

@@ -2,6 +2,7 @@
 //! part in it.
 
 use crate::books::high_water;
+use crate::coding::number;
 use crate::db::{ReadError, View};
 use crate::head::Head;
 use crate::keys;
@@ -133,7 +134,7 @@ pub(crate) fn load(view: &View<'_>, key: &SessionKey, now: Wall) -> Result<Loade
     Ok(Loaded {
         record: row.record().ok_or(ReadError::Garbled("a session's record"))?,
         high_water: high_water(view, row.sid)?,
-        idle: now.since(row.touched),
+        idle: now.since(touched(view, key)?),
     })
 }
 
@@ -142,12 +143,27 @@ pub(crate) fn queue(view: &View<'_>, key: &SessionKey) -> Result<StoredQueue, St
     Ok(waiting::load(view, row.sid)?)
 }
 
+/// When a session that is there was last used.
+fn touched(view: &View<'_>, key: &SessionKey) -> Result<Wall, ReadError> {
+    let key = keys::touched(key).ok_or(ReadError::Garbled(TOUCHED))?;
+    let value = view.get(&key)?.ok_or(ReadError::Garbled(TOUCHED))?;
+    used_at(&value)
+}
+
+const TOUCHED: &str = "the time of a session's last use";
+
+/// What a [`keys::touched`] says.
+pub(crate) fn used_at(value: &[u8]) -> Result<Wall, ReadError> {
+    let millis = number(value).ok_or(ReadError::Garbled(TOUCHED))?;
+    Ok(Wall::from_millis(millis))
+}
+
 /// The sessions that nobody used for `idle`, and those touched in the future: the clock was set back.
 pub(crate) fn idle(view: &View<'_>, now: Wall, idle: Duration) -> Result<Vec<SessionKey>, StoreError> {
     let mut sessions = Vec::new();
-    for guard in view.prefix(keys::ROWS) {
+    for guard in view.prefix(keys::TOUCHED) {
         let (key, value) = guard.into_inner().map_err(ReadError::from)?;
-        let touched = Row::touched(&value).ok_or(ReadError::Garbled("a session"))?;
+        let touched = used_at(&value)?;
         if now.since(touched) >= idle || touched > now {
             sessions.push(keys::session(&key).ok_or(ReadError::Garbled("the key of a session"))?);
         }

@@ -3,12 +3,13 @@
 use crate::books::{Books, Live, Session};
 use crate::chunk::{Chunk, State};
 use crate::db::ReadError;
-use crate::head::{Ended, Head, STREAM_OVERHEAD, Verdict};
+use crate::head::{Ended, Head, Verdict};
 use crate::keys;
 use crate::queue::Op;
-use crate::read::{Continuity, Damage};
+use crate::read::{self, Continuity, Damage};
 use crate::row::Row;
 use crate::watches::Effect;
+use rethread_proto::clock::Wall;
 use rethread_store::{Batch, Ordinal, Pin, Seq, SessionKey, SessionRecord, StoreError, StreamKey};
 use std::collections::BTreeMap;
 
@@ -52,20 +53,20 @@ impl Books {
             Op::Touch(key) => self.touch(key)?,
             Op::End(key) => {
                 if let Some(row) = self.row(key)? {
-                    self.end(key, row.sid);
+                    self.end(key, &row);
                 }
             }
             Op::Expire(key, idle) => {
                 let Some(row) = self.row(key)? else { return Ok(0) };
-                let now = self.now();
-                if row.touched > now {
+                let (now, touched) = (self.now(), self.touched(key)?);
+                if touched.is_some_and(|touched| touched > now) {
                     self.touch(key)?;
                     return Ok(0);
                 }
-                if now.since(row.touched) < *idle {
+                if touched.is_some_and(|touched| now.since(touched) < *idle) {
                     return Ok(0);
                 }
-                self.end(key, row.sid);
+                self.end(key, &row);
                 return Ok(1);
             }
             Op::Sweep => {}
@@ -83,8 +84,9 @@ impl Books {
             (Standing::Ended(head), _) => head.judge(batch)?,
             (Standing::Open, _) => self.live(key)?.head.judge(batch)?,
             (Standing::Absent, Some(facts)) => {
-                let verdict = Head::new(0, facts.clone(), batch.epoch).judge(batch)?;
-                self.need_room(size + STREAM_OVERHEAD)?;
+                let head = Head::new(0, facts.clone(), batch.epoch);
+                let verdict = head.judge(batch)?;
+                self.need_room(size + head.fixed_cost())?;
                 verdict
             }
             (Standing::Absent, None) => return Err(StoreError::UnknownStream.into()),
@@ -102,7 +104,7 @@ impl Books {
         if let (Standing::Absent, Some(facts)) = (standing, batch.facts.take()) {
             let head = Head::new(self.take_id(), facts, batch.epoch);
             self.totals.streams += 1;
-            self.totals.held += STREAM_OVERHEAD;
+            self.totals.held += head.fixed_cost();
             let session = self.sessions.get_mut(&key.session).ok_or(StoreError::SessionGone)?;
             session.high_water = session.high_water.max(key.ordinal);
             session.open.insert(key.ordinal, Live::new(head));
@@ -347,55 +349,76 @@ impl Books {
         Ok(())
     }
 
-    fn create(&mut self, key: &SessionKey, record: &SessionRecord) -> Result<(), StoreError> {
+    fn create(&mut self, key: &SessionKey, record: &SessionRecord) -> Result<(), Refusal> {
         if keys::row(key).is_none() {
             let error = format!(
                 "the names of a session and its owner may have {} bytes",
                 keys::LONGEST_NAMES
             );
-            return Err(StoreError::unavailable(error));
+            return Err(StoreError::unavailable(error).into());
         }
+        let record = record.to_bytes();
+        let mut row = Row { sid: 0, record };
+        self.need_room(row.cost())?;
         if let Some(old) = self.row(key)? {
-            self.end(key, old.sid);
+            self.end(key, &old);
         }
-        let row = Row {
-            sid: self.take_id(),
-            touched: self.now(),
-            record: record.to_bytes(),
-        };
+        row.sid = self.take_id();
+        self.totals.held += row.cost();
         self.put_row(key, &row);
+        self.put_touched(key);
         self.sessions.insert(key.clone(), Session::new(row.sid, Ordinal(0)));
         self.ended.insert(row.sid, 0);
         self.totals.sessions += 1;
         Ok(())
     }
 
-    fn update(&mut self, key: &SessionKey, epoch: u64, record: &SessionRecord) -> Result<(), StoreError> {
-        let row = self.row(key)?.ok_or(StoreError::SessionGone)?;
+    fn update(&mut self, key: &SessionKey, epoch: u64, record: &SessionRecord) -> Result<(), Refusal> {
+        let mut row = self.row(key)?.ok_or(StoreError::SessionGone)?;
         let stored = row.record().ok_or(ReadError::Garbled("a session's record"))?.epoch;
         if stored != epoch {
-            return Err(StoreError::Conflict {
+            let conflict = StoreError::Conflict {
                 epoch: stored,
                 last: None,
-            });
+            };
+            return Err(conflict.into());
         }
-        let row = Row {
-            touched: self.now(),
-            record: record.to_bytes(),
-            ..row
-        };
+        let before = row.cost();
+        row.record = record.to_bytes();
+        let growth = row.cost().saturating_sub(before);
+        if growth > 0 {
+            self.need_room(growth)?;
+        }
+        self.totals.held = (self.totals.held + row.cost()).saturating_sub(before);
         self.put_row(key, &row);
         if let Some(session) = self.sessions.get_mut(key) {
             session.epoch = Some(record.epoch);
         }
+        self.put_touched(key);
         Ok(())
     }
 
     fn touch(&mut self, key: &SessionKey) -> Result<(), StoreError> {
-        let row = self.row(key)?.ok_or(StoreError::SessionGone)?;
-        let touched = self.now();
-        self.put_row(key, &Row { touched, ..row });
+        if !self.sessions.contains_key(key) && self.row(key)?.is_none() {
+            return Err(StoreError::SessionGone);
+        }
+        self.put_touched(key);
         Ok(())
+    }
+
+    fn touched(&self, key: &SessionKey) -> Result<Option<Wall>, ReadError> {
+        let Some(name) = keys::touched(key) else {
+            return Ok(None);
+        };
+        let value = self.get(&name)?;
+        value.map(|value| read::used_at(&value)).transpose()
+    }
+
+    fn put_touched(&mut self, key: &SessionKey) {
+        if let Some(name) = keys::touched(key) {
+            let now = self.now().as_millis();
+            self.put(name, &crate::coding::numbers([now]));
+        }
     }
 
     fn put_row(&mut self, key: &SessionKey, row: &Row) {
@@ -404,13 +427,14 @@ impl Books {
         }
     }
 
-    fn end(&mut self, key: &SessionKey, sid: u64) {
-        if let Some(name) = keys::row(key) {
+    fn end(&mut self, key: &SessionKey, row: &Row) {
+        for name in [keys::row(key), keys::touched(key)].into_iter().flatten() {
             self.remove(name);
         }
         self.sessions.remove(key);
         self.totals.sessions = self.totals.sessions.saturating_sub(1);
-        self.bury_session(key, sid);
+        self.totals.held = self.totals.held.saturating_sub(row.cost());
+        self.bury_session(key, row.sid);
     }
 
     /// However many streams it has, this takes no longer: they are deleted later.

@@ -34,7 +34,7 @@ pub struct Usage {
     pub sessions: u64,
     /// Streams known, tombstones included, and those of ended sessions that are not deleted yet.
     pub streams: u64,
-    /// Bytes of payload and bookkeeping held for replay.
+    /// Bytes of payload and bookkeeping held for replay, and of the records of sessions.
     pub held_bytes: u64,
     /// Bytes on the disk. The journal takes up to 64 MiB more than it seems to need.
     pub disk_bytes: u64,

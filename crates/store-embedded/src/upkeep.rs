@@ -157,9 +157,9 @@ impl Books {
     }
 
     /// Frees room for `size` more bytes: first what is deleted anyway, then events of streams that ended longest ago, then
-    /// their tombstones, and at last the oldest events of the stream that needs it. False if that is not enough. Nothing may be
-    /// staged.
-    pub(crate) fn make_room(&mut self, key: Option<&StreamKey>, size: u64) -> Result<bool, ReadError> {
+    /// their tombstones, and at last the oldest events of the stream that needs it. False if that is not enough. Nothing may
+    /// be staged.
+    pub(crate) fn make_room(&mut self, stream: Option<&StreamKey>, size: u64) -> Result<bool, ReadError> {
         let total = self.options.limits.total_bytes;
         let Some(most) = total.checked_sub(size) else {
             return Ok(false);
@@ -173,8 +173,8 @@ impl Books {
             }
             self.commit(false)?;
         }
-        if let Some(key) = key
-            && self.totals.held > most
+        if self.totals.held > most
+            && let Some(key) = stream
         {
             let bytes = self
                 .sessions
@@ -307,7 +307,9 @@ impl Books {
             let (key, value) = guard.into_inner()?;
             let [_, ordinal] = keys::parts(&key).ok_or(ReadError::Garbled("the key of a head"))?;
             self.upkeep.dead_sessions.insert(sid, Ordinal(ordinal));
+            let mut fixed_cost = 0;
             if let Some(head) = Head::decode(&value) {
+                fixed_cost = head.fixed_cost();
                 let mut whole = true;
                 // The events of a tombstone have a list of their own, and were counted when it was made.
                 let chunks = (!head.buried).then(|| view_of.view().chunks(head.stream, head.first));
@@ -333,7 +335,7 @@ impl Books {
             }
             self.remove_blind(&key);
             self.totals.streams = self.totals.streams.saturating_sub(1);
-            self.totals.held = self.totals.held.saturating_sub(crate::head::STREAM_OVERHEAD);
+            self.totals.held = self.totals.held.saturating_sub(fixed_cost);
             left = left.saturating_sub(1);
         }
         if self.delete_dead_queue(sid)? {

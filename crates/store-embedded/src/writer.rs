@@ -323,13 +323,13 @@ fn serve(
         for Command { mut op, reply, .. } in commands.by_ref() {
             let mut outcome = books.apply(&mut op);
             if let Err(Refusal::NoRoom(size)) = outcome {
-                let key = match &op {
+                let stream = match &op {
                     Op::Append(key, _) => Some(key),
                     _ => None,
                 };
                 // What was staged goes first, so that what is counted is what is on the disk.
                 commit(books, sync, shared)?;
-                outcome = match books.make_room(key, size) {
+                outcome = match books.make_room(stream, size) {
                     Ok(true) => books.apply(&mut op),
                     Ok(false) => Err(Refusal::NoRoom(size)),
                     Err(error) => Err(Refusal::Refused(failed(error)?)),

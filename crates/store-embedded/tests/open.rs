@@ -66,26 +66,26 @@ fn another_format_is_not_touched() {
     let home = Home::default();
     drop(home.open(Limits::default()));
     let marker = home.dir.path().join("rethread.json");
-    fs::write(&marker, r#"{"format":3,"more":true}"#).unwrap();
+    fs::write(&marker, r#"{"format":4,"more":true}"#).unwrap();
     let text = refused(home.dir.path()).to_string();
     assert!(
-        text.contains("was written by a newer Rethread (format 3, this one knows up to 2)"),
+        text.contains("was written by a newer Rethread (format 4, this one knows up to 3)"),
         "{text}"
     );
-    assert_eq!(fs::read_to_string(&marker).unwrap(), r#"{"format":3,"more":true}"#);
-    fs::write(&marker, r#"{"format":1}"#).unwrap();
-    let text = refused(home.dir.path()).to_string();
-    assert!(
-        text.contains("was written by an older Rethread (format 1, this one reads 2)"),
-        "{text}"
-    );
+    assert_eq!(fs::read_to_string(&marker).unwrap(), r#"{"format":4,"more":true}"#);
     fs::write(&marker, r#"{"format":2}"#).unwrap();
+    let text = refused(home.dir.path()).to_string();
+    assert!(
+        text.contains("was written by an older Rethread (format 2, this one reads 3)"),
+        "{text}"
+    );
+    fs::write(&marker, r#"{"format":3}"#).unwrap();
     tamper(&home, |keyspace| {
         keyspace.insert("mformat", 7u64.to_le_bytes()).unwrap();
     });
     assert!(matches!(
         refused(home.dir.path()),
-        OpenError::Newer { found: 7, known: 2, .. }
+        OpenError::Newer { found: 7, known: 3, .. }
     ));
 }
 
@@ -134,7 +134,7 @@ fn what_was_never_finished_is_made_anew() {
     drop(home.open(Limits::default()));
     // As if the process had been killed while it made the database.
     for left in [&["lock"][..], &["lock", "0.jnl"]] {
-        fs::write(&marker, r#"{"format":2}"#).unwrap();
+        fs::write(&marker, r#"{"format":3}"#).unwrap();
         fs::remove_dir_all(&database).unwrap();
         fs::create_dir_all(database.join("keyspaces")).unwrap();
         for name in left {

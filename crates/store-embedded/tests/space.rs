@@ -3,10 +3,12 @@
 mod common;
 
 use bytes::Bytes;
-use common::Home;
-use rethread_store::{Batch, EventStore, Ordinal, Pin, Retention, Seq, SessionStore, StoreError};
+use common::{Home, one_session};
+use rethread_proto::RequestId;
+use rethread_store::{Batch, EventStore, Facts, Ordinal, Pin, Retention, Seq, SessionRecord, SessionStore, StoreError};
 use rethread_store_embedded::{EmbeddedStore, Limits};
-use rethread_testkit::store_suite::{Scene, batch, facts, last_batch, sequence};
+use rethread_testkit::store_suite::{Scene, batch, facts, last_batch, record, sequence};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const TOTAL: u64 = 64 << 10;
@@ -166,7 +168,10 @@ async fn a_session_with_a_thousand_streams_ends_at_once() {
     })
     .await;
     let usage = scene.store.usage();
-    assert!(usage.held_bytes < 1000 && usage.sessions == 1, "{usage:?}");
+    assert!(
+        usage.held_bytes < 1000 + one_session() as u64 && usage.sessions == 1,
+        "{usage:?}"
+    );
 }
 
 #[tokio::test]
@@ -215,14 +220,15 @@ async fn what_is_forgotten_costs_nothing() {
             }
         }
     }
+    let three_sessions = 3 * one_session() as u64;
     until("everything is deleted", Duration::from_secs(20), || {
-        (store.usage().streams, store.usage().held_bytes) == (0, 0)
+        (store.usage().streams, store.usage().held_bytes) == (0, three_sessions)
     })
     .await;
     assert_eq!(store.usage().sessions, 3, "three were never ended");
     home.advance(Duration::from_secs(3600));
     store.sweep().await.unwrap();
-    assert_eq!(store.usage().held_bytes, 0, "nothing is taken away twice");
+    assert_eq!(store.usage().held_bytes, three_sessions, "nothing is taken away twice");
 }
 
 #[tokio::test]
@@ -316,4 +322,135 @@ async fn what_stays_is_moved_together() {
     check(store.clone()).await;
     drop(store);
     check(home.open(limits)).await;
+}
+
+/// Design D13: the ids of its calls outlast the events of a stream, so they are counted.
+#[tokio::test]
+async fn d13_facts_of_streams_count_against_the_total() {
+    let home = Home::default();
+    let scene = Scene::over(home.open(small())).await;
+    let calls = vec![RequestId::from("i".repeat(3000).as_str())];
+    let ordinals = || (1..521).step_by(2);
+    for ordinal in ordinals() {
+        let facts = Facts {
+            calls: calls.clone(),
+            ..facts()
+        };
+        let batch = Batch {
+            facts: Some(facts),
+            ..last_batch(1..2)
+        };
+        scene.append(&scene.stream(Ordinal(ordinal)), batch).await;
+    }
+    let mut kept = 0;
+    for ordinal in ordinals() {
+        if let Ok(summary) = scene.store.summary(&scene.stream(Ordinal(ordinal))).await {
+            kept += summary.facts.calls[0].as_json().len() as u64;
+        }
+    }
+    let held = scene.store.usage().held_bytes;
+    assert!(kept <= TOTAL, "{kept} bytes of ids are kept of {TOTAL}");
+    assert!(
+        (kept..=TOTAL).contains(&held),
+        "{held} bytes are held, of which ids {kept}"
+    );
+    scene.store.end(&scene.session).await.unwrap();
+    until("all is deleted", Duration::from_secs(20), || {
+        scene.store.usage().held_bytes == 0
+    })
+    .await;
+}
+
+/// Design D13: records of sessions are counted, in the next process too; when there is no room for one more the store says so.
+#[tokio::test]
+async fn d13_records_of_sessions_count_against_the_total() {
+    let large = |hello: usize| SessionRecord {
+        hello: Bytes::from(vec![b'h'; hello]),
+        ..record()
+    };
+    let home = Home::default();
+    let mut store = home.open(small());
+    let mut sessions = Vec::new();
+    let refused = loop {
+        let scene = Scene::over(store.clone()).await;
+        if let Err(refused) = store.create(&scene.session, large(8000)).await {
+            break refused;
+        }
+        sessions.push(scene.session);
+        assert!(
+            sessions.len() as u64 * 8000 <= TOTAL,
+            "{} records of 8000 bytes",
+            sessions.len()
+        );
+    };
+    assert!(matches!(refused, StoreError::Full), "{refused:?}");
+    assert!(sessions.len() >= 6, "only {} records of 8000 bytes", sessions.len());
+    let grows = store.update(&sessions[0], 1, large(TOTAL as usize)).await;
+    assert!(matches!(grows, Err(StoreError::Full)), "{grows:?}");
+    let held = store.usage().held_bytes;
+    assert!(held <= TOTAL, "{held}");
+    drop(store);
+    store = home.open(small());
+    assert_eq!(store.usage().held_bytes, held);
+    store.update(&sessions[0], 1, large(10)).await.unwrap();
+    assert_eq!(held - store.usage().held_bytes, 7990);
+    home.advance(Duration::from_secs(60));
+    assert_eq!(
+        store
+            .expire(Duration::from_secs(60), Arc::new(|_| false))
+            .await
+            .unwrap(),
+        sessions.len() + 1
+    );
+    assert_eq!((store.usage().sessions, store.usage().held_bytes), (0, 0));
+}
+
+/// Design D9: that a session is in use is told again and again, and costs next to nothing however large its record is.
+#[tokio::test]
+async fn d9_a_touch_does_not_rewrite_the_record() {
+    const MARK: &[u8] = b"this client says much about itself";
+    let home = Home::default();
+    let store = home.open(Limits::default());
+    let session = Scene::over(store.clone()).await.session;
+    let spoken = SessionRecord {
+        hello: Bytes::from_static(MARK),
+        ..record()
+    };
+    store.update(&session, 1, spoken.clone()).await.unwrap();
+    for _ in 0..100 {
+        home.advance(Duration::from_secs(60));
+        store.touch(&session).await.unwrap();
+    }
+    assert_eq!(store.load(&session).await.unwrap().idle, Duration::ZERO);
+    drop(store);
+    let (mut folders, mut found) = (vec![home.dir.path().to_owned()], 0);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let bytes = std::fs::read(path).unwrap();
+            found += bytes.windows(MARK.len()).filter(|window| *window == MARK).count();
+        }
+    }
+    assert!((1..5).contains(&found), "the record was written {found} times");
+    // And the time is known to the next process.
+    let store = home.open(Limits::default());
+    home.advance(Duration::from_secs(5));
+    let loaded = store.load(&session).await.unwrap();
+    assert_eq!((loaded.record, loaded.idle), (spoken, Duration::from_secs(5)));
+    assert_eq!(
+        store.expire(Duration::from_secs(6), Arc::new(|_| false)).await.unwrap(),
+        0
+    );
+    store.forget_session(&session).await.unwrap();
+    assert_eq!(store.load(&session).await.unwrap().idle, Duration::from_secs(5));
+    home.advance(Duration::from_secs(1));
+    assert_eq!(
+        store.expire(Duration::from_secs(6), Arc::new(|_| false)).await.unwrap(),
+        1
+    );
+    assert!(matches!(store.touch(&session).await, Err(StoreError::SessionGone)));
 }

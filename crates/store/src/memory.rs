@@ -4,7 +4,7 @@ mod pressure;
 mod slot;
 mod stores;
 
-use crate::{Batch, Event, IsLive, QueueUpdate, Queued, Retention, SessionKey, Signal, StoreError, StreamKey};
+use crate::{Batch, Event, Facts, IsLive, QueueUpdate, Queued, Retention, SessionKey, Signal, StoreError, StreamKey};
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use rethread_proto::clock::Wall;
@@ -25,7 +25,8 @@ pub struct MemoryLimits {
     pub stream: Retention,
     /// How many ended streams of one session; the oldest is forgotten first.
     pub ended_streams_per_session: usize,
-    /// All streams and push queues together, in bytes. When it is reached, the streams that ended longest ago become tombstones.
+    /// All streams, push queues and records of sessions together, in bytes. When it is reached, the streams that ended longest
+    /// ago become tombstones.
     pub total_bytes: usize,
 }
 
@@ -57,7 +58,7 @@ struct Inner {
 }
 
 const SHARDS: usize = 64;
-/// What a stream costs beside its events, tombstones included.
+/// What a stream costs beside its events and its facts, tombstones included.
 const STREAM_OVERHEAD: usize = 512;
 /// Signals that a slow listener may be behind before it has to assume that everything changed.
 const BUS_DEPTH: usize = 1024;
@@ -93,7 +94,7 @@ impl MemoryStore {
         }))
     }
 
-    /// Bytes of payload and bookkeeping held for replay.
+    /// Bytes of payload and bookkeeping held for replay, and of the records of sessions.
     pub fn held_bytes(&self) -> usize {
         self.0.held.load(Ordering::Relaxed)
     }
@@ -122,10 +123,11 @@ impl Inner {
 
     fn append(&self, key: &StreamKey, batch: Batch) -> Result<(), StoreError> {
         let slot = self.slot(&key.session).ok_or(StoreError::SessionGone)?;
-        let mut size = STREAM_OVERHEAD + batch.events.iter().map(Event::cost).sum::<usize>();
+        let fresh = STREAM_OVERHEAD + batch.facts.as_ref().map_or(0, Facts::cost);
+        let mut size = fresh + batch.events.iter().map(Event::cost).sum::<usize>();
         let fits = self.has_room(size) || {
             if slot.lock().find(key.ordinal).is_ok() {
-                size -= STREAM_OVERHEAD;
+                size -= fresh;
             }
             self.make_room(size)
         };
@@ -196,7 +198,7 @@ impl Inner {
                     slot.touched = now;
                     continue;
                 }
-                slot.open = false;
+                slot.close(&self.held);
                 drop(slot);
                 self.forget_session(&key);
                 expired += 1;

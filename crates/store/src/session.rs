@@ -24,6 +24,11 @@ pub struct SessionRecord {
     pub epoch: u64,
 }
 
+/// What a session costs beside its record.
+const SESSION_OVERHEAD: usize = 512;
+/// What a subscription costs beside its URI.
+const SUBSCRIPTION_OVERHEAD: usize = 32;
+
 /// A record, and what the store knows besides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
@@ -41,14 +46,15 @@ pub type IsLive = Arc<dyn Fn(&SessionKey) -> bool + Send + Sync>;
 
 /// The records of every session.
 pub trait SessionStore: Send + Sync + 'static {
-    /// Opens a session. From here on its streams take appends.
+    /// Opens a session. From here on its streams take appends. [`StoreError::Full`] if there is no room for the record.
     fn create(&self, key: &SessionKey, record: SessionRecord) -> StoreFuture<Result<(), StoreError>>;
 
     /// Reads a record; [`StoreError::SessionGone`] if there is none.
     fn load(&self, key: &SessionKey) -> StoreFuture<Result<Loaded, StoreError>>;
 
     /// Replaces a record, if the stored one is of epoch `epoch`: two nodes that restore at once make one session, not
-    /// two. [`StoreError::Conflict`] otherwise, [`StoreError::SessionGone`] if it has ended.
+    /// two. [`StoreError::Conflict`] otherwise, [`StoreError::SessionGone`] if it has ended, [`StoreError::Full`] if there is
+    /// no room for what is new in it.
     fn update(&self, key: &SessionKey, epoch: u64, record: SessionRecord) -> StoreFuture<Result<(), StoreError>>;
 
     /// Takes note that a session is in use; [`StoreError::SessionGone`] if it has ended.
@@ -82,6 +88,13 @@ struct Form<'a> {
 }
 
 impl SessionRecord {
+    /// What it counts against the bytes of a store, bookkeeping included.
+    pub fn cost(&self) -> usize {
+        let subscriptions = self.subscriptions.iter().map(|uri| uri.len() + SUBSCRIPTION_OVERHEAD);
+        let log_level = self.log_level.as_ref().map_or(0, |level| level.len());
+        SESSION_OVERHEAD + self.hello.len() + log_level + subscriptions.sum::<usize>()
+    }
+
     /// The record as bytes, for backends that keep such.
     pub fn to_bytes(&self) -> Vec<u8> {
         let form = Form {

@@ -2,10 +2,11 @@
 //! (`store_event`, `get_events_after`, `clear_session`, `clear_stream`), `StoredEvent` and `InMemoryEventStore`.
 
 use bytes::Bytes;
+use rethread_proto::RequestId;
 use rethread_proto::clock::Wall;
 use rethread_store::{
-    Batch, EventStore, MemoryLimits, MemoryStore, Ordinal, ReadLimit, Retention, Seq, SessionStore, StoreError,
-    StreamKey,
+    Batch, EventStore, Facts, MemoryLimits, MemoryStore, Ordinal, ReadLimit, Retention, Seq, SessionRecord,
+    SessionStore, StoreError, StreamKey,
 };
 use rethread_testkit::store_suite::{Harness, Scene, batch, facts, last_batch, record, sequence};
 use std::cell::Cell;
@@ -161,9 +162,7 @@ async fn d13_when_nothing_can_be_freed_the_store_is_full_until_something_can() {
         assert_eq!(sequence(&scene.page(key, 0).await), [1], "nobody lost anything");
     }
     scene.store.forget_stream(&open[0]).await.unwrap();
-    for key in &open[1..3] {
-        scene.append(key, sized(batch(2..3), 4096)).await; // what is left over, and what was freed
-    }
+    scene.append(&open[1], sized(batch(2..3), 4096)).await; // what was freed
     assert!(matches!(
         scene.store.append(&open[3], sized(batch(2..3), 4096)).await,
         Err(StoreError::Full)
@@ -173,7 +172,7 @@ async fn d13_when_nothing_can_be_freed_the_store_is_full_until_something_can() {
             &open[2],
             Batch {
                 seals: true,
-                ..sized(batch(3..4), 0)
+                ..sized(batch(2..3), 0)
             },
         )
         .await;
@@ -225,7 +224,7 @@ async fn d4_tombstones_age_like_whole_streams() {
     );
     advance(Duration::from_secs(400));
     scene.store.sweep().await.unwrap();
-    assert_eq!((scene.store.streams(), scene.store.held_bytes()), (0, 0));
+    assert_eq!((scene.store.streams(), scene.store.held_bytes()), (0, record().cost()));
 }
 
 #[tokio::test]
@@ -270,13 +269,13 @@ async fn d13_what_is_forgotten_costs_nothing() {
             }
         }
     }
-    assert_eq!((store.streams(), store.held_bytes()), (0, 0));
+    assert_eq!((store.streams(), store.held_bytes()), (0, 2 * record().cost()));
     assert_eq!(store.sessions(), 2, "two were never ended");
     advance(Duration::from_secs(3600));
     store.sweep().await.unwrap();
     assert_eq!(
         store.held_bytes(),
-        0,
+        2 * record().cost(),
         "what is left of them in the queue of the aged takes nothing away twice"
     );
 }
@@ -312,7 +311,13 @@ fn threads_that_write_end_and_evict_at_once_leave_the_books_balanced() {
 
 async fn churn(store: MemoryStore, thread: u64) {
     for round in 0..200 {
-        let scene = Scene::over(store.clone()).await;
+        let session = Scene::over(MemoryStore::default()).await.session;
+        while store.create(&session, record()).await.is_err() {
+            std::thread::yield_now(); // the others' open streams fill the store
+        }
+        let store = store.clone();
+        let scene = Scene { store, session };
+        let store = &scene.store;
         for ordinal in 1..12 {
             let key: StreamKey = scene.stream(Ordinal(ordinal));
             let first = store.append(&key, sized(batch(0..4), 300)).await;
@@ -331,4 +336,96 @@ async fn churn(store: MemoryStore, thread: u64) {
             .await
             .expect("memory does not fail");
     }
+}
+
+/// Design D13: the ids of its calls outlast the events of a stream, so they are counted.
+#[tokio::test]
+async fn d13_facts_of_streams_count_against_the_total() {
+    let scene = Scene::over(store(SMALL)).await;
+    let calls = vec![RequestId::from("i".repeat(3000).as_str())];
+    let ordinals = || (1..521).step_by(2);
+    for ordinal in ordinals() {
+        let facts = Facts {
+            calls: calls.clone(),
+            ..facts()
+        };
+        let batch = Batch {
+            facts: Some(facts),
+            ..last_batch(1..2)
+        };
+        scene.append(&scene.stream(Ordinal(ordinal)), batch).await;
+    }
+    let mut kept = 0;
+    for ordinal in ordinals() {
+        if let Ok(summary) = scene.store.summary(&scene.stream(Ordinal(ordinal))).await {
+            kept += summary.facts.calls[0].as_json().len();
+        }
+    }
+    let held = scene.store.held_bytes();
+    assert!(kept <= TOTAL, "{kept} bytes of ids are kept of {TOTAL}");
+    assert!(
+        (kept..=TOTAL).contains(&held),
+        "{held} bytes are held, of which ids {kept}"
+    );
+    assert!(is_known(&scene, 519).await, "the newest stream is whole");
+    scene.store.end(&scene.session).await.unwrap();
+    scene.store.forget_session(&scene.session).await.unwrap();
+    assert_eq!(scene.store.held_bytes(), 0);
+}
+
+fn large_record(hello: usize) -> SessionRecord {
+    SessionRecord {
+        hello: Bytes::from(vec![b'h'; hello]),
+        ..record()
+    }
+}
+
+/// Design D13: records of sessions are counted; when there is no room for one more the store says so.
+#[tokio::test]
+async fn d13_records_of_sessions_count_against_the_total() {
+    let first = Scene::over(store(SMALL)).await;
+    let store = &first.store;
+    let (empty, ended) = (store.held_bytes(), first.first());
+    first.append(&ended, sized(last_batch(1..2), 4096)).await;
+    let mut sessions = Vec::new();
+    let refused = loop {
+        let scene = Scene::over(store.clone()).await;
+        if let Err(refused) = store.create(&scene.session, large_record(8000)).await {
+            store.end(&scene.session).await.unwrap();
+            break refused;
+        }
+        sessions.push(scene.session);
+        assert!(
+            sessions.len() * 8000 <= TOTAL,
+            "{} records of 8000 bytes",
+            sessions.len()
+        );
+    };
+    assert!(matches!(refused, StoreError::Full), "{refused:?}");
+    assert!(sessions.len() >= 6, "only {} records of 8000 bytes", sessions.len());
+    let given_up = store.read_after(&ended, Seq(0), ReadLimit::default()).await;
+    assert_eq!(
+        given_up.map_or(0, |page| page.events.len()),
+        0,
+        "what has ended makes room"
+    );
+    assert!(store.held_bytes() <= TOTAL, "{}", store.held_bytes());
+
+    let grown = |bytes: usize| SessionRecord {
+        subscriptions: ["u".repeat(bytes).into()].into(),
+        ..large_record(8000)
+    };
+    let grows = store.update(&sessions[0], 1, grown(TOTAL)).await;
+    assert!(matches!(grows, Err(StoreError::Full)), "{grows:?}");
+    assert_eq!(store.load(&sessions[0]).await.unwrap().record, large_record(8000));
+    let before = store.held_bytes();
+    store.update(&sessions[0], 1, large_record(10)).await.unwrap();
+    assert_eq!(before - store.held_bytes(), 7990);
+    store.update(&sessions[0], 1, grown(100)).await.unwrap();
+    for session in &sessions {
+        store.end(session).await.unwrap();
+        store.end(session).await.unwrap();
+    }
+    store.forget_session(&first.session).await.unwrap();
+    assert_eq!(store.held_bytes(), empty, "what has ended costs nothing");
 }

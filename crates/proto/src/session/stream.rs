@@ -61,6 +61,14 @@ pub struct Facts {
     pub node: Arc<str>,
 }
 
+impl Facts {
+    /// What they count against byte limits: they stay when the events are gone.
+    pub fn cost(&self) -> usize {
+        let calls = self.calls.iter().map(|id| size_of::<RequestId>() + id.as_json().len());
+        self.node.len() + calls.sum::<usize>()
+    }
+}
+
 /// Why an event outlasts its neighbours (design D4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Pin {

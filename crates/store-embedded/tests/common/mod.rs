@@ -42,6 +42,11 @@ impl Home {
     }
 }
 
+/// What the session of a scene counts beside its streams.
+pub(crate) fn one_session() -> usize {
+    512 + rethread_testkit::store_suite::record().to_bytes().len()
+}
+
 /// The suite's harness.
 pub(crate) struct Embedded {
     home: Home,

@@ -2,6 +2,7 @@
 
 use super::{Inner, STREAM_OVERHEAD};
 use crate::{Batch, QueueUpdate, Queued, Retention, SessionRecord, StoreError, StoredQueue};
+use bytes::Bytes;
 use rethread_proto::Ordinal;
 use rethread_proto::clock::Wall;
 use rethread_proto::session::stream::Log;
@@ -27,11 +28,13 @@ pub(super) struct Slot {
 pub(super) struct Entry {
     pub(super) log: Log,
     pub(super) watch: Option<watch::Sender<u64>>,
+    /// What it costs beside its events.
+    fixed: usize,
 }
 
 impl Entry {
     fn size(&self) -> usize {
-        self.log.bytes() + STREAM_OVERHEAD
+        self.log.bytes() + self.fixed
     }
 }
 
@@ -52,6 +55,22 @@ impl Slot {
     /// Whether nobody has used the session for `idle`.
     pub(super) fn is_idle(&self, now: Wall, idle: Duration) -> bool {
         self.open && now.since(self.touched) >= idle
+    }
+
+    /// Ends the session: its record is of no use any more.
+    pub(super) fn close(&mut self, held: &AtomicUsize) {
+        if std::mem::replace(&mut self.open, false) {
+            held.fetch_sub(self.record.cost(), Ordering::Relaxed);
+            (self.record.hello, self.record.log_level) = (Bytes::new(), None);
+            self.record.subscriptions.clear();
+        }
+    }
+
+    /// Replaces the record of an open session. There is room.
+    pub(super) fn set_record(&mut self, record: SessionRecord, held: &AtomicUsize) {
+        held.fetch_add(record.cost(), Ordering::Relaxed);
+        held.fetch_sub(self.record.cost(), Ordering::Relaxed);
+        self.record = record;
     }
 
     pub(super) fn find(&self, ordinal: Ordinal) -> Result<usize, usize> {
@@ -91,13 +110,15 @@ impl Slot {
         let found = self.find(ordinal);
         let fresh = match (found, batch.facts.take()) {
             (Ok(_), _) => None,
-            (Err(_), Some(facts)) => Some(Log::new(facts, batch.epoch)),
+            (Err(_), Some(facts)) => Some((STREAM_OVERHEAD + facts.cost(), Log::new(facts, batch.epoch))),
             (Err(_), None) => return Err(StoreError::UnknownStream),
         };
         let (at, before) = match (found, fresh) {
-            (Err(at), Some(mut log)) => {
+            (Err(at), Some((fixed, mut log))) => {
                 log.append(batch)?; // before it is inserted: what does not fit leaves no empty stream behind
-                self.streams.insert(at, (ordinal, Box::new(Entry { log, watch: None })));
+                let watch = None;
+                self.streams
+                    .insert(at, (ordinal, Box::new(Entry { log, watch, fixed })));
                 self.high_water = self.high_water.max(ordinal);
                 (at, 0)
             }

@@ -2,14 +2,14 @@
 
 use super::{MemoryStore, Slot};
 use crate::{
-    Batch, Bus, EventStore, IsLive, Loaded, Page, PushQueueStore, QueueUpdate, ReadLimit, Retention, Seq,
-    SessionKey, SessionRecord, SessionStore, Signal, StoreError, StoreFuture, StoredQueue, StreamKey, Subscription,
-    Summary, Watch,
+    Batch, Bus, EventStore, IsLive, Loaded, Page, PushQueueStore, QueueUpdate, ReadLimit, Retention, Seq, SessionKey,
+    SessionRecord, SessionStore, Signal, StoreError, StoreFuture, StoredQueue, StreamKey, Subscription, Summary, Watch,
 };
 use parking_lot::Mutex;
 use rethread_proto::Ordinal;
 use rethread_proto::session::stream::Log;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -75,10 +75,17 @@ impl EventStore for MemoryStore {
 
 impl SessionStore for MemoryStore {
     fn create(&self, key: &SessionKey, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
+        let cost = record.cost();
+        if !self.0.make_room(cost) {
+            return StoreFuture::ready(Err(StoreError::Full));
+        }
+        self.0.held.fetch_add(cost, Ordering::Relaxed);
         let slot = Arc::new(Mutex::new(Slot::new(record, (self.0.clock)())));
         let replaced = self.0.shard(key).write().insert(key.clone(), slot);
         if let Some(replaced) = replaced {
-            replaced.lock().forget_all(&self.0);
+            let mut replaced = replaced.lock();
+            replaced.close(&self.0.held);
+            replaced.forget_all(&self.0);
         }
         StoreFuture::ready(Ok(()))
     }
@@ -99,14 +106,18 @@ impl SessionStore for MemoryStore {
         let Some(slot) = self.0.slot(key) else {
             return StoreFuture::ready(Err(StoreError::SessionGone));
         };
+        let growth = record.cost().saturating_sub(slot.lock().record.cost());
+        let fits = growth == 0 || self.0.make_room(growth);
         let mut slot = slot.lock();
         StoreFuture::ready(if !slot.open {
             Err(StoreError::SessionGone)
         } else if slot.record.epoch != epoch {
             let epoch = slot.record.epoch;
             Err(StoreError::Conflict { epoch, last: None })
+        } else if !fits {
+            Err(StoreError::Full)
         } else {
-            slot.record = record;
+            slot.set_record(record, &self.0.held);
             slot.touched = (self.0.clock)();
             Ok(())
         })
@@ -128,7 +139,7 @@ impl SessionStore for MemoryStore {
     fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
         if let Some(slot) = self.0.slot(key) {
             let mut slot = slot.lock();
-            slot.open = false;
+            slot.close(&self.0.held);
             slot.forget_queue(&self.0);
             if slot.streams.is_empty() {
                 drop(slot);
