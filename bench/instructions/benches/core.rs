@@ -8,7 +8,7 @@ use rethread_proto::gate::mirror::{self, Stateless};
 use rethread_proto::gate::{Head, HeadPolicy, body, head};
 use rethread_proto::jsonrpc::{Limits, Message, Params, Payload, RequestId, parse, write_notification};
 use rethread_proto::sse::{Draft, Frame};
-use rethread_proto::subscription::{Change, Filter};
+use rethread_proto::subscription::{Change, Filter, FilterLimits};
 use rethread_proto::{EventId, EventIdFormat, Revisions, Seq, SessionId};
 use std::hint::black_box;
 
@@ -170,10 +170,15 @@ fn listen() -> Params {
     ))
 }
 
+const LIMITS: FilterLimits = FilterLimits {
+    uris: 256,
+    uri_bytes: 64 << 10,
+};
+
 #[library_benchmark]
 #[bench::listen(listen())]
 fn filter_read(params: Params) -> (Filter, Params) {
-    black_box((Filter::read(black_box(&params), 256).expect("a filter"), params))
+    black_box((Filter::read(black_box(&params), LIMITS).expect("a filter"), params))
 }
 
 fn id() -> RequestId {

@@ -1,6 +1,6 @@
 //! Which era a server speaks: asked once, before anybody is served (GW-03).
 
-use crate::child::{Aside, Ground, Link};
+use crate::child::{Aside, Ground, Link, bounded};
 use crate::settings::EraSetting;
 use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
@@ -9,7 +9,6 @@ use rethread_proto::jsonrpc::code;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
 
 /// A server that has not answered `server/discover` by then is asked to `initialize`. Some never answer what they do not
 /// know (T-31).
@@ -91,7 +90,7 @@ async fn speaks_sessions(ground: &Ground, usual: Duration) -> bool {
 }
 
 /// Does something while a child says what it likes: one that nobody listens to would wait, and be ended.
-async fn regardless_of<T>(mut asides: mpsc::Receiver<Aside>, doing: impl Future<Output = T>) -> T {
+async fn regardless_of<T>(mut asides: bounded::Receiver<Aside>, doing: impl Future<Output = T>) -> T {
     tokio::pin!(doing);
     let mut speaks = true;
     loop {

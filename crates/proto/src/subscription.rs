@@ -50,6 +50,15 @@ pub struct Filter {
     pub uris: Vec<Box<str>>,
 }
 
+/// How much one filter may name. As much may wait for its reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilterLimits {
+    /// URIs.
+    pub uris: usize,
+    /// Bytes of all URIs together.
+    pub uri_bytes: usize,
+}
+
 /// What the server can tell of: the `listChanged` and `subscribe` capabilities it declares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offered {
@@ -64,8 +73,8 @@ pub struct Offered {
 }
 
 impl Filter {
-    /// Reads the filter out of the `params` of `subscriptions/listen`, with at most `max_uris` URIs (SUB-01, SUB-08).
-    pub fn read(params: &Params, max_uris: usize) -> Result<Filter, RpcError> {
+    /// Reads the filter out of the `params` of `subscriptions/listen` (SUB-01, SUB-08).
+    pub fn read(params: &Params, limits: FilterLimits) -> Result<Filter, RpcError> {
         #[derive(Deserialize)]
         struct Listen<'a> {
             #[serde(borrow, default, deserialize_with = "even_null")]
@@ -93,7 +102,7 @@ impl Filter {
             tools: flag("toolsListChanged", fields.tools_list_changed)?,
             prompts: flag("promptsListChanged", fields.prompts_list_changed)?,
             resources: flag("resourcesListChanged", fields.resources_list_changed)?,
-            uris: uris(fields.resource_subscriptions, max_uris)?,
+            uris: uris(fields.resource_subscriptions, limits)?,
         })
     }
 
@@ -180,20 +189,24 @@ pub fn covers(subscribed: &str, updated: &str) -> bool {
 
 /// What waits for a slow reader of a listen stream: each change once, however often it happened (SUB-08).
 ///
-/// Bounded by construction: three lists, `room` URIs, and beyond those only URIs that the filter itself names.
+/// Bounded by construction: three lists, as many updated URIs as `room` allows, and beyond those only URIs that the filter
+/// itself names.
 #[derive(Debug)]
 pub struct Pending {
     order: Vec<Change>,
     known: HashSet<Change>,
-    room: usize,
+    /// Bytes of the updated URIs that wait.
+    uri_bytes: usize,
+    room: FilterLimits,
 }
 
 impl Pending {
     /// Nothing waits; up to `room` updated resources are kept apart.
-    pub fn new(room: usize) -> Self {
+    pub fn new(room: FilterLimits) -> Self {
         Pending {
             order: Vec::new(),
             known: HashSet::new(),
+            uri_bytes: 0,
             room,
         }
     }
@@ -207,7 +220,7 @@ impl Pending {
             return false;
         }
         let change = match change {
-            Change::Updated(uri) if self.updates() >= self.room => {
+            Change::Updated(uri) if !self.has_room_for(uri) => {
                 let above = filter.uris.iter().filter(|subscribed| covers(subscribed, uri));
                 let nearest = above.max_by_key(|subscribed| subscribed.len());
                 Change::Updated(nearest.map_or_else(|| uri.clone(), |subscribed| Arc::from(&**subscribed)))
@@ -216,6 +229,9 @@ impl Pending {
         };
         let new = self.known.insert(change.clone());
         if new {
+            if let Change::Updated(uri) = &change {
+                self.uri_bytes += uri.len();
+            }
             self.order.push(change);
         }
         new
@@ -224,6 +240,7 @@ impl Pending {
     /// All that waits, in the order of first arrival. What changes after this is news again.
     pub fn take(&mut self) -> Vec<Change> {
         self.known = HashSet::new(); // an idle stream owns no buffer
+        self.uri_bytes = 0;
         std::mem::take(&mut self.order)
     }
 
@@ -235,6 +252,10 @@ impl Pending {
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
+    }
+
+    fn has_room_for(&self, uri: &str) -> bool {
+        self.updates() < self.room.uris && self.uri_bytes + uri.len() <= self.room.uri_bytes
     }
 
     fn updates(&self) -> usize {
@@ -328,15 +349,19 @@ fn flag(name: &str, raw: Option<&RawValue>) -> Result<bool, RpcError> {
     }
 }
 
-fn uris(raw: Option<&RawValue>, max: usize) -> Result<Vec<Box<str>>, RpcError> {
+fn uris(raw: Option<&RawValue>, limits: FilterLimits) -> Result<Vec<Box<str>>, RpcError> {
     const NAME: &str = "params.notifications.resourceSubscriptions";
     let Some(raw) = raw else {
         return Ok(Vec::new());
     };
     let not_strings = |_| wrong(NAME, "an array of strings");
     let items: Vec<&RawValue> = serde_json::from_str(raw.get()).map_err(not_strings)?;
-    if items.len() > max {
-        let message = format!("`{NAME}` has {} URIs, at most {max} are allowed", items.len());
+    if items.len() > limits.uris {
+        let message = format!("`{NAME}` has {} URIs, at most {} are allowed", items.len(), limits.uris);
+        return Err(RpcError::invalid_params(message));
+    }
+    if raw.get().len() > limits.uri_bytes {
+        let message = format!("`{NAME}` is longer than {} bytes", limits.uri_bytes);
         return Err(RpcError::invalid_params(message));
     }
     let mut seen = HashSet::with_capacity(items.len());

@@ -6,6 +6,7 @@ use crate::call::{self, Running};
 use crate::calling::Calling;
 use crate::context::Level;
 use crate::handler::{Call, Handler, Notice, RpcError};
+use crate::node::Node;
 use crate::opening::{Earlier, NotOpened, Opening};
 use crate::outlet::Outlet;
 use crate::peer::Peer;
@@ -32,7 +33,7 @@ pub(crate) async fn initialize<H: Handler>(
     if inner.node.is_draining() {
         return Err(refuse(Reason::ShuttingDown));
     }
-    let asked = match asked_version(&request) {
+    let asked = match asked_version(&inner.node, &request) {
         Ok(asked) => asked,
         Err(error) => return Ok(respond::error(&request.id, &error)),
     };
@@ -142,11 +143,16 @@ impl Welcomed {
 }
 
 /// The revision that an `initialize` asks for.
-pub(crate) fn asked_version(request: &Request) -> Result<String, RpcError> {
+pub(crate) fn asked_version(node: &Node, request: &Request) -> Result<String, RpcError> {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Hello {
         protocol_version: String,
+    }
+    let limit = node.limits.initialize_bytes;
+    if request.params.raw().len() > limit {
+        let message = format!("the params of initialize are longer than {limit} bytes");
+        return Err(RpcError::invalid_params(message));
     }
     let hello = request.params.read::<Hello>().map(|hello| hello.protocol_version);
     hello.map_err(|e| RpcError::invalid_params(format!("invalid params of initialize: {e}")))

@@ -1,5 +1,6 @@
 //! Every bound, its default, and what happens when it is reached (design D13).
 
+use rethread_proto::subscription::FilterLimits;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -17,6 +18,10 @@ pub struct Limits {
     pub json_depth: usize,
     /// Messages in a batch (2025-03-26). Beyond: 400.
     pub batch: usize,
+    /// Bytes of a request's `id`, and of its `progressToken`, as JSON text. Beyond: 400.
+    pub id_bytes: usize,
+    /// Bytes of the params of `initialize`, which are kept with the session. Beyond: -32602.
+    pub initialize_bytes: usize,
     /// Sessions in all. Beyond: `initialize` gets 503.
     pub sessions: usize,
     /// Sessions of one principal, the anonymous one aside. Beyond: `initialize` gets 429.
@@ -39,12 +44,16 @@ pub struct Limits {
     pub waiting_bytes_per_session: usize,
     /// Subscribed resources in one session. Beyond: `resources/subscribe` fails.
     pub subscriptions_per_session: usize,
+    /// Bytes of all subscribed URIs of one session. Beyond: `resources/subscribe` fails.
+    pub subscription_bytes_per_session: usize,
     /// Open `subscriptions/listen` streams in all. Beyond: 503.
     pub subscriptions: usize,
     /// Open `subscriptions/listen` streams of one principal, the anonymous one aside. Beyond: 429.
     pub subscriptions_per_principal: usize,
     /// Resources named by one `subscriptions/listen`. Beyond: -32602.
     pub uris_per_subscription: usize,
+    /// Bytes of all URIs named by one `subscriptions/listen`. Beyond: -32602.
+    pub uri_bytes_per_subscription: usize,
     /// Calls that wait for input in all (2026-07-28). Beyond: the call fails.
     pub parks: usize,
     /// Calls of one principal that wait for input, the anonymous one aside. Beyond: the call fails.
@@ -65,6 +74,8 @@ impl Default for Limits {
             headers: 100,
             json_depth: 64,
             batch: 100,
+            id_bytes: 1 << 10,
+            initialize_bytes: 64 << 10,
             sessions: 16_384,
             sessions_per_principal: 1_024,
             calls: 16_384,
@@ -76,14 +87,26 @@ impl Default for Limits {
             waiting_messages_per_session: 1_024,
             waiting_bytes_per_session: 1 << 20,
             subscriptions_per_session: 1_024,
+            subscription_bytes_per_session: 256 << 10,
             subscriptions: 32_768,
             subscriptions_per_principal: 256,
             uris_per_subscription: 256,
+            uri_bytes_per_subscription: 64 << 10,
             parks: 4_096,
             parks_per_principal: 256,
             input_rounds: 16,
             window_events: 1_024,
             window_bytes: 1 << 20,
+        }
+    }
+}
+
+impl Limits {
+    /// The bounds of one `subscriptions/listen`.
+    pub(crate) fn filter(&self) -> FilterLimits {
+        FilterLimits {
+            uris: self.uris_per_subscription,
+            uri_bytes: self.uri_bytes_per_subscription,
         }
     }
 }

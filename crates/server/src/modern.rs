@@ -164,7 +164,7 @@ fn discover(node: &Node, request: &Request) -> Outcome {
 
 /// `subscriptions/listen`: a stream of changes.
 fn listen(node: &Arc<Node>, request: &Request, owner: Principal) -> Result<Begun, Reason> {
-    let filter = match Filter::read(&request.params, node.limits.uris_per_subscription) {
+    let filter = match Filter::read(&request.params, node.limits.filter()) {
         Ok(filter) => filter,
         Err(error) => return Ok(Begun::Answered(Outcome::error(&request.id, &error))),
     };

@@ -95,6 +95,7 @@ impl Node {
             envelope: jsonrpc::Limits {
                 depth: limits.json_depth,
                 batch: limits.batch,
+                id_bytes: limits.id_bytes,
             },
             limits,
             timing,

@@ -11,7 +11,7 @@ use crate::session::Session;
 use crate::telemetry;
 use crate::wrapping::Wrapping;
 use rethread_proto::event_id::{Seq, StreamKind};
-use rethread_proto::jsonrpc::{Limits, Message, Payload, RequestId, error_message, parse};
+use rethread_proto::jsonrpc::{Message, Payload, RequestId, error_message, parse};
 use rethread_proto::refusal::Reason;
 use rethread_store::{Batch, Event, Pin, ReadLimit, SessionKey, SessionRecord, StoreError, StreamKey, Summary};
 use serde_json::json;
@@ -181,7 +181,7 @@ async fn answered(session: &Session, key: &StreamKey, summary: &Summary) -> Resu
         let Some(last) = page.events.last() else { break };
         cursor = last.seq;
         for event in page.events.iter().filter(|event| event.pin == Pin::Answer) {
-            if let Ok(Payload::One(Message::Answer(answer))) = parse(&event.payload, &Limits::default()) {
+            if let Ok(Payload::One(Message::Answer(answer))) = parse(&event.payload, &session.node.envelope) {
                 answered.push(answer.id);
             }
         }

@@ -385,10 +385,13 @@ impl Session {
 
     /// False if there are too many subscriptions already.
     pub(crate) async fn subscribe(&self, uri: &str) -> bool {
-        let limit = self.node.limits.subscriptions_per_session;
+        let limits = &self.node.limits;
         let subscribed = {
             let subscriptions = &mut self.state.lock().subscriptions;
-            subscriptions.contains(uri) || (subscriptions.len() < limit && subscriptions.insert(uri.into()))
+            let bytes = uri.len() + subscriptions.iter().map(|uri| uri.len()).sum::<usize>();
+            let fits = subscriptions.len() < limits.subscriptions_per_session
+                && bytes <= limits.subscription_bytes_per_session;
+            subscriptions.contains(uri) || (fits && subscriptions.insert(uri.into()))
         };
         self.save().await;
         subscribed

@@ -116,7 +116,7 @@ async fn hello<H: Handler>(
     request: &RpcRequest,
     wrapping: &Wrapping,
 ) -> Result<Vec<u8>, RpcError> {
-    let asked = legacy::asked_version(request)?;
+    let asked = legacy::asked_version(&inner.node, request)?;
     let served = inner.node.revisions;
     let version = served.negotiate(&asked).filter(|v| v.era() == Era::Legacy);
     let version = version.ok_or_else(|| RpcError::invalid_params("no protocol version of this transport is served"))?;

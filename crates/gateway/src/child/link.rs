@@ -1,5 +1,6 @@
 //! Talking to a child: requests out, answers back to whoever asked, and its life as a whole.
 
+use super::bounded::{self, QueuedBytes};
 use super::process::{Ground, Pipes, Process, Room};
 use super::reading::{End, Reading, buffered, discard};
 use super::text::sanitised;
@@ -14,13 +15,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// Lines on their way to a child. Beyond: whoever sends waits.
-const LINES: usize = 256;
-/// Messages on their way from a child to one call. Beyond: the child waits, which is its own session's matter only.
-const SAID: usize = 64;
+/// Bounds of the lines on their way to a child. Beyond: the sender waits.
+const MAX_QUEUED_LINES: usize = 256;
+const MAX_QUEUED_LINE_BYTES: usize = 8 << 20;
+/// Bounds of the messages on their way from a child to one call, or to no call. Beyond: the child of one session waits; a call
+/// on a shared child is given up.
+const MAX_QUEUED_MESSAGES: usize = 64;
+const MAX_QUEUED_MESSAGE_BYTES: usize = 4 << 20;
 /// A child that takes nothing from its stdin for this long is not asked any more.
 const STUCK: Duration = Duration::from_secs(10);
 /// What a child that has ended may have left in its stdout or stderr is there by then. Others may hold the pipe open for ever.
@@ -29,7 +33,7 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 /// A child at work. When the last handle is dropped the child is ended.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(super) input: mpsc::Sender<Bytes>,
+    pub(super) input: bounded::Sender<Bytes>,
     pub(super) state: Mutex<State>,
     ended: watch::Receiver<bool>,
 }
@@ -37,7 +41,7 @@ pub(crate) struct Link {
 #[derive(Debug, Default)]
 pub(super) struct State {
     last: u64,
-    pub(super) calls: BTreeMap<u64, mpsc::Sender<Said>>,
+    pub(super) calls: BTreeMap<u64, bounded::Sender<Said>>,
     /// Calls that are subscriptions: nothing but changes belongs to them.
     pub(super) subscriptions: BTreeSet<u64>,
     /// Calls of the gateway itself: nothing but the answer belongs to them.
@@ -65,24 +69,40 @@ pub(crate) enum Said {
     Answered(Result<Bytes, Bytes>),
 }
 
+impl QueuedBytes for Said {
+    fn queued_bytes(&self) -> usize {
+        match self {
+            Said::Notified { method, params } => method.len() + params.len(),
+            Said::Asked(question) => question.queued_bytes(),
+            Said::Withdrawn(id) => id.as_json().len(),
+            Said::Ended | Said::Closes => 0,
+            Said::Answered(Ok(raw) | Err(raw)) => raw.len(),
+        }
+    }
+}
+
 /// A call that the child works on. Dropping it before it is answered cancels it.
 #[derive(Debug)]
 pub(crate) struct Calling {
     link: Arc<Link>,
     number: u64,
-    said: mpsc::Receiver<Said>,
+    said: bounded::Receiver<Said>,
     over: bool,
 }
 
 impl Link {
     /// Starts a child and listens to it. What belongs to no call goes to the returned channel, which ends with the child.
     /// A child that is `shared` by many clients waits for none of them.
-    pub(crate) fn start(ground: &Ground, room: Room, shared: bool) -> io::Result<(Arc<Self>, mpsc::Receiver<Aside>)> {
+    pub(crate) fn start(
+        ground: &Ground,
+        room: Room,
+        shared: bool,
+    ) -> io::Result<(Arc<Self>, bounded::Receiver<Aside>)> {
         let (process, pipes) = ground.start(room)?;
         let Pipes { stdin, stdout, stderr } = pipes;
         let name: Arc<str> = ground.server.name.as_str().into();
-        let (input, lines) = mpsc::channel(LINES);
-        let (aside, asides) = mpsc::channel(SAID);
+        let (input, lines) = bounded::channel(MAX_QUEUED_LINES, MAX_QUEUED_LINE_BYTES);
+        let (aside, asides) = bounded::channel(MAX_QUEUED_MESSAGES, MAX_QUEUED_MESSAGE_BYTES);
         let (has_ended, ended) = watch::channel(false);
         let link = Arc::new(Link {
             input,
@@ -112,7 +132,7 @@ impl Link {
     }
 
     async fn begin(self: &Arc<Self>, method: &str, params: &Bytes, own: bool) -> Result<Calling, RpcError> {
-        let (sender, said) = mpsc::channel(SAID);
+        let (sender, said) = bounded::channel(MAX_QUEUED_MESSAGES, MAX_QUEUED_MESSAGE_BYTES);
         let number = {
             let mut state = self.state.lock();
             if let Some(why) = &state.gone {
@@ -282,7 +302,7 @@ pub(crate) fn read_error(raw: &[u8]) -> RpcError {
 /// The life of a child: its lines in, its lines out, its end.
 async fn keep(
     mut process: Process,
-    lines: mpsc::Receiver<Bytes>,
+    lines: bounded::Receiver<Bytes>,
     stdin: ChildStdin,
     reading: Reading,
     stdout: ChildStdout,
@@ -340,7 +360,7 @@ async fn past(process: &mut Process, closed: oneshot::Receiver<()>) -> End {
 }
 
 /// Writes until the child does not read any more; `_open` is dropped then.
-async fn write(mut lines: mpsc::Receiver<Bytes>, mut stdin: ChildStdin, _open: oneshot::Sender<()>) {
+async fn write(mut lines: bounded::Receiver<Bytes>, mut stdin: ChildStdin, _open: oneshot::Sender<()>) {
     while let Some(line) = lines.recv().await {
         if stdin.write_all(&line).await.is_err() {
             return; // its stdout tells what happened

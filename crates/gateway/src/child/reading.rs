@@ -1,5 +1,6 @@
 //! Listening to a child: answers to whoever asked, everything else to where it belongs.
 
+use super::bounded;
 use super::link::{Link, Said};
 use super::text::sanitised;
 use super::{Aside, Question, wire};
@@ -8,7 +9,7 @@ use rethread_proto::jsonrpc::{self, EnvelopeError, Limits, Message, Payload, Req
 use std::sync::Arc;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::ChildStdout;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 
 /// The longest line. Beyond: the child is ended, since what it meant cannot be told to anybody.
 const LINE: u64 = 32 << 20;
@@ -16,6 +17,7 @@ const LINE: u64 = 32 << 20;
 const ENVELOPE: Limits = Limits {
     depth: 120,
     batch: 1_000,
+    id_bytes: 1024,
 };
 
 /// What a child writes.
@@ -48,7 +50,7 @@ pub(super) enum End {
 pub(super) struct Reading {
     pub(super) link: std::sync::Weak<Link>,
     pub(super) name: Arc<str>,
-    pub(super) aside: mpsc::Sender<Aside>,
+    pub(super) aside: bounded::Sender<Aside>,
     pub(super) shared: bool,
 }
 
@@ -173,11 +175,11 @@ impl Reading {
 
     /// Says something to a call. A child of one session waits for it; a child of all does not, since the others would wait
     /// too (GW-12): a call that does not listen is given up.
-    async fn say(&self, number: Option<u64>, call: &mpsc::Sender<Said>, said: Said) {
+    async fn say(&self, number: Option<u64>, call: &bounded::Sender<Said>, said: Said) {
         if !self.shared {
             return drop(call.send(said).await);
         }
-        if let Err(mpsc::error::TrySendError::Full(_)) = call.try_send(said)
+        if let Err(TrySendError::Full(_)) = call.try_send(said)
             && let (Some(link), Some(number)) = (self.link.upgrade(), number)
         {
             tracing::warn!(
@@ -205,12 +207,12 @@ impl Reading {
         }
     }
 
-    fn call(&self, number: u64) -> Option<mpsc::Sender<Said>> {
+    fn call(&self, number: u64) -> Option<bounded::Sender<Said>> {
         self.link.upgrade()?.state.lock().calls.get(&number).cloned()
     }
 
     /// A subscription. Other numbers of ours may be the child's own for its questions: each side counts for itself.
-    fn subscription(&self, number: u64) -> Option<(u64, mpsc::Sender<Said>)> {
+    fn subscription(&self, number: u64) -> Option<(u64, bounded::Sender<Said>)> {
         let link = self.link.upgrade()?;
         let state = link.state.lock();
         let call = state
@@ -220,13 +222,13 @@ impl Reading {
         call.map(|call| (number, call.clone()))
     }
 
-    fn only_call(&self) -> Option<(u64, mpsc::Sender<Said>)> {
+    fn only_call(&self) -> Option<(u64, bounded::Sender<Said>)> {
         let mut calls = self.calls();
         if calls.len() == 1 { calls.pop() } else { None }
     }
 
     /// What the child works on for clients, subscriptions aside.
-    fn calls(&self) -> Vec<(u64, mpsc::Sender<Said>)> {
+    fn calls(&self) -> Vec<(u64, bounded::Sender<Said>)> {
         let all = |link: Arc<Link>| {
             let state = link.state.lock();
             let at_work =

@@ -2,13 +2,13 @@
 
 use super::crashes::Crashes;
 use super::{raw, replays, unavailable, within};
-use crate::child::{Aside, Ground, Link, Room};
+use crate::child::{Aside, Ground, Link, Room, bounded};
 use bytes::Bytes;
 use rethread::{Earlier, Peer, RpcError};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 
 /// What the callers of a child that is gone get to learn of it, before their session ends.
@@ -172,7 +172,7 @@ async fn replay(link: &Arc<Link>, earlier: &Earlier) -> Result<(), RpcError> {
 }
 
 /// Passes on what a child says that belongs to no call.
-async fn listen(link: Arc<Link>, mut asides: mpsc::Receiver<Aside>, peer: Peer, expires: bool) {
+async fn listen(link: Arc<Link>, mut asides: bounded::Receiver<Aside>, peer: Peer, expires: bool) {
     while let Some(aside) = asides.recv().await {
         match aside {
             Aside::Notified { method, params } => {

@@ -4,13 +4,13 @@
 use super::crashes::Crashes;
 use super::schemas::{self, Schemas};
 use super::{unavailable, within};
-use crate::child::{Aside, Ground, Link, Said};
+use crate::child::{Aside, Ground, Link, Said, bounded};
 use rethread::{HeaderParams, RpcError};
 use serde_json::json;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 
 pub(crate) struct Shared {
@@ -173,7 +173,7 @@ async fn end_when_idle(shared: Weak<Shared>) {
 }
 
 /// Nothing of this era belongs to no request: a child that asks all the same is told so.
-async fn refuse(link: Arc<Link>, mut asides: mpsc::Receiver<Aside>) {
+async fn refuse(link: Arc<Link>, mut asides: bounded::Receiver<Aside>) {
     while let Some(aside) = asides.recv().await {
         if let Aside::Asked(question) = aside {
             let error = RpcError::method_not_found(&question.method);

@@ -17,11 +17,17 @@ pub struct Limits {
     pub depth: usize,
     /// How many messages a batch may hold (HTTP-09).
     pub batch: usize,
+    /// Bytes of an `id`, and of a `progressToken`, as JSON text. Both are kept while the call runs, the id also in its stream.
+    pub id_bytes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { depth: 64, batch: 100 }
+        Limits {
+            depth: 64,
+            batch: 100,
+            id_bytes: 1024,
+        }
     }
 }
 
@@ -73,13 +79,14 @@ pub fn parse(body: &Bytes, limits: &Limits) -> Result<Payload, EnvelopeError> {
     }
     match text.trim_ascii_start().as_bytes().first() {
         Some(b'[') => batch(body, text, limits),
-        _ => message(body, text).map(Payload::One),
+        _ => message(body, text, limits).map(Payload::One),
     }
 }
 
 /// The usual message; `None` if this is not plainly one.
 fn usual(body: &Bytes, text: &str, limits: &Limits) -> Option<Message> {
-    accept(body, &Wire::usual(text, limits.depth)?).ok()
+    let message = accept(body, &Wire::usual(text, limits.depth)?, limits).ok()?;
+    has_short_token(&message, limits).then_some(message)
 }
 
 fn batch(body: &Bytes, text: &str, limits: &Limits) -> Result<Payload, EnvelopeError> {
@@ -98,7 +105,7 @@ fn batch(body: &Bytes, text: &str, limits: &Limits) -> Result<Payload, EnvelopeE
             what: what.into(),
         });
     }
-    let messages = parts.into_iter().map(|part| message(body, part.get()));
+    let messages = parts.into_iter().map(|part| message(body, part.get(), limits));
     messages.collect::<Result<_, _>>().map(Payload::Batch)
 }
 
@@ -196,39 +203,60 @@ fn even_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de R
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-fn message(body: &Bytes, text: &str) -> Result<Message, EnvelopeError> {
-    let wire = Wire::read(text).map_err(|error| explain(text, &error))?;
-    let id = || wire.id.and_then(RequestId::from_json);
-    let message = accept(body, &wire).map_err(|what| EnvelopeError::Invalid {
+fn message(body: &Bytes, text: &str, limits: &Limits) -> Result<Message, EnvelopeError> {
+    let wire = Wire::read(text).map_err(|error| explain(text, &error, limits))?;
+    let id = || wire.id.and_then(|raw| short_id(raw, limits));
+    let message = accept(body, &wire, limits).map_err(|what| EnvelopeError::Invalid { id: id(), what })?;
+    let invalid_params = |what: String| EnvelopeError::InvalidParams {
         id: id(),
         what: what.into(),
-    })?;
-    match wire.params.map_or(Ok(()), unique::check_params) {
-        Ok(()) => Ok(message),
-        Err(what) => Err(EnvelopeError::InvalidParams {
-            id: id(),
-            what: what.into(),
-        }),
+    };
+    wire.params
+        .map_or(Ok(()), unique::check_params)
+        .map_err(invalid_params)?;
+    if !has_short_token(&message, limits) {
+        let what = format!("`progressToken` is longer than {} bytes", limits.id_bytes);
+        return Err(invalid_params(what));
     }
+    Ok(message)
 }
 
-fn accept(body: &Bytes, wire: &Wire<'_>) -> Result<Message, &'static str> {
+/// An id that is short enough to be kept.
+fn short_id(raw: &str, limits: &Limits) -> Option<RequestId> {
+    RequestId::from_json(raw).filter(|id| id.as_json().len() <= limits.id_bytes)
+}
+
+/// Whether a message has a progress token that is short enough to be kept, or none. Short params need no look.
+fn has_short_token(message: &Message, limits: &Limits) -> bool {
+    let Message::Request(Request { params, .. }) = message else {
+        return true;
+    };
+    params.raw().len() <= limits.id_bytes
+        || params
+            .progress_token()
+            .is_none_or(|token| token.as_json().len() <= limits.id_bytes)
+}
+
+fn accept(body: &Bytes, wire: &Wire<'_>, limits: &Limits) -> Result<Message, Cow<'static, str>> {
     if wire.jsonrpc.as_deref() != Some("2.0") {
-        return Err("`jsonrpc` must be \"2.0\"");
+        return Err("`jsonrpc` must be \"2.0\"".into());
     }
     let id = match wire.id {
+        Some(raw) if raw.len() > limits.id_bytes && short_id(raw, limits).is_none() => {
+            return Err(format!("`id` is longer than {} bytes", limits.id_bytes).into());
+        }
         Some(raw) => Some(RequestId::from_json(raw).ok_or("`id` must be a string or an integer")?),
         None => None,
     };
     let slice = |raw: &str| body.slice_ref(raw.as_bytes());
     if let Some(name) = &wire.method {
         if wire.result.is_some() || wire.error.is_some() {
-            return Err("a message has either `method` or `result`/`error`, not both");
+            return Err("a message has either `method` or `result`/`error`, not both".into());
         }
         let method = Method::from(name.as_ref());
         let params = match wire.params {
             Some(raw) if raw.starts_with(['{', '[']) => Params::cut(slice(raw), wire.members),
-            Some(_) => return Err("`params` must be an object"),
+            Some(_) => return Err("`params` must be an object".into()),
             None => Params::default(),
         };
         return Ok(match id {
@@ -239,21 +267,21 @@ fn accept(body: &Bytes, wire: &Wire<'_>) -> Result<Message, &'static str> {
     let outcome = match (wire.result, wire.error) {
         (Some(result), None) => Ok(slice(result)),
         (None, Some(error)) => Err(slice(error)),
-        (Some(_), Some(_)) => return Err("a response has either `result` or `error`, not both"),
-        (None, None) => return Err("a message needs a `method`, a `result` or an `error`"),
+        (Some(_), Some(_)) => return Err("a response has either `result` or `error`, not both".into()),
+        (None, None) => return Err("a message needs a `method`, a `result` or an `error`".into()),
     };
     let id = id.ok_or("a response needs the `id` it answers")?;
     Ok(Message::Answer(Answer { id, outcome }))
 }
 
 /// The slow path: tells broken JSON from a wrong shape, and rescues the id for the error's sake.
-fn explain(text: &str, error: &serde_json::Error) -> EnvelopeError {
+fn explain(text: &str, error: &serde_json::Error, limits: &Limits) -> EnvelopeError {
     if let Err(syntax) = serde_json::from_str::<serde::de::IgnoredAny>(text) {
         return EnvelopeError::NotJson(syntax.to_string());
     }
     let id = serde_json::from_str::<serde_json::Value>(text)
         .ok()
-        .and_then(|value| RequestId::from_json(&value.get("id")?.to_string()));
+        .and_then(|value| short_id(&value.get("id")?.to_string(), limits));
     EnvelopeError::Invalid {
         id,
         what: format!("the body is not a JSON-RPC message: {error}").into(),

@@ -10,8 +10,12 @@ const ALL: Offered = Offered {
     subscribe: true,
 };
 
+fn limits(uris: usize) -> FilterLimits {
+    FilterLimits { uris, uri_bytes: 100 }
+}
+
 fn read(json: &str) -> Result<Filter, RpcError> {
-    Filter::read(&Params::from_raw(Bytes::copy_from_slice(json.as_bytes())), 3)
+    Filter::read(&Params::from_raw(Bytes::copy_from_slice(json.as_bytes())), limits(3))
 }
 
 fn filter(uris: &[&str]) -> Filter {
@@ -223,7 +227,7 @@ fn sub_06_the_last_message_is_the_response() {
 
 #[test]
 fn sub_08_repeated_changes_collapse_in_the_order_of_first_arrival() {
-    let (filter, mut pending) = (filter(&["a:/1", "a:/2"]), Pending::new(8));
+    let (filter, mut pending) = (filter(&["a:/1", "a:/2"]), Pending::new(limits(8)));
     let changes = [updated("a:/2"), Change::Tools, updated("a:/1"), Change::Prompts];
     for change in &changes {
         assert!(pending.add(&filter, change));
@@ -242,7 +246,7 @@ fn sub_08_repeated_changes_collapse_in_the_order_of_first_arrival() {
 
 #[test]
 fn sub_08_a_burst_of_sub_resources_stays_bounded_and_nothing_is_missed() {
-    let (filter, mut pending) = (filter(&["a:/", "a:/deep/", "b:/"]), Pending::new(2));
+    let (filter, mut pending) = (filter(&["a:/", "a:/deep/", "b:/"]), Pending::new(limits(2)));
     for n in 0..1000 {
         pending.add(&filter, &updated(&format!("a:/deep/{n}")));
         pending.add(&filter, &updated(&format!("a:/{n}")));
@@ -258,6 +262,25 @@ fn sub_08_a_burst_of_sub_resources_stays_bounded_and_nothing_is_missed() {
     assert_eq!(pending.take(), expected);
 }
 
+/// SEC-06: the bound in bytes holds for what a filter names, and for what waits.
+#[test]
+fn sec_06_uris_of_a_filter_are_bounded_in_bytes() {
+    let json = |uri: &str| json!({ "notifications": { "resourceSubscriptions": [uri] } }).to_string();
+    assert!(read(&json(&"u".repeat(96))).is_ok());
+    let error = read(&json(&"u".repeat(97))).unwrap_err();
+    assert_eq!(error.code, -32602);
+    assert!(error.message.contains("longer than 100 bytes"), "{}", error.message);
+
+    let (filter, mut pending) = (filter(&["a:/"]), Pending::new(limits(9)));
+    let long = |n: usize| updated(&format!("a:/{n}{}", "x".repeat(46)));
+    for n in 0..9 {
+        pending.add(&filter, &long(n));
+    }
+    assert_eq!(pending.take(), [long(0), long(1), updated("a:/")], "2 x 50 bytes fit");
+    pending.add(&filter, &long(3));
+    assert_eq!(pending.take(), [long(3)], "taking makes room");
+}
+
 proptest! {
     /// SUB-08: whatever happens, the reader learns of each change it asked for, at its URI or at the subscribed one
     /// above, once, and no more waits than the bound.
@@ -271,7 +294,7 @@ proptest! {
         room in 0usize..5,
     ) {
         let filter = Filter { prompts: false, ..filter(&uris.iter().map(String::as_str).collect::<Vec<_>>()) };
-        let mut pending = Pending::new(room);
+        let mut pending = Pending::new(limits(room));
         for change in &changes {
             pending.add(&filter, change);
         }

@@ -72,7 +72,7 @@ impl Listeners {
             filter,
             owner,
             state: Mutex::new(State {
-                pending: Pending::new(node.limits.uris_per_subscription),
+                pending: Pending::new(node.limits.filter()),
                 closing: false,
                 waker: None,
             }),

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod bursts;
+mod byte_limits;
 mod calls;
 mod clock_steps;
 mod delivery;

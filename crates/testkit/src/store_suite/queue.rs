@@ -188,7 +188,10 @@ pub async fn a_queue_ends_with_its_session<H: Harness>(harness: &H) {
     let idle = Scene::over(scene.store.clone()).await;
     idle.update_queue(update(1..4, 0)).await;
     if harness.advance(&idle.store, Duration::from_secs(100)) {
-        idle.store.expire(Duration::from_secs(100), std::sync::Arc::new(|_| false)).await.expect("expired");
+        idle.store
+            .expire(Duration::from_secs(100), std::sync::Arc::new(|_| false))
+            .await
+            .expect("expired");
         let gone = idle.store.queue(&idle.session).await;
         assert!(matches!(gone, Err(StoreError::SessionGone)), "{gone:?}");
     }

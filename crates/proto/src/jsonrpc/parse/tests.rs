@@ -165,6 +165,39 @@ fn http_03_bytes_that_are_not_utf8_are_not_json() {
     ));
 }
 
+/// SEC-06: ids and progress tokens outlive the request's body, so they are bounded. A refusal does not repeat the id.
+#[test]
+fn sec_06_ids_and_progress_tokens_are_bounded_in_bytes() {
+    let limit = Limits::default().id_bytes;
+    let text = |len: usize| format!("\"{}\"", "i".repeat(len - 2));
+    let request = |id: &str, token: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m","params":{{"_meta":{{"progressToken":{token}}}}}}}"#)
+    };
+    let escaped = |json: &str| json.replace("_meta", "\\u005fmeta");
+    for message in [request(&text(limit), "1"), request("7", &text(limit))] {
+        assert!(read(&message).is_ok() && read(&escaped(&message)).is_ok(), "{message}");
+    }
+    let batch = |message: &str| format!("[{message}]");
+    let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, text(limit + 1));
+    let long_id = request(&text(limit + 1), "1");
+    for body in [long_id.clone(), escaped(&long_id), batch(&long_id), answer] {
+        match read(&body) {
+            Err(EnvelopeError::Invalid { id: None, what }) => assert!(what.contains("`id` is longer"), "{what}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    let long_token = request("7", &text(limit + 1));
+    for body in [long_token.clone(), escaped(&long_token), batch(&long_token)] {
+        match read(&body) {
+            Err(EnvelopeError::InvalidParams { id, what }) => {
+                assert_eq!(id, Some(RequestId::from(7)));
+                assert!(what.contains("`progressToken` is longer"), "{what}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 #[test]
 fn http_09_batches() {
     let Ok(Payload::Batch(all)) = read(
