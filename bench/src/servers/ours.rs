@@ -2,7 +2,7 @@
 
 use super::{Ours, Store, rmcp};
 use anyhow::{Context as _, Result};
-use rethread::{Call, Context, Handler, List, McpService, Notifier, Reply, RpcError, ServerInfo, UpgradeAfter};
+use rethread::{Call, Context, Handler, ListKind, McpService, Notifier, Reply, RpcError, ServerInfo, SseUpgradeDelay};
 use rethread_rmcp::RmcpHandler;
 use rethread_store_embedded::EmbeddedStore;
 use serde::{Deserialize, Serialize};
@@ -31,9 +31,9 @@ fn build<H: Handler>(handler: H, options: &Ours) -> Result<McpService<H>> {
         builder = builder.store(EmbeddedStore::builder().open(data)?);
     }
     if options.streams {
-        builder = builder.upgrade_after(UpgradeAfter {
-            primed: Duration::ZERO,
-            ..UpgradeAfter::default()
+        builder = builder.upgrade_after(SseUpgradeDelay {
+            resumable: Duration::ZERO,
+            ..SseUpgradeDelay::default()
         });
     }
     Ok(builder.try_build()?)
@@ -115,7 +115,7 @@ impl Handler for Tools {
             }
             "changed" => {
                 let all = self.notifier.get().ok_or_else(|| RpcError::internal("not connected"))?;
-                all.list_changed(List::Tools);
+                all.list_changed(ListKind::Tools);
                 Ok(text("done"))
             }
             other => Err(RpcError::invalid_params(format!("no tool {other}"))),

@@ -131,7 +131,7 @@ fn endpoints(
     let mcp = service
         .with_access(hosts, origins)
         .map_err(|wrong| anyhow!("{wrong}"))?;
-    mcp.set_unbuffered(settings.public_url.is_some()); // a proxy is in front of us (SSE-03)
+    mcp.set_proxy_buffering_disabled(settings.public_url.is_some()); // a proxy is in front of us (SSE-03)
     let sse = mcp.http_sse(format!("{}{}/messages", public_prefix(settings), path_prefix(server)));
     Ok((mcp, sse))
 }

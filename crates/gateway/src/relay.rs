@@ -10,8 +10,8 @@ use crate::settings::RestoreSetting;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rethread::{
-    Answer, AskError, Call, Context, Handler, HeaderParams, NotOpened, Notice, Opening, Peer, Principal, Reply,
-    RpcError, ServerInfo, SessionId, Welcome,
+    Answer, AskError, Call, Context, Handler, HeaderParams, InitializeReply, Notification, OpenError, Peer, Principal,
+    Reply, RpcError, ServerInfo, SessionId, SessionStart,
 };
 use seat::Seat;
 use serde_json::json;
@@ -109,7 +109,7 @@ impl Handler for Relay {
 
     /// GW-05: the child itself answers `initialize`. A session that comes back waits for its child only with what the child
     /// must answer: what is stored is there at once, and a server may take long to start.
-    async fn open(&self, opening: &Opening) -> Result<Welcome, NotOpened> {
+    async fn open(&self, opening: &SessionStart) -> Result<InitializeReply, OpenError> {
         if opening.earlier().is_some() {
             let seat = Seat::new(self.0.ground.clone(), opening.peer().clone(), opening.params().clone());
             self.0
@@ -121,18 +121,18 @@ impl Handler for Relay {
                     tracing::warn!(%error, "child of a session that came back does not start; its next call tries again");
                 }
             });
-            return Ok(Welcome::standard());
+            return Ok(InitializeReply::standard());
         }
         let room = self.0.ground.room().await;
-        let room = room.map_err(|full| NotOpened::Unavailable(full.to_string()))?;
+        let room = room.map_err(|full| OpenError::Unavailable(full.to_string()))?;
         let id = opening.peer().id().clone();
         let seat = Seat::new(self.0.ground.clone(), opening.peer().clone(), opening.params().clone());
         let welcome = seat.begin(room).await?;
         self.0.seats.lock().insert(id, seat);
-        Ok(Welcome::raw(welcome))
+        Ok(InitializeReply::raw(welcome))
     }
 
-    fn closed(&self, session: &SessionId) {
+    fn on_session_closed(&self, session: &SessionId) {
         let seat = self.0.seats.lock().remove(session);
         if let Some(seat) = seat {
             tokio::spawn(async move { seat.stop().await });
@@ -160,7 +160,7 @@ impl Handler for Relay {
         self.shared(caller).ok()?.header_params(tool).await
     }
 
-    async fn notified(&self, notice: Notice, peer: &Peer) {
+    async fn on_notification(&self, notice: Notification, peer: &Peer) {
         let Some(seat) = self.seat(peer.id()) else { return };
         // A child that is started again is told anew of what matters; it need not be started for this.
         if let Some(link) = seat.link_if_alive().await {

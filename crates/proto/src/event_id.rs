@@ -4,9 +4,9 @@
 //! stream's *prefix*, made once per stream by an [`EventIdFormat`]; the number is the event's. Reading is total: text
 //! that is no id of ours is "unrecognised", never an error (RES-02).
 
+use crate::inline_str::InlineStr;
 use crate::jsonrpc::RequestId;
 use crate::principal::SessionId;
-use crate::short::Short;
 use sha2::{Digest, Sha256};
 use std::fmt;
 
@@ -112,7 +112,7 @@ pub trait EventIdFormat: fmt::Debug + Send + Sync {
 
 /// The part of an event id that all events of a stream share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IdPrefix(Short);
+pub struct IdPrefix(InlineStr);
 
 impl IdPrefix {
     /// Wraps the text before the number.
@@ -142,7 +142,7 @@ pub struct Plain;
 impl EventIdFormat for Plain {
     fn prefix(&self, scope: &IdScope<'_>) -> IdPrefix {
         let mut digits = itoa::Buffer::new();
-        IdPrefix(Short::joined(digits.format(scope.ordinal.0), "-"))
+        IdPrefix(InlineStr::joined(digits.format(scope.ordinal.0), "-"))
     }
 
     fn parse(&self, _session: &SessionId, text: &str) -> Option<EventId> {

@@ -12,29 +12,29 @@ use std::time::Duration;
 
 /// When a silent call becomes a stream (design D5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UpgradeAfter {
+pub struct SseUpgradeDelay {
     /// For a version whose streams are primed, with a store: the sooner a call has an id, the sooner it is safe.
-    pub primed: Duration,
+    pub resumable: Duration,
     /// For everything else: only to keep proxies from giving up on a silent connection (HTTP-08, T-37).
-    pub otherwise: Duration,
+    pub fallback: Duration,
 }
 
-impl Default for UpgradeAfter {
+impl Default for SseUpgradeDelay {
     fn default() -> Self {
-        UpgradeAfter {
-            primed: Duration::from_millis(100),
-            otherwise: Duration::from_secs(10),
+        SseUpgradeDelay {
+            resumable: Duration::from_millis(100),
+            fallback: Duration::from_secs(10),
         }
     }
 }
 
-impl UpgradeAfter {
+impl SseUpgradeDelay {
     /// How long a call on `version` may be silent before its answer becomes a stream.
     pub fn delay(&self, version: Version, resumable: bool) -> Duration {
         if resumable && version.sends_priming_event() {
-            self.primed
+            self.resumable
         } else {
-            self.otherwise
+            self.fallback
         }
     }
 }
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn d5_upgrade_delays() {
-        let after = UpgradeAfter::default();
+        let after = SseUpgradeDelay::default();
         for version in Version::ALL {
             let soon = version == Version::V2025_11_25;
             assert_eq!(after.delay(version, true).as_millis(), if soon { 100 } else { 10_000 });

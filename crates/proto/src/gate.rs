@@ -17,7 +17,7 @@
 mod accept;
 pub mod body;
 pub mod head;
-mod lines;
+mod header_index;
 pub mod mirror;
 pub mod origin;
 

@@ -4,12 +4,12 @@
 //! Those three stay slices of the body they came in, so that a payload travels from socket to store to socket without
 //! being read again (design D14).
 
-mod cut;
 mod method;
 mod object;
 mod parse;
 mod progress;
 mod scalar;
+mod scan;
 mod unique;
 mod write;
 
@@ -19,12 +19,12 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::sync::LazyLock;
 
-pub(crate) use cut::{Members, plain_text};
 pub use method::Method;
 pub(crate) use object::Object;
 pub use parse::{EnvelopeError, Limits, parse};
 pub use progress::{Progress, Report};
 pub use scalar::{ProgressToken, RequestId};
+pub(crate) use scan::{Members, plain_text};
 pub use write::{
     RESULT_FRAME, RpcError, code, error_message, write_error, write_notification, write_request, write_result,
     write_result_with,
@@ -93,7 +93,7 @@ impl Params {
         Params { json, members: None }
     }
 
-    fn cut(json: Bytes, members: Option<Members>) -> Self {
+    fn scanned(json: Bytes, members: Option<Members>) -> Self {
         let members = members.map(Box::new);
         Params { json, members }
     }

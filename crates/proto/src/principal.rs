@@ -1,6 +1,6 @@
 //! Who is calling, and which conversation they mean.
 
-use crate::short::Short;
+use crate::inline_str::InlineStr;
 use std::fmt;
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Principal {
 ///
 /// `Debug` shows a short prefix only, so that no log line can hand a session to its reader (SEC-07).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-pub struct SessionId(Short);
+pub struct SessionId(InlineStr);
 
 impl SessionId {
     /// The longest id we look up; ours are shorter.
@@ -76,7 +76,7 @@ impl SessionId {
     /// The same for the bytes of a header.
     pub fn from_header(bytes: &[u8]) -> Option<Self> {
         let fits = !bytes.is_empty() && bytes.len() <= Self::MAX_LEN;
-        Short::visible(bytes).filter(|_| fits).map(SessionId)
+        InlineStr::visible(bytes).filter(|_| fits).map(SessionId)
     }
 
     /// The id as it stands in the header.

@@ -1,7 +1,7 @@
 //! What a session owns: streams with their numbers, messages waiting for a GET, questions waiting for an answer.
 
-pub mod coordinator;
 pub mod push;
+pub mod questions;
 pub mod stream;
 
 use crate::event_id::{Ordinal, StreamKind};

@@ -153,7 +153,7 @@ pub fn write_words(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, write: impl F
 }
 
 /// A message that can be written wherever it is wanted: into a draft of its own, or among others.
-pub trait Words: Sized {
+pub trait EncodeMessage: Sized {
     /// About how many bytes it has.
     fn size(&self) -> usize;
 
@@ -169,7 +169,7 @@ pub trait Words: Sized {
     }
 }
 
-impl Words for Draft {
+impl EncodeMessage for Draft {
     fn size(&self) -> usize {
         self.payload().len()
     }
@@ -187,7 +187,7 @@ impl Words for Draft {
 #[derive(Clone, Debug)]
 pub struct OneLine(pub Bytes);
 
-impl Words for OneLine {
+impl EncodeMessage for OneLine {
     fn size(&self) -> usize {
         self.0.len()
     }

@@ -1,6 +1,6 @@
 //! Between rmcp's types and ours.
 
-use rethread::{Level, RpcError, Version};
+use rethread::{LogLevel, RpcError, Version};
 use rmcp::ErrorData;
 use rmcp::model::{ErrorCode, LoggingLevel, NumberOrString, ProtocolVersion};
 
@@ -26,16 +26,16 @@ pub(crate) fn from_rpc(error: RpcError) -> ErrorData {
     ErrorData::new(ErrorCode(code), error.message, error.data)
 }
 
-pub(crate) fn level(level: LoggingLevel) -> Level {
+pub(crate) fn level(level: LoggingLevel) -> LogLevel {
     match level {
-        LoggingLevel::Debug => Level::Debug,
-        LoggingLevel::Info => Level::Info,
-        LoggingLevel::Notice => Level::Notice,
-        LoggingLevel::Warning => Level::Warning,
-        LoggingLevel::Error => Level::Error,
-        LoggingLevel::Critical => Level::Critical,
-        LoggingLevel::Alert => Level::Alert,
-        LoggingLevel::Emergency => Level::Emergency,
+        LoggingLevel::Debug => LogLevel::Debug,
+        LoggingLevel::Info => LogLevel::Info,
+        LoggingLevel::Notice => LogLevel::Notice,
+        LoggingLevel::Warning => LogLevel::Warning,
+        LoggingLevel::Error => LogLevel::Error,
+        LoggingLevel::Critical => LogLevel::Critical,
+        LoggingLevel::Alert => LogLevel::Alert,
+        LoggingLevel::Emergency => LogLevel::Emergency,
     }
 }
 

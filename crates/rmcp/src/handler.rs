@@ -10,8 +10,8 @@ use crate::server::{Setting, caught, serve};
 use crate::stateless;
 use parking_lot::Mutex;
 use rethread::{
-    Call, Context, Handler, HeaderParams, NotOpened, Notice, Opening, Params, Peer, Principal, Reply, RpcError,
-    ServerInfo, SessionId, Welcome,
+    Call, Context, Handler, HeaderParams, InitializeReply, Notification, OpenError, Params, Peer, Principal, Reply,
+    RpcError, ServerInfo, SessionId, SessionStart,
 };
 use rmcp::ServerHandler;
 use rmcp::model::SubscriptionsListenRequestParams;
@@ -103,15 +103,15 @@ impl<S: ServerHandler> Handler for RmcpHandler<S> {
         sample.accepted_subscription_filter(&params.notifications).is_some()
     }
 
-    async fn open(&self, opening: &Opening) -> Result<Welcome, NotOpened> {
+    async fn open(&self, opening: &SessionStart) -> Result<InitializeReply, OpenError> {
         let (seat, welcome) = caught(async { Seat::open(self.server()?, opening).await }).await?;
         let welcome = serde_json::to_vec(&welcome)
             .map_err(|e| RpcError::internal(format!("the server's answer cannot be written as JSON: {e}")))?;
         self.seats.lock().insert(opening.peer().id().clone(), seat);
-        Ok(Welcome::raw(welcome))
+        Ok(InitializeReply::raw(welcome))
     }
 
-    fn closed(&self, session: &SessionId) {
+    fn on_session_closed(&self, session: &SessionId) {
         let seat = self.seats.lock().remove(session);
         if let Some(seat) = seat {
             seat.close();
@@ -134,9 +134,9 @@ impl<S: ServerHandler> Handler for RmcpHandler<S> {
         serve(&server, &call, setting).await
     }
 
-    async fn notified(&self, notice: Notice, peer: &Peer) {
+    async fn on_notification(&self, notice: Notification, peer: &Peer) {
         if let Some(seat) = self.seat(peer.id()) {
-            seat.notified(notice).await;
+            seat.on_notification(notice).await;
         }
     }
 

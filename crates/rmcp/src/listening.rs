@@ -5,7 +5,7 @@
 
 use crate::convert::number_or_string;
 use parking_lot::Mutex;
-use rethread::{Context, List, Principal};
+use rethread::{Context, ListKind, Principal};
 use rmcp::model::{NotificationMetaObject, SubscriptionFilter};
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
@@ -20,12 +20,12 @@ pub(crate) enum Change {
     Updated(String),
 }
 
-impl From<List> for Change {
-    fn from(list: List) -> Self {
+impl From<ListKind> for Change {
+    fn from(list: ListKind) -> Self {
         match list {
-            List::Tools => Change::Tools,
-            List::Prompts => Change::Prompts,
-            List::Resources => Change::Resources,
+            ListKind::Tools => Change::Tools,
+            ListKind::Prompts => Change::Prompts,
+            ListKind::Resources => Change::Resources,
         }
     }
 }
@@ -42,9 +42,9 @@ impl Change {
 
     fn method(&self) -> &'static str {
         match self {
-            Change::Tools => List::Tools.changed(),
-            Change::Prompts => List::Prompts.changed(),
-            Change::Resources => List::Resources.changed(),
+            Change::Tools => ListKind::Tools.changed(),
+            Change::Prompts => ListKind::Prompts.changed(),
+            Change::Resources => ListKind::Resources.changed(),
             Change::Updated(_) => "notifications/resources/updated",
         }
     }

@@ -4,7 +4,7 @@
 //! the method is known, so the params are read once, as what they must be.
 
 use crate::convert::number_or_string;
-use rethread::{Call, Notice, RpcError};
+use rethread::{Call, RpcError};
 use rmcp::model::{
     CallToolRequest, CancelTaskRequest, CancelledNotification, ClientNotification, ClientRequest, CompleteRequest,
     CustomNotification, CustomRequest, DiscoverRequest, DiscoverRequestParams, GetPromptRequest, GetTaskRequest,
@@ -125,7 +125,7 @@ fn take_meta(params: &mut Value) -> MetaObject {
 }
 
 /// A notification and its `_meta`. One of a known kind that cannot be read is nothing that rmcp has a place for.
-pub(crate) fn notification(notice: &Notice) -> Option<(ClientNotification, NotificationMetaObject)> {
+pub(crate) fn notification(notice: &rethread::Notification) -> Option<(ClientNotification, NotificationMetaObject)> {
     #[derive(Deserialize)]
     struct OnlyMeta {
         #[serde(rename = "_meta")]

@@ -4,7 +4,7 @@ use crate::convert::{level, number_or_string};
 use crate::line::{Place, Shared, Unsent};
 use crate::listening::Change;
 use crate::pool::Ledger;
-use rethread::{CLOSE_CONNECTION, Context, List};
+use rethread::{CLOSE_CONNECTION, Context, ListKind};
 use rmcp::model::{GetMeta, LoggingMessageNotification, ProgressNotification, ProgressToken, ServerNotification};
 use serde::Serialize;
 use serde_json::Value;
@@ -31,9 +31,9 @@ pub(crate) async fn tell(place: Place, shared: Arc<Shared>, notification: Server
         }
         // What a subscription is told is stamped with it, and travels on its stream.
         change if is_stamped(&change) => say(&place, &change).await,
-        Said::ToolListChangedNotification(_) => list_changed(&place, &shared, List::Tools),
-        Said::PromptListChangedNotification(_) => list_changed(&place, &shared, List::Prompts),
-        Said::ResourceListChangedNotification(_) => list_changed(&place, &shared, List::Resources),
+        Said::ToolListChangedNotification(_) => list_changed(&place, &shared, ListKind::Tools),
+        Said::PromptListChangedNotification(_) => list_changed(&place, &shared, ListKind::Prompts),
+        Said::ResourceListChangedNotification(_) => list_changed(&place, &shared, ListKind::Resources),
         Said::ResourceUpdatedNotification(updated) => {
             let uri = updated.params.uri;
             match &place {
@@ -60,7 +60,7 @@ fn is_stamped(notification: &ServerNotification) -> bool {
     notification.get_meta().subscription_id().is_some()
 }
 
-fn list_changed(place: &Place, shared: &Shared, list: List) -> Result<(), Unsent> {
+fn list_changed(place: &Place, shared: &Shared, list: ListKind) -> Result<(), Unsent> {
     match place {
         Place::Call(cx) | Place::Late(cx) => {
             cx.list_changed(list);

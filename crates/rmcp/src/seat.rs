@@ -8,7 +8,7 @@ use crate::request;
 use crate::server::{Setting, serve};
 use http::request::Parts;
 use parking_lot::Mutex;
-use rethread::{Call, Context, Earlier, Notice, Opening, Peer, Reply, RpcError, Version};
+use rethread::{Call, Context, Notification, Peer, PreviousState, Reply, RpcError, SessionStart, Version};
 use rmcp::model::{
     ClientNotification, ClientRequest, GetExtensions, GetMeta, InitializeRequest, InitializeRequestParams,
     InitializeResult, InitializedNotification, LoggingLevel, NotificationMetaObject, NumberOrString, ProtocolVersion,
@@ -34,7 +34,7 @@ pub(crate) struct Seat<S> {
 
 impl<S: ServerHandler> Seat<S> {
     /// Lets the server begin the session, or begin it again.
-    pub(crate) async fn open(server: S, opening: &Opening) -> Result<(Arc<Self>, InitializeResult), RpcError> {
+    pub(crate) async fn open(server: S, opening: &SessionStart) -> Result<(Arc<Self>, InitializeResult), RpcError> {
         let hello: InitializeRequestParams = serde_json::from_slice(opening.params())
             .map_err(|e| RpcError::invalid_params(format!("invalid params of initialize: {e}")))?;
         let server = Arc::new(server);
@@ -63,7 +63,7 @@ impl<S: ServerHandler> Seat<S> {
     async fn initialize(
         &self,
         mut hello: InitializeRequestParams,
-        opening: &Opening,
+        opening: &SessionStart,
     ) -> Result<InitializeResult, ErrorData> {
         let lease = self.lease();
         let meta = hello.meta.take().unwrap_or_default();
@@ -109,7 +109,7 @@ impl<S: ServerHandler> Seat<S> {
     }
 
     /// Tells a new server what the one before it knew. A resource may be gone by now; the session goes on without it.
-    async fn take_up(&self, earlier: &Earlier, parts: Option<&Parts>) {
+    async fn take_up(&self, earlier: &PreviousState, parts: Option<&Parts>) {
         if earlier.initialized {
             let note = InitializedNotification {
                 method: Default::default(),
@@ -159,7 +159,7 @@ impl<S: ServerHandler> Seat<S> {
 
     /// Passes a notification on. It is worked on in a task, as rmcp does: a handler may ask the client something, and the
     /// client may be waiting for its POST to be answered.
-    pub(crate) async fn notified(&self, mut notice: Notice) {
+    pub(crate) async fn on_notification(&self, mut notice: Notification) {
         let parts = notice.take_parts();
         if let Some((note, meta)) = request::notification(&notice) {
             self.hear(note, meta, parts).await;

@@ -8,9 +8,9 @@ use crate::peer::Peer;
 use bytes::Bytes;
 use rethread_proto::jsonrpc::{code, write_request};
 use rethread_proto::mrtr::InputMethod;
-use rethread_proto::session::coordinator::Question;
+use rethread_proto::session::questions::Question;
 use rethread_proto::sse::Draft;
-use rethread_store::Pin;
+use rethread_store::Retain;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -182,7 +182,7 @@ impl Context {
         if let Some(error) = problem {
             return Err(AskError::NotJson(error.to_string()));
         }
-        match place.outlet.say(draft, Pin::Question) {
+        match place.outlet.say(draft, Retain::Question) {
             Ok(Some(said)) => asked.said = Some(said),
             Ok(None) => return Err(AskError::ClientLeft),
             Err(_) => return Err(AskError::Ended),

@@ -7,7 +7,7 @@ use crate::restore::Restore;
 use crate::service::{Inner, McpService};
 use crate::sessions::Sessions;
 use rethread_proto::event_id::{EventIdFormat, Plain};
-use rethread_proto::exchange::UpgradeAfter;
+use rethread_proto::exchange::SseUpgradeDelay;
 use rethread_proto::gate::{AccessHints, BadEntry, HeadPolicy, HostPolicy, OriginPolicy};
 use rethread_proto::mrtr::Seal;
 use rethread_proto::{Revisions, SessionId};
@@ -22,7 +22,7 @@ pub struct Builder<H> {
     store: Option<Arc<dyn Store>>,
     limits: Limits,
     timing: Timing,
-    upgrade_after: UpgradeAfter,
+    upgrade_after: SseUpgradeDelay,
     ids: Arc<dyn EventIdFormat>,
     policy: HeadPolicy,
     unbuffered: bool,
@@ -41,7 +41,7 @@ impl<H: Handler> Builder<H> {
             store: None,
             limits: Limits::default(),
             timing: Timing::default(),
-            upgrade_after: UpgradeAfter::default(),
+            upgrade_after: SseUpgradeDelay::default(),
             ids: Arc::new(Plain),
             policy: HeadPolicy {
                 revisions: Revisions::BOTH,
@@ -154,7 +154,7 @@ impl<H: Handler> Builder<H> {
 
     /// When a silent call becomes a stream. Zero makes every call resumable from its first byte.
     #[must_use]
-    pub fn upgrade_after(mut self, after: UpgradeAfter) -> Self {
+    pub fn upgrade_after(mut self, after: SseUpgradeDelay) -> Self {
         self.upgrade_after = after;
         self
     }
@@ -175,7 +175,7 @@ impl<H: Handler> Builder<H> {
 
     /// Sends `X-Accel-Buffering: no` with every stream, for proxies that would hold events back otherwise (SSE-03).
     #[must_use]
-    pub fn unbuffered(mut self) -> Self {
+    pub fn disable_proxy_buffering(mut self) -> Self {
         self.unbuffered = true;
         self
     }
@@ -254,7 +254,7 @@ impl<H: Handler> Builder<H> {
                 let handler = Arc::downgrade(&handler);
                 Box::new(move |session| {
                     if let Some(handler) = handler.upgrade() {
-                        handler.closed(session);
+                        handler.on_session_closed(session);
                     }
                 })
             },

@@ -1,6 +1,6 @@
 //! A call while it runs: its handler, its cancellation, its end (design D8).
 
-use crate::context::{Context, Level};
+use crate::context::{Context, LogLevel};
 use crate::handler::{Call, Handler, Reply, RpcError};
 use crate::modern::Direct;
 use crate::node::Node;
@@ -15,8 +15,8 @@ use rethread_proto::jsonrpc::{
     Progress, ProgressToken, RESULT_FRAME, Report, Request, RequestId, code, write_error, write_notification,
     write_result,
 };
-use rethread_proto::session::coordinator::{Question, TooManyQuestions};
-use rethread_proto::sse::{Draft, Words};
+use rethread_proto::session::questions::{Question, TooManyQuestions};
+use rethread_proto::sse::{Draft, EncodeMessage};
 use rethread_proto::{Principal, Version};
 use serde_json::json;
 use std::future::Future;
@@ -131,13 +131,13 @@ impl Running {
 
     pub(crate) fn principal(&self) -> Principal {
         match &self.venue {
-            Venue::Session(place) => place.outlet.session.key.owner.clone(),
+            Venue::Session(place) => place.outlet.session.key.principal.clone(),
             Venue::Request(direct) => direct.principal.clone(),
         }
     }
 
     /// Whether the client wants log messages of this level (LOG-01, LOG-02).
-    pub(crate) fn wants_log(&self, level: Level) -> bool {
+    pub(crate) fn wants_log(&self, level: LogLevel) -> bool {
         match &self.venue {
             Venue::Session(place) => place.outlet.session.log_level().is_none_or(|least| level >= least),
             Venue::Request(direct) => {
@@ -158,10 +158,10 @@ impl Running {
     /// Says something that belongs to this call. Waits for a reader that is far behind, for a bounded time.
     ///
     /// Handlers hold this future in theirs, so the waiting, which is rare, is boxed.
-    pub(crate) async fn say(&self, words: impl Words) -> Result<(), TooLate> {
+    pub(crate) async fn say(&self, words: impl EncodeMessage) -> Result<(), TooLate> {
         match &self.venue {
             Venue::Session(place) => {
-                let said = place.outlet.say(words, rethread_store::Pin::None)?;
+                let said = place.outlet.say(words, rethread_store::Retain::None)?;
                 if let Some(stream) = said.map(|said| said.stream).filter(|stream| !stream.has_room()) {
                     Box::pin(stream.room()).await;
                 }
@@ -250,7 +250,7 @@ impl Running {
         let draft = Draft::new(160, |out| {
             write_notification(out, "notifications/cancelled", &params).expect("these params are plain JSON");
         });
-        let _ = place.outlet.say(draft, rethread_store::Pin::None); // the call is over: so is its stream
+        let _ = place.outlet.say(draft, rethread_store::Retain::None); // the call is over: so is its stream
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
@@ -401,7 +401,7 @@ enum Remembering {
     Subscribed(String),
     Unsubscribed(String),
     /// The level that a relay has set.
-    Level(Level),
+    Level(LogLevel),
 }
 
 impl Remembering {
@@ -409,7 +409,7 @@ impl Remembering {
         #[derive(serde::Deserialize)]
         struct Params {
             uri: Option<String>,
-            level: Option<Level>,
+            level: Option<LogLevel>,
         }
         let params = || request.params.read::<Params>().ok();
         match request.method.as_str() {

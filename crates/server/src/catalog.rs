@@ -53,7 +53,7 @@ mod tool;
 
 pub use complete::Reference;
 pub use content::Content;
-pub use input::{Ask, Unfinished};
+pub use input::{Ask, NeedsInput};
 pub use prompt::{Prompt, PromptMessage};
 pub use resource::{Resource, ResourceContents, ResourceTemplate};
 pub use tool::{IntoToolResult, NoArgs, Tool, ToolResult};
@@ -163,7 +163,7 @@ impl Catalog {
     where
         A: DeserializeOwned,
         F: Fn(A, Inputs, Context) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, Unfinished>> + Send + 'static,
+        Fut: Future<Output = Result<R, NeedsInput>> + Send + 'static,
         R: IntoToolResult,
     {
         self.add_tool(tool, |tool| ToolEntry::with_inputs(tool, run))
@@ -230,7 +230,7 @@ impl Catalog {
     pub fn prompt_with_inputs<F, Fut, R>(mut self, prompt: Prompt, make: F) -> Self
     where
         F: Fn(BTreeMap<String, String>, Inputs, Context) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, Unfinished>> + Send + 'static,
+        Fut: Future<Output = Result<R, NeedsInput>> + Send + 'static,
         R: Into<Vec<PromptMessage>>,
     {
         let (shown, entry) = (page::shown(&prompt), PromptEntry::with_inputs(&prompt, make));

@@ -8,10 +8,10 @@ use crate::peer::{ClientCapabilities, Peer};
 use crate::session::Transport;
 use http::Extensions;
 use rethread_proto::jsonrpc::{Report, write_notification};
-use rethread_proto::sse::{Draft, Words};
+use rethread_proto::sse::{Draft, EncodeMessage};
 use rethread_proto::subscription::Change;
 use rethread_proto::{Principal, ProgressToken, RequestId, Revisions, Version};
-use rethread_store::List;
+use rethread_store::ListKind;
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub const BEHIND_GATEWAY: &str = "RETHREAD_GATEWAY";
 /// A call, seen from inside: report progress, log, ask the client, notice cancellation.
 ///
 /// Whatever is said here travels on the stream of this call, and nowhere else. Cheap to clone; a clone may be kept beyond
-/// the call, and then says that the call has [`Ended`].
+/// the call, and then says that the call has [`CallEnded`].
 #[derive(Clone)]
 pub struct Context {
     pub(crate) call: Arc<Running>,
@@ -34,10 +34,10 @@ pub struct Context {
 /// The call or the session is over: nothing more can be said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the call has ended")]
-pub struct Ended;
+pub struct CallEnded;
 
-impl From<Ended> for RpcError {
-    fn from(_: Ended) -> Self {
+impl From<CallEnded> for RpcError {
+    fn from(_: CallEnded) -> Self {
         RpcError::internal("the call has ended")
     }
 }
@@ -46,7 +46,7 @@ impl From<Ended> for RpcError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // the names say it
-pub enum Level {
+pub enum LogLevel {
     Debug,
     Info,
     Notice,
@@ -57,7 +57,7 @@ pub enum Level {
     Emergency,
 }
 
-impl Level {
+impl LogLevel {
     pub(crate) fn parse(name: &str) -> Option<Self> {
         serde_json::from_value(serde_json::Value::from(name)).ok()
     }
@@ -65,14 +65,14 @@ impl Level {
     /// The name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Level::Debug => "debug",
-            Level::Info => "info",
-            Level::Notice => "notice",
-            Level::Warning => "warning",
-            Level::Error => "error",
-            Level::Critical => "critical",
-            Level::Alert => "alert",
-            Level::Emergency => "emergency",
+            LogLevel::Debug => "debug",
+            LogLevel::Info => "info",
+            LogLevel::Notice => "notice",
+            LogLevel::Warning => "warning",
+            LogLevel::Error => "error",
+            LogLevel::Critical => "critical",
+            LogLevel::Alert => "alert",
+            LogLevel::Emergency => "emergency",
         }
     }
 }
@@ -88,12 +88,17 @@ impl Context {
     ///
     /// The first thing said turns the answer into a stream. When the client reads so slowly that a whole retained window
     /// waits for it, this waits too, for a bounded time.
-    pub async fn progress(&self, progress: f64, message: impl Into<Option<&str>>) -> Result<(), Ended> {
+    pub async fn progress(&self, progress: f64, message: impl Into<Option<&str>>) -> Result<(), CallEnded> {
         self.report(progress, None, message.into()).await
     }
 
     /// Reports progress out of `total`.
-    pub async fn progress_of(&self, progress: f64, total: f64, message: impl Into<Option<&str>>) -> Result<(), Ended> {
+    pub async fn progress_of(
+        &self,
+        progress: f64,
+        total: f64,
+        message: impl Into<Option<&str>>,
+    ) -> Result<(), CallEnded> {
         self.report(progress, Some(total), message.into()).await
     }
 
@@ -108,13 +113,13 @@ impl Context {
         self.call.progress_token().is_some()
     }
 
-    async fn report(&self, progress: f64, total: Option<f64>, message: Option<&str>) -> Result<(), Ended> {
+    async fn report(&self, progress: f64, total: Option<f64>, message: Option<&str>) -> Result<(), CallEnded> {
         let report = Report::Value {
             progress,
             total: total.filter(|total| total.is_finite()),
             message: message.filter(|_| self.version().progress_has_message()),
         };
-        self.call.report(report).await.map_err(|_| Ended)?;
+        self.call.report(report).await.map_err(|_| CallEnded)?;
         yield_to_readers().await;
         Ok(())
     }
@@ -122,7 +127,7 @@ impl Context {
     /// Passes on the progress report of another server, under the client's own token: for handlers that relay. `report`
     /// must be a JSON object, the `params` of that server's notification; its `progressToken` must have been taken out.
     /// Does nothing if the client did not ask for progress.
-    pub async fn relay_progress(&self, report: impl Serialize) -> Result<(), Ended> {
+    pub async fn relay_progress(&self, report: impl Serialize) -> Result<(), CallEnded> {
         let mut report = serde_json::to_vec(&report).unwrap_or_default();
         for byte in &mut report {
             if matches!(byte, b'\n' | b'\r') {
@@ -135,7 +140,7 @@ impl Context {
             return Ok(());
         };
         let report = Report::Members(members.trim_ascii());
-        self.call.report(report).await.map_err(|_| Ended)?;
+        self.call.report(report).await.map_err(|_| CallEnded)?;
         yield_to_readers().await;
         Ok(())
     }
@@ -144,10 +149,15 @@ impl Context {
     ///
     /// While a call of 2026-07-28 waits for input, 64 messages of 256 KiB together are kept for the request that brings
     /// it, and sent if its own level lets them through. The rest is dropped, and counted. Of progress the latest is kept.
-    pub async fn log(&self, level: Level, logger: impl Into<Option<&str>>, data: impl Serialize) -> Result<(), Ended> {
+    pub async fn log(
+        &self,
+        level: LogLevel,
+        logger: impl Into<Option<&str>>,
+        data: impl Serialize,
+    ) -> Result<(), CallEnded> {
         #[derive(Serialize)]
         struct Log<'a, T> {
-            level: Level,
+            level: LogLevel,
             #[serde(skip_serializing_if = "Option::is_none")]
             logger: Option<&'a str>,
             data: T,
@@ -162,14 +172,14 @@ impl Context {
 
     /// Whether a log message of this level would be sent: the client's level lets it through, and the server declares
     /// that it logs.
-    pub fn wants_log(&self, level: Level) -> bool {
+    pub fn wants_log(&self, level: LogLevel) -> bool {
         self.call.wants_log(level) && self.call.declares("logging")
     }
 
     /// A list changed for this caller, if the server declares `listChanged` for it: told to the session that the call is
     /// in; on 2026-07-28 to every subscription of the caller. [`Notifier`](crate::Notifier) tells everybody. Works after
     /// the call, too.
-    pub fn list_changed(&self, list: List) {
+    pub fn list_changed(&self, list: ListKind) {
         match &self.peer {
             Some(peer) => peer.list_changed(list),
             None if !self.call.declares(&format!("{}.listChanged", list.capability())) => {}
@@ -193,11 +203,11 @@ impl Context {
 
     /// Sends any notification on this call's stream, for handlers that pass on what others say. Progress and log messages
     /// have methods of their own, which know what the client wants to hear.
-    pub async fn notify(&self, method: &str, params: impl Serialize) -> Result<(), Ended> {
+    pub async fn notify(&self, method: &str, params: impl Serialize) -> Result<(), CallEnded> {
         self.say(method, &params, 256).await
     }
 
-    async fn say(&self, method: &str, params: &impl Serialize, expected: usize) -> Result<(), Ended> {
+    async fn say(&self, method: &str, params: &impl Serialize, expected: usize) -> Result<(), CallEnded> {
         let mut problem = None;
         let draft = Draft::new(expected, |out| problem = write_notification(out, method, params).err());
         if let Some(error) = problem {
@@ -207,8 +217,8 @@ impl Context {
         self.send(draft).await
     }
 
-    async fn send(&self, words: impl Words) -> Result<(), Ended> {
-        self.call.say(words).await.map_err(|_| Ended)?;
+    async fn send(&self, words: impl EncodeMessage) -> Result<(), CallEnded> {
+        self.call.say(words).await.map_err(|_| CallEnded)?;
         yield_to_readers().await;
         Ok(())
     }

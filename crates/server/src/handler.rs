@@ -1,7 +1,7 @@
 //! What users write: a [`Handler`], which answers calls.
 
 use crate::context::Context;
-use crate::opening::{NotOpened, Opening, Welcome};
+use crate::opening::{InitializeReply, OpenError, SessionStart};
 use crate::peer::Peer;
 use bytes::Bytes;
 use http::request::Parts;
@@ -46,13 +46,13 @@ pub trait Handler: Send + Sync + 'static {
     /// in [`closed`](Self::closed), which follows every opening that succeeded.
     ///
     /// An error refuses the session; one that comes back may be tried again.
-    fn open(&self, opening: &Opening) -> impl Future<Output = Result<Welcome, NotOpened>> + Send {
+    fn open(&self, opening: &SessionStart) -> impl Future<Output = Result<InitializeReply, OpenError>> + Send {
         let _ = opening;
-        async { Ok(Welcome::standard()) }
+        async { Ok(InitializeReply::standard()) }
     }
 
     /// A session has ended: by its client, by expiry, or with its connection.
-    fn closed(&self, session: &SessionId) {
+    fn on_session_closed(&self, session: &SessionId) {
         let _ = session;
     }
 
@@ -88,7 +88,7 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Hears a notification of the client that the transport has no use for, such as
     /// `notifications/roots/list_changed`. The client's POST is answered when this returns.
-    fn notified(&self, notice: Notice, peer: &Peer) -> impl Future<Output = ()> + Send {
+    fn on_notification(&self, notice: Notification, peer: &Peer) -> impl Future<Output = ()> + Send {
         let _ = (notice, peer);
         async {}
     }
@@ -172,12 +172,12 @@ impl Call {
 
 /// One notification for a handler.
 #[derive(Clone, Debug)]
-pub struct Notice {
+pub struct Notification {
     pub(crate) note: rethread_proto::jsonrpc::Notification,
     pub(crate) parts: Option<Box<Parts>>,
 }
 
-impl Notice {
+impl Notification {
     /// The method.
     pub fn method(&self) -> &str {
         self.note.method.as_str()

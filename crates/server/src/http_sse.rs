@@ -59,13 +59,13 @@ impl<H: Handler> HttpSse<H> {
         }
         let head = gate::head::admit(&parts.method, &parts.uri, &parts.headers, &self.policy)?;
         let query = parts.uri.query().map(str::to_owned);
-        let (wrapping, owner) = Wrapping::new(parts, self.inner.node.wants_parts);
+        let (wrapping, principal) = Wrapping::new(parts, self.inner.node.wants_parts);
         match head.verb {
-            Verb::Get => self.open(owner).await,
+            Verb::Get => self.open(principal).await,
             Verb::Post => {
                 let named = named_session(query.as_deref());
                 let inner = &self.inner;
-                let session = inner.sessions.find(&named, &owner, Transport::HttpSse)?;
+                let session = inner.sessions.find(&named, &principal, Transport::HttpSse)?;
                 let session = session.ok_or(Reason::UnknownSession)?;
                 let node = &inner.node;
                 let body = read(body, node.limits.body_bytes, node.timing.body).await?;
@@ -82,7 +82,7 @@ impl<H: Handler> HttpSse<H> {
     }
 
     /// A GET: a session begins, and the first event says where to POST (LEG-01).
-    async fn open(&self, owner: Principal) -> Result<Response<Body>, Refusal> {
+    async fn open(&self, principal: Principal) -> Result<Response<Body>, Refusal> {
         let inner = &self.inner;
         let node = &inner.node;
         if node.is_draining() {
@@ -92,7 +92,7 @@ impl<H: Handler> HttpSse<H> {
             return Err(Reason::Overloaded("open streams").into());
         }
         let separator = if self.messages.contains('?') { '&' } else { '?' };
-        let connection = wire::open(inner, owner, Transport::HttpSse, |id| {
+        let connection = wire::open(inner, principal, Transport::HttpSse, |id| {
             let endpoint = format!("{}{separator}sessionId={}", self.messages, id.as_str());
             Some(format!("event: endpoint\ndata: {endpoint}\n\n").into())
         })?;

@@ -4,10 +4,10 @@ use crate::answering::Answering;
 use crate::body::Body;
 use crate::call::{self, Running};
 use crate::calling::Calling;
-use crate::context::Level;
-use crate::handler::{Call, Handler, Notice, RpcError};
+use crate::context::LogLevel;
+use crate::handler::{Call, Handler, Notification, RpcError};
 use crate::node::Node;
-use crate::opening::{Earlier, NotOpened, Opening};
+use crate::opening::{OpenError, PreviousState, SessionStart};
 use crate::outlet::Outlet;
 use crate::peer::Peer;
 use crate::respond;
@@ -16,7 +16,7 @@ use crate::session::{Handshake, Session, Transport};
 use crate::wrapping::Wrapping;
 use http::{Extensions, Response};
 use rethread_proto::gate::Head;
-use rethread_proto::jsonrpc::{Message, Notification, Payload, Request, RequestId, code, write_error, write_result};
+use rethread_proto::jsonrpc::{self, Message, Payload, Request, RequestId, code, write_error, write_result};
 use rethread_proto::refusal::Reason;
 use rethread_proto::{Era, Principal, Refusal, StreamKind, Version};
 use rethread_store::{SessionKey, SessionRecord};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// `initialize`: opens a session (SES-01, SES-07, VER-01).
 pub(crate) async fn initialize<H: Handler>(
     inner: &Inner<H>,
-    owner: Principal,
+    principal: Principal,
     request: Request,
     wrapping: &Wrapping,
 ) -> Result<Response<Body>, Refusal> {
@@ -44,15 +44,15 @@ pub(crate) async fn initialize<H: Handler>(
             served,
         }));
     };
-    let place = inner.sessions.reserve(&inner.node, &owner).map_err(refuse)?;
+    let place = inner.sessions.reserve(&inner.node, &principal).map_err(refuse)?;
     let key = SessionKey {
         session: (inner.new_session_id)(),
-        owner,
+        principal,
     };
     let session = Session::before_hello(&inner.node, key, Transport::Streamable);
     let welcomed = match welcome(inner, &session, &request, version, wrapping).await {
         Ok(welcomed) => welcomed,
-        Err(NotOpened::Refused(error)) => return Ok(respond::error(&request.id, &error)),
+        Err(OpenError::Refused(error)) => return Ok(respond::error(&request.id, &error)),
         Err(unavailable) => return Err(refuse(unavailable.into_reason())),
     };
     if inner.node.store.create(&session.key, session.record()).await.is_err() {
@@ -71,9 +71,9 @@ pub(crate) async fn welcome<H: Handler>(
     request: &Request,
     proposed: Version,
     wrapping: &Wrapping,
-) -> Result<Welcomed, NotOpened> {
+) -> Result<Welcomed, OpenError> {
     let handshake = session.begin_handshake()?;
-    let opening = Opening {
+    let opening = SessionStart {
         peer: Peer(Arc::clone(session)),
         params: bytes::Bytes::copy_from_slice(request.params.as_json()),
         version: proposed,
@@ -104,20 +104,20 @@ pub(crate) async fn welcome_back<H: Handler>(
     record: SessionRecord,
     wrapping: &Wrapping,
 ) -> Result<Welcomed, Reason> {
-    let refused = |error| NotOpened::Refused(error).into_reason();
+    let refused = |error| OpenError::Refused(error).into_reason();
     let handshake = session.begin_handshake().map_err(refused)?;
-    let opening = Opening {
+    let opening = SessionStart {
         peer: Peer(Arc::clone(session)),
-        params: record.hello,
+        params: record.initialize_params,
         version: record.version,
-        earlier: Some(Earlier {
+        earlier: Some(PreviousState {
             initialized: record.initialized,
             log_level: record.log_level,
             subscriptions: record.subscriptions,
         }),
         parts: wrapping.parts(),
     };
-    let welcome = inner.handler.open(&opening).await.map_err(NotOpened::into_reason)?;
+    let welcome = inner.handler.open(&opening).await.map_err(OpenError::into_reason)?;
     handshake.opened().map_err(refused)?;
     let agreed = welcome.agree(&inner.node.info, record.version).map_err(refused)?;
     session.agree(record.version, opening.params, agreed.declared);
@@ -146,7 +146,7 @@ impl Welcomed {
 pub(crate) fn asked_version(node: &Node, request: &Request) -> Result<String, RpcError> {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Hello {
+    struct Initialize {
         protocol_version: String,
     }
     let limit = node.limits.initialize_bytes;
@@ -154,8 +154,11 @@ pub(crate) fn asked_version(node: &Node, request: &Request) -> Result<String, Rp
         let message = format!("the params of initialize are longer than {limit} bytes");
         return Err(RpcError::invalid_params(message));
     }
-    let hello = request.params.read::<Hello>().map(|hello| hello.protocol_version);
-    hello.map_err(|e| RpcError::invalid_params(format!("invalid params of initialize: {e}")))
+    let asked = request
+        .params
+        .read::<Initialize>()
+        .map(|params| params.protocol_version);
+    asked.map_err(|e| RpcError::invalid_params(format!("invalid params of initialize: {e}")))
 }
 
 /// A POST in a session: calls, notifications, answers, and batches of them where they exist.
@@ -261,7 +264,7 @@ pub(crate) fn is_ours(session: &Session, request: &Request) -> bool {
 pub(crate) async fn answer_ourselves(session: &Session, request: &Request) -> Result<(), RpcError> {
     #[derive(serde::Deserialize)]
     struct SetLevel {
-        level: Level,
+        level: LogLevel,
     }
     if request.method.as_str() == "logging/setLevel" {
         let set = request.params.read::<SetLevel>();
@@ -330,7 +333,7 @@ async fn batch<H: Handler>(
 pub(crate) async fn notified<H: Handler>(
     inner: &Inner<H>,
     session: &Arc<Session>,
-    note: Notification,
+    note: jsonrpc::Notification,
     wrapping: &Wrapping,
 ) {
     let node = &session.node;
@@ -355,10 +358,10 @@ pub(crate) async fn notified<H: Handler>(
     }
 }
 
-async fn tell<H: Handler>(inner: &Inner<H>, session: &Arc<Session>, note: Notification, wrapping: &Wrapping) {
+async fn tell<H: Handler>(inner: &Inner<H>, session: &Arc<Session>, note: jsonrpc::Notification, wrapping: &Wrapping) {
     let peer = Peer(Arc::clone(session));
     let parts = wrapping.parts();
-    inner.handler.notified(Notice { note, parts }, &peer).await;
+    inner.handler.on_notification(Notification { note, parts }, &peer).await;
 }
 
 /// A GET in a session: a push stream, or the resumption of any stream.

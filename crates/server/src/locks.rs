@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rethread_proto::SessionId;
 use rethread_proto::event_id::Seq;
 use rethread_proto::sse::Draft;
-use rethread_store::{List, MemoryStore, Pin};
+use rethread_store::{ListKind, MemoryStore, Retain};
 use rethread_testkit::client::{self, Client};
 use rethread_testkit::flaky::{FlakyStore, Switches};
 use std::sync::mpsc;
@@ -59,7 +59,7 @@ async fn d6_store_is_asked_outside_of_the_hubs_lock() {
     get.next().await;
     get.next().await;
     assert!(get.is_silent_for(Duration::from_millis(1)).await); // it has taken everything and waits
-    inside.offer(list_changed(List::Tools));
+    inside.offer(list_changed(ListKind::Tools));
     get.next().await;
     let seen = std::mem::take(&mut *seen.lock());
     assert_eq!(seen.last().unwrap().0, Some(3));
@@ -93,7 +93,7 @@ async fn d8_reader_is_woken_outside_of_the_streams_lock() {
     let call = |n: i64| [n.into()];
     let acts: [Act<'_>; 7] = [
         ("say", &|stream| {
-            let _ = stream.say(Draft::copy_of(b"{}"), Pin::None, false);
+            let _ = stream.say(Draft::copy_of(b"{}"), Retain::None, false);
         }),
         ("seal", &|stream| stream.seal()),
         ("stop", &|stream| stream.stop()),
@@ -104,7 +104,7 @@ async fn d8_reader_is_woken_outside_of_the_streams_lock() {
         }),
         ("outage", &|stream| {
             switches.fail_appends(true);
-            let _ = stream.say(Draft::copy_of(b"{}"), Pin::None, false);
+            let _ = stream.say(Draft::copy_of(b"{}"), Retain::None, false);
             switches.fail_appends(false);
         }),
     ];

@@ -41,7 +41,7 @@ use std::sync::Arc;
 /// A request of this era. VER-05: checked in this order, then answered.
 pub(crate) async fn post<H: Handler>(
     inner: &Inner<H>,
-    owner: Principal,
+    principal: Principal,
     version: Version,
     request: Request,
     parts: Result<Box<Stateless>, Reason>,
@@ -51,7 +51,7 @@ pub(crate) async fn post<H: Handler>(
     let refuse = |reason| Refusal::new(reason).about(Some(&id));
     let parts = parts.map_err(refuse)?;
     check(wrapping.headers(), &request, &parts).map_err(refuse)?;
-    let asker = match admit(owner, &request, &parts).map_err(refuse)? {
+    let asker = match admit(principal, &request, &parts).map_err(refuse)? {
         Ok(asker) => asker,
         Err(outcome) => return Ok(respond::json_with(outcome.status, outcome.message)),
     };
@@ -91,13 +91,17 @@ fn check(headers: &HeaderMap, request: &Request, parts: &Stateless) -> Result<()
 /// VER-05, the rows that every transport has: the client's capabilities are there, the method is known, the log level is
 /// valid. A method of no revision may be the handler's own, so it counts as unknown only if something else is wrong.
 /// What is unknown is answered with the outcome.
-pub(crate) fn admit(owner: Principal, request: &Request, parts: &Stateless) -> Result<Result<Asker, Outcome>, Reason> {
+pub(crate) fn admit(
+    principal: Principal,
+    request: &Request,
+    parts: &Stateless,
+) -> Result<Result<Asker, Outcome>, Reason> {
     parts.capabilities()?;
     let method = request.method.as_str();
     if is_removed(method) || (!request.method.is_standard() && parts.log_level().is_err()) {
         return Ok(Err(Outcome::error(&request.id, &RpcError::method_not_found(method))));
     }
-    Asker::read(owner, parts).map(Ok)
+    Asker::read(principal, parts).map(Ok)
 }
 
 /// What a request leads to.
@@ -163,7 +167,7 @@ fn discover(node: &Node, request: &Request) -> Outcome {
 }
 
 /// `subscriptions/listen`: a stream of changes.
-fn listen(node: &Arc<Node>, request: &Request, owner: Principal) -> Result<Begun, Reason> {
+fn listen(node: &Arc<Node>, request: &Request, principal: Principal) -> Result<Begun, Reason> {
     let filter = match Filter::read(&request.params, node.limits.filter()) {
         Ok(filter) => filter,
         Err(error) => return Ok(Begun::Answered(Outcome::error(&request.id, &error))),
@@ -175,7 +179,7 @@ fn listen(node: &Arc<Node>, request: &Request, owner: Principal) -> Result<Begun
         resources: declares("resources.listChanged"),
         subscribe: declares("resources.subscribe"),
     });
-    let opened = node.listeners.open(node, request.id.clone(), filter, owner);
+    let opened = node.listeners.open(node, request.id.clone(), filter, principal);
     opened.map(Begun::Listening)
 }
 

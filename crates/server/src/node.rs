@@ -7,7 +7,7 @@ use crate::modern::{self, Listeners, Parks};
 use crate::restore::Restore;
 use crate::turns::Turns;
 use rethread_proto::event_id::EventIdFormat;
-use rethread_proto::exchange::UpgradeAfter;
+use rethread_proto::exchange::SseUpgradeDelay;
 use rethread_proto::jsonrpc;
 use rethread_proto::mrtr::Seal;
 use rethread_proto::refusal::Reason;
@@ -26,7 +26,7 @@ pub(crate) struct Node {
     pub(crate) retention: Retention,
     pub(crate) limits: Limits,
     pub(crate) timing: Timing,
-    pub(crate) upgrade_after: UpgradeAfter,
+    pub(crate) upgrade_after: SseUpgradeDelay,
     pub(crate) ids: Arc<dyn EventIdFormat>,
     pub(crate) revisions: Revisions,
     pub(crate) envelope: jsonrpc::Limits,
@@ -77,7 +77,7 @@ impl Node {
         store: Arc<dyn Store>,
         limits: Limits,
         timing: Timing,
-        upgrade_after: UpgradeAfter,
+        upgrade_after: SseUpgradeDelay,
         ids: Arc<dyn EventIdFormat>,
         revisions: Revisions,
         unbuffered: bool,

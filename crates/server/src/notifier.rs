@@ -2,7 +2,7 @@
 
 use crate::node::Node;
 use rethread_proto::jsonrpc::write_notification;
-use rethread_store::{List, Signal};
+use rethread_store::{ListKind, Signal};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ impl Notifier {
     }
 
     /// A list changed. Reaches clients only if the server declares `listChanged` for it.
-    pub fn list_changed(&self, list: List) {
+    pub fn list_changed(&self, list: ListKind) {
         self.publish(Signal::ListChanged(list));
     }
 

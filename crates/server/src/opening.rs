@@ -12,18 +12,18 @@ use std::collections::BTreeSet;
 
 /// A session that is about to begin, or to begin again.
 #[derive(Clone, Debug)]
-pub struct Opening {
+pub struct SessionStart {
     pub(crate) peer: Peer,
     pub(crate) params: Bytes,
     pub(crate) version: Version,
-    pub(crate) earlier: Option<Earlier>,
+    pub(crate) earlier: Option<PreviousState>,
     pub(crate) parts: Option<Box<Parts>>,
 }
 
 /// What a session had when its process went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Earlier {
+pub struct PreviousState {
     /// The client had said `notifications/initialized`.
     pub initialized: bool,
     /// The level it had set.
@@ -32,7 +32,7 @@ pub struct Earlier {
     pub subscriptions: BTreeSet<Box<str>>,
 }
 
-impl Opening {
+impl SessionStart {
     /// The client. What is pushed to it before it has said that it is initialized waits until then.
     pub fn peer(&self) -> &Peer {
         &self.peer
@@ -60,7 +60,7 @@ impl Opening {
     }
 
     /// What the session had before, if it begins again in a new process.
-    pub fn earlier(&self) -> Option<&Earlier> {
+    pub fn earlier(&self) -> Option<&PreviousState> {
         self.earlier.as_ref()
     }
 }
@@ -68,7 +68,7 @@ impl Opening {
 /// Why a session does not begin.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum NotOpened {
+pub enum OpenError {
     /// This client is told so as the answer to its `initialize`.
     #[error("the session is refused: {0}")]
     Refused(RpcError),
@@ -77,18 +77,18 @@ pub enum NotOpened {
     Unavailable(String),
 }
 
-impl From<RpcError> for NotOpened {
+impl From<RpcError> for OpenError {
     fn from(error: RpcError) -> Self {
-        NotOpened::Refused(error)
+        OpenError::Refused(error)
     }
 }
 
-impl NotOpened {
+impl OpenError {
     /// As the answer to an `initialize` where there are no statuses.
     pub(crate) fn into_error(self) -> RpcError {
         match self {
-            NotOpened::Refused(error) => error,
-            NotOpened::Unavailable(what) => RpcError::internal(what),
+            OpenError::Refused(error) => error,
+            OpenError::Unavailable(what) => RpcError::internal(what),
         }
     }
 
@@ -100,7 +100,7 @@ impl NotOpened {
 
 /// The answer to `initialize`.
 #[derive(Clone, Debug, Default)]
-pub struct Welcome(Option<Bytes>);
+pub struct InitializeReply(Option<Bytes>);
 
 /// What the transport itself needs of a welcome.
 pub(crate) struct Agreed {
@@ -110,15 +110,15 @@ pub(crate) struct Agreed {
     pub(crate) answer: Bytes,
 }
 
-impl Welcome {
-    /// What [`Handler::info`](crate::Handler::info) says, and the revision of [`Opening::version`].
+impl InitializeReply {
+    /// What [`Handler::info`](crate::Handler::info) says, and the revision of [`SessionStart::version`].
     pub fn standard() -> Self {
-        Welcome(None)
+        InitializeReply(None)
     }
 
     /// An `initialize` result that is JSON already. Its `protocolVersion` is the one that is spoken from here on.
     pub fn raw(result: impl Into<Bytes>) -> Self {
-        Welcome(Some(result.into()))
+        InitializeReply(Some(result.into()))
     }
 
     pub(crate) fn agree(self, info: &ServerInfo, proposed: Version) -> Result<Agreed, RpcError> {

@@ -24,9 +24,9 @@ use parking_lot::Mutex;
 use queue::{Queue, Stretch};
 use rethread_proto::event_id::{IdPrefix, IdScope, Seq};
 use rethread_proto::session::stream::Numbering;
-use rethread_proto::sse::Words;
+use rethread_proto::sse::EncodeMessage;
 use rethread_proto::{Ordinal, StreamKind, Version};
-use rethread_store::{Batch, Facts, Pin, QueuePosition, StoreError, StreamKey, Summary};
+use rethread_store::{Batch, QueuePosition, Retain, StoreError, StreamInfo, StreamKey, StreamStatus};
 use state::{Seal, State};
 use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
@@ -42,7 +42,7 @@ pub(crate) struct Stream {
     pub(crate) prefix: IdPrefix,
     transport: Transport,
     pub(crate) node: Arc<Node>,
-    facts: Facts,
+    info: StreamInfo,
     epoch: u64,
     session: Weak<Session>,
     state: Mutex<State>,
@@ -77,9 +77,9 @@ pub(crate) enum Taken {
 impl Stream {
     /// A new stream of `session`. Nobody can read it before the first [`flush`](Self::flush), and until then what is said
     /// waits, a priming event first if the revision has them.
-    pub(crate) fn open(session: &Arc<Session>, ordinal: Ordinal, facts: Facts) -> Arc<Self> {
+    pub(crate) fn open(session: &Arc<Session>, ordinal: Ordinal, info: StreamInfo) -> Arc<Self> {
         let primed = session.version().sends_priming_event();
-        let stream = Self::build(session, ordinal, facts, Numbering::new(primed), false);
+        let stream = Self::build(session, ordinal, info, Numbering::new(primed), false);
         let mut state = stream.state.lock();
         state.held = true;
         if primed {
@@ -92,19 +92,19 @@ impl Stream {
     }
 
     /// A stream that is never stored: what is said reaches the connection that reads it now, without ids (LEG-02).
-    pub(crate) fn live(session: &Arc<Session>, ordinal: Ordinal, facts: Facts) -> Arc<Self> {
-        let stream = Self::build(session, ordinal, facts, Numbering::new(false), false);
+    pub(crate) fn live(session: &Arc<Session>, ordinal: Ordinal, info: StreamInfo) -> Arc<Self> {
+        let stream = Self::build(session, ordinal, info, Numbering::new(false), false);
         stream.state.lock().lost = true;
         stream
     }
 
     /// A stream that the store knows and no connection has: what a resume reads, and a push stream goes on from.
-    pub(crate) fn adopt(session: &Arc<Session>, ordinal: Ordinal, summary: Summary) -> Arc<Self> {
-        let last = summary.last.unwrap_or_default();
-        let stream = Self::build(session, ordinal, summary.facts, Numbering::after(last), true);
+    pub(crate) fn adopt(session: &Arc<Session>, ordinal: Ordinal, status: StreamStatus) -> Arc<Self> {
+        let last = status.last.unwrap_or_default();
+        let stream = Self::build(session, ordinal, status.info, Numbering::after(last), true);
         let mut state = stream.state.lock();
-        state.appended = summary.last;
-        if summary.sealed {
+        state.appended = status.last;
+        if status.sealed {
             state.seal = Seal::Done;
             state.over = true;
         }
@@ -112,13 +112,19 @@ impl Stream {
         stream
     }
 
-    fn build(session: &Arc<Session>, ordinal: Ordinal, facts: Facts, numbering: Numbering, created: bool) -> Arc<Self> {
+    fn build(
+        session: &Arc<Session>,
+        ordinal: Ordinal,
+        info: StreamInfo,
+        numbering: Numbering,
+        created: bool,
+    ) -> Arc<Self> {
         let node = Arc::clone(&session.node);
         let prefix = node.ids.prefix(&IdScope {
             session: &session.key.session,
             ordinal,
-            node: &facts.node,
-            calls: &facts.calls,
+            node: &info.node,
+            calls: &info.calls,
         });
         Arc::new(Stream {
             key: StreamKey {
@@ -129,7 +135,7 @@ impl Stream {
             prefix,
             transport: session.transport,
             node,
-            facts,
+            info,
             epoch: session.epoch,
             session: Arc::downgrade(session),
             state: Mutex::new(State {
@@ -156,18 +162,18 @@ impl Stream {
     }
 
     /// What is known of the stream whatever happens to its events.
-    pub(crate) fn facts(&self) -> &Facts {
-        &self.facts
+    pub(crate) fn info(&self) -> &StreamInfo {
+        &self.info
     }
 
     /// Appends a message; `seals` if the stream ends with it.
-    pub(crate) fn say(self: &Arc<Self>, words: impl Words, pin: Pin, seals: bool) -> Result<Seq, Over> {
+    pub(crate) fn say(self: &Arc<Self>, words: impl EncodeMessage, retain: Retain, seals: bool) -> Result<Seq, Over> {
         let mut effects = Effects::default();
         let mut state = self.state.lock();
         if !state.is_open() {
             return Err(Over);
         }
-        let seq = self.accept(&mut state, words, pin, false, &mut effects);
+        let seq = self.accept(&mut state, words, retain, false, &mut effects);
         if seals && state.lost {
             state.finish(&mut effects);
         } else if seals {
@@ -183,7 +189,7 @@ impl Stream {
     /// stored queue, and whether another one waits. Binds none while an append is in flight: a slow store makes messages wait
     /// in the queue, where they are bounded. The caller performs the effects when it has released its own locks. Fails, and
     /// asks for no message, if the stream is over.
-    pub(crate) fn bind<M: Words>(
+    pub(crate) fn bind<M: EncodeMessage>(
         &self,
         mut next: impl FnMut() -> Option<(M, Option<QueuePosition>, bool)>,
     ) -> Result<(usize, Effects), Over> {
@@ -198,7 +204,7 @@ impl Stream {
         while (bound == 0 || !state.queue.is_full())
             && let Some((message, stored, more)) = next()
         {
-            self.accept(&mut state, message, Pin::None, more, &mut effects);
+            self.accept(&mut state, message, Retain::None, more, &mut effects);
             if state.lost {
                 effects.settled = stored.map(|position| (position, false)).or(effects.settled);
             } else {
@@ -211,7 +217,14 @@ impl Stream {
     }
 
     /// Numbers a message and queues it; `joined` if another one follows at once. Without a store it goes to the live reader.
-    fn accept(&self, state: &mut State, words: impl Words, pin: Pin, joined: bool, effects: &mut Effects) -> Seq {
+    fn accept(
+        &self,
+        state: &mut State,
+        words: impl EncodeMessage,
+        retain: Retain,
+        joined: bool,
+        effects: &mut Effects,
+    ) -> Seq {
         let seq = state.numbering.take();
         if state.lost {
             let draft = words.draft();
@@ -224,7 +237,7 @@ impl Stream {
             state.wake(effects);
         } else {
             let waits = joined || state.held || state.draining;
-            state.queue.push(&self.prefix, seq, words, pin, waits);
+            state.queue.push(&self.prefix, seq, words, retain, waits);
         }
         seq
     }
@@ -318,7 +331,7 @@ impl Stream {
         let mut stretches = std::mem::take(&mut state.spare);
         let batch = Batch {
             epoch: self.epoch,
-            facts: (!state.created).then(|| self.facts.clone()),
+            info: (!state.created).then(|| self.info.clone()),
             events: state.queue.take(&mut stretches),
             released: std::mem::take(&mut state.released),
             seals,
@@ -361,7 +374,7 @@ impl Stream {
                     state.appended_bytes += stretch.payload as u64;
                     self.offer(&mut state, stretch);
                 }
-                if self.facts.kind == StreamKind::Push {
+                if self.info.kind == StreamKind::Push {
                     // It is mostly idle, and may be one of many.
                     if state.queue.is_empty() {
                         state.queue.clear();

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use rethread_proto::event_id::Seq;
 use rethread_proto::exchange::{Emit, End, Exchange};
 use rethread_proto::jsonrpc::RequestId;
-use rethread_proto::sse::{Draft, Words};
-use rethread_store::Pin;
+use rethread_proto::sse::{Draft, EncodeMessage};
+use rethread_store::Retain;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -107,7 +107,7 @@ impl Outlet {
     }
 
     /// Says something that belongs to a call. `None` if nobody can ever hear it.
-    pub(crate) fn say(&self, words: impl Words, pin: Pin) -> Result<Option<Said>, TooLate> {
+    pub(crate) fn say(&self, words: impl EncodeMessage, retain: Retain) -> Result<Option<Said>, TooLate> {
         let stream = {
             let mut state = self.state.lock();
             match state.exchange.emit() {
@@ -117,7 +117,7 @@ impl Outlet {
                 Emit::TooLate => return Err(TooLate),
             }
         };
-        let seq = stream.say(words, pin, false).map_err(|_| TooLate)?;
+        let seq = stream.say(words, retain, false).map_err(|_| TooLate)?;
         Ok(Some(Said { stream, seq }))
     }
 
@@ -143,7 +143,7 @@ impl Outlet {
             }
             (End::Append { seals }, Some(stream)) => {
                 // An error here says that the session is gone, and the reader with it.
-                let _ = stream.say(Draft::new(expected, answer), Pin::Answer, seals);
+                let _ = stream.say(Draft::new(expected, answer), Retain::Answer, seals);
                 None
             }
             _ => None,

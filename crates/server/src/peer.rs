@@ -1,7 +1,7 @@
 //! The client at the other end of a session.
 
-use crate::context::{Ended, Level};
-use crate::opening::Earlier;
+use crate::context::{CallEnded, LogLevel};
+use crate::opening::PreviousState;
 use crate::session::{Session, list_changed, resource_updated};
 use rethread_proto::gate::mirror::Capabilities;
 use rethread_proto::jsonrpc::write_notification;
@@ -9,7 +9,7 @@ use rethread_proto::mrtr::{InputMethod, InputRequest};
 use rethread_proto::session::push::Collapse;
 use rethread_proto::sse::Draft;
 use rethread_proto::{Principal, SessionId, Version};
-use rethread_store::List;
+use rethread_store::ListKind;
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ impl Peer {
     /// Sends a notification that belongs to no call: to one of the session's GET streams, or to the next one that is
     /// opened, by this process or by the next one on the same store. It is kept for replay. This does not wait until it is
     /// stored: a process that is killed within that moment takes it along. Fails only when the session has ended.
-    pub fn push(&self, method: &str, params: impl Serialize) -> Result<(), Ended> {
+    pub fn push(&self, method: &str, params: impl Serialize) -> Result<(), CallEnded> {
         if self.0.has_ended() {
-            return Err(Ended);
+            return Err(CallEnded);
         }
         let mut problem = None;
         let draft = Draft::new(128, |out| problem = write_notification(out, method, &params).err());
@@ -38,7 +38,7 @@ impl Peer {
 
     /// A list changed for this client, if the server declares `listChanged` for it. One that is waiting to be told covers
     /// the next.
-    pub fn list_changed(&self, list: List) {
+    pub fn list_changed(&self, list: ListKind) {
         if self.0.declares(&format!("{}.listChanged", list.capability())) {
             self.0.offer(list_changed(list));
         }
@@ -52,7 +52,7 @@ impl Peer {
     }
 
     /// Whether the client wants log messages of this level, and the server declares that it logs (LOG-01).
-    pub fn wants_log(&self, level: Level) -> bool {
+    pub fn wants_log(&self, level: LogLevel) -> bool {
         self.0.log_level().is_none_or(|least| level >= least) && self.0.declares("logging")
     }
 
@@ -73,7 +73,7 @@ impl Peer {
 
     /// Who opened the session.
     pub fn principal(&self) -> &Principal {
-        &self.0.key.owner
+        &self.0.key.principal
     }
 
     /// The session's id.
@@ -92,9 +92,9 @@ impl Peer {
     }
 
     /// What the session has come to: what a server that starts anew in its middle must be told.
-    pub fn state(&self) -> Earlier {
+    pub fn state(&self) -> PreviousState {
         let record = self.0.record();
-        Earlier {
+        PreviousState {
             initialized: record.initialized,
             log_level: record.log_level,
             subscriptions: record.subscriptions,
@@ -102,8 +102,8 @@ impl Peer {
     }
 
     /// The raw params of the client's `initialize`.
-    pub fn hello(&self) -> &[u8] {
-        self.0.hello()
+    pub fn initialize_params(&self) -> &[u8] {
+        self.0.initialize_params()
     }
 }
 

@@ -13,7 +13,7 @@ use crate::wrapping::Wrapping;
 use rethread_proto::event_id::{Seq, StreamKind};
 use rethread_proto::jsonrpc::{Message, Payload, RequestId, error_message, parse};
 use rethread_proto::refusal::Reason;
-use rethread_store::{Batch, Event, Pin, ReadLimit, SessionKey, SessionRecord, StoreError, StreamKey, Summary};
+use rethread_store::{Batch, Event, ReadLimit, Retain, SessionKey, SessionRecord, StoreError, StreamKey, StreamStatus};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ pub(crate) async fn restore<H: Handler>(
         epoch: before + 1,
         ..loaded.record
     };
-    let place = sessions.reserve(node, &key.owner)?;
+    let place = sessions.reserve(node, &key.principal)?;
     let claimed = node.store.update(&key, before, record.clone()).await;
     claimed.map_err(|e| reason(&e))?;
     // Read after the claim: from there on no earlier process changes the queue.
@@ -137,19 +137,19 @@ pub(crate) async fn close_orphan(
 ) -> Result<(), StoreError> {
     let store = &session.node.store;
     let key = session.stream_key(ordinal);
-    let summary = match store.summary(&key).await {
-        Ok(summary) if !summary.sealed => summary,
+    let status = match store.status(&key).await {
+        Ok(status) if !status.sealed => status,
         Ok(_) | Err(StoreError::UnknownStream) => return Ok(()),
         Err(error) => return Err(error),
     };
-    let answered = answered(session, &key, &summary).await?;
-    let mut seq = summary.last.map_or(Seq::FIRST, Seq::next);
+    let answered = answered(session, &key, &status).await?;
+    let mut seq = status.last.map_or(Seq::FIRST, Seq::next);
     let mut events = Vec::new();
-    for id in summary.facts.calls.iter().filter(|id| !answered.contains(id)) {
+    for id in status.info.calls.iter().filter(|id| !answered.contains(id)) {
         events.push(Event {
             seq,
             payload: error_message(Some(id), &why.error()).into(),
-            pin: Pin::Answer,
+            retain: Retain::Answer,
         });
         seq = seq.next();
     }
@@ -164,7 +164,7 @@ pub(crate) async fn close_orphan(
 fn last_words(session: &Session, events: Vec<Event>, seals: bool) -> Batch {
     Batch {
         epoch: session.epoch,
-        facts: None,
+        info: None,
         events,
         released: Vec::new(),
         seals,
@@ -173,14 +173,14 @@ fn last_words(session: &Session, events: Vec<Event>, seals: bool) -> Batch {
 }
 
 /// The calls of a batch that have their answers already. A stream of one call ends with its answer, so it has none.
-async fn answered(session: &Session, key: &StreamKey, summary: &Summary) -> Result<Vec<RequestId>, StoreError> {
+async fn answered(session: &Session, key: &StreamKey, status: &StreamStatus) -> Result<Vec<RequestId>, StoreError> {
     let mut answered = Vec::new();
     let mut cursor = Seq::PRIMING;
-    while summary.facts.calls.len() > 1 {
+    while status.info.calls.len() > 1 {
         let page = session.node.store.read_after(key, cursor, ReadLimit::default()).await?;
         let Some(last) = page.events.last() else { break };
         cursor = last.seq;
-        for event in page.events.iter().filter(|event| event.pin == Pin::Answer) {
+        for event in page.events.iter().filter(|event| event.retain == Retain::Answer) {
             if let Ok(Payload::One(Message::Answer(answer))) = parse(&event.payload, &session.node.envelope) {
                 answered.push(answer.id);
             }

@@ -98,8 +98,8 @@ impl<H: Handler> McpService<H> {
         shutdown::drain(&self.inner.node, &self.inner.sessions, deadline).await;
     }
 
-    /// Changes [`Builder::unbuffered`] for streams to come.
-    pub fn set_unbuffered(&self, unbuffered: bool) {
+    /// Changes [`Builder::disable_proxy_buffering`] for streams to come.
+    pub fn set_proxy_buffering_disabled(&self, unbuffered: bool) {
         self.inner.node.unbuffered.store(unbuffered, Ordering::Relaxed);
     }
 
@@ -192,15 +192,15 @@ impl<H: Handler> Inner<H> {
                 return Box::pin(std::future::ready(Ok(response)));
             }
         };
-        let (wrapping, owner) = Wrapping::new(parts, self.node.wants_parts);
+        let (wrapping, principal) = Wrapping::new(parts, self.node.wants_parts);
         // This future is made for every request: what is rare in it is boxed, and nothing is handed through it twice.
         Box::pin(async move {
             let posted = match head.verb {
                 Verb::Post => match read(body, self.node.limits.body_bytes, self.node.timing.body).await {
-                    Ok(body) => self.post(&head, wrapping, owner, &body),
+                    Ok(body) => self.post(&head, wrapping, principal, &body),
                     Err(refusal) => Err(refusal),
                 },
-                _ => Ok(self.bodyless(&head, wrapping, owner)),
+                _ => Ok(self.bodyless(&head, wrapping, principal)),
             };
             let answered = match posted {
                 Ok(Posted::Done(response)) => Ok(response),
@@ -213,15 +213,15 @@ impl<H: Handler> Inner<H> {
         })
     }
 
-    fn post(&self, head: &Head, wrapping: Wrapping, owner: Principal, body: &Bytes) -> Result<Posted<'_>, Refusal> {
+    fn post(&self, head: &Head, wrapping: Wrapping, principal: Principal, body: &Bytes) -> Result<Posted<'_>, Refusal> {
         let payload = jsonrpc::parse(body, &self.node.envelope)?;
         match gate::body::admit(head, payload, self.node.revisions)? {
             Admitted::Initialize(request) => Ok(Posted::later(async move {
-                legacy::initialize(self, owner, request, &wrapping).await
+                legacy::initialize(self, principal, request, &wrapping).await
             })),
             Admitted::Legacy(payload) => {
                 let about = |payload: &_, reason| Refusal::new(reason).about(only_request(payload));
-                match self.find(&head.session, owner) {
+                match self.find(&head.session, principal) {
                     Ok(Found::Here(session)) => legacy::post(self, session, payload, wrapping),
                     Ok(Found::Elsewhere(key)) => Ok(Posted::later(async move {
                         let restored = restore(self, key, &wrapping).await;
@@ -236,13 +236,13 @@ impl<H: Handler> Inner<H> {
                 request,
                 parts,
             } => Ok(Posted::later(modern::post(
-                self, owner, version, request, parts, wrapping,
+                self, principal, version, request, parts, wrapping,
             ))),
             Admitted::Notice(note) => modern::notified(wrapping.headers(), &note).map(Posted::Done),
         }
     }
 
-    fn bodyless<'a>(&'a self, head: &Head, wrapping: Wrapping, owner: Principal) -> Posted<'a> {
+    fn bodyless<'a>(&'a self, head: &Head, wrapping: Wrapping, principal: Principal) -> Posted<'a> {
         let head = head.clone();
         Posted::later(async move {
             if head.verb == Verb::Options {
@@ -250,7 +250,7 @@ impl<H: Handler> Inner<H> {
                 return Ok(respond::preflight(requested, "GET, POST, DELETE"));
             }
             gate::body::admit_bodyless(&head, self.node.revisions)?;
-            let session = match self.find(&head.session, owner)? {
+            let session = match self.find(&head.session, principal)? {
                 Found::Here(session) => session,
                 Found::Elsewhere(key) => restore(self, key, &wrapping).await?,
             };
@@ -262,12 +262,12 @@ impl<H: Handler> Inner<H> {
     }
 
     /// The session that a request names.
-    fn find(&self, header: &SessionHeader, owner: Principal) -> Result<Found, Reason> {
-        match (self.sessions.find(header, &owner, Transport::Streamable)?, header) {
+    fn find(&self, header: &SessionHeader, principal: Principal) -> Result<Found, Reason> {
+        match (self.sessions.find(header, &principal, Transport::Streamable)?, header) {
             (Some(session), _) => Ok(Found::Here(session)),
             (None, SessionHeader::Id(id)) => {
                 let session = id.clone();
-                Ok(Found::Elsewhere(SessionKey { owner, session }))
+                Ok(Found::Elsewhere(SessionKey { principal, session }))
             }
             (None, _) => Err(Reason::UnknownSession),
         }

@@ -12,7 +12,7 @@ pub(crate) use keeping::Parting;
 pub(crate) use whole::Whole;
 
 use crate::call::Running;
-use crate::context::Level;
+use crate::context::LogLevel;
 use crate::handler::declares;
 use crate::hub::Hub;
 use crate::node::Node;
@@ -28,12 +28,12 @@ use rethread_proto::clock::Mono;
 use rethread_proto::jsonrpc::{Answer, RequestId, write_notification};
 use rethread_proto::refusal::Reason;
 use rethread_proto::session::Ordinals;
-use rethread_proto::session::coordinator::{Coordinator, Settled};
 use rethread_proto::session::push::{Collapse, PushLimits};
+use rethread_proto::session::questions::{Questions, Settled};
 use rethread_proto::sse::{self, Draft};
 use rethread_proto::subscription::covers;
 use rethread_proto::{Ordinal, Version};
-use rethread_store::{List, SessionKey, SessionRecord, StoredQueue};
+use rethread_store::{ListKind, SessionKey, SessionRecord, StoredQueue};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -59,7 +59,7 @@ pub(crate) struct Session {
     live: OnceLock<Weak<Stream>>,
     pub(crate) node: Arc<Node>,
     pub(crate) hub: Hub,
-    pub(crate) questions: Mutex<Coordinator<Waiter>>,
+    pub(crate) questions: Mutex<Questions<Waiter>>,
     state: Mutex<State>,
     /// Open connections and running calls.
     uses: AtomicUsize,
@@ -78,7 +78,7 @@ struct State {
     /// Push streams that nobody reads, oldest first.
     abandoned: VecDeque<(Mono, Ordinal)>,
     calls: Calls<Running>,
-    log_level: Option<Level>,
+    log_level: Option<LogLevel>,
     subscriptions: BTreeSet<Box<str>>,
 }
 
@@ -86,7 +86,7 @@ struct State {
 struct Agreed {
     version: Version,
     client: ClientCapabilities,
-    hello: Bytes,
+    initialize_params: Bytes,
     /// What the server can do, if it differs from what it can do for everybody.
     declared: Option<Box<Value>>,
 }
@@ -116,7 +116,7 @@ impl Session {
         {
             let mut state = session.state.lock();
             state.ordinals.skip_past(Ordinal(high_water.0.saturating_add(SKIPPED)));
-            state.log_level = record.log_level.as_deref().and_then(Level::parse);
+            state.log_level = record.log_level.as_deref().and_then(LogLevel::parse);
             state.subscriptions = record.subscriptions;
         }
         if record.initialized {
@@ -140,7 +140,7 @@ impl Session {
                 messages: limits.waiting_messages_per_session,
                 bytes: limits.waiting_bytes_per_session,
             }),
-            questions: Mutex::new(Coordinator::new(epoch, limits.questions_per_session)),
+            questions: Mutex::new(Questions::new(epoch, limits.questions_per_session)),
             last_used: AtomicU64::new(node.clock.now().as_millis()),
             node: Arc::clone(node),
             epoch,
@@ -154,12 +154,12 @@ impl Session {
     }
 
     /// Takes note of what `initialize` settled: once, since only one [handshake](Handshake) succeeds.
-    pub(crate) fn agree(&self, version: Version, hello: Bytes, declared: Option<Value>) {
-        let client = ClientCapabilities::read(&hello);
+    pub(crate) fn agree(&self, version: Version, initialize_params: Bytes, declared: Option<Value>) {
+        let client = ClientCapabilities::read(&initialize_params);
         let agreed = Agreed {
             version,
             client,
-            hello,
+            initialize_params,
             declared: declared.map(Box::new),
         };
         let first = self.agreed.set(agreed).is_ok();
@@ -201,9 +201,9 @@ impl Session {
         self.agreed.get().map(|agreed| agreed.client).unwrap_or_default()
     }
 
-    pub(crate) fn hello(&self) -> &Bytes {
+    pub(crate) fn initialize_params(&self) -> &Bytes {
         static NONE: Bytes = Bytes::new();
-        self.agreed.get().map_or(&NONE, |agreed| &agreed.hello)
+        self.agreed.get().map_or(&NONE, |agreed| &agreed.initialize_params)
     }
 
     // ---- its life ----
@@ -365,8 +365,8 @@ impl Session {
     }
 
     fn refresh_drafts(&self) -> Vec<(Draft, Collapse)> {
-        let declared = |list: &List| self.declares(&format!("{}.listChanged", list.capability()));
-        let lists = List::ALL.into_iter().filter(declared).map(list_changed);
+        let declared = |list: &ListKind| self.declares(&format!("{}.listChanged", list.capability()));
+        let lists = ListKind::ALL.into_iter().filter(declared).map(list_changed);
         let subscriptions = self.state.lock().subscriptions.clone();
         let resources = subscriptions.iter().map(|uri| resource_updated(uri));
         lists.chain(resources).collect()
@@ -374,11 +374,11 @@ impl Session {
 
     // ---- what it has set ----
 
-    pub(crate) fn log_level(&self) -> Option<Level> {
+    pub(crate) fn log_level(&self) -> Option<LogLevel> {
         self.state.lock().log_level
     }
 
-    pub(crate) async fn set_log_level(&self, level: Level) {
+    pub(crate) async fn set_log_level(&self, level: LogLevel) {
         self.state.lock().log_level = Some(level);
         self.save().await;
     }
@@ -410,7 +410,7 @@ impl Session {
 }
 
 /// "This list changed", ready to be offered.
-pub(crate) fn list_changed(list: List) -> (Draft, Collapse) {
+pub(crate) fn list_changed(list: ListKind) -> (Draft, Collapse) {
     let method = list.changed();
     (notification(method, &()), Collapse::List(method.into()))
 }

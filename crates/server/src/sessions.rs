@@ -26,7 +26,7 @@ pub(crate) struct Sessions {
     /// A session is restored once, however many ask for it.
     pub(crate) restoring: Turns,
     /// How many each principal has; the anonymous one is not counted.
-    owned: Mutex<HashMap<Principal, usize>>,
+    per_principal: Mutex<HashMap<Principal, usize>>,
 }
 
 impl Sessions {
@@ -36,7 +36,7 @@ impl Sessions {
             hasher: RandomState::default(),
             live: Gauge::default(),
             restoring: Turns::default(),
-            owned: Mutex::default(),
+            per_principal: Mutex::default(),
         }
     }
 
@@ -55,12 +55,12 @@ impl Sessions {
             .is_some_and(|session| session.key == *key && !session.has_ended())
     }
 
-    /// The session that a request names, if it is `owner`'s. Another's session does not exist (SES-04, SES-06). `None` if
+    /// The session that a request names, if it is `principal`'s. Another's session does not exist (SES-04, SES-06). `None` if
     /// this process has never heard of it.
     pub(crate) fn find(
         &self,
         header: &SessionHeader,
-        owner: &Principal,
+        principal: &Principal,
         transport: Transport,
     ) -> Result<Option<Arc<Session>>, Reason> {
         let id = match header {
@@ -69,21 +69,21 @@ impl Sessions {
             SessionHeader::Id(id) => id,
         };
         let Some(session) = self.known(id) else { return Ok(None) };
-        if session.key.owner != *owner || session.transport != transport || session.has_ended() {
+        if session.key.principal != *principal || session.transport != transport || session.has_ended() {
             return Err(Reason::UnknownSession);
         }
         session.touch();
         Ok(Some(session))
     }
 
-    /// Takes a place for a session of `owner`, before it is made. Dropping it gives it back.
-    pub(crate) fn reserve(&self, node: &Node, owner: &Principal) -> Result<Place<'_>, Reason> {
+    /// Takes a place for a session of `principal`, before it is made. Dropping it gives it back.
+    pub(crate) fn reserve(&self, node: &Node, principal: &Principal) -> Result<Place<'_>, Reason> {
         if !self.live.enter(node.limits.sessions) {
             return Err(Reason::Overloaded("sessions"));
         }
-        if !owner.is_anonymous() {
-            let mut owned = self.owned.lock();
-            let count = owned.entry(owner.clone()).or_default();
+        if !principal.is_anonymous() {
+            let mut owned = self.per_principal.lock();
+            let count = owned.entry(principal.clone()).or_default();
             if *count >= node.limits.sessions_per_principal {
                 self.live.leave();
                 return Err(Reason::TooMany("sessions of this caller"));
@@ -92,19 +92,19 @@ impl Sessions {
         }
         Ok(Place {
             sessions: self,
-            owner: owner.clone(),
+            principal: principal.clone(),
             filled: false,
         })
     }
 
-    fn release(&self, owner: &Principal) {
+    fn release(&self, principal: &Principal) {
         self.live.leave();
-        if !owner.is_anonymous() {
-            let mut owned = self.owned.lock();
-            if let Some(count) = owned.get_mut(owner) {
+        if !principal.is_anonymous() {
+            let mut owned = self.per_principal.lock();
+            if let Some(count) = owned.get_mut(principal) {
                 *count -= 1;
                 if *count == 0 {
-                    owned.remove(owner);
+                    owned.remove(principal);
                 }
             }
         }
@@ -123,7 +123,7 @@ impl Sessions {
             return Parting::default();
         }
         let parting = session.end();
-        self.release(&session.key.owner);
+        self.release(&session.key.principal);
         telemetry::session_closed(self.live.now(), why);
         parting
     }
@@ -149,7 +149,7 @@ impl Sessions {
 /// A place for a session that is being made. The client may leave before it is: then the place is free again.
 pub(crate) struct Place<'a> {
     sessions: &'a Sessions,
-    owner: Principal,
+    principal: Principal,
     filled: bool,
 }
 
@@ -166,7 +166,7 @@ impl Place<'_> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         if !self.filled {
-            self.sessions.release(&self.owner);
+            self.sessions.release(&self.principal);
         }
     }
 }
@@ -190,12 +190,12 @@ mod tests {
         let service = McpService::builder(Idle).build();
         let (node, sessions) = (&service.inner.node, &service.inner.sessions);
         let key = SessionKey {
-            owner: Principal::new("issuer", "alice"),
+            principal: Principal::new("issuer", "alice"),
             session: SessionId::parse("one-session").expect("a session id"),
         };
         let begin = || {
             let session = Session::before_hello(node, key.clone(), Transport::Streamable);
-            let place = sessions.reserve(node, &key.owner);
+            let place = sessions.reserve(node, &key.principal);
             place.unwrap_or_else(|_| panic!("there is room")).fill(&session);
             session
         };

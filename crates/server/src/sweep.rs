@@ -8,7 +8,7 @@ use rethread_proto::clock::Mono;
 use rethread_proto::session::push::Collapse;
 use rethread_proto::sse::Draft;
 use rethread_proto::subscription::Change;
-use rethread_store::{Heard, Signal, StoreError, StoreFuture, Subscription};
+use rethread_store::{BusEvent, Signal, StoreError, StoreFuture, Subscription};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -94,17 +94,17 @@ async fn hear(mut bus: Subscription, node: Arc<Node>, sessions: Weak<Sessions>) 
         };
         let declares = |capability: &str| node.info.declares(capability);
         match heard {
-            Heard::Lagged => {
+            BusEvent::Lagged => {
                 node.listeners.announce_everything();
                 for_each(&sessions, Session::offer_refresh).await;
             }
-            Heard::Signal(Signal::ListChanged(list)) => {
+            BusEvent::Signal(Signal::ListChanged(list)) => {
                 if declares(&format!("{}.listChanged", list.capability())) {
                     node.listeners.announce(&changed(list), None);
                     for_each(&sessions, |session| session.offer(list_changed(list))).await;
                 }
             }
-            Heard::Signal(Signal::ResourceUpdated(uri)) => {
+            BusEvent::Signal(Signal::ResourceUpdated(uri)) => {
                 node.listeners.announce(&Change::Updated(Arc::from(&*uri)), None);
                 for_each(&sessions, |session| {
                     if session.is_subscribed(&uri) {
@@ -113,13 +113,13 @@ async fn hear(mut bus: Subscription, node: Arc<Node>, sessions: Weak<Sessions>) 
                 })
                 .await;
             }
-            Heard::Signal(Signal::Broadcast(message)) => {
+            BusEvent::Signal(Signal::Broadcast(message)) => {
                 for_each(&sessions, |session| {
                     session.offer((Draft::copy_of(&message), Collapse::Never));
                 })
                 .await;
             }
-            Heard::Signal(_) => {}
+            BusEvent::Signal(_) => {}
         }
     }
 }

@@ -121,10 +121,10 @@ impl Tail {
                 sse::write_event(&mut chunk, &self.stream.prefix, event.seq, &event.payload);
             }
         }
-        let at_end = page.summary.last.is_none_or(|last| self.cursor >= last) || page.events.is_empty();
-        if page.summary.sealed && at_end {
-            if page.summary.answers_lost {
-                let last = page.summary.last.unwrap_or(self.cursor);
+        let at_end = page.status.last.is_none_or(|last| self.cursor >= last) || page.events.is_empty();
+        if page.status.sealed && at_end {
+            if page.status.answers_lost {
+                let last = page.status.last.unwrap_or(self.cursor);
                 self.tell_answers_are_lost(&mut chunk, last);
             } else if chunk.is_empty() && std::mem::take(&mut self.confirm) {
                 sse::write_priming(&mut chunk, &self.stream.prefix, self.cursor);
@@ -144,7 +144,7 @@ impl Tail {
     fn tell_answers_are_lost(&self, chunk: &mut Vec<u8>, last: Seq) {
         let error = RpcError::internal("the answer to this request is no longer kept")
             .with_data(serde_json::json!({ "reason": "answer_expired" }));
-        for id in &self.stream.facts().calls {
+        for id in &self.stream.info().calls {
             let mut message = Vec::new();
             write_error(&mut message, Some(id), &error);
             sse::write_event(chunk, &self.stream.prefix, last, &message);

@@ -5,7 +5,7 @@ use crate::body::Chunks;
 use crate::call;
 use crate::handler::{Call, Handler, RpcError};
 use crate::legacy;
-use crate::opening::NotOpened;
+use crate::opening::OpenError;
 use crate::outlet::Outlet;
 use crate::service::Inner;
 use crate::session::{Session, Transport};
@@ -24,14 +24,14 @@ use std::task::{Context, Poll};
 /// Opens a session with its one stream. `greeting` goes out first.
 pub(crate) fn open<H: Handler>(
     inner: &Inner<H>,
-    owner: Principal,
+    principal: Principal,
     transport: Transport,
     greeting: impl FnOnce(&SessionId) -> Option<Bytes>,
 ) -> Result<Connection, Reason> {
-    let place = inner.sessions.reserve(&inner.node, &owner)?;
+    let place = inner.sessions.reserve(&inner.node, &principal)?;
     let key = SessionKey {
         session: (inner.new_session_id)(),
-        owner,
+        principal,
     };
     let session = Session::before_hello(&inner.node, key, transport);
     place.fill(&session);
@@ -121,7 +121,7 @@ async fn hello<H: Handler>(
     let version = served.negotiate(&asked).filter(|v| v.era() == Era::Legacy);
     let version = version.ok_or_else(|| RpcError::invalid_params("no protocol version of this transport is served"))?;
     let welcomed = legacy::welcome(inner, session, request, version, wrapping).await;
-    Ok(welcomed.map_err(NotOpened::into_error)?.keep().to_vec())
+    Ok(welcomed.map_err(OpenError::into_error)?.keep().to_vec())
 }
 
 /// The connection that is the session: when it goes, the session ends (LEG-03).

@@ -16,9 +16,9 @@ pub(crate) struct Wrapping {
 impl Wrapping {
     /// Takes what is needed from a request's head, and who sent it.
     pub(crate) fn new(mut parts: Parts, wanted: bool) -> (Self, Principal) {
-        let owner = parts.extensions.remove::<Principal>();
+        let principal = parts.extensions.remove::<Principal>();
         let wrapping = if wanted {
-            owner.clone().map(|owner| parts.extensions.insert(owner));
+            principal.clone().map(|principal| parts.extensions.insert(principal));
             Wrapping {
                 parts: Some(Box::new(parts)),
                 ..Wrapping::default()
@@ -30,7 +30,7 @@ impl Wrapping {
                 parts: None,
             }
         };
-        (wrapping, owner.unwrap_or_default())
+        (wrapping, principal.unwrap_or_default())
     }
 
     pub(crate) fn headers(&self) -> &HeaderMap {

@@ -10,7 +10,7 @@ use rethread_store::{
     Batch, Event, EventStore, Ordinal, Principal, Seq, SessionId, SessionKey, SessionStore, StreamKey,
 };
 use rethread_store_embedded::{EmbeddedStore, Limits};
-use rethread_testkit::store_suite::{facts, record};
+use rethread_testkit::store_suite::{info, record};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
@@ -108,7 +108,7 @@ async fn write(store: EmbeddedStore, writer: u64, payload: Bytes, batch: u64, un
     let mut bits = [7; 18];
     bits[..8].copy_from_slice(&writer.to_be_bytes());
     let session = SessionKey {
-        owner: Principal::new("https://issuer.example", "alice"),
+        principal: Principal::new("https://issuer.example", "alice"),
         session: SessionId::from_random(bits),
     };
     store
@@ -130,7 +130,7 @@ async fn write(store: EmbeddedStore, writer: u64, payload: Bytes, batch: u64, un
             let end = (next + batch).min(last + 1);
             let batch = Batch {
                 epoch: 1,
-                facts: (next == 0).then(facts),
+                info: (next == 0).then(info),
                 events: (next..end).map(|seq| Event::new(Seq(seq), payload.clone())).collect(),
                 released: Vec::new(),
                 seals: end == last + 1,

@@ -10,7 +10,7 @@ use rethread_store::{
     StreamKey,
 };
 use rethread_store_embedded::{EmbeddedStore, Limits, Options, Sync};
-use rethread_testkit::store_suite::{facts, record};
+use rethread_testkit::store_suite::{info, record};
 use std::fs::{self, File};
 use std::future::Future;
 use std::io::Write;
@@ -130,7 +130,7 @@ fn payload() -> Bytes {
 fn batch(events: std::ops::RangeInclusive<u64>) -> Batch {
     Batch {
         epoch: 1,
-        facts: (*events.start() <= 1).then(facts),
+        info: (*events.start() <= 1).then(info),
         events: events.map(|seq| Event::new(Seq(seq), payload())).collect(),
         released: Vec::new(),
         seals: false,
@@ -143,7 +143,7 @@ fn session_key(number: u64) -> SessionKey {
     bits[..8].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
     bits[8..16].copy_from_slice(&number.to_be_bytes());
     SessionKey {
-        owner: Principal::new("https://issuer.example", "alice"),
+        principal: Principal::new("https://issuer.example", "alice"),
         session: SessionId::from_random(bits),
     }
 }
@@ -406,7 +406,7 @@ fn reopen(scale: Scale) {
         .and_then(|()| writer.wait())
         .expect("a child can be killed");
     let after_kill = disk_bytes(&data);
-    println!("\n## Opening {} events after kill -9\n", scale.events);
+    println!("\n## SessionStart {} events after kill -9\n", scale.events);
     println!("| run | open | resident | after reading all | peak | on disk |\n|---|---|---|---|---|---|");
     for run_number in 1..=3 {
         let output = run("open").output().expect("a child runs");

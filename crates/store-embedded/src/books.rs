@@ -15,7 +15,7 @@ use crate::waiting::QueueIndex;
 use crate::watches::Effect;
 use fjall::Slice;
 use rethread_proto::clock::Wall;
-use rethread_store::{Ordinal, Pin, Seq, SessionKey, StoreError};
+use rethread_store::{Ordinal, Retain, Seq, SessionKey, StoreError};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ pub(crate) struct Live {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
     pub(crate) seq: Seq,
-    pub(crate) pin: Pin,
+    pub(crate) retain: Retain,
     pub(crate) cost: u64,
 }
 

@@ -7,7 +7,7 @@
 use crate::coding::Reader;
 use crate::head::event_cost;
 use bytes::Bytes;
-use rethread_store::{Pin, Seq};
+use rethread_store::{Retain, Seq};
 use std::ops::Range;
 
 /// So many events a row has at most.
@@ -32,7 +32,7 @@ pub(crate) struct Item {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum State {
-    Held(Pin),
+    Held(Retain),
     /// It was evicted. What it said may still be there, and counts no more.
     Gone,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Spot {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Held {
     pub(crate) seq: Seq,
-    pub(crate) pin: Pin,
+    pub(crate) retain: Retain,
     /// Where its payload is among the row's.
     pub(crate) range: Range<usize>,
 }
@@ -92,7 +92,7 @@ impl Chunk {
             (item.state, Seq(seq), start..end)
         });
         placed.filter_map(|(state, seq, range)| match state {
-            State::Held(pin) => Some(Held { seq, pin, range }),
+            State::Held(retain) => Some(Held { seq, retain, range }),
             State::Gone => None,
         })
     }
@@ -130,9 +130,9 @@ impl Chunk {
         varint(&mut value, self.items.len() as u64);
         for item in &self.items {
             let state = match item.state {
-                State::Held(Pin::None) => 0,
-                State::Held(Pin::Question) => 1,
-                State::Held(Pin::Answer) => 2,
+                State::Held(Retain::None) => 0,
+                State::Held(Retain::Question) => 1,
+                State::Held(Retain::Answer) => 2,
                 State::Gone => 3,
             };
             varint(&mut value, item.len << 2 | state);
@@ -165,9 +165,9 @@ impl Chunk {
             let len = packed >> 2;
             bytes = bytes.checked_add(len)?;
             let state = match packed & 3 {
-                0 => State::Held(Pin::None),
-                1 => State::Held(Pin::Question),
-                2 => State::Held(Pin::Answer),
+                0 => State::Held(Retain::None),
+                1 => State::Held(Retain::Question),
+                2 => State::Held(Retain::Answer),
                 _ => State::Gone,
             };
             items.push(Item { len, state });
@@ -203,10 +203,10 @@ mod tests {
     #[test]
     fn a_row_survives_being_bytes() {
         let items = vec![
-            item(0, State::Held(Pin::None)),
+            item(0, State::Held(Retain::None)),
             item(300, State::Gone),
-            item(2, State::Held(Pin::Answer)),
-            item(1 << 40, State::Held(Pin::Question)),
+            item(2, State::Held(Retain::Answer)),
+            item(1 << 40, State::Held(Retain::Question)),
         ];
         let spot = Spot {
             segment: 7,
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(Chunk::decode(Seq(8), &there.encode()), Some(there.clone()));
         let here = Chunk {
             first: Seq(0),
-            items: vec![item(3, State::Held(Pin::None)), item(1, State::Held(Pin::Answer))],
+            items: vec![item(3, State::Held(Retain::None)), item(1, State::Held(Retain::Answer))],
             data: Data::Here(Bytes::from_static(b"abcd")),
         };
         assert_eq!(Chunk::decode(Seq(1), &here.encode()), Some(here.clone()));
@@ -235,7 +235,7 @@ mod tests {
     fn garbage_is_no_row() {
         let whole = Chunk {
             first: Seq(1),
-            items: vec![item(3, State::Held(Pin::None))],
+            items: vec![item(3, State::Held(Retain::None))],
             data: Data::Here(Bytes::from_static(b"abc")),
         };
         let whole = whole.encode();

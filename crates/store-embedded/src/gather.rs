@@ -8,7 +8,7 @@ use crate::options::Sync;
 use crate::segments::{LABEL, Label};
 use crate::upkeep::SLICE;
 use bytes::Bytes;
-use rethread_store::{Event, Pin, Seq};
+use rethread_store::{Event, Retain, Seq};
 
 /// Up to here payloads stay in their row.
 const FEW: u64 = 512;
@@ -32,13 +32,13 @@ impl Books {
             let (some, rest) = events.split_at(count);
             let items = some.iter().map(|event| Item {
                 len: event.payload.len() as u64,
-                state: State::Held(event.pin),
+                state: State::Held(event.retain),
             });
             let (seq, items) = (first.seq, items.collect());
             let payloads: Vec<Bytes> = some.iter().map(|event| event.payload.clone()).collect();
             let chunk = self.lay(stream, seq, items, &payloads);
             let (key, value) = (keys::chunk(stream, chunk.last()), chunk.encode());
-            if some.iter().all(|event| event.pin == Pin::None) {
+            if some.iter().all(|event| event.retain == Retain::None) {
                 self.put_blind(&key, &value);
             } else {
                 self.put(key, &value); // it may be released before the group is committed

@@ -2,9 +2,9 @@
 
 use crate::coding::Reader;
 use rethread_proto::session::stream::Refused;
-use rethread_store::{Batch, Event, Facts, Pin, Seq};
+use rethread_store::{Batch, Event, Retain, Seq, StreamInfo};
 
-/// What a stream costs beside its events and its facts, tombstones included.
+/// What a stream costs beside its events and its info, tombstones included.
 const STREAM_OVERHEAD: u64 = 512;
 
 /// A stream's head. It is written when the stream is made, sealed or trimmed and when its writer changes, not with every
@@ -13,7 +13,7 @@ const STREAM_OVERHEAD: u64 = 512;
 pub(crate) struct Head {
     /// Under which number its events are found.
     pub(crate) stream: u64,
-    pub(crate) facts: Facts,
+    pub(crate) info: StreamInfo,
     pub(crate) epoch: u64,
     pub(crate) last: Option<Seq>,
     pub(crate) purged: Option<Seq>,
@@ -54,10 +54,10 @@ const BURIED: u8 = 16;
 
 impl Head {
     /// A stream without events.
-    pub(crate) fn new(stream: u64, facts: Facts, epoch: u64) -> Self {
+    pub(crate) fn new(stream: u64, info: StreamInfo, epoch: u64) -> Self {
         Head {
             stream,
-            facts,
+            info,
             epoch,
             last: None,
             purged: None,
@@ -109,7 +109,7 @@ impl Head {
         self.last = Some(event.seq);
         self.count += 1;
         self.bytes += event.cost() as u64;
-        self.answers += u64::from(event.pin == Pin::Answer);
+        self.answers += u64::from(event.retain == Retain::Answer);
     }
 
     /// What it counts against the total.
@@ -119,7 +119,7 @@ impl Head {
 
     /// What it counts when its events are gone.
     pub(crate) fn fixed_cost(&self) -> u64 {
-        STREAM_OVERHEAD + self.facts.cost() as u64
+        STREAM_OVERHEAD + self.info.cost() as u64
     }
 
     /// Gives the events up: what remains known of them. They are deleted elsewhere.
@@ -156,7 +156,7 @@ impl Head {
         ] {
             value.extend_from_slice(&number.to_le_bytes());
         }
-        serde_json::to_writer(&mut value, &self.facts).expect("facts are plain JSON, and a vector takes all");
+        serde_json::to_writer(&mut value, &self.info).expect("info are plain JSON, and a vector takes all");
         value
     }
 
@@ -185,7 +185,7 @@ impl Head {
             count: number()?,
             bytes: number()?,
             answers: number()?,
-            facts: serde_json::from_slice(reader.rest()).ok()?,
+            info: serde_json::from_slice(reader.rest()).ok()?,
         })
     }
 }
@@ -203,16 +203,16 @@ mod tests {
 
     #[test]
     fn a_head_survives_being_bytes() {
-        let facts = Facts {
+        let info = StreamInfo {
             kind: StreamKind::Call,
             calls: vec![7.into()],
             node: "n".into(),
         };
-        let mut head = Head::new(3, facts, 9);
+        let mut head = Head::new(3, info, 9);
         assert_eq!(Head::decode(&head.encode()), Some(head.clone()));
         head.count(&Event::new(Seq(0), "abc".into()));
         head.count(&Event {
-            pin: Pin::Answer,
+            retain: Retain::Answer,
             ..Event::new(Seq(1), "d".into())
         });
         head.ended = Some(Ended { at: 5, ticket: 6 });

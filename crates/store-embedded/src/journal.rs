@@ -297,7 +297,7 @@ mod tests {
     use crate::db::{Db, MEMTABLE};
     use crate::keys;
     use crate::tail::Tail;
-    use rethread_store::Pin;
+    use rethread_store::Retain;
 
     /// A journal as the database writes it, and where each commit in it ends.
     fn journal(commits: &[(u64, u64)]) -> (tempfile::TempDir, Vec<u8>, Vec<usize>) {
@@ -390,7 +390,7 @@ mod tests {
                 first: Seq(n),
                 items: vec![Item {
                     len: 5000,
-                    state: State::Held(Pin::None),
+                    state: State::Held(Retain::None),
                 }],
                 data: Data::There(Spot {
                     segment,

@@ -68,8 +68,8 @@ pub(crate) const TOUCHED: &[u8] = b"k";
 
 fn named(table: u8, session: &SessionKey) -> Option<Key> {
     let names = [
-        session.owner.issuer(),
-        session.owner.subject(),
+        session.principal.issuer(),
+        session.principal.subject(),
         session.session.as_str(),
     ];
     if names.iter().map(|name| name.len()).sum::<usize>() > LONGEST_NAMES {
@@ -93,9 +93,9 @@ pub(crate) fn session(key: &[u8]) -> Option<SessionKey> {
         rest = tail;
         std::str::from_utf8(name).ok()
     };
-    let owner = Principal::new(name()?, name()?);
+    let principal = Principal::new(name()?, name()?);
     let session = SessionId::parse(name()?)?;
-    Some(SessionKey { owner, session })
+    Some(SessionKey { principal, session })
 }
 
 /// A stream's head.
@@ -199,7 +199,7 @@ mod tests {
     fn a_key_with_names_gives_its_session_back() {
         for (issuer, subject, session) in [("", "", "s"), ("a", "bc", "s"), ("ab", "c", "s"), ("ä\0", "é", "s-1")] {
             let session = SessionKey {
-                owner: Principal::new(issuer, subject),
+                principal: Principal::new(issuer, subject),
                 session: SessionId::parse(session).unwrap(),
             };
             assert_eq!(super::session(&touched(&session).unwrap()), Some(session));
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn names_that_are_too_long_have_no_key() {
         let session = |len: usize| SessionKey {
-            owner: Principal::new("i", "s".repeat(len)),
+            principal: Principal::new("i", "s".repeat(len)),
             session: SessionId::parse("s").unwrap(),
         };
         assert!(row(&session(LONGEST_NAMES - 2)).is_some() && row(&session(LONGEST_NAMES)).is_none());

@@ -3,7 +3,7 @@
 use crate::options::Sync;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rethread_store::{
-    Batch, Event, Facts, QueueUpdate, Queued, SessionKey, SessionRecord, StoreError, StoreFuture, StreamKey,
+    Batch, Event, QueueUpdate, Queued, SessionKey, SessionRecord, StoreError, StoreFuture, StreamInfo, StreamKey,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ impl Op {
     fn bytes(&self) -> usize {
         match self {
             Op::Append(_, batch) => {
-                let facts = batch.facts.as_ref().map_or(0, Facts::cost);
-                facts + batch.events.iter().map(Event::cost).sum::<usize>()
+                let info = batch.info.as_ref().map_or(0, StreamInfo::cost);
+                info + batch.events.iter().map(Event::cost).sum::<usize>()
             }
             Op::UpdateQueue(_, update) => update.messages.iter().map(Queued::cost).sum(),
             Op::Create(_, record) | Op::Update(_, _, record) => record.cost(),

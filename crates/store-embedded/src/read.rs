@@ -10,7 +10,8 @@ use crate::row::Row;
 use crate::waiting;
 use rethread_proto::clock::Wall;
 use rethread_store::{
-    Event, Loaded, Ordinal, Page, Pin, ReadLimit, Seq, SessionKey, StoreError, StoredQueue, StreamKey, Summary,
+    Event, Ordinal, Page, ReadLimit, Retain, Seq, SessionKey, StoreError, StoredQueue, StoredSession, StreamKey,
+    StreamStatus,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -25,7 +26,7 @@ pub(crate) fn damaged() -> u64 {
 
 pub(crate) fn page(view: &View<'_>, key: &StreamKey, after: Seq, limit: ReadLimit) -> Result<Page, StoreError> {
     let head = find(view, key)?;
-    let summary = summarize(view, &head)?;
+    let status = summarize(view, &head)?;
     let (mut events, mut total, mut whole) = (Vec::new(), 0, true);
     let mut continuity = Continuity::after(&head, after);
     let from = after.0.checked_add(1).map(|next| head.first.max(Seq(next)));
@@ -52,23 +53,23 @@ pub(crate) fn page(view: &View<'_>, key: &StreamKey, after: Seq, limit: ReadLimi
                 seq: held.seq,
                 payload: payloads.slice(held.range),
                 // The end of a stream releases every question.
-                pin: if summary.sealed && held.pin == Pin::Question {
-                    Pin::None
+                retain: if status.sealed && held.retain == Retain::Question {
+                    Retain::None
                 } else {
-                    held.pin
+                    held.retain
                 },
             });
         }
     }
     if whole {
         continuity
-            .ends_with(summary.last)
+            .ends_with(status.last)
             .map_err(|gap| Damage::new(key, gap).report())?;
     }
-    Ok(Page { events, summary })
+    Ok(Page { events, status })
 }
 
-pub(crate) fn summary(view: &View<'_>, key: &StreamKey) -> Result<Summary, StoreError> {
+pub(crate) fn status(view: &View<'_>, key: &StreamKey) -> Result<StreamStatus, StoreError> {
     summarize(view, &find(view, key)?)
 }
 
@@ -85,7 +86,7 @@ fn row(view: &View<'_>, key: &SessionKey) -> Result<Option<Row>, ReadError> {
     Row::decode(&value).map(Some).ok_or(ReadError::Garbled("a session"))
 }
 
-fn summarize(view: &View<'_>, head: &Head) -> Result<Summary, StoreError> {
+fn summarize(view: &View<'_>, head: &Head) -> Result<StreamStatus, StoreError> {
     let mut first_kept = None;
     if !head.buried {
         for chunk in view.chunks(head.stream, head.first) {
@@ -103,8 +104,8 @@ fn summarize(view: &View<'_>, head: &Head) -> Result<Summary, StoreError> {
         let [_, seq] = keys::parts(&key).ok_or(ReadError::Garbled("the key of events"))?;
         last = last.max(Some(Seq(seq)));
     }
-    Ok(Summary {
-        facts: head.facts.clone(),
+    Ok(StreamStatus {
+        info: head.info.clone(),
         epoch: head.epoch,
         last,
         purged: head.purged,
@@ -129,9 +130,9 @@ pub(crate) fn open_streams(view: &View<'_>, key: &SessionKey) -> Result<Vec<Ordi
     Ok(open)
 }
 
-pub(crate) fn load(view: &View<'_>, key: &SessionKey, now: Wall) -> Result<Loaded, StoreError> {
+pub(crate) fn load(view: &View<'_>, key: &SessionKey, now: Wall) -> Result<StoredSession, StoreError> {
     let row = row(view, key)?.ok_or(StoreError::SessionGone)?;
-    Ok(Loaded {
+    Ok(StoredSession {
         record: row.record().ok_or(ReadError::Garbled("a session's record"))?,
         high_water: high_water(view, row.sid)?,
         idle: now.since(touched(view, key)?),
@@ -262,17 +263,17 @@ impl Damage {
 mod tests {
     use super::*;
     use rethread_proto::StreamKind;
-    use rethread_store::Facts;
+    use rethread_store::StreamInfo;
 
     fn head(purged: Option<u64>) -> Head {
-        let facts = Facts {
+        let info = StreamInfo {
             kind: StreamKind::Call,
             calls: Vec::new(),
             node: "n".into(),
         };
         Head {
             purged: purged.map(Seq),
-            ..Head::new(1, facts, 1)
+            ..Head::new(1, info, 1)
         }
     }
 

@@ -10,7 +10,7 @@ use crate::read::{self, Continuity, Damage};
 use crate::row::Row;
 use crate::watches::Effect;
 use rethread_proto::clock::Wall;
-use rethread_store::{Batch, Ordinal, Pin, Seq, SessionKey, SessionRecord, StoreError, StreamKey};
+use rethread_store::{Batch, Ordinal, Retain, Seq, SessionKey, SessionRecord, StoreError, StreamKey};
 use std::collections::BTreeMap;
 
 /// Why a change was not made.
@@ -37,7 +37,7 @@ pub(crate) enum Standing {
 /// A row as it is when some of its events are not pinned any more, and which these are.
 struct Released {
     chunk: Chunk,
-    events: Vec<(Seq, Pin)>,
+    events: Vec<(Seq, Retain)>,
 }
 
 impl Books {
@@ -80,11 +80,11 @@ impl Books {
             self.check_epoch(&key.session, batch.epoch)?;
         }
         let size = batch.events.iter().map(|event| event.cost() as u64).sum();
-        let verdict = match (&standing, &batch.facts) {
+        let verdict = match (&standing, &batch.info) {
             (Standing::Ended(head), _) => head.judge(batch)?,
             (Standing::Open, _) => self.live(key)?.head.judge(batch)?,
-            (Standing::Absent, Some(facts)) => {
-                let head = Head::new(0, facts.clone(), batch.epoch);
+            (Standing::Absent, Some(info)) => {
+                let head = Head::new(0, info.clone(), batch.epoch);
                 let verdict = head.judge(batch)?;
                 self.need_room(size + head.fixed_cost())?;
                 verdict
@@ -101,8 +101,8 @@ impl Books {
         }
 
         let (now, mut written) = (self.now(), false);
-        if let (Standing::Absent, Some(facts)) = (standing, batch.facts.take()) {
-            let head = Head::new(self.take_id(), facts, batch.epoch);
+        if let (Standing::Absent, Some(info)) = (standing, batch.info.take()) {
+            let head = Head::new(self.take_id(), info, batch.epoch);
             self.totals.streams += 1;
             self.totals.held += head.fixed_cost();
             let session = self.sessions.get_mut(&key.session).ok_or(StoreError::SessionGone)?;
@@ -117,17 +117,17 @@ impl Books {
         head.epoch = batch.epoch;
         for event in &mut batch.events {
             if !batch.seals && batch.released.contains(&event.seq) {
-                event.pin = Pin::None;
+                event.retain = Retain::None;
             }
             head.count(event);
         }
         self.put_events(head.stream, &batch.events);
         for Released { chunk, events } in released {
-            for (seq, pin) in events {
-                head.answers -= u64::from(pin == Pin::Answer);
+            for (seq, retain) in events {
+                head.answers -= u64::from(retain == Retain::Answer);
                 let kept = live.kept.iter_mut().find(|kept| kept.seq == seq);
                 if let Some(kept) = kept {
-                    kept.pin = Pin::None;
+                    kept.retain = Retain::None;
                 }
             }
             self.put_chunk(head.stream, &chunk);
@@ -195,10 +195,10 @@ impl Books {
             };
             let Released { chunk, events } = &mut released[at];
             if let Some(item) = chunk.item_mut(*seq)
-                && let State::Held(pin @ (Pin::Question | Pin::Answer)) = item.state
+                && let State::Held(retain @ (Retain::Question | Retain::Answer)) = item.state
             {
-                item.state = State::Held(Pin::None);
-                events.push((*seq, pin));
+                item.state = State::Held(Retain::None);
+                events.push((*seq, retain));
             }
         }
         released.retain(|row| !row.events.is_empty());
@@ -258,7 +258,7 @@ impl Books {
                 head.last = Some(held.seq);
                 head.count += 1;
                 head.bytes += held.cost();
-                head.answers += u64::from(held.pin == Pin::Answer);
+                head.answers += u64::from(held.retain == Retain::Answer);
             }
         }
         continuity
@@ -352,7 +352,7 @@ impl Books {
     fn create(&mut self, key: &SessionKey, record: &SessionRecord) -> Result<(), Refusal> {
         if keys::row(key).is_none() {
             let error = format!(
-                "the names of a session and its owner may have {} bytes",
+                "the names of a session and its principal may have {} bytes",
                 keys::LONGEST_NAMES
             );
             return Err(StoreError::unavailable(error).into());

@@ -6,9 +6,9 @@ use crate::shared::Shared;
 use crate::writer::Writer;
 use crate::{OpenError, open, private, read};
 use rethread_store::{
-    Batch, Bus, EventStore, IsLive, Loaded, Ordinal, Page, PushQueueStore, QueueUpdate, ReadLimit, Retention, Seq,
-    SessionKey, SessionRecord, SessionStore, Signal, StoreError, StoreFuture, StoredQueue, StreamKey, Subscription,
-    Summary, Watch,
+    Batch, Bus, EventStore, IsLive, Ordinal, Page, PushQueueStore, QueueUpdate, ReadLimit, Retention, Seq, SessionKey,
+    SessionRecord, SessionStore, Signal, StoreError, StoreFuture, StoredQueue, StoredSession, StreamKey, StreamStatus,
+    Subscription, Watch,
 };
 use std::fmt;
 use std::path::Path;
@@ -127,9 +127,9 @@ impl EventStore for EmbeddedStore {
         self.shared().read(move |view| read::page(view, &key, after, limit))
     }
 
-    fn summary(&self, key: &StreamKey) -> StoreFuture<Result<Summary, StoreError>> {
+    fn status(&self, key: &StreamKey) -> StoreFuture<Result<StreamStatus, StoreError>> {
         let key = key.clone();
-        self.shared().read(move |view| read::summary(view, &key))
+        self.shared().read(move |view| read::status(view, &key))
     }
 
     fn open_streams(&self, key: &SessionKey) -> StoreFuture<Result<Vec<Ordinal>, StoreError>> {
@@ -167,7 +167,7 @@ impl SessionStore for EmbeddedStore {
         self.write(Op::Create(key.clone(), record))
     }
 
-    fn load(&self, key: &SessionKey) -> StoreFuture<Result<Loaded, StoreError>> {
+    fn load(&self, key: &SessionKey) -> StoreFuture<Result<StoredSession, StoreError>> {
         let key = key.clone();
         let shared = Arc::clone(self.shared());
         self.shared()

@@ -5,7 +5,7 @@ use crate::chunk::{Chunk, Held};
 use crate::db::ReadError;
 use crate::keys;
 use crate::stage::Standing;
-use rethread_store::{Pin, Retention, Seq, StreamKey};
+use rethread_store::{Retain, Retention, Seq, StreamKey};
 
 impl Books {
     /// Evicts the oldest events beyond `limits`, passing over the pinned ones and never the newest; at most `budget` of
@@ -44,7 +44,7 @@ impl Books {
         // What was passed over and released since goes first: it is older than the rest.
         while used < budget
             && live.is_beyond(limits)
-            && let Some(at) = live.kept.iter().position(|kept| kept.pin == Pin::None)
+            && let Some(at) = live.kept.iter().position(|kept| kept.retain == Retain::None)
         {
             if Some(live.kept[at].seq) == live.head.last {
                 live.settle();
@@ -71,16 +71,16 @@ impl Books {
             let held: Vec<Held> = chunk.held().filter(|held| held.seq >= live.floor).collect();
             for held in held {
                 // The end of a stream releases every question.
-                let pinned = held.pin == Pin::Answer || (held.pin == Pin::Question && !sealed);
+                let pinned = held.retain == Retain::Answer || (held.retain == Retain::Question && !sealed);
                 let newest = !pinned && Some(held.seq) == live.head.last;
                 if used == budget || newest || !live.is_beyond(limits) {
                     done = true;
                     break;
                 }
                 live.floor = held.seq.next();
-                let (seq, pin, cost) = (held.seq, held.pin, held.cost());
+                let (seq, retain, cost) = (held.seq, held.retain, held.cost());
                 if pinned {
-                    live.kept.push(Kept { seq, pin, cost });
+                    live.kept.push(Kept { seq, retain, cost });
                     continue;
                 }
                 self.evict_from(&mut chunk, seq);

@@ -7,11 +7,11 @@ mod common;
 use bytes::Bytes;
 use common::Home;
 use rethread_store::{
-    Batch, Event, EventStore, Facts, Ordinal, Principal, PushQueueStore, QueuePosition, QueueUpdate, Queued, ReadLimit,
-    Seq, SessionId, SessionKey, SessionRecord, SessionStore, StoreError, StreamKey,
+    Batch, Event, EventStore, Ordinal, Principal, PushQueueStore, QueuePosition, QueueUpdate, Queued, ReadLimit, Seq,
+    SessionId, SessionKey, SessionRecord, SessionStore, StoreError, StreamInfo, StreamKey,
 };
 use rethread_store_embedded::{EmbeddedStore, Limits};
-use rethread_testkit::store_suite::{Scene, batch, facts, last_batch, queued, record, update};
+use rethread_testkit::store_suite::{Scene, batch, info, last_batch, queued, record, update};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -104,7 +104,7 @@ const DIR: &str = "RETHREAD_TEST_QUEUE_DIR";
 
 fn key() -> SessionKey {
     SessionKey {
-        owner: Principal::anonymous(),
+        principal: Principal::anonymous(),
         session: SessionId::parse("the-session").unwrap(),
     }
 }
@@ -158,7 +158,7 @@ fn writer() {
             };
             let taking = Batch {
                 epoch,
-                facts: Some(Facts { ..facts() }),
+                info: Some(StreamInfo { ..info() }),
                 events: taken.iter().map(event).collect(),
                 taken: Some(QueuePosition(floor)),
                 ..batch(0..0)

@@ -9,11 +9,11 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
 use rethread_proto::session::stream::{Log, Refused};
 use rethread_store::{
-    Batch, Event, EventStore, Ordinal, Pin, ReadLimit, Retention, Seq, SessionKey, SessionRecord, SessionStore,
+    Batch, Event, EventStore, Ordinal, ReadLimit, Retain, Retention, Seq, SessionKey, SessionRecord, SessionStore,
     StoreError, StreamKey,
 };
 use rethread_store_embedded::{EmbeddedStore, Limits, Sync};
-use rethread_testkit::store_suite::{Scene, answer, batch, facts, last_batch, question, record, sequence};
+use rethread_testkit::store_suite::{Scene, answer, batch, info, last_batch, question, record, sequence};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,9 +62,9 @@ async fn events_facts_and_summaries_are_there_and_appends_go_on() {
     let scene = reopened(&home, scene, Limits::default());
     for (before, key) in before.into_iter().zip([&open, &ended]) {
         let after = scene.page(key, 0).await;
-        assert_eq!((after.events, after.summary), (before.events, before.summary));
+        assert_eq!((after.events, after.status), (before.events, before.status));
     }
-    assert_eq!(scene.summary(&open).await.facts, facts());
+    assert_eq!(scene.status(&open).await.info, info());
     let stale = scene.store.append(&open, batch(5..6)).await;
     assert!(
         matches!(
@@ -152,8 +152,8 @@ async fn pins_outlast_the_process() {
     let page = scene.page(&key, 0).await;
     assert_eq!(sequence(&page), [1, 3, 4, 28, 29]);
     assert_eq!(
-        page.events.iter().map(|event| event.pin).collect::<Vec<_>>()[..3],
-        [Pin::Question, Pin::Question, Pin::Answer]
+        page.events.iter().map(|event| event.retain).collect::<Vec<_>>()[..3],
+        [Retain::Question, Retain::Question, Retain::Answer]
     );
     let scene = reopened(&home, scene, keeping(5));
     scene
@@ -170,7 +170,7 @@ async fn pins_outlast_the_process() {
     scene.append(&key, last_batch(31..32)).await;
     let scene = reopened(&home, scene, keeping(5));
     let page = scene.page(&key, 0).await;
-    let question = page.events.iter().find(|event| event.pin == Pin::Question);
+    let question = page.events.iter().find(|event| event.retain == Retain::Question);
     assert!(question.is_none(), "the end releases every question: {question:?}");
 }
 
@@ -220,9 +220,8 @@ async fn ended_streams_go_on_aging() {
         scene.append(&scene.stream(Ordinal(ordinal)), last_batch(1..3)).await;
     }
     scene.store.sweep().await.unwrap();
-    let known = async |scene: &Scene<EmbeddedStore>, ordinal| {
-        scene.store.summary(&scene.stream(Ordinal(ordinal))).await.is_ok()
-    };
+    let known =
+        async |scene: &Scene<EmbeddedStore>, ordinal| scene.store.status(&scene.stream(Ordinal(ordinal))).await.is_ok();
     for (ordinal, expected) in [(9, false), (1, false), (7, true), (5, true), (3, true)] {
         assert_eq!(known(&scene, ordinal).await, expected, "stream {ordinal}");
     }
@@ -242,7 +241,7 @@ async fn ended_streams_go_on_aging() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Append { count: u64, pin: Pin, takeover: bool },
+    Append { count: u64, retain: Retain, takeover: bool },
     AppendAgain,
     AppendWrong { ahead: i64 },
     Release,
@@ -253,10 +252,10 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let pin = prop_oneof![6 => Just(Pin::None), 1 => Just(Pin::Question), 1 => Just(Pin::Answer)];
-    let append = (1u64..6, pin, prop::bool::weighted(0.1));
+    let retain = prop_oneof![6 => Just(Retain::None), 1 => Just(Retain::Question), 1 => Just(Retain::Answer)];
+    let append = (1u64..6, retain, prop::bool::weighted(0.1));
     prop_oneof![
-        20 => append.prop_map(|(count, pin, takeover)| Step::Append { count, pin, takeover }),
+        20 => append.prop_map(|(count, retain, takeover)| Step::Append { count, retain, takeover }),
         3 => Just(Step::AppendAgain),
         2 => (-3i64..4).prop_map(|ahead| Step::AppendWrong { ahead }),
         4 => Just(Step::Release),
@@ -276,12 +275,12 @@ struct Model {
 
 impl Model {
     fn batch(&self, first: u64, count: u64) -> Batch {
-        let epoch = self.log.as_ref().map_or(1, |log| log.summary().epoch);
+        let epoch = self.log.as_ref().map_or(1, |log| log.status().epoch);
         let payload =
             |n: u64| Bytes::from(format!("stream {}, event {n}", self.key.ordinal).repeat(1 + n as usize % 3));
         Batch {
             epoch,
-            facts: Some(facts()),
+            info: Some(info()),
             events: (first..first + count).map(|n| Event::new(Seq(n), payload(n))).collect(),
             released: Vec::new(),
             seals: false,
@@ -290,7 +289,7 @@ impl Model {
     }
 
     fn next(&self) -> u64 {
-        let last = self.log.as_ref().and_then(|log| log.summary().last);
+        let last = self.log.as_ref().and_then(|log| log.status().last);
         last.map_or(0, |last| last.0 + 1)
     }
 
@@ -298,7 +297,7 @@ impl Model {
         let mut fresh = None;
         let log = match &mut self.log {
             Some(log) => log,
-            None => fresh.insert(Log::new(facts(), batch.epoch)),
+            None => fresh.insert(Log::new(info(), batch.epoch)),
         };
         log.append(batch.clone())?;
         log.evict(limits);
@@ -354,9 +353,13 @@ async fn play(history: Vec<(usize, Step)>, sync: Sync) -> Result<(), String> {
         let model = &mut models[at];
         let next = model.next();
         let batch = match step {
-            Step::Append { count, pin, takeover } => {
+            Step::Append {
+                count,
+                retain,
+                takeover,
+            } => {
                 let mut batch = model.batch(next, count);
-                batch.events[0].pin = pin;
+                batch.events[0].retain = retain;
                 batch.epoch += u64::from(takeover);
                 batch
             }
@@ -370,7 +373,7 @@ async fn play(history: Vec<(usize, Step)>, sync: Sync) -> Result<(), String> {
                 let pinned = page
                     .into_iter()
                     .flat_map(|page| page.events)
-                    .filter(|event| event.pin != Pin::None);
+                    .filter(|event| event.retain != Retain::None);
                 Batch {
                     released: pinned
                         .map(|event| event.seq)
@@ -428,14 +431,14 @@ async fn play(history: Vec<(usize, Step)>, sync: Sync) -> Result<(), String> {
         check(&store, model).await?;
     }
     for key in &forgotten {
-        if !matches!(store.summary(key).await, Err(StoreError::UnknownStream)) {
+        if !matches!(store.status(key).await, Err(StoreError::UnknownStream)) {
             return Err(format!("{key:?} is back"));
         }
     }
     let held: usize = models
         .iter()
         .filter_map(|model| model.log.as_ref())
-        .map(|log| log.bytes() + 512 + log.summary().facts.cost())
+        .map(|log| log.bytes() + 512 + log.status().info.cost())
         .sum();
     let held = held + one_session();
     let mut patience = 100;
@@ -464,7 +467,7 @@ async fn check(store: &EmbeddedStore, model: &Model) -> Result<(), String> {
     };
     let expected = log.read_after(Seq(0), usize::MAX, usize::MAX);
     let found = found.map_err(|error| format!("{:?}: {error:?}", model.key))?;
-    if (&found.events, &found.summary) != (&expected.events, &expected.summary) {
+    if (&found.events, &found.status) != (&expected.events, &expected.status) {
         return Err(format!("{:?}: {found:?}\nnot {expected:?}", model.key));
     }
     Ok(())

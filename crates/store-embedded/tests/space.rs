@@ -5,9 +5,11 @@ mod common;
 use bytes::Bytes;
 use common::{Home, one_session};
 use rethread_proto::RequestId;
-use rethread_store::{Batch, EventStore, Facts, Ordinal, Pin, Retention, Seq, SessionRecord, SessionStore, StoreError};
+use rethread_store::{
+    Batch, EventStore, Ordinal, Retain, Retention, Seq, SessionRecord, SessionStore, StoreError, StreamInfo,
+};
 use rethread_store_embedded::{EmbeddedStore, Limits};
-use rethread_testkit::store_suite::{Scene, batch, facts, last_batch, record, sequence};
+use rethread_testkit::store_suite::{Scene, batch, info, last_batch, record, sequence};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,7 +31,7 @@ fn sized(mut batch: Batch, size: usize) -> Batch {
 }
 
 async fn is_known(scene: &Scene<EmbeddedStore>, ordinal: u64) -> bool {
-    scene.store.summary(&scene.stream(Ordinal(ordinal))).await.is_ok()
+    scene.store.status(&scene.stream(Ordinal(ordinal))).await.is_ok()
 }
 
 /// Waits until it is so.
@@ -55,8 +57,8 @@ async fn under_pressure_the_oldest_ended_streams_become_tombstones() {
     }
     let oldest = scene.page(&scene.first(), 0).await;
     assert!(oldest.events.is_empty() && oldest.has_gap_after(Seq(0)));
-    assert!(oldest.summary.answers_lost && oldest.summary.sealed && oldest.summary.first_kept.is_none());
-    assert_eq!((oldest.summary.facts, oldest.summary.last), (facts(), Some(Seq(1))));
+    assert!(oldest.status.answers_lost && oldest.status.sealed && oldest.status.first_kept.is_none());
+    assert_eq!((oldest.status.info, oldest.status.last), (info(), Some(Seq(1))));
     assert_eq!(
         scene.store.usage().streams,
         31,
@@ -79,7 +81,7 @@ async fn under_pressure_the_oldest_ended_streams_become_tombstones() {
         store: home.open(small()),
         session,
     };
-    let oldest = scene.summary(&scene.first()).await;
+    let oldest = scene.status(&scene.first()).await;
     assert!(oldest.answers_lost && oldest.sealed);
     for ordinal in (61..400).step_by(2) {
         scene
@@ -118,7 +120,7 @@ async fn when_nothing_can_be_freed_the_store_is_full_until_something_can() {
     };
     assert!(matches!(refused, StoreError::Full), "{refused:?}");
     assert!(open.len() >= 12, "only {} KiB fit into 64", open.len() * 4);
-    assert!(scene.store.summary(&ended).await.is_err(), "what could be freed was");
+    assert!(scene.store.status(&ended).await.is_err(), "what could be freed was");
     for key in &open {
         assert_eq!(sequence(&scene.page(key, 0).await), [1], "nobody lost anything");
     }
@@ -138,7 +140,7 @@ async fn when_nothing_can_be_freed_the_store_is_full_until_something_can() {
         other.append(&key, sized(batch(n..n + 1), 4096)).await;
     }
     let page = other.page(&key, 0).await;
-    assert!(page.has_gap_after(Seq(0)) && page.summary.last == Some(Seq(59)));
+    assert!(page.has_gap_after(Seq(0)) && page.status.last == Some(Seq(59)));
     assert!(scene.store.usage().held_bytes <= TOTAL);
 }
 
@@ -297,7 +299,7 @@ async fn what_stays_is_moved_together() {
                 written += event.payload.len() as u64;
             }
             if ordinal == 1 {
-                batch.events[0].pin = Pin::Question;
+                batch.events[0].retain = Retain::Question;
             }
             scene.append(&scene.stream(Ordinal(ordinal)), batch).await;
         }
@@ -313,9 +315,9 @@ async fn what_stays_is_moved_together() {
         };
         let page = kept.page(&kept.first(), 0).await;
         assert!(page.events.iter().all(|event| event.payload == payload(event.seq)));
-        let pinned = page.events.iter().filter(|event| event.pin == Pin::Question);
+        let pinned = page.events.iter().filter(|event| event.retain == Retain::Question);
         assert_eq!(pinned.count(), 150, "{:?}", sequence(&page));
-        assert_eq!(page.summary.last, Some(Seq(600)));
+        assert_eq!(page.status.last, Some(Seq(600)));
     };
     drop(gone);
     drop(kept);
@@ -332,20 +334,20 @@ async fn d13_facts_of_streams_count_against_the_total() {
     let calls = vec![RequestId::from("i".repeat(3000).as_str())];
     let ordinals = || (1..521).step_by(2);
     for ordinal in ordinals() {
-        let facts = Facts {
+        let info = StreamInfo {
             calls: calls.clone(),
-            ..facts()
+            ..info()
         };
         let batch = Batch {
-            facts: Some(facts),
+            info: Some(info),
             ..last_batch(1..2)
         };
         scene.append(&scene.stream(Ordinal(ordinal)), batch).await;
     }
     let mut kept = 0;
     for ordinal in ordinals() {
-        if let Ok(summary) = scene.store.summary(&scene.stream(Ordinal(ordinal))).await {
-            kept += summary.facts.calls[0].as_json().len() as u64;
+        if let Ok(status) = scene.store.status(&scene.stream(Ordinal(ordinal))).await {
+            kept += status.info.calls[0].as_json().len() as u64;
         }
     }
     let held = scene.store.usage().held_bytes;
@@ -364,8 +366,8 @@ async fn d13_facts_of_streams_count_against_the_total() {
 /// Design D13: records of sessions are counted, in the next process too; when there is no room for one more the store says so.
 #[tokio::test]
 async fn d13_records_of_sessions_count_against_the_total() {
-    let large = |hello: usize| SessionRecord {
-        hello: Bytes::from(vec![b'h'; hello]),
+    let large = |initialize_params: usize| SessionRecord {
+        initialize_params: Bytes::from(vec![b'h'; initialize_params]),
         ..record()
     };
     let home = Home::default();
@@ -413,7 +415,7 @@ async fn d9_a_touch_does_not_rewrite_the_record() {
     let store = home.open(Limits::default());
     let session = Scene::over(store.clone()).await.session;
     let spoken = SessionRecord {
-        hello: Bytes::from_static(MARK),
+        initialize_params: Bytes::from_static(MARK),
         ..record()
     };
     store.update(&session, 1, spoken.clone()).await.unwrap();

@@ -7,7 +7,7 @@ use tokio::sync::broadcast;
 #[non_exhaustive]
 pub enum Signal {
     /// A list of the server changed.
-    ListChanged(List),
+    ListChanged(ListKind),
     /// A resource changed: for those who subscribed to it.
     ResourceUpdated(Box<str>),
     /// A notification for every session: the whole JSON-RPC message.
@@ -16,7 +16,7 @@ pub enum Signal {
 
 /// The lists a server can offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum List {
+pub enum ListKind {
     /// `tools/list`
     Tools,
     /// `prompts/list`
@@ -25,25 +25,25 @@ pub enum List {
     Resources,
 }
 
-impl List {
+impl ListKind {
     /// Every list.
-    pub const ALL: [List; 3] = [List::Tools, List::Prompts, List::Resources];
+    pub const ALL: [ListKind; 3] = [ListKind::Tools, ListKind::Prompts, ListKind::Resources];
 
     /// The notification that says that this list changed.
     pub const fn changed(self) -> &'static str {
         match self {
-            List::Tools => "notifications/tools/list_changed",
-            List::Prompts => "notifications/prompts/list_changed",
-            List::Resources => "notifications/resources/list_changed",
+            ListKind::Tools => "notifications/tools/list_changed",
+            ListKind::Prompts => "notifications/prompts/list_changed",
+            ListKind::Resources => "notifications/resources/list_changed",
         }
     }
 
     /// The capability under which `listChanged` is declared.
     pub const fn capability(self) -> &'static str {
         match self {
-            List::Tools => "tools",
-            List::Prompts => "prompts",
-            List::Resources => "resources",
+            ListKind::Tools => "tools",
+            ListKind::Prompts => "prompts",
+            ListKind::Resources => "resources",
         }
     }
 }
@@ -63,7 +63,7 @@ pub struct Subscription(broadcast::Receiver<Signal>);
 
 /// What a listener heard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum BusEvent {
     /// A signal.
     Signal(Signal),
     /// Signals came faster than they were heard, and some are lost: assume that everything changed.
@@ -77,10 +77,10 @@ impl Subscription {
     }
 
     /// The next signal; `None` when the bus is gone.
-    pub async fn next(&mut self) -> Option<Heard> {
+    pub async fn next(&mut self) -> Option<BusEvent> {
         match self.0.recv().await {
-            Ok(signal) => Some(Heard::Signal(signal)),
-            Err(broadcast::error::RecvError::Lagged(_)) => Some(Heard::Lagged),
+            Ok(signal) => Some(BusEvent::Signal(signal)),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some(BusEvent::Lagged),
             Err(broadcast::error::RecvError::Closed) => None,
         }
     }

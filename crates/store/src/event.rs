@@ -1,4 +1,4 @@
-use crate::{Batch, Ordinal, Page, Retention, Seq, SessionKey, StoreError, StoreFuture, StreamKey, Summary};
+use crate::{Batch, Ordinal, Page, Retention, Seq, SessionKey, StoreError, StoreFuture, StreamKey, StreamStatus};
 use tokio::sync::watch;
 
 /// How much one read may return.
@@ -26,7 +26,7 @@ pub trait EventStore: Send + Sync + 'static {
     /// The writer proposes numbers and the store refuses what does not fit (design D2): numbers must follow the last one
     /// without a gap, the epoch must not be lower than the last writer's, a sealed stream takes no more
     /// ([`StoreError::Sealed`]), a session that has no record takes nothing at all ([`StoreError::SessionGone`]). The
-    /// first append creates the stream and must bring its facts. Appending the same batch again is harmless, so that a
+    /// first append creates the stream and must bring its info. Appending the same batch again is harmless, so that a
     /// lost acknowledgement can be retried; a repeat is known by its epoch and its last number, so an epoch belongs to one
     /// writer. All or nothing: a batch is never stored in part. A batch without events takes the stream for its epoch: from
     /// then on the writers before it are refused.
@@ -39,11 +39,11 @@ pub trait EventStore: Send + Sync + 'static {
     fn append(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<(), StoreError>>;
 
     /// Reads events after `after`, in order, and how the stream stood at that moment. Events that were evicted are
-    /// missing; [`Page::summary`] tells how far. [`StoreError::UnknownStream`] if nothing at all is known of the stream.
+    /// missing; [`Page::status`] tells how far. [`StoreError::UnknownStream`] if nothing at all is known of the stream.
     fn read_after(&self, key: &StreamKey, after: Seq, limit: ReadLimit) -> StoreFuture<Result<Page, StoreError>>;
 
     /// How a stream stands, without its events.
-    fn summary(&self, key: &StreamKey) -> StoreFuture<Result<Summary, StoreError>>;
+    fn status(&self, key: &StreamKey) -> StoreFuture<Result<StreamStatus, StoreError>>;
 
     /// The streams of a session that have not ended, lowest ordinal first: what the next life of a session takes over.
     fn open_streams(&self, key: &SessionKey) -> StoreFuture<Result<Vec<Ordinal>, StoreError>>;

@@ -4,7 +4,7 @@
 //! every backend: the contract stands with each method of [`EventStore`], [`SessionStore`], [`PushQueueStore`] and [`Bus`], and
 //! the suite in `rethread-testkit` checks it.
 //!
-//! Every key starts with the owner and the session. No method takes a stream or an event id alone: that is how one
+//! Every key starts with the principal and the session. No method takes a stream or an event id alone: that is how one
 //! session's events reach another (design D3, T-14).
 
 mod bus;
@@ -15,17 +15,17 @@ mod memory;
 mod queue;
 mod session;
 
-pub use bus::{Bus, Heard, List, Signal, Subscription};
+pub use bus::{Bus, BusEvent, ListKind, Signal, Subscription};
 pub use error::StoreError;
 pub use event::{EventStore, ReadLimit, Watch};
 pub use future::StoreFuture;
 pub use memory::{MemoryLimits, MemoryStore};
 pub use queue::PushQueueStore;
-pub use session::{IsLive, Loaded, SessionRecord, SessionStore};
+pub use session::{IsLive, SessionRecord, SessionStore, StoredSession};
 use std::hash::{Hash, Hasher};
 
 pub use rethread_proto::session::push::{QueuePosition, QueueUpdate, Queued, StoredQueue};
-pub use rethread_proto::session::stream::{Batch, Event, Facts, Page, Pin, Retention, Summary};
+pub use rethread_proto::session::stream::{Batch, Event, Page, Retain, Retention, StreamInfo, StreamStatus};
 pub use rethread_proto::{Ordinal, Principal, Seq, SessionId};
 
 /// Everything a server needs of its storage.
@@ -37,12 +37,12 @@ impl<T: EventStore + SessionStore + PushQueueStore + Bus + std::fmt::Debug> Stor
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SessionKey {
     /// Who opened it.
-    pub owner: Principal,
+    pub principal: Principal,
     /// Its name.
     pub session: SessionId,
 }
 
-/// Session ids are unique, so they alone are hashed; owners are compared.
+/// Session ids are unique, so they alone are hashed; principals are compared.
 impl Hash for SessionKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.session.hash(state);

@@ -4,7 +4,9 @@ mod pressure;
 mod slot;
 mod stores;
 
-use crate::{Batch, Event, Facts, IsLive, QueueUpdate, Queued, Retention, SessionKey, Signal, StoreError, StreamKey};
+use crate::{
+    Batch, Event, IsLive, QueueUpdate, Queued, Retention, SessionKey, Signal, StoreError, StreamInfo, StreamKey,
+};
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use rethread_proto::clock::Wall;
@@ -58,7 +60,7 @@ struct Inner {
 }
 
 const SHARDS: usize = 64;
-/// What a stream costs beside its events and its facts, tombstones included.
+/// What a stream costs beside its events and its info, tombstones included.
 const STREAM_OVERHEAD: usize = 512;
 /// Signals that a slow listener may be behind before it has to assume that everything changed.
 const BUS_DEPTH: usize = 1024;
@@ -113,7 +115,7 @@ impl MemoryStore {
 
 impl Inner {
     fn shard(&self, key: &SessionKey) -> &RwLock<Shard> {
-        // The session id alone spreads well enough; the owner is compared, not hashed twice.
+        // The session id alone spreads well enough; the principal is compared, not hashed twice.
         &self.shards[self.hasher.hash_one(&key.session) as usize % SHARDS]
     }
 
@@ -123,7 +125,7 @@ impl Inner {
 
     fn append(&self, key: &StreamKey, batch: Batch) -> Result<(), StoreError> {
         let slot = self.slot(&key.session).ok_or(StoreError::SessionGone)?;
-        let fresh = STREAM_OVERHEAD + batch.facts.as_ref().map_or(0, Facts::cost);
+        let fresh = STREAM_OVERHEAD + batch.info.as_ref().map_or(0, StreamInfo::cost);
         let mut size = fresh + batch.events.iter().map(Event::cost).sum::<usize>();
         let fits = self.has_room(size) || {
             if slot.lock().find(key.ordinal).is_ok() {

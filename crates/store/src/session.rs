@@ -13,7 +13,7 @@ pub struct SessionRecord {
     /// The negotiated revision.
     pub version: Version,
     /// The raw `params` of the `initialize` request: client info and capabilities, exactly as they were sent.
-    pub hello: Bytes,
+    pub initialize_params: Bytes,
     /// Whether the client has said `notifications/initialized`.
     pub initialized: bool,
     /// The minimum level of log messages, if one was set.
@@ -31,7 +31,7 @@ const SUBSCRIPTION_OVERHEAD: usize = 32;
 
 /// A record, and what the store knows besides.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Loaded {
+pub struct StoredSession {
     /// As it was written.
     pub record: SessionRecord,
     /// The highest ordinal that any stream of the session ever had in the store, forgotten ones included: the next life
@@ -50,7 +50,7 @@ pub trait SessionStore: Send + Sync + 'static {
     fn create(&self, key: &SessionKey, record: SessionRecord) -> StoreFuture<Result<(), StoreError>>;
 
     /// Reads a record; [`StoreError::SessionGone`] if there is none.
-    fn load(&self, key: &SessionKey) -> StoreFuture<Result<Loaded, StoreError>>;
+    fn load(&self, key: &SessionKey) -> StoreFuture<Result<StoredSession, StoreError>>;
 
     /// Replaces a record, if the stored one is of epoch `epoch`: two nodes that restore at once make one session, not
     /// two. [`StoreError::Conflict`] otherwise, [`StoreError::SessionGone`] if it has ended, [`StoreError::Full`] if there is
@@ -78,7 +78,7 @@ struct Form<'a> {
     #[serde(borrow)]
     version: Cow<'a, str>,
     #[serde(borrow)]
-    hello: Cow<'a, str>,
+    initialize_params: Cow<'a, str>,
     initialized: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     log_level: Option<Box<str>>,
@@ -92,14 +92,14 @@ impl SessionRecord {
     pub fn cost(&self) -> usize {
         let subscriptions = self.subscriptions.iter().map(|uri| uri.len() + SUBSCRIPTION_OVERHEAD);
         let log_level = self.log_level.as_ref().map_or(0, |level| level.len());
-        SESSION_OVERHEAD + self.hello.len() + log_level + subscriptions.sum::<usize>()
+        SESSION_OVERHEAD + self.initialize_params.len() + log_level + subscriptions.sum::<usize>()
     }
 
     /// The record as bytes, for backends that keep such.
     pub fn to_bytes(&self) -> Vec<u8> {
         let form = Form {
             version: self.version.as_str().into(),
-            hello: String::from_utf8_lossy(&self.hello),
+            initialize_params: String::from_utf8_lossy(&self.initialize_params),
             initialized: self.initialized,
             log_level: self.log_level.clone(),
             subscriptions: self.subscriptions.clone(),
@@ -113,7 +113,7 @@ impl SessionRecord {
         let form: Form<'_> = serde_json::from_slice(bytes).ok()?;
         Some(SessionRecord {
             version: form.version.parse().ok()?,
-            hello: Bytes::copy_from_slice(form.hello.as_bytes()),
+            initialize_params: Bytes::copy_from_slice(form.initialize_params.as_bytes()),
             initialized: form.initialized,
             log_level: form.log_level,
             subscriptions: form.subscriptions,
@@ -130,14 +130,14 @@ mod tests {
     fn a_record_survives_being_bytes() {
         let bare = SessionRecord {
             version: Version::V2025_06_18,
-            hello: Bytes::new(),
+            initialize_params: Bytes::new(),
             initialized: false,
             log_level: None,
             subscriptions: BTreeSet::new(),
             epoch: 1,
         };
         let full = SessionRecord {
-            hello: Bytes::from("{\"a\":\"\u{1f9f5}\\n\"}"),
+            initialize_params: Bytes::from("{\"a\":\"\u{1f9f5}\\n\"}"),
             initialized: true,
             log_level: Some("debug".into()),
             subscriptions: ["a".into(), "\"".into()].into(),

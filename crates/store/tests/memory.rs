@@ -5,10 +5,10 @@ use bytes::Bytes;
 use rethread_proto::RequestId;
 use rethread_proto::clock::Wall;
 use rethread_store::{
-    Batch, EventStore, Facts, MemoryLimits, MemoryStore, Ordinal, ReadLimit, Retention, Seq, SessionRecord,
-    SessionStore, StoreError, StreamKey,
+    Batch, EventStore, MemoryLimits, MemoryStore, Ordinal, ReadLimit, Retention, Seq, SessionRecord, SessionStore,
+    StoreError, StreamInfo, StreamKey,
 };
-use rethread_testkit::store_suite::{Harness, Scene, batch, facts, last_batch, record, sequence};
+use rethread_testkit::store_suite::{Harness, Scene, batch, info, last_batch, record, sequence};
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ fn sized(mut batch: Batch, size: usize) -> Batch {
 }
 
 async fn is_known(scene: &Scene<MemoryStore>, ordinal: u64) -> bool {
-    scene.store.summary(&scene.stream(Ordinal(ordinal))).await.is_ok()
+    scene.store.status(&scene.stream(Ordinal(ordinal))).await.is_ok()
 }
 
 #[tokio::test]
@@ -97,8 +97,8 @@ async fn d4_under_pressure_the_oldest_ended_streams_become_tombstones() {
     }
     let oldest = scene.page(&scene.first(), 0).await;
     assert!(oldest.events.is_empty() && oldest.has_gap_after(Seq(0)));
-    assert!(oldest.summary.answers_lost && oldest.summary.sealed);
-    assert_eq!((oldest.summary.facts, oldest.summary.last), (facts(), Some(Seq(1))));
+    assert!(oldest.status.answers_lost && oldest.status.sealed);
+    assert_eq!((oldest.status.info, oldest.status.last), (info(), Some(Seq(1))));
     assert_eq!(
         scene.store.streams(),
         31,
@@ -157,7 +157,7 @@ async fn d13_when_nothing_can_be_freed_the_store_is_full_until_something_can() {
         "{refused:?}"
     );
     assert!(open.len() >= 12, "only {} KiB fit into 64", open.len() * 4);
-    assert!(scene.store.summary(&ended).await.is_err(), "what could be freed was");
+    assert!(scene.store.status(&ended).await.is_err(), "what could be freed was");
     for key in &open {
         assert_eq!(sequence(&scene.page(key, 0).await), [1], "nobody lost anything");
     }
@@ -212,7 +212,7 @@ async fn d4_tombstones_age_like_whole_streams() {
             .append(&scene.stream(Ordinal(ordinal)), sized(last_batch(1..2), 4096))
             .await;
     }
-    assert!(scene.summary(&scene.first()).await.answers_lost);
+    assert!(scene.status(&scene.first()).await.answers_lost);
     scene.store.sweep().await.unwrap();
     assert!(is_known(&scene, 1).await, "not before its time");
     advance(Duration::from_secs(200));
@@ -345,20 +345,20 @@ async fn d13_facts_of_streams_count_against_the_total() {
     let calls = vec![RequestId::from("i".repeat(3000).as_str())];
     let ordinals = || (1..521).step_by(2);
     for ordinal in ordinals() {
-        let facts = Facts {
+        let info = StreamInfo {
             calls: calls.clone(),
-            ..facts()
+            ..info()
         };
         let batch = Batch {
-            facts: Some(facts),
+            info: Some(info),
             ..last_batch(1..2)
         };
         scene.append(&scene.stream(Ordinal(ordinal)), batch).await;
     }
     let mut kept = 0;
     for ordinal in ordinals() {
-        if let Ok(summary) = scene.store.summary(&scene.stream(Ordinal(ordinal))).await {
-            kept += summary.facts.calls[0].as_json().len();
+        if let Ok(status) = scene.store.status(&scene.stream(Ordinal(ordinal))).await {
+            kept += status.info.calls[0].as_json().len();
         }
     }
     let held = scene.store.held_bytes();
@@ -373,9 +373,9 @@ async fn d13_facts_of_streams_count_against_the_total() {
     assert_eq!(scene.store.held_bytes(), 0);
 }
 
-fn large_record(hello: usize) -> SessionRecord {
+fn large_record(initialize_params: usize) -> SessionRecord {
     SessionRecord {
-        hello: Bytes::from(vec![b'h'; hello]),
+        initialize_params: Bytes::from(vec![b'h'; initialize_params]),
         ..record()
     }
 }

@@ -12,9 +12,9 @@
 //! ```
 
 use rethread_store::{
-    Batch, Bus, EventStore, IsLive, Loaded, Ordinal, Page, PushQueueStore, QueueUpdate, ReadLimit, Retention, Seq,
-    SessionKey, SessionRecord, SessionStore, Signal, StoreError, StoreFuture, StoredQueue, StreamKey, Subscription,
-    Summary, Watch,
+    Batch, Bus, EventStore, IsLive, Ordinal, Page, PushQueueStore, QueueUpdate, ReadLimit, Retention, Seq, SessionKey,
+    SessionRecord, SessionStore, Signal, StoreError, StoreFuture, StoredQueue, StoredSession, StreamKey, StreamStatus,
+    Subscription, Watch,
 };
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -274,8 +274,8 @@ impl<S: EventStore> EventStore for FlakyStore<S> {
             .unless(&self.switches.reads, || self.inner.read_after(key, after, limit))
     }
 
-    fn summary(&self, key: &StreamKey) -> StoreFuture<Result<Summary, StoreError>> {
-        let found = self.switches.unless(&self.switches.reads, || self.inner.summary(key));
+    fn status(&self, key: &StreamKey) -> StoreFuture<Result<StreamStatus, StoreError>> {
+        let found = self.switches.unless(&self.switches.reads, || self.inner.status(key));
         delayed(&self.switches.summaries_delay_micros, found)
     }
 
@@ -320,7 +320,7 @@ impl<S: SessionStore> SessionStore for FlakyStore<S> {
             .unless(&self.switches.sessions, || self.inner.create(key, record))
     }
 
-    fn load(&self, key: &SessionKey) -> StoreFuture<Result<Loaded, StoreError>> {
+    fn load(&self, key: &SessionKey) -> StoreFuture<Result<StoredSession, StoreError>> {
         self.switches.unless(&self.switches.sessions, || {
             self.switches.sessions_delayed(self.inner.load(key))
         })
@@ -403,9 +403,9 @@ mod tests {
         store.append(&key, batch(0..2)).await.unwrap();
         switches.fail_appends(true);
         assert!(store.append(&key, batch(2..3)).await.unwrap_err().is_outage());
-        assert_eq!(store.summary(&key).await.unwrap().last, Some(Seq(1)));
+        assert_eq!(store.status(&key).await.unwrap().last, Some(Seq(1)));
         switches.fail_everything(true);
-        assert!(store.summary(&key).await.unwrap_err().is_outage());
+        assert!(store.status(&key).await.unwrap_err().is_outage());
         assert!(store.load(&key.session).await.unwrap_err().is_outage());
         assert!(store.publish(Signal::ResourceUpdated("a".into())).await.is_err());
         switches.fail_everything(false);
@@ -418,7 +418,7 @@ mod tests {
         let (store, key) = flaky().await;
         store.switches().lose_acknowledgements(1);
         assert!(store.append(&key, batch(0..2)).await.unwrap_err().is_outage());
-        assert_eq!(store.inner().summary(&key).await.unwrap().last, Some(Seq(1)));
+        assert_eq!(store.inner().status(&key).await.unwrap().last, Some(Seq(1)));
         store.append(&key, batch(0..2)).await.unwrap();
         store.append(&key, batch(2..3)).await.unwrap();
     }
@@ -429,9 +429,9 @@ mod tests {
         store.switches().delay_appends(Duration::from_secs(3));
         let start = tokio::time::Instant::now();
         let later = store.append(&key, batch(0..2)).now().unwrap_err();
-        assert!(store.summary(&key).await.is_err());
+        assert!(store.status(&key).await.is_err());
         later.await.unwrap();
         assert_eq!(start.elapsed(), Duration::from_secs(3));
-        assert!(store.summary(&key).await.is_ok());
+        assert!(store.status(&key).await.is_ok());
     }
 }

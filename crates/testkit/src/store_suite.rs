@@ -31,7 +31,7 @@ mod sessions;
 mod size;
 
 pub use queue::{queued, update};
-pub use scene::{Scene, answer, batch, event, facts, last_batch, owner, question, record, sequence};
+pub use scene::{Scene, answer, batch, event, info, last_batch, principal, question, record, sequence};
 
 use rethread_store::{Retention, Store};
 use std::future::Future;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use libfuzzer_sys::{arbitrary, fuzz_target};
 use model::Model;
 use rethread_proto::event_id::{Seq, StreamKind};
-use rethread_proto::session::stream::{Batch, Event, Facts, Log, Pin, Retention};
+use rethread_proto::session::stream::{Batch, Event, StreamInfo, Log, Retain, Retention};
 
 #[derive(arbitrary::Arbitrary, Debug)]
 enum Operation {
@@ -44,12 +44,12 @@ enum Kind {
 }
 
 fuzz_target!(|operations: Vec<Operation>| {
-    let facts = Facts {
+    let info = StreamInfo {
         kind: StreamKind::Call,
         calls: vec![7.into()],
         node: "n".into(),
     };
-    let mut log = Log::new(facts, 1);
+    let mut log = Log::new(info, 1);
     let mut model = Model::default();
     let mut latest = None;
     for operation in operations {
@@ -92,10 +92,10 @@ impl Draft {
         let event = |((size, kind), seq): (&(u8, Kind), u64)| Event {
             seq: Seq(seq),
             payload: Bytes::from(vec![b'x'; usize::from(*size)]),
-            pin: match kind {
-                Kind::Plain => Pin::None,
-                Kind::Question => Pin::Question,
-                Kind::Answer => Pin::Answer,
+            retain: match kind {
+                Kind::Plain => Retain::None,
+                Kind::Question => Retain::Question,
+                Kind::Answer => Retain::Answer,
             },
         };
         Batch {
@@ -104,7 +104,7 @@ impl Draft {
                 Writer::Earlier => model.epoch - 1,
                 Writer::Later => model.epoch + 1,
             },
-            facts: None,
+            info: None,
             events: self.events.iter().take(12).zip(first..).map(event).collect(),
             released: self.released.iter().map(|seq| Seq(u64::from(*seq))).collect(),
             seals: self.seals,

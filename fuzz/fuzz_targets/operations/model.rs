@@ -1,7 +1,7 @@
 //! What the log of a stream should hold, said without care for speed.
 
 use rethread_proto::event_id::Seq;
-use rethread_proto::session::stream::{Batch, Event, Log, Pin, Refused, Retention};
+use rethread_proto::session::stream::{Batch, Event, Log, Retain, Refused, Retention};
 
 /// What an event costs beside its payload.
 const OVERHEAD: usize = 96;
@@ -54,10 +54,10 @@ impl Model {
         self.last = end.or(self.last);
         self.sealed = batch.seals;
         for event in &mut self.kept {
-            let is_settled = self.sealed && event.pin == Pin::Question;
+            let is_settled = self.sealed && event.retain == Retain::Question;
             let is_released = !self.sealed && batch.released.contains(&event.seq);
             if is_settled || is_released {
-                event.pin = Pin::None;
+                event.retain = Retain::None;
             }
         }
         Ok(())
@@ -67,7 +67,7 @@ impl Model {
         let before = self.kept.len();
         while self.kept.len() > limits.events || self.bytes() > limits.bytes {
             let older = self.kept.len().saturating_sub(1);
-            let Some(at) = self.kept[..older].iter().position(|event| event.pin == Pin::None) else {
+            let Some(at) = self.kept[..older].iter().position(|event| event.retain == Retain::None) else {
                 break;
             };
             self.lost.push(self.kept.remove(at));
@@ -87,13 +87,13 @@ impl Model {
 
     /// The log says of itself what the model knows.
     pub fn check(&self, log: &Log) {
-        let summary = log.summary();
+        let status = log.status();
         assert_eq!((log.len(), log.bytes()), (self.kept.len(), self.bytes()));
-        let told = (summary.epoch, summary.last, summary.sealed);
+        let told = (status.epoch, status.last, status.sealed);
         assert_eq!(told, (self.epoch, self.last, self.sealed));
-        assert_eq!(summary.first_kept, self.kept.first().map(|event| event.seq));
-        let answers_lost = self.lost.iter().any(|event| event.pin == Pin::Answer);
-        assert_eq!(summary.answers_lost, answers_lost);
+        assert_eq!(status.first_kept, self.kept.first().map(|event| event.seq));
+        let answers_lost = self.lost.iter().any(|event| event.retain == Retain::Answer);
+        assert_eq!(status.answers_lost, answers_lost);
     }
 
     /// One page: the events that follow, as many as fit, at least one if there is one.

@@ -101,7 +101,7 @@ enum Decision {
     Stop(String),
 }
 
-/// Facts about the machine.
+/// StreamInfo about the machine.
 #[derive(Clone, Copy)]
 struct Machine {
     is_root: bool,

@@ -4,7 +4,7 @@ use super::crashes::Crashes;
 use super::{raw, replays, unavailable, within};
 use crate::child::{Aside, Ground, Link, Room, bounded};
 use bytes::Bytes;
-use rethread::{Earlier, Peer, RpcError};
+use rethread::{Peer, PreviousState, RpcError};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -117,7 +117,7 @@ impl Seat {
 
     /// Starts a child, and brings it to where the session is: `initialize`, and if the session has come further, what a
     /// client would have told it since.
-    async fn start(&self, room: Room, earlier: Option<&Earlier>) -> Result<(Occupant, Bytes), RpcError> {
+    async fn start(&self, room: Room, earlier: Option<&PreviousState>) -> Result<(Occupant, Bytes), RpcError> {
         let (link, asides) = Link::start(&self.ground, room, false).map_err(unavailable)?;
         let listening = tokio::spawn(listen(
             Arc::clone(&link),
@@ -147,7 +147,7 @@ impl Seat {
 }
 
 /// Tells a new child what its predecessor knew.
-async fn replay(link: &Arc<Link>, earlier: &Earlier) -> Result<(), RpcError> {
+async fn replay(link: &Arc<Link>, earlier: &PreviousState) -> Result<(), RpcError> {
     if earlier.initialized {
         link.notify("notifications/initialized", b"").await?;
     }

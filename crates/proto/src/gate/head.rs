@@ -1,7 +1,7 @@
 //! The first half of the gate: everything that can be decided before a byte of body is read.
 
 use super::accept::{admits, admits_both, is_json_content_type};
-use super::lines::{Line, Lines};
+use super::header_index::{HeaderIndex, HeaderLine};
 use super::origin::{HostPolicy, OriginPolicy};
 use crate::principal::SessionId;
 use crate::refusal::{Reason, Refusal};
@@ -153,7 +153,7 @@ impl VersionHeader {
 /// Lets a request in by its head, or says why not. Nothing is asked of a stranger before `Host` and `Origin` have let
 /// them pass, so that no later refusal tells them anything (SEC-01).
 pub fn admit(method: &Method, uri: &Uri, headers: &HeaderMap, policy: &HeadPolicy) -> Result<Head, Refusal> {
-    let lines = Lines::find(headers);
+    let lines = HeaderIndex::find(headers);
     if headers.len() > policy.max_headers || lines.bytes > policy.max_header_bytes {
         return Err(Reason::HeadersTooLarge.into()); // SEC-06
     }
@@ -172,7 +172,7 @@ pub fn admit(method: &Method, uri: &Uri, headers: &HeaderMap, policy: &HeadPolic
 }
 
 /// SEC-02. Hands on the host if it was really checked. HTTP/2 has the name in the URI; HTTP/1 has it in `Host`.
-fn check_host<'a>(uri: &'a Uri, line: Line<'a>, policy: &HeadPolicy) -> Result<Option<&'a str>, Reason> {
+fn check_host<'a>(uri: &'a Uri, line: HeaderLine<'a>, policy: &HeadPolicy) -> Result<Option<&'a str>, Reason> {
     if policy.hosts == HostPolicy::Any {
         return Ok(None);
     }
@@ -191,7 +191,7 @@ fn check_host<'a>(uri: &'a Uri, line: Line<'a>, policy: &HeadPolicy) -> Result<O
 
 /// SEC-01. Hands on the origin if there is one.
 fn check_origin<'a>(
-    line: Line<'a>,
+    line: HeaderLine<'a>,
     host: Option<&str>,
     policy: &HeadPolicy,
 ) -> Result<Option<&'a HeaderValue>, Reason> {
@@ -213,7 +213,7 @@ fn check_origin<'a>(
 const MAX_SHOWN_CHARS: usize = 128;
 
 /// A refused header as a refusal names it.
-fn shown(line: Line<'_>) -> Box<str> {
+fn shown(line: HeaderLine<'_>) -> Box<str> {
     match line.first {
         None => "(none)".into(),
         Some(_) if line.repeated => "(several)".into(),
@@ -258,7 +258,7 @@ fn check_method(
 }
 
 /// HTTP-02, HTTP-03. A POST must take both forms of an answer, because which one it gets is decided while it runs.
-fn check_media_types(verb: Verb, headers: &HeaderMap, lines: &Lines<'_>) -> Result<(), Reason> {
+fn check_media_types(verb: Verb, headers: &HeaderMap, lines: &HeaderIndex<'_>) -> Result<(), Reason> {
     let usual = lines.accept.only().is_some_and(admits_both);
     let streams = || usual || admits(headers, "text", "event-stream");
     match verb {
@@ -290,7 +290,7 @@ enum Single<'a> {
 }
 
 /// Lines that agree are one line: proxies repeat headers.
-fn single<'a>(headers: &'a HeaderMap, line: Line<'a>, name: &HeaderName) -> Single<'a> {
+fn single<'a>(headers: &'a HeaderMap, line: HeaderLine<'a>, name: &HeaderName) -> Single<'a> {
     let trimmed = |value: &'a HeaderValue| value.as_bytes().trim_ascii();
     match line.first.map(trimmed) {
         None => Single::Absent,
@@ -301,7 +301,7 @@ fn single<'a>(headers: &'a HeaderMap, line: Line<'a>, name: &HeaderName) -> Sing
     }
 }
 
-fn read_session(headers: &HeaderMap, line: Line<'_>) -> SessionHeader {
+fn read_session(headers: &HeaderMap, line: HeaderLine<'_>) -> SessionHeader {
     let id = match single(headers, line, &header::MCP_SESSION_ID) {
         Single::Absent => return SessionHeader::Absent,
         Single::One(bytes) => SessionId::from_header(bytes),
@@ -310,7 +310,7 @@ fn read_session(headers: &HeaderMap, line: Line<'_>) -> SessionHeader {
     id.map_or(SessionHeader::Malformed, SessionHeader::Id)
 }
 
-fn read_version(headers: &HeaderMap, line: Line<'_>) -> VersionHeader {
+fn read_version(headers: &HeaderMap, line: HeaderLine<'_>) -> VersionHeader {
     match single(headers, line, &header::MCP_PROTOCOL_VERSION) {
         Single::Absent => VersionHeader::Absent,
         Single::One(bytes) => match Version::ALL.into_iter().find(|v| v.as_str().as_bytes() == bytes) {
@@ -330,7 +330,7 @@ fn read_version(headers: &HeaderMap, line: Line<'_>) -> VersionHeader {
 /// The longest event id we try to read; ours are shorter.
 const MAX_EVENT_ID: usize = 256;
 
-fn read_last_event_id(headers: &HeaderMap, line: Line<'_>) -> Option<String> {
+fn read_last_event_id(headers: &HeaderMap, line: HeaderLine<'_>) -> Option<String> {
     let bytes = match single(headers, line, &header::LAST_EVENT_ID) {
         Single::Absent | Single::One(b"") => return None,
         Single::One(bytes) => bytes,

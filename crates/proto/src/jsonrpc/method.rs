@@ -1,6 +1,6 @@
 //! Method names. Nearly all are among a few dozen that everybody knows, and those cost nothing to keep and to read.
 
-use crate::short::Short;
+use crate::inline_str::InlineStr;
 use std::fmt;
 
 /// The name of a method.
@@ -11,7 +11,7 @@ pub struct Method(Form);
 enum Form {
     Known(&'static str),
     /// Never one of those above.
-    Other(Short),
+    Other(InlineStr),
 }
 
 /// The methods of all revisions that clients call.

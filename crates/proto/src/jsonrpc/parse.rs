@@ -1,6 +1,6 @@
 //! From bytes to messages.
 
-use super::cut::{Cut, Members, cut, plain_text};
+use super::scan::{Members, Scan, plain_text, scan};
 use super::unique;
 use super::{Answer, Message, Method, Notification, Params, Payload, Request, RequestId};
 use bytes::Bytes;
@@ -124,10 +124,10 @@ struct Wire<'a> {
 impl<'a> Wire<'a> {
     /// The usual message; `None` if this is not plainly one.
     fn usual(text: &'a str, depth: usize) -> Option<Self> {
-        let Cut {
+        let Scan {
             members: [jsonrpc, id, method, params, result, error],
             params: members,
-        } = cut(text, depth)?;
+        } = scan(text, depth)?;
         let string = |raw: Option<&'a str>| match raw {
             Some(raw) => plain_text(raw).map(|text| Some(Cow::Borrowed(text))),
             None => Some(None),
@@ -255,7 +255,7 @@ fn accept(body: &Bytes, wire: &Wire<'_>, limits: &Limits) -> Result<Message, Cow
         }
         let method = Method::from(name.as_ref());
         let params = match wire.params {
-            Some(raw) if raw.starts_with(['{', '[']) => Params::cut(slice(raw), wire.members),
+            Some(raw) if raw.starts_with(['{', '[']) => Params::scanned(slice(raw), wire.members),
             Some(_) => return Err("`params` must be an object".into()),
             None => Params::default(),
         };

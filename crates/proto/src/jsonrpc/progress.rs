@@ -1,7 +1,7 @@
 //! Progress notifications: what long calls send most of, so they are written without a detour.
 
 use super::ProgressToken;
-use crate::sse::Words;
+use crate::sse::EncodeMessage;
 
 /// A `notifications/progress`: a report, and the token of the request that it goes to.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ impl Report<'_> {
     }
 }
 
-impl Words for Progress<'_> {
+impl EncodeMessage for Progress<'_> {
     fn size(&self) -> usize {
         96 + self.report.size()
     }

@@ -1,6 +1,6 @@
 //! Names that must come back exactly as they were given: `7` is not `"7"`, and 2^53 + 1 keeps its last digit.
 
-use crate::short::Short;
+use crate::inline_str::InlineStr;
 use serde_json::value::RawValue;
 use std::fmt;
 
@@ -11,7 +11,7 @@ macro_rules! scalar {
         /// Kept as JSON text: an integer or a string in its shortest escaping, so equal texts mean equal values and
         /// writing it back is a copy.
         #[derive(Clone, PartialEq, Eq, Hash)]
-        pub struct $name(Short);
+        pub struct $name(InlineStr);
 
         impl $name {
             /// Reads a scalar from JSON text. `None` unless it is a string or an integer.
@@ -27,13 +27,13 @@ macro_rules! scalar {
 
         impl From<i64> for $name {
             fn from(number: i64) -> Self {
-                $name(Short::from(number.to_string().as_str()))
+                $name(InlineStr::from(number.to_string().as_str()))
             }
         }
 
         impl From<&str> for $name {
             fn from(text: &str) -> Self {
-                $name(Short::from(serde_json::Value::from(text).to_string().as_str()))
+                $name(InlineStr::from(serde_json::Value::from(text).to_string().as_str()))
             }
         }
 
@@ -74,13 +74,13 @@ scalar!(
     ProgressToken
 );
 
-fn canonical(json: &str) -> Option<Short> {
+fn canonical(json: &str) -> Option<InlineStr> {
     if json.starts_with('"') {
         if memchr::memchr(b'\\', json.as_bytes()).is_none() {
             return Some(json.into());
         }
         let text: String = serde_json::from_str(json).ok()?;
-        return Some(Short::from(serde_json::Value::from(text).to_string().as_str()));
+        return Some(InlineStr::from(serde_json::Value::from(text).to_string().as_str()));
     }
     let digits = json.strip_prefix('-').unwrap_or(json);
     let integer = !digits.is_empty() && digits.len() <= 64 && digits.bytes().all(|b| b.is_ascii_digit());

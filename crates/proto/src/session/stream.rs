@@ -3,7 +3,7 @@
 mod log;
 mod resume;
 
-pub use log::{Log, Page, Refused, Summary};
+pub use log::{Log, Page, Refused, StreamStatus};
 pub use resume::{Plan, plan};
 
 use crate::event_id::{Seq, StreamKind};
@@ -52,7 +52,7 @@ impl Numbering {
 
 /// What is known of a stream from its first append on, whatever happens to its events.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Facts {
+pub struct StreamInfo {
     /// What the stream is for.
     pub kind: StreamKind,
     /// The requests that it answers; none for a push stream.
@@ -61,7 +61,7 @@ pub struct Facts {
     pub node: Arc<str>,
 }
 
-impl Facts {
+impl StreamInfo {
     /// What they count against byte limits: they stay when the events are gone.
     pub fn cost(&self) -> usize {
         let calls = self.calls.iter().map(|id| size_of::<RequestId>() + id.as_json().len());
@@ -71,7 +71,7 @@ impl Facts {
 
 /// Why an event outlasts its neighbours (design D4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Pin {
+pub enum Retain {
     /// It does not.
     #[default]
     None,
@@ -89,7 +89,7 @@ pub struct Event {
     /// The message.
     pub payload: Bytes,
     /// Whether eviction passes it over.
-    pub pin: Pin,
+    pub retain: Retain,
 }
 
 /// A batch of events for one stream (design D2).
@@ -97,8 +97,8 @@ pub struct Event {
 pub struct Batch {
     /// The writer's epoch: a later writer fences an earlier one.
     pub epoch: u64,
-    /// The facts of the stream, with the append that creates it.
-    pub facts: Option<Facts>,
+    /// The info of the stream, with the append that creates it.
+    pub info: Option<StreamInfo>,
     /// The events, numbered without a gap.
     pub events: Vec<Event>,
     /// Questions that were settled since: they may be evicted from now on.

@@ -1,6 +1,6 @@
 //! The page names what is tested here, and every option of rmcp's transport.
 
-use rethread::{Limits, MemoryLimits, Timing, UpgradeAfter};
+use rethread::{Limits, MemoryLimits, SseUpgradeDelay, Timing};
 use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use std::collections::BTreeSet;
@@ -49,7 +49,7 @@ fn the_page_tells_the_defaults() {
     let session = LocalSessionManager::default().session_config;
     let (limits, timing, kept) = (Limits::default(), Timing::default(), MemoryLimits::default().stream);
     let seconds = |time: Option<Duration>| time.expect("it is set").as_secs();
-    let upgrade = UpgradeAfter::default();
+    let upgrade = SseUpgradeDelay::default();
     assert_eq!(rmcp.sse_retry, session.sse_retry, "in both structs");
     assert!(rmcp.legacy_session_mode && !rmcp.json_response && !rmcp.stateless_protocol_metadata_required);
     assert_eq!(rmcp.allowed_hosts, ["localhost", "127.0.0.1", "::1"]);
@@ -111,8 +111,8 @@ fn the_page_tells_the_defaults() {
     }
     let upgrade = format!(
         "{} ms on 2025-11-25, else {} s",
-        upgrade.primed.as_millis(),
-        upgrade.otherwise.as_secs()
+        upgrade.resumable.as_millis(),
+        upgrade.fallback.as_secs()
     );
     assert!(PAGE.contains(&upgrade), "{upgrade}");
 }

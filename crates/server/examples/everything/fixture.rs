@@ -1,7 +1,7 @@
 //! Tools that measure speed, delivery and resumption from outside, through the wire alone.
 
 use rethread::catalog::{Catalog, NoArgs, Tool};
-use rethread::{Context, Level, Notifier, RpcError};
+use rethread::{Context, LogLevel, Notifier, RpcError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -212,7 +212,7 @@ async fn log_burst(args: LogBurst, cx: Context) -> Result<String, RpcError> {
     }
     let pad = &padded(String::new(), args.bytes)?;
     for n in 1..=args.count {
-        cx.log(Level::Info, "fixture", Entry { n, pad }).await?;
+        cx.log(LogLevel::Info, "fixture", Entry { n, pad }).await?;
     }
     Ok(format!("logged {}", args.count))
 }

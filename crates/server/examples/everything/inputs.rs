@@ -3,7 +3,7 @@
 //! Nothing waits meanwhile: all that such a function remembers is in the state it hands out. Where waiting is fine,
 //! `questions` shows the simpler way.
 
-use rethread::catalog::{Ask, Catalog, NoArgs, Prompt, PromptMessage, Tool, Unfinished};
+use rethread::catalog::{Ask, Catalog, NeedsInput, NoArgs, Prompt, PromptMessage, Tool};
 use rethread::{Context, Inputs, RpcError};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -49,26 +49,26 @@ pub(crate) fn add_to(catalog: Catalog) -> Catalog {
 const NAME: &str = "user_name";
 const ROOTS: &str = "client_roots";
 
-async fn elicitation(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, Unfinished> {
+async fn elicitation(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, NeedsInput> {
     let name = answer(&inputs, NAME)?.ok_or_else(|| ask_name(Ask::new()))?;
     Ok(name.map_or_else(declined, |Name { name }| format!("Hello, {name}!")))
 }
 
-async fn sampling(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, Unfinished> {
+async fn sampling(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, NeedsInput> {
     const KEY: &str = "capital_question";
     let question = || Ask::new().sample(KEY, conversation("What is the capital of France?", 100));
     let sampled: Value = inputs.response(KEY)?.ok_or_else(question)?;
     Ok(format!("The model says: {}", text_of(&sampled)))
 }
 
-async fn list_roots(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, Unfinished> {
+async fn list_roots(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, NeedsInput> {
     let roots: Roots = inputs.response(ROOTS)?.ok_or_else(|| Ask::new().roots(ROOTS))?;
     Ok(format!("The client works in: {}", roots.named()))
 }
 
 /// The state comes back only if it is the one that this server gave to this caller for this tool: what was made up or
 /// changed is refused before the function is called.
-async fn confirmation(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, Unfinished> {
+async fn confirmation(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, NeedsInput> {
     #[derive(Deserialize)]
     struct Confirm {
         ok: bool,
@@ -87,7 +87,7 @@ async fn confirmation(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, U
     })
 }
 
-async fn multiple_inputs(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, Unfinished> {
+async fn multiple_inputs(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, NeedsInput> {
     const GREETING: &str = "greeting";
     let answers = (
         answer(&inputs, NAME)?,
@@ -107,7 +107,7 @@ async fn multiple_inputs(_: NoArgs, inputs: Inputs, _: Context) -> Result<String
 }
 
 /// The state is the name, once it is known.
-async fn multi_round(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, Unfinished> {
+async fn multi_round(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, NeedsInput> {
     #[derive(Deserialize)]
     struct Color {
         color: String,
@@ -133,7 +133,7 @@ fn second_step(name: String) -> Ask {
     Ask::new().elicit("step2", color).state(name)
 }
 
-async fn capabilities(_: NoArgs, inputs: Inputs, cx: Context) -> Result<String, Unfinished> {
+async fn capabilities(_: NoArgs, inputs: Inputs, cx: Context) -> Result<String, NeedsInput> {
     const QUESTION: &str = "capital_question";
     let (client, mut ask, mut answers) = (cx.client(), Ask::new(), Vec::new());
     let mut need = |key: &str, able: bool, more: &dyn Fn(Ask) -> Ask| -> Result<(), RpcError> {
@@ -155,7 +155,7 @@ async fn capabilities(_: NoArgs, inputs: Inputs, cx: Context) -> Result<String, 
     Ok(format!("The client answered: {answers:?}"))
 }
 
-async fn prompt(_: BTreeMap<String, String>, inputs: Inputs, _: Context) -> Result<PromptMessage, Unfinished> {
+async fn prompt(_: BTreeMap<String, String>, inputs: Inputs, _: Context) -> Result<PromptMessage, NeedsInput> {
     #[derive(Deserialize)]
     struct About {
         context: String,

@@ -1,7 +1,7 @@
 //! Tools that ask the client while they run: for a sample of its model, for a word of its user, for its roots.
 
 use rethread::catalog::{Catalog, NoArgs, Tool};
-use rethread::{Answer, Context, Level, RpcError};
+use rethread::{Answer, Context, LogLevel, RpcError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -162,7 +162,7 @@ async fn elicitation_enums(_: NoArgs, cx: Context) -> Result<String, RpcError> {
 
 async fn streaming_elicitation(_: NoArgs, cx: Context) -> Result<String, RpcError> {
     cx.progress_of(1.0, 2.0, "About to ask").await?;
-    cx.log(Level::Info, "everything", "About to ask").await?;
+    cx.log(LogLevel::Info, "everything", "About to ask").await?;
     let answer = elicit(&cx, "Say anything.", one_field()).await?;
     cx.progress_of(2.0, 2.0, "Answered").await?;
     Ok(format!("User response: {}", action_and_content(&answer)?))

@@ -1,7 +1,7 @@
 //! Tools of the conformance suite that answer by themselves: every kind of content, logs, progress, an error.
 
 use rethread::catalog::{Catalog, Content, NoArgs, Tool, ToolResult};
-use rethread::{AskError, Context, Level, RpcError};
+use rethread::{AskError, Context, LogLevel, RpcError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -101,11 +101,11 @@ async fn multiple_content_types(_: NoArgs, _: Context) -> Result<Vec<Content>, R
 }
 
 async fn with_logging(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> {
-    cx.log(Level::Info, "everything", "Tool execution started").await?;
+    cx.log(LogLevel::Info, "everything", "Tool execution started").await?;
     sleep(STEP).await;
-    cx.log(Level::Info, "everything", "Tool processing data").await?;
+    cx.log(LogLevel::Info, "everything", "Tool processing data").await?;
     sleep(STEP).await;
-    cx.log(Level::Info, "everything", "Tool execution completed").await?;
+    cx.log(LogLevel::Info, "everything", "Tool execution completed").await?;
     Ok("Tool with logging executed successfully")
 }
 
@@ -144,7 +144,8 @@ async fn missing_capability(_: NoArgs, cx: Context) -> Result<&'static str, RpcE
 }
 
 async fn logging_tool(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> {
-    cx.log(Level::Info, "everything", "The logging tool was called").await?;
+    cx.log(LogLevel::Info, "everything", "The logging tool was called")
+        .await?;
     Ok("Logged, if anybody wanted to hear of it")
 }
 

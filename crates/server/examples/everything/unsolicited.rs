@@ -1,7 +1,7 @@
 //! Tools that make the server speak unasked: to this session, or to every one.
 
 use rethread::catalog::{Catalog, NoArgs};
-use rethread::{Context, List, Notifier, Peer, RpcError};
+use rethread::{Context, ListKind, Notifier, Peer, RpcError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(crate) fn add_to(catalog: Catalog, fixture: &Arc<Fixture>) -> Catalog {
                 "Says that the tools have changed",
                 json!({}),
             ),
-            move |_: NoArgs, _| trigger(tools.clone(), List::Tools),
+            move |_: NoArgs, _| trigger(tools.clone(), ListKind::Tools),
         )
         .tool(
             tool(
@@ -54,7 +54,7 @@ pub(crate) fn add_to(catalog: Catalog, fixture: &Arc<Fixture>) -> Catalog {
                 "Says that the prompts have changed",
                 json!({}),
             ),
-            move |_: NoArgs, _| trigger(prompts.clone(), List::Prompts),
+            move |_: NoArgs, _| trigger(prompts.clone(), ListKind::Prompts),
         )
 }
 
@@ -127,15 +127,15 @@ async fn notify_all(fixture: Arc<Fixture>, args: NotifyAll, cx: Context) -> Resu
     };
     match args.kind.unwrap_or(usual) {
         Kind::Message => all.broadcast("notifications/message", message(args.text)),
-        Kind::Tools => all.list_changed(List::Tools),
-        Kind::Prompts => all.list_changed(List::Prompts),
-        Kind::Resources => all.list_changed(List::Resources),
+        Kind::Tools => all.list_changed(ListKind::Tools),
+        Kind::Prompts => all.list_changed(ListKind::Prompts),
+        Kind::Resources => all.list_changed(ListKind::Resources),
         Kind::Updated => all.resource_updated(WATCHED),
     }
     Ok("notified")
 }
 
-async fn trigger(fixture: Arc<Fixture>, list: List) -> Result<&'static str, RpcError> {
+async fn trigger(fixture: Arc<Fixture>, list: ListKind) -> Result<&'static str, RpcError> {
     notifier(&fixture)?.list_changed(list);
     Ok("notified")
 }

@@ -11,11 +11,11 @@ use std::future::Future;
 /// What a function needs from the client before it can go on, each thing under a key of its own.
 ///
 /// ```
-/// use rethread::catalog::{Ask, NoArgs, Unfinished};
+/// use rethread::catalog::{Ask, NoArgs, NeedsInput};
 /// use rethread::{Context, Inputs};
 /// use serde_json::{Value, json};
 ///
-/// async fn roots(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, Unfinished> {
+/// async fn roots(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, NeedsInput> {
 ///     let roots: Value = inputs.response("roots")?.ok_or_else(|| Ask::new().roots("roots"))?;
 ///     Ok(roots["roots"].to_string())
 /// }
@@ -99,22 +99,22 @@ impl Ask {
 /// Why a function has no result: it needs input, or it failed. Both come about with `?`, from an [`Ask`] or from what
 /// becomes an [`RpcError`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum Unfinished {
+pub enum NeedsInput {
     /// The client is asked, and the function called again with the answers.
     NeedsInput(Ask),
     /// The call is answered with a JSON-RPC error.
     Failed(RpcError),
 }
 
-impl From<Ask> for Unfinished {
+impl From<Ask> for NeedsInput {
     fn from(ask: Ask) -> Self {
-        Unfinished::NeedsInput(ask)
+        NeedsInput::NeedsInput(ask)
     }
 }
 
-impl<E: Into<RpcError>> From<E> for Unfinished {
+impl<E: Into<RpcError>> From<E> for NeedsInput {
     fn from(error: E) -> Self {
-        Unfinished::Failed(error.into())
+        NeedsInput::Failed(error.into())
     }
 }
 
@@ -126,14 +126,14 @@ pub(super) async fn finish<Fut>(
     run: impl Fn(Inputs) -> Result<Fut, RpcError> + Send,
 ) -> Result<Reply, RpcError>
 where
-    Fut: Future<Output = Result<Reply, Unfinished>> + Send,
+    Fut: Future<Output = Result<Reply, NeedsInput>> + Send,
 {
     for _ in 0..=cx.call.node.limits.input_rounds {
         match run(inputs)?.await {
             Ok(reply) => return Ok(reply),
-            Err(Unfinished::Failed(error)) => return Err(error),
-            Err(Unfinished::NeedsInput(ask)) if cx.session().is_some() => inputs = ask.answers(cx).await?,
-            Err(Unfinished::NeedsInput(ask)) => return Ok(Reply::input_required(ask.requests, ask.state)),
+            Err(NeedsInput::Failed(error)) => return Err(error),
+            Err(NeedsInput::NeedsInput(ask)) if cx.session().is_some() => inputs = ask.answers(cx).await?,
+            Err(NeedsInput::NeedsInput(ask)) => return Ok(Reply::input_required(ask.requests, ask.state)),
         }
     }
     Err(RpcError::internal("this call asked for input too many times")) // MRTR-08

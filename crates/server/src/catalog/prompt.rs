@@ -1,6 +1,6 @@
 //! Prompts: what they are, how they are made.
 
-use super::input::{self, Unfinished};
+use super::input::{self, NeedsInput};
 use super::page::Listing;
 use super::{Content, Running};
 use crate::context::Context;
@@ -144,7 +144,7 @@ impl PromptEntry {
     pub(super) fn with_inputs<F, Fut, R>(prompt: &Prompt, make: F) -> Self
     where
         F: Fn(Arguments, Inputs, Context) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, Unfinished>> + Send + 'static,
+        Fut: Future<Output = Result<R, NeedsInput>> + Send + 'static,
         R: Into<Vec<PromptMessage>>,
     {
         let (make, description) = (Arc::new(make), prompt.description.clone());

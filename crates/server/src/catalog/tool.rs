@@ -1,7 +1,7 @@
 //! Tools: what they are, how they are called, what they return.
 
 use super::arguments::refuse;
-use super::input::{self, Unfinished};
+use super::input::{self, NeedsInput};
 use super::page::Listing;
 use super::schema::Schema;
 use super::{Content, Running};
@@ -200,7 +200,7 @@ impl ToolEntry {
     where
         A: DeserializeOwned,
         F: Fn(A, Inputs, Context) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, Unfinished>> + Send + 'static,
+        Fut: Future<Output = Result<R, NeedsInput>> + Send + 'static,
         R: IntoToolResult,
     {
         let run = Arc::new(run);

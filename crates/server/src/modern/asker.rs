@@ -1,6 +1,6 @@
 //! What a stateless request says of itself and of its client.
 
-use crate::context::Level;
+use crate::context::LogLevel;
 use crate::peer::ClientCapabilities;
 use rethread_proto::Principal;
 use rethread_proto::gate::mirror::Stateless;
@@ -10,7 +10,7 @@ use rethread_proto::refusal::Reason;
 /// What a request brings that a call needs to know.
 pub(crate) struct Asker {
     pub(crate) principal: Principal,
-    log_level: Option<Level>,
+    log_level: Option<LogLevel>,
     client: ClientCapabilities,
     progress_token: Option<ProgressToken>,
     /// It brings input that was asked for.
@@ -23,7 +23,7 @@ impl Asker {
         Ok(Asker {
             principal,
             client: ClientCapabilities::of_request(parts.capabilities()?),
-            log_level: parts.log_level()?.and_then(Level::parse),
+            log_level: parts.log_level()?.and_then(LogLevel::parse),
             progress_token: parts.progress_token.clone(),
             is_retry: parts.is_retry(),
         })
@@ -45,6 +45,6 @@ impl Asker {
 pub(crate) struct RequestMeta {
     pub(crate) id: RequestId,
     pub(crate) progress_token: Option<ProgressToken>,
-    pub(crate) log_level: Option<Level>,
+    pub(crate) log_level: Option<LogLevel>,
     pub(crate) client: ClientCapabilities,
 }

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rethread_proto::jsonrpc::{self, Method, Params, Report, Request};
 use rethread_proto::mrtr::{self, InputMethod, InputResponses};
-use rethread_proto::sse::Words;
+use rethread_proto::sse::EncodeMessage;
 use rethread_proto::{Principal, Version};
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
 //! What a parked call emits is kept for its retry: the latest progress as members without a token, and messages. Both are
 //! encoded or chosen anew for the request that comes.
 
-use crate::context::Level;
+use crate::context::LogLevel;
 use bytes::Bytes;
 use rethread_proto::ProgressToken;
 use rethread_proto::jsonrpc::{Progress, Report};
-use rethread_proto::sse::Words;
+use rethread_proto::sse::EncodeMessage;
 use serde::Deserialize;
 use std::borrow::Cow;
 
@@ -35,7 +35,7 @@ impl Kept {
     }
 
     /// Whether a request with this log level wants a message: any but log messages below it (LOG-02).
-    pub(super) fn is_wanted(message: &[u8], level: Option<Level>) -> bool {
+    pub(super) fn is_wanted(message: &[u8], level: Option<LogLevel>) -> bool {
         #[derive(Deserialize)]
         struct Message<'a> {
             #[serde(borrow)]
@@ -48,7 +48,7 @@ impl Kept {
         }
         match serde_json::from_slice::<Message<'_>>(message) {
             Ok(Message { method, params }) if method == "notifications/message" => {
-                let own = params.and_then(|params| Level::parse(params.level?.as_str()?));
+                let own = params.and_then(|params| LogLevel::parse(params.level?.as_str()?));
                 level.is_some_and(|least| own.is_none_or(|own| own >= least))
             }
             _ => true,
@@ -68,9 +68,9 @@ mod tests {
         let other = br#"{"jsonrpc":"2.0","method":"notifications/anything","params":{"level":7}}"#;
         for (message, level, wanted) in [
             (&log[..], None, false),
-            (log, Some(Level::Error), false),
-            (log, Some(Level::Info), true),
-            (strange, Some(Level::Debug), true),
+            (log, Some(LogLevel::Error), false),
+            (log, Some(LogLevel::Info), true),
+            (strange, Some(LogLevel::Debug), true),
             (strange, None, false),
             (other, None, true),
         ] {

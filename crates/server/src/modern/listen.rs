@@ -9,17 +9,17 @@ use rethread_proto::jsonrpc::RequestId;
 use rethread_proto::refusal::Reason;
 use rethread_proto::sse::Draft;
 use rethread_proto::subscription::{self, Change, Filter, Pending};
-use rethread_store::List;
+use rethread_store::ListKind;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 /// The change of a list.
-pub(crate) fn changed(list: List) -> Change {
+pub(crate) fn changed(list: ListKind) -> Change {
     match list {
-        List::Tools => Change::Tools,
-        List::Prompts => Change::Prompts,
-        List::Resources => Change::Resources,
+        ListKind::Tools => Change::Tools,
+        ListKind::Prompts => Change::Prompts,
+        ListKind::Resources => Change::Resources,
     }
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Listeners(Mutex<HashMap<u64, Arc<Listener>>>);
 /// One open subscription.
 struct Listener {
     filter: Filter,
-    owner: Principal,
+    principal: Principal,
     state: Mutex<State>,
 }
 
@@ -57,20 +57,20 @@ impl Listeners {
         node: &Arc<Node>,
         id: RequestId,
         filter: Filter,
-        owner: Principal,
+        principal: Principal,
     ) -> Result<Listening, Reason> {
         let mut table = self.0.lock();
         if table.len() >= node.limits.subscriptions {
             return Err(Reason::Overloaded("subscriptions"));
         }
-        let owned = || table.values().filter(|other| other.owner == owner).count();
-        if !owner.is_anonymous() && owned() >= node.limits.subscriptions_per_principal {
+        let owned = || table.values().filter(|other| other.principal == principal).count();
+        if !principal.is_anonymous() && owned() >= node.limits.subscriptions_per_principal {
             return Err(Reason::TooMany("subscriptions of this caller"));
         }
         let first = filter.acknowledgement(&id).into_payload();
         let listener = Arc::new(Listener {
             filter,
-            owner,
+            principal,
             state: Mutex::new(State {
                 pending: Pending::new(node.limits.filter()),
                 closing: false,
@@ -90,10 +90,10 @@ impl Listeners {
         })
     }
 
-    /// Something changed, for `owner` or for everybody: every matching stream gets its own copy (SUB-05, T-11).
-    pub(crate) fn announce(&self, change: &Change, owner: Option<&Principal>) {
+    /// Something changed, for `principal` or for everybody: every matching stream gets its own copy (SUB-05, T-11).
+    pub(crate) fn announce(&self, change: &Change, principal: Option<&Principal>) {
         for listener in self.all() {
-            let concerned = owner.is_none_or(|owner| *owner == listener.owner);
+            let concerned = principal.is_none_or(|principal| *principal == listener.principal);
             if concerned && listener.filter.matches(change) {
                 listener.change(|state| {
                     state.pending.add(&listener.filter, change);

@@ -30,10 +30,15 @@ pub(crate) struct Park {
 impl Parks {
     /// Adds a call. False if the table is full.
     fn insert(&self, id: u128, park: Park) -> bool {
-        let (limits, owner) = (&park.running.node.limits, &park.direct.principal);
+        let (limits, principal) = (&park.running.node.limits, &park.direct.principal);
         let mut table = self.0.lock();
-        let owned = || table.values().filter(|other| other.direct.principal == *owner).count();
-        let full = table.len() >= limits.parks || (!owner.is_anonymous() && owned() >= limits.parks_per_principal);
+        let owned = || {
+            table
+                .values()
+                .filter(|other| other.direct.principal == *principal)
+                .count()
+        };
+        let full = table.len() >= limits.parks || (!principal.is_anonymous() && owned() >= limits.parks_per_principal);
         if !full {
             table.insert(id, park);
         }

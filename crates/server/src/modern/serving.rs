@@ -169,7 +169,7 @@ impl Future for Serving {
                 }
                 Progress::Nothing => {
                     this.collect = None;
-                    let delay = this.call.direct.node.upgrade_after.otherwise;
+                    let delay = this.call.direct.node.upgrade_after.fallback;
                     let timer = this.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(delay)));
                     if timer.as_mut().poll(cx).is_pending() {
                         let closing = this.call.poll_closing(cx);

@@ -3,8 +3,8 @@
 use super::window::LARGE;
 use bytes::Bytes;
 use rethread_proto::event_id::{IdPrefix, Seq};
-use rethread_proto::sse::{self, Frame, Words};
-use rethread_store::{Event, Pin};
+use rethread_proto::sse::{self, EncodeMessage, Frame};
+use rethread_store::{Event, Retain};
 use std::ops::Range;
 
 /// So much is appended at once, at most about.
@@ -27,7 +27,7 @@ pub(super) struct Queue {
 #[derive(Debug)]
 struct Entry {
     seq: Seq,
-    pin: Pin,
+    retain: Retain,
     place: Place,
 }
 
@@ -101,12 +101,12 @@ impl Queue {
         sse::write_retry(&mut self.block, retry);
         let end = self.block.len();
         let place = Place::Block { payload: end..end, end };
-        let pin = Pin::None;
-        self.entries.push(Entry { seq, pin, place });
+        let retain = Retain::None;
+        self.entries.push(Entry { seq, retain, place });
     }
 
     /// A message; `waits` if others may join it before it is appended.
-    pub(super) fn push(&mut self, prefix: &IdPrefix, seq: Seq, words: impl Words, pin: Pin, waits: bool) {
+    pub(super) fn push(&mut self, prefix: &IdPrefix, seq: Seq, words: impl EncodeMessage, retain: Retain, waits: bool) {
         let size = words.size();
         self.bytes += size;
         let place = if size < LARGE && (waits || !self.block.is_empty()) {
@@ -116,7 +116,7 @@ impl Queue {
         } else {
             Place::Alone(words.draft().number(prefix, seq))
         };
-        self.entries.push(Entry { seq, pin, place });
+        self.entries.push(Entry { seq, retain, place });
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -149,7 +149,7 @@ impl Queue {
         self.bytes = 0;
         let mut events = Vec::with_capacity(self.entries.len());
         let (mut run, mut cut) = (None::<Run>, 0);
-        for Entry { seq, pin, place } in self.entries.drain(..) {
+        for Entry { seq, retain, place } in self.entries.drain(..) {
             let payload = match place {
                 Place::Block { payload, end } => {
                     let size = payload.len();
@@ -177,7 +177,7 @@ impl Queue {
                     payload
                 }
             };
-            events.push(Event { seq, payload, pin });
+            events.push(Event { seq, payload, retain });
         }
         stretches.extend(run.map(|run| run.cut(&block)));
         if self.entries.capacity() > SPARE {
@@ -202,7 +202,7 @@ mod tests {
             let mut expected = b"id: 7-0\ndata:\n\nretry: 5\n\n".to_vec();
             for (n, (size, waits)) in (1..).zip(&sizes) {
                 let message = vec![b'x'; *size];
-                queue.push(&prefix, Seq(n), Draft::copy_of(&message), Pin::None, *waits);
+                queue.push(&prefix, Seq(n), Draft::copy_of(&message), Retain::None, *waits);
                 sse::write_event(&mut expected, &prefix, Seq(n), &message);
             }
             let mut stretches = Vec::new();
@@ -227,7 +227,7 @@ mod tests {
     fn sto_02_without_a_store_the_same_messages_have_no_ids() {
         let (prefix, mut queue) = (IdPrefix::new("7-"), Queue::default());
         queue.push_priming(&prefix, Seq::PRIMING, 5);
-        queue.push(&prefix, Seq(1), Draft::copy_of(b"{}"), Pin::None, true);
+        queue.push(&prefix, Seq(1), Draft::copy_of(b"{}"), Retain::None, true);
         let mut stretches = Vec::new();
         queue.take(&mut stretches);
         let bare = stretches[0].unnumbered().unwrap();

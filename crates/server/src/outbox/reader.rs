@@ -7,7 +7,7 @@ use crate::telemetry;
 use rethread_proto::event_id::Seq;
 use rethread_proto::session::push::ListenerId;
 use rethread_proto::sse::Draft;
-use rethread_store::Pin;
+use rethread_store::Retain;
 use std::task::Context;
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ impl Stream {
             return Err(draft);
         }
         let mut effects = Effects::default();
-        self.accept(&mut state, draft, Pin::None, false, &mut effects);
+        self.accept(&mut state, draft, Retain::None, false, &mut effects);
         effects.append = self.next_append(&mut state);
         Ok(effects)
     }
@@ -247,7 +247,7 @@ impl Stream {
     /// Whether calls run in the session whose answers do not come on this stream.
     fn delays_other_calls(&self) -> bool {
         self.transport == Transport::Streamable
-            && (self.session.upgrade()).is_some_and(|session| session.runs_other_calls(&self.facts.calls))
+            && (self.session.upgrade()).is_some_and(|session| session.runs_other_calls(&self.info.calls))
     }
 
     fn let_stalled_reader_go(&self) {

@@ -1,5 +1,5 @@
 //! How a session begins for its handler: one `initialize` at a time asks the handler to open it, and whichever of the
-//! opening and the session's end comes second sees the other. `Handler::closed` follows every opening that succeeded, once.
+//! opening and the session's end comes second sees the other. `Handler::on_session_closed` follows every opening that succeeded, once.
 
 use super::Session;
 use crate::handler::RpcError;
@@ -11,7 +11,7 @@ pub(super) enum Stage {
     #[default]
     Unopened,
     /// An `initialize` runs.
-    Opening,
+    SessionStart,
     /// The handler has opened the session, and must be told when it ends.
     Open,
 }
@@ -29,8 +29,8 @@ impl Session {
             return Err(ended());
         }
         match state.stage {
-            Stage::Unopened => state.stage = Stage::Opening,
-            Stage::Opening => return Err(RpcError::invalid_request("an initialize of this session is running")),
+            Stage::Unopened => state.stage = Stage::SessionStart,
+            Stage::SessionStart => return Err(RpcError::invalid_request("an initialize of this session is running")),
             Stage::Open => return Err(RpcError::invalid_request("this session is initialized")),
         }
         Ok(Handshake(Some(Arc::clone(self))))

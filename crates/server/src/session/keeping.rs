@@ -68,7 +68,7 @@ impl Session {
         let state = self.state.lock();
         SessionRecord {
             version: self.version(),
-            hello: self.hello().clone(),
+            initialize_params: self.initialize_params().clone(),
             initialized,
             log_level: state.log_level.map(|level| level.as_str().into()),
             subscriptions: state.subscriptions.clone(),

@@ -12,7 +12,7 @@ use rethread_proto::jsonrpc::RequestId;
 use rethread_proto::refusal::Reason;
 use rethread_proto::session::stream::{Plan, plan};
 use rethread_proto::sse::Draft;
-use rethread_store::{Batch, Event, Facts, StoreError, StreamKey, Summary};
+use rethread_store::{Batch, Event, StoreError, StreamInfo, StreamKey, StreamStatus};
 use std::sync::Arc;
 
 /// How a GET begins.
@@ -39,24 +39,24 @@ impl Session {
     /// The one stream of a 2024-11-05 session: nothing of it is stored, nothing has an id.
     pub(crate) fn open_live_stream(self: &Arc<Self>) -> Arc<Stream> {
         let ordinal = self.state.lock().ordinals.issue(StreamKind::Push);
-        let facts = Facts {
+        let info = StreamInfo {
             kind: StreamKind::Push,
             calls: Vec::new(),
             node: self.node.name.clone(),
         };
-        let stream = Stream::live(self, ordinal, facts);
+        let stream = Stream::live(self, ordinal, info);
         self.keep(&stream);
         stream
     }
 
     fn open_stream(self: &Arc<Self>, kind: StreamKind, calls: &[RequestId]) -> Arc<Stream> {
         let ordinal = self.state.lock().ordinals.issue(kind);
-        let facts = Facts {
+        let info = StreamInfo {
             kind,
             calls: calls.to_vec(),
             node: self.node.name.clone(),
         };
-        let stream = Stream::open(self, ordinal, facts);
+        let stream = Stream::open(self, ordinal, info);
         self.keep(&stream);
         stream
     }
@@ -213,8 +213,8 @@ impl Session {
     /// messages were missed: the refresh takes their place, as events of the stream, so that every cursor before it is told.
     ///
     /// A call stream stays without ids to its end, which then says that its answer was lost.
-    async fn recover(&self, stream: &Stream, found: &mut Summary) -> bool {
-        if found.facts.kind != StreamKind::Push {
+    async fn recover(&self, stream: &Stream, found: &mut StreamStatus) -> bool {
+        if found.info.kind != StreamKind::Push {
             return false;
         }
         let unlogged = stream.unlogged();
@@ -224,7 +224,7 @@ impl Session {
         let event = |(seq, (draft, _)): (Seq, (Draft, _))| Event::new(seq, draft.into_payload());
         let batch = Batch {
             epoch: self.epoch,
-            facts: None,
+            info: None,
             events: numbers.zip(refresh).map(event).collect(),
             released: Vec::new(),
             seals: false,
@@ -246,17 +246,17 @@ impl Session {
 
     /// What the store knows of a stream. A call stream that has no end, and no writer that could still end it, lost its
     /// answer when the store failed: it is ended here.
-    async fn look_up(&self, ordinal: Ordinal, live: bool) -> Result<Option<Summary>, Reason> {
+    async fn look_up(&self, ordinal: Ordinal, live: bool) -> Result<Option<StreamStatus>, Reason> {
         let key = self.stream_key(ordinal);
-        let mut found = self.node.store.summary(&key).await;
-        let orphaned = |found: &Summary| !found.sealed && !live && ordinal.kind() == StreamKind::Call;
+        let mut found = self.node.store.status(&key).await;
+        let orphaned = |found: &StreamStatus| !found.sealed && !live && ordinal.kind() == StreamKind::Call;
         if found.as_ref().is_ok_and(orphaned) {
             let closed = restore::close_orphan(self, ordinal, Orphaned::Unstored).await;
             closed.map_err(|_| Reason::StoreUnavailable)?;
-            found = self.node.store.summary(&key).await;
+            found = self.node.store.status(&key).await;
         }
         match found {
-            Ok(summary) => Ok(Some(summary)),
+            Ok(status) => Ok(Some(status)),
             Err(StoreError::UnknownStream | StoreError::SessionGone) => Ok(None),
             Err(_) => Err(Reason::StoreUnavailable),
         }
@@ -269,7 +269,7 @@ impl Session {
         gap: bool,
         refresh: bool,
         live: Option<Arc<Stream>>,
-        found: Summary,
+        found: StreamStatus,
     ) -> Opened {
         let kind = ordinal.kind();
         let oldest = found.first_kept;
@@ -306,7 +306,7 @@ impl Session {
         stream.flush();
         if refresh {
             for (draft, _) in self.refresh_drafts() {
-                let _ = stream.say(draft, rethread_store::Pin::None, false); // over only if the session is
+                let _ = stream.say(draft, rethread_store::Retain::None, false); // over only if the session is
             }
         }
         Opened { tail, gap: None }

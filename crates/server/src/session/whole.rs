@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rethread_proto::event_id::{IdScope, Seq, StreamKind};
 use rethread_proto::jsonrpc::RequestId;
 use rethread_proto::sse;
-use rethread_store::{Batch, Event, Facts, Pin as Pinned, StoreError, StoreFuture};
+use rethread_store::{Batch, Event, Retain, StoreError, StoreFuture, StreamInfo};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -23,7 +23,7 @@ impl Session {
     /// writer and no reader.
     pub(crate) fn answered_stream(&self, call: &RequestId, answer: Bytes) -> Whole {
         let ordinal = self.state.lock().ordinals.issue(StreamKind::Call);
-        let facts = Facts {
+        let info = StreamInfo {
             kind: StreamKind::Call,
             calls: vec![call.clone()],
             node: self.node.name.clone(),
@@ -31,8 +31,8 @@ impl Session {
         let prefix = self.node.ids.prefix(&IdScope {
             session: &self.key.session,
             ordinal,
-            node: &facts.node,
-            calls: &facts.calls,
+            node: &info.node,
+            calls: &info.calls,
         });
         let primed = self.version().sends_priming_event();
         let retry = self.node.timing.retry.as_millis() as u64;
@@ -58,11 +58,11 @@ impl Session {
         events.push(Event {
             seq: Seq::FIRST,
             payload,
-            pin: Pinned::Answer,
+            retain: Retain::Answer,
         });
         let batch = Batch {
             epoch: self.epoch,
-            facts: Some(facts),
+            info: Some(info),
             released: Vec::new(),
             seals: true,
             events,

@@ -1,7 +1,7 @@
 //! What a handler says in one go: appended together, heard as if it were not.
 
 use crate::support::{C, D, progress_of, text_of};
-use rethread::{Call, Context, Handler, McpService, MemoryStore, Reply, RpcError, UpgradeAfter};
+use rethread::{Call, Context, Handler, McpService, MemoryStore, Reply, RpcError, SseUpgradeDelay};
 use rethread_testkit::client::{Client, Received};
 use rethread_testkit::flaky::FlakyStore;
 use serde_json::json;
@@ -100,9 +100,9 @@ async fn sto_02_a_burst_that_cannot_be_stored_is_heard_without_ids() {
 /// D5: an answer at once that has to be a stream is one as any other, with a store and without.
 #[tokio::test]
 async fn d5_an_answer_at_once_is_a_whole_stream() {
-    let now = UpgradeAfter {
-        primed: Duration::ZERO,
-        ..UpgradeAfter::default()
+    let now = SseUpgradeDelay {
+        resumable: Duration::ZERO,
+        ..SseUpgradeDelay::default()
     };
     let store = FlakyStore::new(MemoryStore::default());
     let switches = store.switches();

@@ -1,7 +1,7 @@
 //! A call and its handler: ids in flight, what travels on its stream, cancellation, errors, batches.
 
 use crate::support::{B, C, D, Puppet, SESSION_ERA, progress_of, text_of};
-use rethread::{Level, RpcError};
+use rethread::{LogLevel, RpcError};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -79,10 +79,10 @@ async fn sse_13_logs_and_progress_travel_on_the_calls_own_stream() {
             for n in 1..=5 {
                 one.progress(n).await;
                 two.progress(n).await;
-                one.log(Level::Info, "from one").await;
-                two.log(Level::Info, "from two").await;
+                one.log(LogLevel::Info, "from one").await;
+                two.log(LogLevel::Info, "from two").await;
             }
-            service.notifier().list_changed(rethread::List::Tools);
+            service.notifier().list_changed(rethread::ListKind::Tools);
             one.finish("1").await;
             two.finish("2").await;
         }
@@ -139,7 +139,7 @@ async fn log_01_the_sessions_level_filters_logs() {
     assert_eq!(wrong.json().await["error"]["code"], -32602);
     let strings = puppet.strings("a");
     let (reply, ()) = tokio::join!(session.tool(3, "a", json!({})), async {
-        for level in [Level::Debug, Level::Info, Level::Warning, Level::Emergency] {
+        for level in [LogLevel::Debug, LogLevel::Info, LogLevel::Warning, LogLevel::Emergency] {
             strings.log(level, level.as_str()).await;
         }
         strings.finish("x").await;

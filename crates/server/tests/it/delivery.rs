@@ -1,7 +1,7 @@
 //! Calls and their answers: what is said arrives on the call's stream, in order, once, whatever happens to connections.
 
 use crate::support::{B, C, D, Puppet, SESSION_ERA, progress_of, text_of};
-use rethread::UpgradeAfter;
+use rethread::SseUpgradeDelay;
 use serde_json::json;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -314,9 +314,9 @@ async fn d5_a_silent_call_becomes_a_stream_after_a_while() {
 
 #[tokio::test]
 async fn d5_zero_makes_every_call_resumable_from_its_first_byte() {
-    let now = UpgradeAfter {
-        primed: Duration::ZERO,
-        otherwise: Duration::from_secs(10),
+    let now = SseUpgradeDelay {
+        resumable: Duration::ZERO,
+        fallback: Duration::from_secs(10),
     };
     let (_, client) = Puppet::new().serve_with(|b| b.upgrade_after(now));
     let session = client.open(D).await;

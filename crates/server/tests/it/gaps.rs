@@ -1,7 +1,7 @@
 //! What was evicted is never silently missing (design D4, RES-07, RES-08).
 
 use crate::support::{B, C, D, Puppet, progress_of, text_of, tool_call};
-use rethread::{MemoryLimits, MemoryStore, Retention, Timing, UpgradeAfter};
+use rethread::{MemoryLimits, MemoryStore, Retention, SseUpgradeDelay, Timing};
 use rethread_testkit::flaky::FlakyStore;
 use serde_json::json;
 use std::time::Duration;
@@ -114,9 +114,9 @@ async fn res_07_lost_at_once_answer_gives_an_error_for_the_original_id() {
         total_bytes: 16 << 10,
         ..MemoryLimits::default()
     };
-    let now = UpgradeAfter {
-        primed: Duration::ZERO,
-        otherwise: Duration::from_secs(10),
+    let now = SseUpgradeDelay {
+        resumable: Duration::ZERO,
+        fallback: Duration::from_secs(10),
     };
     let (_, client) = Puppet::new().serve_with(|b| b.store(MemoryStore::new(limits)).upgrade_after(now));
     let session = client.open(D).await;

@@ -1,6 +1,6 @@
 //! The tables of the guide say what the code says.
 
-use rethread::{Limits, MemoryLimits, Retention, Timing, UpgradeAfter};
+use rethread::{Limits, MemoryLimits, Retention, SseUpgradeDelay, Timing};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -78,8 +78,8 @@ fn every_wait_is_in_the_guide_with_its_default() {
     };
     let duration = |value: &Value| serde_json::from_value::<Duration>(value.clone()).unwrap();
     let mut code: BTreeMap<&str, Duration> = timing.iter().map(|(name, d)| (name.as_str(), duration(d))).collect();
-    let UpgradeAfter { primed, otherwise } = UpgradeAfter::default();
-    code.extend([("primed", primed), ("otherwise", otherwise)]);
+    let SseUpgradeDelay { resumable, fallback } = SseUpgradeDelay::default();
+    code.extend([("resumable", resumable), ("fallback", fallback)]);
     let told = named(table(LIMITS, "# How long"));
     let told: BTreeMap<&str, Duration> = told.into_iter().map(|(name, text)| (name, wait(text))).collect();
     assert_eq!(told, code);

@@ -1,7 +1,9 @@
 //! The 2024-11-05 transport beside the single endpoint (LEG-01 to LEG-05).
 
 use crate::support::{D, Puppet, text_of};
-use rethread::{Call, Context, Handler, McpService, NotOpened, Opening, Reply, RpcError, SessionId, Welcome};
+use rethread::{
+    Call, Context, Handler, InitializeReply, McpService, OpenError, Reply, RpcError, SessionId, SessionStart,
+};
 use rethread_testkit::client::{Client, Events};
 use serde_json::{Value, json};
 use std::future::Future;
@@ -204,7 +206,7 @@ impl SlowOpener {
 }
 
 impl Handler for SlowOpener {
-    async fn open(&self, _: &Opening) -> Result<Welcome, NotOpened> {
+    async fn open(&self, _: &SessionStart) -> Result<InitializeReply, OpenError> {
         self.0.begun.fetch_add(1, Ordering::SeqCst);
         self.0.permits.acquire().await.unwrap().forget();
         let one_less = |left: usize| left.checked_sub(1);
@@ -216,10 +218,10 @@ impl Handler for SlowOpener {
             return Err(RpcError::internal("not now").into());
         }
         self.0.opened.fetch_add(1, Ordering::SeqCst);
-        Ok(Welcome::standard())
+        Ok(InitializeReply::standard())
     }
 
-    fn closed(&self, _: &SessionId) {
+    fn on_session_closed(&self, _: &SessionId) {
         self.0.closed.fetch_add(1, Ordering::SeqCst);
     }
 

@@ -1,7 +1,7 @@
 //! Lines of JSON-RPC on a pair of byte streams: both eras, one message a line (GW-01).
 
 use crate::support::{D, Puppet, text_of};
-use rethread::{List, McpService};
+use rethread::{ListKind, McpService};
 use rethread_testkit::client::stateless;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -92,7 +92,7 @@ async fn gw_01_a_session_and_stateless_requests_share_the_lines() {
     let filter = json!({ "notifications": { "toolsListChanged": true } });
     wire.send(&modern(json!("sub"), "subscriptions/listen", filter)).await;
     assert_eq!(wire.next().await["method"], "notifications/subscriptions/acknowledged");
-    service.notifier().list_changed(List::Tools);
+    service.notifier().list_changed(ListKind::Tools);
     let both = [wire.next().await, wire.next().await];
     assert!(
         both.iter().all(|m| m["method"] == "notifications/tools/list_changed"),

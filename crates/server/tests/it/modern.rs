@@ -1,7 +1,7 @@
 //! 2026-07-28: stateless requests on the same endpoint as the sessions.
 
 use crate::support::{D, Puppet, progress_of, text_of};
-use rethread::{Level, RpcError};
+use rethread::{LogLevel, RpcError};
 use rethread_testkit::client::{Client, MODERN, stateless};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
@@ -244,8 +244,8 @@ async fn log_02_logs_flow_only_for_a_request_that_asks_for_them() {
         let strings = puppet.strings("a");
         let meta = level.map_or(json!({}), |level| json!({ LEVEL: level }));
         let (reply, ()) = tokio::join!(client.stateless(1, "tools/call", json!({ "name": "a" }), meta), async {
-            strings.log(Level::Info, "i").await;
-            strings.log(Level::Error, "e").await;
+            strings.log(LogLevel::Info, "i").await;
+            strings.log(LogLevel::Error, "e").await;
             strings.finish("x").await;
         });
         let levels: Vec<String> = if reply.is_stream() {

@@ -2,8 +2,8 @@
 
 use crate::support::{D, SESSION_ERA};
 use rethread::{
-    Call, Context, Earlier, Handler, McpService, MemoryStore, NotOpened, Notice, Opening, Peer, Reply, RpcError,
-    SessionId, Welcome,
+    Call, Context, Handler, InitializeReply, McpService, MemoryStore, Notification, OpenError, Peer, PreviousState,
+    Reply, RpcError, SessionId, SessionStart,
 };
 use rethread_testkit::client::Client;
 use serde_json::{Value, json};
@@ -16,14 +16,14 @@ struct Relay(Arc<Mutex<Heard>>);
 
 #[derive(Default)]
 struct Heard {
-    opened: Vec<(String, Option<Earlier>)>,
+    opened: Vec<(String, Option<PreviousState>)>,
     closed: Vec<String>,
     calls: Vec<String>,
     notices: Vec<String>,
     peer: Option<Peer>,
     slow: bool,
     version: Option<&'static str>,
-    fails: Option<NotOpened>,
+    fails: Option<OpenError>,
 }
 
 impl Relay {
@@ -33,7 +33,7 @@ impl Relay {
 }
 
 impl Handler for Relay {
-    async fn open(&self, opening: &Opening) -> Result<Welcome, NotOpened> {
+    async fn open(&self, opening: &SessionStart) -> Result<InitializeReply, OpenError> {
         if self.heard(|heard| heard.slow) {
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
@@ -47,7 +47,7 @@ impl Handler for Relay {
             heard.opened.push((id, opening.earlier().cloned()));
             heard.version.unwrap_or(opening.version().as_str())
         });
-        Ok(Welcome::raw(
+        Ok(InitializeReply::raw(
             json!({
                 "protocolVersion": version,
                 "capabilities": { "logging": {}, "tools": { "listChanged": true } },
@@ -57,7 +57,7 @@ impl Handler for Relay {
         ))
     }
 
-    fn closed(&self, session: &SessionId) {
+    fn on_session_closed(&self, session: &SessionId) {
         self.heard(|heard| heard.closed.push(session.as_str().to_owned()));
     }
 
@@ -75,7 +75,7 @@ impl Handler for Relay {
         Ok(Reply::empty())
     }
 
-    async fn notified(&self, notice: Notice, _: &Peer) {
+    async fn on_notification(&self, notice: Notification, _: &Peer) {
         self.heard(|heard| heard.notices.push(notice.method().to_owned()));
     }
 }
@@ -137,7 +137,7 @@ async fn gw_09_a_session_that_cannot_begin_now_may_be_tried_again() {
     let refused = client.post(&request).await;
     assert_eq!(refused.status, 200);
     assert_eq!(refused.json().await["error"]["code"], -32099);
-    relay.heard(|heard| heard.fails = Some(NotOpened::Unavailable("all seats are taken".into())));
+    relay.heard(|heard| heard.fails = Some(OpenError::Unavailable("all seats are taken".into())));
     let full = client.post(&request).await;
     assert_eq!(full.status, 503);
     assert!(full.headers.contains_key("retry-after"));

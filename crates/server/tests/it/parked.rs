@@ -1,7 +1,7 @@
 //! Parked calls of 2026-07-28: what a handler does while its call waits for input (MRTR-04, MRTR-07, T-28, T-38).
 
 use crate::support::text_of;
-use rethread::{Call, Context, Handler, Level, McpService, Reply, RpcError, ServerInfo};
+use rethread::{Call, Context, Handler, LogLevel, McpService, Reply, RpcError, ServerInfo};
 use rethread_testkit::client::{Client, Received, Reply as Response};
 use serde_json::{Value, json};
 use std::future::Future;
@@ -132,7 +132,7 @@ async fn messages(reply: Response) -> Vec<Received> {
 /// A handler that asks, and emits what `emit` does before it hears the answer.
 fn emitting<W>(steps: &Steps, emit: impl Fn(Context) -> W + Send + Sync + Clone + 'static) -> Scripted
 where
-    W: Future<Output = Result<(), rethread::Ended>> + Send + 'static,
+    W: Future<Output = Result<(), rethread::CallEnded>> + Send + 'static,
 {
     let steps = steps.clone();
     Scripted::new(move |cx, _| {
@@ -192,7 +192,7 @@ async fn log_02_logs_while_parked_are_bounded_and_follow_the_level_of_the_retry(
     let steps = Steps::new();
     let handler = emitting(&steps, |cx| async move {
         for n in 0..100 {
-            let level = if n % 2 == 0 { Level::Info } else { Level::Error };
+            let level = if n % 2 == 0 { LogLevel::Info } else { LogLevel::Error };
             cx.log(level, None, n).await?;
         }
         Ok(())
@@ -221,9 +221,9 @@ async fn d13_logs_while_parked_are_bounded_in_bytes() {
     let steps = Steps::new();
     let handler = emitting(&steps, |cx| async move {
         for size in [100_000, 1_000_000, 100_000, 100_000] {
-            cx.log(Level::Info, None, "x".repeat(size)).await?;
+            cx.log(LogLevel::Info, None, "x".repeat(size)).await?;
         }
-        cx.log(Level::Info, None, "small").await
+        cx.log(LogLevel::Info, None, "small").await
     });
     let (_, client) = handler.serve();
     let first = parked(&client, 1, json!({ LEVEL: "debug" })).await;

@@ -1,7 +1,7 @@
 //! GET streams: who gets what the server says unasked.
 
 use crate::support::{C, D, Puppet, SESSION_ERA};
-use rethread::{Limits, List, MemoryStore, Timing};
+use rethread::{Limits, ListKind, MemoryStore, Timing};
 use rethread_testkit::client::{Events, Session};
 use rethread_testkit::flaky::FlakyStore;
 use serde_json::{Value, json};
@@ -53,12 +53,12 @@ async fn get_04_messages_raised_while_no_get_is_open_arrive_on_the_next() {
         let (service, client) = puppet.serve();
         let session = client.open(version).await;
         push(&puppet, &session, 1..4).await;
-        service.notifier().list_changed(List::Tools);
-        service.notifier().list_changed(List::Tools);
+        service.notifier().list_changed(ListKind::Tools);
+        service.notifier().list_changed(ListKind::Tools);
         tokio::time::sleep(SOON * 10).await; // both are heard before anybody takes one
         let mut get = session.get(None).await.events();
         assert_eq!(numbers(&mut get, 3).await, [1, 2, 3]);
-        assert_eq!(get.next().await.data["method"], List::Tools.changed(), "{version}");
+        assert_eq!(get.next().await.data["method"], ListKind::Tools.changed(), "{version}");
         assert!(get.is_silent_for(SOON).await, "equal list changes collapse");
     }
 }
@@ -241,12 +241,12 @@ async fn change_notifications_reach_the_sessions_that_want_them() {
     assert!(theirs.is_silent_for(SOON).await && others.is_silent_for(SOON).await);
     subscribed.call(2, "resources/unsubscribe", uri).await;
     service.notifier().resource_updated("test://folder");
-    service.notifier().list_changed(List::Prompts);
+    service.notifier().list_changed(ListKind::Prompts);
     service
         .notifier()
         .broadcast("notifications/message", json!({ "level": "info", "data": "all" }));
     for events in [&mut theirs, &mut others] {
-        assert_eq!(events.next().await.data["method"], List::Prompts.changed());
+        assert_eq!(events.next().await.data["method"], ListKind::Prompts.changed());
         assert_eq!(events.next().await.data["params"]["data"], "all");
     }
 }

@@ -5,7 +5,7 @@ use crate::push::push;
 use crate::support::{D, Puppet, SESSION_ERA};
 use proptest::prelude::*;
 use rethread::store::{Store, StoredQueue};
-use rethread::{Call, Context, Handler, List, McpService, MemoryStore, Principal, Reply, RpcError, ServerInfo};
+use rethread::{Call, Context, Handler, ListKind, McpService, MemoryStore, Principal, Reply, RpcError, ServerInfo};
 use rethread_testkit::client::{Client, Events, Session};
 use rethread_testkit::flaky::{FlakyStore, Switches};
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ fn flaky(store: &MemoryStore) -> (FlakyStore<MemoryStore>, Arc<Switches>) {
 async fn queue(store: &MemoryStore, session: &Session) -> StoredQueue {
     use rethread::store::PushQueueStore as _;
     let key = rethread::store::SessionKey {
-        owner: Principal::anonymous(),
+        principal: Principal::anonymous(),
         session: rethread::SessionId::parse(&session.id).unwrap(),
     };
     store.queue(&key).await.unwrap()
@@ -117,7 +117,7 @@ async fn get_04_equal_list_changes_collapse_across_restarts() {
     let (store, puppet) = (MemoryStore::default(), Puppet::new());
     let (service, client) = start(&puppet, &store);
     let session = client.open(D).await;
-    service.notifier().list_changed(List::Tools);
+    service.notifier().list_changed(ListKind::Tools);
     tokio::time::sleep(SOON).await;
     assert_eq!(queue(&store, &session).await.messages().count(), 1);
     let mut session = session;
@@ -128,7 +128,7 @@ async fn get_04_equal_list_changes_collapse_across_restarts() {
     }
     let messages = all(&mut session.get(None).await.events()).await;
     let methods: Vec<&str> = messages.iter().filter_map(|m| m["method"].as_str()).collect();
-    assert_eq!(methods, List::ALL.map(List::changed));
+    assert_eq!(methods, ListKind::ALL.map(ListKind::changed));
 }
 
 /// D13: the bound holds in the store as it does in memory, and the newest are kept.

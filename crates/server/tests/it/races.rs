@@ -148,7 +148,7 @@ async fn d9_record_of_the_later_change_is_stored_last() {
     let (earlier, later) = both.await.expect("both are answered");
     assert_eq!((earlier.as_u16(), later.as_u16()), (200, 200));
     let key = SessionKey {
-        owner: Principal::anonymous(),
+        principal: Principal::anonymous(),
         session: SessionId::parse(&session.id).unwrap(),
     };
     let level = store.load(&key).await.unwrap().record.log_level;
@@ -170,7 +170,7 @@ async fn d9_change_is_saved_although_its_client_left() {
     assert!(timeout(SOON, call).await.is_err(), "the client leaves first");
     switches.delay_sessions(Duration::ZERO);
     let key = SessionKey {
-        owner: Principal::anonymous(),
+        principal: Principal::anonymous(),
         session: SessionId::parse(&session.id).unwrap(),
     };
     let mut level = None;

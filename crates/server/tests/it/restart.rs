@@ -4,7 +4,7 @@
 use crate::support::{B, D, Puppet, SESSION_ERA, progress_of, text_of};
 use rethread::event_id::Seq;
 use rethread::store::SessionStore as _;
-use rethread::{Level, McpService, MemoryStore, Principal, Restore, Timing};
+use rethread::{LogLevel, McpService, MemoryStore, Principal, Restore, Timing};
 use rethread_proto::clock::Wall;
 use rethread_testkit::client::{Client, Session};
 use rethread_testkit::flaky::FlakyStore;
@@ -50,8 +50,8 @@ async fn rst_01_a_session_is_restored_on_first_use_with_all_it_had() {
         let strings = puppet.strings("a");
         let (answered, ()) = tokio::join!(
             async {
-                strings.log(Level::Info, "too low").await;
-                strings.log(Level::Error, "heard").await;
+                strings.log(LogLevel::Info, "too low").await;
+                strings.log(LogLevel::Error, "heard").await;
                 strings.ask("sample", json!({ "messages": [], "maxTokens": 1 })).await
             },
             async {
@@ -149,7 +149,7 @@ async fn rst_02_every_id_can_be_resumed_from_and_no_number_is_used_again() {
             last += 1;
             assert_eq!(push.next().await.id.unwrap(), format!("2-{last}"));
         }
-        service.notifier().list_changed(rethread::List::Tools);
+        service.notifier().list_changed(rethread::ListKind::Tools);
         assert_eq!(push.next().await.id.unwrap(), format!("2-{}", last + 1));
 
         let strings = puppet.strings("c");
@@ -303,7 +303,7 @@ async fn d9_a_crowd_restores_a_session_once() {
 
 fn key_of(session: &Session) -> rethread::store::SessionKey {
     rethread::store::SessionKey {
-        owner: Principal::anonymous(),
+        principal: Principal::anonymous(),
         session: rethread::SessionId::parse(&session.id).unwrap(),
     }
 }

@@ -1,7 +1,7 @@
 //! `subscriptions/listen` (SUB-01 to SUB-08).
 
 use crate::support::{D, Puppet};
-use rethread::{Limits, List, Principal};
+use rethread::{Limits, ListKind, Principal};
 use rethread_testkit::client::{Client, Events, Reply};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -39,7 +39,7 @@ async fn sub_03_ids_keep_their_type() {
             ack,
             json!({ "_meta": { ID: id }, "notifications": { "toolsListChanged": true } })
         );
-        service.notifier().list_changed(List::Tools);
+        service.notifier().list_changed(ListKind::Tools);
         let change = events.next().await.data;
         assert_eq!(change["method"], "notifications/tools/list_changed");
         assert_eq!(change["params"]["_meta"][ID], id);
@@ -57,9 +57,9 @@ async fn sub_05_every_matching_stream_gets_its_own_copy_and_nothing_else() {
     let (mut both, _) = acknowledged(listen(&client, 2, both).await).await;
     let (mut prompts, _) = acknowledged(listen(&client, 3, json!({ "promptsListChanged": true })).await).await;
     let notifier = service.notifier();
-    notifier.list_changed(List::Tools);
-    notifier.list_changed(List::Prompts);
-    notifier.list_changed(List::Resources);
+    notifier.list_changed(ListKind::Tools);
+    notifier.list_changed(ListKind::Prompts);
+    notifier.list_changed(ListKind::Resources);
     notifier.resource_updated("test://a/below");
     notifier.resource_updated("test://other");
     notifier.broadcast("notifications/message", json!({ "level": "info", "data": "x" }));
@@ -131,7 +131,7 @@ async fn sub_08_a_burst_collapses_for_a_slow_reader() {
     let filter = json!({ "toolsListChanged": true, "resourceSubscriptions": ["test://a"] });
     let (mut events, _) = acknowledged(listen(&client, 1, filter).await).await;
     for _ in 0..500 {
-        service.notifier().list_changed(List::Tools);
+        service.notifier().list_changed(ListKind::Tools);
         service.notifier().resource_updated("test://a");
     }
     tokio::time::sleep(SOON * 10).await;

@@ -2,7 +2,8 @@
 
 use rethread::{Builder, McpService};
 use rethread::{
-    Call, Context, Handler, HeaderParams, InputRequests, Level, Notice, Peer, Principal, Reply, RpcError, ServerInfo,
+    Call, Context, Handler, HeaderParams, InputRequests, LogLevel, Notification, Peer, Principal, Reply, RpcError,
+    ServerInfo,
 };
 use rethread_testkit::client::Client;
 use serde_json::{Value, json};
@@ -20,7 +21,7 @@ pub(crate) const SESSION_ERA: [&str; 3] = [B, C, D];
 /// What a puppet does next.
 enum Command {
     Progress(f64),
-    Log(Level, String),
+    Log(LogLevel, String),
     Push(u64),
     Ask(&'static str, Value),
     Close,
@@ -101,7 +102,7 @@ impl Strings {
         self.pull(Command::Progress(progress as f64)).await
     }
 
-    pub(crate) async fn log(&self, level: Level, text: &str) {
+    pub(crate) async fn log(&self, level: LogLevel, text: &str) {
         self.pull(Command::Log(level, text.to_owned())).await.unwrap();
     }
 
@@ -245,7 +246,7 @@ impl Handler for Puppet {
         (tool == "mirrored").then(|| Arc::clone(&self.mirrored))
     }
 
-    async fn notified(&self, notice: Notice, _: &Peer) {
+    async fn on_notification(&self, notice: Notification, _: &Peer) {
         self.notices.lock().unwrap().push(notice.method().to_owned());
     }
 }

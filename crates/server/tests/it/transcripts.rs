@@ -141,7 +141,7 @@ async fn transcripts_of_stateless_requests_match_byte_by_byte() {
         r#""notifications":{"toolsListChanged":true,"promptsListChanged":false},"#,
     );
     let reply = script.send("POST", &headers("subscriptions/listen"), &listen).await;
-    service.notifier().list_changed(rethread::List::Tools);
+    service.notifier().list_changed(rethread::ListKind::Tools);
     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     let stopping = tokio::spawn({
         let service = service.clone();

@@ -10,7 +10,7 @@ use rethread_store::{
     Event, EventStore, Ordinal, Page, Principal, ReadLimit, Seq, SessionId, SessionKey, SessionStore, StoreError,
     StreamKey,
 };
-use rethread_testkit::store_suite::{owner, record};
+use rethread_testkit::store_suite::{principal, record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -417,7 +417,7 @@ async fn read(store: &impl EventStore, id: u64, ordinal: u64, start: u64) -> Res
             Err(error) => return Err(format!("{REFUSED}: {error:?}")),
         };
         if events.is_empty() {
-            purged = page.summary.purged; // later pages may know that more has gone since
+            purged = page.status.purged; // later pages may know that more has gone since
         }
         let Some(last) = page.events.last() else {
             break page;
@@ -425,14 +425,14 @@ async fn read(store: &impl EventStore, id: u64, ordinal: u64, start: u64) -> Res
         cursor = last.seq.0;
         events.extend(page.events);
     };
-    let summary = page.summary;
-    let Some(last) = summary.last else {
-        return Err(format!("it is there and empty: {summary:?}"));
+    let status = page.status;
+    let Some(last) = status.last else {
+        return Err(format!("it is there and empty: {status:?}"));
     };
     let first = purged.map_or(start, |purged| purged.0 + 1).max(1);
     let numbers: Vec<u64> = events.iter().map(|event| event.seq.0).collect();
     if !numbers.iter().copied().eq(first..=last.0) {
-        return Err(format!("expected {first}..={last}, read {numbers:?}, {summary:?}"));
+        return Err(format!("expected {first}..={last}, read {numbers:?}, {status:?}"));
     }
     for event in &events {
         if event.payload != payload(id, ordinal, event.seq.0) {
@@ -441,12 +441,12 @@ async fn read(store: &impl EventStore, id: u64, ordinal: u64, start: u64) -> Res
     }
     let total = (last.0 + 1 - start) as usize;
     if events.len() + 1 < total.min(KEPT.events) {
-        return Err(format!("{} events of {total} are kept: {summary:?}", events.len()));
+        return Err(format!("{} events of {total} are kept: {status:?}", events.len()));
     }
     Ok(Some(Seen {
         last: last.0,
         events: events.len(),
-        sealed: summary.sealed,
+        sealed: status.sealed,
     }))
 }
 
@@ -454,13 +454,13 @@ pub(crate) fn session_key(id: u64) -> SessionKey {
     let mut bits = [0; 18];
     bits[..8].copy_from_slice(&mix(id).to_be_bytes()); // so that neighbours in time are not neighbours on the disk
     bits[8..16].copy_from_slice(&id.to_be_bytes());
-    let owner = if id.is_multiple_of(3) {
+    let principal = if id.is_multiple_of(3) {
         Principal::new("https://issuer.example", "bob")
     } else {
-        owner()
+        principal()
     };
     SessionKey {
-        owner,
+        principal,
         session: SessionId::from_random(bits),
     }
 }

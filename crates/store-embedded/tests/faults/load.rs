@@ -2,9 +2,9 @@
 
 use crate::ledger::{Ledger, payload, session_key, session_record, stream_key};
 use crate::support::Rng;
-use rethread_store::{Batch, Event, EventStore, Pin, Seq, SessionStore, StoreError};
+use rethread_store::{Batch, Event, EventStore, Retain, Seq, SessionStore, StoreError};
 use rethread_store_embedded::EmbeddedStore;
-use rethread_testkit::store_suite::facts;
+use rethread_testkit::store_suite::info;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -92,8 +92,8 @@ impl Load {
     async fn streams(&self, id: u64) -> Result<Streams, StoreError> {
         let mut next = BTreeMap::new();
         for ordinal in self.store.open_streams(&session_key(id)).await? {
-            let summary = self.store.summary(&stream_key(id, ordinal.0)).await?;
-            next.insert(ordinal.0, summary.last.map_or(0, |last| last.0 + 1));
+            let status = self.store.status(&stream_key(id, ordinal.0)).await?;
+            next.insert(ordinal.0, status.last.map_or(0, |last| last.0 + 1));
         }
         let highest = self.store.load(&session_key(id)).await?.high_water.0;
         Ok(Streams { next, highest })
@@ -147,11 +147,11 @@ pub(crate) fn batch(id: u64, ordinal: u64, epoch: u64, first: u64, last: u64, se
         .map(|seq| Event::new(Seq(seq), payload(id, ordinal, seq)))
         .collect();
     if let Some(answer) = events.last_mut().filter(|_| seals) {
-        answer.pin = Pin::Answer;
+        answer.retain = Retain::Answer;
     }
     Batch {
         epoch,
-        facts: (first <= 1).then(facts),
+        info: (first <= 1).then(info),
         events,
         released: Vec::new(),
         seals,

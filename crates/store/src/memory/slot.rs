@@ -61,7 +61,7 @@ impl Slot {
     pub(super) fn close(&mut self, held: &AtomicUsize) {
         if std::mem::replace(&mut self.open, false) {
             held.fetch_sub(self.record.cost(), Ordering::Relaxed);
-            (self.record.hello, self.record.log_level) = (Bytes::new(), None);
+            (self.record.initialize_params, self.record.log_level) = (Bytes::new(), None);
             self.record.subscriptions.clear();
         }
     }
@@ -108,9 +108,9 @@ impl Slot {
             self.check_epoch(batch.epoch)?;
         }
         let found = self.find(ordinal);
-        let fresh = match (found, batch.facts.take()) {
+        let fresh = match (found, batch.info.take()) {
             (Ok(_), _) => None,
-            (Err(_), Some(facts)) => Some((STREAM_OVERHEAD + facts.cost(), Log::new(facts, batch.epoch))),
+            (Err(_), Some(info)) => Some((STREAM_OVERHEAD + info.cost(), Log::new(info, batch.epoch))),
             (Err(_), None) => return Err(StoreError::UnknownStream),
         };
         let (at, before) = match (found, fresh) {

@@ -2,8 +2,9 @@
 
 use super::{MemoryStore, Slot};
 use crate::{
-    Batch, Bus, EventStore, IsLive, Loaded, Page, PushQueueStore, QueueUpdate, ReadLimit, Retention, Seq, SessionKey,
-    SessionRecord, SessionStore, Signal, StoreError, StoreFuture, StoredQueue, StreamKey, Subscription, Summary, Watch,
+    Batch, Bus, EventStore, IsLive, Page, PushQueueStore, QueueUpdate, ReadLimit, Retention, Seq, SessionKey,
+    SessionRecord, SessionStore, Signal, StoreError, StoreFuture, StoredQueue, StoredSession, StreamKey, StreamStatus,
+    Subscription, Watch,
 };
 use parking_lot::Mutex;
 use rethread_proto::Ordinal;
@@ -25,8 +26,8 @@ impl EventStore for MemoryStore {
         )
     }
 
-    fn summary(&self, key: &StreamKey) -> StoreFuture<Result<Summary, StoreError>> {
-        StoreFuture::ready(self.0.with_stream(key, Log::summary))
+    fn status(&self, key: &StreamKey) -> StoreFuture<Result<StreamStatus, StoreError>> {
+        StoreFuture::ready(self.0.with_stream(key, Log::status))
     }
 
     fn open_streams(&self, key: &SessionKey) -> StoreFuture<Result<Vec<Ordinal>, StoreError>> {
@@ -90,10 +91,10 @@ impl SessionStore for MemoryStore {
         StoreFuture::ready(Ok(()))
     }
 
-    fn load(&self, key: &SessionKey) -> StoreFuture<Result<Loaded, StoreError>> {
+    fn load(&self, key: &SessionKey) -> StoreFuture<Result<StoredSession, StoreError>> {
         let open = |slot: Arc<Mutex<Slot>>| {
             let slot = slot.lock();
-            slot.open.then(|| Loaded {
+            slot.open.then(|| StoredSession {
                 record: slot.record.clone(),
                 high_water: slot.high_water,
                 idle: (self.0.clock)().since(slot.touched),

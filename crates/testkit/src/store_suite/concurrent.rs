@@ -28,7 +28,7 @@ pub async fn one_writer_wins_each_number<H: Harness>(harness: &H) {
                 let mine = epoch + (WRITERS - epoch % WRITERS + id) % WRITERS;
                 let mut proposed = Batch {
                     epoch: mine,
-                    facts: None,
+                    info: None,
                     ..batch(next..next + 1)
                 };
                 proposed.events[0].payload = format!("{mine}").into();
@@ -92,11 +92,11 @@ pub async fn readers_see_a_prefix_in_order<H: Harness>(harness: &H) {
                 let until = cursor + page.events.len() as u64;
                 assert_eq!(sequence(&page), (cursor + 1..=until).collect::<Vec<_>>());
                 assert!(
-                    page.summary.last.is_some_and(|last| last.0 >= until),
-                    "a page is no newer than its summary"
+                    page.status.last.is_some_and(|last| last.0 >= until),
+                    "a page is no newer than its status"
                 );
                 assert!(!page.events.is_empty() || !sealed, "what is sealed is all there");
-                (cursor, sealed) = (until, page.summary.sealed);
+                (cursor, sealed) = (until, page.status.sealed);
                 tokio::task::yield_now().await;
             }
         }));
@@ -158,7 +158,7 @@ async fn follow<S: Store>(store: S, key: StreamKey, mut watch: Watch, progress: 
         let after = Seq(seen.last().copied().unwrap_or(0));
         let page = store.read_after(&key, after, ALL).await.expect("the stream is known");
         seen.extend(sequence(&page));
-        if page.summary.sealed {
+        if page.status.sealed {
             return seen;
         }
         progress.store(seen.last().copied().unwrap_or(0), Ordering::SeqCst);

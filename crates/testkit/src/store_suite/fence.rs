@@ -47,7 +47,7 @@ pub async fn a_repeated_append_is_harmless<H: Harness>(harness: &H) {
     }
     let page = scene.page(&key, 0).await;
     assert_eq!(sequence(&page), [1, 2, 3, 4, 5, 6]);
-    assert!(page.summary.sealed);
+    assert!(page.status.sealed);
 }
 
 /// A batch that only ends a stream can be sent again too.
@@ -56,7 +56,7 @@ pub async fn a_repeated_end_is_harmless<H: Harness>(harness: &H) {
     let key = scene.first();
     scene.append(&key, batch(0..3)).await;
     let end = Batch {
-        facts: None,
+        info: None,
         events: Vec::new(),
         seals: true,
         ..batch(0..1)
@@ -93,7 +93,7 @@ pub async fn a_later_epoch_fences_the_earlier<H: Harness>(harness: &H) {
         assert_conflict(&scene.store.append(&key, late).await, (5, 2));
     }
     scene.append(&key, in_epoch(5, batch(3..4))).await;
-    assert_eq!(scene.summary(&key).await.epoch, 5);
+    assert_eq!(scene.status(&key).await.epoch, 5);
     assert_eq!(sequence(&scene.page(&key, 0).await), [1, 2, 3]);
 }
 
@@ -109,8 +109,8 @@ pub async fn an_empty_batch_of_a_later_epoch_fences<H: Harness>(harness: &H) {
     };
     scene.append(&key, fence()).await;
     scene.append(&key, fence()).await;
-    let summary = scene.summary(&key).await;
-    assert_eq!((summary.epoch, summary.last, summary.sealed), (2, Some(Seq(2)), false));
+    let status = scene.status(&key).await;
+    assert_eq!((status.epoch, status.last, status.sealed), (2, Some(Seq(2)), false));
     let late = scene.store.append(&key, batch(3..4)).await;
     assert!(
         matches!(
@@ -129,7 +129,7 @@ pub async fn an_empty_batch_of_a_later_epoch_fences<H: Harness>(harness: &H) {
     scene.append(&key, next).await;
     let unknown = scene
         .store
-        .append(&scene.stream(Ordinal(9)), Batch { facts: None, ..fence() })
+        .append(&scene.stream(Ordinal(9)), Batch { info: None, ..fence() })
         .await;
     assert!(matches!(unknown, Err(StoreError::UnknownStream)), "{unknown:?}");
 }
@@ -145,7 +145,7 @@ pub async fn a_later_epoch_does_not_overwrite<H: Harness>(harness: &H) {
     scene.append(&key, batch(4..5)).await; // a refused takeover is none
 }
 
-/// The first append brings the facts, or there is no stream.
+/// The first append brings the info, or there is no stream.
 pub async fn a_stream_without_facts_is_not_made<H: Harness>(harness: &H) {
     let scene = Scene::open(harness).await;
     let key = scene.first();
@@ -155,7 +155,7 @@ pub async fn a_stream_without_facts_is_not_made<H: Harness>(harness: &H) {
             .append(
                 &key,
                 Batch {
-                    facts: None,
+                    info: None,
                     ..batch(first)
                 },
             )
@@ -165,30 +165,30 @@ pub async fn a_stream_without_facts_is_not_made<H: Harness>(harness: &H) {
     scene.assert_unknown(&key).await;
 }
 
-/// The facts are settled by the first append; a later batch that brings others changes nothing.
+/// The info are settled by the first append; a later batch that brings others changes nothing.
 pub async fn facts_are_settled_once<H: Harness>(harness: &H) {
     let scene = Scene::open(harness).await;
     let key = scene.first();
     scene.append(&key, batch(0..1)).await;
-    let mut others = facts();
+    let mut others = info();
     others.calls.clear();
     scene
         .append(
             &key,
             Batch {
-                facts: Some(others),
+                info: Some(others),
                 ..batch(1..2)
             },
         )
         .await;
-    assert_eq!(scene.summary(&key).await.facts, facts());
+    assert_eq!(scene.status(&key).await.info, info());
 }
 
 /// A session that was never opened takes nothing.
 pub async fn a_session_without_a_record_takes_nothing<H: Harness>(harness: &H) {
     let scene = Scene::open(harness).await;
     let stranger = Scene {
-        session: fresh_session(owner()),
+        session: fresh_session(principal()),
         ..scene
     };
     assert_gone(&stranger, &stranger.first()).await;
@@ -277,7 +277,7 @@ pub async fn a_session_can_forget_its_streams_and_go_on<H: Harness>(harness: &H)
         record()
     );
     scene.append(&scene.stream(Ordinal(3)), batch(0..3)).await;
-    let nobody = fresh_session(owner());
+    let nobody = fresh_session(principal());
     scene
         .store
         .forget_session(&nobody)

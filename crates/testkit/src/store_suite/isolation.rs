@@ -31,19 +31,19 @@ async fn reads<S: Store>(store: &S, key: &StreamKey) -> Vec<Bytes> {
 
 fn key(issuer: &str, subject: &str, session: &str) -> SessionKey {
     SessionKey {
-        owner: Principal::new(issuer, subject),
+        principal: Principal::new(issuer, subject),
         session: SessionId::parse(session).expect("a session id is visible ASCII"),
     }
 }
 
-/// The same session id under another owner, another session, another ordinal: all unknown.
+/// The same session id under another principal, another session, another ordinal: all unknown.
 pub async fn a_guessed_key_reads_nothing<H: Harness>(harness: &H) {
     let scene = Scene::open(harness).await;
     scene.append(&scene.first(), last_batch(0..3)).await;
     for ordinal in [0, 2, 3, u64::MAX] {
         scene.assert_unknown(&scene.stream(Ordinal(ordinal))).await;
     }
-    let issuer = scene.session.owner.issuer().to_owned();
+    let issuer = scene.session.principal.issuer().to_owned();
     let others = [
         Principal::anonymous(),
         Principal::new(issuer.as_str(), "mallory"),
@@ -53,9 +53,9 @@ pub async fn a_guessed_key_reads_nothing<H: Harness>(harness: &H) {
         Principal::new(issuer.as_str(), "alice "),
         Principal::new(issuer.as_str(), "Alice"),
     ];
-    for owner in others {
+    for principal in others {
         let session = SessionKey {
-            owner,
+            principal,
             ..scene.session.clone()
         };
         scene
@@ -82,7 +82,7 @@ pub async fn a_guessed_key_reads_nothing<H: Harness>(harness: &H) {
     assert_eq!(
         sequence(&scene.page(&scene.first(), 0).await),
         [1, 2],
-        "the owner has noticed nothing"
+        "the principal has noticed nothing"
     );
     assert_eq!(
         scene
@@ -95,7 +95,7 @@ pub async fn a_guessed_key_reads_nothing<H: Harness>(harness: &H) {
     );
 }
 
-/// The same ordinals in many sessions, some of one id but of two owners, some of names that only differ where a
+/// The same ordinals in many sessions, some of one id but of two principals, some of names that only differ where a
 /// careless key would be joined, matched or folded.
 pub async fn names_that_look_alike_stay_apart<H: Harness>(harness: &H) {
     let store = harness.fresh(Retention::default()).await;
@@ -169,7 +169,7 @@ pub async fn names_that_look_alike_stay_apart<H: Harness>(harness: &H) {
         store.forget_session(session).await.expect("it can be forgotten");
         everybody(&sessions[n + 1..]).await;
         for key in streams(session) {
-            let read = store.summary(&key).await;
+            let read = store.status(&key).await;
             assert!(matches!(read, Err(StoreError::UnknownStream)), "{key:?}: {read:?}");
         }
     }

@@ -4,33 +4,33 @@ use super::Harness;
 use super::scene::*;
 use bytes::Bytes;
 use rethread_proto::{RequestId, StreamKind};
-use rethread_store::{Batch, Event, EventStore as _, Facts, Ordinal, Pin, ReadLimit, Seq, StoreError};
+use rethread_store::{Batch, Event, EventStore as _, Ordinal, ReadLimit, Retain, Seq, StoreError, StreamInfo};
 
-/// What was appended is read back, byte for byte, with its pins and facts.
+/// What was appended is read back, byte for byte, with its pins and info.
 pub async fn what_is_appended_is_read_back<H: Harness>(harness: &H) {
     let scene = Scene::open(harness).await;
     let key = scene.first();
     let every_byte: Vec<u8> = (0..=255).collect();
     let mut written = batch(0..4);
     written.events[1].payload = Bytes::from(every_byte);
-    written.events[2].pin = Pin::Question;
-    written.events[3].pin = Pin::Answer;
+    written.events[2].retain = Retain::Question;
+    written.events[3].retain = Retain::Answer;
     scene.append(&key, written.clone()).await;
     scene.append(&key, batch(4..6)).await;
 
     let page = scene.page(&key, 0).await;
     assert_eq!(page.events, [&written.events[1..], &batch(4..6).events].concat());
-    let summary = scene.summary(&key).await;
-    assert_eq!(summary, page.summary, "a page tells how the stream stood");
-    assert_eq!((summary.facts.clone(), summary.epoch), (facts(), 1));
-    assert_eq!((summary.last, summary.purged), (Some(Seq(5)), None));
-    assert!(!summary.sealed && !summary.answers_lost);
+    let status = scene.status(&key).await;
+    assert_eq!(status, page.status, "a page tells how the stream stood");
+    assert_eq!((status.info.clone(), status.epoch), (info(), 1));
+    assert_eq!((status.last, status.purged), (Some(Seq(5)), None));
+    assert!(!status.sealed && !status.answers_lost);
 
     scene.append(&key, last_batch(6..7)).await;
-    assert!(scene.page(&key, 6).await.summary.sealed && scene.summary(&key).await.sealed);
+    assert!(scene.page(&key, 6).await.status.sealed && scene.status(&key).await.sealed);
 }
 
-/// The facts of every kind of stream come back.
+/// The info of every kind of stream come back.
 pub async fn facts_come_back<H: Harness>(harness: &H) {
     let scene = Scene::open(harness).await;
     let long = "x".repeat(3000);
@@ -41,7 +41,7 @@ pub async fn facts_come_back<H: Harness>(harness: &H) {
     ];
     for (ordinal, calls) in (1..).zip(calls) {
         let key = scene.stream(Ordinal(ordinal));
-        let facts = Facts {
+        let info = StreamInfo {
             kind: if calls.is_empty() {
                 StreamKind::Push
             } else {
@@ -51,11 +51,11 @@ pub async fn facts_come_back<H: Harness>(harness: &H) {
             node: "".into(),
         };
         let first = Batch {
-            facts: Some(facts.clone()),
+            info: Some(info.clone()),
             ..batch(0..1)
         };
         scene.append(&key, first).await;
-        assert_eq!(scene.summary(&key).await.facts, facts);
+        assert_eq!(scene.status(&key).await.info, info);
     }
 }
 
@@ -79,7 +79,7 @@ pub async fn the_priming_event_counts_but_is_not_read<H: Harness>(harness: &H) {
     let scene = Scene::open(harness).await;
     let key = scene.first();
     scene.append(&key, batch(0..1)).await;
-    assert_eq!(scene.summary(&key).await.last, Some(Seq(0)));
+    assert_eq!(scene.status(&key).await.last, Some(Seq(0)));
     assert!(scene.page(&key, 0).await.events.is_empty());
     scene.append(&key, batch(1..3)).await;
     assert_eq!(sequence(&scene.page(&key, 0).await), [1, 2]);
@@ -92,7 +92,7 @@ pub async fn a_stream_starts_with_its_first_number<H: Harness>(harness: &H) {
     scene.append(&key, batch(1..3)).await;
     assert_eq!(sequence(&scene.page(&key, 0).await), [1, 2]);
     let late = Batch {
-        facts: Some(facts()),
+        info: Some(info()),
         ..batch(2..3)
     };
     let refused = scene.store.append(&other, late).await;
@@ -133,9 +133,9 @@ pub async fn pages_are_bounded<H: Harness>(harness: &H) {
         .read_after(&key, Seq(10), ReadLimit { events: 1, bytes: 1 })
         .await;
     assert_eq!(
-        page.expect("known").summary.last,
+        page.expect("known").status.last,
         Some(Seq(29)),
-        "the summary is of the whole stream"
+        "the status is of the whole stream"
     );
 }
 
@@ -169,7 +169,7 @@ pub async fn a_stream_that_never_was_is_unknown<H: Harness>(harness: &H) {
     scene.append(&scene.first(), batch(0..3)).await;
     scene.assert_unknown(&scene.stream(Ordinal(3))).await;
     let elsewhere = Scene {
-        session: fresh_session(owner()),
+        session: fresh_session(principal()),
         ..scene
     };
     elsewhere.assert_unknown(&elsewhere.first()).await;
@@ -181,18 +181,18 @@ pub async fn a_stream_can_end_without_an_event<H: Harness>(harness: &H) {
     let key = scene.first();
     scene.append(&key, batch(0..3)).await;
     let end = Batch {
-        facts: None,
+        info: None,
         events: Vec::new(),
         seals: true,
         ..batch(0..1)
     };
     scene.append(&key, end).await;
     let page = scene.page(&key, 0).await;
-    assert_eq!((sequence(&page), page.summary.sealed), (vec![1, 2], true));
+    assert_eq!((sequence(&page), page.status.sealed), (vec![1, 2], true));
 
     let born_ended = scene.stream(Ordinal(3));
     scene.append(&born_ended, last_batch(1..2)).await;
-    assert!(scene.summary(&born_ended).await.sealed);
+    assert!(scene.status(&born_ended).await.sealed);
 }
 
 /// What an event is called in one stream it may be called in another.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use rethread_store::{Batch, Event, Ordinal, Pin, ReadLimit, Retention, Seq, Store, StoreError, StreamKey};
+use rethread_store::{Batch, Event, Ordinal, ReadLimit, Retain, Retention, Seq, Store, StoreError, StreamKey};
 use std::time::Duration;
 
 /// Small, so that most histories evict.
@@ -22,7 +22,7 @@ const HISTORIES: u32 = 64;
 /// One step of a history. Numbers are taken as far as they make sense when the step comes.
 #[derive(Clone, Debug)]
 enum Step {
-    Append { count: u64, pin: Pin, takeover: bool },
+    Append { count: u64, retain: Retain, takeover: bool },
     AppendAgain,
     AppendWrong { ahead: i64, count: u64 },
     AppendStale,
@@ -33,9 +33,13 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let pin = prop_oneof![8 => Just(Pin::None), 1 => Just(Pin::Question), 1 => Just(Pin::Answer)];
-    let append = (1u64..5, pin, prop::bool::weighted(0.1));
-    let append = append.prop_map(|(count, pin, takeover)| Step::Append { count, pin, takeover });
+    let retain = prop_oneof![8 => Just(Retain::None), 1 => Just(Retain::Question), 1 => Just(Retain::Answer)];
+    let append = (1u64..5, retain, prop::bool::weighted(0.1));
+    let append = append.prop_map(|(count, retain, takeover)| Step::Append {
+        count,
+        retain,
+        takeover,
+    });
     prop_oneof![
         8 => append,
         2 => Just(Step::AppendAgain),
@@ -82,7 +86,7 @@ impl Model {
         let payload = |n: u64| Bytes::from(format!("stream {}, event {n}", self.key.ordinal));
         Batch {
             epoch: self.epoch,
-            facts: self.events.is_empty().then(facts),
+            info: self.events.is_empty().then(info),
             events: (first..first + count).map(|n| Event::new(Seq(n), payload(n))).collect(),
             released: Vec::new(),
             seals: false,
@@ -95,8 +99,8 @@ impl Model {
         self.sealed = batch.seals;
         self.events.extend(batch.events.iter().cloned());
         for event in &mut self.events {
-            if event.pin == Pin::Question && (batch.seals || batch.released.contains(&event.seq)) {
-                event.pin = Pin::None;
+            if event.retain == Retain::Question && (batch.seals || batch.released.contains(&event.seq)) {
+                event.retain = Retain::None;
             }
         }
         self.latest = Some(batch);
@@ -164,10 +168,10 @@ async fn play<S: Store>(store: S, history: Vec<(usize, Step)>) -> Result<(), Tes
         read(&scene, model, 0, 100).await?;
     }
     for key in &forgotten {
-        let summary = scene.store.summary(key).await;
+        let status = scene.store.status(key).await;
         prop_assert!(
-            matches!(summary, Err(StoreError::UnknownStream)),
-            "{key:?} is back: {summary:?}"
+            matches!(status, Err(StoreError::UnknownStream)),
+            "{key:?} is back: {status:?}"
         );
     }
     // The model's sessions pile up in the one store otherwise.
@@ -179,9 +183,13 @@ async fn play<S: Store>(store: S, history: Vec<(usize, Step)>) -> Result<(), Tes
 async fn append<S: Store>(scene: &Scene<S>, model: &mut Model, step: Step) -> Result<(), TestCaseError> {
     let (next, last) = (model.next(), model.last());
     let mut batch = match step {
-        Step::Append { count, pin, takeover } => {
+        Step::Append {
+            count,
+            retain,
+            takeover,
+        } => {
             let mut batch = model.batch(next, count);
-            batch.events[0].pin = pin;
+            batch.events[0].retain = retain;
             batch.epoch += u64::from(takeover);
             batch
         }
@@ -199,7 +207,7 @@ async fn append<S: Store>(scene: &Scene<S>, model: &mut Model, step: Step) -> Re
             ..model.batch(next, 1)
         },
         Step::Release => {
-            let questions = model.events.iter().filter(|event| event.pin == Pin::Question);
+            let questions = model.events.iter().filter(|event| event.retain == Retain::Question);
             let released = questions.map(|event| event.seq).take(1).collect();
             Batch {
                 released,
@@ -212,7 +220,7 @@ async fn append<S: Store>(scene: &Scene<S>, model: &mut Model, step: Step) -> Re
                 ..model.batch(next, count)
             };
             if let Some(last) = batch.events.last_mut() {
-                last.pin = Pin::Answer;
+                last.retain = Retain::Answer;
             }
             batch
         }
@@ -264,16 +272,16 @@ async fn read<S: Store>(scene: &Scene<S>, model: &Model, after: u64, size: usize
         let Ok(page) = page else {
             return Err(TestCaseError::fail(format!("{:?} cannot be read: {page:?}", model.key)));
         };
-        let summary = &page.summary;
+        let status = &page.status;
         prop_assert_eq!(
-            (summary.last, summary.epoch, summary.sealed),
+            (status.last, status.epoch, status.sealed),
             (model.last(), model.epoch, model.sealed)
         );
-        prop_assert!(!summary.answers_lost && summary.facts == facts());
+        prop_assert!(!status.answers_lost && status.info == info());
         prop_assert!(page.events.len() <= size);
         gap |= page.has_gap_after(cursor);
         let Some(last) = page.events.last() else {
-            break summary.purged;
+            break status.purged;
         };
         prop_assert!(last.seq > cursor, "a page makes progress");
         cursor = last.seq;
@@ -296,7 +304,7 @@ async fn read<S: Store>(scene: &Scene<S>, model: &Model, after: u64, size: usize
         .filter(|event| event.seq.0 > after && !is_seen(event.seq))
     {
         missing = true;
-        prop_assert!(event.pin == Pin::None, "{event:?} was pinned and is gone");
+        prop_assert!(event.retain == Retain::None, "{event:?} was pinned and is gone");
         prop_assert!(Some(event.seq) <= purged, "nobody was told that {event:?} is gone");
         prop_assert!(Some(event.seq) != model.last(), "the newest event is gone");
     }

@@ -124,7 +124,7 @@ pub async fn an_append_takes_from_the_queue<H: Harness>(harness: &H) {
     let gap = scene.store.append(&key, taking(5, 6)).await;
     assert!(matches!(gap, Err(StoreError::Conflict { .. })), "{gap:?}");
     let no_facts = Batch {
-        facts: None,
+        info: None,
         ..taking(1, 6)
     };
     let unknown = scene.store.append(&other, no_facts).await;
@@ -203,7 +203,7 @@ pub async fn queues_of_sessions_stay_apart<H: Harness>(harness: &H) {
     let other = Scene::over(one.store.clone()).await;
     let stranger = Scene {
         session: rethread_store::SessionKey {
-            owner: rethread_store::Principal::new("https://issuer.example", "mallory"),
+            principal: rethread_store::Principal::new("https://issuer.example", "mallory"),
             ..one.session.clone()
         },
         ..one.clone()
@@ -337,7 +337,7 @@ async fn follow<S: Store>(scene: &Scene<S>, steps: &[Step]) -> Result<(), TestCa
             } => {
                 let batch = Batch {
                     epoch: epoch - u64::from(stale),
-                    facts: Some(facts()),
+                    info: Some(info()),
                     ..taking(last + 1, position)
                 };
                 let result = scene.store.append(&scene.first(), batch.clone()).await;

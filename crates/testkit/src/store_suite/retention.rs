@@ -31,7 +31,7 @@ async fn settled<S: Store>(scene: &Scene<S>, key: &StreamKey, most: usize) -> Pa
     }
 }
 
-/// The oldest events go, the newest stay, and the summary tells how far the gap reaches.
+/// The oldest events go, the newest stay, and the status tells how far the gap reaches.
 pub async fn eviction_takes_the_oldest_and_tells<H: Harness>(harness: &H) {
     let scene = Scene::keeping(harness, KEEP_TEN).await;
     assert_eq!(scene.store.retention().events, 10, "a writer asks how much is kept");
@@ -48,11 +48,11 @@ pub async fn eviction_takes_the_oldest_and_tells<H: Harness>(harness: &H) {
     let kept = sequence(&page);
     let oldest = kept[0];
     assert_eq!(kept, (oldest..50).collect::<Vec<_>>(), "what is kept has no holes");
-    assert_eq!(page.summary.first_kept, Some(Seq(oldest)));
-    assert_eq!(page.summary.purged, Some(Seq(oldest - 1)));
-    assert_eq!(page.summary.last, Some(Seq(49)));
+    assert_eq!(page.status.first_kept, Some(Seq(oldest)));
+    assert_eq!(page.status.purged, Some(Seq(oldest - 1)));
+    assert_eq!(page.status.last, Some(Seq(49)));
     assert!(page.has_gap_after(Seq(0)) && page.has_gap_after(Seq(oldest - 2)) && !page.has_gap_after(Seq(oldest - 1)));
-    assert!(!page.summary.answers_lost && !page.summary.sealed);
+    assert!(!page.status.answers_lost && !page.status.sealed);
     // Eviction changes nothing about who may write what.
     scene.append(&key, batch(49..50)).await;
     scene.append(&key, batch(50..51)).await;
@@ -66,7 +66,7 @@ pub async fn what_fits_is_kept<H: Harness>(harness: &H) {
     scene.store.sweep().await.expect("a sweep does not fail");
     let page = scene.page(&key, 0).await;
     assert_eq!(sequence(&page), (1..11).collect::<Vec<_>>());
-    assert_eq!(page.summary.purged, None);
+    assert_eq!(page.status.purged, None);
 }
 
 /// The loss of the priming event is no gap: it says nothing.
@@ -77,7 +77,7 @@ pub async fn a_lost_priming_event_is_no_gap<H: Harness>(harness: &H) {
     scene.store.sweep().await.expect("a sweep does not fail");
     let page = scene.page(&key, 0).await;
     assert_eq!(sequence(&page), (1..11).collect::<Vec<_>>());
-    assert_eq!(page.summary.purged, None);
+    assert_eq!(page.status.purged, None);
 }
 
 /// An answer outlasts everything around it.
@@ -94,8 +94,8 @@ pub async fn eviction_passes_over_an_answer<H: Harness>(harness: &H) {
     let kept = sequence(&page);
     assert_eq!((kept[0], kept.last()), (2, Some(&40)));
     assert_eq!(kept[1..], (kept[1]..41).collect::<Vec<_>>());
-    assert_eq!(page.summary.purged, Some(Seq(kept[1] - 1)));
-    assert!(!page.summary.answers_lost);
+    assert_eq!(page.status.purged, Some(Seq(kept[1] - 1)));
+    assert!(!page.status.answers_lost);
 }
 
 /// A question is kept until it is released, or the stream ends.
@@ -134,7 +134,7 @@ pub async fn eviction_passes_over_an_open_question<H: Harness>(harness: &H) {
             by_sealing || sequence(&page).contains(&2),
             "the other one is still open"
         );
-        assert!(page.has_gap_after(Seq(0)) && !page.summary.answers_lost);
+        assert!(page.has_gap_after(Seq(0)) && !page.status.answers_lost);
     }
 }
 
@@ -158,7 +158,7 @@ pub async fn eviction_by_bytes_keeps_the_newest<H: Harness>(harness: &H) {
     let kept = sequence(&page);
     assert!(kept.len() >= 8, "far too much was evicted: {kept:?}");
     assert_eq!(kept, (kept[0]..100).collect::<Vec<_>>());
-    assert_eq!(page.summary.purged, Some(Seq(kept[0] - 1)));
+    assert_eq!(page.status.purged, Some(Seq(kept[0] - 1)));
     scene.append(&key, large(100, 100 << 10)).await;
     assert_eq!(sequence(&settled(&scene, &key, 1).await), [100]);
 }

@@ -4,8 +4,8 @@ use super::Harness;
 use bytes::Bytes;
 use rethread_proto::{RequestId, StreamKind, Version};
 use rethread_store::{
-    Batch, Event, Facts, Ordinal, Page, Pin, Principal, ReadLimit, Retention, Seq, SessionId, SessionKey,
-    SessionRecord, Store, StoreError, StreamKey, Summary,
+    Batch, Event, Ordinal, Page, Principal, ReadLimit, Retain, Retention, Seq, SessionId, SessionKey, SessionRecord,
+    Store, StoreError, StreamInfo, StreamKey, StreamStatus,
 };
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +43,7 @@ impl<S: Store> Scene<S> {
 
     /// Opens a session in `store`.
     pub async fn over(store: S) -> Self {
-        let session = fresh_session(owner());
+        let session = fresh_session(principal());
         store
             .create(&session, record())
             .await
@@ -82,10 +82,10 @@ impl<S: Store> Scene<S> {
         page.unwrap_or_else(|error| panic!("{key:?} cannot be read: {error:?}"))
     }
 
-    /// The summary of a stream that must be known.
-    pub async fn summary(&self, key: &StreamKey) -> Summary {
-        let summary = self.store.summary(key).await;
-        summary.unwrap_or_else(|error| panic!("{key:?} is not known: {error:?}"))
+    /// The status of a stream that must be known.
+    pub async fn status(&self, key: &StreamKey) -> StreamStatus {
+        let status = self.store.status(key).await;
+        status.unwrap_or_else(|error| panic!("{key:?} is not known: {error:?}"))
     }
 
     /// Asserts that nothing at all is known of a stream.
@@ -95,10 +95,10 @@ impl<S: Store> Scene<S> {
             matches!(read, Err(StoreError::UnknownStream)),
             "{key:?} is known: {read:?}"
         );
-        let summary = self.store.summary(key).await;
+        let status = self.store.status(key).await;
         assert!(
-            matches!(summary, Err(StoreError::UnknownStream)),
-            "{key:?} is known: {summary:?}"
+            matches!(status, Err(StoreError::UnknownStream)),
+            "{key:?} is known: {status:?}"
         );
     }
 }
@@ -127,7 +127,7 @@ pub(super) async fn everyone<T>(actors: Vec<impl Future<Output = T>>) -> Vec<T> 
 }
 
 /// A session that no other case knows, in this process or in another that uses the same engine.
-pub(super) fn fresh_session(owner: Principal) -> SessionKey {
+pub(super) fn fresh_session(principal: Principal) -> SessionKey {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut bits = [0; 18];
@@ -135,13 +135,13 @@ pub(super) fn fresh_session(owner: Principal) -> SessionKey {
     bits[8..12].copy_from_slice(&std::process::id().to_be_bytes());
     bits[12..].copy_from_slice(&COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes()[2..]);
     SessionKey {
-        owner,
+        principal,
         session: SessionId::from_random(bits),
     }
 }
 
 /// Whom the session of a [`Scene`] belongs to.
-pub fn owner() -> Principal {
+pub fn principal() -> Principal {
     Principal::new("https://issuer.example", "alice")
 }
 
@@ -149,7 +149,7 @@ pub fn owner() -> Principal {
 pub fn record() -> SessionRecord {
     SessionRecord {
         version: Version::V2025_11_25,
-        hello: Bytes::from_static(br#"{"capabilities":{}}"#),
+        initialize_params: Bytes::from_static(br#"{"capabilities":{}}"#),
         initialized: false,
         log_level: None,
         subscriptions: Default::default(),
@@ -157,9 +157,9 @@ pub fn record() -> SessionRecord {
     }
 }
 
-/// The facts that [`batch`] brings.
-pub fn facts() -> Facts {
-    Facts {
+/// The info that [`batch`] brings.
+pub fn info() -> StreamInfo {
+    StreamInfo {
         kind: StreamKind::Call,
         calls: vec![RequestId::from(7), RequestId::from("7\u{1f9f5}\"")],
         node: "node-a".into(),
@@ -178,11 +178,11 @@ pub fn event(seq: u64) -> Event {
     )
 }
 
-/// Events numbered as the range says, written in epoch 1. Brings the facts if it could be the first of its stream.
+/// Events numbered as the range says, written in epoch 1. Brings the info if it could be the first of its stream.
 pub fn batch(range: Range<u64>) -> Batch {
     Batch {
         epoch: 1,
-        facts: (range.start <= 1).then(facts),
+        info: (range.start <= 1).then(info),
         events: range.map(event).collect(),
         released: Vec::new(),
         seals: false,
@@ -195,7 +195,7 @@ pub fn last_batch(range: Range<u64>) -> Batch {
     let mut batch = batch(range);
     batch.seals = true;
     if let Some(last) = batch.events.last_mut() {
-        last.pin = Pin::Answer;
+        last.retain = Retain::Answer;
     }
     batch
 }
@@ -203,14 +203,14 @@ pub fn last_batch(range: Range<u64>) -> Batch {
 /// A batch of one open question.
 pub fn question(seq: u64) -> Batch {
     let mut batch = batch(seq..seq + 1);
-    batch.events[0].pin = Pin::Question;
+    batch.events[0].retain = Retain::Question;
     batch
 }
 
 /// A batch of one answer that does not end the stream.
 pub fn answer(seq: u64) -> Batch {
     let mut batch = batch(seq..seq + 1);
-    batch.events[0].pin = Pin::Answer;
+    batch.events[0].retain = Retain::Answer;
     batch
 }
 

@@ -5,8 +5,8 @@ use super::scene::*;
 use bytes::Bytes;
 use rethread_proto::Version;
 use rethread_store::{
-    Bus as _, EventStore as _, Heard, IsLive, List, Ordinal, Retention, SessionRecord, SessionStore as _, Signal,
-    StoreError, Subscription,
+    Bus as _, BusEvent, EventStore as _, IsLive, ListKind, Ordinal, Retention, SessionRecord, SessionStore as _,
+    Signal, StoreError, Subscription,
 };
 use std::sync::Arc;
 use tokio::time::timeout;
@@ -22,7 +22,7 @@ pub async fn a_record_is_read_back<H: Harness>(harness: &H) {
     for version in Version::ALL {
         let full = SessionRecord {
             version,
-            hello: Bytes::from("{\"clientInfo\":{\"name\":\"\u{1f9f5} \\u0000\"}}"),
+            initialize_params: Bytes::from("{\"clientInfo\":{\"name\":\"\u{1f9f5} \\u0000\"}}"),
             initialized: true,
             log_level: Some("warning".into()),
             subscriptions: ["file:///a", "file:///b?c=d#e", "\u{1f9f5}", ""].map(Into::into).into(),
@@ -40,7 +40,7 @@ pub async fn a_record_is_read_back<H: Harness>(harness: &H) {
 /// A session that never was, and one that has ended, cannot be loaded or updated.
 pub async fn an_ended_session_has_no_record<H: Harness>(harness: &H) {
     let scene = Scene::open(harness).await;
-    let stranger = fresh_session(owner());
+    let stranger = fresh_session(principal());
     scene.store.end(&scene.session).await.expect("it can be ended");
     for gone in [&scene.session, &stranger] {
         let loaded = scene.store.load(gone).await;
@@ -152,7 +152,7 @@ pub async fn open_streams_are_listed<H: Harness>(harness: &H) {
         .await
         .expect("it can be forgotten");
     assert_eq!(open().await, [1, 70_000].map(Ordinal));
-    let stranger = fresh_session(owner());
+    let stranger = fresh_session(principal());
     assert_eq!(scene.store.open_streams(&stranger).await.expect("none"), []);
 }
 
@@ -207,7 +207,7 @@ fn nowhere() -> IsLive {
     Arc::new(|_| false)
 }
 
-async fn heard(subscription: &mut Subscription) -> Heard {
+async fn heard(subscription: &mut Subscription) -> BusEvent {
     let heard = timeout(PATIENCE, subscription.next()).await;
     heard.expect("a signal arrives").expect("the bus lives")
 }
@@ -219,9 +219,9 @@ pub async fn the_bus_reaches_everybody<H: Harness>(harness: &H) {
     let peer = harness.peer(&store).await;
     let mut listeners = [store.subscribe(), store.subscribe(), peer.subscribe()];
     let signals = [
-        Signal::ListChanged(List::Tools),
-        Signal::ListChanged(List::Prompts),
-        Signal::ListChanged(List::Resources),
+        Signal::ListChanged(ListKind::Tools),
+        Signal::ListChanged(ListKind::Prompts),
+        Signal::ListChanged(ListKind::Resources),
         Signal::ResourceUpdated("file:///\u{1f9f5}".into()),
         Signal::Broadcast(Bytes::from_static(b"{\"jsonrpc\":\"2.0\",\"method\":\"x\"}")),
         Signal::Broadcast(Bytes::from(vec![b'x'; 100 << 10])),
@@ -230,7 +230,7 @@ pub async fn the_bus_reaches_everybody<H: Harness>(harness: &H) {
         for signal in &signals {
             node.publish(signal.clone()).await.expect("it can be published");
             for listener in &mut listeners {
-                assert_eq!(heard(listener).await, Heard::Signal(signal.clone()));
+                assert_eq!(heard(listener).await, BusEvent::Signal(signal.clone()));
             }
         }
     }
@@ -240,26 +240,26 @@ pub async fn the_bus_reaches_everybody<H: Harness>(harness: &H) {
 pub async fn the_bus_has_no_memory<H: Harness>(harness: &H) {
     let store = harness.fresh(Retention::default()).await;
     store
-        .publish(Signal::ListChanged(List::Tools))
+        .publish(Signal::ListChanged(ListKind::Tools))
         .await
         .expect("nobody wants to know");
     let mut witness = store.subscribe();
     store
-        .publish(Signal::ListChanged(List::Prompts))
+        .publish(Signal::ListChanged(ListKind::Prompts))
         .await
         .expect("it can be published");
     assert_eq!(
         heard(&mut witness).await,
-        Heard::Signal(Signal::ListChanged(List::Prompts))
+        BusEvent::Signal(Signal::ListChanged(ListKind::Prompts))
     );
     let mut late = store.subscribe();
     store
-        .publish(Signal::ListChanged(List::Resources))
+        .publish(Signal::ListChanged(ListKind::Resources))
         .await
         .expect("it can be published");
     assert_eq!(
         heard(&mut late).await,
-        Heard::Signal(Signal::ListChanged(List::Resources))
+        BusEvent::Signal(Signal::ListChanged(ListKind::Resources))
     );
 }
 
@@ -279,13 +279,13 @@ pub async fn a_slow_listener_is_told_what_it_missed<H: Harness>(harness: &H) {
     let (mut next, mut lagged) = (0, false);
     while next < SIGNALS {
         match heard(&mut slow).await {
-            Heard::Lagged => lagged = true,
-            Heard::Signal(Signal::ResourceUpdated(n)) => {
+            BusEvent::Lagged => lagged = true,
+            BusEvent::Signal(Signal::ResourceUpdated(n)) => {
                 let n: usize = n.parse().expect("the numbers from above");
                 assert!(n == next || (lagged && n > next), "heard {n}, expected {next}");
                 (next, lagged) = (n + 1, false);
             }
-            Heard::Signal(other) => panic!("nobody said {other:?}"),
+            BusEvent::Signal(other) => panic!("nobody said {other:?}"),
         }
     }
 }

@@ -56,7 +56,7 @@ pub async fn ten_thousand_streams_stay_apart<H: Harness>(harness: &H) {
     const SESSIONS: u64 = 100;
     const STREAMS: u64 = 100;
     let store = harness.fresh(Retention::default()).await;
-    let sessions: Vec<_> = (0..SESSIONS).map(|_| fresh_session(owner())).collect();
+    let sessions: Vec<_> = (0..SESSIONS).map(|_| fresh_session(principal())).collect();
     let text = |session: u64, ordinal: u64| Bytes::from(format!("session {session}, stream {ordinal}"));
     let mut writers = Vec::new();
     let numbered: Vec<_> = (0..).zip(sessions.clone()).collect();
@@ -98,7 +98,7 @@ pub async fn ten_thousand_streams_stay_apart<H: Harness>(harness: &H) {
                 .expect("every stream is known");
             assert_eq!(page.events.len(), 1);
             assert_eq!(page.events[0].payload, text(number, ordinal));
-            assert_eq!(page.summary.sealed, ordinal % 2 == 0);
+            assert_eq!(page.status.sealed, ordinal % 2 == 0);
         }
     }
 }

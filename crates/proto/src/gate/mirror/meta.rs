@@ -1,10 +1,10 @@
 //! What a stateless request says of itself and of its client.
 
 use super::value::shorten;
+use crate::inline_str::InlineStr;
 use crate::jsonrpc::{Object, plain_text};
 use crate::jsonrpc::{Params, ProgressToken};
 use crate::refusal::Reason;
-use crate::short::Short;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -55,7 +55,7 @@ pub enum Field {
     /// Not there.
     Absent,
     /// A string: its text.
-    Text(Short),
+    Text(InlineStr),
     /// Something else.
     Other,
 }

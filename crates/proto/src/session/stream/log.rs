@@ -1,7 +1,7 @@
 //! The log of one stream, without a disk under it. The memory backend is a table of these; every other backend must
 //! behave as if it were.
 
-use super::{Batch, Event, Facts, Pin, Retention};
+use super::{Batch, Event, Retain, Retention, StreamInfo};
 use crate::event_id::Seq;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ const OVERHEAD: usize = 96;
 /// One stream's events, and what remains known when they are gone.
 #[derive(Debug)]
 pub struct Log {
-    facts: Facts,
+    info: StreamInfo,
     epoch: u64,
     events: VecDeque<Event>,
     bytes: usize,
@@ -37,16 +37,16 @@ pub enum Refused {
     /// The stream has ended.
     #[error("the stream has ended")]
     Sealed,
-    /// The first append of a stream must bring its facts.
+    /// The first append of a stream must bring its info.
     #[error("the stream does not exist")]
     Unknown,
 }
 
 /// A stream in one glance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
+pub struct StreamStatus {
     /// What the stream is.
-    pub facts: Facts,
+    pub info: StreamInfo,
     /// The last writer's epoch.
     pub epoch: u64,
     /// The last number appended.
@@ -67,21 +67,21 @@ pub struct Page {
     /// The events, in order.
     pub events: Vec<Event>,
     /// The stream when they were read.
-    pub summary: Summary,
+    pub status: StreamStatus,
 }
 
 impl Page {
     /// Whether events after `cursor` are gone.
     pub fn has_gap_after(&self, cursor: Seq) -> bool {
-        self.summary.purged.is_some_and(|purged| purged > cursor)
+        self.status.purged.is_some_and(|purged| purged > cursor)
     }
 }
 
 impl Log {
     /// An empty log.
-    pub fn new(facts: Facts, epoch: u64) -> Self {
+    pub fn new(info: StreamInfo, epoch: u64) -> Self {
         Log {
-            facts,
+            info,
             epoch,
             events: VecDeque::new(),
             bytes: 0,
@@ -129,7 +129,7 @@ impl Log {
         }
         self.sealed |= batch.seals;
         if self.sealed {
-            self.release(|event| event.pin == Pin::Question);
+            self.release(|event| event.retain == Retain::Question);
             self.events.shrink_to_fit();
         } else if !batch.released.is_empty() {
             self.release(|event| batch.released.contains(&event.seq));
@@ -142,7 +142,7 @@ impl Log {
         let mut evicted = 0;
         while self.events.len() > limits.events || self.bytes > limits.bytes {
             let newest = self.events.len().saturating_sub(1);
-            let Some(at) = self.events.iter().position(|event| event.pin == Pin::None) else {
+            let Some(at) = self.events.iter().position(|event| event.retain == Retain::None) else {
                 break;
             };
             if at == newest {
@@ -154,7 +154,7 @@ impl Log {
         evicted
     }
 
-    /// Drops every event and leaves a tombstone: the facts, and how far the stream had come (design D4). Returns the
+    /// Drops every event and leaves a tombstone: the info, and how far the stream had come (design D4). Returns the
     /// bytes that were freed.
     pub fn bury(&mut self) -> usize {
         let freed = self.bytes;
@@ -184,14 +184,14 @@ impl Log {
             .collect();
         Page {
             events,
-            summary: self.summary(),
+            status: self.status(),
         }
     }
 
     /// The stream in one glance.
-    pub fn summary(&self) -> Summary {
-        Summary {
-            facts: self.facts.clone(),
+    pub fn status(&self) -> StreamStatus {
+        StreamStatus {
+            info: self.info.clone(),
             epoch: self.epoch,
             last: self.last,
             purged: self.purged,
@@ -228,7 +228,7 @@ impl Log {
     fn release(&mut self, which: impl Fn(&Event) -> bool) {
         for event in &mut self.events {
             if which(event) {
-                event.pin = Pin::None;
+                event.retain = Retain::None;
             }
         }
     }
@@ -238,7 +238,7 @@ impl Log {
             return;
         };
         self.bytes -= event.cost();
-        self.answers_lost |= event.pin == Pin::Answer;
+        self.answers_lost |= event.retain == Retain::Answer;
         // The loss of a priming event alone is no gap: it says nothing.
         if event.seq > Seq::PRIMING {
             self.purged = self.purged.max(Some(event.seq));
@@ -252,7 +252,7 @@ impl Event {
         Event {
             seq,
             payload,
-            pin: Pin::None,
+            retain: Retain::None,
         }
     }
 
@@ -269,12 +269,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn log() -> Log {
-        let facts = Facts {
+        let info = StreamInfo {
             kind: StreamKind::Call,
             calls: vec![7.into()],
             node: "n".into(),
         };
-        Log::new(facts, 1)
+        Log::new(info, 1)
     }
 
     fn events(range: std::ops::Range<u64>) -> Vec<Event> {
@@ -284,7 +284,7 @@ mod tests {
     fn batch(range: std::ops::Range<u64>) -> Batch {
         Batch {
             epoch: 1,
-            facts: None,
+            info: None,
             events: events(range),
             released: Vec::new(),
             seals: false,
@@ -370,7 +370,7 @@ mod tests {
         log.append(batch(0..51)).unwrap();
         log.evict(&KEEP_TEN);
         let mut answer = events(51..52);
-        answer[0].pin = Pin::Answer;
+        answer[0].retain = Retain::Answer;
         log.append(Batch {
             events: answer,
             seals: true,
@@ -383,14 +383,14 @@ mod tests {
         assert!(page.has_gap_after(Seq(1)) && page.has_gap_after(Seq(40)) && !page.has_gap_after(Seq(41)));
         log.evict(&Retention { events: 0, ..KEEP_TEN });
         assert_eq!(seqs(&log.read_after(Seq(0), 9, usize::MAX)), [51]);
-        assert!(!log.summary().answers_lost);
+        assert!(!log.status().answers_lost);
     }
 
     #[test]
     fn d4_open_questions_are_not_evicted_until_they_are_settled() {
         let mut log = log();
         let mut asked = events(1..3);
-        asked[0].pin = Pin::Question;
+        asked[0].retain = Retain::Question;
         log.append(Batch {
             events: asked,
             ..batch(0..0)
@@ -412,7 +412,7 @@ mod tests {
     fn d4_a_tombstone_remembers_who_waits_for_an_answer() {
         let mut log = log();
         let mut answer = events(1..2);
-        answer[0].pin = Pin::Answer;
+        answer[0].retain = Retain::Answer;
         log.append(Batch {
             events: answer,
             seals: true,
@@ -421,8 +421,8 @@ mod tests {
         .unwrap();
         assert!(log.bury() > 0);
         let page = log.read_after(Seq(0), 9, usize::MAX);
-        assert!(page.events.is_empty() && page.summary.answers_lost && page.summary.sealed);
-        assert_eq!(page.summary.facts.calls, [7.into()]);
+        assert!(page.events.is_empty() && page.status.answers_lost && page.status.sealed);
+        assert_eq!(page.status.info.calls, [7.into()]);
         assert_eq!(log.bytes(), 0);
     }
 

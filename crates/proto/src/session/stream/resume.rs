@@ -1,7 +1,7 @@
 //! What a GET with `Last-Event-ID` gets, by cause (RES-07, design D4). The seeds' `resumeFrom` and
 //! `handle_reconnection`.
 
-use super::log::Summary;
+use super::log::StreamStatus;
 use crate::event_id::{EventId, Seq, StreamKind};
 
 /// How a GET begins.
@@ -34,7 +34,7 @@ pub enum Plan {
 /// Decides how a GET begins. `issued` says whether the id's stream was ever issued in this session, `found` is what the
 /// store knows of it. `unlogged` if messages of it went out without ids, because the store failed: nobody can read those
 /// again (STO-02).
-pub fn plan(id: Option<EventId>, issued: bool, found: Option<&Summary>, unlogged: bool) -> Plan {
+pub fn plan(id: Option<EventId>, issued: bool, found: Option<&StreamStatus>, unlogged: bool) -> Plan {
     let Some(id) = id.filter(|_| issued) else {
         return Plan::Fresh { refresh: false };
     };
@@ -58,13 +58,13 @@ pub fn plan(id: Option<EventId>, issued: bool, found: Option<&Summary>, unlogged
 
 #[cfg(test)]
 mod tests {
-    use super::super::Facts;
+    use super::super::StreamInfo;
     use super::*;
     use crate::event_id::Ordinal;
 
-    fn stream(last: u64, purged: Option<u64>) -> Summary {
-        Summary {
-            facts: Facts {
+    fn stream(last: u64, purged: Option<u64>) -> StreamStatus {
+        StreamStatus {
+            info: StreamInfo {
                 kind: StreamKind::Call,
                 calls: vec![1.into()],
                 node: "n".into(),
@@ -157,7 +157,7 @@ mod tests {
                 "ended, all seen",
                 id(1, 3),
                 true,
-                Some(Summary {
+                Some(StreamStatus {
                     sealed: true,
                     ..stream(3, None)
                 }),
@@ -181,7 +181,7 @@ mod tests {
             };
             assert_eq!(plan(id(ordinal, seq), true, Some(&stream(3, None)), true), expected);
         }
-        let sealed = Summary {
+        let sealed = StreamStatus {
             sealed: true,
             ..stream(3, None)
         };

@@ -6,35 +6,35 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// What stands in the headers that matter here.
 #[derive(Default)]
-pub(super) struct Lines<'a> {
-    pub(super) host: Line<'a>,
-    pub(super) origin: Line<'a>,
-    pub(super) content_type: Line<'a>,
-    pub(super) accept: Line<'a>,
-    pub(super) session: Line<'a>,
-    pub(super) version: Line<'a>,
-    pub(super) last_event_id: Line<'a>,
+pub(super) struct HeaderIndex<'a> {
+    pub(super) host: HeaderLine<'a>,
+    pub(super) origin: HeaderLine<'a>,
+    pub(super) content_type: HeaderLine<'a>,
+    pub(super) accept: HeaderLine<'a>,
+    pub(super) session: HeaderLine<'a>,
+    pub(super) version: HeaderLine<'a>,
+    pub(super) last_event_id: HeaderLine<'a>,
     /// All headers, as they would stand on an HTTP/1 wire: `name: value` and the end of the line.
     pub(super) bytes: usize,
 }
 
 /// A header that should stand once: its first line, and whether there are more.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Line<'a> {
+pub(super) struct HeaderLine<'a> {
     pub(super) first: Option<&'a HeaderValue>,
     pub(super) repeated: bool,
 }
 
-impl<'a> Line<'a> {
+impl<'a> HeaderLine<'a> {
     /// The one line, if there is exactly one.
     pub(super) fn only(self) -> Option<&'a HeaderValue> {
         self.first.filter(|_| !self.repeated)
     }
 }
 
-impl<'a> Lines<'a> {
+impl<'a> HeaderIndex<'a> {
     pub(super) fn find(headers: &'a HeaderMap) -> Self {
-        let mut lines = Lines::default();
+        let mut lines = HeaderIndex::default();
         for (name, value) in headers {
             lines.bytes += name.as_str().len() + value.len() + 4;
             if let Some(line) = lines.line(name) {
@@ -45,7 +45,7 @@ impl<'a> Lines<'a> {
         lines
     }
 
-    fn line(&mut self, name: &HeaderName) -> Option<&mut Line<'a>> {
+    fn line(&mut self, name: &HeaderName) -> Option<&mut HeaderLine<'a>> {
         let known = [
             (&HOST, &mut self.host),
             (&ORIGIN, &mut self.origin),

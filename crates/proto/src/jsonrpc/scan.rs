@@ -70,7 +70,7 @@ impl Members {
 }
 
 /// A message, cut.
-pub(crate) struct Cut<'a> {
+pub(crate) struct Scan<'a> {
     /// The raw values of [`MESSAGE`].
     pub(crate) members: [Option<&'a str>; 6],
     /// What is in the params, if they have a `_meta`.
@@ -80,7 +80,7 @@ pub(crate) struct Cut<'a> {
 /// Cuts a message; `None` unless `text` is plainly an object: valid JSON, and surely nothing nested deeper than `depth`. In the
 /// message, its params and their `_meta`, no key is written with escapes, no key is there twice, and at most
 /// [`MAX_OTHER_KEYS`] are of no interest.
-pub(crate) fn cut(text: &str, depth: usize) -> Option<Cut<'_>> {
+pub(crate) fn scan(text: &str, depth: usize) -> Option<Scan<'_>> {
     let bytes = text.as_bytes();
     u32::try_from(bytes.len()).ok()?;
     let depth = depth.checked_sub(LEVELS)?.min(DEPTH as usize) as u32;
@@ -93,7 +93,7 @@ pub(crate) fn cut(text: &str, depth: usize) -> Option<Cut<'_>> {
         params = members;
         Some(end)
     })?;
-    (blank(bytes, end) == bytes.len()).then(|| Cut {
+    (blank(bytes, end) == bytes.len()).then(|| Scan {
         members: found.map(|span| at(text, span)),
         params,
     })
@@ -353,23 +353,23 @@ mod tests {
     }
 
     fn is_cut(text: &str) -> bool {
-        cut(text, 100).is_some()
+        scan(text, 100).is_some()
     }
 
     /// What is cut is what serde finds.
     fn agrees(text: &str) {
-        let Some(cut) = cut(text, 100) else { return };
+        let Some(scanned) = scan(text, 100) else { return };
         let owned = |raw: Option<&str>| raw.map(str::to_owned);
-        assert_eq!(Some(cut.members.map(owned)), found(text, MESSAGE), "{text}");
-        let Some(params) = cut.members[PARAMS] else { return };
+        assert_eq!(Some(scanned.members.map(owned)), found(text, MESSAGE), "{text}");
+        let Some(params) = scanned.members[PARAMS] else { return };
         let present = |raw: Option<String>| raw.filter(|raw| raw != "null");
         let expected = found(params, IN_PARAMS).map(|found| found.map(present));
         let meta = expected
             .as_ref()
             .and_then(|params| found(params[META].as_deref()?, IN_META));
-        assert_eq!(cut.params.is_some(), meta.is_some(), "{text}");
-        assert_eq!(cut.params.is_some(), Members::find(params).is_some(), "{text}");
-        for members in cut.params.into_iter().chain(Members::find(params)) {
+        assert_eq!(scanned.params.is_some(), meta.is_some(), "{text}");
+        assert_eq!(scanned.params.is_some(), Members::find(params).is_some(), "{text}");
+        for members in scanned.params.into_iter().chain(Members::find(params)) {
             let (in_params, in_meta) = members.of(params);
             assert_eq!(in_params.map(owned)[..], expected.as_ref().unwrap()[..META], "{text}");
             assert_eq!(in_meta.map(owned), meta.clone().unwrap().map(present), "{text}");
@@ -451,10 +451,10 @@ mod tests {
         let deep = |n: usize| format!("{{\"a\":{}{}}}", "[".repeat(n), "]".repeat(n));
         assert!(is_cut(&deep(65)) && !is_cut(&deep(66)));
         assert!(
-            cut(&deep(8), 10).is_some() && cut(&deep(10), 10).is_none(),
+            scan(&deep(8), 10).is_some() && scan(&deep(10), 10).is_none(),
             "SEC-06: not sure is no"
         );
-        assert!(cut("{}", 2).is_none());
+        assert!(scan("{}", 2).is_none());
     }
 
     fn json() -> impl Strategy<Value = serde_json::Value> {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 /// The open questions of one session. `W` is whatever wakes the one who asked.
 #[derive(Debug)]
-pub struct Coordinator<W> {
+pub struct Questions<W> {
     epoch: u64,
     asked: u64,
     open: HashMap<u64, W>,
@@ -53,10 +53,10 @@ pub enum Settled<W> {
     NeverAsked,
 }
 
-impl<W> Coordinator<W> {
-    /// The coordinator of a session in its `epoch`th life, with at most `limit` questions open at a time.
+impl<W> Questions<W> {
+    /// The questions of a session in its `epoch`th life, with at most `limit` questions open at a time.
     pub fn new(epoch: u64, limit: usize) -> Self {
-        Coordinator {
+        Questions {
             epoch,
             asked: 0,
             open: HashMap::new(),
@@ -117,46 +117,46 @@ mod tests {
 
     #[test]
     fn s2c_01_ids_are_never_reused() {
-        let mut coordinator = Coordinator::new(1, 8);
+        let mut questions = Questions::new(1, 8);
         let mut seen = std::collections::HashSet::new();
         for n in 0..100 {
-            let question = coordinator.ask(n).unwrap();
+            let question = questions.ask(n).unwrap();
             assert!(seen.insert(question.id()));
-            assert_eq!(coordinator.settle(&question.id()), Settled::Waiter(n));
+            assert_eq!(questions.settle(&question.id()), Settled::Waiter(n));
         }
-        let after_restart = Coordinator::new(2, 8).ask(0).unwrap();
+        let after_restart = Questions::new(2, 8).ask(0).unwrap();
         assert!(seen.insert(after_restart.id()));
     }
 
     #[test]
     fn s2c_04_late_answers_are_ignored_and_made_up_ones_refused() {
-        let mut coordinator = Coordinator::new(2, 8);
-        let question = coordinator.ask("w").unwrap();
-        assert_eq!(coordinator.settle(&question.id()), Settled::Waiter("w"));
-        assert_eq!(coordinator.settle(&question.id()), Settled::Late);
-        assert_eq!(coordinator.settle(&RequestId::from("s1-9")), Settled::Late, "RST-04");
+        let mut questions = Questions::new(2, 8);
+        let question = questions.ask("w").unwrap();
+        assert_eq!(questions.settle(&question.id()), Settled::Waiter("w"));
+        assert_eq!(questions.settle(&question.id()), Settled::Late);
+        assert_eq!(questions.settle(&RequestId::from("s1-9")), Settled::Late, "RST-04");
         for made_up in [
             "s2-2", "s2-0", "s3-1", "s02-1", "s2-01", "s0-1", "x", "s-1", "s2-1 ", "2-1",
         ] {
             assert_eq!(
-                coordinator.settle(&RequestId::from(made_up)),
+                questions.settle(&RequestId::from(made_up)),
                 Settled::NeverAsked,
                 "{made_up}"
             );
         }
-        assert_eq!(coordinator.settle(&RequestId::from(1)), Settled::NeverAsked);
+        assert_eq!(questions.settle(&RequestId::from(1)), Settled::NeverAsked);
     }
 
     #[test]
     fn d13_open_questions_are_bounded() {
-        let mut coordinator = Coordinator::new(1, 2);
-        let first = coordinator.ask(()).unwrap();
-        coordinator.ask(()).unwrap();
-        assert_eq!(coordinator.ask(()), Err(TooManyQuestions));
-        assert!(coordinator.abandon(first));
-        assert!(!coordinator.abandon(first));
-        assert!(coordinator.ask(()).is_ok());
-        assert_eq!(coordinator.abandon_all().count(), 2);
-        assert_eq!(coordinator.open(), 0);
+        let mut questions = Questions::new(1, 2);
+        let first = questions.ask(()).unwrap();
+        questions.ask(()).unwrap();
+        assert_eq!(questions.ask(()), Err(TooManyQuestions));
+        assert!(questions.abandon(first));
+        assert!(!questions.abandon(first));
+        assert!(questions.ask(()).is_ok());
+        assert_eq!(questions.abandon_all().count(), 2);
+        assert_eq!(questions.open(), 0);
     }
 }
