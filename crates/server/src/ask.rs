@@ -8,7 +8,7 @@ use crate::peer::Peer;
 use bytes::Bytes;
 use rethread_proto::jsonrpc::{code, write_request};
 use rethread_proto::mrtr::InputMethod;
-use rethread_proto::session::questions::Question;
+use rethread_proto::questions::Question;
 use rethread_proto::sse::Draft;
 use rethread_store::Retain;
 use serde::Serialize;

@@ -15,7 +15,7 @@ use rethread_proto::jsonrpc::{
     Progress, ProgressToken, RESULT_FRAME, Report, Request, RequestId, code, write_error, write_notification,
     write_result,
 };
-use rethread_proto::session::questions::{Question, TooManyQuestions};
+use rethread_proto::questions::{Question, TooManyQuestions};
 use rethread_proto::sse::{Draft, EncodeMessage};
 use rethread_proto::{Principal, Version};
 use serde_json::json;

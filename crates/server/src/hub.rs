@@ -4,7 +4,7 @@ use crate::outbox::{Over, Stream};
 use crate::telemetry;
 use parking_lot::Mutex;
 use rethread_proto::clock::Mono;
-use rethread_proto::session::push::{Collapse, Lifetime, ListenerId, Push, PushLimits, TakenMessage};
+use rethread_proto::push::{Collapse, Lifetime, ListenerId, Push, PushLimits, TakenMessage};
 use rethread_proto::sse::{Draft, OneLine};
 use rethread_store::{QueuePosition, QueueUpdate, StoredQueue};
 use std::sync::Arc;

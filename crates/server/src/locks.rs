@@ -53,7 +53,7 @@ async fn d6_store_is_asked_outside_of_the_hubs_lock() {
         }
     });
     for _ in 0..2 {
-        inside.offer((Draft::copy_of(b"{}"), rethread_proto::session::push::Collapse::Never)); // waits for a GET
+        inside.offer((Draft::copy_of(b"{}"), rethread_proto::push::Collapse::Never)); // waits for a GET
     }
     let mut get = outside.get(None).await.events();
     get.next().await;

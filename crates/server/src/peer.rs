@@ -6,7 +6,7 @@ use crate::session::{Session, list_changed, resource_updated};
 use rethread_proto::gate::mirror::Capabilities;
 use rethread_proto::jsonrpc::write_notification;
 use rethread_proto::mrtr::{InputMethod, InputRequest};
-use rethread_proto::session::push::Collapse;
+use rethread_proto::push::Collapse;
 use rethread_proto::sse::Draft;
 use rethread_proto::{Principal, SessionId, Version};
 use rethread_store::ListKind;

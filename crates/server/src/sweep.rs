@@ -5,7 +5,7 @@ use crate::node::Node;
 use crate::session::{Session, list_changed, resource_updated};
 use crate::sessions::Sessions;
 use rethread_proto::clock::Mono;
-use rethread_proto::session::push::Collapse;
+use rethread_proto::push::Collapse;
 use rethread_proto::sse::Draft;
 use rethread_proto::subscription::Change;
 use rethread_store::{BusEvent, Signal, StoreError, StoreFuture, Subscription};

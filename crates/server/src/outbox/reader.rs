@@ -5,7 +5,7 @@ use super::{Close, Effects, Stream, Taken};
 use crate::session::Transport;
 use crate::telemetry;
 use rethread_proto::event_id::Seq;
-use rethread_proto::session::push::ListenerId;
+use rethread_proto::push::ListenerId;
 use rethread_proto::sse::Draft;
 use rethread_store::Retain;
 use std::task::Context;

@@ -7,8 +7,8 @@ use super::window::Window;
 use crate::node::Node;
 use bytes::Bytes;
 use rethread_proto::event_id::Seq;
-use rethread_proto::session::push::QueuePosition;
-use rethread_proto::session::stream::Numbering;
+use rethread_proto::push::QueuePosition;
+use rethread_proto::stream::Numbering;
 use std::task::Waker;
 
 #[derive(Debug)]

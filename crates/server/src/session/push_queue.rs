@@ -5,7 +5,7 @@
 
 use super::Session;
 use crate::telemetry;
-use rethread_proto::session::push::{Collapse, Lifetime};
+use rethread_proto::push::{Collapse, Lifetime};
 use rethread_proto::sse::Draft;
 use rethread_store::{QueuePosition, QueueUpdate, StoreError};
 use std::sync::Arc;

@@ -10,8 +10,8 @@ use rethread_proto::clock::Mono;
 use rethread_proto::event_id::{EventId, Seq, StreamKind};
 use rethread_proto::jsonrpc::RequestId;
 use rethread_proto::refusal::Reason;
-use rethread_proto::session::stream::{Plan, plan};
 use rethread_proto::sse::Draft;
+use rethread_proto::stream::{Plan, plan};
 use rethread_store::{Batch, Event, StoreError, StreamInfo, StreamKey, StreamStatus};
 use std::sync::Arc;
 

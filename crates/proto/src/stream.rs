@@ -8,7 +8,7 @@ pub use resume::{Plan, plan};
 
 use crate::event_id::{Seq, StreamKind};
 use crate::jsonrpc::RequestId;
-use crate::session::push::QueuePosition;
+use crate::push::QueuePosition;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,4 @@
-//! What a session owns: streams with their numbers, messages waiting for a GET, questions waiting for an answer.
-
-pub mod push;
-pub mod questions;
-pub mod stream;
+//! The stream ordinals of a session.
 
 use crate::event_id::{Ordinal, StreamKind};
 
