@@ -93,7 +93,7 @@ where
     match deadlines::enforce(watcher.watch(connection), &phase).await {
         Some(Ok(())) => {}
         Some(Err(error)) => tracing::debug!(%error, "connection ended early"),
-        None => tracing::debug!("connection closed: no request came in time"),
+        None => tracing::debug!("connection closed: the peer missed a deadline"),
     }
     drop(entry);
 }

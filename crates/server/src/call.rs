@@ -140,10 +140,7 @@ impl Running {
     pub(crate) fn wants_log(&self, level: LogLevel) -> bool {
         match &self.venue {
             Venue::Session(place) => place.outlet.session.log_level().is_none_or(|least| level >= least),
-            Venue::Request(direct) => {
-                let least = direct.request(|request| request.log_level);
-                least.is_some_and(|least| level >= least)
-            }
+            Venue::Request(direct) => direct.wants_log(level),
         }
     }
 

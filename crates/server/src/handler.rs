@@ -224,6 +224,14 @@ pub(crate) enum Kind {
 }
 
 impl Reply {
+    /// About how many bytes it keeps.
+    pub(crate) fn size(&self) -> usize {
+        match &self.0 {
+            Kind::Result(json) => json.len(),
+            Kind::InputRequired(wish) => wish.state.as_ref().map_or(0, Vec::len),
+        }
+    }
+
     /// An answer that is anything that serializes to a JSON object.
     ///
     /// # Panics

@@ -58,6 +58,9 @@ pub struct Limits {
     pub parks: usize,
     /// Calls of one principal that wait for input, the anonymous one aside. Beyond: the call fails.
     pub parks_per_principal: usize,
+    /// Bytes that all calls that wait for input keep: their arguments, what they emit meanwhile, their answers. Beyond: the call
+    /// that asks fails. One call may always wait.
+    pub parked_bytes: usize,
     /// How often one call may ask for input (MRTR-08). Beyond: the call fails.
     pub input_rounds: u32,
     /// Events ready for one connection. Beyond: it reads them from the store when it comes to it.
@@ -94,6 +97,7 @@ impl Default for Limits {
             uri_bytes_per_subscription: 64 << 10,
             parks: 4_096,
             parks_per_principal: 256,
+            parked_bytes: 64 << 20,
             input_rounds: 16,
             window_events: 1_024,
             window_bytes: 1 << 20,

@@ -126,9 +126,17 @@ pub(crate) fn begin<H: Handler>(
             node.accept_work()?;
             Ok(Begun::Answered(discover(node, &request)))
         }
-        "subscriptions/listen" if !inner.handler.listens(&request.params, &asker.principal) => {
+        "subscriptions/listen" => {
+            // A handler that serves it itself keeps the filter as long as we would: the bounds are the same.
+            let filter = match Filter::read(&request.params, node.limits.filter()) {
+                Ok(filter) => filter,
+                Err(error) => return Ok(Begun::Answered(Outcome::error(&request.id, &error))),
+            };
+            if inner.handler.listens(&request.params, &asker.principal) {
+                return serve(inner, request, version, asker, wrapping).map(Begun::Serving);
+            }
             node.accept_work()?;
-            listen(node, &request, asker.principal)
+            listen(node, &request, &filter, asker.principal)
         }
         _ => serve(inner, request, version, asker, wrapping).map(Begun::Serving),
     }
@@ -167,11 +175,7 @@ fn discover(node: &Node, request: &Request) -> Outcome {
 }
 
 /// `subscriptions/listen`: a stream of changes.
-fn listen(node: &Arc<Node>, request: &Request, principal: Principal) -> Result<Begun, Reason> {
-    let filter = match Filter::read(&request.params, node.limits.filter()) {
-        Ok(filter) => filter,
-        Err(error) => return Ok(Begun::Answered(Outcome::error(&request.id, &error))),
-    };
+fn listen(node: &Arc<Node>, request: &Request, filter: &Filter, principal: Principal) -> Result<Begun, Reason> {
     let declares = |capability: &str| node.info.declares(capability);
     let filter = filter.honour(Offered {
         tools: declares("tools.listChanged"),

@@ -28,6 +28,7 @@ use rethread_proto::stream::Numbering;
 use rethread_proto::{Ordinal, StreamKind, Version};
 use rethread_store::{Batch, QueuePosition, Retain, StoreError, StreamInfo, StreamKey, StreamStatus};
 use state::{Seal, State};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 use window::Window;
@@ -47,6 +48,8 @@ pub(crate) struct Stream {
     session: Weak<Session>,
     state: Mutex<State>,
     room: Notify,
+    /// How long calls beside this one were delayed by its reader since it was last up to date, in milliseconds.
+    delay_caused: AtomicU64,
 }
 
 /// How a connection ends while its stream lives on.
@@ -158,6 +161,7 @@ impl Stream {
                 window: Window::default(),
             }),
             room: Notify::new(),
+            delay_caused: AtomicU64::new(0),
         })
     }
 

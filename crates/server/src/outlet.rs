@@ -108,25 +108,29 @@ impl Outlet {
 
     /// Says something that belongs to a call. `None` if nobody can ever hear it.
     pub(crate) fn say(&self, words: impl EncodeMessage, retain: Retain) -> Result<Option<Said>, TooLate> {
-        let stream = {
+        let (stream, waker) = {
             let mut state = self.state.lock();
             match state.exchange.emit() {
-                Emit::Start => state.open(&self.session),
-                Emit::Append => state.stream.clone().ok_or(TooLate)?,
+                Emit::Start => (state.open(&self.session), state.waker.take()),
+                Emit::Append => (state.stream.clone().ok_or(TooLate)?, None),
                 Emit::Discard => return Ok(None),
                 Emit::TooLate => return Err(TooLate),
             }
         };
+        wake(waker);
         let seq = stream.say(words, retain, false).map_err(|_| TooLate)?;
         Ok(Some(Said { stream, seq }))
     }
 
     /// Makes the answer a stream, if its form is still open.
     pub(crate) fn upgrade(&self) {
-        let stream = {
+        let (stream, waker) = {
             let mut state = self.state.lock();
-            state.exchange.upgrade().then(|| state.open(&self.session))
+            let stream = state.exchange.upgrade().then(|| state.open(&self.session));
+            let waker = if stream.is_some() { state.waker.take() } else { None };
+            (stream, waker)
         };
+        wake(waker);
         if let Some(stream) = stream {
             stream.flush();
         }
@@ -157,7 +161,9 @@ impl Outlet {
             (End::Json, _) => {
                 let mut state = self.state.lock();
                 state.cancelled = true;
-                state.wake();
+                let waker = state.waker.take();
+                drop(state);
+                wake(waker);
             }
             (End::Append { seals: true }, Some(stream)) => stream.seal(),
             _ => {}
@@ -230,13 +236,13 @@ impl State {
         };
         self.tail = Some(Tail::open(session, Arc::clone(&stream), start));
         self.stream = Some(Arc::clone(&stream));
-        self.wake();
         stream
     }
+}
 
-    fn wake(&mut self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
+/// Wakes the POST. Call it without the lock.
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
     }
 }

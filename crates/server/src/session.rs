@@ -295,7 +295,8 @@ impl Session {
         for call in calls.into_values() {
             call.cancel();
         }
-        drop(self.questions.lock().abandon_all().collect::<Vec<_>>());
+        let waiters: Vec<_> = self.questions.lock().abandon_all().collect();
+        drop(waiters); // each is woken, outside of the lock
         self.changed.notify_waiters();
         if is_open {
             self.notify_closed();

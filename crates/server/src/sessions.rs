@@ -113,18 +113,25 @@ impl Sessions {
     /// Ends a session.
     pub(crate) fn end(&self, session: &Session, why: &'static str) -> Parting {
         let id = &session.key.session;
-        let removed = {
-            let mut shard = self.shard(id).write();
-            // After a restore, the next life of the session has its place.
-            let is_here = shard.get(id).is_some_and(|found| std::ptr::eq(&**found, session));
-            if is_here { shard.remove(id) } else { None }
-        };
-        if removed.is_none() {
+        // After a restore, the next life of the session has its place.
+        let is_it = |found: &Arc<Session>| std::ptr::eq(&**found, session);
+        if !self.shard(id).read().get(id).is_some_and(is_it) {
             return Parting::default();
         }
+        // It ends before it leaves: its next life is opened in the handler only after this one was closed there.
         let parting = session.end();
-        self.release(&session.key.principal);
-        telemetry::session_closed(self.live.now(), why);
+        let removed = {
+            let mut shard = self.shard(id).write();
+            if shard.get(id).is_some_and(is_it) {
+                shard.remove(id)
+            } else {
+                None
+            }
+        };
+        if removed.is_some() {
+            self.release(&session.key.principal);
+            telemetry::session_closed(self.live.now(), why);
+        }
         parting
     }
 

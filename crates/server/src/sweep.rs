@@ -36,7 +36,12 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Sessions>) {
         for_each(&sessions, |session| {
             session.sweep(now);
             if session.is_idle(now) {
-                sessions.end(session, "idle").mention();
+                let parting = sessions.end(session, "idle");
+                if node.is_draining() {
+                    parting.silent(); // a successor may serve the session from the same store by now
+                } else {
+                    parting.mention();
+                }
             } else if session.is_gone() || session.has_ended() {
                 sessions.end(session, "ended elsewhere").silent();
             } else if session.is_behind() {

@@ -1,7 +1,8 @@
 //! How long a connection may be silent.
 //!
 //! A request head must be whole within [`HEAD_TIMEOUT`]; between requests a connection may be idle for
-//! [`IDLE_TIMEOUT`]. A connection that serves a request has no deadline here: the service bounds bodies and calls.
+//! [`IDLE_TIMEOUT`]. A response may take any time, since the service bounds bodies and calls; but a peer that takes no byte of
+//! it for [`WRITE_TIMEOUT`] is gone, or reads too slowly to be served.
 
 use http_body::{Body, Frame, SizeHint};
 use std::io;
@@ -19,6 +20,9 @@ pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 /// connection, so that the proxy is the one that closes.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
+/// How long a peer may take no byte of a response.
+pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// What a connection does: its kind in the lowest two bits, and a count that changes with every step.
 ///
 /// Everything that changes it runs in the connection's own task, so plain loads and stores are enough.
@@ -31,6 +35,8 @@ const HEAD: u32 = 0;
 const BUSY: u32 = 1;
 /// Between two requests.
 const IDLE: u32 = 2;
+/// A request is being served, and the socket takes no more bytes of the response.
+const STALLED: u32 = 3;
 
 impl Phase {
     fn now(&self) -> u32 {
@@ -61,6 +67,7 @@ fn limit(phase: u32) -> Option<Duration> {
     match kind(phase) {
         HEAD => Some(HEAD_TIMEOUT),
         IDLE => Some(IDLE_TIMEOUT),
+        STALLED => Some(WRITE_TIMEOUT),
         _ => None,
     }
 }
@@ -152,10 +159,14 @@ impl<S> WatchedIo<S> {
         WatchedIo { socket, phase }
     }
 
-    /// The end of the last response is on its way: an idle connection begins to be idle anew.
+    /// Bytes of a response went out, or the socket is full. An idle connection that sends the end of its last response begins to
+    /// be idle anew.
     fn wrote(&self, written: &Poll<io::Result<usize>>) {
-        if matches!(written, Poll::Ready(Ok(1..))) && self.phase.is_idle() {
-            self.phase.step(IDLE);
+        match (written, kind(self.phase.now())) {
+            (Poll::Ready(Ok(1..)), IDLE) => self.phase.step(IDLE),
+            (Poll::Ready(Ok(1..)), STALLED) => self.phase.step(BUSY),
+            (Poll::Pending, BUSY) => self.phase.step(STALLED),
+            _ => {}
         }
     }
 }
@@ -243,6 +254,30 @@ mod tests {
         assert_eq!(enforce(connection, &phase).await, Some(()));
         drop(busy);
         assert!(phase.is_idle());
+    }
+
+    /// SSE-14: a peer that takes nothing of a response is closed; one that takes a little now and then is served.
+    #[tokio::test(start_paused = true)]
+    async fn sse_14_peer_that_takes_no_byte_of_a_response_is_closed() {
+        for reads in [false, true] {
+            let phase = Arc::new(Phase::default());
+            let (mut client, server) = tokio::io::duplex(64);
+            let mut io = WatchedIo::new(server, Arc::clone(&phase));
+            let _busy = phase.busy();
+            let reading = tokio::spawn(async move {
+                while reads {
+                    tokio::time::sleep(20 * SECOND).await;
+                    let _ = tokio::io::AsyncReadExt::read_u8(&mut client).await;
+                }
+                std::future::pending::<()>().await;
+            });
+            let began = Instant::now();
+            let sending = async { while tokio::io::AsyncWriteExt::write_all(&mut io, &[0; 16]).await.is_ok() {} };
+            let ended = timeout(600 * SECOND, enforce(sending, &phase)).await;
+            assert_eq!(ended.is_err(), reads, "{ended:?}");
+            assert_eq!(began.elapsed().as_secs(), if reads { 600 } else { 30 });
+            reading.abort();
+        }
     }
 
     /// A client that sends a byte every few seconds does not get more time.

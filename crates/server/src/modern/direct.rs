@@ -9,6 +9,7 @@ use super::asker::{Asker, RequestMeta};
 use super::kept::Kept;
 use super::outcome::Outcome;
 use crate::ask::AskError;
+use crate::context::LogLevel;
 use crate::handler::{Reply, RpcError};
 use crate::node::Node;
 use crate::outlet::TooLate;
@@ -138,6 +139,17 @@ impl Direct {
         read(&self.state.lock().request)
     }
 
+    /// Bytes of messages that wait for the client.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.state.lock().bytes
+    }
+
+    /// Whether a log message of this level is wanted. While the call is parked every one is: the retry says which it wants.
+    pub(crate) fn wants_log(&self, level: LogLevel) -> bool {
+        let state = self.state.lock();
+        matches!(state.phase, Phase::Parked(_)) || state.request.log_level.is_some_and(|least| level >= least)
+    }
+
     // ---- the handler's side ----
 
     /// Says something that belongs to the call. False if the reader is far behind: then there is [`room`](Self::room) to wait
@@ -146,9 +158,12 @@ impl Direct {
         let mut state = self.state.lock();
         match state.phase {
             Phase::Over => Err(TooLate),
-            Phase::Parked(_) => {
+            Phase::Parked(id) => {
                 if state.said.len() < AHEAD_MESSAGES && state.bytes + message.len() <= AHEAD_BYTES {
+                    let bytes = message.len();
                     state.push(message);
+                    drop(state);
+                    self.node.parks.grow(id, bytes);
                 } else {
                     state.kept.dropped += 1;
                 }
@@ -226,6 +241,7 @@ impl Direct {
         if state.phase == Phase::Over {
             return Err(AskError::Ended);
         }
+        state.forget_withdrawn_questions();
         if state.asked.len() >= self.node.limits.questions_per_session {
             return Err(AskError::TooMany);
         }
@@ -245,13 +261,21 @@ impl Direct {
 
     /// The call ends, and gives its permit back. A parked one keeps its end for the retry.
     pub(crate) fn finish(&self, result: Result<Reply, RpcError>) {
+        let bytes = match &result {
+            Ok(reply) => reply.size(),
+            Err(_) => 0,
+        };
         let mut state = self.state.lock();
         if state.phase != Phase::Over {
             state.reply = Some(result);
         }
         state.release_permit(&self.node);
         let waker = state.waker.take();
+        let phase = state.phase;
         drop(state);
+        if let Phase::Parked(id) = phase {
+            self.node.parks.grow(id, bytes);
+        }
         self.node.grew_quieter();
         wake(waker);
     }
@@ -409,8 +433,12 @@ impl State {
 
     /// Whether the handler waits for answers. Questions that nobody waits for any more are forgotten.
     fn is_asking(&mut self) -> bool {
-        self.asked.retain(|asked| !asked.waiter.is_closed());
+        self.forget_withdrawn_questions();
         !self.asked.is_empty()
+    }
+
+    fn forget_withdrawn_questions(&mut self) {
+        self.asked.retain(|asked| !asked.waiter.is_closed());
     }
 
     /// Readies what was kept for the request that has come: the log messages that it wants, then progress. Says how many

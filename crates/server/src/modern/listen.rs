@@ -44,7 +44,9 @@ impl Listener {
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         change(&mut state);
-        if let Some(waker) = state.waker.take() {
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
             waker.wake();
         }
     }

@@ -17,7 +17,22 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The calls of this node that wait for input.
 #[derive(Default)]
-pub(crate) struct Parks(Mutex<HashMap<u128, Park>>);
+pub(crate) struct Parks(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    calls: HashMap<u128, Park>,
+    /// Bytes that they keep.
+    bytes: usize,
+}
+
+impl Table {
+    fn remove(&mut self, id: u128) -> Option<Park> {
+        let park = self.calls.remove(&id)?;
+        self.bytes -= park.bytes;
+        Some(park)
+    }
+}
 
 /// A call that waits for input.
 pub(crate) struct Park {
@@ -25,6 +40,8 @@ pub(crate) struct Park {
     pub(crate) direct: Arc<Direct>,
     pub(crate) round: u32,
     expires: Mono,
+    /// Bytes that it keeps: its arguments, and what waits for the retry.
+    bytes: usize,
 }
 
 impl Parks {
@@ -33,21 +50,31 @@ impl Parks {
         let (limits, principal) = (&park.running.node.limits, &park.direct.principal);
         let mut table = self.0.lock();
         let owned = || {
-            table
-                .values()
-                .filter(|other| other.direct.principal == *principal)
-                .count()
+            let calls = table.calls.values();
+            calls.filter(|other| other.direct.principal == *principal).count()
         };
-        let full = table.len() >= limits.parks || (!principal.is_anonymous() && owned() >= limits.parks_per_principal);
+        let full = table.calls.len() >= limits.parks
+            || (!table.calls.is_empty() && table.bytes + park.bytes > limits.parked_bytes)
+            || (!principal.is_anonymous() && owned() >= limits.parks_per_principal);
         if !full {
-            table.insert(id, park);
+            table.bytes += park.bytes;
+            table.calls.insert(id, park);
         }
         !full
     }
 
+    /// A parked call keeps `bytes` more.
+    pub(crate) fn grow(&self, id: u128, bytes: usize) {
+        let mut table = self.0.lock();
+        if let Some(park) = table.calls.get_mut(&id) {
+            park.bytes += bytes;
+            table.bytes += bytes;
+        }
+    }
+
     /// Takes a call out: whoever comes second finds nothing (MRTR-05, T-28).
     pub(crate) fn take(&self, id: u128) -> Option<Park> {
-        self.0.lock().remove(&id)
+        self.0.lock().remove(id)
     }
 
     /// Ends the calls whose client did not come back (MRTR-07).
@@ -61,16 +88,16 @@ impl Parks {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.lock().len()
+        self.0.lock().calls.len()
     }
 
     fn end(&self, which: impl Fn(&Park) -> bool) {
-        let ended: Vec<Park> = self
-            .0
-            .lock()
-            .extract_if(|_, park| which(park))
-            .map(|(_, park)| park)
-            .collect();
+        let ended: Vec<Park> = {
+            let mut table = self.0.lock();
+            let ids = table.calls.iter().filter(|(_, park)| which(park)).map(|(id, _)| *id);
+            let ids: Vec<_> = ids.collect();
+            ids.into_iter().filter_map(|id| table.remove(id)).collect()
+        };
         for park in ended {
             park.running.cancel();
         }
@@ -122,6 +149,7 @@ fn enter(
         direct: Arc::clone(direct),
         round,
         expires: node.clock.now() + node.timing.question,
+        bytes: direct.params.raw().len() + direct.kept_bytes(),
     };
     let full = || RpcError::internal("too many calls wait for input; try again later");
     node.parks.insert(id, park).then_some(result).ok_or_else(full)
@@ -208,6 +236,7 @@ mod tests {
             .parks
             .0
             .lock()
+            .calls
             .values()
             .next()
             .map(|park| Arc::clone(&park.running));
@@ -217,7 +246,7 @@ mod tests {
         assert_eq!(refused["error"]["code"], -32602, "{refused}");
 
         call(&client, 3, None).await;
-        let id = *node.parks.0.lock().keys().next().unwrap();
+        let id = *node.parks.0.lock().calls.keys().next().unwrap();
         let park = node.parks.take(id).unwrap();
         park.running.cancel();
         let meta = park.direct.request(Clone::clone);

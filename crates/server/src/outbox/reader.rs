@@ -8,8 +8,10 @@ use rethread_proto::event_id::Seq;
 use rethread_proto::push::ListenerId;
 use rethread_proto::sse::Draft;
 use rethread_store::Retain;
+use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// A writer that waits for a reader does not look around more often than this.
 const SHORTEST_STEP: Duration = Duration::from_millis(1);
@@ -33,6 +35,7 @@ impl Stream {
         let displaced = state.reader.replace(reader);
         state.window.clear();
         drop(state);
+        self.delay_caused.store(0, Ordering::Relaxed);
         if let Some(waker) = displaced.and_then(|reader| reader.waker) {
             waker.wake();
         }
@@ -135,6 +138,9 @@ impl Stream {
             }
         }
         drop(state);
+        if caught_up {
+            self.delay_caused.store(0, Ordering::Relaxed);
+        }
         self.room.notify_waiters();
         caught_up
     }
@@ -210,7 +216,7 @@ impl Stream {
         loop {
             let freed = self.room.notified();
             tokio::pin!(freed);
-            {
+            let can_come_back = {
                 let mut effects = Effects::default();
                 let mut state = self.state.lock();
                 if state.has_room(&self.node) {
@@ -218,30 +224,40 @@ impl Stream {
                 }
                 freed.as_mut().enable();
                 state.wake(&mut effects);
+                // A slow store is not the reader's fault. Without a store the reader could not come back.
+                let can_come_back = !state.queue.is_long() && !state.lost;
                 drop(state);
                 self.notify(effects);
+                can_come_back
+            };
+            // Another call may begin at any time, so this is looked at again and again.
+            let delays_others = can_come_back && self.delays_other_calls();
+            let shared_stall = timing.shared_stall.min(timing.stall);
+            if delays_others && self.delay_caused() >= shared_stall {
+                return self.let_stalled_reader_go();
             }
-            // Another call may begin at any time, so it is looked for again and again.
-            let step = timing.shared_stall.max(SHORTEST_STEP);
+            let step = shared_stall.max(SHORTEST_STEP);
             let step = step.min(timing.stall.saturating_sub(waited));
-            if tokio::time::timeout(step, freed).await.is_ok() {
+            let began = Instant::now();
+            let was_freed = tokio::time::timeout(step, freed).await.is_ok();
+            if delays_others {
+                // A reader that takes a little now and then delays the others all the same: the sum counts.
+                let millis = began.elapsed().as_millis() as u64;
+                self.delay_caused.fetch_add(millis, Ordering::Relaxed);
+            }
+            if was_freed {
                 waited = Duration::ZERO;
                 continue;
             }
             waited += step;
-            let delays_others = self.delays_other_calls();
-            let can_come_back = {
-                let state = self.state.lock();
-                !state.queue.is_long() && !state.lost
-            };
-            // A slow store is not the reader's fault. Without a store the reader could not come back.
-            let is_short = delays_others && can_come_back;
-            let limit = if is_short { timing.shared_stall } else { timing.stall };
-            if waited >= limit.min(timing.stall) {
-                self.let_stalled_reader_go();
-                return;
+            if waited >= timing.stall {
+                return self.let_stalled_reader_go();
             }
         }
+    }
+
+    fn delay_caused(&self) -> Duration {
+        Duration::from_millis(self.delay_caused.load(Ordering::Relaxed))
     }
 
     /// Whether calls run in the session whose answers do not come on this stream.

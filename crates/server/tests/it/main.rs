@@ -28,6 +28,7 @@ mod races;
 mod restart;
 mod retained;
 mod sessions;
+mod slow_readers;
 mod subscriptions;
 mod support;
 mod transcripts;

@@ -29,7 +29,9 @@ pub(super) struct Terminal {
 
 impl Terminal {
     pub(super) fn open(room: &Path) -> Self {
-        let mut shell = Command::new("bash")
+        // A shell cannot catch a signal that its parent ignores, as a job in the background ignores SIGINT.
+        let mut shell = Command::new("env")
+            .args(["--default-signal=INT", "bash"])
             .current_dir(room)
             .env("TMPDIR", room)
             .env("NO_PROXY", "127.0.0.1")
