@@ -1,10 +1,28 @@
-//! A stream as a value: who numbers, what is kept, and what a cursor may expect (design D2, D4).
+//! Streams (design D2, D4): the log of one stream, the state of its writer and its reader, and where a resume begins.
+//!
+//! [`Log`] is what a store holds. [`StreamCore`] is who writes it and who reads along, in the process that serves the
+//! stream. [`Reader`] is one connection. [`plan`] decides how a GET with `Last-Event-ID` begins.
 
+mod complete;
+mod core;
+mod live_buffer;
 mod log;
+mod queue;
+mod read;
+mod reader;
 mod resume;
+pub mod retention;
+mod write;
 
+pub use self::core::{
+    Close, CloseReason, ConnectionId, Effects, StreamClosed, StreamCore, StreamParams, UnloggedCause,
+};
+pub use complete::complete;
 pub use log::{Log, Page, Refused, StreamStatus};
+pub use read::{Room, Taken};
+pub use reader::{Input, Reader, ReaderStart, Step};
 pub use resume::{Plan, plan};
+pub use write::AppendOutcome;
 
 use crate::event_id::{Seq, StreamKind};
 use crate::jsonrpc::RequestId;
@@ -126,6 +144,64 @@ impl Default for Retention {
             events: 4096,
             bytes: 8 << 20,
             age: Duration::from_secs(600),
+        }
+    }
+}
+
+/// How the messages of a stream are framed on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// Events with ids; without ids while the stream is not logged.
+    Numbered,
+    /// Events with a name and no id (2024-11-05).
+    Named,
+    /// Lines, as stdio carries them.
+    Line,
+}
+
+/// The bounds of a stream while it is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamLimits {
+    /// Events in the live buffer. Beyond: the reader catches up from the store.
+    pub live_events: usize,
+    /// Bytes in the live buffer. Beyond: the same.
+    pub live_bytes: usize,
+    /// Events that the store retains. An emitter waits for a reader that is so far behind.
+    pub retained_events: usize,
+    /// Bytes that the store retains. The same.
+    pub retained_bytes: usize,
+}
+
+impl Default for StreamLimits {
+    fn default() -> Self {
+        let retention = Retention::default();
+        StreamLimits {
+            live_events: 1024,
+            live_bytes: 1 << 20,
+            retained_events: retention.events,
+            retained_bytes: retention.bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event_id::IdPrefix;
+
+    /// The parameters of a call stream whose ids begin with `7-`.
+    pub(super) fn params(primed: bool) -> StreamParams {
+        StreamParams {
+            prefix: IdPrefix::new("7-"),
+            framing: Framing::Numbered,
+            epoch: 1,
+            info: StreamInfo {
+                kind: StreamKind::Call,
+                calls: vec![7.into()],
+                node: "n".into(),
+            },
+            primed,
+            limits: Arc::new(StreamLimits::default()),
         }
     }
 }

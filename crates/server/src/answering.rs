@@ -5,7 +5,7 @@
 
 use crate::call::{Finished, Running, Work, run_out};
 use crate::outlet::Outlet;
-use crate::tail::Tail;
+use crate::stream::reader_body::ReaderBody;
 use bytes::Bytes;
 use std::future::Future;
 use std::pin::Pin;
@@ -26,7 +26,7 @@ pub(crate) struct Answering {
 #[allow(clippy::large_enum_variant)] // it lives for one match
 pub(crate) enum Answered {
     Json(Bytes),
-    Stream(Tail),
+    Stream(ReaderBody),
     /// The client cancelled the call before there was anything to say.
     Cancelled,
 }
@@ -76,19 +76,19 @@ impl Future for Answering {
                 outlet.upgrade();
             }
         }
-        if let Some(tail) = outlet.take_tail() {
+        if let Some(reader) = outlet.take_reader() {
             this.hand_over();
-            return Poll::Ready(Answered::Stream(tail));
+            return Poll::Ready(Answered::Stream(reader));
         }
         if outlet.is_cancelled_or_register(cx.waker()) || this.work.is_none() {
             this.hand_over();
             return Poll::Ready(Answered::Cancelled);
         }
         // Another task may have spoken between the look for a stream and the keeping of the waker.
-        match outlet.take_tail() {
-            Some(tail) => {
+        match outlet.take_reader() {
+            Some(reader) => {
                 this.hand_over();
-                Poll::Ready(Answered::Stream(tail))
+                Poll::Ready(Answered::Stream(reader))
             }
             None => Poll::Pending,
         }

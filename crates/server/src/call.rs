@@ -160,7 +160,7 @@ impl Running {
             Venue::Session(place) => {
                 let said = place.outlet.say(words, rethread_store::Retain::None)?;
                 if let Some(stream) = said.map(|said| said.stream).filter(|stream| !stream.has_room()) {
-                    Box::pin(stream.room()).await;
+                    Box::pin(stream.wait_for_room()).await;
                 }
                 Ok(())
             }

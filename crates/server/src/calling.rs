@@ -2,9 +2,9 @@
 //! and a smaller one is faster.
 
 use crate::answering::{Answered, Answering};
-use crate::body::Body;
 use crate::respond;
-use crate::session::{Session, Whole};
+use crate::session::{CompleteStream, Session};
+use crate::stream::body::Body;
 use http::Response;
 use rethread_proto::jsonrpc::RequestId;
 use std::future::Future;
@@ -15,7 +15,7 @@ use std::task::{Context, Poll, ready};
 pub(crate) struct Calling {
     answering: Answering,
     /// The answer was there at once, is a stream all the same, and is on its way into the store.
-    whole: Option<Whole>,
+    complete: Option<CompleteStream>,
     session: Arc<Session>,
     id: RequestId,
 }
@@ -24,7 +24,7 @@ impl Calling {
     pub(crate) fn new(answering: Answering, session: Arc<Session>, id: RequestId) -> Self {
         Calling {
             answering,
-            whole: None,
+            complete: None,
             session,
             id,
         }
@@ -37,19 +37,19 @@ impl Future for Calling {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Body>> {
         let this = &mut *self;
         let (version, unbuffered) = (this.session.version(), this.session.node.is_unbuffered());
-        if this.whole.is_none() {
+        if this.complete.is_none() {
             match ready!(Pin::new(&mut this.answering).poll(cx)) {
                 Answered::Json(body) if this.answering.streams_at_once() => {
-                    this.whole = Some(this.session.answered_stream(&this.id, body));
+                    this.complete = Some(this.session.complete_stream(&this.id, body));
                 }
                 Answered::Json(body) => return Poll::Ready(respond::json(body)),
-                Answered::Stream(tail) => return Poll::Ready(respond::stream(tail, version, unbuffered)),
+                Answered::Stream(reader) => return Poll::Ready(respond::stream(reader, version, unbuffered)),
                 Answered::Cancelled => return Poll::Ready(respond::no_events(version, unbuffered)),
             }
         }
-        match &mut this.whole {
-            Some(whole) => {
-                let bytes = ready!(whole.poll_bytes(&this.session, cx));
+        match &mut this.complete {
+            Some(complete) => {
+                let bytes = ready!(complete.poll_bytes(&this.session, cx));
                 Poll::Ready(respond::whole_stream(bytes, version, unbuffered))
             }
             None => Poll::Pending, // it was set above

@@ -1,11 +1,11 @@
 //! The 2024-11-05 transport, HTTP+SSE: a GET opens a stream that carries everything, POSTs to another path are only
 //! acknowledged (LEG-01 to LEG-05). The session lives as long as its stream; nothing has an id, nothing can be resumed.
 
-use crate::body::Body;
 use crate::handler::Handler;
 use crate::respond;
 use crate::service::{Inner, McpService, read};
 use crate::session::Transport;
+use crate::stream::body::Body;
 use crate::wire;
 use crate::wrapping::Wrapping;
 use http::{Method, Request, Response, header};

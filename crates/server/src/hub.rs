@@ -1,11 +1,12 @@
 //! The push side of a session at work: who listens, and waking the one whose turn it is (design D6).
 
-use crate::outbox::{Over, Stream};
+use crate::stream::Stream;
 use crate::telemetry;
 use parking_lot::Mutex;
 use rethread_proto::clock::Mono;
 use rethread_proto::push::{Collapse, Lifetime, ListenerId, Push, PushLimits, TakenMessage};
 use rethread_proto::sse::{Draft, OneLine};
+use rethread_proto::stream::{ConnectionId, StreamClosed};
 use rethread_store::{QueuePosition, QueueUpdate, StoredQueue};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,10 +42,10 @@ impl Hub {
         let mut state = self.0.lock();
         let taker = state.push.direct_taker();
         if let Some((listener, stream)) = taker.zip(state.stream(taker)) {
-            match stream.say_to(listener, draft) {
-                Ok(effects) => {
+            match stream.emit_to(listener, draft) {
+                Ok(pending) => {
                     drop(state);
-                    stream.perform(effects);
+                    stream.perform(pending);
                     return false;
                 }
                 Err(unsaid) => draft = unsaid,
@@ -98,16 +99,16 @@ impl Hub {
     }
 
     /// A connection listens from now on.
-    pub(crate) fn listen(&self, connection: u64, stream: &Arc<Stream>) {
-        let listener = ListenerId(connection);
+    pub(crate) fn listen(&self, connection: ConnectionId, stream: &Arc<Stream>) {
+        let listener = ListenerId(connection.0);
         let mut state = self.0.lock();
         state.push.listen(listener);
         state.listeners.push((listener, Arc::clone(stream)));
     }
 
     /// A connection is gone; the next one takes its turn.
-    pub(crate) fn leave(&self, connection: u64) {
-        let listener = ListenerId(connection);
+    pub(crate) fn leave(&self, connection: ConnectionId) {
+        let listener = ListenerId(connection.0);
         self.0.lock().listeners.retain(|(id, _)| *id != listener);
         self.change(|push| push.leave(listener));
     }
@@ -115,7 +116,12 @@ impl Hub {
     /// Binds up to `limit` waiting messages to the stream of `connection`, whose turn it is. Returns how many: none while an
     /// append of the stream is on its way. Fails if the session has ended. As in [`offer`](Self::offer), they are numbered
     /// under the lock and appended after it.
-    pub(crate) fn take(&self, connection: u64, stream: &Arc<Stream>, limit: usize) -> Result<usize, Over> {
+    pub(crate) fn take(
+        &self,
+        connection: ConnectionId,
+        stream: &Arc<Stream>,
+        limit: usize,
+    ) -> Result<usize, StreamClosed> {
         let mut state = self.0.lock();
         let push = &mut state.push;
         if push.waiting() == 0 {
@@ -124,12 +130,12 @@ impl Hub {
         let mut left = limit;
         let bound = stream.bind(|| {
             left = left.checked_sub(1)?;
-            let TakenMessage { message, stored } = push.take(ListenerId(connection))?;
+            let TakenMessage { message, stored } = push.take(ListenerId(connection.0))?;
             Some((OneLine(message), stored, left > 0 && push.waiting() > 0))
         });
         drop(state);
-        let (taken, effects) = bound?;
-        stream.perform(effects);
+        let (taken, pending) = bound?;
+        stream.perform(pending);
         Ok(taken)
     }
 

@@ -1,7 +1,6 @@
 //! The session era: revisions up to 2025-11-25. POST, GET and DELETE within a session that `initialize` opened.
 
 use crate::answering::Answering;
-use crate::body::Body;
 use crate::call::{self, Running};
 use crate::calling::Calling;
 use crate::context::LogLevel;
@@ -13,6 +12,7 @@ use crate::peer::Peer;
 use crate::respond;
 use crate::service::{Inner, Posted};
 use crate::session::{Handshake, Session, Transport};
+use crate::stream::body::Body;
 use crate::wrapping::Wrapping;
 use http::{Extensions, Response};
 use rethread_proto::gate::Head;
@@ -303,7 +303,7 @@ async fn batch<H: Handler>(
         answers.push((request.id, answer));
     }
     // From here on nothing is awaited: a client that leaves cannot leave a stream behind that nobody ends.
-    let (outlet, tail) = Outlet::batch(&session, ids);
+    let (outlet, reader) = Outlet::batch(&session, ids);
     let fail = |id: &RequestId, error: &RpcError| drop(outlet.end(|out| write_error(out, Some(id), error), 160));
     for (id, answer) in &answers {
         match answer {
@@ -327,7 +327,7 @@ async fn batch<H: Handler>(
             }
         }
     }
-    Ok(respond::stream(tail, session.version(), inner.node.is_unbuffered()))
+    Ok(respond::stream(reader, session.version(), inner.node.is_unbuffered()))
 }
 
 pub(crate) async fn notified<H: Handler>(
@@ -383,7 +383,7 @@ pub(crate) async fn get<H: Handler>(
         }
     }
     let opened = session.open_get(last_event_id).await?;
-    let response = respond::stream(opened.tail, session.version(), node.is_unbuffered());
+    let response = respond::stream(opened.reader, session.version(), node.is_unbuffered());
     Ok(respond::with_gap(response, opened.gap))
 }
 

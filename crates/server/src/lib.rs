@@ -67,7 +67,6 @@
 
 mod answering;
 mod ask;
-mod body;
 mod builder;
 mod call;
 mod calling;
@@ -78,7 +77,6 @@ pub mod guide;
 mod handler;
 mod http_sse;
 mod hub;
-mod keep_alive;
 mod legacy;
 mod limits;
 #[cfg(test)]
@@ -87,7 +85,6 @@ mod modern;
 mod node;
 mod notifier;
 mod opening;
-mod outbox;
 mod outlet;
 mod peer;
 mod respond;
@@ -97,15 +94,14 @@ mod session;
 mod sessions;
 mod shutdown;
 mod stdio;
+mod stream;
 mod sweep;
-mod tail;
 mod telemetry;
 mod turns;
 mod wire;
 mod wrapping;
 
 pub use ask::{Answer, AskError};
-pub use body::Body;
 pub use builder::Builder;
 pub use catalog::Catalog;
 pub use context::{BEHIND_GATEWAY, CLOSE_CONNECTION, CallEnded, Context, LogLevel};
@@ -117,6 +113,7 @@ pub use opening::{InitializeReply, OpenError, PreviousState, SessionStart};
 pub use peer::{ClientCapabilities, Peer};
 pub use restore::Restore;
 pub use service::McpService;
+pub use stream::body::Body;
 
 pub use rethread_proto::event_id;
 pub use rethread_proto::exchange::SseUpgradeDelay;

@@ -4,12 +4,13 @@
 use crate::McpService;
 use crate::context::Context;
 use crate::handler::{Call, Handler, Reply, RpcError, ServerInfo};
-use crate::outbox::{Close, Stream, Taken};
 use crate::session::{Session, list_changed};
+use crate::stream::Stream;
 use parking_lot::Mutex;
 use rethread_proto::SessionId;
 use rethread_proto::event_id::Seq;
 use rethread_proto::sse::Draft;
+use rethread_proto::stream::{Close, Taken};
 use rethread_store::{ListKind, MemoryStore, Retain};
 use rethread_testkit::client::{self, Client};
 use rethread_testkit::flaky::{FlakyStore, Switches};
@@ -92,8 +93,8 @@ async fn d8_reader_is_woken_outside_of_the_streams_lock() {
     let (_service, _outside, inside, switches) = session().await;
     let call = |n: i64| [n.into()];
     let acts: [Act<'_>; 7] = [
-        ("say", &|stream| {
-            let _ = stream.say(Draft::copy_of(b"{}"), Retain::None, false);
+        ("emit", &|stream| {
+            let _ = stream.emit(Draft::copy_of(b"{}"), Retain::None, false);
         }),
         ("seal", &|stream| stream.seal()),
         ("stop", &|stream| stream.stop()),
@@ -104,7 +105,7 @@ async fn d8_reader_is_woken_outside_of_the_streams_lock() {
         }),
         ("outage", &|stream| {
             switches.fail_appends(true);
-            let _ = stream.say(Draft::copy_of(b"{}"), Retain::None, false);
+            let _ = stream.emit(Draft::copy_of(b"{}"), Retain::None, false);
             switches.fail_appends(false);
         }),
     ];
@@ -141,7 +142,7 @@ async fn d8_session_is_told_outside_of_the_streams_lock() {
         move || stream.seal()
     });
     std::thread::sleep(Duration::from_millis(100)); // it waits for the session by now
-    std::thread::spawn(move || done.send(stream.is_over()));
+    std::thread::spawn(move || done.send(stream.is_closed()));
     let seen = over.recv_timeout(Duration::from_secs(5));
     drop(busy);
     sealing.join().unwrap();

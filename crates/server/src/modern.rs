@@ -15,12 +15,12 @@ pub(crate) use direct::Direct;
 pub(crate) use listen::{Listeners, Listening, changed};
 pub(crate) use park::Parks;
 
-use crate::body::Body;
 use crate::call::{self, Running};
 use crate::handler::{Call, Handler, Inputs, RpcError};
 use crate::node::Node;
 use crate::respond;
 use crate::service::Inner;
+use crate::stream::body::Body;
 use crate::wrapping::Wrapping;
 use asker::Asker;
 use events::Events;

@@ -11,6 +11,7 @@ use rethread_proto::exchange::SseUpgradeDelay;
 use rethread_proto::jsonrpc;
 use rethread_proto::mrtr::Seal;
 use rethread_proto::refusal::Reason;
+use rethread_proto::stream::{ConnectionId, StreamLimits};
 use rethread_proto::{Revisions, SessionId};
 use rethread_store::{Retention, Store};
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub(crate) struct Node {
     pub(crate) name: Arc<str>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) retention: Retention,
+    pub(crate) stream_limits: Arc<StreamLimits>,
     pub(crate) limits: Limits,
     pub(crate) timing: Timing,
     pub(crate) upgrade_after: SseUpgradeDelay,
@@ -88,9 +90,16 @@ impl Node {
         closed: Closed,
         seal: Seal,
     ) -> Self {
+        let retention = store.retention();
         Node {
             name,
-            retention: store.retention(),
+            retention,
+            stream_limits: Arc::new(StreamLimits {
+                live_events: limits.window_events,
+                live_bytes: limits.window_bytes,
+                retained_events: retention.events,
+                retained_bytes: retention.bytes,
+            }),
             store,
             envelope: jsonrpc::Limits {
                 depth: limits.json_depth,
@@ -126,8 +135,8 @@ impl Node {
     }
 
     /// A name for a connection, unique in this process.
-    pub(crate) fn next_connection(&self) -> u64 {
-        self.next_connection.fetch_add(1, Ordering::Relaxed)
+    pub(crate) fn next_connection(&self) -> ConnectionId {
+        ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Whether every stream asks proxies not to buffer it (SSE-03).

@@ -1,14 +1,15 @@
 //! Where the messages of a POST go: nowhere yet, into a stream, or to nobody (design D5).
 
-use crate::outbox::Stream;
 use crate::session::Session;
-use crate::tail::{Start, Tail};
+use crate::stream::Stream;
+use crate::stream::reader_body::ReaderBody;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rethread_proto::event_id::Seq;
 use rethread_proto::exchange::{Emit, End, Exchange};
 use rethread_proto::jsonrpc::RequestId;
 use rethread_proto::sse::{Draft, EncodeMessage};
+use rethread_proto::stream::ReaderStart;
 use rethread_store::Retain;
 use std::sync::Arc;
 use std::task::Waker;
@@ -24,7 +25,7 @@ struct State {
     calls: Calls,
     stream: Option<Arc<Stream>>,
     /// Attached, and waiting to become the response body.
-    tail: Option<Tail>,
+    reader: Option<ReaderBody>,
     /// Wakes the POST that waits for the form of its answer.
     waker: Option<Waker>,
     cancelled: bool,
@@ -65,7 +66,7 @@ impl Outlet {
                 exchange: Exchange::single(),
                 calls: Calls::One(call),
                 stream: None,
-                tail: None,
+                reader: None,
                 waker: None,
                 cancelled: false,
             }),
@@ -73,22 +74,22 @@ impl Outlet {
     }
 
     /// For a batch: a stream from the start, and the connection that reads it.
-    pub(crate) fn batch(session: &Arc<Session>, calls: Vec<RequestId>) -> (Arc<Self>, Tail) {
+    pub(crate) fn batch(session: &Arc<Session>, calls: Vec<RequestId>) -> (Arc<Self>, ReaderBody) {
         let mut state = State {
             exchange: Exchange::batch(calls.len()),
             calls: Calls::Batch(calls),
             stream: None,
-            tail: None,
+            reader: None,
             waker: None,
             cancelled: false,
         };
         state.open(session).flush();
-        let tail = state.tail.take().expect("a stream was just opened");
+        let reader = state.reader.take().expect("a stream was just opened");
         let outlet = Outlet {
             session: Arc::clone(session),
             state: Mutex::new(state),
         };
-        (Arc::new(outlet), tail)
+        (Arc::new(outlet), reader)
     }
 
     /// For a session whose every message goes to one stream, answers included (LEG-02). It never ends with a call.
@@ -99,7 +100,7 @@ impl Outlet {
                 exchange: Exchange::batch(usize::MAX),
                 calls: Calls::None,
                 stream: Some(stream),
-                tail: None,
+                reader: None,
                 waker: None,
                 cancelled: false,
             }),
@@ -118,7 +119,7 @@ impl Outlet {
             }
         };
         wake(waker);
-        let seq = stream.say(words, retain, false).map_err(|_| TooLate)?;
+        let seq = stream.emit(words, retain, false).map_err(|_| TooLate)?;
         Ok(Some(Said { stream, seq }))
     }
 
@@ -147,7 +148,7 @@ impl Outlet {
             }
             (End::Append { seals }, Some(stream)) => {
                 // An error here says that the session is gone, and the reader with it.
-                let _ = stream.say(Draft::new(expected, answer), Retain::Answer, seals);
+                let _ = stream.emit(Draft::new(expected, answer), Retain::Answer, seals);
                 None
             }
             _ => None,
@@ -178,11 +179,11 @@ impl Outlet {
     /// The client hung up. True if it can never come back for this answer.
     pub(crate) fn client_left(&self) -> bool {
         let mut state = self.state.lock();
-        let tail = state.tail.take();
+        let reader = state.reader.take();
         let unreachable = state.exchange.client_left();
         let stream = state.stream.clone();
         drop(state);
-        drop(tail); // outside of the lock: detaching takes others
+        drop(reader); // outside of the lock: detaching takes others
         if let Some(stream) = stream {
             stream.flush();
         }
@@ -194,15 +195,15 @@ impl Outlet {
     }
 
     /// The connection for the response, if the answer has become a stream. What was said until now is appended together.
-    pub(crate) fn take_tail(&self) -> Option<Tail> {
-        let (tail, stream) = {
+    pub(crate) fn take_reader(&self) -> Option<ReaderBody> {
+        let (reader, stream) = {
             let mut state = self.state.lock();
-            (state.tail.take()?, state.stream.clone())
+            (state.reader.take()?, state.stream.clone())
         };
         if let Some(stream) = stream {
             stream.flush();
         }
-        Some(tail)
+        Some(reader)
     }
 
     /// Whether the one call was cancelled before its answer took form. If not, and nothing else is known, `waker` is
@@ -227,14 +228,8 @@ impl Outlet {
 impl State {
     fn open(&mut self, session: &Arc<Session>) -> Arc<Stream> {
         let stream = session.open_call_stream(self.calls.as_slice());
-        let start = Start {
-            cursor: Seq::PRIMING,
-            preamble: None,
-            resumed: false,
-            gap_told: false,
-            takes_push: false,
-        };
-        self.tail = Some(Tail::open(session, Arc::clone(&stream), start));
+        let reader = session.open_reader(Arc::clone(&stream), ReaderStart::default(), false);
+        self.reader = Some(reader);
         self.stream = Some(Arc::clone(&stream));
         stream
     }

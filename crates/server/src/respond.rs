@@ -1,6 +1,6 @@
 //! From decisions to HTTP responses.
 
-use crate::body::{Body, Chunks};
+use crate::stream::body::{Body, Chunks};
 use crate::telemetry;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};

@@ -1,6 +1,5 @@
 //! The trunk: one HTTP request, from headers to answer. It reads like the table in ARCHITECTURE.md.
 
-use crate::body::Body;
 use crate::builder::Builder;
 use crate::calling::Calling;
 use crate::handler::Handler;
@@ -10,6 +9,7 @@ use crate::notifier::Notifier;
 use crate::restore::restore;
 use crate::session::{Session, Transport};
 use crate::sessions::Sessions;
+use crate::stream::body::Body;
 use crate::wrapping::Wrapping;
 use crate::{legacy, modern, respond, shutdown, sweep};
 use bytes::{Buf, Bytes, BytesMut};

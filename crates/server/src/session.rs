@@ -1,23 +1,24 @@
 //! A session: the conversation that owns streams, running calls, open questions and waiting messages.
 
 mod calls;
+mod complete_stream;
 mod handshake;
 mod keeping;
 mod push_queue;
 mod streams;
-mod whole;
 
+pub(crate) use complete_stream::CompleteStream;
 pub(crate) use handshake::Handshake;
 pub(crate) use keeping::Parting;
-pub(crate) use whole::Whole;
 
 use crate::call::Running;
 use crate::context::LogLevel;
 use crate::handler::declares;
 use crate::hub::Hub;
 use crate::node::Node;
-use crate::outbox::Stream;
 use crate::peer::ClientCapabilities;
+use crate::stream::reader_body::{ConnectionHost, ReaderBody};
+use crate::stream::{Stream, StreamObserver};
 use bytes::Bytes;
 use calls::Calls;
 use foldhash::fast::RandomState;
@@ -31,9 +32,10 @@ use rethread_proto::push::{Collapse, PushLimits};
 use rethread_proto::questions::{Questions, Settled};
 use rethread_proto::refusal::Reason;
 use rethread_proto::sse::{self, Draft};
+use rethread_proto::stream::{ConnectionId, Framing, ReaderStart, StreamClosed};
 use rethread_proto::subscription::covers;
 use rethread_proto::{Ordinal, Version};
-use rethread_store::{ListKind, SessionKey, SessionRecord, StoredQueue};
+use rethread_store::{ListKind, QueuePosition, SessionKey, SessionRecord, StoreError, StoredQueue};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -100,6 +102,16 @@ pub(crate) enum Transport {
     HttpSse,
     /// Lines on a pair of byte streams, such as stdin and stdout; they live as long as the session.
     Lines,
+}
+
+impl Transport {
+    fn framing(self) -> Framing {
+        match self {
+            Transport::Streamable => Framing::Numbered,
+            Transport::HttpSse => Framing::Named,
+            Transport::Lines => Framing::Line,
+        }
+    }
 }
 
 impl Session {
@@ -218,18 +230,30 @@ impl Session {
         self.uses.fetch_add(1, Ordering::Relaxed);
         InUse {
             session: Arc::clone(self),
-            connection: false,
         }
     }
 
-    /// A connection uses the session until the guard is dropped.
-    pub(crate) fn connected(self: &Arc<Self>) -> InUse {
+    /// Opens a connection that reads `stream`. It uses the session until it is dropped.
+    pub(crate) fn open_reader(
+        self: &Arc<Self>,
+        stream: Arc<Stream>,
+        start: ReaderStart,
+        takes_push: bool,
+    ) -> ReaderBody {
         self.node.connections.enter(usize::MAX);
         self.uses.fetch_add(1, Ordering::Relaxed);
-        InUse {
-            session: Arc::clone(self),
-            connection: true,
+        let connection = stream.attach(start.cursor, start.resumes);
+        if takes_push {
+            self.hub.listen(connection, &stream);
         }
+        let host = Arc::clone(self) as Arc<dyn ConnectionHost>;
+        ReaderBody::new(stream, connection, start, takes_push, self.keep_alive(), host)
+    }
+
+    fn unused(&self) {
+        self.touch();
+        self.uses.fetch_sub(1, Ordering::Relaxed);
+        self.node.grew_quieter();
     }
 
     pub(crate) fn is_idle(&self, now: Mono) -> bool {
@@ -325,12 +349,6 @@ impl Session {
     /// A call is over. Only the call itself may say so: its id may be in use again.
     pub(crate) fn end_call(&self, id: &RequestId, call: &Running) {
         self.state.lock().calls.remove(id, call);
-    }
-
-    /// Whether a call runs that is none of `calls`.
-    pub(crate) fn runs_other_calls(&self, calls: &[RequestId]) -> bool {
-        let running = &self.state.lock().calls;
-        running.len() > calls.iter().filter(|id| running.get(id).is_some()).count()
     }
 
     /// The client cancels a call (CAN-01). Unknown ids are none of our business.
@@ -440,7 +458,6 @@ impl std::fmt::Debug for Session {
 /// Keeps a session from being taken for idle.
 pub(crate) struct InUse {
     session: Arc<Session>,
-    connection: bool,
 }
 
 impl InUse {
@@ -451,11 +468,42 @@ impl InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        if self.connection {
-            self.session.node.connections.leave();
+        self.session.unused();
+    }
+}
+
+impl ConnectionHost for Session {
+    fn bind_waiting(&self, connection: ConnectionId, stream: &Arc<Stream>, max: usize) -> Result<bool, StreamClosed> {
+        self.hub.take(connection, stream, max).map(|taken| taken > 0)
+    }
+
+    fn detached(&self, connection: ConnectionId, stream: &Arc<Stream>, takes_push: bool, was_reader: bool) {
+        if takes_push {
+            self.hub.leave(connection);
+            if was_reader {
+                self.push_reader_changed(stream);
+            }
         }
-        self.session.touch();
-        self.session.uses.fetch_sub(1, Ordering::Relaxed);
-        self.session.node.grew_quieter();
+        self.node.connections.leave();
+        self.unused();
+    }
+}
+
+impl StreamObserver for Session {
+    fn stream_closed(&self, stream: &Stream) {
+        self.stream_over(stream);
+    }
+
+    fn append_refused(&self, error: StoreError) {
+        self.refused(error);
+    }
+
+    fn push_settled(self: Arc<Self>, position: QueuePosition, appended: bool) {
+        self.push_bound(position, appended);
+    }
+
+    fn runs_other_calls(&self, calls: &[RequestId]) -> bool {
+        let running = &self.state.lock().calls;
+        running.len() > calls.iter().filter(|id| running.get(id).is_some()).count()
     }
 }

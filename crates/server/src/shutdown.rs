@@ -1,9 +1,9 @@
 //! Draining: stop beginning, let finish, then close (T-38).
 
 use crate::node::Node;
-use crate::outbox::Close;
 use crate::sessions::Sessions;
 use rethread_proto::StreamKind;
+use rethread_proto::stream::Close;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -1,7 +1,6 @@
 //! A session that is its connection: one stream carries everything, and when it goes the session ends. What HTTP+SSE and
 //! stdio have in common.
 
-use crate::body::Chunks;
 use crate::call;
 use crate::handler::{Call, Handler, RpcError};
 use crate::legacy;
@@ -10,12 +9,13 @@ use crate::outlet::Outlet;
 use crate::service::Inner;
 use crate::session::{Session, Transport};
 use crate::sessions::Sessions;
-use crate::tail::{Start, Tail};
+use crate::stream::body::Chunks;
+use crate::stream::reader_body::ReaderBody;
 use crate::wrapping::Wrapping;
 use bytes::Bytes;
-use rethread_proto::event_id::Seq;
 use rethread_proto::jsonrpc::{Message, Payload, Request as RpcRequest, write_error, write_result};
 use rethread_proto::refusal::Reason;
+use rethread_proto::stream::ReaderStart;
 use rethread_proto::{Era, Principal, Refusal, SessionId};
 use rethread_store::SessionKey;
 use std::sync::Arc;
@@ -37,15 +37,12 @@ pub(crate) fn open<H: Handler>(
     place.fill(&session);
     let stream = session.open_live_stream();
     session.set_live_stream(&stream);
-    let start = Start {
-        cursor: Seq::PRIMING,
-        preamble: greeting(&session.key.session),
-        resumed: false,
-        gap_told: false,
-        takes_push: true,
+    let start = ReaderStart {
+        first: greeting(&session.key.session),
+        ..ReaderStart::default()
     };
     Ok(Connection {
-        tail: Tail::open(&session, stream, start),
+        reader: session.open_reader(stream, start, true),
         session,
         sessions: Arc::clone(&inner.sessions),
     })
@@ -126,14 +123,14 @@ async fn hello<H: Handler>(
 
 /// The connection that is the session: when it goes, the session ends (LEG-03).
 pub(crate) struct Connection {
-    tail: Tail,
+    reader: ReaderBody,
     pub(crate) session: Arc<Session>,
     sessions: Arc<Sessions>,
 }
 
 impl Chunks for Connection {
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        self.tail.poll_chunk(cx)
+        self.reader.poll_chunk(cx)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The log of one stream, without a disk under it. The memory backend is a table of these; every other backend must
 //! behave as if it were.
 
+use super::retention::{self, Held};
 use super::{Batch, Event, Retain, Retention, StreamInfo};
 use crate::event_id::Seq;
 use bytes::Bytes;
@@ -73,7 +74,7 @@ pub struct Page {
 impl Page {
     /// Whether events after `cursor` are gone.
     pub fn has_gap_after(&self, cursor: Seq) -> bool {
-        self.status.purged.is_some_and(|purged| purged > cursor)
+        retention::has_gap_after(cursor, self.status.purged)
     }
 }
 
@@ -140,14 +141,9 @@ impl Log {
     /// Evicts the oldest events beyond `limits`, passing over the pinned ones (RES-08). Returns how many went.
     pub fn evict(&mut self, limits: &Retention) -> usize {
         let mut evicted = 0;
-        while self.events.len() > limits.events || self.bytes > limits.bytes {
-            let newest = self.events.len().saturating_sub(1);
-            let Some(at) = self.events.iter().position(|event| event.retain == Retain::None) else {
-                break;
-            };
-            if at == newest {
-                break; // what was just said is always kept, whatever its size
-            }
+        while limits.is_exceeded(self.held())
+            && let Some(at) = retention::next_victim(self.events.iter().map(|event| event.retain))
+        {
             self.remove(at);
             evicted += 1;
         }
@@ -221,6 +217,13 @@ impl Log {
         self.events.is_empty()
     }
 
+    fn held(&self) -> Held {
+        Held {
+            events: self.events.len(),
+            bytes: self.bytes,
+        }
+    }
+
     fn next(&self) -> Seq {
         self.last.map_or(Seq::PRIMING, Seq::next)
     }
@@ -239,10 +242,7 @@ impl Log {
         };
         self.bytes -= event.cost();
         self.answers_lost |= event.retain == Retain::Answer;
-        // The loss of a priming event alone is no gap: it says nothing.
-        if event.seq > Seq::PRIMING {
-            self.purged = self.purged.max(Some(event.seq));
-        }
+        self.purged = retention::evicted_up_to(self.purged, event.seq);
     }
 }
 

@@ -2,6 +2,7 @@
 //! `handle_reconnection`.
 
 use super::log::StreamStatus;
+use super::retention::has_gap_after;
 use crate::event_id::{EventId, Seq, StreamKind};
 
 /// How a GET begins.
@@ -46,7 +47,7 @@ pub fn plan(id: Option<EventId>, issued: bool, found: Option<&StreamStatus>, unl
         None => Plan::Fresh { refresh: true },
         Some(stream) if stream.sealed && stream.last == Some(id.seq) => Plan::Ended,
         Some(stream) => {
-            let gap = unlogged || stream.purged.is_some_and(|purged| purged > id.seq);
+            let gap = unlogged || has_gap_after(id.seq, stream.purged);
             Plan::Tail {
                 after: id.seq,
                 gap,

@@ -1,7 +1,7 @@
 //! Messages of the stateless era as server-sent events: without ids, kept alive (SSE-04, SSE-11).
 
-use crate::body::Chunks;
-use crate::keep_alive::KeepAlive;
+use crate::stream::body::Chunks;
+use crate::stream::keep_alive::KeepAlive;
 use bytes::Bytes;
 use rethread_proto::sse;
 use std::collections::VecDeque;

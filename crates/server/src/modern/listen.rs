@@ -8,6 +8,7 @@ use rethread_proto::Principal;
 use rethread_proto::jsonrpc::RequestId;
 use rethread_proto::refusal::Reason;
 use rethread_proto::sse::Draft;
+use rethread_proto::stream::ConnectionId;
 use rethread_proto::subscription::{self, Change, Filter, Pending};
 use rethread_store::ListKind;
 use std::collections::{HashMap, VecDeque};
@@ -79,7 +80,7 @@ impl Listeners {
                 waker: None,
             }),
         });
-        let connection = node.next_connection();
+        let ConnectionId(connection) = node.next_connection();
         table.insert(connection, Arc::clone(&listener));
         node.connections.enter(usize::MAX);
         Ok(Listening {
