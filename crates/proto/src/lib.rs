@@ -21,12 +21,14 @@
 //! | [`refusal`] | every way to say no: status, code and text |
 //! | [`clock`] | time as a value |
 
+mod client_capabilities;
 pub mod clock;
 pub mod event_id;
 pub mod exchange;
 pub mod gate;
 mod inline_str;
 pub mod jsonrpc;
+mod log_level;
 pub mod mrtr;
 pub mod ordinals;
 pub mod principal;
@@ -38,9 +40,11 @@ pub mod stream;
 pub mod subscription;
 pub mod version;
 
+pub use client_capabilities::ClientCapabilities;
 pub use event_id::{EventId, EventIdFormat, Ordinal, Seq, StreamKind};
 pub use inline_str::InlineStr;
 pub use jsonrpc::{Message, ProgressToken, RequestId};
+pub use log_level::LogLevel;
 pub use ordinals::Ordinals;
 pub use principal::{Principal, SessionId};
 pub use refusal::Refusal;

@@ -84,7 +84,7 @@ impl Future for Answering {
             this.hand_over();
             return Poll::Ready(Answered::Cancelled);
         }
-        // Another task may have spoken between the look for a stream and the keeping of the waker.
+        // Another task may have spoken between the look for a stream and the persistence of the waker.
         match outlet.take_reader() {
             Some(reader) => {
                 this.hand_over();

@@ -1,11 +1,11 @@
 //! Configuring an endpoint. Everything has a default, and the defaults are safe.
 
 use crate::handler::Handler;
-use crate::limits::{Limits, Timing};
-use crate::node::Node;
-use crate::restore::Restore;
+use crate::node::limits::{Limits, Timing};
+use crate::node::restore_policy::Restore;
+use crate::node::{Node, random};
 use crate::service::{Inner, McpService};
-use crate::sessions::Sessions;
+use crate::session::registry::Registry;
 use rethread_proto::event_id::{EventIdFormat, Plain};
 use rethread_proto::exchange::SseUpgradeDelay;
 use rethread_proto::gate::{AccessHints, BadEntry, HeadPolicy, HostPolicy, OriginPolicy};
@@ -269,7 +269,8 @@ impl<H: Handler> Builder<H> {
         );
         let inner = Inner {
             node: Arc::new(node),
-            sessions: Arc::new(Sessions::new()),
+            sessions: Arc::new(Registry::new()),
+            parked: Arc::default(),
             handler,
             new_session_id: self.new_session_id,
             background: AtomicBool::new(false),
@@ -291,10 +292,4 @@ impl<H> std::fmt::Debug for Builder<H> {
 
 fn random_session_id() -> SessionId {
     SessionId::from_random(random())
-}
-
-pub(crate) fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).expect("the operating system gives random numbers");
-    bytes
 }

@@ -1,16 +1,17 @@
 //! A call while it runs: its handler, its cancellation, its end (design D8).
 
-use crate::context::{Context, LogLevel};
+use crate::context::Context;
 use crate::handler::{Call, Handler, Reply, RpcError};
 use crate::modern::Direct;
 use crate::node::Node;
+use crate::node::telemetry;
 use crate::outlet::{Outlet, TooLate};
-use crate::peer::ClientCapabilities;
-use crate::session::{InUse, Session, Waiter};
-use crate::telemetry;
+use crate::session::{CancelHandle, InUse, Session, Waiter};
 use bytes::Bytes;
 use http::Extensions;
 use parking_lot::Mutex;
+use rethread_proto::ClientCapabilities;
+use rethread_proto::LogLevel;
 use rethread_proto::jsonrpc::{
     Progress, ProgressToken, RESULT_FRAME, Report, Request, RequestId, code, write_error, write_notification,
     write_result,
@@ -322,6 +323,12 @@ impl Running {
     }
 }
 
+impl CancelHandle for Running {
+    fn cancel(&self) {
+        Running::cancel(self);
+    }
+}
+
 /// Sets a handler to work on `call`. Nothing happens until the work is polled.
 pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<Running>) -> Work {
     let guard = Guard {
@@ -367,7 +374,7 @@ struct Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(use_of) = &self.use_of {
-            use_of.session().end_call(&self.running.id(), &self.running);
+            use_of.session().end_call(&self.running.id(), &*self.running);
         }
         match &self.running.venue {
             Venue::Session(_) => {

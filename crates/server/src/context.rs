@@ -2,15 +2,15 @@
 
 use crate::call::{Running, Venue};
 use crate::handler::RpcError;
-use crate::modern::changed;
-use crate::notifier::Notifier;
-use crate::peer::{ClientCapabilities, Peer};
+use crate::peer::Peer;
 use crate::session::Transport;
+use crate::session::notifier::Notifier;
 use http::Extensions;
+use rethread_proto::ClientCapabilities;
 use rethread_proto::jsonrpc::{Report, write_notification};
 use rethread_proto::sse::{Draft, EncodeMessage};
 use rethread_proto::subscription::Change;
-use rethread_proto::{Principal, ProgressToken, RequestId, Revisions, Version};
+use rethread_proto::{LogLevel, Principal, ProgressToken, RequestId, Revisions, Version};
 use rethread_store::ListKind;
 use serde::Serialize;
 use std::sync::Arc;
@@ -39,41 +39,6 @@ pub struct CallEnded;
 impl From<CallEnded> for RpcError {
     fn from(_: CallEnded) -> Self {
         RpcError::internal("the call has ended")
-    }
-}
-
-/// How much a log message matters, as in RFC 5424.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[allow(missing_docs)] // the names say it
-pub enum LogLevel {
-    Debug,
-    Info,
-    Notice,
-    Warning,
-    Error,
-    Critical,
-    Alert,
-    Emergency,
-}
-
-impl LogLevel {
-    pub(crate) fn parse(name: &str) -> Option<Self> {
-        serde_json::from_value(serde_json::Value::from(name)).ok()
-    }
-
-    /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            LogLevel::Debug => "debug",
-            LogLevel::Info => "info",
-            LogLevel::Notice => "notice",
-            LogLevel::Warning => "warning",
-            LogLevel::Error => "error",
-            LogLevel::Critical => "critical",
-            LogLevel::Alert => "alert",
-            LogLevel::Emergency => "emergency",
-        }
     }
 }
 
@@ -136,7 +101,7 @@ impl Context {
         }
         let members = report.trim_ascii();
         let Some(members) = members.strip_prefix(b"{").and_then(|rest| rest.strip_suffix(b"}")) else {
-            tracing::error!(target: crate::telemetry::TARGET, "progress dropped: its params are not a JSON object");
+            tracing::error!(target: crate::node::telemetry::TARGET, "progress dropped: its params are not a JSON object");
             return Ok(());
         };
         let report = Report::Members(members.trim_ascii());
@@ -183,7 +148,7 @@ impl Context {
         match &self.peer {
             Some(peer) => peer.list_changed(list),
             None if !self.call.declares(&format!("{}.listChanged", list.capability())) => {}
-            None => self.announce(&changed(list)),
+            None => self.announce(&list.into()),
         }
     }
 
@@ -197,8 +162,9 @@ impl Context {
     }
 
     fn announce(&self, change: &Change) {
-        let caller = self.call.principal();
-        self.call.node.listeners.announce(change, Some(&caller));
+        if let Venue::Request(direct) = &self.call.venue {
+            direct.subscriptions.announce(change, Some(&direct.principal));
+        }
     }
 
     /// Sends any notification on this call's stream, for handlers that pass on what others say. Progress and log messages
@@ -211,7 +177,7 @@ impl Context {
         let mut problem = None;
         let draft = Draft::new(expected, |out| problem = write_notification(out, method, params).err());
         if let Some(error) = problem {
-            tracing::error!(target: crate::telemetry::TARGET, %error, method, "notification dropped: its params are not JSON");
+            tracing::error!(target: crate::node::telemetry::TARGET, %error, method, "notification dropped: its params are not JSON");
             return Ok(());
         }
         self.send(draft).await

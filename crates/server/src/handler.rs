@@ -1,6 +1,7 @@
 //! What users write: a [`Handler`], which answers calls.
 
 use crate::context::Context;
+pub use crate::node::server_info::ServerInfo;
 use crate::opening::{InitializeReply, OpenError, SessionStart};
 use crate::peer::Peer;
 use bytes::Bytes;
@@ -12,7 +13,6 @@ pub use rethread_proto::mrtr::InputRequests;
 use rethread_proto::{Principal, SessionId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub trait Handler: Send + Sync + 'static {
 
     /// A session begins: the client has said `initialize`, or has come back to one whose process is gone. For handlers that
     /// keep something for each session, or that answer `initialize` in their own words. Whatever is kept must be given up
-    /// in [`closed`](Self::closed), which follows every opening that succeeded.
+    /// in [`on_session_closed`](Self::on_session_closed), which follows every opening that succeeded.
     ///
     /// An error refuses the session; one that comes back may be tried again.
     fn open(&self, opening: &SessionStart) -> impl Future<Output = Result<InitializeReply, OpenError>> + Send {
@@ -283,71 +283,5 @@ impl Reply {
                 "this tool asks for input in a way that needs protocol version 2026-07-28",
             )),
         }
-    }
-}
-
-/// Who a server is and what it can do.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ServerInfo {
-    /// The program's name.
-    pub name: String,
-    /// The program's version.
-    pub version: String,
-    /// The name for people, if it differs.
-    pub title: Option<String>,
-    /// What the server can do: `ServerCapabilities` of the MCP schema.
-    pub capabilities: Value,
-    /// How to use the server, for a model to read.
-    pub instructions: Option<String>,
-}
-
-impl ServerInfo {
-    /// A server with tools and logging and no instructions.
-    pub fn new(name: impl Into<String>, version: impl Into<String>) -> Self {
-        ServerInfo {
-            name: name.into(),
-            version: version.into(),
-            title: None,
-            capabilities: json!({ "tools": {}, "logging": {} }),
-            instructions: None,
-        }
-    }
-
-    /// Whether `name`, such as `tools` or `resources.subscribe`, is declared (and not declared `false`).
-    pub fn declares(&self, name: &str) -> bool {
-        declares(&self.capabilities, name)
-    }
-}
-
-/// Whether `capabilities` declare what lies at the path `name`, and do not declare it `false`.
-pub(crate) fn declares(capabilities: &Value, name: &str) -> bool {
-    let mut at = capabilities;
-    for part in name.split('.') {
-        match at.get(part) {
-            None | Some(Value::Null | Value::Bool(false)) => return false,
-            Some(inner) => at = inner,
-        }
-    }
-    true
-}
-
-impl Default for ServerInfo {
-    fn default() -> Self {
-        ServerInfo::new("rethread-server", env!("CARGO_PKG_VERSION"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn capabilities_are_found_by_path() {
-        let info = ServerInfo {
-            capabilities: json!({ "resources": { "subscribe": true, "listChanged": false }, "tools": {} }),
-            ..ServerInfo::default()
-        };
-        assert!(info.declares("tools") && info.declares("resources.subscribe"));
-        assert!(!info.declares("resources.listChanged") && !info.declares("prompts") && !info.declares("tools.x"));
     }
 }

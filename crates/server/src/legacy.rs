@@ -3,7 +3,6 @@
 use crate::answering::Answering;
 use crate::call::{self, Running};
 use crate::calling::Calling;
-use crate::context::LogLevel;
 use crate::handler::{Call, Handler, Notification, RpcError};
 use crate::node::Node;
 use crate::opening::{OpenError, PreviousState, SessionStart};
@@ -11,10 +10,11 @@ use crate::outlet::Outlet;
 use crate::peer::Peer;
 use crate::respond;
 use crate::service::{Inner, Posted};
-use crate::session::{Handshake, Session, Transport};
+use crate::session::{CancelHandle, Handshake, Session, Transport};
 use crate::stream::body::Body;
 use crate::wrapping::Wrapping;
 use http::{Extensions, Response};
+use rethread_proto::LogLevel;
 use rethread_proto::gate::Head;
 use rethread_proto::jsonrpc::{self, Message, Payload, Request, RequestId, code, write_error, write_result};
 use rethread_proto::refusal::Reason;
@@ -49,7 +49,7 @@ pub(crate) async fn initialize<H: Handler>(
         session: (inner.new_session_id)(),
         principal,
     };
-    let session = Session::before_hello(&inner.node, key, Transport::Streamable);
+    let session = Session::new(&inner.node, key, Transport::Streamable);
     let welcomed = match welcome(inner, &session, &request, version, wrapping).await {
         Ok(welcomed) => welcomed,
         Err(OpenError::Refused(error)) => return Ok(respond::error(&request.id, &error)),
@@ -90,7 +90,7 @@ pub(crate) async fn welcome<H: Handler>(
         ))
         .into());
     }
-    session.agree(agreed.version, opening.params, agreed.declared);
+    session.set_negotiated(agreed.version, opening.params, agreed.declared);
     Ok(Welcomed {
         handshake,
         answer: agreed.answer,
@@ -120,7 +120,7 @@ pub(crate) async fn welcome_back<H: Handler>(
     let welcome = inner.handler.open(&opening).await.map_err(OpenError::into_reason)?;
     handshake.opened().map_err(refused)?;
     let agreed = welcome.agree(&inner.node.info, record.version).map_err(refused)?;
-    session.agree(record.version, opening.params, agreed.declared);
+    session.set_negotiated(record.version, opening.params, agreed.declared);
     Ok(Welcomed {
         handshake,
         answer: agreed.answer,
@@ -232,7 +232,8 @@ pub(crate) fn begin<H: Handler>(
         return Err(Reason::Overloaded("calls"));
     }
     let running = Running::in_session(request, outlet, extensions);
-    match session.start_call(&request.id, &running) {
+    let handle = Arc::clone(&running) as Arc<dyn CancelHandle>;
+    match session.start_call(&request.id, &handle) {
         Ok(true) => Ok(Some(running)),
         Ok(false) => {
             node.calls.leave();
@@ -338,7 +339,7 @@ pub(crate) async fn notified<H: Handler>(
 ) {
     let node = &session.node;
     match note.method.as_str() {
-        "notifications/initialized" if !node.relays && !node.hears_all => session.begin().await,
+        "notifications/initialized" if !node.relays && !node.hears_all => session.mark_initialized().await,
         "notifications/cancelled" => {
             // CAN-01: malformed params and unknown ids are ignored.
             if let Some(id) = note.params.cancelled_request() {
@@ -352,7 +353,7 @@ pub(crate) async fn notified<H: Handler>(
             let begins = method == "notifications/initialized";
             tell(inner, session, note, wrapping).await;
             if begins {
-                session.begin().await;
+                session.mark_initialized().await;
             }
         }
     }
@@ -389,7 +390,7 @@ pub(crate) async fn get<H: Handler>(
 
 /// A DELETE: the session ends (SES-05). The client is told so once it can no longer come back, not even after a restart.
 pub(crate) async fn delete<H: Handler>(inner: &Inner<H>, session: &Session) -> Result<Response<Body>, Refusal> {
-    let parting = inner.sessions.end(session, "deleted");
-    parting.told().await.map_err(|_| Reason::StoreUnavailable)?;
+    let pending_end = inner.sessions.end(session, "deleted");
+    pending_end.wait().await.map_err(|_| Reason::StoreUnavailable)?;
     Ok(respond::no_content())
 }

@@ -49,7 +49,7 @@ async fn d6_store_is_asked_outside_of_the_hubs_lock() {
     switches.observe_appends({
         let (inside, seen) = (Arc::downgrade(&inside), Arc::clone(&seen));
         move |_, batch| {
-            let hub = inside.upgrade().is_some_and(|session| session.hub.is_locked());
+            let hub = inside.upgrade().is_some_and(|session| session.push.is_locked());
             seen.lock().push((batch.events.last().map(|event| event.seq.0), hub));
         }
     });

@@ -3,31 +3,27 @@
 mod asker;
 mod decorate;
 mod direct;
-mod events;
 mod kept;
-mod listen;
 mod outcome;
 mod park;
 mod serving;
 
-pub(crate) use decorate::naming;
-pub(crate) use direct::Direct;
-pub(crate) use listen::{Listeners, Listening, changed};
-pub(crate) use park::Parks;
+pub(crate) use direct::{Direct, StatelessTables};
+pub(crate) use park::ParkedCalls;
 
 use crate::call::{self, Running};
 use crate::handler::{Call, Handler, Inputs, RpcError};
 use crate::node::Node;
 use crate::respond;
 use crate::service::Inner;
+use crate::session::subscriptions::SubscriptionStream;
 use crate::stream::body::Body;
+use crate::stream::events::Events;
 use crate::wrapping::Wrapping;
 use asker::Asker;
-use events::Events;
-pub(crate) use events::Messages;
 use http::{HeaderMap, Response};
 use outcome::Outcome;
-use park::Park;
+use park::ParkedCall;
 use rethread_proto::gate::mirror::{self, Stateless};
 use rethread_proto::jsonrpc::{Notification, Request};
 use rethread_proto::mrtr::{self, InputResponses};
@@ -108,7 +104,7 @@ pub(crate) fn admit(
 #[allow(clippy::large_enum_variant)] // the largest is the rule
 pub(crate) enum Begun {
     Answered(Outcome),
-    Listening(Listening),
+    Listening(SubscriptionStream),
     Serving(Serving),
 }
 
@@ -136,7 +132,7 @@ pub(crate) fn begin<H: Handler>(
                 return serve(inner, request, version, asker, wrapping).map(Begun::Serving);
             }
             node.accept_work()?;
-            listen(node, &request, &filter, asker.principal)
+            listen(inner, &request, &filter, asker.principal)
         }
         _ => serve(inner, request, version, asker, wrapping).map(Begun::Serving),
     }
@@ -175,7 +171,8 @@ fn discover(node: &Node, request: &Request) -> Outcome {
 }
 
 /// `subscriptions/listen`: a stream of changes.
-fn listen(node: &Arc<Node>, request: &Request, filter: &Filter, principal: Principal) -> Result<Begun, Reason> {
+fn listen<H>(inner: &Inner<H>, request: &Request, filter: &Filter, principal: Principal) -> Result<Begun, Reason> {
+    let node = &inner.node;
     let declares = |capability: &str| node.info.declares(capability);
     let filter = filter.honour(Offered {
         tools: declares("tools.listChanged"),
@@ -183,7 +180,10 @@ fn listen(node: &Arc<Node>, request: &Request, filter: &Filter, principal: Princ
         resources: declares("resources.listChanged"),
         subscribe: declares("resources.subscribe"),
     });
-    let opened = node.listeners.open(node, request.id.clone(), filter, principal);
+    let opened = inner
+        .sessions
+        .subscriptions
+        .open(node, request.id.clone(), filter, principal);
     opened.map(Begun::Listening)
 }
 
@@ -197,7 +197,7 @@ fn serve<H: Handler>(
 ) -> Result<Serving, Reason> {
     let node = &inner.node;
     let brought = if asker.is_retry {
-        brought(node, &request, &asker.principal)
+        brought(inner, &request, &asker.principal)
     } else {
         Ok(Brought::Call { inputs: None, round: 0 })
     };
@@ -217,7 +217,7 @@ fn serve<H: Handler>(
                 return Err(Reason::Overloaded("calls"));
             }
             let (extensions, parts) = wrapping.open();
-            let direct = Direct::new(node, version, &request, asker, round);
+            let direct = Direct::new(node, inner.stateless_tables(), version, &request, asker, round);
             let running = Running::in_request(Arc::clone(&direct), extensions);
             let call = Call { request, inputs, parts };
             let work = call::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
@@ -231,12 +231,13 @@ enum Brought {
     /// A call for the handler, with input that it asked for in an answer of its own, if any.
     Call { inputs: Option<Box<Inputs>>, round: u32 },
     /// A call that waits, and input for it.
-    Parked(Park, InputResponses),
+    Parked(ParkedCall, InputResponses),
 }
 
 /// Reads what the client brings back, and checks that it is its own (MRTR-05). A relay passes on what it has not sealed
 /// itself: that belongs to the server behind it (GW-07).
-fn brought(node: &Node, request: &Request, principal: &Principal) -> Result<Brought, RpcError> {
+fn brought<H>(inner: &Inner<H>, request: &Request, principal: &Principal) -> Result<Brought, RpcError> {
+    let node = &inner.node;
     let params = &request.params;
     let state = mrtr::request_state(params);
     if node.relays && !matches!(&state, Ok(Some(text)) if node.seal.looks_sealed(text)) {
@@ -249,7 +250,7 @@ fn brought(node: &Node, request: &Request, principal: &Principal) -> Result<Brou
             mrtr::State::Own { round, bytes } => (round, Some(bytes.into())),
             mrtr::State::Parked { id, .. } => {
                 // Single use: whoever comes second, or after a restart (RST-05), finds nothing.
-                let park = node.parks.take(id);
+                let park = inner.parked.take(id);
                 let park = park.ok_or_else(|| park::refused(mrtr::Invalid::Gone))?;
                 return Ok(Brought::Parked(park, responses));
             }

@@ -103,7 +103,7 @@ impl OpenError {
 pub struct InitializeReply(Option<Bytes>);
 
 /// What the transport itself needs of a welcome.
-pub(crate) struct Agreed {
+pub(crate) struct Negotiated {
     pub(crate) version: Version,
     /// What the server can do in this session, if that is not what it can do in every one.
     pub(crate) declared: Option<Value>,
@@ -121,7 +121,7 @@ impl InitializeReply {
         InitializeReply(Some(result.into()))
     }
 
-    pub(crate) fn agree(self, info: &ServerInfo, proposed: Version) -> Result<Agreed, RpcError> {
+    pub(crate) fn agree(self, info: &ServerInfo, proposed: Version) -> Result<Negotiated, RpcError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Given {
@@ -130,7 +130,7 @@ impl InitializeReply {
             capabilities: Value,
         }
         let Some(answer) = self.0 else {
-            return Ok(Agreed {
+            return Ok(Negotiated {
                 version: proposed,
                 declared: None,
                 answer: standard(info, proposed).to_string().into(),
@@ -144,7 +144,7 @@ impl InitializeReply {
                 given.protocol_version
             ))
         })?;
-        Ok(Agreed {
+        Ok(Negotiated {
             version,
             declared: Some(given.capabilities),
             answer,

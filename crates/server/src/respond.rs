@@ -1,7 +1,7 @@
 //! From decisions to HTTP responses.
 
+use crate::node::telemetry;
 use crate::stream::body::{Body, Chunks};
-use crate::telemetry;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use rethread_proto::gate::head::header::MCP_SESSION_ID;

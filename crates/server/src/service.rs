@@ -4,11 +4,12 @@ use crate::builder::Builder;
 use crate::calling::Calling;
 use crate::handler::Handler;
 use crate::http_sse::HttpSse;
+use crate::modern::{ParkedCalls, StatelessTables};
 use crate::node::Node;
-use crate::notifier::Notifier;
 use crate::restore::restore;
+use crate::session::notifier::Notifier;
+use crate::session::registry::Registry;
 use crate::session::{Session, Transport};
-use crate::sessions::Sessions;
 use crate::stream::body::Body;
 use crate::wrapping::Wrapping;
 use crate::{legacy, modern, respond, shutdown, sweep};
@@ -42,7 +43,9 @@ type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + 
 
 pub(crate) struct Inner<H> {
     pub(crate) node: Arc<Node>,
-    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) sessions: Arc<Registry>,
+    /// Stateless calls that wait for input.
+    pub(crate) parked: Arc<ParkedCalls>,
     pub(crate) handler: Arc<H>,
     pub(crate) new_session_id: Box<dyn Fn() -> SessionId + Send + Sync>,
     pub(crate) background: AtomicBool,
@@ -83,19 +86,20 @@ impl<H: Handler> McpService<H> {
 
     /// How many `subscriptions/listen` streams are open.
     pub fn subscriptions(&self) -> usize {
-        self.inner.node.listeners.len()
+        self.inner.sessions.subscriptions.len()
     }
 
     /// How many calls wait for input (2026-07-28).
     pub fn parked_calls(&self) -> usize {
-        self.inner.node.parks.len()
+        self.inner.parked.len()
     }
 
     /// Drains: no new sessions and calls (503), GET streams are closed after a `retry:` that spreads their return, calls
     /// may finish until `deadline`. Then the rest is closed too, in a way that can be resumed elsewhere if the store is
     /// shared. Returns when all is quiet, or shortly after the deadline. Dropping the future leaves the service draining.
     pub async fn shutdown(&self, deadline: Duration) {
-        shutdown::drain(&self.inner.node, &self.inner.sessions, deadline).await;
+        let inner = &self.inner;
+        shutdown::drain(&inner.node, &inner.sessions, &inner.parked, deadline).await;
     }
 
     /// Changes [`Builder::disable_proxy_buffering`] for streams to come.
@@ -104,7 +108,7 @@ impl<H: Handler> McpService<H> {
     }
 
     /// The same endpoint for other names and other pages: for a configuration that is read again while clients are
-    /// served. Sessions, calls and streams are shared with `self`, which goes on with what it was built with.
+    /// served. Registry, calls and streams are shared with `self`, which goes on with what it was built with.
     ///
     /// The lists replace those of [`Builder::allow_host`] and [`Builder::allow_origin`].
     pub fn with_access<'a>(
@@ -165,11 +169,20 @@ where
     }
 }
 
+impl<H> Inner<H> {
+    pub(crate) fn stateless_tables(&self) -> StatelessTables {
+        StatelessTables {
+            parked: Arc::clone(&self.parked),
+            subscriptions: Arc::clone(&self.sessions.subscriptions),
+        }
+    }
+}
+
 impl<H: Handler> Inner<H> {
     /// Starts the node's tasks, with the first request: before that there may be no runtime to start them on.
     pub(crate) fn start_background(&self) {
         if !self.background.swap(true, Ordering::Relaxed) {
-            sweep::start(&self.node, &self.sessions);
+            sweep::start(&self.node, &self.sessions, &self.parked);
         }
     }
 

@@ -1,30 +1,35 @@
 //! A session: the conversation that owns streams, running calls, open questions and waiting messages.
 
-mod calls;
+mod call_table;
 mod complete_stream;
 mod handshake;
-mod keeping;
+pub(crate) mod notifier;
+pub(crate) mod orphan;
+mod persistence;
+pub(crate) mod push;
 mod push_queue;
+pub(crate) mod registry;
+pub(crate) mod session_locks;
 mod streams;
+pub(crate) mod subscriptions;
 
 pub(crate) use complete_stream::CompleteStream;
 pub(crate) use handshake::Handshake;
-pub(crate) use keeping::Parting;
+pub(crate) use persistence::PendingEnd;
 
-use crate::call::Running;
-use crate::context::LogLevel;
-use crate::handler::declares;
-use crate::hub::Hub;
 use crate::node::Node;
-use crate::peer::ClientCapabilities;
+use crate::node::server_info::declares;
 use crate::stream::reader_body::{ConnectionHost, ReaderBody};
 use crate::stream::{Stream, StreamObserver};
 use bytes::Bytes;
-use calls::Calls;
+use call_table::CallTable;
 use foldhash::fast::RandomState;
 use handshake::Stage;
-use keeping::Keeping;
 use parking_lot::Mutex;
+use persistence::Persistence;
+use push::SessionPush;
+use rethread_proto::ClientCapabilities;
+use rethread_proto::LogLevel;
 use rethread_proto::Ordinals;
 use rethread_proto::clock::Mono;
 use rethread_proto::jsonrpc::{Answer, RequestId, write_notification};
@@ -48,6 +53,12 @@ use tokio::sync::{Notify, oneshot};
 /// from a store which does not sync every write. Their ids may be in a client's hands.
 const SKIPPED: u64 = 10_000;
 
+/// A running call, as its session sees it.
+pub(crate) trait CancelHandle: Send + Sync {
+    /// Cancels the call. No answer will come.
+    fn cancel(&self);
+}
+
 /// One who waits for the client's answer.
 pub(crate) type Waiter = oneshot::Sender<Result<Bytes, Bytes>>;
 
@@ -56,18 +67,20 @@ pub(crate) struct Session {
     pub(crate) transport: Transport,
     pub(crate) epoch: u64,
     /// What `initialize` settled.
-    agreed: OnceLock<Agreed>,
+    agreed: OnceLock<Negotiated>,
     /// The one stream of a session that is its connection.
     live: OnceLock<Weak<Stream>>,
     pub(crate) node: Arc<Node>,
-    pub(crate) hub: Hub,
+    pub(crate) push: SessionPush,
     pub(crate) questions: Mutex<Questions<Waiter>>,
     state: Mutex<State>,
     /// Open connections and running calls.
     uses: AtomicUsize,
     last_used: AtomicU64,
     ended: AtomicBool,
-    keeping: Keeping,
+    persistence: Persistence,
+    /// One connection at a time adopts a push stream that nobody reads: it has one writer.
+    adopting: tokio::sync::Mutex<()>,
     /// Told when the client is ready, and when the session ends.
     changed: Notify,
 }
@@ -79,13 +92,13 @@ struct State {
     streams: HashMap<Ordinal, Arc<Stream>, RandomState>,
     /// Push streams that nobody reads, oldest first.
     abandoned: VecDeque<(Mono, Ordinal)>,
-    calls: Calls<Running>,
+    calls: CallTable<dyn CancelHandle>,
     log_level: Option<LogLevel>,
     subscriptions: BTreeSet<Box<str>>,
 }
 
 /// What client and server agreed on.
-struct Agreed {
+struct Negotiated {
     version: Version,
     client: ClientCapabilities,
     initialize_params: Bytes,
@@ -124,7 +137,7 @@ impl Session {
         queue: StoredQueue,
     ) -> Arc<Self> {
         let session = Self::build(node, key, Transport::Streamable, record.epoch);
-        session.hub.restore(queue, node.clock.now());
+        session.push.restore(queue, node.clock.now());
         {
             let mut state = session.state.lock();
             state.ordinals.skip_past(Ordinal(high_water.0.saturating_add(SKIPPED)));
@@ -132,13 +145,13 @@ impl Session {
             state.subscriptions = record.subscriptions;
         }
         if record.initialized {
-            session.hub.begin();
+            session.push.begin();
         }
         session
     }
 
     /// A session before `initialize` is answered.
-    pub(crate) fn before_hello(node: &Arc<Node>, key: SessionKey, transport: Transport) -> Arc<Self> {
+    pub(crate) fn new(node: &Arc<Node>, key: SessionKey, transport: Transport) -> Arc<Self> {
         Self::build(node, key, transport, 1)
     }
 
@@ -148,7 +161,7 @@ impl Session {
             transport,
             agreed: OnceLock::new(),
             live: OnceLock::new(),
-            hub: Hub::new(PushLimits {
+            push: SessionPush::new(PushLimits {
                 messages: limits.waiting_messages_per_session,
                 bytes: limits.waiting_bytes_per_session,
             }),
@@ -160,15 +173,16 @@ impl Session {
             state: Mutex::default(),
             uses: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
-            keeping: Keeping::new(node.clock.now()),
+            persistence: Persistence::new(node.clock.now()),
+            adopting: tokio::sync::Mutex::default(),
             changed: Notify::new(),
         })
     }
 
     /// Takes note of what `initialize` settled: once, since only one [handshake](Handshake) succeeds.
-    pub(crate) fn agree(&self, version: Version, initialize_params: Bytes, declared: Option<Value>) {
-        let client = ClientCapabilities::read(&initialize_params);
-        let agreed = Agreed {
+    pub(crate) fn set_negotiated(&self, version: Version, initialize_params: Bytes, declared: Option<Value>) {
+        let client = ClientCapabilities::of_initialize(&initialize_params);
+        let agreed = Negotiated {
             version,
             client,
             initialize_params,
@@ -244,7 +258,7 @@ impl Session {
         self.uses.fetch_add(1, Ordering::Relaxed);
         let connection = stream.attach(start.cursor, start.resumes);
         if takes_push {
-            self.hub.listen(connection, &stream);
+            self.push.listen(connection, &stream);
         }
         let host = Arc::clone(self) as Arc<dyn ConnectionHost>;
         ReaderBody::new(stream, connection, start, takes_push, self.keep_alive(), host)
@@ -262,8 +276,8 @@ impl Session {
     }
 
     /// The client said `notifications/initialized`.
-    pub(crate) async fn begin(&self) {
-        self.hub.begin();
+    pub(crate) async fn mark_initialized(&self) {
+        self.push.begin();
         self.changed.notify_waiters();
         self.save().await;
     }
@@ -272,7 +286,7 @@ impl Session {
     pub(crate) async fn ready(&self) {
         loop {
             let changed = self.changed.notified();
-            if self.hub.has_begun() || self.has_ended() {
+            if self.push.has_begun() || self.has_ended() {
                 return;
             }
             changed.await;
@@ -296,11 +310,11 @@ impl Session {
 
     /// Ends the session: streams get EOF, questions fail, calls are cancelled, nothing is kept (SES-05). What is
     /// returned says whether the store took note of it.
-    pub(crate) fn end(&self) -> Parting {
+    pub(crate) fn end(&self) -> PendingEnd {
         let (streams, calls, is_open) = {
             let mut state = self.state.lock();
             if self.ended.swap(true, Ordering::Relaxed) {
-                return Parting::default();
+                return PendingEnd::default();
             }
             // A handshake that still runs finds the session ended, and tells the handler itself.
             let is_open = state.stage == Stage::Open;
@@ -331,7 +345,7 @@ impl Session {
     // ---- its calls ----
 
     /// Takes note of a running call. False if its id is in flight already (SES-10); an error if there are too many.
-    pub(crate) fn start_call(&self, id: &RequestId, call: &Arc<Running>) -> Result<bool, Reason> {
+    pub(crate) fn start_call(&self, id: &RequestId, call: &Arc<dyn CancelHandle>) -> Result<bool, Reason> {
         let mut state = self.state.lock();
         if self.has_ended() {
             return Err(Reason::UnknownSession);
@@ -347,7 +361,7 @@ impl Session {
     }
 
     /// A call is over. Only the call itself may say so: its id may be in use again.
-    pub(crate) fn end_call(&self, id: &RequestId, call: &Running) {
+    pub(crate) fn end_call(&self, id: &RequestId, call: &(dyn CancelHandle + 'static)) {
         self.state.lock().calls.remove(id, call);
     }
 
@@ -474,12 +488,12 @@ impl Drop for InUse {
 
 impl ConnectionHost for Session {
     fn bind_waiting(&self, connection: ConnectionId, stream: &Arc<Stream>, max: usize) -> Result<bool, StreamClosed> {
-        self.hub.take(connection, stream, max).map(|taken| taken > 0)
+        self.push.take(connection, stream, max).map(|taken| taken > 0)
     }
 
     fn detached(&self, connection: ConnectionId, stream: &Arc<Stream>, takes_push: bool, was_reader: bool) {
         if takes_push {
-            self.hub.leave(connection);
+            self.push.leave(connection);
             if was_reader {
                 self.push_reader_changed(stream);
             }

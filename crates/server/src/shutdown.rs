@@ -1,7 +1,8 @@
 //! Draining: stop beginning, let finish, then close (T-38).
 
+use crate::modern::ParkedCalls;
 use crate::node::Node;
-use crate::sessions::Sessions;
+use crate::session::registry::Registry;
 use rethread_proto::StreamKind;
 use rethread_proto::stream::Close;
 use std::sync::atomic::Ordering;
@@ -11,10 +12,10 @@ use tokio::time::Instant;
 /// What closed connections get to be written out after the deadline.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
-pub(crate) async fn drain(node: &Node, sessions: &Sessions, deadline: Duration) {
+pub(crate) async fn drain(node: &Node, sessions: &Registry, parked: &ParkedCalls, deadline: Duration) {
     let deadline = Instant::now() + deadline;
     node.draining.store(true, Ordering::Relaxed);
-    node.listeners.close_all(); // SUB-06
+    sessions.subscriptions.close_all(); // SUB-06
     let mut spread = Spread::new(node);
     sessions.for_each(|session| {
         for stream in session.live_streams() {
@@ -27,7 +28,7 @@ pub(crate) async fn drain(node: &Node, sessions: &Sessions, deadline: Duration) 
     // A parked call waits for a person, not for us.
     let quiet = || node.calls.at_work() == 0 && node.connections.now() == 0;
     until(node, deadline, quiet).await;
-    node.parks.clear();
+    parked.clear();
     node.closing.send_replace(true);
     sessions.for_each(|session| {
         for stream in session.live_streams() {

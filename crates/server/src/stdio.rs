@@ -1,10 +1,11 @@
 //! Lines of JSON-RPC on a pair of byte streams, both eras: what a client that starts its server as a child speaks.
 
 use crate::handler::Handler;
-use crate::modern::{self, Begun, Messages, Served};
+use crate::modern::{self, Begun, Served};
 use crate::service::{Inner, McpService};
 use crate::session::Transport;
 use crate::stream::body::Chunks;
+use crate::stream::events::Messages;
 use crate::wire;
 use crate::wrapping::Wrapping;
 use bytes::Bytes;

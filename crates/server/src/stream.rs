@@ -6,11 +6,12 @@
 
 mod backpressure;
 pub(crate) mod body;
+pub(crate) mod events;
 pub(crate) mod keep_alive;
 pub(crate) mod reader_body;
 
 use crate::node::Node;
-use crate::telemetry;
+use crate::node::telemetry;
 use parking_lot::Mutex;
 use rethread_proto::event_id::{IdScope, Seq};
 use rethread_proto::jsonrpc::RequestId;

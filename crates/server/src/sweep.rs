@@ -1,9 +1,9 @@
 //! The two tasks of a node: one hears the bus, one sweeps. They end with the service.
 
-use crate::modern::changed;
+use crate::modern::ParkedCalls;
 use crate::node::Node;
+use crate::session::registry::Registry;
 use crate::session::{Session, list_changed, resource_updated};
-use crate::sessions::Sessions;
 use rethread_proto::clock::Mono;
 use rethread_proto::push::Collapse;
 use rethread_proto::sse::Draft;
@@ -15,35 +15,35 @@ use std::time::Duration;
 /// How often stalled listeners and idle sessions are looked for.
 const PAUSE: Duration = Duration::from_secs(1);
 
-pub(crate) fn start(node: &Arc<Node>, sessions: &Arc<Sessions>) {
+pub(crate) fn start(node: &Arc<Node>, sessions: &Arc<Registry>, parked: &Arc<ParkedCalls>) {
     // Subscribed here and not in the task: what is said from now on is heard, whenever the task comes to run.
     let bus = node.store.subscribe();
     tokio::spawn(hear(bus, Arc::clone(node), Arc::downgrade(sessions)));
-    tokio::spawn(sweep(Arc::clone(node), Arc::downgrade(sessions)));
+    tokio::spawn(sweep(Arc::clone(node), Arc::downgrade(sessions), Arc::clone(parked)));
 }
 
-async fn sweep(node: Arc<Node>, sessions: Weak<Sessions>) {
+async fn sweep(node: Arc<Node>, sessions: Weak<Registry>, parked: Arc<ParkedCalls>) {
     let mut pause = tokio::time::interval(PAUSE);
     let mut expired: Option<Mono> = None;
     pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         pause.tick().await;
         let Some(sessions) = sessions.upgrade() else {
-            node.parks.clear();
+            parked.clear();
             return;
         };
         let now = node.clock.tick();
         for_each(&sessions, |session| {
             session.sweep(now);
             if session.is_idle(now) {
-                let parting = sessions.end(session, "idle");
+                let pending_end = sessions.end(session, "idle");
                 if node.is_draining() {
-                    parting.silent(); // a successor may serve the session from the same store by now
+                    pending_end.skip(); // a successor may serve the session from the same store by now
                 } else {
-                    parting.mention();
+                    pending_end.detach();
                 }
             } else if session.is_gone() || session.has_ended() {
-                sessions.end(session, "ended elsewhere").silent();
+                sessions.end(session, "ended elsewhere").skip();
             } else if session.is_behind() {
                 let session = Arc::clone(session);
                 tokio::spawn(async move { session.catch_up().await });
@@ -56,9 +56,9 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Sessions>) {
             expired = Some(now);
             expire(&node, &sessions).await;
         }
-        node.parks.sweep(now);
+        parked.sweep(now);
         if let Err(error) = node.store.sweep().await {
-            tracing::warn!(target: crate::telemetry::TARGET, %error, "the store could not be swept");
+            tracing::warn!(target: crate::node::telemetry::TARGET, %error, "the store could not be swept");
         }
     }
 }
@@ -76,16 +76,18 @@ fn keep_up(session: &Arc<Session>, told: StoreFuture<Result<(), StoreError>>) {
 
 /// Ends sessions that no process has used for too long: those of an earlier life to which nobody came back. The sessions
 /// that live here end when they are idle by our own clock, wherever the store's clock may have stepped.
-async fn expire(node: &Node, sessions: &Arc<Sessions>) {
+async fn expire(node: &Node, sessions: &Arc<Registry>) {
     let here = Arc::downgrade(sessions);
     let is_live = Arc::new(move |key: &_| here.upgrade().is_some_and(|sessions| sessions.has(key)));
     match node.store.expire(node.timing.forgotten_after(), is_live).await {
-        Ok(sessions) => crate::telemetry::sessions_expired(sessions),
-        Err(error) => tracing::warn!(target: crate::telemetry::TARGET, %error, "idle sessions could not be expired"),
+        Ok(sessions) => crate::node::telemetry::sessions_expired(sessions),
+        Err(error) => {
+            tracing::warn!(target: crate::node::telemetry::TARGET, %error, "idle sessions could not be expired");
+        }
     }
 }
 
-async fn hear(mut bus: Subscription, node: Arc<Node>, sessions: Weak<Sessions>) {
+async fn hear(mut bus: Subscription, node: Arc<Node>, sessions: Weak<Registry>) {
     loop {
         let heard = tokio::select! {
             heard = bus.next() => heard,
@@ -100,17 +102,19 @@ async fn hear(mut bus: Subscription, node: Arc<Node>, sessions: Weak<Sessions>) 
         let declares = |capability: &str| node.info.declares(capability);
         match heard {
             BusEvent::Lagged => {
-                node.listeners.announce_everything();
+                sessions.subscriptions.announce_everything();
                 for_each(&sessions, Session::offer_refresh).await;
             }
             BusEvent::Signal(Signal::ListChanged(list)) => {
                 if declares(&format!("{}.listChanged", list.capability())) {
-                    node.listeners.announce(&changed(list), None);
+                    sessions.subscriptions.announce(&list.into(), None);
                     for_each(&sessions, |session| session.offer(list_changed(list))).await;
                 }
             }
             BusEvent::Signal(Signal::ResourceUpdated(uri)) => {
-                node.listeners.announce(&Change::Updated(Arc::from(&*uri)), None);
+                sessions
+                    .subscriptions
+                    .announce(&Change::Updated(Arc::from(&*uri)), None);
                 for_each(&sessions, |session| {
                     if session.is_subscribed(&uri) {
                         session.offer(resource_updated(&uri));
@@ -131,7 +135,7 @@ async fn hear(mut bus: Subscription, node: Arc<Node>, sessions: Weak<Sessions>) 
 
 /// Visits every session and lets others work in between: above all the connections of those just visited, while what was
 /// touched for them is still in the processor's cache.
-async fn for_each(sessions: &Sessions, mut visit: impl FnMut(&Arc<Session>)) {
+async fn for_each(sessions: &Registry, mut visit: impl FnMut(&Arc<Session>)) {
     const AT_ONCE: usize = 64;
     let mut visited = 0;
     for shard in 0.. {

@@ -7,8 +7,8 @@ use crate::legacy;
 use crate::opening::OpenError;
 use crate::outlet::Outlet;
 use crate::service::Inner;
+use crate::session::registry::Registry;
 use crate::session::{Session, Transport};
-use crate::sessions::Sessions;
 use crate::stream::body::Chunks;
 use crate::stream::reader_body::ReaderBody;
 use crate::wrapping::Wrapping;
@@ -33,7 +33,7 @@ pub(crate) fn open<H: Handler>(
         session: (inner.new_session_id)(),
         principal,
     };
-    let session = Session::before_hello(&inner.node, key, transport);
+    let session = Session::new(&inner.node, key, transport);
     place.fill(&session);
     let stream = session.open_live_stream();
     session.set_live_stream(&stream);
@@ -125,7 +125,7 @@ async fn hello<H: Handler>(
 pub(crate) struct Connection {
     reader: ReaderBody,
     pub(crate) session: Arc<Session>,
-    sessions: Arc<Sessions>,
+    sessions: Arc<Registry>,
 }
 
 impl Chunks for Connection {
@@ -136,6 +136,6 @@ impl Chunks for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.sessions.end(&self.session, "disconnected").mention();
+        self.sessions.end(&self.session, "disconnected").detach();
     }
 }

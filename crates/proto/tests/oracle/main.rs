@@ -4,6 +4,8 @@
 //! takeovers, evictions, outages, recoveries and restarts. The world has no clock and no threads, so a seed always gives the
 //! same run. A failing seed is printed; run it again with `ORACLE_SEED=<seed> cargo test -p rethread-proto --test oracle`.
 
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the crate is pure; its tests measure and are configured
+
 mod client;
 mod random;
 mod world;

@@ -473,6 +473,7 @@ impl World {
         }
     }
 
+    #[allow(clippy::needless_pass_by_value)] // effects are performed once
     fn apply(&mut self, effects: Effects<ConnectionId>) {
         self.woken.extend(effects.wake);
     }

@@ -1,7 +1,7 @@
 //! What a stateless request says of itself and of its client.
 
-use crate::context::LogLevel;
-use crate::peer::ClientCapabilities;
+use rethread_proto::ClientCapabilities;
+use rethread_proto::LogLevel;
 use rethread_proto::Principal;
 use rethread_proto::gate::mirror::Stateless;
 use rethread_proto::jsonrpc::{ProgressToken, RequestId};

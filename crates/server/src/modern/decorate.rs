@@ -1,14 +1,11 @@
 //! What 2026-07-28 adds to every result: `resultType`, who answered, and how long it may be kept (VER-13, VER-14).
 
-use crate::handler::{RpcError, ServerInfo};
+use crate::node::server_info::SERVER_INFO;
 use rethread_proto::RequestId;
-use rethread_proto::jsonrpc::{code, write_result_with};
+use rethread_proto::jsonrpc::{RpcError, code, write_result_with};
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use std::borrow::Cow;
-
-/// The `_meta` key under which a server names itself.
-pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// The keys of a result that we may have to add.
 #[derive(Default, serde::Deserialize)]
@@ -25,7 +22,7 @@ struct Known<'a> {
 }
 
 /// A response of this era around what a handler returned. The handler's own words are kept to the byte; what is missing
-/// goes in front of them. `named` is what [`naming`] returns.
+/// goes in front of them. `named` is [`ServerInfo::meta_member`](crate::ServerInfo).
 pub(crate) fn result(id: &RequestId, json: &[u8], method: &str, named: &str) -> Result<Vec<u8>, RpcError> {
     let mut out = Vec::with_capacity(json.len() + named.len() + 160);
     write_result_with(&mut out, id, |out| write(out, json, method, named))?;
@@ -115,11 +112,6 @@ fn may_have_ours(json: &[u8]) -> bool {
     }
 }
 
-/// How a server names itself in `_meta`: one member of it, written once.
-pub(crate) fn naming(info: &ServerInfo) -> String {
-    format!("\"{SERVER_INFO}\":{}", server_info(info))
-}
-
 /// An error of this era: codes that it does not have, or keeps for itself, become `-32603` and stand in the data (VER-12).
 pub(crate) fn error(error: &RpcError) -> Cow<'_, RpcError> {
     let ours = [
@@ -133,14 +125,6 @@ pub(crate) fn error(error: &RpcError) -> Cow<'_, RpcError> {
     }
     let said = json!({ "code": error.code, "data": error.data });
     Cow::Owned(RpcError::internal(error.message.clone()).with_data(json!({ "upstream": said })))
-}
-
-pub(crate) fn server_info(info: &ServerInfo) -> Value {
-    let mut value = json!({ "name": info.name, "version": info.version });
-    if let Some(title) = &info.title {
-        value["title"] = json!(title);
-    }
-    value
 }
 
 fn is_cacheable(method: &str) -> bool {
@@ -158,6 +142,8 @@ fn is_cacheable(method: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::server_info::ServerInfo;
+    use serde_json::Value;
 
     fn done(json: &str, method: &str) -> Value {
         let message: Value = serde_json::from_str(&text(json, method).unwrap()).unwrap();
@@ -165,7 +151,7 @@ mod tests {
     }
 
     fn text(json: &str, method: &str) -> Result<String, RpcError> {
-        let named = naming(&ServerInfo::new("s", "1"));
+        let named = ServerInfo::new("s", "1").meta_member();
         let written = result(&RequestId::from(7), json.as_bytes(), method, &named)?;
         Ok(String::from_utf8(written).unwrap())
     }

@@ -8,14 +8,16 @@
 use super::asker::{Asker, RequestMeta};
 use super::kept::Kept;
 use super::outcome::Outcome;
+use super::park::ParkedCalls;
 use crate::ask::AskError;
-use crate::context::LogLevel;
 use crate::handler::{Reply, RpcError};
 use crate::node::Node;
+use crate::node::telemetry;
 use crate::outlet::TooLate;
-use crate::telemetry;
+use crate::session::subscriptions::Subscriptions;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rethread_proto::LogLevel;
 use rethread_proto::jsonrpc::{self, Method, Params, Report, Request};
 use rethread_proto::mrtr::{self, InputMethod, InputResponses};
 use rethread_proto::sse::EncodeMessage;
@@ -24,6 +26,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use tokio::sync::{Notify, oneshot};
+
+/// The tables that stateless calls share.
+#[derive(Clone)]
+pub(crate) struct StatelessTables {
+    pub(crate) parked: Arc<ParkedCalls>,
+    pub(crate) subscriptions: Arc<Subscriptions>,
+}
 
 /// A call that one request after another waits for.
 pub(crate) struct Direct {
@@ -35,6 +44,8 @@ pub(crate) struct Direct {
     pub(crate) principal: Principal,
     /// How often the handler has asked before, in answers of its own.
     pub(super) round: u32,
+    pub(super) parked: Arc<ParkedCalls>,
+    pub(crate) subscriptions: Arc<Subscriptions>,
     state: Mutex<State>,
     room: Notify,
 }
@@ -109,7 +120,14 @@ const AHEAD_BYTES: usize = 256 << 10;
 
 impl Direct {
     /// A call that holds a permit.
-    pub(crate) fn new(node: &Arc<Node>, version: Version, request: &Request, asker: Asker, round: u32) -> Arc<Self> {
+    pub(crate) fn new(
+        node: &Arc<Node>,
+        tables: StatelessTables,
+        version: Version,
+        request: &Request,
+        asker: Asker,
+        round: u32,
+    ) -> Arc<Self> {
         Arc::new(Direct {
             node: Arc::clone(node),
             version,
@@ -117,6 +135,8 @@ impl Direct {
             params: request.params.clone(),
             principal: asker.principal.clone(),
             round,
+            parked: tables.parked,
+            subscriptions: tables.subscriptions,
             state: Mutex::new(State {
                 phase: Phase::Held,
                 request: asker.into_meta(request.id.clone()),
@@ -163,7 +183,7 @@ impl Direct {
                     let bytes = message.len();
                     state.push(message);
                     drop(state);
-                    self.node.parks.grow(id, bytes);
+                    self.parked.grow(id, bytes);
                 } else {
                     state.kept.dropped += 1;
                 }
@@ -274,7 +294,7 @@ impl Direct {
         let phase = state.phase;
         drop(state);
         if let Phase::Parked(id) = phase {
-            self.node.parks.grow(id, bytes);
+            self.parked.grow(id, bytes);
         }
         self.node.grew_quieter();
         wake(waker);
@@ -302,7 +322,7 @@ impl Direct {
         wake(waker);
         self.room.notify_waiters();
         if let Phase::Parked(id) = phase {
-            self.node.parks.take(id);
+            self.parked.take(id);
         }
     }
 

@@ -1,8 +1,8 @@
 //! What a parked call emits is kept for its retry: the latest progress as members without a token, and messages. Both are
 //! encoded or chosen anew for the request that comes.
 
-use crate::context::LogLevel;
 use bytes::Bytes;
+use rethread_proto::LogLevel;
 use rethread_proto::ProgressToken;
 use rethread_proto::jsonrpc::{Progress, Report};
 use rethread_proto::sse::EncodeMessage;

@@ -5,7 +5,7 @@ use super::{decorate, park};
 use crate::ask::AskError;
 use crate::handler::{Kind, Reply, RpcError, Wish};
 use crate::node::Node;
-use crate::telemetry;
+use crate::node::telemetry;
 use bytes::Bytes;
 use http::StatusCode;
 use rethread_proto::jsonrpc::{RequestId, write_error};

@@ -2,10 +2,10 @@
 
 use super::direct::{Direct, Question};
 use super::outcome::Outcome;
-use crate::builder::random;
 use crate::call::Running;
 use crate::handler::RpcError;
 use crate::node::Node;
+use crate::node::random;
 use parking_lot::Mutex;
 use rethread_proto::Principal;
 use rethread_proto::clock::{Mono, Wall};
@@ -17,17 +17,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The calls of this node that wait for input.
 #[derive(Default)]
-pub(crate) struct Parks(Mutex<Table>);
+pub(crate) struct ParkedCalls(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
-    calls: HashMap<u128, Park>,
+    calls: HashMap<u128, ParkedCall>,
     /// Bytes that they keep.
     bytes: usize,
 }
 
 impl Table {
-    fn remove(&mut self, id: u128) -> Option<Park> {
+    fn remove(&mut self, id: u128) -> Option<ParkedCall> {
         let park = self.calls.remove(&id)?;
         self.bytes -= park.bytes;
         Some(park)
@@ -35,7 +35,7 @@ impl Table {
 }
 
 /// A call that waits for input.
-pub(crate) struct Park {
+pub(crate) struct ParkedCall {
     pub(crate) running: Arc<Running>,
     pub(crate) direct: Arc<Direct>,
     pub(crate) round: u32,
@@ -44,9 +44,9 @@ pub(crate) struct Park {
     bytes: usize,
 }
 
-impl Parks {
+impl ParkedCalls {
     /// Adds a call. False if the table is full.
-    fn insert(&self, id: u128, park: Park) -> bool {
+    fn insert(&self, id: u128, park: ParkedCall) -> bool {
         let (limits, principal) = (&park.running.node.limits, &park.direct.principal);
         let mut table = self.0.lock();
         let owned = || {
@@ -73,7 +73,7 @@ impl Parks {
     }
 
     /// Takes a call out: whoever comes second finds nothing (MRTR-05, T-28).
-    pub(crate) fn take(&self, id: u128) -> Option<Park> {
+    pub(crate) fn take(&self, id: u128) -> Option<ParkedCall> {
         self.0.lock().remove(id)
     }
 
@@ -91,8 +91,8 @@ impl Parks {
         self.0.lock().calls.len()
     }
 
-    fn end(&self, which: impl Fn(&Park) -> bool) {
-        let ended: Vec<Park> = {
+    fn end(&self, which: impl Fn(&ParkedCall) -> bool) {
+        let ended: Vec<ParkedCall> = {
             let mut table = self.0.lock();
             let ids = table.calls.iter().filter(|(_, park)| which(park)).map(|(id, _)| *id);
             let ids: Vec<_> = ids.collect();
@@ -104,13 +104,13 @@ impl Parks {
     }
 }
 
-impl std::fmt::Debug for Parks {
+impl std::fmt::Debug for ParkedCalls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Parks({})", self.len())
+        write!(f, "ParkedCalls({})", self.len())
     }
 }
 
-/// Parks a call with what it asks: the answer for the client that waits. `None` if there is something to send first.
+/// ParkedCalls a call with what it asks: the answer for the client that waits. `None` if there is something to send first.
 pub(crate) fn park(running: &Arc<Running>, direct: &Arc<Direct>, round: u32) -> Option<Outcome> {
     let id = u128::from_le_bytes(random());
     let questions = direct.park(id)?;
@@ -144,7 +144,7 @@ fn enter(
     }
     let state = seal(direct, State::Parked { id, round })?;
     let result = mrtr::input_required(&requests, Some(&state))?;
-    let park = Park {
+    let park = ParkedCall {
         running: Arc::clone(running),
         direct: Arc::clone(direct),
         round,
@@ -152,7 +152,7 @@ fn enter(
         bytes: direct.params.raw().len() + direct.kept_bytes(),
     };
     let full = || RpcError::internal("too many calls wait for input; try again later");
-    node.parks.insert(id, park).then_some(result).ok_or_else(full)
+    direct.parked.insert(id, park).then_some(result).ok_or_else(full)
 }
 
 /// Seals what the client will bring back, for this caller and these arguments only.
@@ -181,7 +181,7 @@ pub(crate) fn open(
 
 /// The log is told why; the client is not.
 pub(crate) fn refused(invalid: Invalid) -> RpcError {
-    crate::telemetry::state_refused(invalid);
+    crate::node::telemetry::state_refused(invalid);
     invalid.into()
 }
 
@@ -231,9 +231,9 @@ mod tests {
     async fn mrtr_07_cancelled_call_leaves_the_table_and_its_retry_is_refused() {
         let service = McpService::builder(Asking).build();
         let (client, node) = (Client::new(service.clone()), &service.inner.node);
+        let parked = &service.inner.parked;
         let first = call(&client, 1, None).await;
-        let park = node
-            .parks
+        let park = parked
             .0
             .lock()
             .calls
@@ -246,8 +246,8 @@ mod tests {
         assert_eq!(refused["error"]["code"], -32602, "{refused}");
 
         call(&client, 3, None).await;
-        let id = *node.parks.0.lock().calls.keys().next().unwrap();
-        let park = node.parks.take(id).unwrap();
+        let id = *parked.0.lock().calls.keys().next().unwrap();
+        let park = parked.take(id).unwrap();
         park.running.cancel();
         let meta = park.direct.request(Clone::clone);
         assert!(!park.direct.retry(meta, &mrtr::InputResponses::default()));

@@ -1,11 +1,11 @@
 //! A request that waits for the form of its answer, and the stream that the answer may become.
 
 use super::direct::{Direct, Progress, Written};
-use super::events::Messages;
 use super::outcome::Outcome;
 use super::park;
 use crate::call::{Running, Work, run_out};
 use crate::handler::RpcError;
+use crate::stream::events::Messages;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::future::Future;

@@ -1,7 +1,7 @@
 //! A response that is a stream and complete at once: stored whole and sent whole, without writer and reader.
 
 use super::Session;
-use crate::telemetry;
+use crate::node::telemetry;
 use bytes::Bytes;
 use rethread_proto::event_id::StreamKind;
 use rethread_proto::jsonrpc::RequestId;

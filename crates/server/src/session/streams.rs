@@ -1,11 +1,11 @@
 //! The streams of a session: opened, resumed, abandoned, forgotten.
 
 use super::Session;
-use crate::restore::{self, Orphaned};
+use super::orphan::{self, Orphaned};
+use crate::node::telemetry;
 use crate::stream::Stream;
 use crate::stream::StreamOwner;
 use crate::stream::reader_body::ReaderBody;
-use crate::telemetry;
 use rethread_proto::Ordinal;
 use rethread_proto::clock::Mono;
 use rethread_proto::event_id::{EventId, Seq, StreamKind};
@@ -145,7 +145,7 @@ impl Session {
 
     /// Forgets push streams whose readers did not come back, and passes over a listener that does not read.
     pub(crate) fn sweep(self: &Arc<Self>, now: Mono) {
-        self.hub.pass_over_stalled(now, self.node.timing.stall);
+        self.push.pass_over_stalled(now, self.node.timing.stall);
         self.update_stored_queue(true);
         let mut aged = Vec::new();
         {
@@ -182,7 +182,7 @@ impl Session {
         let id = last_event_id.and_then(|text| self.node.ids.parse(&self.key.session, text));
         let _alone = match id {
             // Between the look at the store and the taking up, nobody else may do the same: a stream has one writer.
-            Some(id) if id.ordinal.kind() == StreamKind::Push => Some(self.node.adopting.wait(&self.key.session).await),
+            Some(id) if id.ordinal.kind() == StreamKind::Push => Some(self.adopting.lock().await),
             _ => None,
         };
         let (issued, live) = match id {
@@ -264,7 +264,7 @@ impl Session {
         let mut found = self.node.store.status(&key).await;
         let orphaned = |found: &StreamStatus| !found.sealed && !live && ordinal.kind() == StreamKind::Call;
         if found.as_ref().is_ok_and(orphaned) {
-            let closed = restore::close_orphan(self, ordinal, Orphaned::Unstored).await;
+            let closed = orphan::close_orphan(self, ordinal, Orphaned::Unstored).await;
             closed.map_err(|_| Reason::StoreUnavailable)?;
             found = self.node.store.status(&key).await;
         }
@@ -320,7 +320,7 @@ impl Session {
 
     /// Too many GETs at once: the oldest make room, and may come back (T-17).
     fn limit_listeners(&self, opening: bool) {
-        let streams = self.hub.streams();
+        let streams = self.push.streams();
         let limit = self.node.limits.push_streams_per_session.max(1);
         let over = (streams.len() + usize::from(opening)).saturating_sub(limit);
         for stream in streams.iter().take(over) {

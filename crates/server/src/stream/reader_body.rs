@@ -3,7 +3,7 @@
 use super::Stream;
 use super::body::Chunks;
 use super::keep_alive::KeepAlive;
-use crate::telemetry;
+use crate::node::telemetry;
 use bytes::Bytes;
 use rethread_proto::event_id::Seq;
 use rethread_proto::stream::{ConnectionId, Input, Reader, ReaderStart, Step, StreamClosed};

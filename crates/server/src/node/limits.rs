@@ -22,9 +22,9 @@ pub struct Limits {
     pub id_bytes: usize,
     /// Bytes of the params of `initialize`, which are kept with the session. Beyond: -32602.
     pub initialize_bytes: usize,
-    /// Sessions in all. Beyond: `initialize` gets 503.
+    /// Registry in all. Beyond: `initialize` gets 503.
     pub sessions: usize,
-    /// Sessions of one principal, the anonymous one aside. Beyond: `initialize` gets 429.
+    /// Registry of one principal, the anonymous one aside. Beyond: `initialize` gets 429.
     pub sessions_per_principal: usize,
     /// Calls running in all. Beyond: 503.
     pub calls: usize,

@@ -1,7 +1,7 @@
 //! Messages of the stateless era as server-sent events: without ids, kept alive (SSE-04, SSE-11).
 
-use crate::stream::body::Chunks;
-use crate::stream::keep_alive::KeepAlive;
+use super::body::Chunks;
+use super::keep_alive::KeepAlive;
 use bytes::Bytes;
 use rethread_proto::sse;
 use std::collections::VecDeque;

@@ -33,7 +33,7 @@ impl Notifier {
         match write_notification(&mut message, method, &params) {
             Ok(()) => self.publish(Signal::Broadcast(message.into())),
             Err(error) => {
-                tracing::error!(target: crate::telemetry::TARGET, %error, method, "broadcast dropped: its params are not JSON");
+                tracing::error!(target: crate::node::telemetry::TARGET, %error, method, "broadcast dropped: its params are not JSON");
             }
         }
     }

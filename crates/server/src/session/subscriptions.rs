@@ -1,7 +1,7 @@
 //! `subscriptions/listen`: a stream of changes, filtered, stamped and collapsed (SUB-01 to SUB-08).
 
-use super::events::Messages;
 use crate::node::Node;
+use crate::stream::events::Messages;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rethread_proto::Principal;
@@ -10,26 +10,16 @@ use rethread_proto::refusal::Reason;
 use rethread_proto::sse::Draft;
 use rethread_proto::stream::ConnectionId;
 use rethread_proto::subscription::{self, Change, Filter, Pending};
-use rethread_store::ListKind;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// The change of a list.
-pub(crate) fn changed(list: ListKind) -> Change {
-    match list {
-        ListKind::Tools => Change::Tools,
-        ListKind::Prompts => Change::Prompts,
-        ListKind::Resources => Change::Resources,
-    }
-}
-
 /// Every open subscription of this node.
 #[derive(Default)]
-pub(crate) struct Listeners(Mutex<HashMap<u64, Arc<Listener>>>);
+pub(crate) struct Subscriptions(Mutex<HashMap<u64, Arc<Subscription>>>);
 
 /// One open subscription.
-struct Listener {
+struct Subscription {
     filter: Filter,
     principal: Principal,
     state: Mutex<State>,
@@ -41,7 +31,7 @@ struct State {
     waker: Option<Waker>,
 }
 
-impl Listener {
+impl Subscription {
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         change(&mut state);
@@ -53,15 +43,15 @@ impl Listener {
     }
 }
 
-impl Listeners {
+impl Subscriptions {
     /// Opens a subscription: it hears everything from here on, and is acknowledged first (SUB-02).
     pub(crate) fn open(
-        &self,
+        self: &Arc<Self>,
         node: &Arc<Node>,
         id: RequestId,
         filter: Filter,
         principal: Principal,
-    ) -> Result<Listening, Reason> {
+    ) -> Result<SubscriptionStream, Reason> {
         let mut table = self.0.lock();
         if table.len() >= node.limits.subscriptions {
             return Err(Reason::Overloaded("subscriptions"));
@@ -71,7 +61,7 @@ impl Listeners {
             return Err(Reason::TooMany("subscriptions of this caller"));
         }
         let first = filter.acknowledgement(&id).into_payload();
-        let listener = Arc::new(Listener {
+        let listener = Arc::new(Subscription {
             filter,
             principal,
             state: Mutex::new(State {
@@ -83,8 +73,9 @@ impl Listeners {
         let ConnectionId(connection) = node.next_connection();
         table.insert(connection, Arc::clone(&listener));
         node.connections.enter(usize::MAX);
-        Ok(Listening {
+        Ok(SubscriptionStream {
             node: Arc::clone(node),
+            table: Arc::clone(self),
             listener,
             connection,
             id,
@@ -130,28 +121,29 @@ impl Listeners {
         self.0.lock().len()
     }
 
-    fn all(&self) -> Vec<Arc<Listener>> {
+    fn all(&self) -> Vec<Arc<Subscription>> {
         self.0.lock().values().cloned().collect()
     }
 }
 
-impl std::fmt::Debug for Listeners {
+impl std::fmt::Debug for Subscriptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Listeners({})", self.len())
+        write!(f, "Subscriptions({})", self.len())
     }
 }
 
 /// The connection of one subscription. Dropping it ends the subscription (SUB-07).
-pub(crate) struct Listening {
+pub(crate) struct SubscriptionStream {
     node: Arc<Node>,
-    listener: Arc<Listener>,
+    table: Arc<Subscriptions>,
+    listener: Arc<Subscription>,
     connection: u64,
     id: RequestId,
     first: Option<Bytes>,
     ended: bool,
 }
 
-impl Messages for Listening {
+impl Messages for SubscriptionStream {
     fn poll_messages(&mut self, cx: &mut Context<'_>) -> Poll<Option<VecDeque<Bytes>>> {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(VecDeque::from([first])));
@@ -172,7 +164,7 @@ impl Messages for Listening {
             .map(|change| subscription::notification(change, &self.id));
         let mut messages: VecDeque<_> = told.map(Draft::into_payload).collect();
         if closing {
-            let info = super::decorate::server_info(&self.node.info);
+            let info = self.node.info.implementation();
             messages.push_back(subscription::closing(&self.id, Some(&info)).into_payload());
             self.ended = true;
         }
@@ -180,9 +172,9 @@ impl Messages for Listening {
     }
 }
 
-impl Drop for Listening {
+impl Drop for SubscriptionStream {
     fn drop(&mut self) {
-        self.node.listeners.0.lock().remove(&self.connection);
+        self.table.0.lock().remove(&self.connection);
         self.node.connections.leave();
         self.node.grew_quieter();
     }

@@ -7,21 +7,21 @@ use std::sync::Arc;
 
 /// Running calls by their ids. Mostly there is one at a time, and it has its place in the session itself: of ten thousand sessions
 /// none is in the processor's cache, and a table elsewhere would have to be fetched, too.
-pub(super) struct Calls<T> {
+pub(super) struct CallTable<T: ?Sized> {
     one: Option<(RequestId, Arc<T>)>,
     others: HashMap<RequestId, Arc<T>, RandomState>,
 }
 
-impl<T> Default for Calls<T> {
+impl<T: ?Sized> Default for CallTable<T> {
     fn default() -> Self {
-        Calls {
+        CallTable {
             one: None,
             others: HashMap::default(),
         }
     }
 }
 
-impl<T> Calls<T> {
+impl<T: ?Sized> CallTable<T> {
     pub(super) fn len(&self) -> usize {
         usize::from(self.one.is_some()) + self.others.len()
     }
@@ -50,7 +50,7 @@ impl<T> Calls<T> {
 
     /// Forgets `call`, if the id is still its own.
     pub(super) fn remove(&mut self, id: &RequestId, call: &T) {
-        let is_it = |running: &Arc<T>| std::ptr::eq(&**running, call);
+        let is_it = |running: &Arc<T>| std::ptr::addr_eq(&raw const **running, call);
         if !self.get(id).is_some_and(is_it) {
             return;
         }
@@ -81,7 +81,7 @@ mod tests {
         /// SES-10: whatever begins and ends, it is a table of what runs; and a call that is over takes no other's place.
         #[test]
         fn ses_10_it_is_a_table_of_what_runs(steps in proptest::collection::vec((0i64..4, any::<bool>()), 0..40)) {
-            let (mut calls, mut model, mut over) = (Calls::default(), HashMap::<i64, Arc<usize>>::new(), Vec::new());
+            let (mut calls, mut model, mut over) = (CallTable::default(), HashMap::<i64, Arc<usize>>::new(), Vec::new());
             for (nth, (n, begins)) in steps.into_iter().enumerate() {
                 let id = RequestId::from(n);
                 if begins && !model.contains_key(&n) {

@@ -1,9 +1,10 @@
 //! Every session of this node: finding, opening, ending, expiring.
 
-use crate::node::{Gauge, Node};
-use crate::session::{Parting, Session, Transport};
-use crate::telemetry;
-use crate::turns::Turns;
+use crate::node::telemetry;
+use crate::node::{LimitedCount, Node};
+use crate::session::session_locks::SessionLocks;
+use crate::session::subscriptions::Subscriptions;
+use crate::session::{PendingEnd, Session, Transport};
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use rethread_proto::gate::SessionHeader;
@@ -19,23 +20,26 @@ const SHARDS: usize = 64;
 type Shard = HashMap<SessionId, Arc<Session>, RandomState>;
 
 /// The sessions, in shards, so that finding one never waits for opening another.
-pub(crate) struct Sessions {
+pub(crate) struct Registry {
     shards: [RwLock<Shard>; SHARDS],
     hasher: RandomState,
-    live: Gauge,
+    live: LimitedCount,
     /// A session is restored once, however many ask for it.
-    pub(crate) restoring: Turns,
+    pub(crate) restoring: SessionLocks,
+    /// Open `subscriptions/listen` streams, which belong to no session.
+    pub(crate) subscriptions: Arc<Subscriptions>,
     /// How many each principal has; the anonymous one is not counted.
     per_principal: Mutex<HashMap<Principal, usize>>,
 }
 
-impl Sessions {
+impl Registry {
     pub(crate) fn new() -> Self {
-        Sessions {
+        Registry {
             shards: std::array::from_fn(|_| RwLock::default()),
             hasher: RandomState::default(),
-            live: Gauge::default(),
-            restoring: Turns::default(),
+            live: LimitedCount::default(),
+            restoring: SessionLocks::default(),
+            subscriptions: Arc::default(),
             per_principal: Mutex::default(),
         }
     }
@@ -111,15 +115,15 @@ impl Sessions {
     }
 
     /// Ends a session.
-    pub(crate) fn end(&self, session: &Session, why: &'static str) -> Parting {
+    pub(crate) fn end(&self, session: &Session, why: &'static str) -> PendingEnd {
         let id = &session.key.session;
         // After a restore, the next life of the session has its place.
         let is_it = |found: &Arc<Session>| std::ptr::eq(&**found, session);
         if !self.shard(id).read().get(id).is_some_and(is_it) {
-            return Parting::default();
+            return PendingEnd::default();
         }
         // It ends before it leaves: its next life is opened in the handler only after this one was closed there.
-        let parting = session.end();
+        let pending_end = session.end();
         let removed = {
             let mut shard = self.shard(id).write();
             if shard.get(id).is_some_and(is_it) {
@@ -132,7 +136,7 @@ impl Sessions {
             self.release(&session.key.principal);
             telemetry::session_closed(self.live.now(), why);
         }
-        parting
+        pending_end
     }
 
     /// Calls `each` for every session, without a lock held.
@@ -155,7 +159,7 @@ impl Sessions {
 
 /// A place for a session that is being made. The client may leave before it is: then the place is free again.
 pub(crate) struct Place<'a> {
-    sessions: &'a Sessions,
+    sessions: &'a Registry,
     principal: Principal,
     filled: bool,
 }
@@ -201,22 +205,22 @@ mod tests {
             session: SessionId::parse("one-session").expect("a session id"),
         };
         let begin = || {
-            let session = Session::before_hello(node, key.clone(), Transport::Streamable);
+            let session = Session::new(node, key.clone(), Transport::Streamable);
             let place = sessions.reserve(node, &key.principal);
             place.unwrap_or_else(|_| panic!("there is room")).fill(&session);
             session
         };
         let first = begin();
-        sessions.end(&first, "ended elsewhere").silent();
+        sessions.end(&first, "ended elsewhere").skip();
         let next = begin();
-        sessions.end(&first, "deleted").silent();
+        sessions.end(&first, "deleted").skip();
         let found = sessions.known(&key.session);
         assert!(
             found.is_some_and(|found| Arc::ptr_eq(&found, &next)),
             "its next life is lost"
         );
         assert_eq!((sessions.len(), sessions.has(&key), next.has_ended()), (1, true, false));
-        sessions.end(&next, "deleted").silent();
+        sessions.end(&next, "deleted").skip();
         assert_eq!((sessions.len(), sessions.has(&key), next.has_ended()), (0, false, true));
     }
 }

@@ -1,7 +1,7 @@
 //! The push side of a session at work: who listens, and waking the one whose turn it is (design D6).
 
+use crate::node::telemetry;
 use crate::stream::Stream;
-use crate::telemetry;
 use parking_lot::Mutex;
 use rethread_proto::clock::Mono;
 use rethread_proto::push::{Collapse, Lifetime, ListenerId, Push, PushLimits, TakenMessage};
@@ -11,7 +11,7 @@ use rethread_store::{QueuePosition, QueueUpdate, StoredQueue};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) struct Hub(Mutex<State>);
+pub(crate) struct SessionPush(Mutex<State>);
 
 struct State {
     push: Push,
@@ -26,9 +26,9 @@ impl State {
     }
 }
 
-impl Hub {
+impl SessionPush {
     pub(crate) fn new(limits: PushLimits) -> Self {
-        Hub(Mutex::new(State {
+        SessionPush(Mutex::new(State {
             push: Push::new(limits),
             listeners: Vec::new(),
         }))

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Mutex;
 
 /// How far the store knows of a session.
-pub(super) struct Keeping {
+pub(super) struct Persistence {
     touched: AtomicU64,
     /// How often the record has changed.
     changes: AtomicU64,
@@ -20,9 +20,9 @@ pub(super) struct Keeping {
     gone: AtomicBool,
 }
 
-impl Keeping {
+impl Persistence {
     pub(super) fn new(now: Mono) -> Self {
-        Keeping {
+        Persistence {
             touched: AtomicU64::new(now.as_millis()),
             changes: AtomicU64::new(0),
             saved: Mutex::new(0),
@@ -34,11 +34,11 @@ impl Keeping {
 /// A session has ended here, and the store may not know it yet.
 #[derive(Default)]
 #[must_use]
-pub(crate) struct Parting(Option<(Arc<Node>, SessionKey)>);
+pub(crate) struct PendingEnd(Option<(Arc<Node>, SessionKey)>);
 
-impl Parting {
+impl PendingEnd {
     /// Tells the store, and waits until it has taken note.
-    pub(crate) async fn told(self) -> Result<(), StoreError> {
+    pub(crate) async fn wait(self) -> Result<(), StoreError> {
         let Some([ended, forgotten]) = self.tell() else {
             return Ok(());
         };
@@ -47,14 +47,14 @@ impl Parting {
     }
 
     /// Tells the store, and lets it take its time. A session whose end could not be noted expires.
-    pub(crate) fn mention(self) {
+    pub(crate) fn detach(self) {
         for later in self.tell().into_iter().flatten().filter_map(|told| told.now().err()) {
             tokio::spawn(later);
         }
     }
 
     /// Says nothing: the store said it itself, or another node has the session now.
-    pub(crate) fn silent(self) {}
+    pub(crate) fn skip(self) {}
 
     fn tell(self) -> Option<[StoreFuture<Result<(), StoreError>>; 2]> {
         let (node, key) = self.0?;
@@ -64,7 +64,7 @@ impl Parting {
 
 impl Session {
     pub(crate) fn record(&self) -> SessionRecord {
-        let initialized = self.hub.has_begun();
+        let initialized = self.push.has_begun();
         let state = self.state.lock();
         SessionRecord {
             version: self.version(),
@@ -85,29 +85,29 @@ impl Session {
     /// on, and the record is written later; likewise if the client leaves before it is written.
     pub(super) async fn save(&self) {
         if self.is_kept() {
-            let change = self.keeping.changes.fetch_add(1, Ordering::AcqRel) + 1;
+            let change = self.persistence.changes.fetch_add(1, Ordering::AcqRel) + 1;
             self.save_up_to(change).await;
         }
     }
 
     /// Whether the store lacks a change of the record, and nobody is writing it.
     pub(crate) fn is_behind(&self) -> bool {
-        let changes = self.keeping.changes.load(Ordering::Acquire);
-        !self.has_ended() && self.keeping.saved.try_lock().is_ok_and(|saved| *saved < changes)
+        let changes = self.persistence.changes.load(Ordering::Acquire);
+        !self.has_ended() && self.persistence.saved.try_lock().is_ok_and(|saved| *saved < changes)
     }
 
     /// Writes the changes of the record that the store lacks.
     pub(crate) async fn catch_up(&self) {
-        self.save_up_to(self.keeping.changes.load(Ordering::Acquire)).await;
+        self.save_up_to(self.persistence.changes.load(Ordering::Acquire)).await;
     }
 
     /// Writes the record, unless the store has this change of it already.
     async fn save_up_to(&self, change: u64) {
-        let mut saved = self.keeping.saved.lock().await;
+        let mut saved = self.persistence.saved.lock().await;
         if *saved >= change {
             return;
         }
-        let changes = self.keeping.changes.load(Ordering::Acquire); // the record has at least these
+        let changes = self.persistence.changes.load(Ordering::Acquire); // the record has at least these
         let result = self.node.store.update(&self.key, self.epoch, self.record()).await;
         if result.is_ok() {
             *saved = changes;
@@ -120,13 +120,13 @@ impl Session {
         if !self.is_kept() || self.has_ended() {
             return None;
         }
-        let touched = Mono::from_millis(self.keeping.touched.load(Ordering::Relaxed));
+        let touched = Mono::from_millis(self.persistence.touched.load(Ordering::Relaxed));
         let used = Mono::from_millis(self.last_used.load(Ordering::Relaxed));
         let in_use = self.uses.load(Ordering::Relaxed) > 0 || used > touched;
         if !in_use || now.since(touched) < self.node.timing.touch_every() {
             return None;
         }
-        self.keeping.touched.store(now.as_millis(), Ordering::Relaxed);
+        self.persistence.touched.store(now.as_millis(), Ordering::Relaxed);
         Some(self.node.store.touch(&self.key))
     }
 
@@ -134,22 +134,22 @@ impl Session {
     pub(crate) fn heard(&self, result: &Result<(), StoreError>) {
         match result {
             // A stream that its one writer did not end was ended by the session's next life.
-            Err(StoreError::SessionGone | StoreError::Sealed) => self.keeping.gone.store(true, Ordering::Relaxed),
+            Err(StoreError::SessionGone | StoreError::Sealed) => self.persistence.gone.store(true, Ordering::Relaxed),
             Err(StoreError::Conflict { epoch, .. }) if *epoch > self.epoch => {
-                self.keeping.gone.store(true, Ordering::Relaxed);
+                self.persistence.gone.store(true, Ordering::Relaxed);
             }
             // What was not touched is touched with the next sweep.
-            Err(error) if error.is_outage() => self.keeping.touched.store(0, Ordering::Relaxed),
+            Err(error) if error.is_outage() => self.persistence.touched.store(0, Ordering::Relaxed),
             _ => {}
         }
     }
 
     /// Whether the store has said that the session is not ours any more.
     pub(crate) fn is_gone(&self) -> bool {
-        self.keeping.gone.load(Ordering::Relaxed)
+        self.persistence.gone.load(Ordering::Relaxed)
     }
 
-    pub(super) fn part(&self) -> Parting {
-        Parting(self.is_kept().then(|| (Arc::clone(&self.node), self.key.clone())))
+    pub(super) fn part(&self) -> PendingEnd {
+        PendingEnd(self.is_kept().then(|| (Arc::clone(&self.node), self.key.clone())))
     }
 }

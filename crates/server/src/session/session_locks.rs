@@ -6,23 +6,23 @@ use tokio::sync::{Mutex, MutexGuard};
 
 const PLACES: usize = 64;
 
-/// Sessions that fall on the same place wait for each other; that is rare, short, and costs no table.
+/// Registry that fall on the same place wait for each other; that is rare, short, and costs no table.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct SessionLocks {
     places: [Mutex<()>; PLACES],
     hasher: RandomState,
 }
 
-impl Default for Turns {
+impl Default for SessionLocks {
     fn default() -> Self {
-        Turns {
+        SessionLocks {
             places: std::array::from_fn(|_| Mutex::default()),
             hasher: RandomState::new(),
         }
     }
 }
 
-impl Turns {
+impl SessionLocks {
     /// Waits for this session's turn, which lasts until the guard is dropped.
     pub(crate) async fn wait(&self, session: &SessionId) -> MutexGuard<'_, ()> {
         let place = self.hasher.hash_one(session) as usize % PLACES;
