@@ -265,11 +265,11 @@ mod tests {
             let mut io = WatchedIo::new(server, Arc::clone(&phase));
             let _busy = phase.busy();
             let reading = tokio::spawn(async move {
-                while reads {
-                    tokio::time::sleep(20 * SECOND).await;
+                loop {
+                    let pause = if reads { 20 * SECOND } else { 10_000 * SECOND };
+                    tokio::time::sleep(pause).await;
                     let _ = tokio::io::AsyncReadExt::read_u8(&mut client).await;
                 }
-                std::future::pending::<()>().await;
             });
             let began = Instant::now();
             let sending = async { while tokio::io::AsyncWriteExt::write_all(&mut io, &[0; 16]).await.is_ok() {} };
