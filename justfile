@@ -24,10 +24,15 @@ check:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
     cargo deny check
+    cargo xtask layers --report
 
 # Every fuzz target for a while
 fuzz seconds="60":
     cargo xtask fuzz {{ seconds }}
+
+# The import graph of the server crate by layer
+layers *options:
+    cargo xtask layers {{ options }}
 
 # Which test speaks for which requirement
 trace:

@@ -3,6 +3,8 @@
 mod bench;
 mod fuzz;
 mod instructions;
+mod layers;
+mod lexer;
 mod run;
 mod test;
 mod trace;
@@ -18,6 +20,8 @@ usage: cargo xtask <command>
   trace [--write FILE] [--check]
                                 which code and which tests speak for which requirement, as Markdown;
                                 --check fails if a MUST has no test and is not listed in spec/not-yet.txt
+  layers [--report]             the import graph of crates/server/src by layer; fails on an import that does not point down,
+                                on a cycle of files, and on a file that is in no layer; --report only prints
   bench [--quick] [--suite NAME] [--only SERVER] [--rounds N] [--seconds S] [--write DIR]
                                 measures this library beside bare hyper, rmcp and other gateways; without options the
                                 report goes to docs/benchmarks, with options to benchmarks in the build folder
@@ -36,6 +40,7 @@ fn main() -> ExitCode {
         ["trace", options @ ..] => trace::Options::parse(options).and_then(|options| trace::run(&options)),
         ["bench", options @ ..] => bench::run(options),
         ["instructions", options @ ..] => instructions::run(options),
+        ["layers", options @ ..] => layers::run(options),
         ["fuzz", options @ ..] => fuzz::run(options),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

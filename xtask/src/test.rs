@@ -3,7 +3,7 @@
 mod programs;
 mod tally;
 
-use crate::{run, trace};
+use crate::{layers, run, trace};
 use std::process::Command;
 use std::time::Instant;
 use tally::Tally;
@@ -26,6 +26,8 @@ pub(crate) fn run(extent: Extent) -> Result<(), String> {
     programs::prepare(extent)?;
     let mut steps = Steps::default();
     steps.command("format", &mut run::cargo(&["fmt", "--all", "--check"]));
+    steps.step("layers", |_| layers::check());
+    steps.step("requirements", |_| trace::check());
     let lint = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
     steps.command("lints", &mut run::cargo(&lint));
     let tests = ["test", "--workspace", "--exclude", OUTSIDE, "--no-fail-fast"];
@@ -45,7 +47,6 @@ pub(crate) fn run(extent: Extent) -> Result<(), String> {
     } else {
         println!("--- skipped: {WASM} is not installed (rustup target add {WASM})");
     }
-    steps.step("requirements", |_| trace::check());
     if extent == Extent::Everything {
         outside(&mut steps);
     }

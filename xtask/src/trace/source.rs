@@ -3,9 +3,7 @@
 //! Not a parser: it knows strings from comments from code, follows braces, and remembers which of them belong to a
 //! test. That is enough to tell a comment in a test from a comment in code.
 
-mod lexer;
-
-use lexer::Token;
+use crate::lexer::{self, Token};
 
 /// Who says it: a test by name, or code.
 #[derive(Clone, Debug, PartialEq, Eq)]

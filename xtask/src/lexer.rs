@@ -2,7 +2,7 @@
 
 /// A piece of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Token<'a> {
+pub(crate) enum Token<'a> {
     /// The text of a comment, without the slashes.
     Comment(&'a str),
     /// What stands between `#[` and `]`.
@@ -14,7 +14,7 @@ pub(super) enum Token<'a> {
 }
 
 /// The tokens of a file, each with its line.
-pub(super) fn tokens(text: &str) -> Vec<(usize, Token<'_>)> {
+pub(crate) fn tokens(text: &str) -> Vec<(usize, Token<'_>)> {
     let mut tokens = Vec::new();
     let (mut rest, mut line) = (text, 1);
     while let Some(first) = rest.chars().next() {
