@@ -25,6 +25,7 @@ check:
     cargo clippy --workspace --all-targets -- -D warnings
     cargo deny check
     cargo xtask layers --report
+    cargo xtask prose
 
 # Every fuzz target for a while
 fuzz seconds="60":
@@ -34,7 +35,7 @@ fuzz seconds="60":
 layers *options:
     cargo xtask layers {{ options }}
 
-# Which test speaks for which requirement
+# Which test covers which requirement
 trace:
     cargo xtask trace --write docs/requirements-trace.md --check
 

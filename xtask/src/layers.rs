@@ -79,7 +79,7 @@ enum Position {
 }
 
 impl Position {
-    /// `has_folder` says whether a top-level module has a folder: `call.rs` alone is no layer.
+    /// `has_folder` tells whether a top-level module has a folder: `call.rs` alone is not a layer.
     fn of(module: &ModulePath, has_folder: impl Fn(&str) -> bool) -> Self {
         let Some(top) = module.first() else {
             return Position::Free;

@@ -5,7 +5,7 @@
 pub(crate) enum Token<'a> {
     /// The text of a comment, without the slashes.
     Comment(&'a str),
-    /// What stands between `#[` and `]`.
+    /// The text between `#[` and `]`.
     Attribute(&'a str),
     /// A name or a keyword.
     Word(&'a str),
@@ -115,7 +115,7 @@ fn quoted(inner: &str, quote: char) -> usize {
     inner.len()
 }
 
-/// The length of what stands in an attribute, up to the bracket that ends it.
+/// The length of the text of an attribute, up to the bracket that ends it.
 fn attribute(inner: &str) -> usize {
     let (mut depth, mut at) = (0, 0);
     while at < inner.len() {

@@ -1,10 +1,12 @@
 //! The longer chores of this repository, as one small program: `cargo xtask help`.
 
 mod bench;
+mod files;
 mod fuzz;
 mod instructions;
 mod layers;
 mod lexer;
+mod prose;
 mod run;
 mod test;
 mod trace;
@@ -18,10 +20,12 @@ usage: cargo xtask <command>
                                 clients and conformance suite against the example server; --fast leaves the last out;
                                 as root on Debian it installs the programs it needs, elsewhere it names them and stops
   trace [--write FILE] [--check]
-                                which code and which tests speak for which requirement, as Markdown;
+                                which code and which tests cover which requirement, as Markdown;
                                 --check fails if a MUST has no test and is not listed in spec/not-yet.txt
   layers [--report]             the import graph of crates/server/src by layer; fails on an import that does not point down,
                                 on a cycle of files, and on a file that is in no layer; --report only prints
+  prose [--list] [--write]      phrases to avoid in Markdown and comments; fails on a file with more of them than
+                                xtask/prose-baseline.txt allows; --list prints all, --write sets the baseline
   bench [--quick] [--suite NAME] [--only SERVER] [--rounds N] [--seconds S] [--write DIR]
                                 measures this library beside bare hyper, rmcp and other gateways; without options the
                                 report goes to docs/benchmarks, with options to benchmarks in the build folder
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
         ["bench", options @ ..] => bench::run(options),
         ["instructions", options @ ..] => instructions::run(options),
         ["layers", options @ ..] => layers::run(options),
+        ["prose", options @ ..] => prose::run(options),
         ["fuzz", options @ ..] => fuzz::run(options),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

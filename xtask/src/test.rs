@@ -1,9 +1,9 @@
-//! `xtask test`: the one command that says whether all is well.
+//! `xtask test`: every check of this repository.
 
 mod programs;
 mod tally;
 
-use crate::{layers, run, trace};
+use crate::{layers, prose, run, trace};
 use std::process::Command;
 use std::time::Instant;
 use tally::Tally;
@@ -27,6 +27,7 @@ pub(crate) fn run(extent: Extent) -> Result<(), String> {
     let mut steps = Steps::default();
     steps.command("format", &mut run::cargo(&["fmt", "--all", "--check"]));
     steps.step("layers", |_| layers::check());
+    steps.step("prose", |_| prose::check());
     steps.step("requirements", |_| trace::check());
     let lint = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
     steps.command("lints", &mut run::cargo(&lint));
