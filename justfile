@@ -19,13 +19,14 @@ test:
 fast:
     cargo xtask test --fast
 
-# Does it compile, do the lints agree, are licences and advisories in order
+# All checks of CI but the tests
 check:
     cargo fmt --all --check
-    cargo clippy --workspace --all-targets -- -D warnings
-    cargo deny check
     cargo xtask layers --report
     cargo xtask prose
+    cargo xtask typos
+    cargo xtask deny
+    cargo clippy --workspace --all-targets -- -D warnings
 
 # Every fuzz target for a while
 fuzz seconds="60":

@@ -9,6 +9,7 @@ mod lexer;
 mod prose;
 mod run;
 mod test;
+mod tools;
 mod trace;
 
 use std::process::ExitCode;
@@ -26,6 +27,8 @@ usage: cargo xtask <command>
                                 on a cycle of files, and on a file that is in no layer; --report only prints
   prose [--list] [--write]      phrases to avoid in Markdown and comments; fails on a file with more of them than
                                 xtask/prose-baseline.txt allows; --list prints all, --write sets the baseline
+  typos [OPTION ...]            spelling, with the exceptions of typos.toml; installs the checker in the build folder
+  deny                          licences, sources and advisories of dependencies; installs cargo-deny if it is missing
   bench [--quick] [--suite NAME] [--only SERVER] [--rounds N] [--seconds S] [--write DIR]
                                 measures this library beside bare hyper, rmcp and other gateways; without options the
                                 report goes to docs/benchmarks, with options to benchmarks in the build folder
@@ -46,6 +49,8 @@ fn main() -> ExitCode {
         ["instructions", options @ ..] => instructions::run(options),
         ["layers", options @ ..] => layers::run(options),
         ["prose", options @ ..] => prose::run(options),
+        ["typos", options @ ..] => tools::typos(options),
+        ["deny"] => tools::deny(),
         ["fuzz", options @ ..] => fuzz::run(options),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

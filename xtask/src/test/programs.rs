@@ -57,8 +57,8 @@ const PROGRAMS: &[Program] = &[
         names: &["python3"],
         probe: &["-c", HAS_VENV],
         packages: &["python3", "python3-venv"],
-        needed_by: "the official Python clients; with `venv` or `virtualenv`",
-        extent: Extent::Everything,
+        needed_by: "the spelling check and the official Python clients; with `venv` or `virtualenv`",
+        extent: Extent::Fast,
     },
     Program {
         names: &["node"],
