@@ -27,6 +27,8 @@ check:
     cargo xtask typos
     cargo xtask deny
     cargo clippy --workspace --all-targets -- -D warnings
+    cargo xtask wasm
+    cargo xtask msrv
 
 # Every fuzz target for a while
 fuzz seconds="60":

@@ -9,6 +9,7 @@ mod lexer;
 mod prose;
 mod run;
 mod test;
+mod toolchains;
 mod tools;
 mod trace;
 
@@ -29,6 +30,8 @@ usage: cargo xtask <command>
                                 xtask/prose-baseline.txt allows; --list prints all, --write sets the baseline
   typos [OPTION ...]            spelling, with the exceptions of typos.toml; installs the checker in the build folder
   deny                          licences, sources and advisories of dependencies; installs cargo-deny if it is missing
+  wasm                          compiles proto for wasm32-unknown-unknown, which it adds if it is missing
+  msrv                          compiles each package with its rust-version; installs that toolchain if it is missing
   bench [--quick] [--suite NAME] [--only SERVER] [--rounds N] [--seconds S] [--write DIR]
                                 measures this library beside bare hyper, rmcp and other gateways; without options the
                                 report goes to docs/benchmarks, with options to benchmarks in the build folder
@@ -51,6 +54,8 @@ fn main() -> ExitCode {
         ["prose", options @ ..] => prose::run(options),
         ["typos", options @ ..] => tools::typos(options),
         ["deny"] => tools::deny(),
+        ["wasm"] => toolchains::wasm(),
+        ["msrv"] => toolchains::msrv(),
         ["fuzz", options @ ..] => fuzz::run(options),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
