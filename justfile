@@ -27,6 +27,7 @@ check:
     cargo xtask typos
     cargo xtask deny
     cargo clippy --workspace --all-targets -- -D warnings
+    cargo xtask external-types
     cargo xtask wasm
     cargo xtask msrv
 

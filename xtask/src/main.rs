@@ -1,6 +1,7 @@
 //! The longer chores of this repository, as one small program: `cargo xtask help`.
 
 mod bench;
+mod external_types;
 mod files;
 mod fuzz;
 mod instructions;
@@ -30,6 +31,8 @@ usage: cargo xtask <command>
                                 xtask/prose-baseline.txt allows; --list prints all, --write sets the baseline
   typos [OPTION ...]            spelling, with the exceptions of typos.toml; installs the checker in the build folder
   deny                          licences, sources and advisories of dependencies; installs cargo-deny if it is missing
+  external-types [--write]      types of other crates in public signatures; fails if xtask/external-types.txt has others;
+                                --write sets the list
   wasm                          compiles proto for wasm32-unknown-unknown, which it adds if it is missing
   msrv                          compiles each package with its rust-version; installs that toolchain if it is missing
   bench [--quick] [--suite NAME] [--only SERVER] [--rounds N] [--seconds S] [--write DIR]
@@ -42,6 +45,9 @@ usage: cargo xtask <command>
 ";
 
 fn main() -> ExitCode {
+    if std::env::var_os(external_types::RUSTDOC_VARIABLE).is_some() {
+        return external_types::rustdoc();
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
@@ -54,6 +60,7 @@ fn main() -> ExitCode {
         ["prose", options @ ..] => prose::run(options),
         ["typos", options @ ..] => tools::typos(options),
         ["deny"] => tools::deny(),
+        ["external-types", options @ ..] => external_types::run(options),
         ["wasm"] => toolchains::wasm(),
         ["msrv"] => toolchains::msrv(),
         ["fuzz", options @ ..] => fuzz::run(options),

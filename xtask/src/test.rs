@@ -3,7 +3,7 @@
 mod programs;
 mod tally;
 
-use crate::{layers, prose, run, toolchains, tools, trace};
+use crate::{external_types, layers, prose, run, toolchains, tools, trace};
 use std::process::Command;
 use std::time::Instant;
 use tally::Tally;
@@ -34,6 +34,7 @@ pub(crate) fn run(extent: Extent) -> Result<(), String> {
     steps.command("lints", &mut run::cargo(&lint));
     let docs = ["doc", "--workspace", "--no-deps"];
     steps.command("docs", run::cargo(&docs).env("RUSTDOCFLAGS", "-D warnings"));
+    steps.step("external types", |_| external_types::run(&[]));
     steps.step("proto without an operating system", |_| toolchains::wasm());
     steps.step("oldest Rust", |_| toolchains::msrv());
     let tests = ["test", "--workspace", "--exclude", OUTSIDE, "--no-fail-fast"];
