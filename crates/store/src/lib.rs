@@ -57,3 +57,8 @@ pub struct StreamKey {
     /// The stream's number in it.
     pub ordinal: Ordinal,
 }
+
+/// The example of the README is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

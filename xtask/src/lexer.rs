@@ -2,10 +2,10 @@
 
 /// A piece of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Token<'a> {
+pub(crate) enum Token<'a> {
     /// The text of a comment, without the slashes.
     Comment(&'a str),
-    /// What stands between `#[` and `]`.
+    /// The text between `#[` and `]`.
     Attribute(&'a str),
     /// A name or a keyword.
     Word(&'a str),
@@ -14,7 +14,7 @@ pub(super) enum Token<'a> {
 }
 
 /// The tokens of a file, each with its line.
-pub(super) fn tokens(text: &str) -> Vec<(usize, Token<'_>)> {
+pub(crate) fn tokens(text: &str) -> Vec<(usize, Token<'_>)> {
     let mut tokens = Vec::new();
     let (mut rest, mut line) = (text, 1);
     while let Some(first) = rest.chars().next() {
@@ -115,7 +115,7 @@ fn quoted(inner: &str, quote: char) -> usize {
     inner.len()
 }
 
-/// The length of what stands in an attribute, up to the bracket that ends it.
+/// The length of the text of an attribute, up to the bracket that ends it.
 fn attribute(inner: &str) -> usize {
     let (mut depth, mut at) = (0, 0);
     while at < inner.len() {
