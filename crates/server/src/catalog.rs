@@ -58,8 +58,8 @@ pub use prompt::{Prompt, PromptMessage};
 pub use resource::{Resource, ResourceContents, ResourceTemplate};
 pub use tool::{IntoToolResult, NoArgs, Tool, ToolResult};
 
-use crate::context::Context;
-use crate::handler::{Call, Handler, HeaderParams, Inputs, Reply, RpcError, ServerInfo};
+use crate::call::context::Context;
+use crate::call::handler::{Call, Handler, HeaderParams, Inputs, Reply, RpcError, ServerInfo};
 use complete::Completers;
 use page::Listing;
 use prompt::PromptEntry;

@@ -65,46 +65,29 @@
 //! * `Origin` and `Host` are checked unless you turn that off, and the option that does has `dangerous` in its name.
 //! * With a store that survives it, a restart is a broken connection and no more.
 
-mod answering;
-mod ask;
-mod builder;
 mod call;
-mod calling;
 pub mod catalog;
-mod context;
+mod endpoint;
 pub mod guide;
-mod handler;
-mod http_sse;
-mod legacy;
 #[cfg(test)]
 mod locks;
-mod modern;
 mod node;
-mod opening;
-mod outlet;
-mod peer;
-mod respond;
-mod restore;
-mod service;
 mod session;
-mod shutdown;
-mod stdio;
 mod stream;
-mod sweep;
-mod wire;
-mod wrapping;
 
-pub use ask::{Answer, AskError};
-pub use builder::Builder;
+pub use call::ask::{Answer, AskError};
+pub use call::context::{BEHIND_GATEWAY, CLOSE_CONNECTION, CallEnded, Context};
+pub use call::handler::{
+    Call, Handler, HeaderParams, InputRequests, Inputs, Notification, Reply, RpcError, ServerInfo,
+};
+pub use call::opening::{InitializeReply, OpenError, PreviousState, SessionStart};
+pub use call::peer::Peer;
 pub use catalog::Catalog;
-pub use context::{BEHIND_GATEWAY, CLOSE_CONNECTION, CallEnded, Context};
-pub use handler::{Call, Handler, HeaderParams, InputRequests, Inputs, Notification, Reply, RpcError, ServerInfo};
-pub use http_sse::HttpSse;
+pub use endpoint::builder::Builder;
+pub use endpoint::http_sse::HttpSse;
+pub use endpoint::service::McpService;
 pub use node::limits::{Limits, Timing};
 pub use node::restore_policy::Restore;
-pub use opening::{InitializeReply, OpenError, PreviousState, SessionStart};
-pub use peer::Peer;
-pub use service::McpService;
 pub use session::notifier::Notifier;
 pub use stream::body::Body;
 

@@ -2,8 +2,8 @@
 //! could wait for that lock, or hold everybody up who does.
 
 use crate::McpService;
-use crate::context::Context;
-use crate::handler::{Call, Handler, Reply, RpcError, ServerInfo};
+use crate::call::context::Context;
+use crate::call::handler::{Call, Handler, Reply, RpcError, ServerInfo};
 use crate::session::{Session, list_changed};
 use crate::stream::Stream;
 use parking_lot::Mutex;

@@ -2,7 +2,7 @@
 
 use super::ToolResult;
 use super::schema::shorten;
-use crate::handler::{Reply, RpcError};
+use crate::call::handler::{Reply, RpcError};
 use rethread_proto::version::Version;
 
 /// Bound of the text, in bytes: a model reads it, and the arguments decide its length.

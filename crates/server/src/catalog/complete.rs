@@ -1,8 +1,8 @@
 //! Completion of arguments.
 
 use super::Running;
-use crate::context::Context;
-use crate::handler::{Call, Reply, RpcError};
+use crate::call::context::Context;
+use crate::call::handler::{Call, Reply, RpcError};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::future::Future;

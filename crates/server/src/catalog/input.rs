@@ -1,7 +1,7 @@
 //! Functions that ask the client for input and are called again with it.
 
-use crate::context::Context;
-use crate::handler::{InputRequests, Inputs, Reply, RpcError};
+use crate::call::context::Context;
+use crate::call::handler::{InputRequests, Inputs, Reply, RpcError};
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! Lists in pages.
 
-use crate::handler::{Call, Reply, RpcError};
+use crate::call::handler::{Call, Reply, RpcError};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;

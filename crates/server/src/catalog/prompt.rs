@@ -3,8 +3,8 @@
 use super::input::{self, NeedsInput};
 use super::page::Listing;
 use super::{Content, Running};
-use crate::context::Context;
-use crate::handler::{Call, Inputs, Reply, RpcError};
+use crate::call::context::Context;
+use crate::call::handler::{Call, Inputs, Reply, RpcError};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;

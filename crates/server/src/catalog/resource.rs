@@ -3,8 +3,8 @@
 use super::Running;
 use super::page::{Listing, shown};
 use super::template::UriTemplate;
-use crate::context::Context;
-use crate::handler::{Call, Reply, RpcError};
+use crate::call::context::Context;
+use crate::call::handler::{Call, Reply, RpcError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::borrow::Cow;

@@ -5,7 +5,7 @@ use rethread_proto::jsonrpc::RequestId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Running calls by their ids. Mostly there is one at a time, and it has its place in the session itself: of ten thousand sessions
+/// ActiveCall calls by their ids. Mostly there is one at a time, and it has its place in the session itself: of ten thousand sessions
 /// none is in the processor's cache, and a table elsewhere would have to be fetched, too.
 pub(super) struct CallTable<T: ?Sized> {
     one: Option<(RequestId, Arc<T>)>,

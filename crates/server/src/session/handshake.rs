@@ -2,7 +2,7 @@
 //! opening and the session's end comes second sees the other. `Handler::on_session_closed` follows every opening that succeeded, once.
 
 use super::Session;
-use crate::handler::RpcError;
+use rethread_proto::jsonrpc::RpcError;
 use std::sync::Arc;
 
 /// How far the handler has come with a session.

@@ -1,9 +1,9 @@
 //! Answers to stateless requests, encoded for the request that waits when they are delivered.
 
-use super::direct::Direct;
-use super::{decorate, park};
-use crate::ask::AskError;
-use crate::handler::{Kind, Reply, RpcError, Wish};
+use super::stateless_request::Direct;
+use super::{decorate, parked_calls as park};
+use crate::call::ask::AskError;
+use crate::call::handler::{Kind, Reply, RpcError, Wish};
 use crate::node::Node;
 use crate::node::telemetry;
 use bytes::Bytes;

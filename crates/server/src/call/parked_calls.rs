@@ -1,9 +1,9 @@
 //! Calls that wait for input (design D7): bounded, expiring, and taken up once.
 
-use super::direct::{Direct, Question};
 use super::outcome::Outcome;
-use crate::call::Running;
-use crate::handler::RpcError;
+use super::stateless_request::{Direct, Question};
+use crate::call::active_call::ActiveCall;
+use crate::call::handler::RpcError;
 use crate::node::Node;
 use crate::node::random;
 use parking_lot::Mutex;
@@ -36,7 +36,7 @@ impl Table {
 
 /// A call that waits for input.
 pub(crate) struct ParkedCall {
-    pub(crate) running: Arc<Running>,
+    pub(crate) running: Arc<ActiveCall>,
     pub(crate) direct: Arc<Direct>,
     pub(crate) round: u32,
     expires: Mono,
@@ -111,7 +111,7 @@ impl std::fmt::Debug for ParkedCalls {
 }
 
 /// ParkedCalls a call with what it asks: the answer for the client that waits. `None` if there is something to send first.
-pub(crate) fn park(running: &Arc<Running>, direct: &Arc<Direct>, round: u32) -> Option<Outcome> {
+pub(crate) fn park(running: &Arc<ActiveCall>, direct: &Arc<Direct>, round: u32) -> Option<Outcome> {
     let id = u128::from_le_bytes(random());
     let questions = direct.park(id)?;
     let outcome = match enter(running, direct, id, &questions, round) {
@@ -127,7 +127,7 @@ pub(crate) fn park(running: &Arc<Running>, direct: &Arc<Direct>, round: u32) -> 
 
 /// Enters a parked call into the table. Returns the result that asks `questions` and names it.
 fn enter(
-    running: &Arc<Running>,
+    running: &Arc<ActiveCall>,
     direct: &Arc<Direct>,
     id: u128,
     questions: &[Question],

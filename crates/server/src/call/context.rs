@@ -1,8 +1,8 @@
 //! What a handler may do while it serves a call.
 
-use crate::call::{Running, Venue};
-use crate::handler::RpcError;
-use crate::peer::Peer;
+use crate::call::active_call::{ActiveCall, CallScope};
+use crate::call::handler::RpcError;
+use crate::call::peer::Peer;
 use crate::session::Transport;
 use crate::session::notifier::Notifier;
 use http::Extensions;
@@ -27,7 +27,7 @@ pub const BEHIND_GATEWAY: &str = "RETHREAD_GATEWAY";
 /// the call, and then says that the call has [`CallEnded`].
 #[derive(Clone)]
 pub struct Context {
-    pub(crate) call: Arc<Running>,
+    pub(crate) call: Arc<ActiveCall>,
     peer: Option<Peer>,
 }
 
@@ -43,7 +43,7 @@ impl From<CallEnded> for RpcError {
 }
 
 impl Context {
-    pub(crate) fn new(call: Arc<Running>) -> Self {
+    pub(crate) fn new(call: Arc<ActiveCall>) -> Self {
         let peer = call.session().map(|session| Peer(Arc::clone(session)));
         Context { call, peer }
     }
@@ -162,7 +162,7 @@ impl Context {
     }
 
     fn announce(&self, change: &Change) {
-        if let Venue::Request(direct) = &self.call.venue {
+        if let CallScope::Request(direct) = &self.call.venue {
             direct.subscriptions.announce(change, Some(&direct.principal));
         }
     }
@@ -192,7 +192,7 @@ impl Context {
     /// Closes the client's connection while the call goes on: the client comes back for the rest when the `retry` delay
     /// has passed (SSE-08). Does nothing on revisions that have no such thing (SSE-09).
     pub async fn close_connection(&self) {
-        let Venue::Session(place) = &self.call.venue else {
+        let CallScope::Session(place) = &self.call.venue else {
             return;
         };
         if place.outlet.session.transport == Transport::Lines && self.call.node.behind_gateway {

@@ -6,31 +6,31 @@ use rethread_proto::Principal;
 
 /// The headers and extensions of a request; the whole head for handlers that asked for it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wrapping {
+pub(crate) struct RequestHead {
     headers: HeaderMap,
     extensions: Extensions,
     /// Everything, and then nothing is in the other two.
     parts: Option<Box<Parts>>,
 }
 
-impl Wrapping {
+impl RequestHead {
     /// Takes what is needed from a request's head, and who sent it.
     pub(crate) fn new(mut parts: Parts, wanted: bool) -> (Self, Principal) {
         let principal = parts.extensions.remove::<Principal>();
-        let wrapping = if wanted {
+        let request_head = if wanted {
             principal.clone().map(|principal| parts.extensions.insert(principal));
-            Wrapping {
+            RequestHead {
                 parts: Some(Box::new(parts)),
-                ..Wrapping::default()
+                ..RequestHead::default()
             }
         } else {
-            Wrapping {
+            RequestHead {
                 headers: parts.headers,
                 extensions: parts.extensions,
                 parts: None,
             }
         };
-        (wrapping, principal.unwrap_or_default())
+        (request_head, principal.unwrap_or_default())
     }
 
     pub(crate) fn headers(&self) -> &HeaderMap {

@@ -1,6 +1,6 @@
 //! Draining: stop beginning, let finish, then close (T-38).
 
-use crate::modern::ParkedCalls;
+use crate::call::parked_calls::ParkedCalls;
 use crate::node::Node;
 use crate::session::registry::Registry;
 use rethread_proto::StreamKind;

@@ -1,7 +1,7 @@
 //! How a session begins for a handler that keeps something for each: a child process, an object of its own.
 
-use crate::handler::{RpcError, ServerInfo};
-use crate::peer::Peer;
+use crate::call::handler::{RpcError, ServerInfo};
+use crate::call::peer::Peer;
 use bytes::Bytes;
 use http::request::Parts;
 use rethread_proto::refusal::Reason;

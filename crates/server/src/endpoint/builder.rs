@@ -1,10 +1,11 @@
 //! Configuring an endpoint. Everything has a default, and the defaults are safe.
 
-use crate::handler::Handler;
+use crate::call::handler::Handler;
+use crate::endpoint::server::Server;
+use crate::endpoint::service::McpService;
 use crate::node::limits::{Limits, Timing};
 use crate::node::restore_policy::Restore;
 use crate::node::{Node, random};
-use crate::service::{Inner, McpService};
 use crate::session::registry::Registry;
 use rethread_proto::event_id::{EventIdFormat, Plain};
 use rethread_proto::exchange::SseUpgradeDelay;
@@ -32,6 +33,13 @@ pub struct Builder<H> {
     new_session_id: Box<dyn Fn() -> SessionId + Send + Sync>,
     key: Option<[u8; 32]>,
     wrong: Option<BadEntry>,
+}
+
+impl<H: Handler> McpService<H> {
+    /// Starts to configure an endpoint for `handler`.
+    pub fn builder(handler: H) -> Builder<H> {
+        Builder::new(handler)
+    }
 }
 
 impl<H: Handler> Builder<H> {
@@ -267,7 +275,7 @@ impl<H: Handler> Builder<H> {
                 }
             },
         );
-        let inner = Inner {
+        let inner = Server {
             node: Arc::new(node),
             sessions: Arc::new(Registry::new()),
             parked: Arc::default(),

@@ -5,15 +5,15 @@
 //! before. What a message needs to know of its request is under the same lock as the state of the answer, and a message
 //! is encoded when it is delivered. So a retry meets the handler at any moment, and nothing goes to the request before.
 
-use super::asker::{Asker, RequestMeta};
 use super::kept::Kept;
 use super::outcome::Outcome;
-use super::park::ParkedCalls;
-use crate::ask::AskError;
-use crate::handler::{Reply, RpcError};
+use super::parked_calls::ParkedCalls;
+use super::request_meta::{Asker, RequestMeta};
+use crate::call::ask::AskError;
+use crate::call::handler::{Reply, RpcError};
+use crate::call::outlet::TooLate;
 use crate::node::Node;
 use crate::node::telemetry;
-use crate::outlet::TooLate;
 use crate::session::subscriptions::Subscriptions;
 use bytes::Bytes;
 use parking_lot::Mutex;

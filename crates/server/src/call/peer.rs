@@ -1,7 +1,7 @@
 //! The client at the other end of a session.
 
-use crate::context::CallEnded;
-use crate::opening::PreviousState;
+use crate::call::context::CallEnded;
+use crate::call::opening::PreviousState;
 use crate::session::{Session, list_changed, resource_updated};
 use rethread_proto::jsonrpc::write_notification;
 use rethread_proto::push::Collapse;

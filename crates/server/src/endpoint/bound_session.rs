@@ -1,17 +1,18 @@
 //! A session that is its connection: one stream carries everything, and when it goes the session ends. What HTTP+SSE and
 //! stdio have in common.
 
-use crate::call;
-use crate::handler::{Call, Handler, RpcError};
-use crate::legacy;
-use crate::opening::OpenError;
-use crate::outlet::Outlet;
-use crate::service::Inner;
+use crate::call::active_call as call;
+use crate::call::handler::{Call, Handler, RpcError};
+use crate::call::opening::OpenError;
+use crate::call::outlet::Outlet;
+use crate::endpoint::legacy;
+use crate::endpoint::open_session;
+use crate::endpoint::request_head::RequestHead;
+use crate::endpoint::server::Server;
 use crate::session::registry::Registry;
 use crate::session::{Session, Transport};
 use crate::stream::body::Chunks;
 use crate::stream::reader_body::ReaderBody;
-use crate::wrapping::Wrapping;
 use bytes::Bytes;
 use rethread_proto::jsonrpc::{Message, Payload, Request as RpcRequest, write_error, write_result};
 use rethread_proto::refusal::Reason;
@@ -23,7 +24,7 @@ use std::task::{Context, Poll};
 
 /// Opens a session with its one stream. `greeting` goes out first.
 pub(crate) fn open<H: Handler>(
-    inner: &Inner<H>,
+    inner: &Server<H>,
     principal: Principal,
     transport: Transport,
     greeting: impl FnOnce(&SessionId) -> Option<Bytes>,
@@ -50,33 +51,33 @@ pub(crate) fn open<H: Handler>(
 
 /// Takes a message: whatever it leads to comes on the session's stream (LEG-02).
 pub(crate) async fn take<H: Handler>(
-    inner: &Inner<H>,
+    inner: &Server<H>,
     session: &Arc<Session>,
     payload: Payload,
-    wrapping: Wrapping,
+    request_head: RequestHead,
 ) -> Result<(), Refusal> {
     match payload {
         Payload::Batch(_) => Err(Reason::InvalidRequest("this transport has no batches".into()).into()), // LEG-05
         Payload::One(Message::Notification(note)) => {
-            legacy::notified(inner, session, note, &wrapping).await;
+            legacy::notified(inner, session, note, &request_head).await;
             Ok(())
         }
         Payload::One(Message::Answer(answer)) => Ok(session.answer(answer)?),
-        Payload::One(Message::Request(request)) => call(inner, session, request, wrapping).await,
+        Payload::One(Message::Request(request)) => call(inner, session, request, request_head).await,
     }
 }
 
 async fn call<H: Handler>(
-    inner: &Inner<H>,
+    inner: &Server<H>,
     session: &Arc<Session>,
     request: RpcRequest,
-    wrapping: Wrapping,
+    request_head: RequestHead,
 ) -> Result<(), Refusal> {
     let id = request.id.clone();
     let stream = session.live_stream().ok_or(Reason::UnknownSession)?;
     let outlet = Outlet::shared(session, stream);
     let result = match request.method.as_str() {
-        "initialize" => Some(hello(inner, session, &request, &wrapping).await),
+        "initialize" => Some(hello(inner, session, &request, &request_head).await),
         _ if legacy::is_ours(session, &request) => {
             let done = legacy::answer_ourselves(session, &request).await;
             Some(done.map(|()| b"{}".to_vec()))
@@ -90,12 +91,12 @@ async fn call<H: Handler>(
         };
         return Ok(());
     }
-    let (extensions, parts) = wrapping.open();
+    let (extensions, parts) = request_head.open();
     match legacy::begin(inner, session, &request, Arc::clone(&outlet), extensions) {
         Ok(Some(running)) => {
             let call = Call::new(request, parts);
             let work = call::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
-            tokio::spawn(call::run_out(work, running));
+            tokio::spawn(call::run_detached(work, running));
             Ok(())
         }
         Ok(None) => {
@@ -108,16 +109,16 @@ async fn call<H: Handler>(
 
 /// `initialize`: any session-era revision (LEG-04). One succeeds; another gets an error.
 async fn hello<H: Handler>(
-    inner: &Inner<H>,
+    inner: &Server<H>,
     session: &Arc<Session>,
     request: &RpcRequest,
-    wrapping: &Wrapping,
+    request_head: &RequestHead,
 ) -> Result<Vec<u8>, RpcError> {
     let asked = legacy::asked_version(&inner.node, request)?;
     let served = inner.node.revisions;
     let version = served.negotiate(&asked).filter(|v| v.era() == Era::Legacy);
     let version = version.ok_or_else(|| RpcError::invalid_params("no protocol version of this transport is served"))?;
-    let welcomed = legacy::welcome(inner, session, request, version, wrapping).await;
+    let welcomed = open_session::open_session(inner, session, request, version, request_head).await;
     Ok(welcomed.map_err(OpenError::into_error)?.keep().to_vec())
 }
 

@@ -3,8 +3,8 @@
 //! The handler is polled right here, without a task. It gets one of its own only when the answer becomes a stream or the
 //! client leaves: then it must outlive this future.
 
-use crate::call::{Finished, Running, Work, run_out};
-use crate::outlet::Outlet;
+use crate::call::active_call::{ActiveCall, Finished, HandlerFuture, run_detached};
+use crate::call::outlet::Outlet;
 use crate::stream::reader_body::ReaderBody;
 use bytes::Bytes;
 use std::future::Future;
@@ -15,8 +15,8 @@ use std::time::Duration;
 use tokio::time::Sleep;
 
 pub(crate) struct Answering {
-    work: Option<Work>,
-    running: Arc<Running>,
+    work: Option<HandlerFuture>,
+    running: Arc<ActiveCall>,
     outlet: Arc<Outlet>,
     upgrade_after: Duration,
     timer: Option<Pin<Box<Sleep>>>,
@@ -32,7 +32,12 @@ pub(crate) enum Answered {
 }
 
 impl Answering {
-    pub(crate) fn new(work: Work, running: Arc<Running>, outlet: Arc<Outlet>, upgrade_after: Duration) -> Self {
+    pub(crate) fn new(
+        work: HandlerFuture,
+        running: Arc<ActiveCall>,
+        outlet: Arc<Outlet>,
+        upgrade_after: Duration,
+    ) -> Self {
         Answering {
             work: Some(work),
             running,
@@ -49,7 +54,7 @@ impl Answering {
 
     fn hand_over(&mut self) {
         if let Some(work) = self.work.take() {
-            tokio::spawn(run_out(work, Arc::clone(&self.running)));
+            tokio::spawn(run_detached(work, Arc::clone(&self.running)));
         }
     }
 }

@@ -1,6 +1,8 @@
 //! From decisions to HTTP responses.
 
+use crate::call::calling::Answer;
 use crate::node::telemetry;
+use crate::session::Session;
 use crate::stream::body::{Body, Chunks};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
@@ -58,14 +60,20 @@ pub(crate) fn stream(chunks: impl Chunks + 'static, version: Version, unbuffered
     events(Body::stream(chunks), version, unbuffered)
 }
 
-/// A stream that is there already, from its first event to its last.
-pub(crate) fn whole_stream(bytes: Bytes, version: Version, unbuffered: bool) -> Response<Body> {
-    events(Body::events(bytes), version, unbuffered)
+/// The answer to a call in a session.
+pub(crate) fn answer(answer: Answer, session: &Session) -> Response<Body> {
+    let (version, unbuffered) = (session.version(), session.node.is_unbuffered());
+    match answer {
+        Answer::Json(body) => json(body),
+        Answer::Events(bytes) => whole_stream(bytes, version, unbuffered),
+        Answer::Stream(reader) => stream(reader, version, unbuffered),
+        Answer::Empty => events(Body::empty(), version, unbuffered),
+    }
 }
 
-/// A stream that ends before it begins: the call was cancelled (CAN-01).
-pub(crate) fn no_events(version: Version, unbuffered: bool) -> Response<Body> {
-    events(Body::empty(), version, unbuffered)
+/// A stream that is there already, from its first event to its last.
+fn whole_stream(bytes: Bytes, version: Version, unbuffered: bool) -> Response<Body> {
+    events(Body::events(bytes), version, unbuffered)
 }
 
 fn events(body: Body, version: Version, unbuffered: bool) -> Response<Body> {

@@ -1,29 +1,20 @@
 //! The stateless era: 2026-07-28. Every request carries what is needed to answer it, and nothing is remembered (HTTP-15).
 
-mod asker;
-mod decorate;
-mod direct;
-mod kept;
-mod outcome;
-mod park;
-mod serving;
-
-pub(crate) use direct::{Direct, StatelessTables};
-pub(crate) use park::ParkedCalls;
-
-use crate::call::{self, Running};
-use crate::handler::{Call, Handler, Inputs, RpcError};
+use crate::call::active_call::{self as call, ActiveCall};
+use crate::call::handler::{Call, Handler, Inputs, RpcError};
+use crate::call::outcome::Outcome;
+use crate::call::parked_calls::{self as park, ParkedCall};
+use crate::call::request_meta::Asker;
+use crate::call::serving::{Served, Serving};
+use crate::call::stateless_request::Direct;
+use crate::endpoint::request_head::RequestHead;
+use crate::endpoint::respond;
+use crate::endpoint::server::Server;
 use crate::node::Node;
-use crate::respond;
-use crate::service::Inner;
 use crate::session::subscriptions::SubscriptionStream;
 use crate::stream::body::Body;
 use crate::stream::events::Events;
-use crate::wrapping::Wrapping;
-use asker::Asker;
 use http::{HeaderMap, Response};
-use outcome::Outcome;
-use park::ParkedCall;
 use rethread_proto::gate::mirror::{self, Stateless};
 use rethread_proto::jsonrpc::{Notification, Request};
 use rethread_proto::mrtr::{self, InputResponses};
@@ -31,22 +22,21 @@ use rethread_proto::refusal::Reason;
 use rethread_proto::subscription::{Filter, Offered};
 use rethread_proto::{Principal, Refusal, Version};
 use serde_json::json;
-pub(crate) use serving::{Served, Serving};
 use std::sync::Arc;
 
 /// A request of this era. VER-05: checked in this order, then answered.
 pub(crate) async fn post<H: Handler>(
-    inner: &Inner<H>,
+    inner: &Server<H>,
     principal: Principal,
     version: Version,
     request: Request,
     parts: Result<Box<Stateless>, Reason>,
-    wrapping: Wrapping,
+    request_head: RequestHead,
 ) -> Result<Response<Body>, Refusal> {
     let id = request.id.clone();
     let refuse = |reason| Refusal::new(reason).about(Some(&id));
     let parts = parts.map_err(refuse)?;
-    check(wrapping.headers(), &request, &parts).map_err(refuse)?;
+    check(request_head.headers(), &request, &parts).map_err(refuse)?;
     let asker = match admit(principal, &request, &parts).map_err(refuse)? {
         Ok(asker) => asker,
         Err(outcome) => return Ok(respond::json_with(outcome.status, outcome.message)),
@@ -56,10 +46,10 @@ pub(crate) async fn post<H: Handler>(
         && let Some(params) = inner.handler.header_params(tool, &asker.principal).await
     {
         let arguments = parts.arguments.as_deref();
-        params.check(wrapping.headers(), arguments).map_err(refuse)?;
+        params.check(request_head.headers(), arguments).map_err(refuse)?;
     }
     let node = &inner.node;
-    let begun = begin(inner, version, request, asker, wrapping).map_err(refuse)?;
+    let begun = begin(inner, version, request, asker, request_head).map_err(refuse)?;
     let served = match begun {
         Begun::Listening(listening) => {
             let events = Events::new(listening, node.timing.keep_alive);
@@ -110,11 +100,11 @@ pub(crate) enum Begun {
 
 /// Begins to serve an [admitted](admit) request, over HTTP or on lines.
 pub(crate) fn begin<H: Handler>(
-    inner: &Inner<H>,
+    inner: &Server<H>,
     version: Version,
     request: Request,
     asker: Asker,
-    wrapping: Wrapping,
+    request_head: RequestHead,
 ) -> Result<Begun, Reason> {
     let node = &inner.node;
     match request.method.as_str() {
@@ -129,12 +119,12 @@ pub(crate) fn begin<H: Handler>(
                 Err(error) => return Ok(Begun::Answered(Outcome::error(&request.id, &error))),
             };
             if inner.handler.listens(&request.params, &asker.principal) {
-                return serve(inner, request, version, asker, wrapping).map(Begun::Serving);
+                return serve(inner, request, version, asker, request_head).map(Begun::Serving);
             }
             node.accept_work()?;
             listen(inner, &request, &filter, asker.principal)
         }
-        _ => serve(inner, request, version, asker, wrapping).map(Begun::Serving),
+        _ => serve(inner, request, version, asker, request_head).map(Begun::Serving),
     }
 }
 
@@ -171,7 +161,7 @@ fn discover(node: &Node, request: &Request) -> Outcome {
 }
 
 /// `subscriptions/listen`: a stream of changes.
-fn listen<H>(inner: &Inner<H>, request: &Request, filter: &Filter, principal: Principal) -> Result<Begun, Reason> {
+fn listen<H>(inner: &Server<H>, request: &Request, filter: &Filter, principal: Principal) -> Result<Begun, Reason> {
     let node = &inner.node;
     let declares = |capability: &str| node.info.declares(capability);
     let filter = filter.honour(Offered {
@@ -189,11 +179,11 @@ fn listen<H>(inner: &Inner<H>, request: &Request, filter: &Filter, principal: Pr
 
 /// A request for the handler: a new call, or one that waited for what this request brings.
 fn serve<H: Handler>(
-    inner: &Inner<H>,
+    inner: &Server<H>,
     request: Request,
     version: Version,
     asker: Asker,
-    wrapping: Wrapping,
+    request_head: RequestHead,
 ) -> Result<Serving, Reason> {
     let node = &inner.node;
     let brought = if asker.is_retry {
@@ -216,9 +206,9 @@ fn serve<H: Handler>(
             if !node.calls.enter(node.limits.calls) {
                 return Err(Reason::Overloaded("calls"));
             }
-            let (extensions, parts) = wrapping.open();
+            let (extensions, parts) = request_head.open();
             let direct = Direct::new(node, inner.stateless_tables(), version, &request, asker, round);
-            let running = Running::in_request(Arc::clone(&direct), extensions);
+            let running = ActiveCall::in_request(Arc::clone(&direct), extensions);
             let call = Call { request, inputs, parts };
             let work = call::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
             Ok(Serving::waiting(Some(work), running, direct, 0))
@@ -236,7 +226,7 @@ enum Brought {
 
 /// Reads what the client brings back, and checks that it is its own (MRTR-05). A relay passes on what it has not sealed
 /// itself: that belongs to the server behind it (GW-07).
-fn brought<H>(inner: &Inner<H>, request: &Request, principal: &Principal) -> Result<Brought, RpcError> {
+fn brought<H>(inner: &Server<H>, request: &Request, principal: &Principal) -> Result<Brought, RpcError> {
     let node = &inner.node;
     let params = &request.params;
     let state = mrtr::request_state(params);

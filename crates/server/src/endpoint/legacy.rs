@@ -1,33 +1,35 @@
 //! The session era: revisions up to 2025-11-25. POST, GET and DELETE within a session that `initialize` opened.
 
-use crate::answering::Answering;
-use crate::call::{self, Running};
-use crate::calling::Calling;
-use crate::handler::{Call, Handler, Notification, RpcError};
+use crate::call::active_call::{self as call, ActiveCall};
+use crate::call::answering::Answering;
+use crate::call::calling::Calling;
+use crate::call::handler::{Call, Handler, Notification, RpcError};
+use crate::call::opening::OpenError;
+use crate::call::outlet::Outlet;
+use crate::call::peer::Peer;
+use crate::endpoint::open_session::open_session;
+use crate::endpoint::pending_response::PendingResponse;
+use crate::endpoint::request_head::RequestHead;
+use crate::endpoint::respond;
+use crate::endpoint::server::Server;
 use crate::node::Node;
-use crate::opening::{OpenError, PreviousState, SessionStart};
-use crate::outlet::Outlet;
-use crate::peer::Peer;
-use crate::respond;
-use crate::service::{Inner, Posted};
-use crate::session::{CancelHandle, Handshake, Session, Transport};
+use crate::session::{CancelHandle, Session, Transport};
 use crate::stream::body::Body;
-use crate::wrapping::Wrapping;
 use http::{Extensions, Response};
 use rethread_proto::LogLevel;
 use rethread_proto::gate::Head;
 use rethread_proto::jsonrpc::{self, Message, Payload, Request, RequestId, code, write_error, write_result};
 use rethread_proto::refusal::Reason;
-use rethread_proto::{Era, Principal, Refusal, StreamKind, Version};
-use rethread_store::{SessionKey, SessionRecord};
+use rethread_proto::{Principal, Refusal, StreamKind};
+use rethread_store::SessionKey;
 use std::sync::Arc;
 
 /// `initialize`: opens a session (SES-01, SES-07, VER-01).
 pub(crate) async fn initialize<H: Handler>(
-    inner: &Inner<H>,
+    inner: &Server<H>,
     principal: Principal,
     request: Request,
-    wrapping: &Wrapping,
+    request_head: &RequestHead,
 ) -> Result<Response<Body>, Refusal> {
     let refuse = |reason| Refusal::new(reason).about(Some(&request.id));
     if inner.node.is_draining() {
@@ -50,7 +52,7 @@ pub(crate) async fn initialize<H: Handler>(
         principal,
     };
     let session = Session::new(&inner.node, key, Transport::Streamable);
-    let welcomed = match welcome(inner, &session, &request, version, wrapping).await {
+    let welcomed = match open_session(inner, &session, &request, version, request_head).await {
         Ok(welcomed) => welcomed,
         Err(OpenError::Refused(error)) => return Ok(respond::error(&request.id, &error)),
         Err(unavailable) => return Err(refuse(unavailable.into_reason())),
@@ -62,84 +64,6 @@ pub(crate) async fn initialize<H: Handler>(
     place.fill(&session);
     let response = respond::result(&request.id, &welcomed.keep());
     Ok(respond::with_session(response, &session.key.session))
-}
-
-/// Asks the handler to welcome a client, and takes note of what was agreed.
-pub(crate) async fn welcome<H: Handler>(
-    inner: &Inner<H>,
-    session: &Arc<Session>,
-    request: &Request,
-    proposed: Version,
-    wrapping: &Wrapping,
-) -> Result<Welcomed, OpenError> {
-    let handshake = session.begin_handshake()?;
-    let opening = SessionStart {
-        peer: Peer(Arc::clone(session)),
-        params: bytes::Bytes::copy_from_slice(request.params.as_json()),
-        version: proposed,
-        earlier: None,
-        parts: wrapping.parts(),
-    };
-    let welcome = inner.handler.open(&opening).await?;
-    handshake.opened()?;
-    let agreed = welcome.agree(&inner.node.info, proposed)?;
-    if agreed.version.era() != Era::Legacy || !inner.node.revisions.serves(agreed.version) {
-        return Err(RpcError::internal(format!(
-            "the server speaks protocol version {}, which is not served here",
-            agreed.version
-        ))
-        .into());
-    }
-    session.set_negotiated(agreed.version, opening.params, agreed.declared);
-    Ok(Welcomed {
-        handshake,
-        answer: agreed.answer,
-    })
-}
-
-/// Asks the handler to take up a session whose process is gone.
-pub(crate) async fn welcome_back<H: Handler>(
-    inner: &Inner<H>,
-    session: &Arc<Session>,
-    record: SessionRecord,
-    wrapping: &Wrapping,
-) -> Result<Welcomed, Reason> {
-    let refused = |error| OpenError::Refused(error).into_reason();
-    let handshake = session.begin_handshake().map_err(refused)?;
-    let opening = SessionStart {
-        peer: Peer(Arc::clone(session)),
-        params: record.initialize_params,
-        version: record.version,
-        earlier: Some(PreviousState {
-            initialized: record.initialized,
-            log_level: record.log_level,
-            subscriptions: record.subscriptions,
-        }),
-        parts: wrapping.parts(),
-    };
-    let welcome = inner.handler.open(&opening).await.map_err(OpenError::into_reason)?;
-    handshake.opened().map_err(refused)?;
-    let agreed = welcome.agree(&inner.node.info, record.version).map_err(refused)?;
-    session.set_negotiated(record.version, opening.params, agreed.declared);
-    Ok(Welcomed {
-        handshake,
-        answer: agreed.answer,
-    })
-}
-
-/// A session that the handler has opened. Unless it is kept, the handler is told that it is over: the client may leave
-/// while its session is being made.
-pub(crate) struct Welcomed {
-    handshake: Handshake,
-    answer: bytes::Bytes,
-}
-
-impl Welcomed {
-    /// The session is in its place. Returns the answer to `initialize`.
-    pub(crate) fn keep(self) -> bytes::Bytes {
-        self.handshake.keep();
-        self.answer
-    }
 }
 
 /// The revision that an `initialize` asks for.
@@ -163,39 +87,39 @@ pub(crate) fn asked_version(node: &Node, request: &Request) -> Result<String, Rp
 
 /// A POST in a session: calls, notifications, answers, and batches of them where they exist.
 pub(crate) fn post<H: Handler>(
-    inner: &Inner<H>,
+    inner: &Server<H>,
     session: Arc<Session>,
     payload: Payload,
-    wrapping: Wrapping,
-) -> Result<Posted<'_>, Refusal> {
+    request_head: RequestHead,
+) -> Result<PendingResponse<'_>, Refusal> {
     match payload {
-        Payload::One(Message::Request(request)) => call(inner, session, request, wrapping),
-        Payload::One(Message::Notification(note)) => Ok(Posted::later(async move {
-            notified(inner, &session, note, &wrapping).await;
+        Payload::One(Message::Request(request)) => call(inner, session, request, request_head),
+        Payload::One(Message::Notification(note)) => Ok(PendingResponse::later(async move {
+            notified(inner, &session, note, &request_head).await;
             Ok(respond::accepted())
         })),
         Payload::One(Message::Answer(answer)) => {
             session.answer(answer)?;
-            Ok(Posted::Done(respond::accepted()))
+            Ok(PendingResponse::Done(respond::accepted()))
         }
         Payload::Batch(_) if !session.version().accepts_batches() => {
             let what = format!("batches are not part of protocol version {}", session.version());
             Err(Reason::InvalidRequest(what.into()).into())
         }
-        Payload::Batch(messages) => Ok(Posted::later(async move {
-            batch(inner, session, messages, &wrapping).await
+        Payload::Batch(messages) => Ok(PendingResponse::later(async move {
+            batch(inner, session, messages, &request_head).await
         })),
     }
 }
 
 fn call<H: Handler>(
-    inner: &Inner<H>,
+    inner: &Server<H>,
     session: Arc<Session>,
     request: Request,
-    wrapping: Wrapping,
-) -> Result<Posted<'_>, Refusal> {
+    request_head: RequestHead,
+) -> Result<PendingResponse<'_>, Refusal> {
     if is_ours(&session, &request) {
-        return Ok(Posted::later(async move {
+        return Ok(PendingResponse::later(async move {
             Ok(match answer_ourselves(&session, &request).await {
                 Ok(()) => respond::result(&request.id, b"{}"),
                 Err(error) => respond::error(&request.id, &error),
@@ -205,25 +129,25 @@ fn call<H: Handler>(
     let id = request.id.clone();
     let refuse = |reason| Refusal::new(reason).about(Some(&id));
     let outlet = Outlet::single(&session, id.clone());
-    let (extensions, parts) = wrapping.open();
+    let (extensions, parts) = request_head.open();
     let Some(running) = begin(inner, &session, &request, Arc::clone(&outlet), extensions).map_err(refuse)? else {
-        return Ok(Posted::Done(respond::error(&id, &in_flight(&id))));
+        return Ok(PendingResponse::Done(respond::error(&id, &in_flight(&id))));
     };
     let call = Call::new(request, parts);
     let work = call::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
     let upgrade_after = inner.node.upgrade_after.delay(session.version(), true);
     let answering = Answering::new(work, running, outlet, upgrade_after);
-    Ok(Posted::Call(Calling::new(answering, session, id)))
+    Ok(PendingResponse::Call(Calling::new(answering, session, id)))
 }
 
 /// Takes note of a call that is about to run. `None` if its id is in flight.
 pub(crate) fn begin<H: Handler>(
-    inner: &Inner<H>,
+    inner: &Server<H>,
     session: &Arc<Session>,
     request: &Request,
     outlet: Arc<Outlet>,
     extensions: Extensions,
-) -> Result<Option<Arc<Running>>, Reason> {
+) -> Result<Option<Arc<ActiveCall>>, Reason> {
     let node = &inner.node;
     if node.is_draining() {
         return Err(Reason::ShuttingDown);
@@ -231,7 +155,7 @@ pub(crate) fn begin<H: Handler>(
     if !node.calls.enter(node.limits.calls) {
         return Err(Reason::Overloaded("calls"));
     }
-    let running = Running::in_session(request, outlet, extensions);
+    let running = ActiveCall::in_session(request, outlet, extensions);
     let handle = Arc::clone(&running) as Arc<dyn CancelHandle>;
     match session.start_call(&request.id, &handle) {
         Ok(true) => Ok(Some(running)),
@@ -277,16 +201,16 @@ pub(crate) async fn answer_ourselves(session: &Session, request: &Request) -> Re
 
 /// HTTP-09: one stream, one answer event per request, closed after the last.
 async fn batch<H: Handler>(
-    inner: &Inner<H>,
+    inner: &Server<H>,
     session: Arc<Session>,
     messages: Vec<Message>,
-    wrapping: &Wrapping,
+    request_head: &RequestHead,
 ) -> Result<Response<Body>, Refusal> {
     let mut requests = Vec::new();
     for message in messages {
         match message {
             Message::Request(request) => requests.push(request),
-            Message::Notification(note) => notified(inner, &session, note, wrapping).await,
+            Message::Notification(note) => notified(inner, &session, note, request_head).await,
             Message::Answer(answer) => session.answer(answer)?,
         }
     }
@@ -314,12 +238,12 @@ async fn batch<H: Handler>(
     }
     for request in calls {
         let id = request.id.clone();
-        let (extensions, parts) = wrapping.clone().open();
+        let (extensions, parts) = request_head.clone().open();
         match begin(inner, &session, &request, Arc::clone(&outlet), extensions) {
             Ok(Some(running)) => {
                 let call = Call::new(request, parts);
                 let work = call::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
-                tokio::spawn(call::run_out(work, running));
+                tokio::spawn(call::run_detached(work, running));
             }
             Ok(None) => fail(&id, &in_flight(&id)),
             Err(reason) => {
@@ -332,10 +256,10 @@ async fn batch<H: Handler>(
 }
 
 pub(crate) async fn notified<H: Handler>(
-    inner: &Inner<H>,
+    inner: &Server<H>,
     session: &Arc<Session>,
     note: jsonrpc::Notification,
-    wrapping: &Wrapping,
+    request_head: &RequestHead,
 ) {
     let node = &session.node;
     match note.method.as_str() {
@@ -346,12 +270,12 @@ pub(crate) async fn notified<H: Handler>(
                 session.cancel(&id);
             }
             if node.hears_all {
-                tell(inner, session, note, wrapping).await;
+                tell(inner, session, note, request_head).await;
             }
         }
         method => {
             let begins = method == "notifications/initialized";
-            tell(inner, session, note, wrapping).await;
+            tell(inner, session, note, request_head).await;
             if begins {
                 session.mark_initialized().await;
             }
@@ -359,15 +283,20 @@ pub(crate) async fn notified<H: Handler>(
     }
 }
 
-async fn tell<H: Handler>(inner: &Inner<H>, session: &Arc<Session>, note: jsonrpc::Notification, wrapping: &Wrapping) {
+async fn tell<H: Handler>(
+    inner: &Server<H>,
+    session: &Arc<Session>,
+    note: jsonrpc::Notification,
+    request_head: &RequestHead,
+) {
     let peer = Peer(Arc::clone(session));
-    let parts = wrapping.parts();
+    let parts = request_head.parts();
     inner.handler.on_notification(Notification { note, parts }, &peer).await;
 }
 
 /// A GET in a session: a push stream, or the resumption of any stream.
 pub(crate) async fn get<H: Handler>(
-    inner: &Inner<H>,
+    inner: &Server<H>,
     session: Arc<Session>,
     head: &Head,
 ) -> Result<Response<Body>, Refusal> {
@@ -389,7 +318,7 @@ pub(crate) async fn get<H: Handler>(
 }
 
 /// A DELETE: the session ends (SES-05). The client is told so once it can no longer come back, not even after a restart.
-pub(crate) async fn delete<H: Handler>(inner: &Inner<H>, session: &Session) -> Result<Response<Body>, Refusal> {
+pub(crate) async fn delete<H: Handler>(inner: &Server<H>, session: &Session) -> Result<Response<Body>, Refusal> {
     let pending_end = inner.sessions.end(session, "deleted");
     pending_end.wait().await.map_err(|_| Reason::StoreUnavailable)?;
     Ok(respond::no_content())

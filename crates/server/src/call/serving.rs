@@ -1,10 +1,10 @@
 //! A request that waits for the form of its answer, and the stream that the answer may become.
 
-use super::direct::{Direct, Progress, Written};
 use super::outcome::Outcome;
-use super::park;
-use crate::call::{Running, Work, run_out};
-use crate::handler::RpcError;
+use super::parked_calls as park;
+use super::stateless_request::{Direct, Progress, Written};
+use crate::call::active_call::{ActiveCall, HandlerFuture, run_detached};
+use crate::call::handler::RpcError;
 use crate::stream::events::Messages;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ enum State {
 }
 
 struct Waiting {
-    work: Option<Work>,
+    work: Option<HandlerFuture>,
     call: Attached,
     timer: Option<Pin<Box<Sleep>>>,
     collect: Option<Pin<Box<Sleep>>>,
@@ -43,7 +43,7 @@ pub(crate) enum Served {
 
 /// A client's hold on a call: letting go before the end cancels it.
 struct Attached {
-    running: Arc<Running>,
+    running: Arc<ActiveCall>,
     direct: Arc<Direct>,
     round: u32,
     done: bool,
@@ -52,7 +52,7 @@ struct Attached {
 }
 
 impl Attached {
-    fn new(running: Arc<Running>, direct: Arc<Direct>, round: u32) -> Self {
+    fn new(running: Arc<ActiveCall>, direct: Arc<Direct>, round: u32) -> Self {
         Attached {
             running,
             direct,
@@ -107,7 +107,12 @@ impl Serving {
     }
 
     /// Waits for the answer of `work`, which is polled right here; of a call that was parked before, if there is none.
-    pub(crate) fn waiting(work: Option<Work>, running: Arc<Running>, direct: Arc<Direct>, round: u32) -> Self {
+    pub(crate) fn waiting(
+        work: Option<HandlerFuture>,
+        running: Arc<ActiveCall>,
+        direct: Arc<Direct>,
+        round: u32,
+    ) -> Self {
         Serving(State::Waiting(Waiting {
             work,
             call: Attached::new(running, direct, round),
@@ -120,7 +125,7 @@ impl Serving {
 impl Waiting {
     fn hand_over(&mut self) {
         if let Some(work) = self.work.take() {
-            tokio::spawn(run_out(work, Arc::clone(&self.call.running)));
+            tokio::spawn(run_detached(work, Arc::clone(&self.call.running)));
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Questions to the client: asked on the call's stream, answered on another POST (design D7).
 
-use crate::call::{InSession, Running, Venue};
-use crate::context::Context;
-use crate::handler::RpcError;
-use crate::outlet::Said;
-use crate::peer::Peer;
+use crate::call::active_call::{ActiveCall, CallScope, InSession};
+use crate::call::context::Context;
+use crate::call::handler::RpcError;
+use crate::call::outlet::Said;
+use crate::call::peer::Peer;
 use bytes::Bytes;
 use rethread_proto::jsonrpc::{code, write_request};
 use rethread_proto::mrtr::InputMethod;
@@ -135,8 +135,8 @@ impl Context {
     /// the same id. Dropping the future withdraws the question.
     async fn ask(&self, method: &str, params: &impl Serialize) -> Result<Answer, AskError> {
         match &self.call.venue {
-            Venue::Session(place) => self.ask_in_session(place, method, params).await,
-            Venue::Request(direct) => {
+            CallScope::Session(place) => self.ask_in_session(place, method, params).await,
+            CallScope::Request(direct) => {
                 let params = serde_json::to_vec(params).map_err(|e| AskError::NotJson(e.to_string()))?;
                 let params = if params == b"null" { Bytes::new() } else { params.into() };
                 let answer = direct.ask(method, params)?;
@@ -211,7 +211,7 @@ impl Context {
 /// A question that is withdrawn when nobody waits for its answer any more (S2C-06), and released however it ends: answered,
 /// given up in time, or dropped (design D4).
 struct Asked<'a> {
-    call: &'a Running,
+    call: &'a ActiveCall,
     question: Question,
     /// Where it was asked.
     said: Option<Said>,

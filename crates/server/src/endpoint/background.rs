@@ -1,6 +1,6 @@
 //! The two tasks of a node: one hears the bus, one sweeps. They end with the service.
 
-use crate::modern::ParkedCalls;
+use crate::call::parked_calls::ParkedCalls;
 use crate::node::Node;
 use crate::session::registry::Registry;
 use crate::session::{Session, list_changed, resource_updated};

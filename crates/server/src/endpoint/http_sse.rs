@@ -1,13 +1,15 @@
 //! The 2024-11-05 transport, HTTP+SSE: a GET opens a stream that carries everything, POSTs to another path are only
 //! acknowledged (LEG-01 to LEG-05). The session lives as long as its stream; nothing has an id, nothing can be resumed.
 
-use crate::handler::Handler;
-use crate::respond;
-use crate::service::{Inner, McpService, read};
+use crate::call::handler::Handler;
+use crate::endpoint::bound_session;
+use crate::endpoint::read_body::read_body;
+use crate::endpoint::request_head::RequestHead;
+use crate::endpoint::respond;
+use crate::endpoint::server::Server;
+use crate::endpoint::service::McpService;
 use crate::session::Transport;
 use crate::stream::body::Body;
-use crate::wire;
-use crate::wrapping::Wrapping;
 use http::{Method, Request, Response, header};
 use http_body::Body as HttpBody;
 use rethread_proto::gate::{self, HeadPolicy, SessionHeader, Verb};
@@ -22,9 +24,18 @@ use std::task::{Context, Poll};
 
 /// The 2024-11-05 transport of an [`McpService`]: see [`McpService::http_sse`]. Cheap to clone.
 pub struct HttpSse<H> {
-    inner: Arc<Inner<H>>,
+    inner: Arc<Server<H>>,
     messages: Arc<str>,
     policy: Arc<HeadPolicy>,
+}
+
+impl<H: Handler> McpService<H> {
+    /// The 2024-11-05 transport, HTTP+SSE, before the same handler: mount it at the path that clients GET (such as `/sse`)
+    /// and at the one they POST to (such as `/messages`), and say here how the latter looks from outside, prefix included.
+    /// Any session-era revision may be negotiated inside.
+    pub fn http_sse(&self, messages_path: impl Into<String>) -> HttpSse<H> {
+        HttpSse::new(self, messages_path.into())
+    }
 }
 
 impl<H: Handler> HttpSse<H> {
@@ -59,7 +70,7 @@ impl<H: Handler> HttpSse<H> {
         }
         let head = gate::head::admit(&parts.method, &parts.uri, &parts.headers, &self.policy)?;
         let query = parts.uri.query().map(str::to_owned);
-        let (wrapping, principal) = Wrapping::new(parts, self.inner.node.wants_parts);
+        let (request_head, principal) = RequestHead::new(parts, self.inner.node.wants_parts);
         match head.verb {
             Verb::Get => self.open(principal).await,
             Verb::Post => {
@@ -68,13 +79,13 @@ impl<H: Handler> HttpSse<H> {
                 let session = inner.sessions.find(&named, &principal, Transport::HttpSse)?;
                 let session = session.ok_or(Reason::UnknownSession)?;
                 let node = &inner.node;
-                let body = read(body, node.limits.body_bytes, node.timing.body).await?;
+                let body = read_body(body, node.limits.body_bytes, node.timing.body).await?;
                 let payload = jsonrpc::parse(&body, &node.envelope)?;
-                wire::take(inner, &session, payload, wrapping).await?;
+                bound_session::take(inner, &session, payload, request_head).await?;
                 Ok(respond::accepted())
             }
             Verb::Options => {
-                let requested = wrapping.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS);
+                let requested = request_head.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS);
                 Ok(respond::preflight(requested, "GET, POST"))
             }
             Verb::Delete => Err(Reason::Method { allow: "GET, POST" }.into()),
@@ -92,7 +103,7 @@ impl<H: Handler> HttpSse<H> {
             return Err(Reason::Overloaded("open streams").into());
         }
         let separator = if self.messages.contains('?') { '&' } else { '?' };
-        let connection = wire::open(inner, principal, Transport::HttpSse, |id| {
+        let connection = bound_session::open(inner, principal, Transport::HttpSse, |id| {
             let endpoint = format!("{}{separator}sessionId={}", self.messages, id.as_str());
             Some(format!("event: endpoint\ndata: {endpoint}\n\n").into())
         })?;

@@ -1,13 +1,15 @@
 //! Lines of JSON-RPC on a pair of byte streams, both eras: what a client that starts its server as a child speaks.
 
-use crate::handler::Handler;
-use crate::modern::{self, Begun, Served};
-use crate::service::{Inner, McpService};
+use crate::call::handler::Handler;
+use crate::call::serving::Served;
+use crate::endpoint::bound_session;
+use crate::endpoint::modern::{self, Begun};
+use crate::endpoint::request_head::RequestHead;
+use crate::endpoint::server::Server;
+use crate::endpoint::service::McpService;
 use crate::session::Transport;
 use crate::stream::body::Chunks;
 use crate::stream::events::Messages;
-use crate::wire;
-use crate::wrapping::Wrapping;
 use bytes::Bytes;
 use rethread_proto::gate::mirror::Stateless;
 use rethread_proto::jsonrpc::{self, Message, Payload, Request, RequestId};
@@ -34,7 +36,7 @@ impl<H: Handler> McpService<H> {
     ) -> io::Result<()> {
         let inner = &self.inner;
         inner.start_background();
-        let mut connection = wire::open(inner, Principal::anonymous(), Transport::Lines, |_| None)
+        let mut connection = bound_session::open(inner, Principal::anonymous(), Transport::Lines, |_| None)
             .map_err(|reason| io::Error::other(Refusal::new(reason).error().to_string()))?;
         let session = Arc::clone(&connection.session);
         let (lines, waiting) = mpsc::channel(AHEAD);
@@ -71,7 +73,7 @@ async fn write(mut output: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<By
 }
 
 struct Lines<'a, H> {
-    inner: &'a Arc<Inner<H>>,
+    inner: &'a Arc<Server<H>>,
     lines: mpsc::Sender<Bytes>,
     /// Stateless requests under way: on this transport a notification cancels them.
     stateless: HashMap<RequestId, AbortHandle>,
@@ -145,7 +147,7 @@ impl<H: Handler> Lines<'_, H> {
                     task.abort();
                     return Ok(());
                 }
-                wire::take(self.inner, session, payload, Wrapping::default()).await
+                bound_session::take(self.inner, session, payload, RequestHead::default()).await
             }
             Some(named) => {
                 let version = named
@@ -189,7 +191,7 @@ impl<H: Handler> Lines<'_, H> {
         let parts = Stateless::read(&request.params)?;
         let id = request.id.clone();
         let begun = match modern::admit(Principal::anonymous(), &request, &parts)? {
-            Ok(asker) => modern::begin(self.inner, version, request, asker, Wrapping::default())?,
+            Ok(asker) => modern::begin(self.inner, version, request, asker, RequestHead::default())?,
             Err(unknown) => Begun::Answered(unknown),
         };
         let lines = self.lines.clone();

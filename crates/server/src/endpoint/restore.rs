@@ -4,22 +4,22 @@
 //! settled here, once, so that no other room has to know of it: calls that ran get an error on their own ids, since
 //! nobody works on them any more, and push streams wait for their readers like any abandoned one.
 
-use crate::handler::Handler;
-use crate::legacy;
+use crate::call::handler::Handler;
+use crate::endpoint::open_session;
+use crate::endpoint::request_head::RequestHead;
+use crate::endpoint::server::Server;
 use crate::node::restore_policy::Restore;
 use crate::node::telemetry;
-use crate::service::Inner;
 use crate::session::{Session, orphan};
-use crate::wrapping::Wrapping;
 use rethread_proto::refusal::Reason;
 use rethread_store::{SessionKey, SessionRecord, StoreError};
 use std::sync::Arc;
 
 /// Brings a session back, or says why not.
 pub(crate) async fn restore<H: Handler>(
-    inner: &Inner<H>,
+    inner: &Server<H>,
     key: SessionKey,
-    wrapping: &Wrapping,
+    request_head: &RequestHead,
 ) -> Result<Arc<Session>, Reason> {
     let (node, sessions) = (&inner.node, &inner.sessions);
     // Requests come in crowds after a restart. One of them restores, the others find its work.
@@ -52,7 +52,7 @@ pub(crate) async fn restore<H: Handler>(
     // Read after the claim: from there on no earlier process changes the queue.
     let queue = node.store.queue(&key).await.map_err(|e| reason(&e))?;
     let session = Session::restored(node, key, record.clone(), loaded.high_water, queue);
-    let welcomed = legacy::welcome_back(inner, &session, record, wrapping).await?;
+    let welcomed = open_session::reopen_session(inner, &session, record, request_head).await?;
     orphan::take_over(&session).await.map_err(|e| reason(&e))?;
     place.fill(&session);
     welcomed.keep();

@@ -1,9 +1,9 @@
 //! What users write: a [`Handler`], which answers calls.
 
-use crate::context::Context;
+use crate::call::context::Context;
+use crate::call::opening::{InitializeReply, OpenError, SessionStart};
+use crate::call::peer::Peer;
 pub use crate::node::server_info::ServerInfo;
-use crate::opening::{InitializeReply, OpenError, SessionStart};
-use crate::peer::Peer;
 use bytes::Bytes;
 use http::request::Parts;
 pub use rethread_proto::gate::mirror::HeaderParams;

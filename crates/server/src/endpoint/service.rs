@@ -1,30 +1,27 @@
 //! The trunk: one HTTP request, from headers to answer. It reads like the table in ARCHITECTURE.md.
 
-use crate::builder::Builder;
-use crate::calling::Calling;
-use crate::handler::Handler;
-use crate::http_sse::HttpSse;
-use crate::modern::{ParkedCalls, StatelessTables};
-use crate::node::Node;
-use crate::restore::restore;
+use crate::call::handler::Handler;
+use crate::endpoint::pending_response::PendingResponse;
+use crate::endpoint::read_body::read_body;
+use crate::endpoint::request_head::RequestHead;
+use crate::endpoint::restore::restore;
+use crate::endpoint::server::Server;
+use crate::endpoint::{legacy, modern, respond, shutdown};
 use crate::session::notifier::Notifier;
-use crate::session::registry::Registry;
 use crate::session::{Session, Transport};
 use crate::stream::body::Body;
-use crate::wrapping::Wrapping;
-use crate::{legacy, modern, respond, shutdown, sweep};
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::Bytes;
 use http::{Request, Response, header};
 use http_body::Body as HttpBody;
 use rethread_proto::gate::{self, Admitted, BadEntry, Head, HeadPolicy, HostPolicy, OriginPolicy, SessionHeader, Verb};
 use rethread_proto::refusal::Reason;
-use rethread_proto::{Principal, Refusal, SessionId, jsonrpc};
+use rethread_proto::{Principal, Refusal, jsonrpc};
 use rethread_store::SessionKey;
 use std::convert::Infallible;
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -33,7 +30,7 @@ use std::time::Duration;
 /// Mount it at one path. Authentication, TLS and rate limits are other layers' work; a layer that knows the caller puts a
 /// [`Principal`] into the request's extensions.
 pub struct McpService<H> {
-    pub(crate) inner: Arc<Inner<H>>,
+    pub(crate) inner: Arc<Server<H>>,
     /// What may come in. Not the inner's: endpoints that differ in this alone share the rest.
     pub(crate) policy: Arc<HeadPolicy>,
 }
@@ -41,32 +38,10 @@ pub struct McpService<H> {
 /// An answer on its way.
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-pub(crate) struct Inner<H> {
-    pub(crate) node: Arc<Node>,
-    pub(crate) sessions: Arc<Registry>,
-    /// Stateless calls that wait for input.
-    pub(crate) parked: Arc<ParkedCalls>,
-    pub(crate) handler: Arc<H>,
-    pub(crate) new_session_id: Box<dyn Fn() -> SessionId + Send + Sync>,
-    pub(crate) background: AtomicBool,
-}
-
 impl<H: Handler> McpService<H> {
-    /// Starts to configure an endpoint for `handler`.
-    pub fn builder(handler: H) -> Builder<H> {
-        Builder::new(handler)
-    }
-
     /// Raises change notifications from outside of calls.
     pub fn notifier(&self) -> Notifier {
         Notifier::new(Arc::clone(&self.inner.node))
-    }
-
-    /// The 2024-11-05 transport, HTTP+SSE, before the same handler: mount it at the path that clients GET (such as `/sse`)
-    /// and at the one they POST to (such as `/messages`), and say here how the latter looks from outside, prefix included.
-    /// Any session-era revision may be negotiated inside.
-    pub fn http_sse(&self, messages_path: impl Into<String>) -> HttpSse<H> {
-        HttpSse::new(self, messages_path.into())
     }
 
     /// How many sessions are live.
@@ -169,23 +144,7 @@ where
     }
 }
 
-impl<H> Inner<H> {
-    pub(crate) fn stateless_tables(&self) -> StatelessTables {
-        StatelessTables {
-            parked: Arc::clone(&self.parked),
-            subscriptions: Arc::clone(&self.sessions.subscriptions),
-        }
-    }
-}
-
-impl<H: Handler> Inner<H> {
-    /// Starts the node's tasks, with the first request: before that there may be no runtime to start them on.
-    pub(crate) fn start_background(&self) {
-        if !self.background.swap(true, Ordering::Relaxed) {
-            sweep::start(&self.node, &self.sessions, &self.parked);
-        }
-    }
-
+impl<H: Handler> Server<H> {
     /// What needs no body is decided at once; the future begins where something may have to be waited for.
     fn serve<B>(self: Arc<Self>, request: Request<B>, policy: &HeadPolicy) -> Answer
     where
@@ -205,20 +164,23 @@ impl<H: Handler> Inner<H> {
                 return Box::pin(std::future::ready(Ok(response)));
             }
         };
-        let (wrapping, principal) = Wrapping::new(parts, self.node.wants_parts);
+        let (request_head, principal) = RequestHead::new(parts, self.node.wants_parts);
         // This future is made for every request: what is rare in it is boxed, and nothing is handed through it twice.
         Box::pin(async move {
             let posted = match head.verb {
-                Verb::Post => match read(body, self.node.limits.body_bytes, self.node.timing.body).await {
-                    Ok(body) => self.post(&head, wrapping, principal, &body),
+                Verb::Post => match read_body(body, self.node.limits.body_bytes, self.node.timing.body).await {
+                    Ok(body) => self.post(&head, request_head, principal, &body),
                     Err(refusal) => Err(refusal),
                 },
-                _ => Ok(self.bodyless(&head, wrapping, principal)),
+                _ => Ok(self.bodyless(&head, request_head, principal)),
             };
             let answered = match posted {
-                Ok(Posted::Done(response)) => Ok(response),
-                Ok(Posted::Call(mut calling)) => Ok((&mut calling).await),
-                Ok(Posted::Later(response)) => response.await,
+                Ok(PendingResponse::Done(response)) => Ok(response),
+                Ok(PendingResponse::Call(mut calling)) => {
+                    let answer = (&mut calling).await;
+                    Ok(respond::answer(answer, calling.session()))
+                }
+                Ok(PendingResponse::Later(response)) => response.await,
                 Err(refusal) => Err(refusal),
             };
             let response = answered.unwrap_or_else(|refusal| respond::refusal(&refusal));
@@ -226,20 +188,26 @@ impl<H: Handler> Inner<H> {
         })
     }
 
-    fn post(&self, head: &Head, wrapping: Wrapping, principal: Principal, body: &Bytes) -> Result<Posted<'_>, Refusal> {
+    fn post(
+        &self,
+        head: &Head,
+        request_head: RequestHead,
+        principal: Principal,
+        body: &Bytes,
+    ) -> Result<PendingResponse<'_>, Refusal> {
         let payload = jsonrpc::parse(body, &self.node.envelope)?;
         match gate::body::admit(head, payload, self.node.revisions)? {
-            Admitted::Initialize(request) => Ok(Posted::later(async move {
-                legacy::initialize(self, principal, request, &wrapping).await
+            Admitted::Initialize(request) => Ok(PendingResponse::later(async move {
+                legacy::initialize(self, principal, request, &request_head).await
             })),
             Admitted::Legacy(payload) => {
                 let about = |payload: &_, reason| Refusal::new(reason).about(only_request(payload));
                 match self.find(&head.session, principal) {
-                    Ok(Found::Here(session)) => legacy::post(self, session, payload, wrapping),
-                    Ok(Found::Elsewhere(key)) => Ok(Posted::later(async move {
-                        let restored = restore(self, key, &wrapping).await;
+                    Ok(Found::Here(session)) => legacy::post(self, session, payload, request_head),
+                    Ok(Found::Elsewhere(key)) => Ok(PendingResponse::later(async move {
+                        let restored = restore(self, key, &request_head).await;
                         let session = restored.map_err(|reason| about(&payload, reason))?;
-                        legacy::post(self, session, payload, wrapping)?.response().await
+                        legacy::post(self, session, payload, request_head)?.response().await
                     })),
                     Err(reason) => Err(about(&payload, reason)),
                 }
@@ -248,24 +216,29 @@ impl<H: Handler> Inner<H> {
                 version,
                 request,
                 parts,
-            } => Ok(Posted::later(modern::post(
-                self, principal, version, request, parts, wrapping,
+            } => Ok(PendingResponse::later(modern::post(
+                self,
+                principal,
+                version,
+                request,
+                parts,
+                request_head,
             ))),
-            Admitted::Notice(note) => modern::notified(wrapping.headers(), &note).map(Posted::Done),
+            Admitted::Notice(note) => modern::notified(request_head.headers(), &note).map(PendingResponse::Done),
         }
     }
 
-    fn bodyless<'a>(&'a self, head: &Head, wrapping: Wrapping, principal: Principal) -> Posted<'a> {
+    fn bodyless<'a>(&'a self, head: &Head, request_head: RequestHead, principal: Principal) -> PendingResponse<'a> {
         let head = head.clone();
-        Posted::later(async move {
+        PendingResponse::later(async move {
             if head.verb == Verb::Options {
-                let requested = wrapping.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS);
+                let requested = request_head.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS);
                 return Ok(respond::preflight(requested, "GET, POST, DELETE"));
             }
             gate::body::admit_bodyless(&head, self.node.revisions)?;
             let session = match self.find(&head.session, principal)? {
                 Found::Here(session) => session,
-                Found::Elsewhere(key) => restore(self, key, &wrapping).await?,
+                Found::Elsewhere(key) => restore(self, key, &request_head).await?,
             };
             match head.verb {
                 Verb::Get => legacy::get(self, session, &head).await,
@@ -294,72 +267,9 @@ enum Found {
     Elsewhere(SessionKey),
 }
 
-/// What a request leads to.
-#[allow(clippy::large_enum_variant)] // the largest is the rule
-pub(crate) enum Posted<'a> {
-    /// There is nothing to wait for.
-    Done(Response<Body>),
-    /// A call in a session.
-    Call(Calling),
-    /// Anything else.
-    Later(Pin<Box<dyn Future<Output = Result<Response<Body>, Refusal>> + Send + 'a>>),
-}
-
-impl<'a> Posted<'a> {
-    pub(crate) fn later(response: impl Future<Output = Result<Response<Body>, Refusal>> + Send + 'a) -> Self {
-        Posted::Later(Box::pin(response))
-    }
-
-    async fn response(self) -> Result<Response<Body>, Refusal> {
-        match self {
-            Posted::Done(response) => Ok(response),
-            Posted::Call(calling) => Ok(calling.await),
-            Posted::Later(response) => response.await,
-        }
-    }
-}
-
 fn only_request(payload: &jsonrpc::Payload) -> Option<&jsonrpc::RequestId> {
     match payload {
         jsonrpc::Payload::One(message) => message.request_id(),
         jsonrpc::Payload::Batch(_) => None,
     }
-}
-
-/// Reads a body under a limit. One that arrives in one piece is not copied, and no timer is set for it.
-pub(crate) async fn read<B: HttpBody>(body: B, limit: usize, patience: Duration) -> Result<Bytes, Refusal> {
-    if body.size_hint().lower() > limit as u64 {
-        return Err(Reason::BodyTooLarge { limit }.into());
-    }
-    let mut body = pin!(body);
-    // One frame is kept as it came. With the second, all move to `joined`, and `first` is empty again.
-    let mut first = Bytes::new();
-    let mut joined = BytesMut::new();
-    let mut collect = pin!(async {
-        while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-            let frame = frame.map_err(|_| Reason::BodyIncomplete)?;
-            let Ok(mut data) = frame.into_data() else { continue };
-            let size = data.remaining();
-            if first.len() + joined.len() + size > limit {
-                return Err(Reason::BodyTooLarge { limit });
-            }
-            if first.is_empty() && joined.is_empty() {
-                first = data.copy_to_bytes(size);
-            } else {
-                joined.reserve(first.len() + size);
-                joined.extend_from_slice(&std::mem::take(&mut first));
-                joined.extend_from_slice(&data.copy_to_bytes(size));
-            }
-        }
-        Ok(if joined.is_empty() { first } else { joined.freeze() })
-    });
-    let mut patience_ends = None;
-    let collected = std::future::poll_fn(|cx| {
-        if let Poll::Ready(collected) = collect.as_mut().poll(cx) {
-            return Poll::Ready(collected);
-        }
-        let sleep = patience_ends.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        sleep.as_mut().poll(cx).map(|()| Err(Reason::BodyIncomplete))
-    });
-    collected.await.map_err(Refusal::from)
 }
