@@ -19,7 +19,7 @@ use std::process::ExitCode;
 const HELP: &str = "\
 usage: cargo xtask <command>
 
-  test [--fast]                 everything that must hold: format, lints, tests, docs, requirements, and the official
+  test [--fast]                 everything that CI runs: the checks below, format, lints, docs, tests, and the official
                                 clients and conformance suite against the example server; --fast leaves the last out;
                                 as root on Debian it installs the programs it needs, elsewhere it names them and stops
   trace [--write FILE] [--check]
