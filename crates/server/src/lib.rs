@@ -75,20 +75,26 @@ mod node;
 mod session;
 mod stream;
 
-pub use call::ask::{Answer, AskError};
-pub use call::context::{BEHIND_GATEWAY, CLOSE_CONNECTION, CallEnded, Context};
-pub use call::handler::{
-    Call, Handler, HeaderParams, InputRequests, Inputs, Notification, Reply, RpcError, ServerInfo,
-};
-pub use call::opening::{InitializeReply, OpenError, PreviousState, SessionStart};
+pub use call::ask_error::{Answer, AskError};
+pub use call::call_ended::CallEnded;
+pub use call::context::{BEHIND_GATEWAY, CLOSE_CONNECTION, Context};
+pub use call::handler::Handler;
+pub use call::opening::{InitializeReply, OpenError, SessionStart};
 pub use call::peer::Peer;
+pub use call::reply::Reply;
+pub use call::request::{Call, Inputs, Notification};
 pub use catalog::Catalog;
 pub use endpoint::builder::Builder;
 pub use endpoint::http_sse::HttpSse;
 pub use endpoint::service::McpService;
 pub use node::limits::{Limits, Timing};
 pub use node::restore_policy::Restore;
+pub use node::server_info::ServerInfo;
+pub use rethread_proto::gate::mirror::HeaderParams;
+pub use rethread_proto::jsonrpc::RpcError;
+pub use rethread_proto::mrtr::InputRequests;
 pub use session::notifier::Notifier;
+pub use session::previous_state::PreviousState;
 pub use stream::body::Body;
 
 pub use rethread_proto::event_id;

@@ -3,12 +3,16 @@
 
 use crate::McpService;
 use crate::call::context::Context;
-use crate::call::handler::{Call, Handler, Reply, RpcError, ServerInfo};
+use crate::call::handler::Handler;
+use crate::call::reply::Reply;
+use crate::call::request::Call;
+use crate::node::server_info::ServerInfo;
 use crate::session::{Session, list_changed};
 use crate::stream::Stream;
 use parking_lot::Mutex;
 use rethread_proto::SessionId;
 use rethread_proto::event_id::Seq;
+use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::sse::Draft;
 use rethread_proto::stream::{Close, Taken};
 use rethread_store::{ListKind, MemoryStore, Retain};

@@ -2,19 +2,21 @@
 
 mod call_table;
 mod complete_stream;
-mod handshake;
+pub(crate) mod handshake;
 pub(crate) mod notifier;
 pub(crate) mod orphan;
 mod persistence;
+pub(crate) mod previous_state;
 pub(crate) mod push;
 mod push_queue;
+mod record;
 pub(crate) mod registry;
 pub(crate) mod session_locks;
+mod stage;
 mod streams;
 pub(crate) mod subscriptions;
 
 pub(crate) use complete_stream::CompleteStream;
-pub(crate) use handshake::Handshake;
 pub(crate) use persistence::PendingEnd;
 
 use crate::node::Node;
@@ -24,7 +26,6 @@ use crate::stream::{Stream, StreamObserver};
 use bytes::Bytes;
 use call_table::CallTable;
 use foldhash::fast::RandomState;
-use handshake::Stage;
 use parking_lot::Mutex;
 use persistence::Persistence;
 use push::SessionPush;
@@ -43,6 +44,7 @@ use rethread_proto::{Ordinal, Version};
 use rethread_store::{ListKind, QueuePosition, SessionKey, SessionRecord, StoreError, StoredQueue};
 use serde::Serialize;
 use serde_json::{Value, json};
+use stage::Stage;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};

@@ -1,31 +1,20 @@
 //! A call while it runs: its handler, its cancellation, its end (design D8).
 
-use crate::call::context::Context;
-use crate::call::handler::{Call, Handler, Reply, RpcError};
 use crate::call::outlet::{Outlet, TooLate};
 use crate::call::stateless_request::Direct;
 use crate::node::Node;
-use crate::node::telemetry;
-use crate::session::{CancelHandle, InUse, Session, Waiter};
-use bytes::Bytes;
+use crate::session::{CancelHandle, Session, Waiter};
 use http::Extensions;
 use parking_lot::Mutex;
 use rethread_proto::ClientCapabilities;
 use rethread_proto::LogLevel;
-use rethread_proto::jsonrpc::{
-    Progress, ProgressToken, RESULT_FRAME, Report, Request, RequestId, code, write_error, write_notification,
-    write_result,
-};
+use rethread_proto::jsonrpc::{Progress, ProgressToken, Report, Request, RequestId, write_notification};
 use rethread_proto::questions::{Question, TooManyQuestions};
 use rethread_proto::sse::{Draft, EncodeMessage};
 use rethread_proto::{Principal, Version};
 use serde_json::json;
-use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use tokio::sync::Notify;
 
 /// A call that runs: what its context, its canceller and its connection share.
@@ -39,7 +28,7 @@ pub(crate) struct ActiveCall {
     cancelled: AtomicBool,
     /// Told of cancellation, and of a client that can never come back.
     changed: Notify,
-    ended: AtomicBool,
+    pub(crate) ended: AtomicBool,
 }
 
 /// Where a call is heard: in a session, whose streams outlive connections, or in one request only.
@@ -55,17 +44,6 @@ pub(crate) struct InSession {
     pub(crate) progress_token: Option<ProgressToken>,
     last_progress: Mutex<Option<f64>>,
 }
-
-/// How a call ended, for the POST that may still wait for it.
-pub(crate) enum Finished {
-    /// This is the whole answer.
-    Json(Bytes),
-    /// The answer went into a stream, or to nobody.
-    Elsewhere,
-}
-
-/// A call at work. Dropping it ends the call without an answer.
-pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Finished> + Send>>;
 
 impl ActiveCall {
     /// A call in the session of `outlet`.
@@ -244,7 +222,7 @@ impl ActiveCall {
         if !place.outlet.session.questions.lock().abandon(question) {
             return; // settled already
         }
-        let params = json!({ "requestId": question.id(), "reason": crate::call::ask::WITHDRAWN });
+        let params = json!({ "requestId": question.id(), "reason": crate::call::ask_error::WITHDRAWN });
         let draft = Draft::new(160, |out| {
             write_notification(out, "notifications/cancelled", &params).expect("these params are plain JSON");
         });
@@ -289,155 +267,10 @@ impl ActiveCall {
             CallScope::Request(_) => self.cancel(), // CAN-03
         }
     }
-
-    fn finish(&self, result: Result<Reply, RpcError>, mut guard: Guard) -> Finished {
-        let place = match &self.venue {
-            CallScope::Session(place) => place,
-            CallScope::Request(direct) => {
-                if !self.ended.swap(true, Ordering::AcqRel) {
-                    // The answer is there when a drain sees the permit.
-                    direct.finish(result);
-                    guard.holds_permit = false;
-                }
-                return Finished::Elsewhere;
-            }
-        };
-        // The id is free again before the answer is out: a client may use it at once.
-        drop(guard);
-        if self.ended.swap(true, Ordering::AcqRel) {
-            return Finished::Elsewhere; // cancelled: nobody wants the answer
-        }
-        let json = match result.and_then(Reply::into_result) {
-            Ok(result) => {
-                let expected = result.len() + place.id.as_json().len() + RESULT_FRAME; // exact: no byte is kept for nothing
-                place.outlet.end(|out| write_result(out, &place.id, &result), expected)
-            }
-            Err(mut error) => {
-                if error.code == code::MISSING_CAPABILITY {
-                    error.code = code::INTERNAL_ERROR; // sessions have no such code
-                }
-                place.outlet.end(|out| write_error(out, Some(&place.id), &error), 160)
-            }
-        };
-        json.map_or(Finished::Elsewhere, Finished::Json)
-    }
 }
 
 impl CancelHandle for ActiveCall {
     fn cancel(&self) {
         ActiveCall::cancel(self);
-    }
-}
-
-/// Sets a handler to work on `call`. Nothing happens until the work is polled.
-pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<ActiveCall>) -> HandlerFuture {
-    let guard = Guard {
-        use_of: running.session().map(Session::in_use),
-        holds_permit: true,
-        running,
-    };
-    Box::pin(async move {
-        let running = Arc::clone(&guard.running);
-        let remembers = running.session().and_then(|_| Remembering::of(&call.request));
-        let method = call.request.method.clone();
-        let context = Context::new(Arc::clone(&running));
-        // A panic in a handler stays in its call (design D8), also one before its future is made: then there is none.
-        let mut handling = pin!(catch_unwind(AssertUnwindSafe(|| handler.handle(call, &context))).ok());
-        let mut result = std::future::poll_fn(|cx| {
-            let polled = handling.as_mut().as_pin_mut().and_then(|handling| {
-                let poll = AssertUnwindSafe(|| handling.poll(cx));
-                catch_unwind(poll).ok()
-            });
-            polled.unwrap_or_else(|| {
-                telemetry::panicked(method.as_str());
-                Poll::Ready(Err(RpcError::internal("the server failed to handle this request")))
-            })
-        })
-        .await;
-        if let (Ok(_), Some(remembers)) = (&result, remembers)
-            && let Some(session) = running.session()
-            && let Err(error) = Box::pin(remembers.settle(session)).await
-        {
-            result = Err(error);
-        }
-        running.finish(result, guard)
-    })
-}
-
-/// What a call holds while it runs; it is given back even if the work is dropped half way.
-struct Guard {
-    running: Arc<ActiveCall>,
-    use_of: Option<InUse>,
-    holds_permit: bool,
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        if let Some(use_of) = &self.use_of {
-            use_of.session().end_call(&self.running.id(), &*self.running);
-        }
-        match &self.running.venue {
-            CallScope::Session(_) => {
-                self.running.node.calls.leave();
-                self.running.node.grew_quieter();
-            }
-            CallScope::Request(direct) if self.holds_permit => direct.release_permit(),
-            CallScope::Request(_) => {}
-        }
-    }
-}
-
-/// Runs what is left of a call whose connection no longer waits for it. A cancelled handler gets a grace.
-pub(crate) async fn run_detached(work: HandlerFuture, running: Arc<ActiveCall>) {
-    let grace = running.node.timing.cancel_grace;
-    let overdue = async {
-        running.cancelled().await;
-        tokio::time::sleep(grace).await;
-    };
-    tokio::select! {
-        _ = work => {}
-        () = overdue => telemetry::abandoned(),
-    }
-}
-
-/// What a session remembers of a call, once the handler has agreed to it.
-enum Remembering {
-    Subscribed(String),
-    Unsubscribed(String),
-    /// The level that a relay has set.
-    Level(LogLevel),
-}
-
-impl Remembering {
-    fn of(request: &Request) -> Option<Self> {
-        #[derive(serde::Deserialize)]
-        struct Params {
-            uri: Option<String>,
-            level: Option<LogLevel>,
-        }
-        let params = || request.params.read::<Params>().ok();
-        match request.method.as_str() {
-            "resources/subscribe" => params()?.uri.map(Remembering::Subscribed),
-            "resources/unsubscribe" => params()?.uri.map(Remembering::Unsubscribed),
-            "logging/setLevel" => params()?.level.map(Remembering::Level),
-            _ => None,
-        }
-    }
-
-    async fn settle(self, session: &Session) -> Result<(), RpcError> {
-        match self {
-            Remembering::Subscribed(uri) if !session.subscribe(&uri).await => {
-                Err(RpcError::invalid_params("too many subscriptions in this session"))
-            }
-            Remembering::Subscribed(_) => Ok(()),
-            Remembering::Unsubscribed(uri) => {
-                session.unsubscribe(&uri).await;
-                Ok(())
-            }
-            Remembering::Level(level) => {
-                session.set_log_level(level).await;
-                Ok(())
-            }
-        }
     }
 }

@@ -3,8 +3,9 @@
 //! The handler is polled right here, without a task. It gets one of its own only when the answer becomes a stream or the
 //! client leaves: then it must outlive this future.
 
-use crate::call::active_call::{ActiveCall, Finished, HandlerFuture, run_detached};
+use crate::call::active_call::ActiveCall;
 use crate::call::outlet::Outlet;
+use crate::call::run::{Finished, HandlerFuture, run_detached};
 use crate::stream::reader_body::ReaderBody;
 use bytes::Bytes;
 use std::future::Future;

@@ -1,7 +1,7 @@
 //! What a handler may do while it serves a call.
 
 use crate::call::active_call::{ActiveCall, CallScope};
-use crate::call::handler::RpcError;
+use crate::call::call_ended::CallEnded;
 use crate::call::peer::Peer;
 use crate::session::Transport;
 use crate::session::notifier::Notifier;
@@ -29,17 +29,6 @@ pub const BEHIND_GATEWAY: &str = "RETHREAD_GATEWAY";
 pub struct Context {
     pub(crate) call: Arc<ActiveCall>,
     peer: Option<Peer>,
-}
-
-/// The call or the session is over: nothing more can be said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the call has ended")]
-pub struct CallEnded;
-
-impl From<CallEnded> for RpcError {
-    fn from(_: CallEnded) -> Self {
-        RpcError::internal("the call has ended")
-    }
 }
 
 impl Context {

@@ -1,14 +1,15 @@
 //! How a session begins for a handler that keeps something for each: a child process, an object of its own.
 
-use crate::call::handler::{RpcError, ServerInfo};
 use crate::call::peer::Peer;
+use crate::node::server_info::ServerInfo;
+use crate::session::previous_state::PreviousState;
 use bytes::Bytes;
 use http::request::Parts;
+use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::refusal::Reason;
 use rethread_proto::{Principal, Version};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 
 /// A session that is about to begin, or to begin again.
 #[derive(Clone, Debug)]
@@ -18,18 +19,6 @@ pub struct SessionStart {
     pub(crate) version: Version,
     pub(crate) earlier: Option<PreviousState>,
     pub(crate) parts: Option<Box<Parts>>,
-}
-
-/// What a session had when its process went.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PreviousState {
-    /// The client had said `notifications/initialized`.
-    pub initialized: bool,
-    /// The level it had set.
-    pub log_level: Option<Box<str>>,
-    /// The resources it had subscribed to.
-    pub subscriptions: BTreeSet<Box<str>>,
 }
 
 impl SessionStart {

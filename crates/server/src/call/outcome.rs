@@ -1,13 +1,14 @@
 //! Answers to stateless requests, encoded for the request that waits when they are delivered.
 
 use super::stateless_request::Direct;
-use super::{decorate, parked_calls as park};
-use crate::call::ask::AskError;
-use crate::call::handler::{Kind, Reply, RpcError, Wish};
+use super::{decorate, request_state};
+use crate::call::ask_error::AskError;
+use crate::call::reply::{InputWish, Reply, ReplyKind};
 use crate::node::Node;
 use crate::node::telemetry;
 use bytes::Bytes;
 use http::StatusCode;
+use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::jsonrpc::{RequestId, write_error};
 use rethread_proto::mrtr;
 use rethread_proto::refusal::stateless_status;
@@ -42,51 +43,52 @@ impl Outcome {
     }
 }
 
-impl Direct {
-    /// A result for the request that waits.
-    pub(crate) fn result(&self, json: &[u8]) -> Outcome {
-        let id = self.request(|request| request.id.clone());
-        Outcome::result(&id, json, self.method.as_str(), &self.node)
-    }
+/// A result for the request that waits.
+pub(crate) fn result_for(direct: &Direct, json: &[u8]) -> Outcome {
+    let id = direct.request(|request| request.id.clone());
+    Outcome::result(&id, json, direct.method.as_str(), &direct.node)
+}
 
-    /// An error for the request that waits.
-    pub(crate) fn error(&self, error: &RpcError) -> Outcome {
-        Outcome::error(&self.request(|request| request.id.clone()), error)
-    }
+/// An error for the request that waits.
+pub(crate) fn error_for(direct: &Direct, error: &RpcError) -> Outcome {
+    Outcome::error(&direct.request(|request| request.id.clone()), error)
+}
 
-    pub(super) fn encode(&self, reply: Result<Reply, RpcError>) -> Outcome {
-        match reply {
-            Ok(Reply(Kind::Result(json))) => self.result(&json),
-            Ok(Reply(Kind::InputRequired(wish))) => self.wish(wish).unwrap_or_else(|error| self.error(&error)),
-            Err(error) => self.error(&error),
+/// The reply of a handler, for the request that waits.
+pub(crate) fn encode(direct: &Direct, reply: Result<Reply, RpcError>) -> Outcome {
+    match reply {
+        Ok(Reply(ReplyKind::Result(json))) => result_for(direct, &json),
+        Ok(Reply(ReplyKind::InputRequired(wish))) => {
+            encode_wish(direct, wish).unwrap_or_else(|error| error_for(direct, &error))
         }
+        Err(error) => error_for(direct, &error),
     }
+}
 
-    /// A handler's own wish for input (MRTR-01, MRTR-03).
-    fn wish(&self, wish: Wish) -> Result<Outcome, RpcError> {
-        let (requests, own) = (&wish.requests, wish.state);
-        if !mrtr::allows_input_required(self.method.as_str()) {
-            tracing::error!(target: telemetry::TARGET, method = self.method.as_str(), "a handler asked for input where none can be asked for");
-            return Err(RpcError::internal("this request cannot ask for input"));
-        }
-        let client = self.request(|request| request.client);
-        if let Some(missing) = requests.iter().find_map(|(_, request)| client.lacks(request)) {
-            return Err(AskError::NotSupported(missing).into());
-        }
-        let round = self.round + 1;
-        if round > self.node.limits.input_rounds {
-            return Err(RpcError::internal("this call asked for input too many times")); // MRTR-08
-        }
-        let sealed = own
-            .map(|bytes| park::seal(self, mrtr::State::Own { round, bytes }))
-            .transpose()?;
-        let mut result = mrtr::input_required(requests, sealed.as_deref())?;
-        if let Some(meta) = &wish.meta {
-            result.pop(); // the closing brace
-            result.extend_from_slice(b",\"_meta\":");
-            result.extend_from_slice(meta);
-            result.push(b'}');
-        }
-        Ok(self.result(&result))
+/// A handler's own wish for input (MRTR-01, MRTR-03).
+fn encode_wish(direct: &Direct, wish: InputWish) -> Result<Outcome, RpcError> {
+    let (requests, own) = (&wish.requests, wish.state);
+    if !mrtr::allows_input_required(direct.method.as_str()) {
+        tracing::error!(target: telemetry::TARGET, method = direct.method.as_str(), "a handler asked for input where none can be asked for");
+        return Err(RpcError::internal("this request cannot ask for input"));
     }
+    let client = direct.request(|request| request.client);
+    if let Some(missing) = requests.iter().find_map(|(_, request)| client.lacks(request)) {
+        return Err(AskError::NotSupported(missing).into());
+    }
+    let round = direct.round + 1;
+    if round > direct.node.limits.input_rounds {
+        return Err(RpcError::internal("this call asked for input too many times")); // MRTR-08
+    }
+    let sealed = own
+        .map(|bytes| request_state::seal(direct, mrtr::State::Own { round, bytes }))
+        .transpose()?;
+    let mut result = mrtr::input_required(requests, sealed.as_deref())?;
+    if let Some(meta) = &wish.meta {
+        result.pop(); // the closing brace
+        result.extend_from_slice(b",\"_meta\":");
+        result.extend_from_slice(meta);
+        result.push(b'}');
+    }
+    Ok(result_for(direct, &result))
 }

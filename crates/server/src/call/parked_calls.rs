@@ -1,19 +1,16 @@
 //! Calls that wait for input (design D7): bounded, expiring, and taken up once.
 
-use super::outcome::Outcome;
-use super::stateless_request::{Direct, Question};
+use super::outcome::{self, Outcome};
+use super::request_state;
+use super::stateless_request::{Direct, ParkingTable, Question};
 use crate::call::active_call::ActiveCall;
-use crate::call::handler::RpcError;
-use crate::node::Node;
 use crate::node::random;
 use parking_lot::Mutex;
-use rethread_proto::Principal;
-use rethread_proto::clock::{Mono, Wall};
-use rethread_proto::jsonrpc::Params;
-use rethread_proto::mrtr::{self, Binding, Claims, InputRequests, Invalid, State};
+use rethread_proto::clock::Mono;
+use rethread_proto::jsonrpc::RpcError;
+use rethread_proto::mrtr::{self, InputRequests, State};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The calls of this node that wait for input.
 #[derive(Default)]
@@ -63,15 +60,6 @@ impl ParkedCalls {
         !full
     }
 
-    /// A parked call keeps `bytes` more.
-    pub(crate) fn grow(&self, id: u128, bytes: usize) {
-        let mut table = self.0.lock();
-        if let Some(park) = table.calls.get_mut(&id) {
-            park.bytes += bytes;
-            table.bytes += bytes;
-        }
-    }
-
     /// Takes a call out: whoever comes second finds nothing (MRTR-05, T-28).
     pub(crate) fn take(&self, id: u128) -> Option<ParkedCall> {
         self.0.lock().remove(id)
@@ -104,6 +92,20 @@ impl ParkedCalls {
     }
 }
 
+impl ParkingTable for ParkedCalls {
+    fn forget(&self, id: u128) {
+        self.take(id);
+    }
+
+    fn grow(&self, id: u128, bytes: usize) {
+        let mut table = self.0.lock();
+        if let Some(park) = table.calls.get_mut(&id) {
+            park.bytes += bytes;
+            table.bytes += bytes;
+        }
+    }
+}
+
 impl std::fmt::Debug for ParkedCalls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ParkedCalls({})", self.len())
@@ -111,14 +113,19 @@ impl std::fmt::Debug for ParkedCalls {
 }
 
 /// ParkedCalls a call with what it asks: the answer for the client that waits. `None` if there is something to send first.
-pub(crate) fn park(running: &Arc<ActiveCall>, direct: &Arc<Direct>, round: u32) -> Option<Outcome> {
+pub(crate) fn park(
+    table: &ParkedCalls,
+    running: &Arc<ActiveCall>,
+    direct: &Arc<Direct>,
+    round: u32,
+) -> Option<Outcome> {
     let id = u128::from_le_bytes(random());
     let questions = direct.park(id)?;
-    let outcome = match enter(running, direct, id, &questions, round) {
-        Ok(result) => direct.result(&result),
+    let outcome = match enter(table, running, direct, id, &questions, round) {
+        Ok(result) => outcome::result_for(direct, &result),
         Err(error) => {
             running.cancel();
-            direct.error(&error)
+            outcome::error_for(direct, &error)
         }
     };
     running.node.grew_quieter();
@@ -127,6 +134,7 @@ pub(crate) fn park(running: &Arc<ActiveCall>, direct: &Arc<Direct>, round: u32) 
 
 /// Enters a parked call into the table. Returns the result that asks `questions` and names it.
 fn enter(
+    table: &ParkedCalls,
     running: &Arc<ActiveCall>,
     direct: &Arc<Direct>,
     id: u128,
@@ -142,7 +150,7 @@ fn enter(
         let asked = requests.ask(&question.key, question.method, &question.params);
         asked.map_err(|error| RpcError::internal(error.to_string()))?;
     }
-    let state = seal(direct, State::Parked { id, round })?;
+    let state = request_state::seal(direct, State::Parked { id, round })?;
     let result = mrtr::input_required(&requests, Some(&state))?;
     let park = ParkedCall {
         running: Arc::clone(running),
@@ -152,50 +160,7 @@ fn enter(
         bytes: direct.params.raw().len() + direct.kept_bytes(),
     };
     let full = || RpcError::internal("too many calls wait for input; try again later");
-    direct.parked.insert(id, park).then_some(result).ok_or_else(full)
-}
-
-/// Seals what the client will bring back, for this caller and these arguments only.
-pub(crate) fn seal(direct: &Direct, state: State) -> Result<String, RpcError> {
-    let node = &direct.node;
-    let claims = Claims {
-        binding: binding(&direct.principal, direct.method.as_str(), &direct.params),
-        expires: Wall::from_millis(now().as_millis() + node.timing.question.as_millis() as u64),
-        state,
-    };
-    let sealed = node.seal.seal(random(), &claims);
-    sealed.map_err(|too_long| RpcError::internal(too_long.to_string()))
-}
-
-/// Opens what the client brought back with a call.
-pub(crate) fn open(
-    node: &Node,
-    text: &str,
-    principal: &Principal,
-    method: &str,
-    params: &Params,
-) -> Result<State, RpcError> {
-    let opened = node.seal.open(text, &binding(principal, method, params), now());
-    opened.map_err(refused)
-}
-
-/// The log is told why; the client is not.
-pub(crate) fn refused(invalid: Invalid) -> RpcError {
-    crate::node::telemetry::state_refused(invalid);
-    invalid.into()
-}
-
-fn binding<'a>(principal: &'a Principal, method: &'a str, params: &Params) -> Binding<'a> {
-    Binding {
-        principal,
-        method,
-        digest: mrtr::digest(params),
-    }
-}
-
-fn now() -> Wall {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Wall::from_millis(since.as_millis() as u64)
+    table.insert(id, park).then_some(result).ok_or_else(full)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The client at the other end of a session.
 
-use crate::call::context::CallEnded;
-use crate::call::opening::PreviousState;
+use crate::call::call_ended::CallEnded;
+use crate::session::previous_state::PreviousState;
 use crate::session::{Session, list_changed, resource_updated};
 use rethread_proto::jsonrpc::write_notification;
 use rethread_proto::push::Collapse;

@@ -1,12 +1,13 @@
 //! A request that waits for the form of its answer, and the stream that the answer may become.
 
-use super::outcome::Outcome;
-use super::parked_calls as park;
+use super::outcome::{self, Outcome};
+use super::parked_calls::{self as park, ParkedCalls};
 use super::stateless_request::{Direct, Progress, Written};
-use crate::call::active_call::{ActiveCall, HandlerFuture, run_detached};
-use crate::call::handler::RpcError;
+use crate::call::active_call::ActiveCall;
+use crate::call::run::{HandlerFuture, run_detached};
 use crate::stream::events::Messages;
 use bytes::Bytes;
+use rethread_proto::jsonrpc::RpcError;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -43,6 +44,7 @@ pub(crate) enum Served {
 
 /// A client's hold on a call: letting go before the end cancels it.
 struct Attached {
+    parked: Arc<ParkedCalls>,
     running: Arc<ActiveCall>,
     direct: Arc<Direct>,
     round: u32,
@@ -52,8 +54,9 @@ struct Attached {
 }
 
 impl Attached {
-    fn new(running: Arc<ActiveCall>, direct: Arc<Direct>, round: u32) -> Self {
+    fn new(parked: Arc<ParkedCalls>, running: Arc<ActiveCall>, direct: Arc<Direct>, round: u32) -> Self {
         Attached {
+            parked,
             running,
             direct,
             round,
@@ -75,20 +78,21 @@ impl Attached {
         closing.as_mut().poll(cx).map(|()| {
             self.done = true;
             self.running.cancel();
-            self.direct.error(&RpcError::internal("the server is shutting down"))
+            outcome::error_for(&self.direct, &RpcError::internal("the server is shutting down"))
         })
     }
 
     /// The call waits for input: the request ends with its questions. `None` if there is something to send first.
     fn park(&mut self) -> Option<Outcome> {
-        let outcome = park::park(&self.running, &self.direct, self.round + 1);
+        let outcome = park::park(&self.parked, &self.running, &self.direct, self.round + 1);
         self.done |= outcome.is_some();
         outcome
     }
 
     fn hold(&mut self) -> Attached {
         self.done = true;
-        Attached::new(Arc::clone(&self.running), Arc::clone(&self.direct), self.round)
+        let parked = Arc::clone(&self.parked);
+        Attached::new(parked, Arc::clone(&self.running), Arc::clone(&self.direct), self.round)
     }
 }
 
@@ -108,6 +112,7 @@ impl Serving {
 
     /// Waits for the answer of `work`, which is polled right here; of a call that was parked before, if there is none.
     pub(crate) fn waiting(
+        parked: Arc<ParkedCalls>,
         work: Option<HandlerFuture>,
         running: Arc<ActiveCall>,
         direct: Arc<Direct>,
@@ -115,7 +120,7 @@ impl Serving {
     ) -> Self {
         Serving(State::Waiting(Waiting {
             work,
-            call: Attached::new(running, direct, round),
+            call: Attached::new(parked, running, direct, round),
             timer: None,
             collect: None,
         }))
@@ -149,7 +154,8 @@ impl Future for Serving {
         }
         loop {
             match this.call.direct.progress(cx) {
-                Progress::Answered(outcome) => {
+                Progress::Replied(reply) => {
+                    let outcome = outcome::encode(&this.call.direct, reply);
                     this.call.done = true;
                     this.hand_over();
                     return Poll::Ready(Served::Answered(outcome));
@@ -240,7 +246,7 @@ impl Messages for Flow {
                     self.ended = true;
                     return Poll::Ready(None);
                 }
-                Written::Last(outcome) => break outcome,
+                Written::Last(reply) => break outcome::encode(&self.call.direct, reply),
                 Written::Asked => {
                     let collect = self
                         .collect

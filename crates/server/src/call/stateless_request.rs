@@ -6,18 +6,17 @@
 //! is encoded when it is delivered. So a retry meets the handler at any moment, and nothing goes to the request before.
 
 use super::kept::Kept;
-use super::outcome::Outcome;
-use super::parked_calls::ParkedCalls;
 use super::request_meta::{Asker, RequestMeta};
-use crate::call::ask::AskError;
-use crate::call::handler::{Reply, RpcError};
+use crate::call::ask_error::AskError;
 use crate::call::outlet::TooLate;
+use crate::call::reply::Reply;
 use crate::node::Node;
 use crate::node::telemetry;
 use crate::session::subscriptions::Subscriptions;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rethread_proto::LogLevel;
+use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::jsonrpc::{self, Method, Params, Report, Request};
 use rethread_proto::mrtr::{self, InputMethod, InputResponses};
 use rethread_proto::sse::EncodeMessage;
@@ -27,10 +26,19 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use tokio::sync::{Notify, oneshot};
 
+/// The table of parked calls, as a call sees it.
+pub(crate) trait ParkingTable: Send + Sync {
+    /// The parked call `id` is over.
+    fn forget(&self, id: u128);
+
+    /// The parked call `id` keeps `bytes` more.
+    fn grow(&self, id: u128, bytes: usize);
+}
+
 /// The tables that stateless calls share.
 #[derive(Clone)]
 pub(crate) struct StatelessTables {
-    pub(crate) parked: Arc<ParkedCalls>,
+    pub(crate) parked: Arc<dyn ParkingTable>,
     pub(crate) subscriptions: Arc<Subscriptions>,
 }
 
@@ -44,7 +52,7 @@ pub(crate) struct Direct {
     pub(crate) principal: Principal,
     /// How often the handler has asked before, in answers of its own.
     pub(super) round: u32,
-    pub(super) parked: Arc<ParkedCalls>,
+    pub(super) parked: Arc<dyn ParkingTable>,
     pub(crate) subscriptions: Arc<Subscriptions>,
     state: Mutex<State>,
     room: Notify,
@@ -94,7 +102,8 @@ pub(crate) struct Question {
 
 /// What became of a request.
 pub(crate) enum Progress {
-    Answered(Outcome),
+    /// The handler has replied, or the call was cancelled.
+    Replied(Result<Reply, RpcError>),
     /// The handler speaks: the answer is a stream.
     Streaming,
     /// The handler waits for input.
@@ -108,7 +117,7 @@ pub(crate) enum Written {
     /// What the call said.
     Said(VecDeque<Bytes>),
     /// The last message.
-    Last(Outcome),
+    Last(Result<Reply, RpcError>),
     Asked,
     Over,
     Nothing,
@@ -322,7 +331,7 @@ impl Direct {
         wake(waker);
         self.room.notify_waiters();
         if let Phase::Parked(id) = phase {
-            self.parked.take(id);
+            self.parked.forget(id);
         }
     }
 
@@ -337,11 +346,11 @@ impl Direct {
         if let Some(reply) = state.reply.take() {
             state.phase = Phase::Over;
             drop(state);
-            return Progress::Answered(self.encode(reply));
+            return Progress::Replied(reply);
         }
         if state.phase == Phase::Over {
             drop(state);
-            return Progress::Answered(self.error(&RpcError::internal("the call was cancelled")));
+            return Progress::Replied(Err(RpcError::internal("the call was cancelled")));
         }
         if state.is_asking() {
             return Progress::Asked;
@@ -371,7 +380,7 @@ impl Direct {
         if let Some(reply) = state.reply.take() {
             state.phase = Phase::Over;
             drop(state);
-            return Written::Last(self.encode(reply));
+            return Written::Last(reply);
         }
         if state.phase == Phase::Over {
             return Written::Over;

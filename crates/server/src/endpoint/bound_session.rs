@@ -1,10 +1,11 @@
 //! A session that is its connection: one stream carries everything, and when it goes the session ends. What HTTP+SSE and
 //! stdio have in common.
 
-use crate::call::active_call as call;
-use crate::call::handler::{Call, Handler, RpcError};
+use crate::call::handler::Handler;
 use crate::call::opening::OpenError;
 use crate::call::outlet::Outlet;
+use crate::call::request::Call;
+use crate::call::run;
 use crate::endpoint::legacy;
 use crate::endpoint::open_session;
 use crate::endpoint::request_head::RequestHead;
@@ -14,6 +15,7 @@ use crate::session::{Session, Transport};
 use crate::stream::body::Chunks;
 use crate::stream::reader_body::ReaderBody;
 use bytes::Bytes;
+use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::jsonrpc::{Message, Payload, Request as RpcRequest, write_error, write_result};
 use rethread_proto::refusal::Reason;
 use rethread_proto::stream::ReaderStart;
@@ -95,8 +97,8 @@ async fn call<H: Handler>(
     match legacy::begin(inner, session, &request, Arc::clone(&outlet), extensions) {
         Ok(Some(running)) => {
             let call = Call::new(request, parts);
-            let work = call::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
-            tokio::spawn(call::run_detached(work, running));
+            let work = run::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
+            tokio::spawn(run::run_detached(work, running));
             Ok(())
         }
         Ok(None) => {

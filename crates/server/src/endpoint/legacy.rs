@@ -1,12 +1,14 @@
 //! The session era: revisions up to 2025-11-25. POST, GET and DELETE within a session that `initialize` opened.
 
-use crate::call::active_call::{self as call, ActiveCall};
+use crate::call::active_call::ActiveCall;
 use crate::call::answering::Answering;
 use crate::call::calling::Calling;
-use crate::call::handler::{Call, Handler, Notification, RpcError};
+use crate::call::handler::Handler;
 use crate::call::opening::OpenError;
 use crate::call::outlet::Outlet;
 use crate::call::peer::Peer;
+use crate::call::request::{Call, Notification};
+use crate::call::run;
 use crate::endpoint::open_session::open_session;
 use crate::endpoint::pending_response::PendingResponse;
 use crate::endpoint::request_head::RequestHead;
@@ -18,6 +20,7 @@ use crate::stream::body::Body;
 use http::{Extensions, Response};
 use rethread_proto::LogLevel;
 use rethread_proto::gate::Head;
+use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::jsonrpc::{self, Message, Payload, Request, RequestId, code, write_error, write_result};
 use rethread_proto::refusal::Reason;
 use rethread_proto::{Principal, Refusal, StreamKind};
@@ -134,7 +137,7 @@ fn call<H: Handler>(
         return Ok(PendingResponse::Done(respond::error(&id, &in_flight(&id))));
     };
     let call = Call::new(request, parts);
-    let work = call::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
+    let work = run::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
     let upgrade_after = inner.node.upgrade_after.delay(session.version(), true);
     let answering = Answering::new(work, running, outlet, upgrade_after);
     Ok(PendingResponse::Call(Calling::new(answering, session, id)))
@@ -242,8 +245,8 @@ async fn batch<H: Handler>(
         match begin(inner, &session, &request, Arc::clone(&outlet), extensions) {
             Ok(Some(running)) => {
                 let call = Call::new(request, parts);
-                let work = call::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
-                tokio::spawn(call::run_detached(work, running));
+                let work = run::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
+                tokio::spawn(run::run_detached(work, running));
             }
             Ok(None) => fail(&id, &in_flight(&id)),
             Err(reason) => {

@@ -1,10 +1,13 @@
 //! The stateless era: 2026-07-28. Every request carries what is needed to answer it, and nothing is remembered (HTTP-15).
 
-use crate::call::active_call::{self as call, ActiveCall};
-use crate::call::handler::{Call, Handler, Inputs, RpcError};
+use crate::call::active_call::ActiveCall;
+use crate::call::handler::Handler;
 use crate::call::outcome::Outcome;
-use crate::call::parked_calls::{self as park, ParkedCall};
+use crate::call::parked_calls::ParkedCall;
+use crate::call::request::{Call, Inputs};
 use crate::call::request_meta::Asker;
+use crate::call::request_state;
+use crate::call::run;
 use crate::call::serving::{Served, Serving};
 use crate::call::stateless_request::Direct;
 use crate::endpoint::request_head::RequestHead;
@@ -16,6 +19,7 @@ use crate::stream::body::Body;
 use crate::stream::events::Events;
 use http::{HeaderMap, Response};
 use rethread_proto::gate::mirror::{self, Stateless};
+use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::jsonrpc::{Notification, Request};
 use rethread_proto::mrtr::{self, InputResponses};
 use rethread_proto::refusal::Reason;
@@ -196,10 +200,16 @@ fn serve<H: Handler>(
         Ok(Brought::Parked(park, responses)) => {
             let meta = asker.into_meta(request.id.clone());
             if !park.direct.retry(meta, &responses) {
-                let gone = park::refused(mrtr::Invalid::Gone);
+                let gone = request_state::refused(mrtr::Invalid::Gone);
                 return Ok(Serving::answered(Outcome::error(&request.id, &gone)));
             }
-            Ok(Serving::waiting(None, park.running, park.direct, park.round))
+            Ok(Serving::waiting(
+                Arc::clone(&inner.parked),
+                None,
+                park.running,
+                park.direct,
+                park.round,
+            ))
         }
         Ok(Brought::Call { inputs, round }) => {
             node.accept_work()?; // a parked call may still have its input
@@ -210,8 +220,14 @@ fn serve<H: Handler>(
             let direct = Direct::new(node, inner.stateless_tables(), version, &request, asker, round);
             let running = ActiveCall::in_request(Arc::clone(&direct), extensions);
             let call = Call { request, inputs, parts };
-            let work = call::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
-            Ok(Serving::waiting(Some(work), running, direct, 0))
+            let work = run::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
+            Ok(Serving::waiting(
+                Arc::clone(&inner.parked),
+                Some(work),
+                running,
+                direct,
+                0,
+            ))
         }
     }
 }
@@ -236,12 +252,12 @@ fn brought<H>(inner: &Server<H>, request: &Request, principal: &Principal) -> Re
     let responses = InputResponses::read(params)?;
     let (round, state) = match state? {
         None => (0, None),
-        Some(text) => match park::open(node, &text, principal, request.method.as_str(), params)? {
+        Some(text) => match request_state::open(node, &text, principal, request.method.as_str(), params)? {
             mrtr::State::Own { round, bytes } => (round, Some(bytes.into())),
             mrtr::State::Parked { id, .. } => {
                 // Single use: whoever comes second, or after a restart (RST-05), finds nothing.
                 let park = inner.parked.take(id);
-                let park = park.ok_or_else(|| park::refused(mrtr::Invalid::Gone))?;
+                let park = park.ok_or_else(|| request_state::refused(mrtr::Invalid::Gone))?;
                 return Ok(Brought::Parked(park, responses));
             }
         },

@@ -3,9 +3,11 @@
 use super::request_head::RequestHead;
 use super::server::Server;
 use crate::call::handler::Handler;
-use crate::call::opening::{OpenError, PreviousState, SessionStart};
+use crate::call::opening::{OpenError, SessionStart};
 use crate::call::peer::Peer;
-use crate::session::{Handshake, Session};
+use crate::session::Session;
+use crate::session::handshake::Handshake;
+use crate::session::previous_state::PreviousState;
 use rethread_proto::jsonrpc::{Request, RpcError};
 use rethread_proto::refusal::Reason;
 use rethread_proto::{Era, Version};

@@ -3,7 +3,7 @@
 use super::background;
 use crate::call::handler::Handler;
 use crate::call::parked_calls::ParkedCalls;
-use crate::call::stateless_request::StatelessTables;
+use crate::call::stateless_request::{ParkingTable, StatelessTables};
 use crate::node::Node;
 use crate::session::registry::Registry;
 use rethread_proto::SessionId;
@@ -23,7 +23,7 @@ pub(crate) struct Server<H> {
 impl<H> Server<H> {
     pub(crate) fn stateless_tables(&self) -> StatelessTables {
         StatelessTables {
-            parked: Arc::clone(&self.parked),
+            parked: Arc::clone(&self.parked) as Arc<dyn ParkingTable>,
             subscriptions: Arc::clone(&self.sessions.subscriptions),
         }
     }
