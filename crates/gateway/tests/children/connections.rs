@@ -63,6 +63,7 @@ async fn sec_06_connections_of_one_peer_are_bounded() {
         let body = String::from_utf8(refused.read_body_to_end().await.unwrap()).unwrap();
         assert!(body.contains("max_connections_per_peer"), "{body}");
     }
+    gateway.says("too many connections").await;
     let warned = gateway.log().matches("too many connections").count();
     assert_eq!(warned, 1, "{}", gateway.log());
     open.pop();
