@@ -93,7 +93,7 @@ fn missing_program(server: &Server, world: &World) -> Option<Problem> {
         return (!executable(command)).then(|| problem().hint(format!("chmod +x {shown}")));
     }
     // A child is looked up on the PATH that it gets.
-    let inherits = server.inherit_env.has("PATH".as_ref());
+    let inherits = server.inherit_env.includes("PATH".as_ref());
     let path = server.env.get("PATH").map(String::as_str);
     let path = path.or_else(|| world.var("PATH").filter(|_| inherits));
     // Without a PATH the system has its own.

@@ -1,8 +1,8 @@
 //! A server where clients find it: its endpoints, its store, its children.
 
-use crate::child::{Ground, Guardian};
+use crate::child::{ChildSpawner, Guardian};
 use crate::config::secret::shown_command;
-use crate::probe::{self, Found, StartTimeout};
+use crate::probe::{self, ServerProfile, StartTimeout};
 use crate::relay::Relay;
 use crate::settings::{RestoreSetting, Server, Settings};
 use crate::stores::Stores;
@@ -73,10 +73,10 @@ impl Mount {
         patience: Duration,
     ) -> anyhow::Result<Self> {
         let server = Arc::new(server.clone());
-        let ground = Ground::new(Arc::clone(&server), guardian.clone());
-        let found = probe::probe(&ground).await;
-        let Found { revisions, info } = found.map_err(|error| NotServed::new(&server, &error))?;
-        let relay = Relay::new(ground, info, settings.session_idle);
+        let spawner = ChildSpawner::new(Arc::clone(&server), guardian.clone());
+        let profile = probe::probe(&spawner).await;
+        let ServerProfile { revisions, info } = profile.map_err(|error| NotServed::new(&server, &error))?;
+        let relay = Relay::new(spawner, info, settings.session_idle);
         let builder = McpService::builder(relay.clone())
             .revisions(revisions)
             .restore(match server.restore {
@@ -95,7 +95,7 @@ impl Mount {
             server,
             mcp,
             sse,
-            eras: probe::eras(revisions),
+            eras: probe::describe_eras(revisions),
             relay,
         })
     }
@@ -114,9 +114,9 @@ impl Mount {
 
     /// Lets calls finish until `deadline`, then ends every child.
     pub(crate) async fn close(&self, deadline: Duration) {
-        self.relay.drain();
+        self.relay.end_subscriptions();
         self.mcp.shutdown(deadline).await;
-        self.relay.stop().await;
+        self.relay.stop_children().await;
     }
 }
 

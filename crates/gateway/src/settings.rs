@@ -102,7 +102,7 @@ pub(crate) enum InheritedEnv {
 
 impl InheritedEnv {
     /// Whether a server inherits the variable `name`.
-    pub(crate) fn has(&self, name: &OsStr) -> bool {
+    pub(crate) fn includes(&self, name: &OsStr) -> bool {
         let named = || match self {
             InheritedEnv::All => true,
             InheritedEnv::Names(names) => names.iter().any(|named| name == named.as_str()),

@@ -16,11 +16,13 @@ async fn gw_01_a_noisy_child_is_understood_and_its_noise_is_made_harmless() {
         .messages()
         .await;
     assert_eq!(slow.len(), 3, "{slow:?}");
+    for line in ["\\u{1b}[31mred alert\\u{1b}[0m", "{not json"] {
+        let logged = format!("child wrote an invalid line server=\"child\" line={line}");
+        gateway.says(&logged).await;
+    }
     gateway
-        .says("child wrote a line that is no message: \\u{1b}[31mred alert\\u{1b}[0m")
+        .says("child stderr server=\"child\" line=a word on \\u{1b}[1mstderr\\u{7}")
         .await;
-    gateway.says("child wrote a line that is no message: {not json").await;
-    gateway.says("a word on \\u{1b}[1mstderr\\u{7}").await;
     assert!(!gateway.log().contains('\u{1b}'), "no escape reaches a terminal");
 }
 
