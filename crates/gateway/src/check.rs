@@ -1,9 +1,9 @@
 //! `rethread check`: every effective value with its source, and what would keep `serve` from starting.
 
-use crate::announce;
-use crate::config::{self, Given, Problem, Problems, Row, World, secret};
-use crate::exit::{Exit, cannot_listen, cannot_use_store};
-use crate::settings::{Server, Settings, StoreSettings};
+use crate::config::{self, CliInput, Environment, Problem, Problems, Row, secret};
+use crate::exit::{Exit, listen_failure, store_failure};
+use crate::settings::{ServerSettings, Settings, StoreSettings};
+use crate::start_message;
 use rethread_store_embedded::EmbeddedStore;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ pub(crate) struct Report {
 }
 
 /// Checks what was given.
-pub(crate) fn check(given: &Given, colour: bool) -> Report {
-    let world = World::here();
+pub(crate) fn check(given: &CliInput, colour: bool) -> Report {
+    let world = Environment::current();
     let mut settled = config::examine(given, &world);
     if settled.problems.is_empty() {
         settled.problems = obstacles(&settled.settings, &world);
@@ -28,21 +28,21 @@ pub(crate) fn check(given: &Given, colour: bool) -> Report {
         if let Err(error) = TcpListener::bind(settled.settings.listen) {
             settled
                 .problems
-                .push(cannot_listen(settled.settings.listen, &error).into());
+                .push(listen_failure(settled.settings.listen, &error).into());
         }
     }
     let problems = Some(settled.problems).filter(|problems| !problems.is_empty());
     Report {
         listing: listing(&settled.rows, &settled.settings.servers, colour),
         problems: problems.map(Problems),
-        warnings: announce::warnings(&settled.settings, settled.settings.listen),
+        warnings: start_message::warnings(&settled.settings, settled.settings.listen),
     }
 }
 
 /// The settings for `serve`, unless they are wrong or something stands in their way.
-pub(crate) fn startable(given: &Given) -> Result<Settings, Problems> {
+pub(crate) fn startable_settings(given: &CliInput) -> Result<Settings, Problems> {
     let settings = config::load(given)?;
-    let problems = obstacles(&settings, &World::here());
+    let problems = obstacles(&settings, &Environment::current());
     if problems.is_empty() {
         Ok(settings)
     } else {
@@ -52,7 +52,7 @@ pub(crate) fn startable(given: &Given) -> Result<Settings, Problems> {
 
 /// What stands in the way of these settings, the listening address aside. `serve` looks at the same things first, in the
 /// same order.
-fn obstacles(settings: &Settings, world: &World) -> Vec<Problem> {
+fn obstacles(settings: &Settings, world: &Environment) -> Vec<Problem> {
     let mut problems = Vec::new();
     for server in &settings.servers {
         problems.extend(server_obstacles(server, world));
@@ -66,13 +66,13 @@ fn obstacles(settings: &Settings, world: &World) -> Vec<Problem> {
     } else if let StoreSettings::Embedded { data, .. } = &settings.store {
         let stores = settings.servers.iter().map(|server| data.join(&server.folder));
         let refused = stores.filter_map(|dir| EmbeddedStore::inspect(dir).err());
-        problems.extend(refused.map(|error| cannot_use_store(&error).into()));
+        problems.extend(refused.map(|error| store_failure(&error).into()));
     }
     problems
 }
 
 /// What a server lacks that must be there before it can be started.
-pub(crate) fn server_obstacles(server: &Server, world: &World) -> Vec<Problem> {
+pub(crate) fn server_obstacles(server: &ServerSettings, world: &Environment) -> Vec<Problem> {
     let missing_cwd = server.cwd.as_deref().filter(|cwd| !cwd.is_dir()).map(|cwd| {
         Problem::new(format!("{}: there is no directory {}", server.name, cwd.display()))
             .hint("create it, or set cwd to one that is there")
@@ -80,9 +80,9 @@ pub(crate) fn server_obstacles(server: &Server, world: &World) -> Vec<Problem> {
     missing_cwd.into_iter().chain(missing_program(server, world)).collect()
 }
 
-fn missing_program(server: &Server, world: &World) -> Option<Problem> {
+fn missing_program(server: &ServerSettings, world: &Environment) -> Option<Problem> {
     let command = &server.command;
-    let shown = secret::quoted(&command.to_string_lossy());
+    let shown = secret::shell_quote(&command.to_string_lossy());
     if command.components().count() > 1 || command.is_absolute() {
         if !command.exists() {
             let problem = Problem::new(format!("{}: there is no program {shown}", server.name));
@@ -111,18 +111,18 @@ fn missing_program(server: &Server, world: &World) -> Option<Problem> {
 }
 
 /// The whole command line in one text is a likely mistake: how to write it instead.
-fn several_words(server: &Server) -> Option<String> {
+fn several_words(server: &ServerSettings) -> Option<String> {
     let line = server.command.to_str()?;
     let words: Vec<_> = line
         .split_whitespace()
         .chain(server.args.iter().map(String::as_str))
         .collect();
-    let words = secret::shown_args(words);
+    let words = secret::mask_args(words);
     if !line.contains(char::is_whitespace) {
         return None;
     }
     Some(if server.at_root {
-        let command = secret::shown_command(&words[0], &words[1..]);
+        let command = secret::display_command(&words[0], &words[1..]);
         format!("each word for itself, without quotes around them: rethread serve -- {command}")
     } else {
         format!("a list: command = {words:?}")
@@ -173,7 +173,7 @@ fn writable(dir: &Path) -> Result<(), String> {
 }
 
 /// The values as text: `key = value   (source)`, one server after the other.
-fn listing(rows: &[Row], servers: &[Server], colour: bool) -> String {
+fn listing(rows: &[Row], servers: &[ServerSettings], colour: bool) -> String {
     let (bold, dim, plain) = if colour {
         ("\x1b[1m", "\x1b[2m", "\x1b[0m")
     } else {
@@ -188,7 +188,9 @@ fn listing(rows: &[Row], servers: &[Server], colour: bool) -> String {
             section.clone_from(&row.server);
             let name = row.server.as_deref().unwrap_or_default();
             let at = servers.iter().find(|server| server.name == name);
-            let at = at.map(|server| announce::server_url("", server)).unwrap_or_default();
+            let at = at
+                .map(|server| start_message::server_url("", server))
+                .unwrap_or_default();
             text.push_str(&format!(
                 "\n{bold}[servers.{name}]{plain} {dim}at {at}/mcp and {at}/sse{plain}\n"
             ));

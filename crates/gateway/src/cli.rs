@@ -6,9 +6,9 @@ mod page;
 
 pub(crate) use page::{completions, man};
 
-use crate::config::{Found, Given, LISTEN, Layer, Raw, Source};
+use crate::config::{CliInput, Found, LISTEN, Layer, Raw, Source};
 use crate::exit::{Exit, Failure};
-use crate::logging::{Format, Talk};
+use crate::output::{LogFormat, OutputOptions};
 use crate::settings::{EraSetting, RestoreSetting, SyncMode};
 use clap::builder::FalseyValueParser;
 use clap::parser::ValueSource;
@@ -99,7 +99,7 @@ struct Global {
         env = "RETHREAD_LOG_FORMAT"
     )]
     #[arg(hide_default_value = true, hide_env = true, hide_short_help = true)]
-    log_format: Format,
+    log_format: LogFormat,
 }
 
 /// Values are texts here; `config` reads them as it reads those of a file, so that both have the same errors.
@@ -269,9 +269,9 @@ pub(crate) struct DemoOptions {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Job {
     /// Serve.
-    Serve(Given),
+    Serve(CliInput),
     /// Print and check what `serve` would do.
-    Check(Given),
+    Check(CliInput),
     /// Serve the built-in server.
     Demo(DemoOptions),
     /// Be the built-in server.
@@ -285,7 +285,7 @@ pub(crate) enum Job {
 }
 
 /// What the command line says. Ends the process, with help or with an error, if it says nothing to do.
-pub(crate) fn parse() -> (Job, Talk) {
+pub(crate) fn parse() -> (Job, OutputOptions) {
     parse_from(std::env::args_os()).unwrap_or_else(|error| {
         let args: Vec<String> = std::env::args_os()
             .map(|arg| arg.to_string_lossy().into_owned())
@@ -294,7 +294,9 @@ pub(crate) fn parse() -> (Job, Talk) {
     })
 }
 
-fn parse_from(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<(Job, Talk), clap::Error> {
+fn parse_from(
+    args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+) -> Result<(Job, OutputOptions), clap::Error> {
     let matches = Cli::command().try_get_matches_from(args)?;
     let Cli { command, global } = Cli::from_arg_matches(&matches)?;
     let (_, matches) = matches.subcommand().expect("clap insists on a command");
@@ -307,7 +309,7 @@ fn parse_from(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Re
         Command::Completions { shell } => Job::Completions(shell),
         Command::Man { command } => Job::Man(command),
     };
-    let talk = Talk {
+    let talk = OutputOptions {
         verbose: global.verbose,
         quiet: global.quiet,
         color: global.color,
@@ -318,7 +320,7 @@ fn parse_from(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Re
 
 impl ServeOptions {
     /// The values, each with the flag or the variable that gave it.
-    fn given(self, matches: &ArgMatches) -> Given {
+    fn given(self, matches: &ArgMatches) -> CliInput {
         let source = |flag: &'static str, env: &'static str| {
             let id = flag.trim_start_matches('-').replace('-', "_");
             match matches.value_source(&id) {
@@ -392,10 +394,10 @@ impl ServeOptions {
         );
         let color = matches.get_one::<ColorChoice>("color").copied();
         put("color", "--color", "RETHREAD_COLOR", choice(color));
-        let format = matches.get_one::<Format>("log_format").copied();
+        let format = matches.get_one::<LogFormat>("log_format").copied();
         put("log_format", "--log-format", "RETHREAD_LOG_FORMAT", choice(format));
         let config = self.config.filter(|path| !path.as_os_str().is_empty());
-        Given {
+        CliInput {
             config: config.zip(source("--config", "RETHREAD_CONFIG")),
             layer,
             command: self.command,
@@ -423,7 +425,7 @@ pub(crate) fn print(data: &[u8]) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    fn given(args: &[&str]) -> Given {
+    fn given(args: &[&str]) -> CliInput {
         let args = ["rethread", "serve"].into_iter().chain(args.iter().copied());
         match parse_from(args).unwrap().0 {
             Job::Serve(given) => given,

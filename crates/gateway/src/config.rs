@@ -1,6 +1,6 @@
 //! From flags, environment, file and defaults to one settled [`Settings`]. Every value remembers where it came from.
 //!
-//! [`load`] may be called again with the same [`Given`]: it reads the file and the environment anew.
+//! [`load`] may be called again with the same [`CliInput`]: it reads the file and the environment anew.
 
 mod expand;
 mod file;
@@ -19,7 +19,7 @@ mod tests;
 pub(crate) use layer::{Found, Layer, Problem, Raw, Source};
 pub(crate) use settle::{LISTEN, own_host};
 
-use crate::exit::{self, Exit};
+use crate::exit::Exit;
 use crate::settings::Settings;
 use settle::settle;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 
 /// What was given when the program was started.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Given {
+pub(crate) struct CliInput {
     /// The file, if there is one.
     pub(crate) config: Option<(PathBuf, Source)>,
     /// Flags, and variables of the environment that stand for them.
@@ -38,20 +38,20 @@ pub(crate) struct Given {
 
 /// What the program finds around it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct World {
+pub(crate) struct Environment {
     /// The directory it was started in.
     pub(crate) cwd: PathBuf,
     /// Its environment.
     pub(crate) vars: BTreeMap<String, String>,
 }
 
-impl World {
+impl Environment {
     /// The world of this process.
-    pub(crate) fn here() -> Self {
+    pub(crate) fn current() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
-        World {
+        Environment {
             cwd: std::env::current_dir().unwrap_or_default(),
             vars: std::env::vars_os().filter_map(text).collect(),
         }
@@ -113,14 +113,6 @@ pub(crate) struct Settled {
 pub(crate) struct Problems(pub(crate) Vec<Problem>);
 
 impl Problems {
-    /// The text for stderr.
-    pub(crate) fn report(&self, colour: bool) -> String {
-        let reports = self.0.iter();
-        reports
-            .map(|problem| exit::report(&problem.to_string(), problem.hint.as_deref(), colour))
-            .collect()
-    }
-
     /// The code to end with: that of the first problem, which is the one that `serve` would meet first.
     pub(crate) fn exit(&self) -> Exit {
         self.0.first().map_or(Exit::Usage, |problem| problem.exit)
@@ -137,8 +129,8 @@ impl std::fmt::Display for Problems {
 impl std::error::Error for Problems {}
 
 /// The settings, or everything that is wrong with them.
-pub(crate) fn load(given: &Given) -> Result<Settings, Problems> {
-    let settled = examine(given, &World::here());
+pub(crate) fn load(given: &CliInput) -> Result<Settings, Problems> {
+    let settled = examine(given, &Environment::current());
     if settled.problems.is_empty() {
         Ok(settled.settings)
     } else {
@@ -147,7 +139,7 @@ pub(crate) fn load(given: &Given) -> Result<Settings, Problems> {
 }
 
 /// The settings and everything that is wrong with them.
-pub(crate) fn examine(given: &Given, world: &World) -> Settled {
+pub(crate) fn examine(given: &CliInput, world: &Environment) -> Settled {
     let Some((path, source)) = &given.config else {
         return settle(given, &Layer::new(), &world.cwd, world);
     };

@@ -1,4 +1,4 @@
-//! `rethread demo`: see it work with no other program. The gateway in front of a built-in stdio server.
+//! `rethread demo`: the gateway in front of a built-in stdio server. Needs no other program.
 
 mod server;
 mod tour;
@@ -9,20 +9,21 @@ pub(crate) use tour::tour;
 use crate::cli::DemoOptions;
 use crate::exit::{Exit, Failure};
 use crate::settings::{
-    DEFAULT_CONNECTIONS_PER_PEER, EraSetting, InheritedEnv, RestoreSetting, Server, Settings, StoreSettings, SyncMode,
+    DEFAULT_CONNECTIONS_PER_PEER, EraSetting, InheritedEnv, RestoreSetting, ServerSettings, Settings, StoreSettings,
+    SyncMode,
 };
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-/// Where it listens if nobody says otherwise and the port is free.
-const USUAL: ([u8; 4], u16) = ([127, 0, 0, 1], 8080);
+/// The default address, if it is free.
+const DEFAULT_LISTEN: ([u8; 4], u16) = ([127, 0, 0, 1], 8080);
 
-/// What `rethread demo` serves: this very program, as the built-in server.
+/// The settings of the demo. Its server is this program.
 pub(crate) fn settings(options: &DemoOptions) -> Result<Settings, Failure> {
     let program = std::env::current_exe().map_err(|error| {
-        Failure::new(Exit::Failure, format!("cannot find my own program: {error}"))
-            .hint("rethread serve -- COMMAND, with a server of yours")
+        Failure::new(Exit::Failure, format!("cannot find the path of this program: {error}"))
+            .hint("rethread serve -- COMMAND, with your own server")
     })?;
     let store = match &options.data {
         Some(data) => StoreSettings::Embedded {
@@ -41,7 +42,7 @@ pub(crate) fn settings(options: &DemoOptions) -> Result<Settings, Failure> {
         retry: Duration::from_secs(1),
         session_idle: Duration::from_secs(30 * 60),
         max_connections_per_peer: DEFAULT_CONNECTIONS_PER_PEER.into(),
-        servers: vec![Server {
+        servers: vec![ServerSettings {
             name: "demo".to_owned(),
             folder: "demo".to_owned(),
             at_root: true,
@@ -58,11 +59,11 @@ pub(crate) fn settings(options: &DemoOptions) -> Result<Settings, Failure> {
     })
 }
 
-/// The usual port, or any if it is taken: a demo should not fail over that.
+/// The default address, or a free port if it is in use: a demo should start in any case.
 fn free_address() -> SocketAddr {
-    let usual = SocketAddr::from(USUAL);
-    match TcpListener::bind(usual) {
-        Ok(_) => usual,
-        Err(_) => SocketAddr::from((USUAL.0, 0)),
+    let address = SocketAddr::from(DEFAULT_LISTEN);
+    match TcpListener::bind(address) {
+        Ok(_) => address,
+        Err(_) => SocketAddr::from((DEFAULT_LISTEN.0, 0)),
     }
 }

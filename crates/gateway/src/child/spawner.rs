@@ -2,7 +2,7 @@
 
 use super::guardian::Guardian;
 use super::process::{ChildPipes, ChildProcess};
-use crate::settings::Server;
+use crate::settings::ServerSettings;
 use std::io;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const PERMIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Starts the children of one server.
 #[derive(Clone, Debug)]
 pub(crate) struct ChildSpawner {
-    pub(crate) server: Arc<Server>,
+    pub(crate) server: Arc<ServerSettings>,
     guardian: Guardian,
     permits: Arc<Semaphore>,
 }
@@ -43,7 +43,7 @@ impl From<TooManyChildren> for io::Error {
 }
 
 impl ChildSpawner {
-    pub(crate) fn new(server: Arc<Server>, guardian: Guardian) -> Self {
+    pub(crate) fn new(server: Arc<ServerSettings>, guardian: Guardian) -> Self {
         let permits = Arc::new(Semaphore::new(server.max_children));
         ChildSpawner {
             server,

@@ -1,9 +1,9 @@
 //! What to write instead of an option of another program, or of a command without `--`.
 
 use super::{Cli, LISTEN};
-use crate::config::secret::shown_command;
+use crate::config::secret::display_command;
 use crate::exit::Exit;
-use crate::logging::{Format, Talk};
+use crate::output::{LogFormat, OutputOptions};
 use clap::CommandFactory as _;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -31,12 +31,12 @@ pub(super) fn exit(error: &clap::Error, args: &[String]) -> ! {
     if !error.use_stderr() || format.as_deref() != Some("json") {
         error.exit()
     }
-    let talk = Talk {
-        format: Format::Json,
-        ..Talk::default()
+    let output = OutputOptions {
+        format: LogFormat::Json,
+        ..OutputOptions::default()
     };
     let text = error.to_string();
-    talk.error(text.trim_start_matches("error: ").trim_end(), None);
+    output.print_error(text.trim_start_matches("error: ").trim_end(), None);
     std::process::exit(i32::from(Exit::Usage.code()))
 }
 
@@ -90,7 +90,7 @@ fn with_dashes(word: &str, args: &[String], verb: &str) -> Option<String> {
     let before: String = args[1..at].iter().map(|arg| format!("{arg} ")).collect();
     // A `--` further on belonged to the command already.
     let command: Vec<String> = args[at..].iter().filter(|arg| *arg != "--").cloned().collect();
-    let command = shown_command(&command[0], &command[1..]);
+    let command = display_command(&command[0], &command[1..]);
     Some(format!(
         "put `--` in front of the command: rethread {before}{verb}-- {command}"
     ))

@@ -116,7 +116,7 @@ impl From<Failure> for Problem {
     fn from(failure: Failure) -> Self {
         Problem {
             place: None,
-            what: failure.what,
+            what: failure.message,
             hint: failure.hint,
             exit: failure.exit,
         }

@@ -21,7 +21,7 @@ pub(crate) fn is_secret_name(name: &str) -> bool {
 }
 
 /// The value of a variable, for a person to see.
-pub(crate) fn shown_variable(name: &str, value: &str, expanded: bool) -> String {
+pub(crate) fn mask_variable(name: &str, value: &str, expanded: bool) -> String {
     if expanded || is_secret_name(name) {
         MASK.to_owned()
     } else {
@@ -30,7 +30,7 @@ pub(crate) fn shown_variable(name: &str, value: &str, expanded: bool) -> String 
 }
 
 /// Arguments for a person to see: `--token x` and `--token=x` are masked, and so are passwords in URLs.
-pub(crate) fn shown_args<'a>(args: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+pub(crate) fn mask_args<'a>(args: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut is_value = false;
     let shown = args.into_iter().map(|arg| {
         let masked = std::mem::take(&mut is_value) && !arg.starts_with('-');
@@ -51,11 +51,11 @@ pub(crate) fn shown_args<'a>(args: impl IntoIterator<Item = &'a str>) -> Vec<Str
     shown.collect()
 }
 
-/// A command line for a person to see, quoted so that a shell would read it the same way.
-pub(crate) fn shown_command(command: &str, args: &[String]) -> String {
-    let mut words = vec![quoted(command)];
-    let args = shown_args(args.iter().map(String::as_str));
-    words.extend(args.iter().map(|arg| quoted(arg)));
+/// A command line for a person to see, shell_quote so that a shell would read it the same way.
+pub(crate) fn display_command(command: &str, args: &[String]) -> String {
+    let mut words = vec![shell_quote(command)];
+    let args = mask_args(args.iter().map(String::as_str));
+    words.extend(args.iter().map(|arg| shell_quote(arg)));
     words.join(" ")
 }
 
@@ -76,7 +76,7 @@ fn without_password(text: &str) -> String {
 }
 
 /// A word as a shell needs it. Control characters, which could play with the terminal, are escaped.
-pub(crate) fn quoted(word: &str) -> String {
+pub(crate) fn shell_quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c) || (c == '*' && word.contains(MASK));
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()
@@ -104,17 +104,17 @@ mod tests {
 
     #[test]
     fn variables_are_masked_by_name_origin_and_content() {
-        assert_eq!(shown_variable("A_TOKEN", "x", false), MASK);
-        assert_eq!(shown_variable("REGION", "x", true), MASK);
-        assert_eq!(shown_variable("REGION", "eu", false), "eu");
-        assert_eq!(shown_variable("DB", "pg://me:pw@h/d", false), "pg://me:******@h/d");
+        assert_eq!(mask_variable("A_TOKEN", "x", false), MASK);
+        assert_eq!(mask_variable("REGION", "x", true), MASK);
+        assert_eq!(mask_variable("REGION", "eu", false), "eu");
+        assert_eq!(mask_variable("DB", "pg://me:pw@h/d", false), "pg://me:******@h/d");
     }
 
     #[test]
     fn command_lines_are_masked_and_quoted() {
         let shown = |line: &[&str]| {
             let args: Vec<_> = line[1..].iter().map(|&arg| arg.to_owned()).collect();
-            shown_command(line[0], &args)
+            display_command(line[0], &args)
         };
         let table: [(&[&str], &str); 8] = [
             (&["npx", "-y", "@scope/server@1"], "npx -y @scope/server@1"),

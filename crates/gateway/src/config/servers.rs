@@ -5,12 +5,12 @@ use super::layer::{Found, Layer, Problem, Raw, Source};
 use super::settle::{Draft, none, show_list};
 use super::value::{self, Read};
 use super::{name, secret};
-use crate::settings::{EraSetting, InheritedEnv, RestoreSetting, Server, is_own_variable};
+use crate::settings::{EraSetting, InheritedEnv, RestoreSetting, ServerSettings, is_gateway_variable};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-pub(super) fn settle(draft: &mut Draft<'_>) -> Vec<Server> {
+pub(super) fn settle(draft: &mut Draft<'_>) -> Vec<ServerSettings> {
     let of_file = match draft.file.get("servers").map(|found| &found.raw) {
         Some(Raw::Table(servers)) => servers.clone(),
         _ => Layer::new(),
@@ -63,7 +63,7 @@ fn refuse_flags_of_a_command(draft: &mut Draft<'_>) {
     }
 }
 
-fn from_command(draft: &mut Draft<'_>) -> Server {
+fn from_command(draft: &mut Draft<'_>) -> ServerSettings {
     let (program, args) = (draft.given.command[0].clone(), draft.given.command[1..].to_vec());
     let (name, named) = match draft.given.layer.get("name").cloned() {
         Some(found) => {
@@ -97,7 +97,7 @@ fn from_command(draft: &mut Draft<'_>) -> Server {
     server
 }
 
-fn from_file(draft: &mut Draft<'_>, name: &str, found: &Found) -> Server {
+fn from_file(draft: &mut Draft<'_>, name: &str, found: &Found) -> ServerSettings {
     let empty = Layer::new();
     let section = match &found.raw {
         Raw::Table(section) => section,
@@ -139,9 +139,9 @@ fn rest(
     source: &Source,
     own: &Layer,
     section: &Layer,
-) -> Server {
+) -> ServerSettings {
     let at = Some(name);
-    draft.row(at, "command", secret::shown_command(program, &args), source);
+    draft.row(at, "command", secret::display_command(program, &args), source);
     let cwd = own.get("cwd").and_then(|found| {
         let text = draft.check(found, value::text(&found.raw))?;
         let path = draft.path(&found.source, &text);
@@ -158,7 +158,7 @@ fn rest(
         .unwrap_or_default();
     let sections = [section];
     let choices = Choices::default();
-    Server {
+    ServerSettings {
         name: name.to_owned(),
         folder: name.to_owned(),
         at_root: false,
@@ -255,7 +255,7 @@ fn variables(draft: &mut Draft<'_>, server: &str, found: &Found) -> BTreeMap<Str
     let mut env = BTreeMap::new();
     for (name, found) in entries {
         if let Some((value, expanded)) = draft.check(&found, variable(draft, &name, &found)) {
-            let shown = secret::shown_variable(&name, &value, expanded);
+            let shown = secret::mask_variable(&name, &value, expanded);
             draft.row(Some(server), format!("env.{name}"), shown, &found.source);
             env.insert(name, value);
         }
@@ -302,7 +302,7 @@ fn inherited_env(raw: &Raw) -> Read<InheritedEnv> {
             return Err(Problem::new(what).hint(r#"inherit_env = ["PATH", "HOME"], or [] for none"#));
         }
     };
-    match names.iter().find(|name| is_own_variable(OsStr::new(name))) {
+    match names.iter().find(|name| is_gateway_variable(OsStr::new(name))) {
         Some(own) => Err(
             Problem::new(format!("`{own}` is the gateway's own: no server inherits it"))
                 .hint(format!("env = {{ NAME = \"${{{own}}}\" }}")),

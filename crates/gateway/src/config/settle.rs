@@ -3,8 +3,8 @@
 use super::layer::{Found, Layer, Problem, Raw, Source};
 use super::servers;
 use super::value::{self, Read};
-use super::{Given, Row, Settled, World};
-use crate::logging::Format;
+use super::{CliInput, Environment, Row, Settled};
+use crate::output::LogFormat;
 use crate::settings::{DEFAULT_CONNECTIONS_PER_PEER, Settings, StoreSettings, SyncMode};
 use clap::ColorChoice;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(crate) const LISTEN: &str = "127.0.0.1:8080";
 
 /// Settles what was `given` and what the `file` says, which lies in the folder `base`.
-pub(crate) fn settle(given: &Given, file: &Layer, base: &Path, world: &World) -> Settled {
+pub(crate) fn settle(given: &CliInput, file: &Layer, base: &Path, world: &Environment) -> Settled {
     let mut draft = Draft {
         given,
         file,
@@ -36,10 +36,10 @@ pub(crate) fn settle(given: &Given, file: &Layer, base: &Path, world: &World) ->
 
 /// What is settled so far.
 pub(super) struct Draft<'a> {
-    pub(super) given: &'a Given,
+    pub(super) given: &'a CliInput,
     pub(super) file: &'a Layer,
     pub(super) base: &'a Path,
-    pub(super) world: &'a World,
+    pub(super) world: &'a Environment,
     pub(super) rows: Vec<Row>,
     pub(super) problems: Vec<Problem>,
 }
@@ -57,7 +57,7 @@ impl Draft<'_> {
     fn show_talk(&mut self) {
         let text = |text: &str| Raw::Text(text.to_owned());
         self.value::<ColorChoice>("color", value::choice, &text("auto"), value::show_choice);
-        self.value::<Format>("log_format", value::choice, &text("text"), value::show_choice);
+        self.value::<LogFormat>("log_format", value::choice, &text("text"), value::show_choice);
     }
 
     fn settings(&mut self) -> Settings {

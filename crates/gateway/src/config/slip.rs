@@ -41,7 +41,7 @@ fn as_toml(text: &str) -> Option<String> {
         let mut words = vec![server.get("command")?.as_str()?];
         let args = server.get("args").and_then(Value::as_array);
         words.extend(args.into_iter().flatten().filter_map(Value::as_str));
-        let words = super::secret::shown_args(words);
+        let words = super::secret::mask_args(words);
         let mut table = format!("[servers.{name}]\n       command = {words:?}");
         let env = server
             .get("env")

@@ -7,9 +7,9 @@ use std::time::Duration;
 const FLAG: fn(&'static str) -> Source = Source::Flag;
 const ENV: fn(&'static str) -> Source = Source::Env;
 
-fn world(vars: &[(&str, &str)]) -> World {
+fn world(vars: &[(&str, &str)]) -> Environment {
     let vars = [("HOME", "/home/me")].iter().chain(vars);
-    World {
+    Environment {
         cwd: "/here".into(),
         vars: vars.map(|&(name, value)| (name.to_owned(), value.to_owned())).collect(),
     }
@@ -24,24 +24,24 @@ fn list(values: &[&str]) -> Raw {
 }
 
 /// A command, and flags or variables.
-fn given(command: &str, values: &[(&str, Raw, Source)]) -> Given {
+fn given(command: &str, values: &[(&str, Raw, Source)]) -> CliInput {
     let layer = values.iter().map(|(key, raw, source)| {
         let (raw, source) = (raw.clone(), source.clone());
         ((*key).to_owned(), Found { raw, source })
     });
-    Given {
+    CliInput {
         config: None,
         layer: layer.collect(),
         command: command.split_whitespace().map(str::to_owned).collect(),
     }
 }
 
-fn settled_in(given: &Given, file: &str, world: &World) -> Settled {
+fn settled_in(given: &CliInput, file: &str, world: &Environment) -> Settled {
     let file = file::parse("r.toml", file).unwrap();
     settle(given, &file, Path::new("/etc/r"), world)
 }
 
-fn settled(given: &Given, file: &str) -> Settled {
+fn settled(given: &CliInput, file: &str) -> Settled {
     settled_in(given, file, &world(&[]))
 }
 

@@ -69,7 +69,7 @@ async fn gw_08_a_reload_disturbs_only_what_has_changed() {
 
     std::fs::write(gateway.plan().path("rethread.toml"), "nonsense").unwrap();
     gateway.signal(Signal::HUP);
-    gateway.says("configuration not taken up").await;
+    gateway.says("configuration rejected").await;
     assert_eq!(stays.pid().await, pid);
 }
 
