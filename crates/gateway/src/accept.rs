@@ -5,6 +5,7 @@
 mod deadlines;
 mod peer_limiter;
 
+pub(crate) use deadlines::{HEAD_TIMEOUT, IDLE_TIMEOUT};
 pub(crate) use peer_limiter::PeerLimiter;
 
 use bytes::Bytes;

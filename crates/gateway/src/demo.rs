@@ -7,17 +7,12 @@ pub(crate) use server::serve;
 pub(crate) use tour::tour;
 
 use crate::cli::DemoOptions;
+use crate::config::options;
 use crate::exit::{Exit, Failure};
-use crate::settings::{
-    DEFAULT_CONNECTIONS_PER_PEER, EraSetting, InheritedEnv, RestoreSetting, ServerSettings, Settings, StoreSettings,
-    SyncMode,
-};
+use crate::settings::{EraSetting, InheritedEnv, RestoreSetting, ServerSettings, Settings, StoreSettings, SyncMode};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
-
-/// The default address, if it is free.
-const DEFAULT_LISTEN: ([u8; 4], u16) = ([127, 0, 0, 1], 8080);
 
 /// The settings of the demo. Its server is this program.
 pub(crate) fn settings(options: &DemoOptions) -> Result<Settings, Failure> {
@@ -39,9 +34,9 @@ pub(crate) fn settings(options: &DemoOptions) -> Result<Settings, Failure> {
         allow_origins: Vec::new(),
         store,
         drain: Duration::from_secs(2),
-        retry: Duration::from_secs(1),
-        session_idle: Duration::from_secs(30 * 60),
-        max_connections_per_peer: DEFAULT_CONNECTIONS_PER_PEER.into(),
+        retry: options::RETRY_MS.default_value(),
+        session_idle: options::SESSION_IDLE.default_value(),
+        max_connections_per_peer: options::MAX_CONNECTIONS_PER_PEER.default_value(),
         servers: vec![ServerSettings {
             name: "demo".to_owned(),
             folder: "demo".to_owned(),
@@ -61,9 +56,9 @@ pub(crate) fn settings(options: &DemoOptions) -> Result<Settings, Failure> {
 
 /// The default address, or a free port if it is in use: a demo should start in any case.
 fn free_address() -> SocketAddr {
-    let address = SocketAddr::from(DEFAULT_LISTEN);
+    let address = options::LISTEN.default_value();
     match TcpListener::bind(address) {
         Ok(_) => address,
-        Err(_) => SocketAddr::from((DEFAULT_LISTEN.0, 0)),
+        Err(_) => SocketAddr::new(address.ip(), 0),
     }
 }

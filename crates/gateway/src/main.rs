@@ -10,6 +10,7 @@ mod exit;
 mod gateway;
 mod mount;
 mod output;
+mod preflight;
 mod probe;
 mod relay;
 mod reload;

@@ -4,10 +4,11 @@
 //! one drains and closes, and the new one takes over its path, store and sessions. A server that cannot start changes
 //! nothing: the old one continues.
 
-use crate::check::server_obstacles;
-use crate::config::{Environment, Problems, own_host};
+use crate::config::options::OPTIONS;
+use crate::config::{Environment, Problems, Reload, own_host};
 use crate::gateway::Gateway;
 use crate::mount::{Mount, path_prefix};
+use crate::preflight;
 use crate::settings::{ServerSettings, Settings};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,9 +90,9 @@ impl Gateway {
     ) -> Result<(), (String, anyhow::Error)> {
         let mut new = None;
         if let Some(server) = &change.new {
-            let obstacles = server_obstacles(server, &Environment::current());
-            if !obstacles.is_empty() {
-                return Err((server.name.clone(), Problems(obstacles).into()));
+            let problems = preflight::server_problems(server, &Environment::current());
+            if !problems.is_empty() {
+                return Err((server.name.clone(), Problems(problems).into()));
             }
             let opened = Mount::open(settings, server, &self.guardian, &self.stores, STORE_LOCK_TIMEOUT).await;
             new = Some(Arc::new(opened.map_err(|error| (server.name.clone(), error))?));
@@ -119,48 +120,41 @@ struct MountChange {
     new: Option<ServerSettings>,
 }
 
-/// The settings to go on with: the new ones, except for what only a restart can change.
+/// The new settings, with the old values of options that need a restart.
 fn merge(current: &Settings, wanted: Settings) -> (Settings, ReloadOutcome) {
-    let need_restart = [
-        ("listen", wanted.listen != current.listen),
-        ("data, memory or sync", wanted.store != current.store),
-        ("retry_ms", wanted.retry != current.retry),
-        ("session_idle", wanted.session_idle != current.session_idle),
-    ];
-    let mut settings = Settings {
-        listen: current.listen,
-        store: current.store.clone(),
-        retry: current.retry,
-        session_idle: current.session_idle,
-        ..wanted
-    };
-    // Clients still come to the address that is listened on.
+    let mut settings = wanted;
+    let mut outcome = ReloadOutcome::default();
+    for option in OPTIONS {
+        if let Reload::NeedsRestart { differs, .. } = option.reload
+            && differs(current, &settings)
+        {
+            outcome.need_restart.push(option.key);
+        }
+    }
+    for option in OPTIONS {
+        if let Reload::NeedsRestart { keep, .. } = option.reload {
+            keep(current, &mut settings);
+        }
+    }
+    // Clients still connect to the current address.
     if let Some(host) = own_host(current.listen).filter(|host| !settings.allow_hosts.contains(host)) {
         settings.allow_hosts.push(host);
     }
-    let applied = [
-        ("public_url", settings.public_url != current.public_url),
-        ("allow_hosts", settings.allow_hosts != current.allow_hosts),
-        ("allow_origins", settings.allow_origins != current.allow_origins),
-        ("drain", settings.drain != current.drain),
-        (
-            "max_connections_per_peer",
-            settings.max_connections_per_peer != current.max_connections_per_peer,
-        ),
-    ];
-    let changed = |keys: &[(&'static str, bool)]| keys.iter().filter(|(_, yes)| *yes).map(|(key, _)| *key).collect();
-    let reloaded = ReloadOutcome {
-        applied: changed(&applied),
-        need_restart: changed(&need_restart),
-        failed: Vec::new(),
-    };
-    (settings, reloaded)
+    for option in OPTIONS {
+        if let Reload::Applied { differs } = option.reload
+            && differs(current, &settings)
+        {
+            outcome.applied.push(option.key);
+        }
+    }
+    (settings, outcome)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::StoreSettings;
+    use crate::config::Scope;
+    use crate::settings::{StoreSettings, SyncMode};
 
     fn settings() -> Settings {
         Settings {
@@ -177,26 +171,34 @@ mod tests {
         }
     }
 
+    fn embedded(data: &str, sync: SyncMode) -> StoreSettings {
+        StoreSettings::Embedded {
+            data: data.into(),
+            sync,
+        }
+    }
+
     #[test]
-    fn every_top_level_key_is_applied_or_named() {
+    fn merge_applies_or_names_every_gateway_option() {
+        let current = Settings {
+            store: embedded("/data", SyncMode::Os),
+            ..settings()
+        };
         let wanted = Settings {
             listen: ([192, 0, 2, 2], 80).into(),
             public_url: Some("https://mcp.example".to_owned()),
             allow_hosts: vec!["192.0.2.2".to_owned()],
             allow_origins: vec!["https://app.example".to_owned()],
-            store: StoreSettings::Embedded {
-                data: "/data".into(),
-                sync: Default::default(),
-            },
+            store: embedded("/other", SyncMode::Always),
             drain: Duration::from_secs(2),
             retry: Duration::from_secs(2),
             session_idle: Duration::from_secs(2),
             max_connections_per_peer: 2,
             servers: vec![],
         };
-        let (merged, reloaded) = merge(&settings(), wanted.clone());
-        let restart = ["listen", "data, memory or sync", "retry_ms", "session_idle"];
-        assert_eq!(reloaded.need_restart, restart);
+        let (merged, outcome) = merge(&current, wanted.clone());
+        let need_restart = ["listen", "data", "sync", "retry_ms", "session_idle"];
+        assert_eq!(outcome.need_restart, need_restart);
         let applied = [
             "public_url",
             "allow_hosts",
@@ -204,15 +206,32 @@ mod tests {
             "drain",
             "max_connections_per_peer",
         ];
-        assert_eq!(reloaded.applied, applied);
-        assert_eq!(merged.listen, settings().listen);
+        assert_eq!(outcome.applied, applied);
+        let gateway_options = OPTIONS.iter().filter(|option| option.scope == Scope::Gateway);
+        let missing: Vec<_> = gateway_options
+            .map(|option| option.key)
+            .filter(|key| !need_restart.contains(key) && !applied.contains(key))
+            .collect();
+        assert_eq!(missing, ["memory"]);
+        assert_eq!((merged.listen, &merged.store), (current.listen, &current.store));
         assert_eq!(
             merged.allow_hosts,
             ["192.0.2.2", "192.0.2.1"],
             "the address in use stays reachable"
         );
         let (_, again) = merge(&merged, wanted);
-        assert_eq!(again.need_restart, restart, "it is named until the restart");
+        assert_eq!(again.need_restart, need_restart, "it is named until the restart");
         assert!(again.applied.is_empty(), "{again:?}");
+    }
+
+    #[test]
+    fn merge_names_memory_when_the_kind_of_store_differs() {
+        let wanted = Settings {
+            store: embedded("/data", SyncMode::Os),
+            ..settings()
+        };
+        let (merged, outcome) = merge(&settings(), wanted);
+        assert_eq!(outcome.need_restart, ["memory"]);
+        assert_eq!(merged, settings());
     }
 }

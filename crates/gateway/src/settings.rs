@@ -6,9 +6,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Connections of one peer unless somebody says otherwise.
-pub(crate) const DEFAULT_CONNECTIONS_PER_PEER: u16 = 1024;
-
 /// Settings of the whole gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {

@@ -15,10 +15,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until};
 
 /// From the first byte of a head, or from the start of the connection, to the end of the head.
-pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 /// From the end of a response to the first byte of the next head. nginx closes idle connections after 60 s, and the proxy
 /// should close first.
-pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// The phase of a connection in the lowest two bits, and above it a count that changes with every step.
 ///

@@ -1,45 +1,58 @@
-//! What a server is called when nobody named it.
+//! Names of servers, given or derived from their commands.
 
+use super::problem::Problem;
+use super::value::ParseResult;
 use std::path::Path;
 
-/// Programs that run something else, which is what a person would name.
+/// The name if a command yields no valid one.
+pub(super) const FALLBACK: &str = "server";
+
+/// Programs that run another program. The server is named after the latter.
 const RUNNERS: [&str; 14] = [
     "npx", "bunx", "pnpx", "uvx", "pipx", "node", "bun", "deno", "python", "python3", "uv", "npm", "pnpm", "docker",
 ];
 
-/// Words that runners take before the name of what they run.
-const VERBS: [&str; 5] = ["run", "exec", "dlx", "x", "tool"];
+/// Subcommands of runners.
+const RUNNER_SUBCOMMANDS: [&str; 5] = ["run", "exec", "dlx", "x", "tool"];
 
-/// A name for a command: its program, or what that runs if it is a runner such as `npx`.
-pub(crate) fn derived(command: &str, args: &[String]) -> String {
-    let program = base(command);
+/// The name of a command: its program, or the program that a runner such as `npx` runs.
+pub(super) fn derive_name(command: &str, args: &[String]) -> String {
+    let program = base_name(command);
     let run = RUNNERS.contains(&program.as_str()).then(|| {
         let mut words = args.iter().map(String::as_str);
-        // Flags of the runner are skipped. One that takes a value of its own hides the name; `--name` then helps.
-        words.find(|word| !word.starts_with('-') && !VERBS.contains(word))
+        // Skips flags of the runner. A flag with a separate value yields the wrong word; `--name` helps then.
+        words.find(|word| !word.starts_with('-') && !RUNNER_SUBCOMMANDS.contains(word))
     });
-    let name = run.flatten().map_or(program, package);
-    let name = clean(&name);
-    if name.is_empty() { "server".to_owned() } else { name }
+    let name = run.flatten().map_or(program, package_name);
+    let name = sanitize(&name);
+    if name.is_empty() { FALLBACK.to_owned() } else { name }
 }
 
-/// The folder of a command that nobody named. Other words, or the same in another directory, are another server: two
-/// that differ may not share sessions.
-pub(crate) fn folder(name: &str, command: &str, args: &[String], cwd: &Path) -> String {
+/// The folder of a command without a name. Depends on all words and the directory, since different servers must not share
+/// sessions.
+pub(super) fn derive_folder(name: &str, command: &str, args: &[String], cwd: &Path) -> String {
     let cwd = cwd.to_string_lossy();
     let words = std::iter::once(command).chain(args.iter().map(String::as_str));
-    let hash = fnv(words.chain([cwd.as_ref()]));
+    let hash = fnv1a(words.chain([cwd.as_ref()]));
     format!("{name}-{:08x}", (hash >> 32) ^ (hash & 0xffff_ffff))
 }
 
-/// Whether a name can stand in a URL and be a folder.
-pub(crate) fn is_fit(name: &str) -> bool {
-    let proper = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    (1..=64).contains(&name.len()) && name.chars().all(proper) && !name.starts_with('.')
+/// Checks that a name fits in a URL and as a folder.
+pub(super) fn validate(name: &str) -> ParseResult<String> {
+    if is_valid(name) {
+        return Ok(name.to_owned());
+    }
+    let message = format!("`{}` cannot be a server's name", name.escape_debug());
+    Err(Problem::new(message).hint("up to 64 of A-Z a-z 0-9 _ - . without a leading dot: the name is part of URLs"))
 }
 
-/// The last part of a path, without an ending that says how it is run.
-fn base(path: &str) -> String {
+fn is_valid(name: &str) -> bool {
+    let valid = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    (1..=64).contains(&name.len()) && name.chars().all(valid) && !name.starts_with('.')
+}
+
+/// The last part of a path, without an executable or script extension.
+fn base_name(path: &str) -> String {
     let name = path.rsplit(['/', '\\']).next().unwrap_or(path);
     let endings = [".exe", ".cmd", ".js", ".mjs", ".cjs", ".ts", ".py", ".sh"];
     let ending = endings.iter().find_map(|ending| name.strip_suffix(ending));
@@ -47,20 +60,20 @@ fn base(path: &str) -> String {
 }
 
 /// `@scope/name@1.2`, `name==1.2`, `image:tag` and `path/to/name.py` are all `name`.
-fn package(word: &str) -> String {
-    let last = base(word);
+fn package_name(word: &str) -> String {
+    let last = base_name(word);
     let end = last.find(['@', '=', ':', '[']).filter(|&at| at > 0);
     last[..end.unwrap_or(last.len())].to_owned()
 }
 
-fn clean(name: &str) -> String {
-    let proper = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let name: String = name.chars().map(|c| if proper(c) { c } else { '-' }).take(48).collect();
+fn sanitize(name: &str) -> String {
+    let valid = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let name: String = name.chars().map(|c| if valid(c) { c } else { '-' }).take(48).collect();
     name.trim_matches(['-', '.']).to_owned()
 }
 
-/// FNV-1a: the same in every build, which the standard hasher does not promise.
-fn fnv<'a>(words: impl Iterator<Item = &'a str>) -> u64 {
+/// FNV-1a. Stable across builds, unlike the standard hasher.
+fn fnv1a<'a>(words: impl Iterator<Item = &'a str>) -> u64 {
     let bytes = words.flat_map(|word| word.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -77,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn names_follow_from_commands() {
+    fn derived_name_follows_from_the_command() {
         let table = [
             ("my-server --flag", "my-server"),
             ("/opt/bin/my-server", "my-server"),
@@ -94,16 +107,16 @@ mod tests {
         ];
         for (line, expected) in table {
             let (command, args) = words(line);
-            assert_eq!(derived(&command, &args), expected, "{line}");
+            assert_eq!(derive_name(&command, &args), expected, "{line}");
         }
-        assert!(is_fit(&derived("übung äöü", &[])));
+        assert!(is_valid(&derive_name("übung äöü", &[])));
     }
 
     #[test]
-    fn different_commands_have_different_folders() {
+    fn derived_folder_differs_between_commands() {
         let of = |line: &str, cwd: &str| {
             let (command, args) = words(line);
-            folder("a", &command, &args, Path::new(cwd))
+            derive_folder("a", &command, &args, Path::new(cwd))
         };
         assert_eq!(of("node a.js", "/x"), of("node a.js", "/x"));
         assert_ne!(of("node a.js", "/x"), of("node a.js", "/y"));
@@ -114,12 +127,12 @@ mod tests {
     }
 
     #[test]
-    fn names_are_fit_for_urls_and_folders() {
-        for fit in ["a", "server-1", "A_b.c"] {
-            assert!(is_fit(fit), "{fit}");
+    fn valid_names_fit_urls_and_folders() {
+        for valid in ["a", "server-1", "A_b.c"] {
+            assert!(is_valid(valid), "{valid}");
         }
-        for unfit in ["", ".", "..", ".a", "a/b", "a b", "ä", &"x".repeat(65)] {
-            assert!(!is_fit(unfit), "{unfit}");
+        for invalid in ["", ".", "..", ".a", "a/b", "a b", "ä", &"x".repeat(65)] {
+            assert!(!is_valid(invalid), "{invalid}");
         }
     }
 }
