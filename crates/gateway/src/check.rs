@@ -2,6 +2,7 @@
 
 use crate::config::{self, CliInput, Environment, Problems, ValueRow};
 use crate::exit::listen_failure;
+use crate::output::Styles;
 use crate::preflight;
 use crate::settings::{ServerSettings, Settings};
 use crate::start_message;
@@ -47,11 +48,7 @@ pub(crate) fn startable_settings(input: &CliInput) -> Result<Settings, Problems>
 
 /// The values as text: `key = value   (source)`, grouped by server.
 fn listing(rows: &[ValueRow], servers: &[ServerSettings], color: bool) -> String {
-    let (bold, dim, plain) = if color {
-        ("\x1b[1m", "\x1b[2m", "\x1b[0m")
-    } else {
-        ("", "", "")
-    };
+    let Styles { bold, dim, plain, .. } = Styles::new(color);
     let width = |of: fn(&ValueRow) -> &str| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
     let (keys, values) = (width(|row| &row.key), width(|row| &row.value).min(48));
     let mut text = String::new();

@@ -1,5 +1,6 @@
 //! Exit codes, and failures with advice.
 
+use crate::output::Styles;
 use rethread_store_embedded::OpenError;
 use std::fmt;
 use std::io;
@@ -62,7 +63,7 @@ impl From<Exit> for ExitCode {
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
     pub(crate) message: String,
-    /// What the user can try.
+    /// A remedy for the user to try.
     pub(crate) hint: Option<String>,
 }
 
@@ -108,16 +109,13 @@ pub(crate) fn listen_failure(address: SocketAddr, error: &io::Error) -> Failure 
 
 /// A store cannot be opened.
 pub(crate) fn store_failure(error: &OpenError) -> Failure {
-    Failure::new(Exit::Store, error.to_string()).hint("--data DIR for another folder, or --memory to keep nothing")
+    Failure::new(Exit::Store, error.to_string())
+        .hint("--data DIR with another directory, or --memory to keep sessions in memory")
 }
 
 /// Formats an error and its hint for stderr.
 pub(crate) fn report(message: &str, hint: Option<&str>, color: bool) -> String {
-    let (red, green, plain) = if color {
-        ("\x1b[1;31m", "\x1b[32m", "\x1b[0m")
-    } else {
-        ("", "", "")
-    };
+    let Styles { red, green, plain, .. } = Styles::new(color);
     let mut text = format!("{red}error:{plain} {message}\n");
     if let Some(hint) = hint {
         text.push_str(&format!("  {green}try:{plain} {hint}\n"));

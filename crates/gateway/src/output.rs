@@ -18,6 +18,28 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+/// ANSI escape sequences, empty without colors.
+pub(crate) struct Styles {
+    pub(crate) bold: &'static str,
+    pub(crate) dim: &'static str,
+    pub(crate) red: &'static str,
+    pub(crate) green: &'static str,
+    pub(crate) plain: &'static str,
+}
+
+impl Styles {
+    pub(crate) fn new(color: bool) -> Self {
+        let style = |sequence| if color { sequence } else { "" };
+        Styles {
+            bold: style("\x1b[1m"),
+            dim: style("\x1b[2m"),
+            red: style("\x1b[1;31m"),
+            green: style("\x1b[32m"),
+            plain: style("\x1b[0m"),
+        }
+    }
+}
+
 /// The options for messages and logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OutputOptions {

@@ -119,7 +119,7 @@ fn is_executable(path: &Path) -> bool {
     path.is_file()
 }
 
-/// Creates and removes a file in the directory, or in its nearest existing ancestor. Permissions alone do not tell.
+/// Creates and removes a file in the directory, or in its nearest existing ancestor. File permissions alone are not conclusive.
 fn test_writable(dir: &Path) -> Result<(), String> {
     let ancestors = dir.ancestors().map(|dir| {
         if dir.as_os_str().is_empty() {

@@ -2,6 +2,7 @@
 
 use crate::config::secret;
 use crate::mount::path_prefix;
+use crate::output::Styles;
 use crate::settings::{ServerSettings, Settings, StoreSettings, SyncMode};
 use std::net::SocketAddr;
 
@@ -45,7 +46,7 @@ pub(crate) fn log(settings: &Settings, servers: &[ReadyServer<'_>], bound: Socke
         );
     }
     for warning in warnings(settings, bound) {
-        tracing::warn!("{warning}");
+        tracing::warn!(warning, "configuration warning");
     }
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, listen = %bound, url = base, servers = servers.len(), "ready");
@@ -53,11 +54,7 @@ pub(crate) fn log(settings: &Settings, servers: &[ReadyServer<'_>], bound: Socke
 
 /// The message as text. `bound` is the address of the socket.
 pub(crate) fn text(settings: &Settings, servers: &[ReadyServer<'_>], bound: SocketAddr, color: bool) -> String {
-    let (bold, dim, plain) = if color {
-        ("\x1b[1m", "\x1b[2m", "\x1b[0m")
-    } else {
-        ("", "", "")
-    };
+    let Styles { bold, dim, plain, .. } = Styles::new(color);
     let base = base_url(settings, bound);
     let mut lines = vec![
         format!("{bold}rethread {} is ready{plain}", env!("CARGO_PKG_VERSION")),

@@ -39,7 +39,7 @@ pub(crate) enum OverflowPolicy {
 
 /// Why a router stopped.
 pub(super) enum RouterEnd {
-    /// Nobody uses the child any more.
+    /// The last user has dropped the receiver of unsolicited messages.
     Released,
     /// Stdout ended.
     Eof,

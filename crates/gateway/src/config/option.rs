@@ -12,7 +12,7 @@ pub(crate) struct OptionDef {
     pub(crate) key: &'static str,
     pub(crate) scope: Scope,
     pub(crate) flag: Option<Flag>,
-    /// The environment variable that stands for the flag.
+    /// The environment variable with the meaning of the flag.
     pub(crate) env: Option<&'static str>,
     pub(crate) default: DefaultValue,
     pub(crate) help: &'static str,
@@ -28,7 +28,7 @@ pub(crate) struct TypedOption<T: 'static> {
     pub(crate) show: fn(&T) -> String,
 }
 
-/// What an option applies to, and where a file may have it.
+/// The part of the program that an option configures, and its place in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// The program. Not in a file.

@@ -146,7 +146,7 @@ impl Resolver<'_> {
         self.server(name, command, section)
     }
 
-    /// Resolves what both kinds of servers have. `section` holds the values of this server.
+    /// Resolves the options that both kinds of servers have. `section` holds the values of this server.
     fn server(&mut self, name: &str, command: ServerCommand, section: &Layer) -> ServerSettings {
         let ServerCommand { program, args, source } = command;
         let shown = secret::display_command(&program, &args);

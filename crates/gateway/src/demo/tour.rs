@@ -1,12 +1,10 @@
 //! The guided tour of the demo. Every command works as printed, in bash and in zsh.
 
+use crate::output::Styles;
+
 /// The start message of `rethread demo`. `base` is its URL, such as `http://127.0.0.1:8080`.
 pub(crate) fn tour(base: &str, color: bool) -> String {
-    let (bold, dim, plain) = if color {
-        ("\x1b[1m", "\x1b[2m", "\x1b[0m")
-    } else {
-        ("", "", "")
-    };
+    let Styles { bold, dim, plain, .. } = Styles::new(color);
     let [headers, session, call, resume] = commands(&format!("{base}/mcp"));
     format!(
         "\

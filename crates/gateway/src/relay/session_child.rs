@@ -113,7 +113,7 @@ pub(super) fn session_ended_error() -> RpcError {
     RpcError::internal("the session has ended")
 }
 
-/// Sends to a new child what the client has sent to its predecessor.
+/// Repeats to a new child the state that its predecessor got from the client.
 async fn replay(connection: &Arc<ChildConnection>, previous: &PreviousState) -> Result<(), RpcError> {
     if previous.initialized {
         connection.notify("notifications/initialized", b"").await?;
