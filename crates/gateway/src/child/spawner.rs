@@ -36,12 +36,6 @@ pub(crate) struct TooManyChildren {
     server: String,
 }
 
-impl From<TooManyChildren> for io::Error {
-    fn from(error: TooManyChildren) -> Self {
-        io::Error::new(io::ErrorKind::ResourceBusy, error)
-    }
-}
-
 impl ChildSpawner {
     pub(crate) fn new(server: Arc<ServerSettings>, guardian: Guardian) -> Self {
         let permits = Arc::new(Semaphore::new(server.max_children));

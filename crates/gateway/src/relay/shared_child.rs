@@ -4,7 +4,9 @@ use super::child_slot::{self, AbortOnDrop, ChildSlot, RunningChild};
 use super::header_params::{self, ToolHeaderParams};
 use super::{unavailable_error, with_timeout};
 use crate::child::codec::gateway_request_meta;
-use crate::child::{ChildConnection, ChildMessage, ChildSpawner, OverflowPolicy, UnsolicitedMessage, bounded};
+use crate::child::{
+    ChildConnection, ChildMessage, ChildPermit, ChildSpawner, OverflowPolicy, UnsolicitedMessage, bounded,
+};
 use rethread::{HeaderParams, RpcError};
 use serde_json::json;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,12 +96,13 @@ impl SharedChild {
             return Ok(read(child));
         }
         slot.prepare_start().await?;
-        let started = self.start().await.map_err(unavailable_error);
+        // A missing permit is not a crash, so it does not count for the backoff.
+        let permit = self.spawner.acquire_permit().await.map_err(unavailable_error)?;
+        let started = self.start(permit).map_err(unavailable_error);
         slot.fill(started).map(read)
     }
 
-    async fn start(&self) -> std::io::Result<SharedRunningChild> {
-        let permit = self.spawner.acquire_permit().await?;
+    fn start(&self, permit: ChildPermit) -> std::io::Result<SharedRunningChild> {
         let (connection, messages) = ChildConnection::start(&self.spawner, permit, OverflowPolicy::CancelCall)?;
         let header_params = HeaderParamsCache::default();
         let receive_task = tokio::spawn(reject_questions(Arc::clone(&connection), messages));

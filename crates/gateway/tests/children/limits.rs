@@ -29,6 +29,20 @@ async fn gw_09_more_children_than_allowed_are_refused_and_a_place_is_used_again(
     gateway.client().open(LATEST).await.pid().await;
 }
 
+/// A child that was not started has not crashed, so no backoff applies.
+#[tokio::test]
+async fn gw_09_stateless_call_beyond_the_child_limit_counts_no_crash() {
+    let gateway = plan("dual").option("--max-children 1").start();
+    let session = gateway.client().open(LATEST).await;
+    for n in 0..3 {
+        let answer = gateway.client().tool(n, "echo", json!({})).await;
+        assert!(message(&answer).contains("1 children of"), "{answer}");
+    }
+    session.delete().await;
+    let answer = gateway.client().tool(7, "echo", json!({})).await;
+    assert!(answer["result"].is_object(), "{answer}");
+}
+
 #[tokio::test]
 async fn gw_09_a_child_that_never_answers_is_given_up_in_time() {
     let plan = plan("legacy,mute").option("--start-timeout 1s").option("--era legacy");
