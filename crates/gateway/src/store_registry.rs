@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// The pause between two attempts to open a store that another process holds.
 const OPEN_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Stores by folder. A server that replaces another one takes over its open store, so that sessions continue and nobody
-/// waits for the last connection of the old server.
+/// Stores by folder. A server that replaces another one takes over its open store, so that sessions continue. The new
+/// server does not wait for the last connection of the old one.
 #[derive(Default)]
 pub(crate) struct StoreRegistry(Mutex<HashMap<String, Weak<dyn Store>>>);
 

@@ -68,7 +68,7 @@ fn time_limit(phase: u32) -> Option<Duration> {
 
 /// Runs a connection until it ends. `None` if it misses a deadline.
 ///
-/// The timer moves only when it fires or a deadline comes earlier, so a request on a kept connection reads the clock once.
+/// The timer moves only when it fires or a deadline comes earlier. A request on a kept connection reads the clock once.
 pub(super) async fn enforce<C: Future>(connection: C, phase: &ConnectionPhase) -> Option<C::Output> {
     let mut connection = pin!(connection);
     let mut seen = phase.current();
