@@ -1,4 +1,4 @@
-//! The stores that are open, by the folder of their server.
+//! The open stores, by the folder of their server.
 
 use crate::settings::{StoreSettings, SyncMode};
 use parking_lot::Mutex;
@@ -10,22 +10,21 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How often a store that is in use is tried again.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// The pause between two attempts to open a store that another process holds.
+const OPEN_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Stores by folder. A server that takes another's place takes its store as it is: nobody has to wait until the last
-/// connection of the old server has let go of it, and its sessions go on.
+/// Stores by folder. A server that replaces another one takes over its open store, so that sessions continue. The new
+/// server does not wait for the last connection of the old one.
 #[derive(Default)]
-pub(crate) struct Stores(Mutex<HashMap<String, Weak<dyn Store>>>);
+pub(crate) struct StoreRegistry(Mutex<HashMap<String, Weak<dyn Store>>>);
 
-impl Stores {
-    /// The store of a folder: the one that is open, or else it is opened. If it is in use elsewhere, waits for it with
-    /// `patience`.
+impl StoreRegistry {
+    /// Returns the open store of a folder, or opens it. Waits up to `lock_timeout` if the store is in use elsewhere.
     pub(crate) async fn open(
         &self,
         settings: &StoreSettings,
         folder: &str,
-        patience: Duration,
+        lock_timeout: Duration,
     ) -> anyhow::Result<Arc<dyn Store>> {
         let open = self.0.lock().get(folder).and_then(Weak::upgrade);
         if let Some(store) = open {
@@ -39,7 +38,7 @@ impl Stores {
                     SyncMode::Interval => Sync::default(),
                     SyncMode::Os => Sync::Os,
                 };
-                Arc::new(open_embedded(&data.join(folder), sync, patience).await?)
+                Arc::new(open_embedded(&data.join(folder), sync, lock_timeout).await?)
             }
         };
         let mut stores = self.0.lock();
@@ -49,13 +48,15 @@ impl Stores {
     }
 }
 
-async fn open_embedded(dir: &Path, sync: Sync, patience: Duration) -> anyhow::Result<EmbeddedStore> {
-    let deadline = Instant::now() + patience;
+async fn open_embedded(dir: &Path, sync: Sync, lock_timeout: Duration) -> anyhow::Result<EmbeddedStore> {
+    let deadline = Instant::now() + lock_timeout;
     loop {
         let dir = dir.to_owned();
         let opening = tokio::task::spawn_blocking(move || EmbeddedStore::builder().sync(sync).open(dir));
         match opening.await? {
-            Err(OpenError::InUse { .. }) if Instant::now() < deadline => tokio::time::sleep(RETRY_PAUSE).await,
+            Err(OpenError::InUse { .. }) if Instant::now() < deadline => {
+                tokio::time::sleep(OPEN_RETRY_INTERVAL).await;
+            }
             opened => return Ok(opened?),
         }
     }

@@ -1,12 +1,12 @@
-//! What somebody probably meant with a file that is not TOML: a JSON file of another program, or a server twice.
+//! Explains likely mistakes in an invalid file: JSON of another program, or a duplicate server.
 
-use super::layer::Problem;
+use super::problem::Problem;
 use serde_json::Value;
 
-/// A problem for the parser's `error` at the byte `at`, with what to write instead where that is known.
+/// The problem for the parser's `error` at byte `at`.
 pub(super) fn explain(text: &str, at: usize, error: &str) -> Problem {
     if text.trim_start().starts_with('{') {
-        let hint = as_toml(text)
+        let hint = to_toml(text)
             .unwrap_or_else(|| "[servers.NAME] and command = [\"npx\", \"-y\", \"some-server\"]".to_owned());
         return Problem::new("this file is JSON; rethread reads TOML").hint(hint);
     }
@@ -33,15 +33,15 @@ pub(super) fn explain(text: &str, at: usize, error: &str) -> Problem {
     Problem::new(error)
 }
 
-/// The `mcpServers` of a JSON file as they are written here. Values of variables may be secret and are left out.
-fn as_toml(text: &str) -> Option<String> {
+/// Converts the `mcpServers` of a JSON file to TOML, without the values of variables, which may be secret.
+fn to_toml(text: &str) -> Option<String> {
     let json: Value = serde_json::from_str(text).ok()?;
     let servers = json.get("mcpServers").or_else(|| json.get("servers"))?.as_object()?;
     let tables = servers.iter().filter_map(|(name, server)| {
         let mut words = vec![server.get("command")?.as_str()?];
         let args = server.get("args").and_then(Value::as_array);
         words.extend(args.into_iter().flatten().filter_map(Value::as_str));
-        let words = super::secret::shown_args(words);
+        let words = super::secret::mask_args(words);
         let mut table = format!("[servers.{name}]\n       command = {words:?}");
         let env = server
             .get("env")
@@ -62,11 +62,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_json_file_is_shown_as_toml_without_its_secrets() {
+    fn json_file_is_converted_to_toml_without_secrets() {
         let json =
             r#"{ "mcpServers": { "files": { "command": "npx", "args": ["-y", "x"], "env": { "TOKEN": "hush" } } } }"#;
         let problem = explain(json, 0, "invalid key");
-        assert!(problem.what.contains("JSON"), "{problem}");
+        assert!(problem.message.contains("JSON"), "{problem}");
         let hint = problem.hint.unwrap();
         let toml: String = hint.lines().map(|line| format!("{}\n", line.trim())).collect();
         assert_eq!(
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_there_twice_is_named_with_its_first_line() {
+    fn duplicate_server_is_reported_with_its_first_line() {
         let text = "[servers.a]\ncommand = 'x'\n[servers.a]\n";
         let problem = super::super::file::parse("r.toml", text).unwrap_err().remove(0);
         assert_eq!(

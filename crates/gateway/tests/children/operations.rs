@@ -1,7 +1,7 @@
-//! What an operator meets: health paths, the log of machines, refusals, file permissions.
+//! Operation: health paths, JSON log, refusals, file permissions, exit codes.
 
 use crate::client::LATEST;
-use crate::gateway::{Plan, plan, until};
+use crate::gateway::{GatewayBuilder, gateway_with, wait_until};
 use http::StatusCode;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// T-38: the state of a moment, which nobody may keep or change.
+/// T-38: caches must not store health, and no other method applies.
 #[tokio::test]
-async fn t_38_health_paths_take_get_and_head_and_are_not_stored() {
-    let gateway = plan("legacy").start();
+async fn t_38_health_paths_take_get_and_head_and_are_not_cached() {
+    let gateway = gateway_with("legacy").start();
     let client = gateway.client();
     for path in ["/healthz", "/readyz"] {
         for (method, status) in [
@@ -33,10 +33,10 @@ async fn t_38_health_paths_take_get_and_head_and_are_not_stored() {
     }
 }
 
-/// SEC-01, SEC-02: the text names what is refused and the option of this program.
+/// SEC-01, SEC-02: the text names the refused value and the option that allows it.
 #[tokio::test]
-async fn sec_01_refusal_names_the_value_and_the_option_of_the_gateway() {
-    let gateway = plan("legacy").start();
+async fn sec_01_refusal_names_the_value_and_the_option() {
+    let gateway = gateway_with("legacy").start();
     let table = [
         ("origin", "https://evil.example", "--allow-origin"),
         ("host", "evil.example:8080", "--allow-host"),
@@ -45,7 +45,7 @@ async fn sec_01_refusal_names_the_value_and_the_option_of_the_gateway() {
         let body = serde_json::json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" });
         let reply = gateway.client().post(&[(name, value)], &body).await;
         assert_eq!(reply.status, StatusCode::FORBIDDEN);
-        let answer = reply.answer().await;
+        let answer = reply.response().await;
         let text = answer["error"]["message"].as_str().unwrap();
         assert!(text.contains(value) && text.contains(option), "{text}");
         assert!(
@@ -56,13 +56,13 @@ async fn sec_01_refusal_names_the_value_and_the_option_of_the_gateway() {
 }
 
 #[tokio::test]
-async fn json_log_has_only_json_lines_and_says_when_it_is_ready() {
-    let plan = plan("legacy,noisy").option("--log-format json --start-timeout 30s");
-    let (mut gateway, _) = plan.spawn();
-    let ready = until(30 * SECOND, || gateway.log().contains("\"message\":\"ready\"")).await;
+async fn json_log_has_only_json_lines_and_a_ready_event() {
+    let builder = gateway_with("legacy,noisy-stdout").option("--log-format json --start-timeout 30s");
+    let (mut gateway, _) = builder.spawn();
+    let ready = wait_until(30 * SECOND, || gateway.log().contains("\"message\":\"ready\"")).await;
     assert!(ready, "{}", gateway.log());
     gateway.signal(Signal::TERM);
-    assert!(gateway.ended_within(15 * SECOND).is_some());
+    assert!(gateway.wait_for_exit(15 * SECOND).is_some());
     let log = gateway.log();
     let lines: Vec<Value> = log
         .lines()
@@ -78,10 +78,10 @@ async fn json_log_has_only_json_lines_and_says_when_it_is_ready() {
 
 #[test]
 fn json_log_reports_a_failed_start_as_json() {
-    let (code, text) = plan("none")
+    let (code, text) = gateway_with("none")
         .option("--log-format json")
         .command(&["no-such-program-here"])
-        .fails();
+        .run_to_exit();
     assert_eq!(code, Some(2));
     let line: Value = serde_json::from_str(text.trim()).unwrap_or_else(|_| panic!("not one line of JSON: {text}"));
     assert_eq!(line["level"], "ERROR");
@@ -90,8 +90,10 @@ fn json_log_reports_a_failed_start_as_json() {
 }
 
 #[test]
-fn json_log_reports_wrong_usage_as_json() {
-    let (code, text) = plan("none").option("--log-format json --port 9000").fails();
+fn json_log_reports_a_usage_error_as_json() {
+    let (code, text) = gateway_with("none")
+        .option("--log-format json --port 9000")
+        .run_to_exit();
     assert_eq!(code, Some(2));
     let line: Value = serde_json::from_str(text.trim()).unwrap_or_else(|_| panic!("not one line of JSON: {text}"));
     assert!(
@@ -104,28 +106,27 @@ fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// SEC-06: session ids and payloads are for the owner's eyes. A looser directory of before is warned of.
+/// SEC-06: only the owner can read session ids and payloads. The log warns of an existing directory with loose permissions.
 #[tokio::test]
-async fn sec_06_data_directory_is_private_and_a_looser_one_is_warned_of() {
-    let gateway = plan("legacy").option("--name a").durable().start();
-    gateway.client().open(LATEST).await;
-    let (data, folder) = (gateway.plan().path("data"), gateway.plan().path("data/a"));
+async fn sec_06_data_directory_is_private_and_loose_permissions_are_reported() {
+    let gateway = gateway_with("legacy").option("--name a").with_data_dir().start();
+    gateway.client().open_session(LATEST).await;
+    let (data, folder) = (gateway.builder().path("data"), gateway.builder().path("data/a"));
     for dir in [&data, &folder, &folder.join("db"), &folder.join("events")] {
         assert_eq!(mode(dir), 0o700, "{}", dir.display());
     }
     assert_eq!(mode(&folder.join("rethread.json")), 0o600);
     assert!(!gateway.log().contains("chmod"), "{}", gateway.log());
     std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let gateway = gateway.restarted();
-    gateway.says(&format!("chmod 700 {}", folder.display())).await;
-    assert_eq!(mode(&folder), 0o755, "it is the operator's to change");
+    let gateway = gateway.kill_and_restart();
+    gateway.wait_for_log(&format!("chmod 700 {}", folder.display())).await;
+    assert_eq!(mode(&folder), 0o755, "the gateway does not change permissions");
 }
 
-/// The exit codes of `check` are those of `serve`.
 #[tokio::test]
-async fn check_ends_with_the_code_of_serve() {
-    let gateway = plan("legacy").option("--name a").durable().start();
-    let data = gateway.plan().path("data").display().to_string();
+async fn check_exits_with_the_code_of_serve() {
+    let gateway = gateway_with("legacy").option("--name a").with_data_dir().start();
+    let data = gateway.builder().path("data").display().to_string();
     let busy = gateway.addr.to_string();
     let same_port = format!("--listen {busy} --memory");
     let same_data = format!("--name a --data {data}");
@@ -134,8 +135,8 @@ async fn check_ends_with_the_code_of_serve() {
         (same_data, 4, "is in use by another process"),
     ] {
         for command in ["check", "serve"] {
-            let plan = Plan::new().option(&options).command(&["python3", "-c", ""]);
-            let (ended, text) = plan.runs(command);
+            let builder = GatewayBuilder::new().option(&options).command(&["python3", "-c", ""]);
+            let (ended, text) = builder.run_subcommand(command);
             assert_eq!(ended, Some(code), "{command} {options}: {text}");
             assert!(text.contains(words) && text.contains("try:"), "{text}");
         }

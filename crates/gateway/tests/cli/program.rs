@@ -1,26 +1,26 @@
-//! Runs the built program in a world of its own.
+//! Runs the program in an isolated environment.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// An empty directory that is home, state directory and working directory, and an environment with nothing of ours.
-pub(crate) struct Bench {
+/// An empty directory as home and working directory, and an environment without variables of the user.
+pub(crate) struct ProgramRunner {
     pub(crate) dir: TempDir,
     vars: Vec<(String, String)>,
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct ProgramOutput {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Bench {
+impl ProgramRunner {
     pub(crate) fn new() -> Self {
-        Bench {
+        ProgramRunner {
             dir: tempfile::tempdir().unwrap(),
             vars: Vec::new(),
         }
@@ -54,9 +54,9 @@ impl Bench {
         command
     }
 
-    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+    pub(crate) fn run(&self, args: &[&str]) -> ProgramOutput {
         let output = self.command(args).output().unwrap();
-        Ran {
+        ProgramOutput {
             code: output.status.code(),
             stdout: String::from_utf8(output.stdout).unwrap(),
             stderr: String::from_utf8(output.stderr).unwrap(),
@@ -64,9 +64,9 @@ impl Bench {
     }
 }
 
-impl Ran {
+impl ProgramOutput {
     /// The line of `check` for `key`, with single spaces.
-    pub(crate) fn line(&self, key: &str) -> String {
+    pub(crate) fn value_line(&self, key: &str) -> String {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let mut lines = self.stdout.lines().map(words);
         let start = format!("{key} = ");
@@ -80,7 +80,7 @@ impl Ran {
         self
     }
 
-    pub(crate) fn assert_says(&self, words: &str) -> &Self {
+    pub(crate) fn assert_stderr_contains(&self, words: &str) -> &Self {
         assert!(self.stderr.contains(words), "`{words}` is not in {self:?}");
         self
     }

@@ -1,4 +1,4 @@
-//! A client that is curl: what it gets, line by line, while it gets it.
+//! curl as a client. Reads responses line by line while they arrive.
 
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader};
@@ -6,12 +6,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const LINE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A client of one endpoint.
 pub(crate) struct Curl {
-    /// How to get there: options of curl.
-    pub(crate) way: Vec<String>,
+    /// Options to reach the endpoint.
+    pub(crate) curl_options: Vec<String>,
     pub(crate) url: String,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Event {
 }
 
 /// A response that is being read.
-pub(crate) struct Stream {
+pub(crate) struct CurlStream {
     curl: Child,
     lines: Receiver<String>,
 }
@@ -32,27 +32,27 @@ impl Curl {
     pub(crate) fn command(&self, more: &[&str]) -> Command {
         let mut curl = Command::new("curl");
         curl.args(["-sN", "--max-time", "120", "--noproxy", "*"])
-            .args(&self.way)
+            .args(&self.curl_options)
             .args(["-H", "content-type: application/json"])
             .args(more)
             .arg(&self.url);
         curl
     }
 
-    /// The whole answer.
+    /// The complete output.
     pub(crate) fn get(&self, more: &[&str]) -> String {
         String::from_utf8(self.command(more).output().expect("curl is there").stdout).unwrap()
     }
 
-    /// The status.
+    /// The HTTP status.
     pub(crate) fn status(&self, more: &[&str]) -> String {
         let mut args = vec!["-o", "/dev/null", "-w", "%{http_code}"];
         args.extend(more);
         self.get(&args)
     }
 
-    /// Begins to read.
-    pub(crate) fn open(&self, more: &[&str]) -> Stream {
+    /// Starts a request, and returns its stream.
+    pub(crate) fn open(&self, more: &[&str]) -> CurlStream {
         let mut curl = self
             .command(more)
             .stdout(Stdio::piped())
@@ -67,15 +67,15 @@ impl Curl {
                 }
             }
         });
-        Stream { curl, lines }
+        CurlStream { curl, lines }
     }
 
-    /// Opens a session; returns the header that names it.
+    /// Opens a session, and returns its header.
     pub(crate) fn session(&self) -> String {
-        let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        let request = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
             "protocolVersion": "2025-11-25", "capabilities": { "elicitation": {} },
             "clientInfo": { "name": "curl", "version": "1" } } });
-        let answer = self.get(&["-i", "-d", &hello.to_string()]);
+        let answer = self.get(&["-i", "-d", &request.to_string()]);
         let named = answer.lines().find(|line| line.starts_with("mcp-session-id: "));
         let session = named
             .unwrap_or_else(|| panic!("no session: {answer}"))
@@ -87,34 +87,34 @@ impl Curl {
     }
 
     /// Calls a tool.
-    pub(crate) fn call(&self, session: &str, tool: &str, arguments: Value) -> Stream {
+    pub(crate) fn call(&self, session: &str, tool: &str, arguments: Value) -> CurlStream {
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
             "name": tool, "arguments": arguments, "_meta": { "progressToken": 1 } } });
         self.open(&["-H", session, "-d", &call.to_string()])
     }
 
-    /// Comes back after the event `last`.
-    pub(crate) fn resume(&self, session: &str, last: &str) -> Stream {
+    /// Resumes after the event `last`.
+    pub(crate) fn resume(&self, session: &str, last: &str) -> CurlStream {
         self.open(&["-H", session, "-H", &format!("last-event-id: {last}")])
     }
 }
 
-impl Stream {
+impl CurlStream {
     /// The next line; `None` at the end.
-    pub(crate) fn line(&mut self) -> Option<String> {
+    pub(crate) fn next_line(&mut self) -> Option<String> {
         use std::sync::mpsc::RecvTimeoutError::{Disconnected, Timeout};
-        match self.lines.recv_timeout(PATIENCE) {
+        match self.lines.recv_timeout(LINE_TIMEOUT) {
             Ok(line) => Some(line),
             Err(Disconnected) => None,
-            Err(Timeout) => panic!("nothing arrives: is the stream held back?"),
+            Err(Timeout) => panic!("no line arrives in time"),
         }
     }
 
-    /// The next event that says something; `None` at the end.
-    pub(crate) fn event(&mut self) -> Option<Event> {
+    /// The next event with data; `None` at the end.
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
         let mut id = String::new();
         loop {
-            let line = self.line()?;
+            let line = self.next_line()?;
             if let Some(text) = line.strip_prefix("id: ") {
                 id = text.to_owned();
             } else if let Some(data) = line.strip_prefix("data: ").filter(|data| !data.is_empty()) {
@@ -124,23 +124,22 @@ impl Stream {
         }
     }
 
-    /// Events up to and with the one that has `id`.
-    pub(crate) fn until(&mut self, id: &str) -> Vec<Event> {
+    /// All events up to and including `id`.
+    pub(crate) fn events_until(&mut self, id: &str) -> Vec<Event> {
         let mut seen = Vec::new();
         while seen.last().is_none_or(|event: &Event| event.id != id) {
-            seen.push(self.event().expect("the stream goes on"));
+            seen.push(self.next_event().expect("the stream goes on"));
         }
         seen
     }
 
-    /// Everything up to the end.
-    pub(crate) fn rest(mut self) -> Vec<Event> {
-        std::iter::from_fn(|| self.event()).collect()
+    /// All events until the end.
+    pub(crate) fn remaining_events(mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.next_event()).collect()
     }
 }
 
-impl Drop for Stream {
-    /// The client vanishes.
+impl Drop for CurlStream {
     fn drop(&mut self) {
         let _ = self.curl.kill();
         let _ = self.curl.wait();

@@ -1,13 +1,13 @@
-//! `rethread check`, and the errors that `serve` shares with it.
+//! `rethread check`, and the errors that it shares with `serve`.
 
-use crate::run::Bench;
+use crate::program::ProgramRunner;
 
-/// A program that is there wherever this test is.
+/// A program that always exists.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_rethread");
 
 #[test]
-fn every_value_is_listed_with_its_source() {
-    let bench = Bench::new().var("RETHREAD_LOG_FORMAT", "json");
+fn check_lists_every_value_with_its_source() {
+    let runner = ProgramRunner::new().var("RETHREAD_LOG_FORMAT", "json");
     let args = [
         "check",
         "--listen",
@@ -18,9 +18,9 @@ fn every_value_is_listed_with_its_source() {
         PROGRAM,
         "demo-server",
     ];
-    let ran = bench.run(&args);
-    ran.assert_code(0);
-    assert!(ran.stderr.is_empty(), "{ran:?}");
+    let output = runner.run(&args);
+    output.assert_code(0);
+    assert!(output.stderr.is_empty(), "{output:?}");
     let table = [
         ("config", "(none) (default)"),
         ("listen", "127.0.0.1:0 (flag --listen)"),
@@ -42,17 +42,20 @@ fn every_value_is_listed_with_its_source() {
         ("max_children", "100 (default)"),
     ];
     for (key, expected) in table {
-        assert_eq!(ran.line(key), format!("{key} = {expected}"));
+        assert_eq!(output.value_line(key), format!("{key} = {expected}"));
     }
-    assert!(ran.line("data").ends_with("/.local/state/rethread (default)"));
-    assert!(ran.line("folder").starts_with("folder = rethread-"));
-    assert!(ran.stdout.contains("[servers.rethread] at /mcp and /sse\n"), "{ran:?}");
+    assert!(output.value_line("data").ends_with("/.local/state/rethread (default)"));
+    assert!(output.value_line("folder").starts_with("folder = rethread-"));
+    assert!(
+        output.stdout.contains("[servers.rethread] at /mcp and /sse\n"),
+        "{output:?}"
+    );
 }
 
 #[test]
-fn flags_beat_variables_beat_the_file() {
+fn flags_override_variables_override_the_file() {
     let file = format!("listen = '127.0.0.1:3'\ndrain = '3s'\nretry_ms = 3\n[servers.a]\ncommand = '{PROGRAM}'\n");
-    let bench = Bench::new()
+    let runner = ProgramRunner::new()
         .file("rethread.toml", &file)
         .var("RETHREAD_CONFIG", "rethread.toml")
         .var("RETHREAD_LISTEN", "127.0.0.1:2")
@@ -60,8 +63,8 @@ fn flags_beat_variables_beat_the_file() {
         .var("RETHREAD_SESSION_IDLE", "")
         .var("RETHREAD_MEMORY", "1")
         .var("RETHREAD_ALLOW_HOST", "a.example,b.example");
-    let ran = bench.run(&["check", "--listen", "127.0.0.1:0"]);
-    ran.assert_code(0);
+    let output = runner.run(&["check", "--listen", "127.0.0.1:0"]);
+    output.assert_code(0);
     let table = [
         ("config", "rethread.toml (env RETHREAD_CONFIG)"),
         ("listen", "127.0.0.1:0 (flag --listen)"),
@@ -72,46 +75,51 @@ fn flags_beat_variables_beat_the_file() {
         ("allow_hosts", "a.example, b.example (env RETHREAD_ALLOW_HOST)"),
     ];
     for (key, expected) in table {
-        assert_eq!(ran.line(key), format!("{key} = {expected}"));
+        assert_eq!(output.value_line(key), format!("{key} = {expected}"));
     }
     assert!(
-        ran.stdout
+        output
+            .stdout
             .contains("[servers.a] at /servers/a/mcp and /servers/a/sse\n"),
-        "{ran:?}"
+        "{output:?}"
     );
 }
 
 #[test]
-fn a_flag_for_the_store_beats_the_other_kind_in_the_environment() {
-    let bench = Bench::new().var("RETHREAD_MEMORY", "true");
-    let ran = bench.run(&["check", "--listen", "127.0.0.1:0", "--data", "kept", "--", PROGRAM]);
-    ran.assert_code(0);
-    assert!(ran.line("data").ends_with("/kept (flag --data)"), "{ran:?}");
-    let ran = bench.run(&["check", "--data", "kept", "--memory", "--", PROGRAM]);
-    ran.assert_code(2).assert_says("exclude each other");
+fn store_flag_overrides_the_other_store_in_the_environment() {
+    let runner = ProgramRunner::new().var("RETHREAD_MEMORY", "true");
+    let output = runner.run(&["check", "--listen", "127.0.0.1:0", "--data", "kept", "--", PROGRAM]);
+    output.assert_code(0);
+    assert!(output.value_line("data").ends_with("/kept (flag --data)"), "{output:?}");
+    let output = runner.run(&["check", "--data", "kept", "--memory", "--", PROGRAM]);
+    output.assert_code(2).assert_stderr_contains("exclude each other");
 }
 
 #[test]
-fn secrets_are_masked() {
+fn check_masks_secrets() {
     let file = format!(
         "[servers.a]\ncommand = ['{PROGRAM}', '--api-key', 'hush-1', 'postgres://me:hush-2@db/x']\n\
          [servers.a.env]\nGITHUB_TOKEN = 'hush-3'\nHEADER = 'Bearer ${{OUTSIDE}}'\nREGION = 'eu'\n"
     );
-    let bench = Bench::new().file("r.toml", &file).var("OUTSIDE", "hush-4");
-    let ran = bench.run(&["check", "--listen", "127.0.0.1:0", "--config", "r.toml"]);
-    ran.assert_code(0);
-    assert!(!format!("{ran:?}").contains("hush"), "{ran:?}");
-    assert_eq!(ran.line("env.GITHUB_TOKEN"), "env.GITHUB_TOKEN = ****** (r.toml:4)");
-    assert_eq!(ran.line("env.HEADER"), "env.HEADER = ****** (r.toml:5)");
-    assert_eq!(ran.line("env.REGION"), "env.REGION = eu (r.toml:6)");
+    let runner = ProgramRunner::new().file("r.toml", &file).var("OUTSIDE", "hush-4");
+    let output = runner.run(&["check", "--listen", "127.0.0.1:0", "--config", "r.toml"]);
+    output.assert_code(0);
+    assert!(!format!("{output:?}").contains("hush"), "{output:?}");
+    assert_eq!(
+        output.value_line("env.GITHUB_TOKEN"),
+        "env.GITHUB_TOKEN = ****** (r.toml:4)"
+    );
+    assert_eq!(output.value_line("env.HEADER"), "env.HEADER = ****** (r.toml:5)");
+    assert_eq!(output.value_line("env.REGION"), "env.REGION = eu (r.toml:6)");
     assert!(
-        ran.line("command")
+        output
+            .value_line("command")
             .contains("--api-key ****** postgres://me:******@db/x")
     );
 }
 
 #[test]
-fn unknown_keys_and_other_slips_are_named_with_line_and_advice() {
+fn invalid_file_is_reported_with_line_and_advice() {
     let table = [
         ("lisen = 'x'\n", "r.toml:1: unknown key `lisen`", "`listen`"),
         (
@@ -132,20 +140,24 @@ fn unknown_keys_and_other_slips_are_named_with_line_and_advice() {
         ),
     ];
     for (file, what, hint) in table {
-        let bench = Bench::new().file("r.toml", file);
+        let runner = ProgramRunner::new().file("r.toml", file);
         for command in ["check", "serve"] {
-            let ran = bench.run(&[command, "--config", "r.toml"]);
-            ran.assert_code(2).assert_says(what).assert_says(hint);
+            let output = runner.run(&[command, "--config", "r.toml"]);
+            output
+                .assert_code(2)
+                .assert_stderr_contains(what)
+                .assert_stderr_contains(hint);
         }
     }
-    let ran = Bench::new().run(&["serve", "--config", "nowhere.toml"]);
-    ran.assert_code(2)
-        .assert_says("flag --config: cannot read nowhere.toml");
+    let output = ProgramRunner::new().run(&["serve", "--config", "nowhere.toml"]);
+    output
+        .assert_code(2)
+        .assert_stderr_contains("flag --config: cannot read nowhere.toml");
 }
 
 #[test]
-fn what_is_missing_in_the_world_is_found() {
-    let bench = Bench::new().file("plain", "");
+fn missing_programs_and_directories_are_reported() {
+    let runner = ProgramRunner::new().file("plain", "");
     let table: [(&[&str], i32, &str, &str); 7] = [
         (&["--", "no-such-program-here"], 2, "is not on PATH", "install it"),
         (&["--", "npx -y x"], 2, "is not on PATH", "rethread serve -- npx -y x\n"),
@@ -172,19 +184,22 @@ fn what_is_missing_in_the_world_is_found() {
     ];
     for (args, code, what, hint) in table {
         for command in ["check", "serve"] {
-            let ran = bench.run(&[&[command, "--listen", "127.0.0.1:0"], args].concat());
-            ran.assert_code(code).assert_says(what).assert_says(hint);
+            let output = runner.run(&[&[command, "--listen", "127.0.0.1:0"], args].concat());
+            output
+                .assert_code(code)
+                .assert_stderr_contains(what)
+                .assert_stderr_contains(hint);
             assert_eq!(
-                ran.stdout.is_empty(),
+                output.stdout.is_empty(),
                 command == "serve",
-                "check lists the values all the same"
+                "check lists the values in any case"
             );
         }
     }
 }
 
 #[test]
-fn likely_mistakes_in_a_file_are_answered_with_what_to_write() {
+fn likely_mistakes_in_a_file_get_advice() {
     let table = [
         (
             "[servers.a]\ncommand = 'npx -y @scope/x'\n",
@@ -208,23 +223,26 @@ fn likely_mistakes_in_a_file_are_answered_with_what_to_write() {
         ),
     ];
     for (file, what, hint) in table {
-        let bench = Bench::new().file("r.toml", file);
+        let runner = ProgramRunner::new().file("r.toml", file);
         for command in ["check", "serve"] {
-            let ran = bench.run(&[command, "--memory", "--listen", "127.0.0.1:0", "--config", "r.toml"]);
-            ran.assert_code(2).assert_says(what).assert_says(hint);
+            let output = runner.run(&[command, "--memory", "--listen", "127.0.0.1:0", "--config", "r.toml"]);
+            output
+                .assert_code(2)
+                .assert_stderr_contains(what)
+                .assert_stderr_contains(hint);
         }
     }
 }
 
 #[test]
-fn a_server_that_starts_too_slowly_is_answered_with_the_option_for_it() {
-    let bench = Bench::new().file(
+fn start_timeout_names_the_option() {
+    let runner = ProgramRunner::new().file(
         "r.toml",
         "memory = true\n[servers.a]\ncommand = ['sleep', '60']\nstart_timeout = '1s'\n",
     );
-    let of_file = bench.run(&["serve", "--listen", "127.0.0.1:0", "--config", "r.toml"]);
-    of_file.assert_code(1).assert_says("within 1 seconds");
-    of_file.assert_says("try: start_timeout = \"60s\" below [servers.a]");
+    let of_file = runner.run(&["serve", "--listen", "127.0.0.1:0", "--config", "r.toml"]);
+    of_file.assert_code(1).assert_stderr_contains("within 1 seconds");
+    of_file.assert_stderr_contains("try: start_timeout = \"60s\" below [servers.a]");
     let args = [
         "serve",
         "--memory",
@@ -236,29 +254,32 @@ fn a_server_that_starts_too_slowly_is_answered_with_the_option_for_it() {
         "sleep",
         "60",
     ];
-    let of_flag = bench.run(&args);
-    of_flag.assert_code(1).assert_says("try: --start-timeout 60s if");
+    let of_flag = runner.run(&args);
+    of_flag
+        .assert_code(1)
+        .assert_stderr_contains("try: --start-timeout 60s if");
 }
 
 #[test]
-fn an_open_address_is_a_warning_not_an_error() {
-    let ran = Bench::new().run(&["check", "--listen", "0.0.0.0:0", "--", PROGRAM]);
-    ran.assert_code(0)
-        .assert_says("open to the network")
-        .assert_says("--allow-host");
+fn open_address_is_a_warning() {
+    let output = ProgramRunner::new().run(&["check", "--listen", "0.0.0.0:0", "--", PROGRAM]);
+    output
+        .assert_code(0)
+        .assert_stderr_contains("open to the network")
+        .assert_stderr_contains("--allow-host");
 }
 
 #[test]
-fn colours_come_only_when_asked_for() {
+fn colors_need_a_terminal_or_the_flag() {
     let args = ["check", "--", PROGRAM];
-    assert!(!Bench::new().run(&args).stdout.contains('\x1b'));
-    let forced = Bench::new()
+    assert!(!ProgramRunner::new().run(&args).stdout.contains('\x1b'));
+    let forced = ProgramRunner::new()
         .var("NO_COLOR", "1")
         .run(&["--color", "always", "check", "--", PROGRAM]);
     assert!(
         forced.stdout.contains("\x1b[2m(default)\x1b[0m"),
-        "a flag beats NO_COLOR"
+        "the flag overrides NO_COLOR"
     );
-    let wrong = Bench::new().run(&["--color", "always", "check"]);
-    wrong.assert_code(2).assert_says("\x1b[1;31merror:\x1b[0m");
+    let wrong = ProgramRunner::new().run(&["--color", "always", "check"]);
+    wrong.assert_code(2).assert_stderr_contains("\x1b[1;31merror:\x1b[0m");
 }

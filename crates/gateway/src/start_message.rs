@@ -1,21 +1,24 @@
-//! The start message: what a person wants to know before the first client comes. Pure; it goes to stderr.
+//! The start message: URLs, stores and how to add the gateway to a client.
 
 use crate::config::secret;
-use crate::settings::{Server, Settings, StoreSettings, SyncMode};
+use crate::mount::path_prefix;
+use crate::output::Styles;
+use crate::settings::{ServerSettings, Settings, StoreSettings, SyncMode};
 use std::net::SocketAddr;
 
-/// A server and what it turned out to speak, in words.
-pub(crate) struct Served<'a> {
-    pub(crate) server: &'a Server,
+/// A server that is being served.
+pub(crate) struct ReadyServer<'a> {
+    pub(crate) server: &'a ServerSettings,
+    /// For people.
     pub(crate) eras: &'a str,
 }
 
-/// The URL that everything begins with: the public one, or where we listen.
+/// The public URL, or the address of the listener.
 pub(crate) fn base_url(settings: &Settings, bound: SocketAddr) -> String {
     if let Some(url) = &settings.public_url {
         return url.clone();
     }
-    // "Any address" is not one that a client can call.
+    // A client cannot connect to the unspecified address.
     let host = match bound.ip() {
         ip if ip.is_unspecified() => "localhost".to_owned(),
         ip if ip.is_ipv6() => format!("[{ip}]"),
@@ -24,20 +27,16 @@ pub(crate) fn base_url(settings: &Settings, bound: SocketAddr) -> String {
     format!("http://{host}:{}", bound.port())
 }
 
-/// Where a server is found, without `/mcp` or `/sse`.
-pub(crate) fn server_url(base: &str, server: &Server) -> String {
-    if server.at_root {
-        base.to_owned()
-    } else {
-        format!("{base}/servers/{}", server.name)
-    }
+/// The URL of a server without `/mcp` or `/sse`.
+pub(crate) fn server_url(base: &str, server: &ServerSettings) -> String {
+    format!("{base}{}", path_prefix(server))
 }
 
-/// The same for a machine: one event for each server, then one that says that all are ready.
-pub(crate) fn log(settings: &Settings, served: &[Served<'_>], bound: SocketAddr) {
+/// The message as log events: one for each server, then `ready`.
+pub(crate) fn log(settings: &Settings, servers: &[ReadyServer<'_>], bound: SocketAddr) {
     let base = base_url(settings, bound);
-    for Served { server, eras } in served {
-        let (url, store) = (server_url(&base, server), store(settings, server));
+    for ReadyServer { server, eras } in servers {
+        let (url, store) = (server_url(&base, server), describe_store(settings, server));
         tracing::info!(
             server = server.name,
             url = format!("{url}/mcp"),
@@ -47,26 +46,22 @@ pub(crate) fn log(settings: &Settings, served: &[Served<'_>], bound: SocketAddr)
         );
     }
     for warning in warnings(settings, bound) {
-        tracing::warn!("{warning}");
+        tracing::warn!(warning, "configuration warning");
     }
     let version = env!("CARGO_PKG_VERSION");
-    tracing::info!(version, listen = %bound, url = base, servers = served.len(), "ready");
+    tracing::info!(version, listen = %bound, url = base, servers = servers.len(), "ready");
 }
 
-/// The message. `bound` is the address that the socket really has.
-pub(crate) fn text(settings: &Settings, served: &[Served<'_>], bound: SocketAddr, colour: bool) -> String {
-    let (bold, dim, plain) = if colour {
-        ("\x1b[1m", "\x1b[2m", "\x1b[0m")
-    } else {
-        ("", "", "")
-    };
+/// The message as text. `bound` is the address of the socket.
+pub(crate) fn text(settings: &Settings, servers: &[ReadyServer<'_>], bound: SocketAddr, color: bool) -> String {
+    let Styles { bold, dim, plain, .. } = Styles::new(color);
     let base = base_url(settings, bound);
     let mut lines = vec![
         format!("{bold}rethread {} is ready{plain}", env!("CARGO_PKG_VERSION")),
         String::new(),
     ];
     let mut line = |name: &str, value: &str| lines.push(format!("  {dim}{name:<7}{plain} {value}"));
-    for Served { server, eras } in served {
+    for ReadyServer { server, eras } in servers {
         let url = server_url(&base, server);
         line(
             "url",
@@ -74,11 +69,11 @@ pub(crate) fn text(settings: &Settings, served: &[Served<'_>], bound: SocketAddr
         );
         line(
             "server",
-            &secret::shown_command(&server.command.to_string_lossy(), &server.args),
+            &secret::display_command(&server.command.to_string_lossy(), &server.args),
         );
         line("eras", eras);
-        line("store", &store(settings, server));
-        if served.len() > 1 {
+        line("store", &describe_store(settings, server));
+        if servers.len() > 1 {
             line("", "");
         }
     }
@@ -93,18 +88,18 @@ pub(crate) fn text(settings: &Settings, served: &[Served<'_>], bound: SocketAddr
             .flat_map(|warning| [format!("  warning: {warning}"), String::new()]),
     );
     lines.push("Add it to a client:".to_owned());
-    for Served { server, .. } in served {
+    for ReadyServer { server, .. } in servers {
         let url = server_url(&base, server);
         lines.push(format!("  claude mcp add --transport http {} {url}/mcp", server.name));
     }
-    lines.push(format!("  {}", snippet(&base, served)));
+    lines.push(format!("  {}", client_config(&base, servers)));
     lines.push(String::new());
     lines.push(format!("{dim}Ctrl-C stops it and lets running calls finish.{plain}"));
     let trimmed: Vec<_> = lines.iter().map(|line| line.trim_end()).collect();
     trimmed.join("\n") + "\n"
 }
 
-fn store(settings: &Settings, server: &Server) -> String {
+fn describe_store(settings: &Settings, server: &ServerSettings) -> String {
     match &settings.store {
         StoreSettings::Memory => "memory: sessions end with the gateway".to_owned(),
         StoreSettings::Embedded { data, sync } => {
@@ -118,27 +113,27 @@ fn store(settings: &Settings, server: &Server) -> String {
     }
 }
 
-/// What is allowed but probably not meant.
+/// Settings that are allowed but probably not intended.
 pub(crate) fn warnings(settings: &Settings, bound: SocketAddr) -> Vec<String> {
     let mut warnings = Vec::new();
     if !bound.ip().is_loopback() {
-        let text = format!("{bound} is open to the network, and nobody is asked who they are");
+        let text = format!("{bound} is open to the network, and the gateway does not authenticate clients");
         warnings.push(format!(
-            "{text}; put something that does before it, or listen on 127.0.0.1"
+            "{text}; put an authenticating proxy in front of it, or listen on 127.0.0.1"
         ));
     }
     if bound.ip().is_unspecified() && settings.allow_hosts.is_empty() {
-        let text = "only requests to loopback names are answered";
+        let text = "the gateway answers only requests to loopback names";
         warnings.push(format!(
-            "{text}; name the others with --allow-host NAME or --public-url URL"
+            "{text}; allow others with --allow-host NAME or --public-url URL"
         ));
     }
     warnings
 }
 
-/// The `mcpServers` that many clients read, on one line.
-fn snippet(base: &str, served: &[Served<'_>]) -> String {
-    let entries = served.iter().map(|Served { server, .. }| {
+/// The `mcpServers` object that many clients read, on one line.
+fn client_config(base: &str, servers: &[ReadyServer<'_>]) -> String {
+    let entries = servers.iter().map(|ReadyServer { server, .. }| {
         let url = format!("{}/mcp", server_url(base, server));
         format!(r#""{}": {{ "type": "http", "url": "{url}" }}"#, server.name)
     });
@@ -151,8 +146,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn server(name: &str, at_root: bool) -> Server {
-        Server {
+    fn server(name: &str, at_root: bool) -> ServerSettings {
+        ServerSettings {
             name: name.to_owned(),
             folder: format!("{name}-1"),
             at_root,
@@ -173,7 +168,7 @@ mod tests {
         }
     }
 
-    fn settings(servers: Vec<Server>) -> Settings {
+    fn settings(servers: Vec<ServerSettings>) -> Settings {
         Settings {
             listen: ([127, 0, 0, 1], 0).into(),
             public_url: None,
@@ -191,13 +186,16 @@ mod tests {
         }
     }
 
-    fn told(settings: &Settings, bound: &str) -> String {
-        let served = settings.servers.iter().map(|server| Served { server, eras: "both" });
-        text(settings, &served.collect::<Vec<_>>(), bound.parse().unwrap(), false)
+    fn message(settings: &Settings, bound: &str) -> String {
+        let servers = settings
+            .servers
+            .iter()
+            .map(|server| ReadyServer { server, eras: "both" });
+        text(settings, &servers.collect::<Vec<_>>(), bound.parse().unwrap(), false)
     }
 
     #[test]
-    fn one_server_is_told_in_full() {
+    fn message_shows_one_server_in_full() {
         let expected = format!(
             "\
 rethread {} is ready
@@ -216,36 +214,36 @@ Ctrl-C stops it and lets running calls finish.
 ",
             env!("CARGO_PKG_VERSION")
         );
-        assert_eq!(told(&settings(vec![server("it", true)]), "127.0.0.1:8080"), expected);
+        assert_eq!(message(&settings(vec![server("it", true)]), "127.0.0.1:8080"), expected);
     }
 
     #[test]
-    fn several_servers_have_paths_of_their_own() {
+    fn message_shows_a_path_for_each_of_several_servers() {
         let mut settings = settings(vec![server("a", false), server("b", false)]);
         settings.public_url = Some("https://mcp.example/x".to_owned());
         settings.store = StoreSettings::Memory;
-        let told = told(&settings, "127.0.0.1:9");
+        let message = message(&settings, "127.0.0.1:9");
         for expected in [
             "https://mcp.example/x/servers/a/mcp   old clients: https://mcp.example/x/servers/a/sse\n",
             "claude mcp add --transport http b https://mcp.example/x/servers/b/mcp\n",
             "store   memory: sessions end with the gateway\n",
             "listens 127.0.0.1:9\n",
         ] {
-            assert!(told.contains(expected), "{expected}\n{told}");
+            assert!(message.contains(expected), "{expected}\n{message}");
         }
-        let json = told.lines().find(|line| line.contains("mcpServers")).unwrap();
+        let json = message.lines().find(|line| line.contains("mcpServers")).unwrap();
         let json: serde_json::Value = serde_json::from_str(json).unwrap();
         assert_eq!(json["mcpServers"]["b"]["url"], "https://mcp.example/x/servers/b/mcp");
     }
 
     #[test]
-    fn an_open_address_is_warned_of() {
+    fn message_warns_of_an_open_address() {
         let mut settings = settings(vec![server("it", true)]);
-        assert!(!told(&settings, "[::1]:80").contains("warning"));
-        let open = told(&settings, "0.0.0.0:80");
+        assert!(!message(&settings, "[::1]:80").contains("warning"));
+        let open = message(&settings, "0.0.0.0:80");
         assert_eq!(open.matches("warning: ").count(), 2, "{open}");
         assert!(open.contains("http://localhost:80/mcp"), "{open}");
         settings.allow_hosts.push("mcp.example".to_owned());
-        assert_eq!(told(&settings, "0.0.0.0:80").matches("warning: ").count(), 1);
+        assert_eq!(message(&settings, "0.0.0.0:80").matches("warning: ").count(), 1);
     }
 }

@@ -1,17 +1,17 @@
-//! The known word that somebody probably meant.
+//! Suggestions for misspelled keys.
 
-/// The nearest of `known`, if it is near enough to be meant.
-pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let plain = |text: &str| text.to_ascii_lowercase().replace('-', "_");
-    let word = plain(word);
+/// The most similar of `known`, if it is similar enough.
+pub(super) fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let normalize = |text: &str| text.to_ascii_lowercase().replace('-', "_");
+    let word = normalize(word);
     let (distance, best) = known
         .into_iter()
-        .map(|candidate| (distance(&word, &plain(candidate)), candidate))
+        .map(|candidate| (distance(&word, &normalize(candidate)), candidate))
         .min()?;
     (distance <= (word.chars().count() / 3).max(2)).then_some(best)
 }
 
-/// How many letters to insert, delete or replace.
+/// The Levenshtein distance.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_words_are_found_and_far_ones_are_not() {
+    fn suggest_finds_similar_keys_only() {
         let known = ["listen", "servers", "public_url", "env", "era"];
         let table = [
             ("lisen", Some("listen")),
@@ -43,7 +43,7 @@ mod tests {
             ("whatever", None),
         ];
         for (word, expected) in table {
-            assert_eq!(nearest(word, known), expected, "{word}");
+            assert_eq!(suggest(word, known), expected, "{word}");
         }
     }
 }
