@@ -1,7 +1,7 @@
-//! Subscriptions of 2026-07-28 that servers serve themselves (rmcp's `listen`).
+//! Subscriptions of 2026-07-28 that a server handles itself with rmcp's `listen`.
 //!
-//! Such a server tells its subscribers through their sinks. What it says through the peer of another call of the same
-//! caller, `notify_resource_updated` say, reaches them too, as it reaches subscriptions that the transport serves.
+//! The server notifies its subscribers through their sinks. A change sent through the peer of another call, such as
+//! `notify_resource_updated`, also reaches the same caller's subscriptions. This matches subscriptions that the transport handles.
 
 use crate::convert::number_or_string;
 use parking_lot::Mutex;
@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Something changed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Change {
     Tools,
@@ -31,7 +30,7 @@ impl From<ListKind> for Change {
 }
 
 impl Change {
-    fn is_in(&self, filter: &SubscriptionFilter) -> bool {
+    fn matches(&self, filter: &SubscriptionFilter) -> bool {
         match self {
             Change::Tools => filter.tools_list_changed == Some(true),
             Change::Prompts => filter.prompts_list_changed == Some(true),
@@ -50,60 +49,57 @@ impl Change {
     }
 }
 
-/// The open subscriptions that servers serve, by the number of their line. They are calls, so there are no more of them than
-/// calls may run.
+/// Open subscriptions by the id of their peer loop. Each is a call, so the limit of running calls bounds them.
 #[derive(Default)]
-pub(crate) struct Listening(Mutex<HashMap<u64, Arc<Listener>>>);
+pub(crate) struct ServerSubscriptions(Mutex<HashMap<u64, Arc<Subscriber>>>);
 
-struct Listener {
+struct Subscriber {
     cx: Context,
     caller: Principal,
     filter: SubscriptionFilter,
-    /// What is yet to be told: a change that waits covers the next (SUB-08). `None` while nobody is telling.
+    /// Changes to send; equal changes merge (SUB-08). `None` while no task sends.
     pending: Mutex<Option<BTreeSet<Change>>>,
 }
 
-impl Listening {
-    /// A server has accepted a subscription.
-    pub(crate) fn accepted(&self, line: u64, cx: &Context, filter: SubscriptionFilter) {
-        let listener = Listener {
+impl ServerSubscriptions {
+    pub(crate) fn insert(&self, loop_id: u64, cx: &Context, filter: SubscriptionFilter) {
+        let subscriber = Subscriber {
             cx: cx.clone(),
             caller: cx.principal(),
             filter,
             pending: Mutex::default(),
         };
-        self.0.lock().insert(line, Arc::new(listener));
+        self.0.lock().insert(loop_id, Arc::new(subscriber));
     }
 
-    /// The call on this line has ended.
-    pub(crate) fn ended(&self, line: u64) {
-        self.0.lock().remove(&line);
+    pub(crate) fn remove(&self, loop_id: u64) {
+        self.0.lock().remove(&loop_id);
     }
 
-    /// Tells those subscriptions of `caller` that want to know.
-    pub(crate) fn announce(&self, caller: &Principal, change: &Change) {
-        let listeners = self.0.lock();
-        let concerned = listeners
+    /// Notifies the subscriptions of `caller` whose filter matches.
+    pub(crate) fn notify(&self, caller: &Principal, change: &Change) {
+        let subscribers = self.0.lock();
+        let matching = subscribers
             .values()
-            .filter(|l| l.caller == *caller && change.is_in(&l.filter));
-        for listener in concerned {
-            let mut pending = listener.pending.lock();
+            .filter(|s| s.caller == *caller && change.matches(&s.filter));
+        for subscriber in matching {
+            let mut pending = subscriber.pending.lock();
             match &mut *pending {
                 Some(waiting) => drop(waiting.insert(change.clone())),
                 idle => {
                     *idle = Some(BTreeSet::from([change.clone()]));
-                    tokio::spawn(Arc::clone(listener).tell());
+                    tokio::spawn(Arc::clone(subscriber).send_pending());
                 }
             }
         }
     }
 }
 
-impl Listener {
-    /// Tells all that waits, one after the other; the reader may be slow.
-    async fn tell(self: Arc<Self>) {
-        let mut stamp = NotificationMetaObject::new();
-        stamp.set_subscription_id(number_or_string(self.cx.request_id().as_json()));
+impl Subscriber {
+    /// Sends the pending changes one at a time, because the reader may be slow.
+    async fn send_pending(self: Arc<Self>) {
+        let mut meta = NotificationMetaObject::new();
+        meta.set_subscription_id(number_or_string(self.cx.request_id().as_json()));
         loop {
             let change = {
                 let mut pending = self.pending.lock();
@@ -115,7 +111,7 @@ impl Listener {
                     }
                 }
             };
-            let mut params: Value = json!({ "_meta": stamp });
+            let mut params: Value = json!({ "_meta": meta });
             if let Change::Updated(uri) = &change {
                 params["uri"] = json!(uri);
             }
