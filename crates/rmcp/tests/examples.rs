@@ -1,5 +1,4 @@
-//! Every example does what its header says: the commands in it are run as they are written, and what they print is compared
-//! with what one should see.
+//! Runs the commands in the header of each example and compares their output with the header.
 #![cfg(unix)]
 
 use rethread_testkit::walkthrough::follow;

@@ -1,30 +1,30 @@
-//! What a handler asks of the client, on every revision.
+//! Questions that a handler asks the client, on every revision.
 
-use crate::stage::Script;
-use crate::support::{ALL, Caller, D, SESSIONS, serve, text};
+use crate::fixture::ServerControl;
+use crate::support::{ALL_REVISIONS, Caller, LEGACY_REVISIONS, V2025_11_25, serve, text};
 use rethread_testkit::client::{Client, MODERN};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What is asked, as which tool, and how it is answered.
+/// Tool, method of its question, the client's answer, and the text of the tool result.
 fn questions() -> [(&'static str, &'static str, Value, &'static str); 3] {
     let name = json!({ "action": "accept", "content": { "name": "Ada" } });
-    let said = json!({ "role": "assistant", "model": "m1", "content": { "type": "text", "text": "hi" } });
+    let message = json!({ "role": "assistant", "model": "m1", "content": { "type": "text", "text": "hi" } });
     let roots = json!({ "roots": [{ "uri": "file:///home" }] });
     [
         ("elicit", "elicitation/create", name, r#"Accept {"name":"Ada"}"#),
-        ("sample", "sampling/createMessage", said, "m1"),
+        ("sample", "sampling/createMessage", message, "m1"),
         ("roots", "roots/list", roots, "file:///home"),
     ]
 }
 
-/// S2C-02, S2C-03: asked on the call's own stream, answered by POST; progress on the answer reaches who asked.
+/// S2C-02, S2C-03: the question goes to the call's stream and the answer comes by POST. The asking peer gets progress.
 #[tokio::test]
-async fn s2c_02_in_a_session_questions_are_asked_on_the_stream_of_the_call() {
-    let script = Arc::new(Script::default());
-    let endpoint = serve(script.handler()).await;
-    for version in SESSIONS {
+async fn s2c_02_session_question_goes_to_the_call_stream() {
+    let control = Arc::new(ServerControl::default());
+    let endpoint = serve(control.handler()).await;
+    for version in LEGACY_REVISIONS {
         let session = endpoint.client.open(version).await;
         let mut tokens = HashSet::new();
         for (tool, method, answer, expected) in questions() {
@@ -41,23 +41,20 @@ async fn s2c_02_in_a_session_questions_are_asked_on_the_stream_of_the_call() {
             let question = events.next().await.data;
             assert_eq!(question["method"], method, "{version}");
             let token = question["params"]["_meta"]["progressToken"].clone();
-            assert!(
-                tokens.insert(token.to_string()),
-                "{version}: {token} names another question"
-            );
+            assert!(tokens.insert(token.to_string()), "{version}: {token} is not unique");
             let progress = json!({ "progressToken": token, "progress": 0.5 });
             session.notify("notifications/progress", progress).await;
-            script.until(&format!("progress on {tool} in {version}")).await;
+            control.wait_for(&format!("progress on {tool} in {version}")).await;
             assert_eq!(session.answer(&question["id"], answer).await.status, 202);
             assert_eq!(text(&events.next().await.data), expected, "{version}");
         }
     }
 }
 
-/// S2C-09, MRTR-02, MRTR-04: the same code yields an input-required result, and the retry completes it.
+/// S2C-09, MRTR-02, MRTR-04: the same handler returns an input-required result, and the retry completes the call.
 #[tokio::test]
-async fn s2c_09_without_a_session_questions_become_input_required() {
-    let endpoint = serve(Arc::new(Script::default()).handler()).await;
+async fn s2c_09_stateless_question_becomes_input_required() {
+    let endpoint = serve(Arc::new(ServerControl::default()).handler()).await;
     for (tool, method, answer, expected) in questions() {
         let mut params = json!({ "name": tool, "arguments": {} });
         let reply = endpoint
@@ -77,16 +74,16 @@ async fn s2c_09_without_a_session_questions_become_input_required() {
     assert_eq!(endpoint.service.parked_calls(), 0);
 }
 
-/// MRTR-01 to MRTR-06: a server that asks in its own answers does so on every revision.
+/// MRTR-01 to MRTR-06: a handler that returns an input-required result works on every revision.
 #[tokio::test]
-async fn mrtr_a_servers_own_wish_for_input_works_on_every_revision() {
-    let endpoint = serve(Arc::new(Script::default()).handler()).await;
-    let expected = r#""Ada" Some("my own state")"#;
+async fn mrtr_01_input_required_result_works_on_every_revision() {
+    let endpoint = serve(Arc::new(ServerControl::default()).handler()).await;
+    let expected = r#""Ada" Some("handler state")"#;
     let name = json!({ "action": "accept", "content": { "name": "Ada" } });
-    for version in ALL {
+    for version in ALL_REVISIONS {
         match Caller::new(&endpoint.client, version).await {
             Caller::Session(session) => {
-                let reply = session.tool(1, "wish", json!({})).await;
+                let reply = session.tool(1, "input_required", json!({})).await;
                 if version < "2025-06-18" {
                     assert_eq!(
                         reply.answer().await["error"]["code"],
@@ -102,7 +99,7 @@ async fn mrtr_a_servers_own_wish_for_input_works_on_every_revision() {
                 assert_eq!(text(&events.next().await.data), expected, "{version}");
             }
             Caller::Stateless(client) => {
-                let mut params = json!({ "name": "wish", "arguments": { "x": 1 } });
+                let mut params = json!({ "name": "input_required", "arguments": { "x": 1 } });
                 let asked = client
                     .stateless(1, "tools/call", params.clone(), json!({}))
                     .await
@@ -112,11 +109,11 @@ async fn mrtr_a_servers_own_wish_for_input_works_on_every_revision() {
                 assert_eq!(asked["resultType"], "input_required");
                 assert_eq!(
                     asked["inputRequests"]["who"]["method"], "elicitation/create",
-                    "its own key"
+                    "the handler's key"
                 );
-                assert_eq!(asked["_meta"]["from"], "the stage", "its own _meta");
+                assert_eq!(asked["_meta"]["from"], "the fixture", "the handler's _meta");
                 let state = asked["requestState"].as_str().unwrap();
-                assert!(!state.contains("my own state"), "MRTR-05: sealed");
+                assert!(!state.contains("handler state"), "MRTR-05: sealed");
                 params["requestState"] = json!(state);
                 params["inputResponses"] = json!({ "who": name });
                 let done = client
@@ -126,28 +123,30 @@ async fn mrtr_a_servers_own_wish_for_input_works_on_every_revision() {
                     .await;
                 assert_eq!(text(&done), expected);
                 params["arguments"]["x"] = json!(2);
-                let stolen = client.stateless(3, "tools/call", params, json!({})).await.json().await;
-                assert_eq!(stolen["error"]["code"], -32_602, "MRTR-05: for these arguments only");
+                let other_arguments = client.stateless(3, "tools/call", params, json!({})).await.json().await;
+                assert_eq!(
+                    other_arguments["error"]["code"], -32_602,
+                    "MRTR-05: the state is bound to its arguments"
+                );
             }
         }
     }
 }
 
-/// S2C-05, MRTR-03: nothing is asked that the client cannot answer; the handler is told.
+fn assert_not_supported(answer: &Value) {
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("does not support"), "{answer}");
+}
+
+/// S2C-05, MRTR-03: a question that the client did not declare fails, and the handler gets the error.
 #[tokio::test]
-async fn s2c_05_a_client_is_not_asked_what_it_did_not_declare() {
-    let endpoint = serve(Arc::new(Script::default()).handler()).await;
-    let session = endpoint.client.open_with(D, json!({})).await;
+async fn s2c_05_undeclared_question_fails() {
+    let endpoint = serve(Arc::new(ServerControl::default()).handler()).await;
+    let session = endpoint.client.open_with(V2025_11_25, json!({})).await;
     let nothing = json!({ "io.modelcontextprotocol/clientCapabilities": {} });
     for (tool, ..) in questions() {
         let answer = session.tool(1, tool, json!({})).await.answer().await;
-        assert!(
-            answer["error"]["message"]
-                .as_str()
-                .unwrap()
-                .contains("does not support"),
-            "{answer}"
-        );
+        assert_not_supported(&answer);
         let params = json!({ "name": tool, "arguments": {} });
         let answer = endpoint
             .client
@@ -155,15 +154,9 @@ async fn s2c_05_a_client_is_not_asked_what_it_did_not_declare() {
             .await
             .answer()
             .await;
-        assert!(
-            answer["error"]["message"]
-                .as_str()
-                .unwrap()
-                .contains("does not support"),
-            "{answer}"
-        );
+        assert_not_supported(&answer);
     }
-    let params = json!({ "name": "wish", "arguments": {} });
+    let params = json!({ "name": "input_required", "arguments": {} });
     let answer = endpoint
         .client
         .stateless(1, "tools/call", params, nothing)
@@ -173,16 +166,15 @@ async fn s2c_05_a_client_is_not_asked_what_it_did_not_declare() {
     assert_eq!(answer["error"]["code"], -32_021, "{MODERN}: {answer}");
 }
 
-/// A client's refusal reaches the handler as it is.
 #[tokio::test]
-async fn a_refusal_of_the_client_reaches_the_handler() {
-    let endpoint = serve(Arc::new(Script::default()).handler()).await;
-    let session = endpoint.client.open(D).await;
+async fn client_error_reaches_the_handler() {
+    let endpoint = serve(Arc::new(ServerControl::default()).handler()).await;
+    let session = endpoint.client.open(V2025_11_25).await;
     let mut events = session.tool(1, "sample", json!({})).await.events();
     let question = events.next().await.data;
     let error = json!({ "code": -1, "message": "no model today" });
-    let refusal = json!({ "jsonrpc": "2.0", "id": question["id"], "error": error });
-    assert_eq!(session.post(&refusal).await.status, 202);
+    let response = json!({ "jsonrpc": "2.0", "id": question["id"], "error": error });
+    assert_eq!(session.post(&response).await.status, 202);
     let answer = events.next().await.data;
     assert!(
         answer["error"]["message"].as_str().unwrap().contains("no model today"),
@@ -190,33 +182,35 @@ async fn a_refusal_of_the_client_reaches_the_handler() {
     );
 }
 
-/// S2C-06: when the handler no longer waits, the client is told.
+/// S2C-06: when the handler stops waiting, the client gets a cancellation.
 #[tokio::test]
-async fn s2c_06_a_question_that_timed_out_is_withdrawn() {
-    let endpoint = serve(Arc::new(Script::default()).handler()).await;
-    let session = endpoint.client.open(D).await;
-    let mut events = session.tool(1, "impatient", json!({})).await.events();
+async fn s2c_06_timed_out_question_is_cancelled() {
+    let endpoint = serve(Arc::new(ServerControl::default()).handler()).await;
+    let session = endpoint.client.open(V2025_11_25).await;
+    let mut events = session.tool(1, "elicit_timeout", json!({})).await.events();
     let question = events.next().await.data;
-    let withdrawn = events.next().await.data;
-    assert_eq!(withdrawn["method"], "notifications/cancelled");
-    assert_eq!(withdrawn["params"]["requestId"], question["id"]);
+    let cancelled = events.next().await.data;
+    assert_eq!(cancelled["method"], "notifications/cancelled");
+    assert_eq!(cancelled["params"]["requestId"], question["id"]);
     assert!(text(&events.next().await.data).contains("timeout"));
 }
 
-/// A handler may ask as soon as the client is ready, before its notification is answered.
+/// The question goes out before the client's `initialized` POST is answered.
 #[tokio::test]
-async fn a_handler_may_ask_when_it_hears_that_the_client_is_ready() {
-    let script = Arc::new(Script::default());
-    script.asks_early.store(true, std::sync::atomic::Ordering::Relaxed);
-    let endpoint = serve(script.handler()).await;
+async fn handler_may_ask_in_on_initialized() {
+    let control = Arc::new(ServerControl::default());
+    control
+        .asks_in_on_initialized
+        .store(true, std::sync::atomic::Ordering::Relaxed);
+    let endpoint = serve(control.handler()).await;
     let client: &Client = &endpoint.client;
-    for version in SESSIONS {
+    for version in LEGACY_REVISIONS {
         let session = client.open(version).await;
         let mut push = session.get(None).await.events();
         let question = push.next().await.data;
         assert_eq!(question["method"], "roots/list", "{version}");
         let roots = json!({ "roots": [{ "uri": format!("file:///{version}") }] });
         session.answer(&question["id"], roots).await;
-        script.until(&format!("rooted in file:///{version}")).await;
+        control.wait_for(&format!("roots at file:///{version}")).await;
     }
 }

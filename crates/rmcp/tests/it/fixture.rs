@@ -1,6 +1,6 @@
-//! A server that does what tests ask of it, written as rmcp users write servers.
+//! The test server, written as rmcp users write servers. Each tool exercises one feature.
 
-use crate::support::Layered;
+use crate::support::LayerMarker;
 use rethread_rmcp::RmcpHandler;
 use rmcp::model::*;
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
@@ -13,44 +13,46 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 
-/// What all servers of one test share with it.
+/// Controls and observes all servers of one test.
 #[derive(Default)]
-pub(crate) struct Script {
-    noted: Mutex<Vec<String>>,
-    changed: Notify,
+pub(crate) struct ServerControl {
+    events: Mutex<Vec<String>>,
+    recorded: Notify,
     gates: Mutex<HashMap<String, Arc<Semaphore>>>,
-    pub(crate) kept: Mutex<Vec<Peer<RoleServer>>>,
-    pub(crate) made: AtomicUsize,
+    pub(crate) retained_peers: Mutex<Vec<Peer<RoleServer>>>,
+    /// Number of servers that the factory created.
+    pub(crate) created: AtomicUsize,
+    /// Supported versions; `None` means all.
     pub(crate) versions: Mutex<Option<Vec<ProtocolVersion>>>,
-    /// Servers implement rmcp's own `listen`.
-    pub(crate) listens: AtomicBool,
-    /// Servers ask for the roots when they hear that the client is ready.
-    pub(crate) asks_early: AtomicBool,
+    /// Servers handle subscriptions with rmcp's `listen`.
+    pub(crate) handles_subscriptions: AtomicBool,
+    /// Servers request the roots in `on_initialized`.
+    pub(crate) asks_in_on_initialized: AtomicBool,
 }
 
-impl Script {
-    pub(crate) fn note(&self, what: impl Into<String>) {
-        self.noted.lock().unwrap().push(what.into());
-        self.changed.notify_waiters();
+impl ServerControl {
+    pub(crate) fn record(&self, event: impl Into<String>) {
+        self.events.lock().unwrap().push(event.into());
+        self.recorded.notify_waiters();
     }
 
-    pub(crate) fn noted(&self) -> Vec<String> {
-        self.noted.lock().unwrap().clone()
+    pub(crate) fn events(&self) -> Vec<String> {
+        self.events.lock().unwrap().clone()
     }
 
-    /// Waits until a server has noted `what`.
-    pub(crate) async fn until(&self, what: &str) {
-        let waiting = async {
+    /// Waits until a server has recorded `event`.
+    pub(crate) async fn wait_for(&self, event: &str) {
+        let poll = async {
             loop {
-                let changed = self.changed.notified();
-                if self.noted().iter().any(|noted| noted == what) {
+                let recorded = self.recorded.notified();
+                if self.events().iter().any(|seen| seen == event) {
                     return;
                 }
-                changed.await;
+                recorded.await;
             }
         };
-        let waited = tokio::time::timeout(Duration::from_secs(30), waiting).await;
-        assert!(waited.is_ok(), "nobody noted {what}: {:?}", self.noted());
+        let outcome = tokio::time::timeout(Duration::from_secs(30), poll).await;
+        assert!(outcome.is_ok(), "no server recorded {event:?}: {:?}", self.events());
     }
 
     fn gate(&self, name: &str) -> Arc<Semaphore> {
@@ -61,45 +63,45 @@ impl Script {
         Arc::clone(gate)
     }
 
-    /// Lets one call go on that waits at the gate.
-    pub(crate) fn open(&self, name: &str) {
+    /// Lets one call pass the gate.
+    pub(crate) fn open_gate(&self, name: &str) {
         self.gate(name).add_permits(1);
     }
 
-    pub(crate) fn kept(&self, n: usize) -> Peer<RoleServer> {
-        self.kept.lock().unwrap()[n].clone()
+    pub(crate) fn retained_peer(&self, n: usize) -> Peer<RoleServer> {
+        self.retained_peers.lock().unwrap()[n].clone()
     }
 
-    pub(crate) fn handler(self: &Arc<Self>) -> RmcpHandler<Stage> {
-        let script = Arc::clone(self);
-        RmcpHandler::new(move || Stage::new(&script))
+    pub(crate) fn handler(self: &Arc<Self>) -> RmcpHandler<FixtureServer> {
+        let control = Arc::clone(self);
+        RmcpHandler::new(move || FixtureServer::new(&control))
     }
 }
 
-pub(crate) struct Stage {
-    script: Arc<Script>,
-    /// The state of a session.
+pub(crate) struct FixtureServer {
+    control: Arc<ServerControl>,
+    /// Session state that the tool `count` returns.
     count: AtomicUsize,
-    /// The tool that asked last.
-    asked: Mutex<String>,
+    /// The tool that was called last.
+    last_tool: Mutex<String>,
 }
 
-impl Stage {
-    fn new(script: &Arc<Script>) -> Self {
-        script.made.fetch_add(1, Ordering::Relaxed);
-        Stage {
-            script: Arc::clone(script),
+impl FixtureServer {
+    fn new(control: &Arc<ServerControl>) -> Self {
+        control.created.fetch_add(1, Ordering::Relaxed);
+        FixtureServer {
+            control: Arc::clone(control),
             count: AtomicUsize::new(0),
-            asked: Mutex::default(),
+            last_tool: Mutex::default(),
         }
     }
 }
 
-fn said(text: impl Into<String>) -> CallToolResponse {
+fn text_result(text: impl Into<String>) -> CallToolResponse {
     CallToolResult::success(vec![ContentBlock::text(text.into())]).into()
 }
 
-fn who() -> ElicitRequestParams {
+fn name_form() -> ElicitRequestParams {
     let schema = ElicitationSchema::builder().required_string("name").build();
     ElicitRequestParams::FormElicitationParams {
         meta: None,
@@ -112,7 +114,7 @@ pub(crate) fn log(level: LoggingLevel, data: Value) -> LoggingMessageNotificatio
     LoggingMessageNotificationParam::new(level, data)
 }
 
-impl ServerHandler for Stage {
+impl ServerHandler for FixtureServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder()
             .enable_tools()
@@ -125,12 +127,12 @@ impl ServerHandler for Stage {
             .enable_logging()
             .build();
         ServerConfig::new(capabilities)
-            .with_server_info(Implementation::new("stage", "1.2.3"))
-            .with_instructions("break a leg")
+            .with_server_info(Implementation::new("fixture", "1.2.3"))
+            .with_instructions("test instructions")
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
-        match &*self.script.versions.lock().unwrap() {
+        match &*self.control.versions.lock().unwrap() {
             Some(versions) => Cow::Owned(versions.clone()),
             None => Cow::Borrowed(ProtocolVersion::KNOWN_VERSIONS),
         }
@@ -141,48 +143,48 @@ impl ServerHandler for Stage {
         request: InitializeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
-        let with_head = context.extensions.get::<http::request::Parts>().is_some();
-        self.script
-            .note(format!("initialize {} head {with_head}", request.client_info.name));
+        let with_parts = context.extensions.get::<http::request::Parts>().is_some();
+        self.control
+            .record(format!("initialize {} parts {with_parts}", request.client_info.name));
         context.peer.set_peer_info(request.clone());
         self.negotiate_initialize(&request)
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        let info = context.peer.peer_info().expect("the client is known");
-        self.script.note(format!("initialized {}", info.protocol_version));
-        if self.script.asks_early.load(Ordering::Relaxed)
+        let info = context.peer.peer_info().expect("peer info after initialize");
+        self.control.record(format!("initialized {}", info.protocol_version));
+        if self.control.asks_in_on_initialized.load(Ordering::Relaxed)
             && let Ok(roots) = context.peer.list_roots().await
         {
-            self.script.note(format!("rooted in {}", roots.roots[0].uri));
+            self.control.record(format!("roots at {}", roots.roots[0].uri));
         }
     }
 
-    async fn on_cancelled(&self, note: CancelledNotificationParam, _: NotificationContext<RoleServer>) {
-        self.script.note(format!("cancelled {:?}", note.request_id));
+    async fn on_cancelled(&self, params: CancelledNotificationParam, _: NotificationContext<RoleServer>) {
+        self.control.record(format!("cancelled {:?}", params.request_id));
     }
 
-    async fn on_progress(&self, note: ProgressNotificationParam, context: NotificationContext<RoleServer>) {
+    async fn on_progress(&self, params: ProgressNotificationParam, context: NotificationContext<RoleServer>) {
         assert!(
-            matches!(note.progress_token.0, NumberOrString::Number(_)),
-            "as rmcp counted it"
+            matches!(params.progress_token.0, NumberOrString::Number(_)),
+            "rmcp's own token"
         );
         let version = context.peer.peer_info().map(|info| info.protocol_version.to_string());
-        let asked = self.asked.lock().unwrap().clone();
-        self.script
-            .note(format!("progress on {asked} in {}", version.unwrap_or_default()));
+        let tool = self.last_tool.lock().unwrap().clone();
+        self.control
+            .record(format!("progress on {tool} in {}", version.unwrap_or_default()));
     }
 
     async fn on_roots_list_changed(&self, _: NotificationContext<RoleServer>) {
-        self.script.note("roots changed");
+        self.control.record("roots changed");
     }
 
-    async fn on_custom_notification(&self, note: CustomNotification, context: NotificationContext<RoleServer>) {
-        let head = context.extensions.get::<http::request::Parts>().is_some();
-        self.script.note(format!(
-            "custom {} {} head {head}",
-            note.method,
-            note.params.unwrap_or_default()
+    async fn on_custom_notification(&self, notification: CustomNotification, context: NotificationContext<RoleServer>) {
+        let with_parts = context.extensions.get::<http::request::Parts>().is_some();
+        self.control.record(format!(
+            "custom {} {} parts {with_parts}",
+            notification.method,
+            notification.params.unwrap_or_default()
         ));
     }
 
@@ -199,12 +201,12 @@ impl ServerHandler for Stage {
     }
 
     async fn set_level(&self, request: SetLevelRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
-        self.script.note(format!("level {:?}", request.level));
+        self.control.record(format!("level {:?}", request.level));
         Ok(())
     }
 
     async fn subscribe(&self, request: SubscribeRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
-        self.script.note(format!("subscribe {}", request.uri));
+        self.control.record(format!("subscribe {}", request.uri));
         Ok(())
     }
 
@@ -213,19 +215,22 @@ impl ServerHandler for Stage {
         request: UnsubscribeRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.script.note(format!("unsubscribe {}", request.uri));
+        self.control.record(format!("unsubscribe {}", request.uri));
         Ok(())
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
-        self.script.listens.load(Ordering::Relaxed).then(|| requested.clone())
+        self.control
+            .handles_subscriptions
+            .load(Ordering::Relaxed)
+            .then(|| requested.clone())
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        self.script.note("listening");
+        self.control.record("subscribed");
         let _ = context.sink().notify_tool_list_changed().await;
         context.cancelled().await;
-        self.script.note("no longer listening");
+        self.control.record("subscription ended");
         Ok(())
     }
 
@@ -273,7 +278,7 @@ impl ServerHandler for Stage {
     ) -> Result<ReadResourceResponse, ErrorData> {
         if request.uri.ends_with("missing") {
             return Err(ErrorData::resource_not_found(
-                "no such memory",
+                "no such resource",
                 Some(json!({ "uri": request.uri })),
             ));
         }
@@ -289,7 +294,7 @@ impl ServerHandler for Stage {
         let schema =
             json!({ "type": "object", "properties": { "region": { "type": "string", "x-mcp-header": "Region" } } });
         let Value::Object(schema) = schema else { unreachable!() };
-        let tools = vec![Tool::new("echo", "says it again", Arc::new(schema))];
+        let tools = vec![Tool::new("echo", "returns its argument", Arc::new(schema))];
         Ok(ListToolsResult::with_all_items(tools))
     }
 
@@ -298,15 +303,18 @@ impl ServerHandler for Stage {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let script = &self.script;
-        *self.asked.lock().unwrap() = request.name.to_string();
+        let control = &self.control;
+        *self.last_tool.lock().unwrap() = request.name.to_string();
         let arguments = Value::Object(request.arguments.unwrap_or_default());
         let tag = arguments["tag"].as_str().unwrap_or_default().to_owned();
-        let broken = |error: rmcp::ServiceError| ErrorData::internal_error(format!("said in vain: {error}"), None);
+        let send_failed = |error: rmcp::ServiceError| ErrorData::internal_error(format!("send failed: {error}"), None);
         match &*request.name {
-            "echo" => Ok(said(arguments["text"].as_str().unwrap_or_default())),
-            "count" => Ok(said(format!("{}", self.count.fetch_add(1, Ordering::Relaxed) + 1))),
-            "version" => Ok(said(
+            "echo" => Ok(text_result(arguments["text"].as_str().unwrap_or_default())),
+            "count" => Ok(text_result(format!(
+                "{}",
+                self.count.fetch_add(1, Ordering::Relaxed) + 1
+            ))),
+            "version" => Ok(text_result(
                 context.protocol_version().map(|v| v.to_string()).unwrap_or_default(),
             )),
             "fail" => Err(ErrorData::new(
@@ -323,79 +331,76 @@ impl ServerHandler for Stage {
                         .peer
                         .notify_logging_message(log(LoggingLevel::Info, data))
                         .await
-                        .map_err(broken)?;
+                        .map_err(send_failed)?;
                     if let Some(token) = token.clone() {
                         let progress = ProgressNotificationParam::new(token, f64::from(step)).with_total(3.0);
-                        context.peer.notify_progress(progress).await.map_err(broken)?;
+                        context.peer.notify_progress(progress).await.map_err(send_failed)?;
                     }
                 }
-                let whisper = log(LoggingLevel::Debug, json!({ "tag": tag, "whispered": true }));
-                context.peer.notify_logging_message(whisper).await.map_err(broken)?;
-                Ok(said(tag))
+                let debug = log(LoggingLevel::Debug, json!({ "tag": tag, "debug": true }));
+                context.peer.notify_logging_message(debug).await.map_err(send_failed)?;
+                Ok(text_result(tag))
             }
-            "chat" => {
-                // Says something whenever its gate is opened, until it is opened as often as it was told to.
+            "log_at_gate" => {
+                // Logs once per opened gate, `times` times.
                 for n in 0..arguments["times"].as_u64().unwrap_or(1) {
-                    script.gate(&tag).acquire().await.expect("gates stay").forget();
+                    control.gate(&tag).acquire().await.expect("gates stay open").forget();
                     let data = json!({ "tag": tag, "n": n });
                     context
                         .peer
                         .notify_logging_message(log(LoggingLevel::Info, data))
                         .await
-                        .map_err(broken)?;
+                        .map_err(send_failed)?;
                 }
-                Ok(said(tag))
+                Ok(text_result(tag))
             }
             "wait" => {
-                script.note(format!("waiting {tag}"));
+                control.record(format!("waiting {tag}"));
                 tokio::select! {
-                    permit = async { script.gate(&tag).acquire_owned().await } => permit.expect("gates stay").forget(),
+                    permit = async { control.gate(&tag).acquire_owned().await } => permit.expect("gates stay open").forget(),
                     () = context.ct.cancelled() => {
-                        script.note(format!("stopped {tag}"));
+                        control.record(format!("stopped {tag}"));
                         return Err(ErrorData::internal_error("stopped", None));
                     }
                 }
-                Ok(said(tag))
+                Ok(text_result(tag))
             }
-            "keep" => {
-                script.kept.lock().unwrap().push(context.peer.clone());
-                Ok(said(tag))
+            "retain_peer" => {
+                control.retained_peers.lock().unwrap().push(context.peer.clone());
+                Ok(text_result(tag))
             }
             "changes" => {
                 let peer = &context.peer;
-                peer.notify_tool_list_changed().await.map_err(broken)?;
-                peer.notify_prompt_list_changed().await.map_err(broken)?;
-                peer.notify_resource_list_changed().await.map_err(broken)?;
+                peer.notify_tool_list_changed().await.map_err(send_failed)?;
+                peer.notify_prompt_list_changed().await.map_err(send_failed)?;
+                peer.notify_resource_list_changed().await.map_err(send_failed)?;
                 let updated = ResourceUpdatedNotificationParam::new("mem://a");
-                peer.notify_resource_updated(updated).await.map_err(broken)?;
-                let note = CustomNotification::new("notifications/stage/custom", Some(json!({ "tag": tag })));
-                peer.send_notification(note.into()).await.map_err(broken)?;
-                Ok(said(tag))
+                peer.notify_resource_updated(updated).await.map_err(send_failed)?;
+                let custom = CustomNotification::new("notifications/fixture/custom", Some(json!({ "tag": tag })));
+                peer.send_notification(custom.into()).await.map_err(send_failed)?;
+                Ok(text_result(tag))
             }
-            "head" => {
-                let parts = context
-                    .extensions
-                    .get::<http::request::Parts>()
-                    .expect("the head is there");
-                let layered = parts.extensions.get::<Layered>().map(|layered| layered.0);
+            "request_parts" => {
+                let parts = context.extensions.get::<http::request::Parts>().expect("request parts");
+                let marker = parts.extensions.get::<LayerMarker>().map(|marker| marker.0);
                 let custom = parts.headers.get("x-custom").and_then(|value| value.to_str().ok());
-                let line = format!("{} {} {custom:?} {layered:?}", parts.method, parts.uri.path());
-                Ok(said(line))
+                let summary = format!("{} {} {custom:?} {marker:?}", parts.method, parts.uri.path());
+                Ok(text_result(summary))
             }
             "elicit" => {
-                let answer = context.peer.create_elicitation(who()).await;
+                let answer = context.peer.create_elicitation(name_form()).await;
                 let answer = answer.map_err(|error| ErrorData::internal_error(format!("no answer: {error}"), None))?;
-                Ok(said(format!(
+                Ok(text_result(format!(
                     "{:?} {}",
                     answer.action,
                     answer.content.unwrap_or_default()
                 )))
             }
-            "impatient" => {
-                let patience = Some(Duration::from_millis(50));
-                match context.peer.create_elicitation_with_timeout(who(), patience).await {
-                    Ok(_) => Ok(said("an answer")),
-                    Err(error) => Ok(said(error.to_string())),
+            "elicit_timeout" => {
+                let timeout = Some(Duration::from_millis(50));
+                match context.peer.create_elicitation_with_timeout(name_form(), timeout).await {
+                    Ok(_) => Ok(text_result("an answer")),
+                    Err(error) => Ok(text_result(error.to_string())),
                 }
             }
             "sample" => {
@@ -405,22 +410,22 @@ impl ServerHandler for Stage {
                     .create_message(CreateMessageRequestParams::new(vec![message], 10))
                     .await;
                 let answer = answer.map_err(|error| ErrorData::internal_error(format!("no answer: {error}"), None))?;
-                Ok(said(answer.model))
+                Ok(text_result(answer.model))
             }
             "roots" => {
                 let roots = context.peer.list_roots().await;
                 let roots = roots.map_err(|error| ErrorData::internal_error(format!("no answer: {error}"), None))?;
-                Ok(said(roots.roots[0].uri.clone()))
+                Ok(text_result(roots.roots[0].uri.clone()))
             }
-            "wish" => match (&request.input_responses, &request.request_state) {
+            "input_required" => match (&request.input_responses, &request.request_state) {
                 (None, _) => {
-                    let ask = ElicitRequest::new(who());
-                    let requests = BTreeMap::from([("who".to_owned(), InputRequest::Elicitation(ask))]);
-                    let meta = MetaObject(serde_json::Map::from_iter([("from".to_owned(), json!("the stage"))]));
-                    let wish = InputRequiredResult::new(Some(requests), Some("my own state".to_owned()));
-                    Ok(wish.with_meta(meta).into())
+                    let question = ElicitRequest::new(name_form());
+                    let requests = BTreeMap::from([("who".to_owned(), InputRequest::Elicitation(question))]);
+                    let meta = MetaObject(serde_json::Map::from_iter([("from".to_owned(), json!("the fixture"))]));
+                    let required = InputRequiredResult::new(Some(requests), Some("handler state".to_owned()));
+                    Ok(required.with_meta(meta).into())
                 }
-                (Some(responses), state) => Ok(said(format!(
+                (Some(responses), state) => Ok(text_result(format!(
                     "{} {:?}",
                     responses["who"]["content"]["name"],
                     state.as_deref()

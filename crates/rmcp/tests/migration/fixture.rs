@@ -1,4 +1,4 @@
-//! The server of all these tests, and the two transports that serve it.
+//! The test server and the two transports that serve it.
 
 use http::Request;
 use rethread::{Builder, McpService, Principal};
@@ -22,52 +22,53 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
-/// What a test holds of the servers that it talks to.
-pub(crate) struct Backstage {
-    /// A step of work that is gated takes a permit.
+/// Controls and observes all servers of one test.
+pub(crate) struct ServerControl {
+    /// Each gated step takes a permit.
     pub(crate) gate: Semaphore,
     steps: watch::Sender<usize>,
     finished: watch::Sender<usize>,
     peer: Mutex<Option<Peer<RoleServer>>>,
-    /// How many servers were made.
-    pub(crate) made: AtomicUsize,
+    /// Number of servers that the factory created.
+    pub(crate) created: AtomicUsize,
 }
 
-impl Backstage {
+impl ServerControl {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Backstage {
+        Arc::new(ServerControl {
             gate: Semaphore::new(0),
             steps: watch::Sender::new(0),
             finished: watch::Sender::new(0),
             peer: Mutex::new(None),
-            made: AtomicUsize::new(0),
+            created: AtomicUsize::new(0),
         })
     }
 
-    /// Waits until `n` steps were done in all.
-    pub(crate) async fn stepped(&self, n: usize) {
+    /// Waits until `n` steps are done in total.
+    pub(crate) async fn wait_for_steps(&self, n: usize) {
         let _ = crate::client::within(self.steps.subscribe().wait_for(|done| *done >= n)).await;
     }
 
-    /// Waits until `n` works were finished in all.
-    pub(crate) async fn finished(&self, n: usize) {
+    /// Waits until `n` calls of `work` have finished in total.
+    pub(crate) async fn wait_for_finished(&self, n: usize) {
         let _ = crate::client::within(self.finished.subscribe().wait_for(|done| *done >= n)).await;
     }
 
-    /// Says something that belongs to no call, in the session that was opened last.
-    pub(crate) async fn announce(&self, text: &str) {
+    /// Sends a log message outside of any call, in the newest session.
+    pub(crate) async fn push_log(&self, text: &str) {
         let peer = self.peer.lock().unwrap().clone().expect("a session is open");
-        let said = peer.notify_logging_message(LoggingMessageNotificationParam::new(LoggingLevel::Info, json!(text)));
-        crate::client::within(said).await.expect("it can be said");
+        let sending =
+            peer.notify_logging_message(LoggingMessageNotificationParam::new(LoggingLevel::Info, json!(text)));
+        crate::client::within(sending).await.expect("sent");
     }
 }
 
-/// A server as rmcp's users write them.
+/// A server as rmcp users write them.
 #[derive(Clone)]
-pub(crate) struct Desk {
-    backstage: Arc<Backstage>,
+pub(crate) struct FixtureServer {
+    control: Arc<ServerControl>,
     count: Arc<AtomicUsize>,
-    #[allow(dead_code)] // the macro decides whether it reads it
+    #[allow(dead_code)] // some versions of the macro do not read it
     tool_router: ToolRouter<Self>,
 }
 
@@ -81,67 +82,67 @@ struct Work {
     steps: usize,
     #[serde(default)]
     gated: bool,
-    /// How much each step says.
+    /// Message bytes of each step.
     #[serde(default)]
     bytes: usize,
     #[serde(default)]
     logs: bool,
-    /// Counts down.
+    /// Report progress in falling values.
     #[serde(default)]
     backwards: bool,
 }
 
 #[tool_router]
-impl Desk {
-    fn new(backstage: &Arc<Backstage>) -> Self {
-        backstage.made.fetch_add(1, Ordering::Relaxed);
-        Desk {
-            backstage: Arc::clone(backstage),
+impl FixtureServer {
+    fn new(control: &Arc<ServerControl>) -> Self {
+        control.created.fetch_add(1, Ordering::Relaxed);
+        FixtureServer {
+            control: Arc::clone(control),
             count: Arc::default(),
             tool_router: Self::tool_router(),
         }
     }
 
-    #[tool(description = "Says it again")]
+    #[tool(description = "Return the argument")]
     fn echo(&self, Parameters(Echo { text }): Parameters<Echo>) -> String {
         text
     }
 
-    #[tool(description = "Counts in its session")]
+    #[tool(description = "Count the calls of the session")]
     fn count(&self) -> String {
         (self.count.fetch_add(1, Ordering::Relaxed) + 1).to_string()
     }
 
-    #[tool(description = "Works in steps, and says so")]
+    #[tool(description = "Work in steps and report progress")]
     async fn work(
         &self,
         Parameters(work): Parameters<Work>,
         context: RequestContext<RoleServer>,
     ) -> Result<String, ErrorData> {
-        let broken = |error: rmcp::ServiceError| ErrorData::internal_error(format!("said in vain: {error}"), None);
+        let send_failed = |error: rmcp::ServiceError| ErrorData::internal_error(format!("send failed: {error}"), None);
         let token = context.meta.get_progress_token();
         for step in 1..=work.steps {
             if work.gated {
-                self.backstage.gate.acquire().await.expect("it stays open").forget();
+                self.control.gate.acquire().await.expect("the gate stays open").forget();
             }
             if work.logs {
                 let log = LoggingMessageNotificationParam::new(LoggingLevel::Info, json!(format!("step {step}")));
-                context.peer.notify_logging_message(log).await.map_err(broken)?;
+                context.peer.notify_logging_message(log).await.map_err(send_failed)?;
             }
             if let Some(token) = token.clone() {
                 let step = if work.backwards { work.steps + 1 - step } else { step };
-                let step = u32::try_from(step).expect("not that many");
+                let step = u32::try_from(step).expect("few steps");
                 let progress =
                     ProgressNotificationParam::new(token, f64::from(step)).with_message("x".repeat(work.bytes));
-                context.peer.notify_progress(progress).await.map_err(broken)?;
+                context.peer.notify_progress(progress).await.map_err(send_failed)?;
             }
-            self.backstage.steps.send_modify(|done| *done += 1);
+            self.control.steps.send_modify(|done| *done += 1);
         }
-        self.backstage.finished.send_modify(|done| *done += 1);
+        self.control.finished.send_modify(|done| *done += 1);
         Ok(format!("{} steps", work.steps))
     }
 
-    #[tool(description = "Asks who is there")]
+    #[tool(description = "Ask the client for a name")]
     async fn ask(&self, context: RequestContext<RoleServer>) -> Result<String, ErrorData> {
         let schema = ElicitationSchema::builder().required_string("name").build();
         let question = ElicitRequestParams::FormElicitationParams {
@@ -157,25 +158,25 @@ impl Desk {
 }
 
 #[tool_handler]
-impl ServerHandler for Desk {
+impl ServerHandler for FixtureServer {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_logging().build())
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        *self.backstage.peer.lock().unwrap() = Some(context.peer);
+        *self.control.peer.lock().unwrap() = Some(context.peer);
     }
 }
 
-/// Something that listens.
+/// A listening server. Dropping it stops the server.
 pub(crate) struct Endpoint {
     pub(crate) addr: SocketAddr,
     task: JoinHandle<()>,
 }
 
 impl Endpoint {
-    async fn of(app: axum::Router) -> Self {
-        let app = app.layer(tower::util::MapRequestLayer::new(known));
+    async fn listen(app: axum::Router) -> Self {
+        let app = app.layer(tower::util::MapRequestLayer::new(authenticate));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
@@ -189,39 +190,42 @@ impl Drop for Endpoint {
     }
 }
 
-/// rmcp's own transport, as it comes.
-pub(crate) async fn rmcp(backstage: &Arc<Backstage>) -> Endpoint {
+/// rmcp's own transport with its defaults.
+pub(crate) async fn rmcp(control: &Arc<ServerControl>) -> Endpoint {
     let config = StreamableHttpServerConfig::default();
-    rmcp_with(backstage, config, LocalSessionManager::default()).await
+    rmcp_with(control, config, LocalSessionManager::default()).await
 }
 
 pub(crate) async fn rmcp_with(
-    backstage: &Arc<Backstage>,
+    control: &Arc<ServerControl>,
     config: StreamableHttpServerConfig,
     manager: LocalSessionManager,
 ) -> Endpoint {
-    let backstage = Arc::clone(backstage);
-    let service = StreamableHttpService::new(move || Ok(Desk::new(&backstage)), Arc::new(manager), config);
-    Endpoint::of(axum::Router::new().route_service("/mcp", service)).await
+    let control = Arc::clone(control);
+    let service = StreamableHttpService::new(move || Ok(FixtureServer::new(&control)), Arc::new(manager), config);
+    Endpoint::listen(axum::Router::new().route_service("/mcp", service)).await
 }
 
-/// Ours, as it comes.
-pub(crate) async fn rethread(backstage: &Arc<Backstage>) -> Endpoint {
-    rethread_with(backstage, |builder| builder).await.0
+/// Rethread with its defaults.
+pub(crate) async fn rethread(control: &Arc<ServerControl>) -> Endpoint {
+    rethread_with(control, |builder| builder).await.0
 }
 
 pub(crate) async fn rethread_with(
-    backstage: &Arc<Backstage>,
-    configure: impl FnOnce(Builder<RmcpHandler<Desk>>) -> Builder<RmcpHandler<Desk>>,
-) -> (Endpoint, McpService<RmcpHandler<Desk>>) {
-    let backstage = Arc::clone(backstage);
-    let service = configure(McpService::builder(RmcpHandler::new(move || Desk::new(&backstage)))).build();
+    control: &Arc<ServerControl>,
+    configure: impl FnOnce(Builder<RmcpHandler<FixtureServer>>) -> Builder<RmcpHandler<FixtureServer>>,
+) -> (Endpoint, McpService<RmcpHandler<FixtureServer>>) {
+    let control = Arc::clone(control);
+    let service = configure(McpService::builder(RmcpHandler::new(move || {
+        FixtureServer::new(&control)
+    })))
+    .build();
     let app = axum::Router::new().route_service("/mcp", service.clone());
-    (Endpoint::of(app).await, service)
+    (Endpoint::listen(app).await, service)
 }
 
-/// An auth layer, as far as a test needs one.
-fn known<B>(mut request: Request<B>) -> Request<B> {
+/// A minimal auth layer: the header `x-caller` names the principal.
+fn authenticate<B>(mut request: Request<B>) -> Request<B> {
     if let Some(name) = request.headers().get("x-caller") {
         let principal = Principal::new("https://issuer.example", name.to_str().unwrap().to_owned());
         request.extensions_mut().insert(principal);
