@@ -1,10 +1,10 @@
 //! Runs the commands in the header of each example and compares their output with the header.
 #![cfg(unix)]
 
-use rethread_testkit::walkthrough::follow;
+use rethread_testkit::walkthrough;
 use std::path::Path;
 
 #[test]
 fn rmcp_macros() {
-    follow(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/rmcp_macros.rs"));
+    walkthrough::run(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/rmcp_macros.rs"));
 }

@@ -157,7 +157,7 @@ async fn custom_requests_and_notifications_reach_the_handler() {
 async fn request_parts_are_in_the_extensions() {
     let control = Arc::new(ServerControl::default());
     let endpoint = serve(control.handler()).await;
-    let client = endpoint.client.prepared(|request| {
+    let client = endpoint.client.with_request_hook(|request| {
         request.headers_mut().insert("x-custom", "mine".parse().unwrap());
     });
     for version in ALL_REVISIONS {

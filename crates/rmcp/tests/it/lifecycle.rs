@@ -23,7 +23,7 @@ async fn ver_01_initialize_result_comes_from_the_server() {
     let endpoint = serve(control.handler()).await;
     for version in LEGACY_REVISIONS {
         let session = endpoint.client.open(version).await;
-        let result = &session.hello["result"];
+        let result = &session.initialize_response["result"];
         assert_eq!(result["protocolVersion"], version);
         assert_eq!(result["serverInfo"], json!({ "name": "fixture", "version": "1.2.3" }));
         assert_eq!(result["instructions"], "test instructions");
@@ -153,7 +153,7 @@ async fn rst_01_restored_session_gets_a_new_server() {
     let next = Arc::new(ServerControl::default());
     let store = reopen(directory.path()).await;
     let endpoint = serve_with(next.handler(), |builder| builder.store(store)).await;
-    let session = session.through(&endpoint.client);
+    let session = session.with_client(&endpoint.client);
     let rest = session.resume(&cursor).await.rest().await;
     assert_eq!(
         text(&rest.last().unwrap().data),
@@ -236,7 +236,7 @@ async fn rst_02_restored_server_gets_initialized_before_its_first_call() {
         builder.store(store)
     })
     .await;
-    let session = session.through(&endpoint.client);
+    let session = session.with_client(&endpoint.client);
     assert_eq!(
         text(&session.tool(2, "initialized", json!({})).await.answer().await),
         "true"

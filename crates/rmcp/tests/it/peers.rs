@@ -7,7 +7,7 @@ use rmcp::model::{CustomRequest, LoggingLevel, ProgressNotificationParam, Progre
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-fn tags(messages: &[rethread_testkit::client::Received]) -> Vec<Value> {
+fn tags(messages: &[rethread_testkit::client::ReceivedMessage]) -> Vec<Value> {
     let logs = messages.iter().filter(|m| m.data["method"] == "notifications/message");
     logs.map(|m| m.data["params"]["data"].clone()).collect()
 }

@@ -73,7 +73,7 @@ async fn session_changes_go_to_the_get_stream() {
 }
 
 fn client_of(client: &Client, name: &'static str) -> Client {
-    client.prepared(move |request| {
+    client.with_request_hook(move |request| {
         request.headers_mut().insert("x-caller", name.parse().unwrap());
     })
 }

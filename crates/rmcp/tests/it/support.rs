@@ -154,7 +154,7 @@ pub(crate) fn text(answer: &Value) -> &str {
 /// HDR-04: the argument `region` is "eu", so only that value of its header is accepted.
 pub(crate) async fn assert_region_header_is_checked(client: &Client, params: &Value) {
     for (header, status) in [("eu", 200), ("us", 400), ("eu", 200)] {
-        let client = client.prepared(move |request| {
+        let client = client.with_request_hook(move |request| {
             request
                 .headers_mut()
                 .insert("mcp-param-region", header.parse().unwrap());

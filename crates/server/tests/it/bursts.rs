@@ -2,7 +2,7 @@
 
 use crate::support::{C, D, progress_of, text_of};
 use rethread::{Call, Context, Handler, McpService, MemoryStore, Reply, RpcError, SseUpgradeDelay};
-use rethread_testkit::client::{Client, Received};
+use rethread_testkit::client::{Client, ReceivedMessage};
 use rethread_testkit::flaky::FlakyStore;
 use serde_json::json;
 use std::time::Duration;
@@ -48,11 +48,11 @@ fn burst(events: u64, bytes: usize) -> serde_json::Value {
     json!({ "name": "burst", "arguments": { "events": events, "bytes": bytes }, "_meta": { "progressToken": "p" } })
 }
 
-fn is_whole(messages: &[Received], from: u64, events: u64, bytes: usize) {
+fn is_whole(messages: &[ReceivedMessage], from: u64, events: u64, bytes: usize) {
     let (answer, said) = messages.split_last().unwrap();
     assert_eq!(text_of(&answer.data), "done");
     assert_eq!(progress_of(said), (from..=events).collect::<Vec<_>>());
-    let is_full = |m: &Received| m.data["params"]["message"].as_str().unwrap().len() == bytes;
+    let is_full = |m: &ReceivedMessage| m.data["params"]["message"].as_str().unwrap().len() == bytes;
     assert!(
         said.iter()
             .filter(|m| m.data["params"].get("message").is_some())

@@ -7,7 +7,7 @@ use rethread::{MemoryStore, Timing};
 use rethread_proto::clock::Wall;
 use rethread_store_embedded::EmbeddedStore;
 use rethread_testkit::client::Session;
-use rethread_testkit::store_suite::Scene;
+use rethread_testkit::store_suite::StoreFixture;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,14 +59,14 @@ async fn steps(store: impl Store + Clone, now: &AtomicU64) {
 
     // The next process finds the sessions that this one had, by the clock as it is now.
     let (next, client) = serve();
-    let (listening, quiet) = (listening.through(&client), quiet.through(&client));
+    let (listening, quiet) = (listening.with_client(&client), quiet.with_client(&client));
     assert!(is_alive(&listening).await && is_alive(&quiet).await, "after a restart");
     assert_eq!(next.sessions(), 2);
 }
 
 /// A session that no process has expires in its time also if the clock was set back since its last use.
 async fn a_forgotten_session_expires_after_a_step_back(store: impl Store + Clone, now: &AtomicU64) {
-    let scene = Scene::over(store.clone()).await;
+    let fixture = StoreFixture::new(store.clone()).await;
     let expire = || store.expire(IDLE, Arc::new(|_| false));
     now.fetch_sub(3 * HOUR, Ordering::SeqCst);
     assert_eq!(
@@ -76,7 +76,7 @@ async fn a_forgotten_session_expires_after_a_step_back(store: impl Store + Clone
     );
     now.fetch_add(IDLE.as_millis() as u64, Ordering::SeqCst);
     assert_eq!(expire().await.unwrap(), 1);
-    assert!(store.load(&scene.session).await.is_err());
+    assert!(store.load(&fixture.session).await.is_err());
 }
 
 /// SES-09: the memory store.

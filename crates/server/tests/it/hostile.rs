@@ -129,11 +129,11 @@ async fn http_02_accept_is_parsed_not_searched() {
             "GET {accept}"
         );
     }
-    let without = client.prepared(|request| {
+    let without = client.with_request_hook(|request| {
         request.headers_mut().remove("accept");
     });
     assert_eq!(
-        post(&session.through(&without), &[], ping()).await.0,
+        post(&session.with_client(&without), &[], ping()).await.0,
         200,
         "absent counts as */*"
     );

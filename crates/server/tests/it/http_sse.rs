@@ -36,7 +36,7 @@ impl Old {
         let path = self.path.clone();
         let to = self
             .client
-            .prepared(move |request| *request.uri_mut() = path.parse().unwrap());
+            .with_request_hook(move |request| *request.uri_mut() = path.parse().unwrap());
         async move { to.request("POST", &[], body.to_string()).await.status.as_u16() }
     }
 
@@ -122,7 +122,7 @@ async fn leg_03_wrong_posts_are_refused_and_closing_the_stream_ends_the_session(
     let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" });
     let to = |path: &str| Old {
         client: client.clone(),
-        events: Events::none(),
+        events: Events::ended(),
         path: path.to_owned(),
     };
     assert_eq!(to("/messages").post(ping.clone()).await, 400, "missing");

@@ -10,7 +10,7 @@ use std::time::Duration;
 const SOON: Duration = Duration::from_millis(20);
 
 fn as_principal(client: &Client, name: &'static str) -> Client {
-    client.prepared(move |request| {
+    client.with_request_hook(move |request| {
         request
             .extensions_mut()
             .insert(Principal::new("https://issuer.example", name));
@@ -78,7 +78,7 @@ async fn ses_06_another_principal_gets_404_on_everything() {
     let session = alice.open(D).await;
     let strings = puppet.strings("a");
     let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
-    for stranger in [session.through(&mallory), session.through(&client)] {
+    for stranger in [session.with_client(&mallory), session.with_client(&client)] {
         assert_eq!(stranger.call(2, "ping", json!({})).await.status, 404);
         assert_eq!(stranger.get(None).await.status, 404);
         assert_eq!(stranger.get(Some("1-0")).await.status, 404);
@@ -95,7 +95,7 @@ async fn ses_06_another_principal_gets_404_on_everything() {
     strings.finish("for alice").await;
     assert_eq!(text_of(&reply.events().rest().await[1].data), "for alice");
     // A refreshed token is the same principal.
-    let refreshed = session.through(&as_principal(&client, "alice"));
+    let refreshed = session.with_client(&as_principal(&client, "alice"));
     assert_eq!(refreshed.call(2, "ping", json!({})).await.status, 200);
     assert_eq!(service.sessions(), 1);
 }

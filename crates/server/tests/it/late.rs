@@ -102,7 +102,7 @@ async fn res_05_reader_that_has_seen_an_event_stays_when_its_acknowledgement_is_
     let mut events = session.resume("1-1").await;
     assert_eq!(progress_of(&[events.next().await]), [2]);
     tokio::time::sleep(LATE * 2).await;
-    assert_eq!(switches.failures(), 1);
+    assert_eq!(switches.failure_count(), 1);
     strings.progress(3).await;
     let next = events.message().await;
     let next = next.map(|message| (message.id, message.data["params"]["progress"].as_u64()));

@@ -74,7 +74,7 @@ async fn mrtr_05_attacks_on_the_request_state() {
     let puppet = Puppet::new();
     let (service, client) = puppet.serve();
     let as_user = |name: &'static str| {
-        client.prepared(move |request| {
+        client.with_request_hook(move |request| {
             request.extensions_mut().insert(Principal::new("i", name));
         })
     };

@@ -91,7 +91,10 @@ async fn gw_05_a_handler_welcomes_each_session_in_its_own_words() {
         let (relay, store) = (Relay::default(), MemoryStore::default());
         let (_, client) = serve(&relay, &store);
         let session = client.open(version).await;
-        assert_eq!(session.hello["result"]["serverInfo"]["version"], "of the child");
+        assert_eq!(
+            session.initialize_response["result"]["serverInfo"]["version"],
+            "of the child"
+        );
         assert_eq!(session.version, version);
         assert_eq!(relay.heard(|heard| heard.opened[0].clone()), (session.id.clone(), None));
         assert_eq!(
@@ -173,7 +176,7 @@ async fn rst_01_a_handler_is_told_what_a_session_had() {
     session.call(2, "resources/subscribe", json!({ "uri": "a:b" })).await;
     let next = Relay::default();
     let (service, client) = serve(&next, &store);
-    let session = session.through(&client);
+    let session = session.with_client(&client);
     next.heard(|heard| heard.fails = Some(RpcError::internal("the child cannot be started").into()));
     let reply = session.call(3, "ping", json!({})).await;
     assert_eq!(

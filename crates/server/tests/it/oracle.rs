@@ -4,7 +4,7 @@
 use crate::support::{B, C, D, Puppet, Strings};
 use proptest::prelude::*;
 use rethread::{MemoryLimits, MemoryStore, Retention};
-use rethread_testkit::client::{Events, Received, Session};
+use rethread_testkit::client::{Events, ReceivedMessage, Session};
 use rethread_testkit::flaky::FlakyStore;
 use serde_json::json;
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn pace() -> impl Strategy<Value = Pace> {
 struct Reader {
     events: Option<Events>,
     cursor: Option<String>,
-    seen: Vec<Received>,
+    seen: Vec<ReceivedMessage>,
     /// Whether a gap was announced: then numbers may be missing, never repeated or out of order.
     gap: bool,
     ended: bool,
@@ -97,7 +97,7 @@ impl Reader {
                     }
                     if let Some(data) = block.data.filter(|data| !data.is_empty()) {
                         let data = serde_json::from_str(&data).unwrap();
-                        let message = Received { id: block.id, data };
+                        let message = ReceivedMessage { id: block.id, data };
                         if message.id.is_some() {
                             self.seen.push(message); // a refresh has no ids, and is not part of the log
                         }
@@ -193,7 +193,7 @@ impl World {
     fn restart(&mut self) {
         self.restarts += 1;
         let (_, client) = self.puppet.serve_with(|b| b.store(self.store.clone()));
-        self.session = self.session.through(&client);
+        self.session = self.session.with_client(&client);
         for reader in &mut self.readers {
             reader.events = None;
         }
@@ -253,7 +253,7 @@ impl World {
         let mut second = Reader::new(reply.events());
         second.read().await;
         let seen = &self.readers[stream].seen;
-        let place = |m: &Received| number(m.id.as_deref().unwrap());
+        let place = |m: &ReceivedMessage| number(m.id.as_deref().unwrap());
         let last = seen.iter().map(place).max();
         let (again, more): (Vec<_>, Vec<_>) = second.seen.into_iter().partition(|m| Some(place(m)) <= last);
         if gap {
@@ -318,7 +318,7 @@ impl World {
                     assert_eq!(heard, (1..=said).collect::<Vec<_>>());
                 }
             } else {
-                let data = |m: &Received| m.data["params"]["data"].as_u64();
+                let data = |m: &ReceivedMessage| m.data["params"]["data"].as_u64();
                 let pushed: Vec<_> = reader.seen.iter().filter_map(data).collect();
                 assert!(pushed.windows(2).all(|pair| pair[0] < pair[1]), "{pushed:?}");
                 if !reader.gap && self.pushed as usize <= keep && self.restarts == 0 {

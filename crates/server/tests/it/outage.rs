@@ -86,7 +86,7 @@ async fn sto_02_outage_that_begins_during_a_resume_is_told() {
     let (_, client) = puppet.serve_with(|b| b.store(store));
     let session = client.open(D).await;
     let strings = cut_call(&puppet, &session).await;
-    switches.delay_summaries(Duration::from_millis(50));
+    switches.delay_status(Duration::from_millis(50));
     let (reply, ()) = tokio::join!(session.get(Some("1-1")), async {
         tokio::time::sleep(Duration::from_millis(10)).await;
         switches.fail_appends(true);

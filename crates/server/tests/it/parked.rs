@@ -2,7 +2,7 @@
 
 use crate::support::text_of;
 use rethread::{Call, Context, Handler, LogLevel, McpService, Reply, RpcError, ServerInfo};
-use rethread_testkit::client::{Client, Received, Reply as Response};
+use rethread_testkit::client::{Client, ReceivedMessage, Reply as Response};
 use serde_json::{Value, json};
 use std::future::Future;
 use std::pin::Pin;
@@ -124,7 +124,7 @@ fn answers(asked: &Value) -> Value {
     json!({ "requestState": asked["result"]["requestState"], "inputResponses": { "q1": { "action": "accept" } } })
 }
 
-async fn messages(reply: Response) -> Vec<Received> {
+async fn messages(reply: Response) -> Vec<ReceivedMessage> {
     assert!(reply.is_stream(), "the retry is answered with a stream");
     soon("the stream ends", reply.events().rest()).await
 }

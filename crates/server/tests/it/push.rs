@@ -294,12 +294,12 @@ async fn res_06_a_connection_that_ends_during_a_resume_leaves_the_stream_to_it()
     assert_eq!(numbers(&mut first, 1).await, [1]);
     let cursor = first.cursor().to_owned();
 
-    switches.delay_summaries(SOON * 5);
+    switches.delay_status(SOON * 5);
     let (mut second, ()) = tokio::join!(session.resume(&cursor), async {
         tokio::time::sleep(SOON).await;
         drop(first);
     });
-    switches.delay_summaries(Duration::ZERO);
+    switches.delay_status(Duration::ZERO);
     let mut third = session.resume(&cursor).await;
     assert!(
         second.message().await.is_none(),

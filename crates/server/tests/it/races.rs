@@ -52,7 +52,7 @@ async fn ses_06_request_that_waits_for_a_restore_is_still_checked_for_its_owner(
     let (store, flaky, switches) = flaky();
     let puppet = Puppet::new();
     let as_user = |client: &Client, name: &'static str| {
-        client.prepared(move |request| {
+        client.with_request_hook(move |request| {
             request.extensions_mut().insert(Principal::new("issuer", name));
         })
     };
@@ -60,8 +60,8 @@ async fn ses_06_request_that_waits_for_a_restore_is_still_checked_for_its_owner(
     let session = as_user(&client, "alice").open(D).await;
     switches.delay_sessions(SOON);
     let (service, client) = puppet.serve_with(|b| b.store(flaky));
-    let alice = session.through(&as_user(&client, "alice"));
-    let mallory = session.through(&as_user(&client, "mallory"));
+    let alice = session.with_client(&as_user(&client, "alice"));
+    let mallory = session.with_client(&as_user(&client, "mallory"));
     let (restored, refused, deleted) = tokio::join!(
         alice.call(1, "ping", json!({})),
         mallory.call(1, "ping", json!({})),
@@ -91,7 +91,7 @@ async fn ses_05_stream_opened_while_the_session_ends_is_stopped() {
         let session = session.clone();
         tokio::spawn(async move { session.get(Some(&last_event_id)).await })
     };
-    switches.delay_summaries(SOON * 5);
+    switches.delay_status(SOON * 5);
     let looking_up = get(cursor);
     sleep(SOON).await;
     let opening = get("800-1".to_owned()); // never issued: a fresh stream, when it is its turn
@@ -112,9 +112,9 @@ async fn res_06_push_stream_resumed_twice_at_once_has_one_reader() {
     let (_, client) = puppet.serve_with(|b| b.store(flaky));
     let session = client.open(D).await;
     let cursor = abandoned_push_stream(&puppet, &session).await;
-    switches.delay_summaries(SOON * 2);
+    switches.delay_status(SOON * 2);
     let (mut first, mut second) = tokio::join!(session.resume(&cursor), session.resume(&cursor));
-    switches.delay_summaries(Duration::ZERO);
+    switches.delay_status(Duration::ZERO);
     assert!(ends(&mut first).await, "two connections read one stream");
     push(&puppet, &session, 2).await;
     let message = second.next().await;

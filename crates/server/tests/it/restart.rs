@@ -41,7 +41,7 @@ async fn rst_01_a_session_is_restored_on_first_use_with_all_it_had() {
             .await;
 
         let (service, client) = start(&puppet, &store);
-        let session = session.through(&client);
+        let session = session.with_client(&client);
         assert_eq!(service.sessions(), 0, "not before it is used");
         let reply = session.call(5, "ping", json!({})).await;
         assert_eq!((reply.status.as_u16(), service.sessions()), (200, 1));
@@ -83,20 +83,20 @@ async fn rst_01_a_session_is_restored_on_first_use_with_all_it_had() {
 async fn rst_01_a_session_stays_its_owners() {
     let (store, puppet) = (MemoryStore::default(), Puppet::new());
     let as_user = |client: Client, name: &'static str| {
-        client.prepared(move |request| {
+        client.with_request_hook(move |request| {
             request.extensions_mut().insert(Principal::new("issuer", name));
         })
     };
     let (_, client) = start(&puppet, &store);
     let session = as_user(client, "alice").open(D).await;
     let (service, client) = start(&puppet, &store);
-    let mallory = session.through(&as_user(client.clone(), "mallory"));
+    let mallory = session.with_client(&as_user(client.clone(), "mallory"));
     for _ in 0..2 {
         assert_eq!(mallory.call(1, "ping", json!({})).await.status, 404);
         assert_eq!(mallory.delete().await.status, 404);
     }
     assert_eq!(service.sessions(), 0, "a stranger does not even wake it");
-    let alice = session.through(&as_user(client, "alice"));
+    let alice = session.with_client(&as_user(client, "alice"));
     assert_eq!(alice.call(1, "ping", json!({})).await.status, 200);
     assert_eq!(mallory.call(1, "ping", json!({})).await.status, 404);
 }
@@ -124,7 +124,7 @@ async fn rst_02_every_id_can_be_resumed_from_and_no_number_is_used_again() {
 
     for life in 2..5 {
         let (service, client) = start(&puppet, &store);
-        let session = session.through(&client);
+        let session = session.with_client(&client);
         for after in 0..=2 {
             let rest = session.resume(&format!("1-{after}")).await.rest().await;
             assert_eq!(progress_of(&rest), (after + 1..=2).collect::<Vec<_>>());
@@ -177,7 +177,7 @@ async fn rst_03_running_calls_end_with_an_error_and_are_not_run_again() {
     let started = puppet.started.load(Ordering::SeqCst);
 
     let (_, client) = start(&puppet, &store);
-    let rest = session.through(&client).resume("1-1").await.rest().await;
+    let rest = session.with_client(&client).resume("1-1").await.rest().await;
     assert_eq!(rest.len(), 1);
     restarted(&rest[0].data, "mine");
     assert_eq!(puppet.started.load(Ordering::SeqCst), started, "never run again");
@@ -189,7 +189,7 @@ async fn rst_03_running_calls_end_with_an_error_and_are_not_run_again() {
         0,
         "its own connection gets no event that is not stored"
     );
-    let again = session.through(&client).resume("1-1").await.rest().await;
+    let again = session.with_client(&client).resume("1-1").await.rest().await;
     assert_eq!(again.len(), 1);
     for _ in 0..300 {
         if zombie.sessions() == 0 {
@@ -198,7 +198,10 @@ async fn rst_03_running_calls_end_with_an_error_and_are_not_run_again() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(zombie.sessions(), 0, "it lets go of a session that is another's now");
-    assert_eq!(session.through(&client).call(9, "ping", json!({})).await.status, 200);
+    assert_eq!(
+        session.with_client(&client).call(9, "ping", json!({})).await.status,
+        200
+    );
 }
 
 /// RST-03 for batches (2025-03-26): those that were answered keep their answers.
@@ -217,7 +220,7 @@ async fn rst_03_each_call_of_a_batch_gets_one_answer() {
     first.finish("done").await;
     drop(reply);
     let (_, client) = start(&puppet, &store);
-    let rest = session.through(&client).resume("1-1").await.rest().await;
+    let rest = session.with_client(&client).resume("1-1").await.rest().await;
     assert_eq!(text_of(&rest[0].data), "done");
     restarted(&rest[1].data, 2);
     assert_eq!(rest.len(), 2);
@@ -234,7 +237,7 @@ async fn rst_04_a_question_that_was_open_fails_with_its_call_and_a_late_answer_i
     let question = events.next().await;
     drop(events);
     let (_, client) = start(&puppet, &store);
-    let session = session.through(&client);
+    let session = session.with_client(&client);
     let reply = session.answer(&question.data["id"], json!({ "text": "late" })).await;
     assert_eq!(reply.status, 202);
     let rest = session.resume(question.id.as_deref().unwrap()).await.rest().await;
@@ -288,7 +291,7 @@ async fn d9_a_crowd_restores_a_session_once() {
     let flaky = FlakyStore::new(store.clone());
     flaky.switches().delay_sessions(Duration::from_millis(20));
     let (service, client) = puppet.serve_with(|b| b.store(flaky));
-    let session = session.through(&client);
+    let session = session.with_client(&client);
     let crowd = (0..64).map(|n| {
         let session = session.clone();
         tokio::spawn(async move { session.call(n, "ping", json!({})).await.status })
@@ -314,7 +317,10 @@ async fn d9_a_server_that_cannot_bear_it_lets_sessions_expire() {
     let (_, client) = start(&puppet, &store);
     let session = client.open(D).await;
     let (_, client) = puppet.serve_with(|b| b.store(store.clone()).restore(Restore::Expire));
-    assert_eq!(session.through(&client).call(1, "ping", json!({})).await.status, 404);
+    assert_eq!(
+        session.with_client(&client).call(1, "ping", json!({})).await.status,
+        404
+    );
     assert!(store.load(&key_of(&session)).await.is_err(), "it has ended for good");
 }
 
@@ -326,7 +332,7 @@ async fn ses_05_a_deleted_session_does_not_come_back() {
     let flaky = FlakyStore::new(store.clone());
     let switches = flaky.switches();
     let (_, client) = puppet.serve_with(|b| b.store(flaky));
-    let session = session.through(&client);
+    let session = session.with_client(&client);
     assert_eq!(session.call(1, "ping", json!({})).await.status, 200);
     // A client that is told 204 must be able to rely on it: while the store cannot take note, it is not told so.
     switches.fail_sessions(true);
@@ -335,7 +341,10 @@ async fn ses_05_a_deleted_session_does_not_come_back() {
     assert_eq!(session.delete().await.status, 204);
     for store in [store.clone()] {
         let (_, client) = start(&puppet, &store);
-        assert_eq!(session.through(&client).call(1, "ping", json!({})).await.status, 404);
+        assert_eq!(
+            session.with_client(&client).call(1, "ping", json!({})).await.status,
+            404
+        );
     }
 }
 
@@ -351,7 +360,7 @@ async fn d10_a_session_that_cannot_be_looked_up_is_not_said_to_be_gone() {
     let flaky = FlakyStore::new(store.clone());
     let switches = flaky.switches();
     let (service, client) = puppet.serve_with(|b| b.store(flaky));
-    let session = session.through(&client);
+    let session = session.with_client(&client);
     for fail in [
         |s: &rethread_testkit::flaky::Switches, on| s.fail_sessions(on),
         |s: &rethread_testkit::flaky::Switches, on| s.fail_reads(on),
@@ -430,7 +439,7 @@ async fn ses_09_expiry_works_across_restarts() {
     let serve = || puppet.serve_with(|b| b.store(store.clone()).timing(timing()));
     let left_behind = serve().1.open(D).await;
     let (_, client) = serve();
-    let idle = left_behind.through(&client);
+    let idle = left_behind.with_client(&client);
     drop(left_behind); // with the process that had it
     let used = client.open(D).await;
     let get = used.get(None).await; // an open stream is use
@@ -440,8 +449,8 @@ async fn ses_09_expiry_works_across_restarts() {
     }
     drop(get);
     let (service, client) = serve();
-    assert_eq!(used.through(&client).call(1, "ping", json!({})).await.status, 200);
-    assert_eq!(idle.through(&client).call(1, "ping", json!({})).await.status, 404);
+    assert_eq!(used.with_client(&client).call(1, "ping", json!({})).await.status, 200);
+    assert_eq!(idle.with_client(&client).call(1, "ping", json!({})).await.status, 404);
     assert_eq!(service.sessions(), 1);
     assert_eq!(store.sessions(), 1, "nothing is left of it");
 }

@@ -146,7 +146,7 @@ async fn sto_02_release_that_fails_leaves_the_stream_its_ids() {
     });
     assert!(answered.is_ok());
     switches.fail_appends(false);
-    assert_eq!(switches.failures(), 1, "the release was tried once");
+    assert_eq!(switches.failure_count(), 1, "the release was tried once");
     assert!(store.inner().held_bytes() > 20 << 10);
     strings.progress(1).await;
     assert_eq!(events.next().await.id.as_deref(), Some("1-2"));

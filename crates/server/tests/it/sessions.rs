@@ -196,7 +196,7 @@ async fn ses_09_sessions_are_bounded_in_all_and_per_principal() {
             ..Limits::default()
         })
     });
-    let alice = client.prepared(|r| {
+    let alice = client.with_request_hook(|r| {
         r.extensions_mut().insert(Principal::new("i", "alice"));
     });
     let first = alice.open(D).await;

@@ -172,7 +172,7 @@ async fn sub_08_subscriptions_are_bounded() {
             ..Limits::default()
         })
     });
-    let alice = client.prepared(|r| {
+    let alice = client.with_request_hook(|r| {
         r.extensions_mut().insert(Principal::new("i", "alice"));
     });
     let _one = listen(&alice, 1, json!({})).await;

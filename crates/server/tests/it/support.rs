@@ -284,7 +284,7 @@ pub(crate) fn text_of(answer: &Value) -> &str {
 }
 
 /// The progress values among messages.
-pub(crate) fn progress_of(messages: &[rethread_testkit::client::Received]) -> Vec<u64> {
-    let progress = |m: &rethread_testkit::client::Received| m.data["params"]["progress"].as_u64();
+pub(crate) fn progress_of(messages: &[rethread_testkit::client::ReceivedMessage]) -> Vec<u64> {
+    let progress = |m: &rethread_testkit::client::ReceivedMessage| m.data["params"]["progress"].as_u64();
     messages.iter().filter_map(progress).collect()
 }

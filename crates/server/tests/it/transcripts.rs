@@ -31,17 +31,17 @@ async fn transcripts_of_a_whole_session_match_byte_by_byte() {
         let mut script = Transcript::new(&client);
         let headers = [("mcp-session-id", session.as_str()), ("mcp-protocol-version", version)];
 
-        script.note("a session opens");
+        script.heading("a session opens");
         script.exchange("POST", &[], &hello(version)).await;
         let ready = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
         script.exchange("POST", &headers, ready).await;
 
-        script.note("an answer without events is JSON");
+        script.heading("an answer without events is JSON");
         let echo =
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"message":"hi"}}}"#;
         script.exchange("POST", &headers, echo).await;
 
-        script.note("an answer with events is a stream");
+        script.heading("an answer with events is a stream");
         let call =
             r#"{"jsonrpc":"2.0","id":"two","method":"tools/call","params":{"name":"a","_meta":{"progressToken":"p"}}}"#;
         let strings = puppet.strings("a");
@@ -50,14 +50,14 @@ async fn transcripts_of_a_whole_session_match_byte_by_byte() {
             strings.progress(2).await;
             strings.finish("done").await;
         });
-        script.answered(reply).await;
+        script.record(reply).await;
 
-        script.note("the same stream again, after its first message");
+        script.heading("the same stream again, after its first message");
         let mut resume = headers.to_vec();
         resume.push(("last-event-id", "1-1"));
         script.exchange("GET", &resume, "").await;
 
-        script.note("the client is asked, and answers on another POST");
+        script.heading("the client is asked, and answers on another POST");
         let ask = r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"b"}}"#;
         let strings = puppet.strings("b");
         let (reply, (asked, ())) = tokio::join!(script.send("POST", &headers, ask), async {
@@ -73,9 +73,9 @@ async fn transcripts_of_a_whole_session_match_byte_by_byte() {
             done
         });
         asked.unwrap();
-        script.answered(reply).await;
+        script.record(reply).await;
 
-        script.note("errors");
+        script.heading("errors");
         script
             .exchange("POST", &headers, r#"{"jsonrpc":"2.0","id":4,"method":"no/such"}"#)
             .await;
@@ -91,7 +91,7 @@ async fn transcripts_of_a_whole_session_match_byte_by_byte() {
         evil.push(("origin", "http://evil.example"));
         script.exchange("POST", &evil, ready).await;
 
-        script.note("the session ends");
+        script.heading("the session ends");
         script.exchange("DELETE", &headers, "").await;
         script.exchange("POST", &headers, ready).await;
         script.check(&file(version, "session"));
@@ -114,16 +114,16 @@ async fn transcripts_of_stateless_requests_match_byte_by_byte() {
     let headers = |method: &'static str| [("mcp-protocol-version", version), ("mcp-method", method)];
     let tool = |name: &'static str| [&headers("tools/call")[..], &[("mcp-name", name)]].concat();
 
-    script.note("who are you");
+    script.heading("who are you");
     script
         .exchange("POST", &headers("server/discover"), &body("1", "server/discover", ""))
         .await;
 
-    script.note("an answer without events is JSON");
+    script.heading("an answer without events is JSON");
     let echo = body("2", "tools/call", r#""name":"echo","arguments":{"message":"hi"},"#);
     script.exchange("POST", &tool("echo"), &echo).await;
 
-    script.note("an answer with events is a stream without ids");
+    script.heading("an answer with events is a stream without ids");
     let strings = puppet.strings("a");
     let call =
         body(r#""three""#, "tools/call", r#""name":"a","#).replace("\"_meta\":{", "\"_meta\":{\"progressToken\":7,");
@@ -132,9 +132,9 @@ async fn transcripts_of_stateless_requests_match_byte_by_byte() {
         strings.progress(1).await;
         strings.finish("done").await;
     });
-    script.answered(reply).await;
+    script.record(reply).await;
 
-    script.note("a subscription, until the server stops");
+    script.heading("a subscription, until the server stops");
     let listen = body(
         "4",
         "subscriptions/listen",
@@ -147,10 +147,10 @@ async fn transcripts_of_stateless_requests_match_byte_by_byte() {
         let service = service.clone();
         async move { service.shutdown(std::time::Duration::from_secs(1)).await }
     });
-    script.answered(reply).await;
+    script.record(reply).await;
     stopping.await.unwrap();
 
-    script.note("errors");
+    script.heading("errors");
     let (_, client) = puppet.serve();
     let mut errors = Transcript::new(&client);
     errors.exchange("POST", &headers("ping"), &body("5", "ping", "")).await;

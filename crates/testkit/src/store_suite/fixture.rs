@@ -1,4 +1,4 @@
-//! What the cases are made of: a store with one open session, and short words for batches.
+//! Building blocks of the cases: a store with one open session, and constructors of batches.
 
 use super::Harness;
 use bytes::Bytes;
@@ -13,45 +13,45 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// Everything in one read.
-pub(super) const ALL: ReadLimit = ReadLimit {
+/// Reads everything at once.
+pub(super) const UNLIMITED_READ: ReadLimit = ReadLimit {
     events: usize::MAX >> 1,
     bytes: usize::MAX >> 1,
 };
-/// Longer than anything takes that happens at all.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// A step that takes longer has failed.
+pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A store with one open session.
 #[derive(Clone, Debug)]
-pub struct Scene<S> {
-    /// The store.
+pub struct StoreFixture<S> {
+    /// The store under test.
     pub store: S,
-    /// The session.
+    /// The open session.
     pub session: SessionKey,
 }
 
-impl<S: Store> Scene<S> {
-    /// Opens a session in an empty store that keeps as much as it does by default.
+impl<S: Store> StoreFixture<S> {
+    /// Opens a session in an empty store with default retention.
     pub(super) async fn open(harness: &impl Harness<Store = S>) -> Self {
-        Scene::keeping(harness, Retention::default()).await
+        StoreFixture::with_retention(harness, Retention::default()).await
     }
 
     /// Opens a session in an empty store.
-    pub(super) async fn keeping(harness: &impl Harness<Store = S>, retention: Retention) -> Self {
-        Scene::over(harness.fresh(retention).await).await
+    pub(super) async fn with_retention(harness: &impl Harness<Store = S>, retention: Retention) -> Self {
+        StoreFixture::new(harness.fresh(retention).await).await
     }
 
     /// Opens a session in `store`.
-    pub async fn over(store: S) -> Self {
+    pub async fn new(store: S) -> Self {
         let session = fresh_session(principal());
         store
             .create(&session, record())
             .await
             .expect("a session can be created");
-        Scene { store, session }
+        StoreFixture { store, session }
     }
 
-    /// A stream of the session.
+    /// The key of a stream of the session.
     pub fn stream(&self, ordinal: Ordinal) -> StreamKey {
         StreamKey {
             session: self.session.clone(),
@@ -59,12 +59,12 @@ impl<S: Store> Scene<S> {
         }
     }
 
-    /// The first call stream of the session.
-    pub fn first(&self) -> StreamKey {
+    /// The key of the first call stream.
+    pub fn first_call_stream(&self) -> StreamKey {
         self.stream(Ordinal(1))
     }
 
-    /// Appends what must be taken.
+    /// Appends a batch and asserts success.
     #[track_caller]
     pub fn append(&self, key: &StreamKey, batch: Batch) -> impl Future<Output = ()> {
         let (caller, text) = (std::panic::Location::caller(), format!("{batch:?}"));
@@ -76,21 +76,21 @@ impl<S: Store> Scene<S> {
         }
     }
 
-    /// Everything after a cursor that must be known.
+    /// Reads everything after a cursor and asserts success.
     pub async fn page(&self, key: &StreamKey, after: u64) -> Page {
-        let page = self.store.read_after(key, Seq(after), ALL).await;
+        let page = self.store.read_after(key, Seq(after), UNLIMITED_READ).await;
         page.unwrap_or_else(|error| panic!("{key:?} cannot be read: {error:?}"))
     }
 
-    /// The status of a stream that must be known.
+    /// Reads the status of a stream and asserts success.
     pub async fn status(&self, key: &StreamKey) -> StreamStatus {
         let status = self.store.status(key).await;
         status.unwrap_or_else(|error| panic!("{key:?} is not known: {error:?}"))
     }
 
-    /// Asserts that nothing at all is known of a stream.
+    /// Asserts that a stream is unknown.
     pub async fn assert_unknown(&self, key: &StreamKey) {
-        let read = self.store.read_after(key, Seq(0), ALL).await;
+        let read = self.store.read_after(key, Seq(0), UNLIMITED_READ).await;
         assert!(
             matches!(read, Err(StoreError::UnknownStream)),
             "{key:?} is known: {read:?}"
@@ -103,22 +103,20 @@ impl<S: Store> Scene<S> {
     }
 }
 
-/// Runs an actor of a case on a thread of its own, at once, so that it is truly beside the others. The runtime stays
-/// the one of the case, for what a backend has bound to it.
-pub(super) fn beside<T: Send + 'static>(actor: impl Future<Output = T> + Send + 'static) -> impl Future<Output = T> {
+/// Runs an actor on its own thread at once, so that actors are truly concurrent. It uses the runtime of the case, because
+/// a backend may be bound to it.
+pub(super) fn spawn_thread<T: Send + 'static>(
+    actor: impl Future<Output = T> + Send + 'static,
+) -> impl Future<Output = T> {
     let (runtime, (done, result)) = (Handle::current(), oneshot::channel());
     std::thread::spawn(move || {
-        let _ = done.send(runtime.block_on(actor)); // nobody waits any more if the case has failed
+        let _ = done.send(runtime.block_on(actor)); // an error means that the case has failed
     });
-    async {
-        result
-            .await
-            .expect("every actor of the case ends well; see the panic above")
-    }
+    async { result.await.expect("no actor panics; see the panic above") }
 }
 
-/// What all actors return.
-pub(super) async fn everyone<T>(actors: Vec<impl Future<Output = T>>) -> Vec<T> {
+/// Waits for all actors and returns their results.
+pub(super) async fn join_all<T>(actors: Vec<impl Future<Output = T>>) -> Vec<T> {
     let mut results = Vec::new();
     for actor in actors {
         results.push(actor.await);
@@ -126,7 +124,7 @@ pub(super) async fn everyone<T>(actors: Vec<impl Future<Output = T>>) -> Vec<T> 
     results
 }
 
-/// A session that no other case knows, in this process or in another that uses the same engine.
+/// A session key that is unique, also among processes that use the same engine.
 pub(super) fn fresh_session(principal: Principal) -> SessionKey {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -140,12 +138,12 @@ pub(super) fn fresh_session(principal: Principal) -> SessionKey {
     }
 }
 
-/// Whom the session of a [`Scene`] belongs to.
+/// The principal of a [`StoreFixture`] session.
 pub fn principal() -> Principal {
     Principal::new("https://issuer.example", "alice")
 }
 
-/// A record of a new session.
+/// The record of a new session.
 pub fn record() -> SessionRecord {
     SessionRecord {
         version: Version::V2025_11_25,
@@ -157,7 +155,7 @@ pub fn record() -> SessionRecord {
     }
 }
 
-/// The info that [`batch`] brings.
+/// The stream info in a [`batch`].
 pub fn info() -> StreamInfo {
     StreamInfo {
         kind: StreamKind::Call,
@@ -166,7 +164,7 @@ pub fn info() -> StreamInfo {
     }
 }
 
-/// An ordinary event; its payload tells its number.
+/// An ordinary event. Its payload contains its number.
 pub fn event(seq: u64) -> Event {
     Event::new(
         Seq(seq),
@@ -178,7 +176,7 @@ pub fn event(seq: u64) -> Event {
     )
 }
 
-/// Events numbered as the range says, written in epoch 1. Brings the info if it could be the first of its stream.
+/// Events with these numbers in epoch 1. Includes the stream info if it may be the first batch.
 pub fn batch(range: Range<u64>) -> Batch {
     Batch {
         epoch: 1,
@@ -190,7 +188,7 @@ pub fn batch(range: Range<u64>) -> Batch {
     }
 }
 
-/// A [`batch`] that ends the stream, its last event the answer.
+/// A [`batch`] that seals the stream. Its last event is the answer.
 pub fn last_batch(range: Range<u64>) -> Batch {
     let mut batch = batch(range);
     batch.seals = true;
@@ -200,21 +198,21 @@ pub fn last_batch(range: Range<u64>) -> Batch {
     batch
 }
 
-/// A batch of one open question.
+/// A batch with one open question.
 pub fn question(seq: u64) -> Batch {
     let mut batch = batch(seq..seq + 1);
     batch.events[0].retain = Retain::Question;
     batch
 }
 
-/// A batch of one answer that does not end the stream.
+/// A batch with one answer that does not seal the stream.
 pub fn answer(seq: u64) -> Batch {
     let mut batch = batch(seq..seq + 1);
     batch.events[0].retain = Retain::Answer;
     batch
 }
 
-/// The numbers on a page.
+/// The event numbers of a page.
 pub fn sequence(page: &Page) -> Vec<u64> {
     page.events.iter().map(|event| event.seq.0).collect()
 }
