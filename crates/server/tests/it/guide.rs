@@ -86,7 +86,7 @@ fn every_wait_is_in_the_guide_with_its_default() {
 }
 
 #[test]
-fn what_a_store_keeps_is_in_the_guide() {
+fn every_retention_limit_is_in_the_guide() {
     let memory = MemoryLimits::default();
     let embedded = rethread_store_embedded::Limits::default();
     let Retention { events, bytes, age } = memory.stream;
@@ -127,7 +127,7 @@ fn blocks(page: &str, kinds: &[&str]) -> Vec<String> {
 
 /// The example is run by a test, so what the page shows of it is true.
 #[test]
-fn the_first_server_is_the_example() {
+fn first_server_in_the_guide_is_the_example() {
     let header = HELLO.lines().map_while(|line| line.strip_prefix("//!"));
     let header: Vec<&str> = header.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
     let tried = blocks(&header.join("\n"), &["sh", "text"]);
@@ -139,7 +139,7 @@ fn the_first_server_is_the_example() {
 
 /// The files are run and checked by tests of the gateway; the pages show them whole.
 #[test]
-fn the_configuration_files_stand_in_the_guide() {
+fn configuration_files_are_in_the_guide() {
     for (page, kind, file) in [(NGINX, "nginx", "nginx.conf"), (KUBERNETES, "yaml", "kubernetes.yaml")] {
         let path = format!("{}/../../docs/deploy/{file}", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(path).unwrap();

@@ -1,6 +1,6 @@
 //! The 2024-11-05 transport beside the single endpoint (LEG-01 to LEG-05).
 
-use crate::support::{D, Puppet, text_of};
+use crate::support::{ScriptedHandler, V2025_11_25, result_text};
 use rethread::{
     Call, Context, Handler, InitializeReply, McpService, OpenError, Reply, RpcError, SessionId, SessionStart,
 };
@@ -12,19 +12,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-struct Old {
+struct HttpSseClient {
     client: Client,
     events: Events,
     path: String,
 }
 
-impl Old {
+impl HttpSseClient {
     async fn open(client: &Client) -> Self {
         let reply = client.request("GET", &[("accept", "text/event-stream")], "").await;
         let mut events = reply.events();
         let first = events.block().await.unwrap();
         assert_eq!((first.event.as_deref(), first.id), (Some("endpoint"), None), "LEG-01");
-        Old {
+        HttpSseClient {
             client: client.clone(),
             path: first.data.unwrap(),
             events,
@@ -70,38 +70,35 @@ fn initialize(id: u64, version: &str) -> Value {
 
 /// LEG-01, LEG-02, LEG-04: any session-era revision inside, the framing stays.
 #[tokio::test]
-async fn leg_02_everything_comes_on_the_one_stream() {
-    for version in ["2024-11-05", D] {
-        let puppet = Puppet::new();
-        let (service, _) = puppet.serve();
+async fn leg_02_all_messages_arrive_on_one_stream() {
+    for version in ["2024-11-05", V2025_11_25] {
+        let handler = ScriptedHandler::new();
+        let (service, _) = handler.serve();
         let client = Client::new(service.http_sse("/behind/a/prefix/messages"));
-        let mut old = Old::open(&client).await;
+        let mut old = HttpSseClient::open(&client).await;
         assert!(
             old.path.starts_with("/behind/a/prefix/messages?sessionId="),
             "{}",
             old.path
         );
         assert_eq!(old.hello(version).await["protocolVersion"], version);
-        let strings = puppet.strings("a");
+        let script = handler.script("a");
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
             "name": "a", "_meta": { "progressToken": "p" } } });
         assert_eq!(old.post(call).await, 202);
-        strings.progress(1).await;
+        script.progress(1).await;
         assert_eq!(old.next().await["params"]["progress"], 1);
-        let (answered, ()) = tokio::join!(
-            strings.ask("sample", json!({ "messages": [], "maxTokens": 1 })),
-            async {
-                let question = old.next().await;
-                assert_eq!(question["method"], "sampling/createMessage");
-                let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "ok": 1 } });
-                assert_eq!(old.post(answer).await, 202);
-            }
-        );
+        let (answered, ()) = tokio::join!(script.ask("sample", json!({ "messages": [], "maxTokens": 1 })), async {
+            let question = old.next().await;
+            assert_eq!(question["method"], "sampling/createMessage");
+            let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "ok": 1 } });
+            assert_eq!(old.post(answer).await, 202);
+        });
         assert_eq!(answered, Ok(json!({ "ok": 1 })));
-        strings.push(5).await;
-        strings.finish("old").await;
+        script.push(5).await;
+        script.finish("old").await;
         let both = [old.next().await, old.next().await];
-        assert!(both.iter().any(|m| m["id"] == 1 && text_of(m) == "old"));
+        assert!(both.iter().any(|m| m["id"] == 1 && result_text(m) == "old"));
         assert!(both.iter().any(|m| m["params"]["data"] == 5), "pushes come on it too");
         assert_eq!(
             old.post(json!({ "jsonrpc": "2.0", "id": 2, "method": "ping" })).await,
@@ -113,14 +110,14 @@ async fn leg_02_everything_comes_on_the_one_stream() {
 
 /// LEG-03, LEG-05.
 #[tokio::test]
-async fn leg_03_wrong_posts_are_refused_and_closing_the_stream_ends_the_session() {
-    let puppet = Puppet::new();
-    let (service, single) = puppet.serve();
+async fn leg_03_invalid_post_is_refused_and_disconnect_ends_the_session() {
+    let handler = ScriptedHandler::new();
+    let (service, single) = handler.serve();
     let client = Client::new(service.http_sse("/messages"));
-    let mut old = Old::open(&client).await;
+    let mut old = HttpSseClient::open(&client).await;
     old.hello("2024-11-05").await;
     let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" });
-    let to = |path: &str| Old {
+    let to = |path: &str| HttpSseClient {
         client: client.clone(),
         events: Events::ended(),
         path: path.to_owned(),
@@ -137,7 +134,7 @@ async fn leg_03_wrong_posts_are_refused_and_closing_the_stream_ends_the_session(
         .request("POST", &[("mcp-session-id", &id)], ping.to_string())
         .await;
     assert_eq!(elsewhere.status, 404, "LEG-04: not on the other endpoint");
-    let modern = single.open(D).await;
+    let modern = single.open(V2025_11_25).await;
     assert_eq!(
         to(&format!("/messages?sessionId={}", modern.id))
             .post(ping.clone())
@@ -147,23 +144,23 @@ async fn leg_03_wrong_posts_are_refused_and_closing_the_stream_ends_the_session(
     let evil = client.request("GET", &[("origin", "http://evil.example")], "").await;
     assert_eq!(evil.status, 403, "SEC-01");
 
-    let strings = puppet.strings("a");
+    let script = handler.script("a");
     old.post(json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": "a" } }))
         .await;
     tokio::time::sleep(Duration::from_millis(5)).await;
     assert_eq!(service.running_calls(), 1);
     let path = old.path.clone();
     drop(old);
-    strings.over().await;
+    script.wait_for_end().await;
     assert_eq!(service.sessions(), 1, "the other one");
     assert_eq!(to(&path).post(ping).await, 404);
 }
 
 /// A handler whose sessions open when the test says so.
 #[derive(Clone)]
-struct SlowOpener(Arc<Openings>);
+struct SlowOpenHandler(Arc<OpenControl>);
 
-struct Openings {
+struct OpenControl {
     begun: AtomicUsize,
     opened: AtomicUsize,
     closed: AtomicUsize,
@@ -172,9 +169,9 @@ struct Openings {
     permits: Semaphore,
 }
 
-impl SlowOpener {
+impl SlowOpenHandler {
     fn serve() -> (Self, McpService<Self>, Client) {
-        let opener = SlowOpener(Arc::new(Openings {
+        let opener = SlowOpenHandler(Arc::new(OpenControl {
             begun: AtomicUsize::new(0),
             opened: AtomicUsize::new(0),
             closed: AtomicUsize::new(0),
@@ -205,7 +202,7 @@ impl SlowOpener {
     }
 }
 
-impl Handler for SlowOpener {
+impl Handler for SlowOpenHandler {
     async fn open(&self, _: &SessionStart) -> Result<InitializeReply, OpenError> {
         self.0.begun.fetch_add(1, Ordering::SeqCst);
         self.0.permits.acquire().await.unwrap().forget();
@@ -234,8 +231,8 @@ impl Handler for SlowOpener {
 /// session has ended.
 #[tokio::test]
 async fn leg_03_connection_closed_during_initialize_closes_the_session_in_the_handler() {
-    let (opener, service, client) = SlowOpener::serve();
-    let old = Old::open(&client).await;
+    let (opener, service, client) = SlowOpenHandler::serve();
+    let old = HttpSseClient::open(&client).await;
     let posted = tokio::spawn(old.post(initialize(0, "2024-11-05")));
     opener.has_begun().await;
     drop(old);
@@ -245,7 +242,7 @@ async fn leg_03_connection_closed_during_initialize_closes_the_session_in_the_ha
     assert_eq!(service.sessions(), 0);
 
     opener.0.permits.add_permits(1);
-    let mut old = Old::open(&client).await;
+    let mut old = HttpSseClient::open(&client).await;
     old.hello("2024-11-05").await;
     assert_eq!(opener.counts(), (2, 1), "the second session lives");
     drop(old);
@@ -255,8 +252,8 @@ async fn leg_03_connection_closed_during_initialize_closes_the_session_in_the_ha
 /// LEG-04: of two `initialize` requests that overlap, one opens the session and the other gets an error.
 #[tokio::test]
 async fn leg_04_overlapping_initialize_gets_an_error_and_the_session_works() {
-    let (opener, service, client) = SlowOpener::serve();
-    let mut old = Old::open(&client).await;
+    let (opener, service, client) = SlowOpenHandler::serve();
+    let mut old = HttpSseClient::open(&client).await;
     let first = tokio::spawn(old.post(initialize(1, "2024-11-05")));
     opener.has_begun().await;
     let second = tokio::spawn(old.post(initialize(2, "2024-11-05")));
@@ -279,8 +276,8 @@ async fn leg_04_overlapping_initialize_gets_an_error_and_the_session_works() {
 /// LEG-04: an `initialize` that the handler refused leaves the session as it was: the next one may succeed.
 #[tokio::test]
 async fn leg_04_refused_initialize_can_be_repeated() {
-    let (opener, _, client) = SlowOpener::serve();
-    let mut old = Old::open(&client).await;
+    let (opener, _, client) = SlowOpenHandler::serve();
+    let mut old = HttpSseClient::open(&client).await;
     opener.0.permits.add_permits(2);
     opener.0.refusals.store(1, Ordering::SeqCst);
     old.post(initialize(1, "2024-11-05")).await;

@@ -1,7 +1,7 @@
 //! The oracle: every cursor sees its own stream, in order, once, without gaps, under random interleavings of emit, cut,
 //! resume, takeover, push, purge and restart.
 
-use crate::support::{B, C, D, Puppet, Strings};
+use crate::support::{CallScript, ScriptedHandler, V2025_03_26, V2025_06_18, V2025_11_25};
 use proptest::prelude::*;
 use rethread::{MemoryLimits, MemoryStore, Retention};
 use rethread_testkit::client::{Events, ReceivedMessage, Session};
@@ -49,14 +49,18 @@ fn ops(restarts: u32) -> impl Strategy<Value = Vec<Op>> {
 
 /// When the store has what it is given, and when it says so.
 #[derive(Clone, Copy, Debug)]
-enum Pace {
+enum StoreTiming {
     Instant,
     Slow,
     LateToTell,
 }
 
-fn pace() -> impl Strategy<Value = Pace> {
-    prop_oneof![Just(Pace::Instant), Just(Pace::Slow), Just(Pace::LateToTell)]
+fn store_timing() -> impl Strategy<Value = StoreTiming> {
+    prop_oneof![
+        Just(StoreTiming::Instant),
+        Just(StoreTiming::Slow),
+        Just(StoreTiming::LateToTell)
+    ]
 }
 
 /// One stream, as its client knows it.
@@ -125,20 +129,20 @@ fn number(id: &str) -> (u64, u64) {
     (ordinal.parse().unwrap(), seq.parse().unwrap())
 }
 
-struct World {
-    puppet: Puppet,
+struct OracleRun {
+    handler: ScriptedHandler,
     store: FlakyStore<MemoryStore>,
     restarts: usize,
     session: Session,
-    strings: Vec<Option<Strings>>,
+    script: Vec<Option<CallScript>>,
     readers: Vec<Reader>,
     said: Vec<u64>,
     pushed: u64,
 }
 
-impl World {
-    async fn new(version: &str, keep: usize, pace: Pace) -> Self {
-        let puppet = Puppet::new();
+impl OracleRun {
+    async fn new(version: &str, keep: usize, store_timing: StoreTiming) -> Self {
+        let handler = ScriptedHandler::new();
         let store = MemoryStore::new(MemoryLimits {
             stream: Retention {
                 events: keep,
@@ -147,31 +151,31 @@ impl World {
             ..MemoryLimits::default()
         });
         let store = FlakyStore::new(store);
-        match pace {
-            Pace::Instant => {}
-            Pace::Slow => store.switches().delay_appends(Duration::from_millis(7)),
-            Pace::LateToTell => store.switches().delay_acknowledgements(Duration::from_millis(7)),
+        match store_timing {
+            StoreTiming::Instant => {}
+            StoreTiming::Slow => store.switches().delay_appends(Duration::from_millis(7)),
+            StoreTiming::LateToTell => store.switches().delay_acknowledgements(Duration::from_millis(7)),
         }
-        let (_, client) = puppet.serve_with(|b| b.store(store.clone()));
+        let (_, client) = handler.serve_with(|b| b.store(store.clone()));
         let session = client.open(version).await;
-        let (mut strings, mut readers) = (Vec::new(), Vec::new());
+        let (mut script, mut readers) = (Vec::new(), Vec::new());
         for call in 0..CALLS {
             let name = format!("call{call}");
-            let held = puppet.strings(&name);
+            let held = handler.script(&name);
             let (reply, ()) = tokio::join!(session.tool(call, &name, json!({})), held.progress(1));
-            strings.push(Some(held));
+            script.push(Some(held));
             readers.push(Reader::new(reply.events()));
         }
         readers.push(Reader::new(session.get(None).await.events()));
         for reader in &mut readers {
             reader.read().await; // every stream has a cursor from here on
         }
-        World {
-            puppet,
+        OracleRun {
+            handler,
             store,
             restarts: 0,
             session,
-            strings,
+            script,
             readers,
             said: vec![1; CALLS],
             pushed: 0,
@@ -180,40 +184,40 @@ impl World {
 
     async fn push(&mut self) {
         self.pushed += 1;
-        let strings = self.puppet.strings("pusher");
+        let script = self.handler.script("pusher");
         let call = self.session.call("pusher", "tools/call", json!({ "name": "pusher" }));
         let n = self.pushed;
         tokio::join!(call, async {
-            strings.push(n).await;
-            strings.finish("x").await;
+            script.push(n).await;
+            script.finish("x").await;
         });
     }
 
     /// The old process is not killed but forgotten: should it still write something, it must be fenced.
     fn restart(&mut self) {
         self.restarts += 1;
-        let (_, client) = self.puppet.serve_with(|b| b.store(self.store.clone()));
+        let (_, client) = self.handler.serve_with(|b| b.store(self.store.clone()));
         self.session = self.session.with_client(&client);
         for reader in &mut self.readers {
             reader.events = None;
         }
-        for strings in &mut self.strings {
-            *strings = None;
+        for script in &mut self.script {
+            *script = None;
         }
     }
 
     async fn finish(&mut self, call: usize) {
-        if let Some(strings) = self.strings[call].take() {
-            strings.finish("done").await;
+        if let Some(script) = self.script[call].take() {
+            script.finish("done").await;
         }
     }
 
     async fn step(&mut self, op: Op) {
         match op {
             Op::Emit(call) => {
-                if let Some(strings) = &self.strings[call] {
+                if let Some(script) = &self.script[call] {
                     self.said[call] += 1;
-                    strings.progress(self.said[call]).await;
+                    script.progress(self.said[call]).await;
                 }
             }
             Op::Push => self.push().await,
@@ -304,18 +308,18 @@ impl World {
             if stream < CALLS {
                 let last = &reader.seen.last().expect("something was said").data;
                 assert_eq!(last["id"], stream, "its own answer, at the end: {last}");
-                let heard = crate::support::progress_of(&reader.seen);
+                let received = crate::support::progress_values(&reader.seen);
                 let restarted = last["error"]["data"]["reason"] == "restarted";
                 assert!(self.restarts > 0 || !restarted);
                 if !reader.gap {
                     // What was said and not yet stored when the process went is lost with it.
                     let said = if restarted {
-                        heard.len() as u64
+                        received.len() as u64
                     } else {
                         self.said[stream]
                     };
                     assert!(said <= self.said[stream]);
-                    assert_eq!(heard, (1..=said).collect::<Vec<_>>());
+                    assert_eq!(received, (1..=said).collect::<Vec<_>>());
                 }
             } else {
                 let data = |m: &ReceivedMessage| m.data["params"]["data"].as_u64();
@@ -329,14 +333,14 @@ impl World {
     }
 }
 
-fn run(ops: Vec<Op>, version: &'static str, keep: usize, pace: Pace) {
+fn run(ops: Vec<Op>, version: &'static str, keep: usize, store_timing: StoreTiming) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
         .build()
         .unwrap();
     runtime.block_on(async {
-        let mut world = World::new(version, keep, pace).await;
+        let mut world = OracleRun::new(version, keep, store_timing).await;
         for op in ops {
             world.step(op).await;
         }
@@ -348,22 +352,22 @@ proptest! {
     /// RES-03, RES-05, RES-06.
     #[test]
     fn oracle_every_cursor_sees_its_own_stream_in_order_once_without_gaps(
-        ops in ops(0), version in prop_oneof![Just(B), Just(C), Just(D)], pace in pace(),
+        ops in ops(0), version in prop_oneof![Just(V2025_03_26), Just(V2025_06_18), Just(V2025_11_25)], store_timing in store_timing(),
     ) {
-        run(ops, version, 4096, pace);
+        run(ops, version, 4096, store_timing);
     }
 
     /// RST-02, RST-03: the same, with processes that come and go.
     #[test]
-    fn oracle_restarts_change_nothing_for_any_cursor(
-        ops in ops(2), version in prop_oneof![Just(B), Just(C), Just(D)], pace in pace(),
+    fn oracle_cursors_survive_restarts(
+        ops in ops(2), version in prop_oneof![Just(V2025_03_26), Just(V2025_06_18), Just(V2025_11_25)], store_timing in store_timing(),
     ) {
-        run(ops, version, 4096, pace);
+        run(ops, version, 4096, store_timing);
     }
 
     /// RES-07, RES-08: with purging, what is missing was told.
     #[test]
-    fn oracle_with_purging_nothing_is_silently_missing(ops in ops(1), keep in 4usize..12, pace in pace()) {
-        run(ops, D, keep, pace);
+    fn oracle_eviction_is_never_silent(ops in ops(1), keep in 4usize..12, store_timing in store_timing()) {
+        run(ops, V2025_11_25, keep, store_timing);
     }
 }

@@ -1,30 +1,22 @@
 //! The push queue outlives its process (design D6). A restart here is a second endpoint on the same store: the first one is
 //! left as a process that was killed leaves its work, or as one that still tries to write.
 
-use crate::push::push;
-use crate::support::{D, Puppet, SESSION_ERA};
+use crate::support::{LEGACY_REVISIONS, ScriptedHandler, V2025_11_25, flaky_store, push, start};
 use proptest::prelude::*;
-use rethread::store::{Store, StoredQueue};
+use rethread::store::StoredQueue;
 use rethread::{Call, Context, Handler, ListKind, McpService, MemoryStore, Principal, Reply, RpcError, ServerInfo};
 use rethread_testkit::client::{Client, Events, Session};
-use rethread_testkit::flaky::{FlakyStore, Switches};
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::time::Duration;
 
-const SOON: Duration = Duration::from_millis(40);
+const QUIET_PERIOD: Duration = Duration::from_millis(40);
 /// Longer than two sweeps.
-const SWEPT: Duration = Duration::from_millis(2_200);
-
-/// A process on `store`.
-fn start(puppet: &Puppet, store: &(impl Store + Clone)) -> (McpService<Puppet>, Client) {
-    puppet.serve_with(|builder| builder.store(store.clone()))
-}
+const TWO_SWEEPS: Duration = Duration::from_millis(2_200);
 
 /// Everything that comes until the stream is silent.
 async fn all(events: &mut Events) -> Vec<Value> {
     let mut messages = Vec::new();
-    while let Ok(Some(event)) = tokio::time::timeout(SOON, events.message()).await {
+    while let Ok(Some(event)) = tokio::time::timeout(QUIET_PERIOD, events.message()).await {
         messages.push(event.data);
     }
     messages
@@ -40,12 +32,6 @@ async fn on_a_new_get(session: &Session) -> Vec<u64> {
     pushed(&all(&mut session.get(None).await.events()).await)
 }
 
-fn flaky(store: &MemoryStore) -> (FlakyStore<MemoryStore>, Arc<Switches>) {
-    let flaky = FlakyStore::new(store.clone());
-    let switches = flaky.switches();
-    (flaky, switches)
-}
-
 async fn queue(store: &MemoryStore, session: &Session) -> StoredQueue {
     use rethread::store::PushQueueStore as _;
     let key = rethread::store::SessionKey {
@@ -58,13 +44,13 @@ async fn queue(store: &MemoryStore, session: &Session) -> StoredQueue {
 /// D6, GET-04: with a store that survives, messages wait for a GET of the next process.
 #[tokio::test]
 async fn get_04_waiting_messages_survive_a_restart() {
-    for version in SESSION_ERA {
-        let (store, puppet) = (MemoryStore::default(), Puppet::new());
-        let (_, client) = start(&puppet, &store);
+    for version in LEGACY_REVISIONS {
+        let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+        let (_, client) = start(&handler, &store);
         let session = client.open(version).await;
-        push(&puppet, &session, 1..4).await;
+        push(&handler, &session, 1..4).await;
 
-        let (_, client) = start(&puppet, &store);
+        let (_, client) = start(&handler, &store);
         let session = session.with_client(&client);
         assert_eq!(on_a_new_get(&session).await, [1, 2, 3], "{version}");
     }
@@ -73,19 +59,19 @@ async fn get_04_waiting_messages_survive_a_restart() {
 /// D6: a message that a stream has taken belongs to that stream, and to the queue no more.
 #[tokio::test]
 async fn get_03_taken_message_is_not_queued_again_after_a_restart() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
-    let (_, client) = start(&puppet, &store);
-    let session = client.open(D).await;
-    push(&puppet, &session, 1..4).await;
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+    let (_, client) = start(&handler, &store);
+    let session = client.open(V2025_11_25).await;
+    push(&handler, &session, 1..4).await;
     let mut first = session.get(None).await.events();
     assert_eq!(pushed(&all(&mut first).await), [1, 2, 3]);
     drop(first);
-    push(&puppet, &session, 4..6).await;
+    push(&handler, &session, 4..6).await;
 
-    let (_, client) = start(&puppet, &store);
+    let (_, client) = start(&handler, &store);
     let session = session.with_client(&client);
     assert_eq!(on_a_new_get(&session).await, [4, 5]);
-    let (_, client) = start(&puppet, &store);
+    let (_, client) = start(&handler, &store);
     let session = session.with_client(&client);
     assert_eq!(on_a_new_get(&session).await, [0; 0]);
     assert_eq!(
@@ -98,12 +84,12 @@ async fn get_03_taken_message_is_not_queued_again_after_a_restart() {
 /// SES-08: messages that wait for `notifications/initialized` are stored like any other.
 #[tokio::test]
 async fn ses_08_messages_offered_before_initialized_survive_a_restart() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
-    let (_, client) = start(&puppet, &store);
-    let session = client.initialize(D, json!({})).await;
-    push(&puppet, &session, 1..3).await;
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+    let (_, client) = start(&handler, &store);
+    let session = client.initialize(V2025_11_25, json!({})).await;
+    push(&handler, &session, 1..3).await;
 
-    let (_, client) = start(&puppet, &store);
+    let (_, client) = start(&handler, &store);
     let session = session.with_client(&client);
     let mut get = session.get(None).await.events();
     assert_eq!(pushed(&all(&mut get).await), [0; 0]);
@@ -114,15 +100,15 @@ async fn ses_08_messages_offered_before_initialized_survive_a_restart() {
 /// GET-04: a list change that waited in the last process and the refresh after the restart say the same.
 #[tokio::test]
 async fn get_04_equal_list_changes_collapse_across_restarts() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
-    let (service, client) = start(&puppet, &store);
-    let session = client.open(D).await;
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+    let (service, client) = start(&handler, &store);
+    let session = client.open(V2025_11_25).await;
     service.notifier().list_changed(ListKind::Tools);
-    tokio::time::sleep(SOON).await;
+    tokio::time::sleep(QUIET_PERIOD).await;
     assert_eq!(queue(&store, &session).await.messages().count(), 1);
     let mut session = session;
     for _ in 0..3 {
-        let (_, client) = start(&puppet, &store);
+        let (_, client) = start(&handler, &store);
         session = session.with_client(&client);
         assert_eq!(session.call(1, "ping", json!({})).await.status, 200);
     }
@@ -134,26 +120,26 @@ async fn get_04_equal_list_changes_collapse_across_restarts() {
 /// D13: the bound holds in the store as it does in memory, and the newest are kept.
 #[tokio::test]
 async fn get_04_stored_queue_is_bounded_and_drops_the_oldest() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
     let limits = || rethread::Limits {
         waiting_messages_per_session: 5,
         ..Default::default()
     };
-    let (_, client) = puppet.serve_with(|b| b.store(store.clone()).limits(limits()));
-    let session = client.open(D).await;
-    push(&puppet, &session, 0..30).await;
+    let (_, client) = handler.serve_with(|b| b.store(store.clone()).limits(limits()));
+    let session = client.open(V2025_11_25).await;
+    push(&handler, &session, 0..30).await;
     assert_eq!(queue(&store, &session).await.messages().count(), 5);
-    let (_, client) = start(&puppet, &store);
+    let (_, client) = start(&handler, &store);
     assert_eq!(on_a_new_get(&session.with_client(&client)).await, [25, 26, 27, 28, 29]);
 }
 
 /// SES-05: nothing is left of the queue of a session that has ended.
 #[tokio::test]
 async fn ses_05_queue_of_an_ended_session_is_forgotten() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
-    let (_, client) = start(&puppet, &store);
-    let session = client.open(D).await;
-    push(&puppet, &session, 0..30).await;
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+    let (_, client) = start(&handler, &store);
+    let session = client.open(V2025_11_25).await;
+    push(&handler, &session, 0..30).await;
     assert!(store.held_bytes() > 0);
     assert_eq!(session.delete().await.status, 204);
     assert_eq!((store.sessions(), store.held_bytes()), (0, 0));
@@ -162,11 +148,11 @@ async fn ses_05_queue_of_an_ended_session_is_forgotten() {
 /// D9: a process whose session has a new owner takes nothing from the queue.
 #[tokio::test]
 async fn d9_fenced_process_takes_no_message() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
-    let (_, client) = start(&puppet, &store);
-    let fenced = client.open(D).await;
-    push(&puppet, &fenced, 1..3).await;
-    let (_, client) = start(&puppet, &store);
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+    let (_, client) = start(&handler, &store);
+    let fenced = client.open(V2025_11_25).await;
+    push(&handler, &fenced, 1..3).await;
+    let (_, client) = start(&handler, &store);
     let session = fenced.with_client(&client);
     assert_eq!(session.call(1, "ping", json!({})).await.status, 200);
     let mut stale = fenced.get(None).await.events();
@@ -177,28 +163,28 @@ async fn d9_fenced_process_takes_no_message() {
 /// STO-02: a queue that could not be stored is stored when the store is back.
 #[tokio::test]
 async fn sto_02_queue_is_stored_after_an_outage() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
-    let (flaky, switches) = flaky(&store);
-    let (_, client) = start(&puppet, &flaky);
-    let session = client.open(D).await;
-    push(&puppet, &session, 1..3).await;
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+    let (flaky, switches) = flaky_store(&store);
+    let (_, client) = start(&handler, &flaky);
+    let session = client.open(V2025_11_25).await;
+    push(&handler, &session, 1..3).await;
     switches.fail_queues(true);
-    push(&puppet, &session, 3..5).await;
+    push(&handler, &session, 3..5).await;
     assert_eq!(queue(&store, &session).await.messages().count(), 2);
     switches.fail_queues(false);
-    tokio::time::sleep(SWEPT).await;
-    let (_, client) = start(&puppet, &store);
+    tokio::time::sleep(TWO_SWEEPS).await;
+    let (_, client) = start(&handler, &store);
     assert_eq!(on_a_new_get(&session.with_client(&client)).await, [1, 2, 3, 4]);
 }
 
 /// STO-02: a message that went out without an id, because the store failed, leaves the stored queue when the store is back.
 #[tokio::test]
-async fn sto_02_message_sent_in_an_outage_does_not_come_again() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
-    let (flaky, switches) = flaky(&store);
-    let (_, client) = start(&puppet, &flaky);
-    let session = client.open(D).await;
-    push(&puppet, &session, 1..3).await;
+async fn sto_02_message_sent_in_an_outage_is_not_repeated() {
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+    let (flaky, switches) = flaky_store(&store);
+    let (_, client) = start(&handler, &flaky);
+    let session = client.open(V2025_11_25).await;
+    push(&handler, &session, 1..3).await;
     switches.fail_appends(true);
     switches.fail_queues(true);
     let mut get = session.get(None).await.events();
@@ -209,43 +195,43 @@ async fn sto_02_message_sent_in_an_outage_does_not_come_again() {
     assert_eq!(queue(&store, &session).await.messages().count(), 2);
     switches.fail_appends(false);
     switches.fail_queues(false);
-    tokio::time::sleep(SWEPT).await;
-    let (_, client) = start(&puppet, &store);
+    tokio::time::sleep(TWO_SWEEPS).await;
+    let (_, client) = start(&handler, &store);
     assert_eq!(on_a_new_get(&session.with_client(&client)).await, [0; 0]);
 }
 
 /// D6: an update of the queue that reaches the store after its messages were taken brings none of them back.
 #[tokio::test]
-async fn get_03_late_update_of_the_queue_brings_nothing_back() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
-    let (flaky, switches) = flaky(&store);
-    let (_, client) = start(&puppet, &flaky);
-    let session = client.open(D).await;
-    switches.delay_queues(SOON * 8);
-    push(&puppet, &session, 1..4).await;
+async fn get_03_late_queue_update_restores_nothing() {
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+    let (flaky, switches) = flaky_store(&store);
+    let (_, client) = start(&handler, &flaky);
+    let session = client.open(V2025_11_25).await;
+    switches.delay_queues(QUIET_PERIOD * 8);
+    push(&handler, &session, 1..4).await;
     assert_eq!(
         on_a_new_get(&session).await,
         [1, 2, 3],
         "nobody waits for the queue to be stored"
     );
-    tokio::time::sleep(SOON * 24).await;
+    tokio::time::sleep(QUIET_PERIOD * 24).await;
     assert_eq!(queue(&store, &session).await.messages().count(), 0);
 }
 
 /// D6: a burst while the store is busy becomes one more update, not one for each message.
 #[tokio::test]
 async fn d6_burst_of_messages_becomes_few_updates() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
-    let (flaky, switches) = flaky(&store);
-    let (_, client) = start(&puppet, &flaky);
-    let session = client.open(D).await;
-    switches.delay_queues(SOON * 4);
-    push(&puppet, &session, 0..200).await;
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+    let (flaky, switches) = flaky_store(&store);
+    let (_, client) = start(&handler, &flaky);
+    let session = client.open(V2025_11_25).await;
+    switches.delay_queues(QUIET_PERIOD * 4);
+    push(&handler, &session, 0..200).await;
     for _ in 0..100 {
         if queue(&store, &session).await.messages().count() == 200 {
             break;
         }
-        tokio::time::sleep(SOON).await;
+        tokio::time::sleep(QUIET_PERIOD).await;
     }
     assert_eq!(queue(&store, &session).await.messages().count(), 200);
     assert!(switches.queue_update_count() < 20, "{}", switches.queue_update_count());
@@ -253,9 +239,9 @@ async fn d6_burst_of_messages_becomes_few_updates() {
 
 /// A server that asks its client aside whenever it is called.
 #[derive(Clone)]
-struct Curious;
+struct AskingHandler;
 
-impl Handler for Curious {
+impl Handler for AskingHandler {
     fn info(&self) -> ServerInfo {
         ServerInfo::new("curious", "1.0.0")
     }
@@ -271,10 +257,10 @@ impl Handler for Curious {
 #[tokio::test]
 async fn rst_04_waiting_question_is_not_asked_after_a_restart() {
     let store = MemoryStore::default();
-    let serve = || Client::new(McpService::builder(Curious).store(store.clone()).build());
-    let session = serve().open(D).await;
+    let serve = || Client::new(McpService::builder(AskingHandler).store(store.clone()).build());
+    let session = serve().open(V2025_11_25).await;
     session.call(1, "tools/list", json!({})).await;
-    tokio::time::sleep(SOON).await;
+    tokio::time::sleep(QUIET_PERIOD).await;
     let session = session.with_client(&serve());
     let messages = all(&mut session.get(None).await.events()).await;
     assert!(messages.is_empty(), "{messages:?}");
@@ -298,24 +284,24 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 async fn history(steps: Vec<Step>) -> (Vec<u64>, u64) {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
-    let (_, client) = start(&puppet, &store);
-    let mut session = client.open(D).await;
-    let (mut next, mut heard) = (0, Vec::new());
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+    let (_, client) = start(&handler, &store);
+    let mut session = client.open(V2025_11_25).await;
+    let (mut next, mut received) = (0, Vec::new());
     for step in steps.into_iter().chain([Step::Restart, Step::Listen]) {
         match step {
             Step::Push(count) => {
-                push(&puppet, &session, next..next + count).await;
+                push(&handler, &session, next..next + count).await;
                 next += count;
             }
-            Step::Listen => heard.extend(on_a_new_get(&session).await),
+            Step::Listen => received.extend(on_a_new_get(&session).await),
             Step::Restart => {
-                let (_, client) = start(&puppet, &store);
+                let (_, client) = start(&handler, &store);
                 session = session.with_client(&client);
             }
         }
     }
-    (heard, next)
+    (received, next)
 }
 
 proptest! {
@@ -325,7 +311,7 @@ proptest! {
     #[test]
     fn d6_each_message_arrives_once_over_restarts(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let (heard, pushed) = runtime.block_on(history(steps));
-        prop_assert_eq!(heard, (0..pushed).collect::<Vec<_>>());
+        let (received, pushed) = runtime.block_on(history(steps));
+        prop_assert_eq!(received, (0..pushed).collect::<Vec<_>>());
     }
 }

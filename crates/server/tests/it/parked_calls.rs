@@ -1,6 +1,6 @@
 //! Parked calls of 2026-07-28: what a handler does while its call waits for input (MRTR-04, MRTR-07, T-28, T-38).
 
-use crate::support::text_of;
+use crate::support::{form, result_text};
 use rethread::{Call, Context, Handler, LogLevel, McpService, Reply, RpcError, ServerInfo};
 use rethread_testkit::client::{Client, ReceivedMessage, Reply as Response};
 use serde_json::{Value, json};
@@ -11,38 +11,38 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-const LEVEL: &str = "io.modelcontextprotocol/logLevel";
-const REFUSED: i64 = -32602;
+const LOG_LEVEL_KEY: &str = "io.modelcontextprotocol/logLevel";
+const INVALID_PARAMS: i64 = -32602;
 
 type Work = Pin<Box<dyn Future<Output = Result<Reply, RpcError>> + Send>>;
 
 /// A handler that runs `script` for every tool call.
 #[derive(Clone)]
-struct Scripted {
+struct ClosureHandler {
     script: Arc<dyn Fn(Context, Value) -> Work + Send + Sync>,
     relays: bool,
     calls: Arc<AtomicUsize>,
 }
 
-impl Scripted {
+impl ClosureHandler {
     fn new<W>(script: impl Fn(Context, Value) -> W + Send + Sync + 'static) -> Self
     where
         W: Future<Output = Result<Reply, RpcError>> + Send + 'static,
     {
-        Scripted {
+        ClosureHandler {
             script: Arc::new(move |cx, params| Box::pin(script(cx, params))),
             relays: false,
             calls: Arc::default(),
         }
     }
 
-    fn serve(&self) -> (McpService<Scripted>, Client) {
+    fn serve(&self) -> (McpService<ClosureHandler>, Client) {
         let service = McpService::builder(self.clone()).build();
         (service.clone(), Client::new(service))
     }
 }
 
-impl Handler for Scripted {
+impl Handler for ClosureHandler {
     fn info(&self) -> ServerInfo {
         ServerInfo::new("scripted", "1")
     }
@@ -97,10 +97,6 @@ async fn soon<T>(what: &str, doing: impl Future<Output = T>) -> T {
     done.unwrap_or_else(|_| panic!("not in time: {what}"))
 }
 
-fn form() -> Value {
-    json!({ "mode": "form", "message": "?", "requestedSchema": { "type": "object", "properties": {} } })
-}
-
 fn text(words: &str) -> Reply {
     Reply::json(json!({ "content": [{ "type": "text", "text": words }] }))
 }
@@ -130,12 +126,12 @@ async fn messages(reply: Response) -> Vec<ReceivedMessage> {
 }
 
 /// A handler that asks, and emits what `emit` does before it hears the answer.
-fn emitting<W>(steps: &Steps, emit: impl Fn(Context) -> W + Send + Sync + Clone + 'static) -> Scripted
+fn emitting<W>(steps: &Steps, emit: impl Fn(Context) -> W + Send + Sync + Clone + 'static) -> ClosureHandler
 where
     W: Future<Output = Result<(), rethread::CallEnded>> + Send + 'static,
 {
     let steps = steps.clone();
-    Scripted::new(move |cx, _| {
+    ClosureHandler::new(move |cx, _| {
         let (steps, emit) = (steps.clone(), emit.clone());
         async move {
             let (answer, emitted) = tokio::join!(cx.elicit(form()), async {
@@ -169,7 +165,7 @@ async fn mrtr_04_progress_while_parked_reaches_the_retry_under_its_token() {
     assert_eq!(messages[0].data["params"], params);
     assert_eq!(messages.len(), 2, "only the latest");
     assert_eq!(
-        (&messages[1].data["id"], text_of(&messages[1].data)),
+        (&messages[1].data["id"], result_text(&messages[1].data)),
         (&json!(2), "accept")
     );
 }
@@ -183,7 +179,7 @@ async fn prg_01_progress_while_parked_is_dropped_for_a_retry_without_a_token() {
     steps.run().await;
     let reply = call(&client, 2, answers(&first), json!({})).await;
     assert!(!reply.is_stream());
-    assert_eq!(text_of(&reply.json().await), "accept");
+    assert_eq!(result_text(&reply.json().await), "accept");
 }
 
 /// LOG-02, D13: 64 log messages of a parked call are kept; the level of the retry decides which of them it hears.
@@ -202,16 +198,16 @@ async fn log_02_logs_while_parked_are_bounded_and_follow_the_level_of_the_retry(
         ("error", (0..64).filter(|n| n % 2 == 1).collect()),
     ] {
         let (_, client) = handler.serve();
-        let first = parked(&client, 1, json!({ LEVEL: "debug" })).await;
+        let first = parked(&client, 1, json!({ LOG_LEVEL_KEY: "debug" })).await;
         steps.run().await;
-        let reply = call(&client, 2, answers(&first), json!({ LEVEL: level })).await;
+        let reply = call(&client, 2, answers(&first), json!({ LOG_LEVEL_KEY: level })).await;
         let mut messages = messages(reply).await;
-        assert_eq!(text_of(&messages.pop().unwrap().data), "accept");
-        let heard: Vec<_> = messages
+        assert_eq!(result_text(&messages.pop().unwrap().data), "accept");
+        let received: Vec<_> = messages
             .iter()
             .filter_map(|m| m.data["params"]["data"].as_u64())
             .collect();
-        assert_eq!(heard, expected, "{level}");
+        assert_eq!(received, expected, "{level}");
     }
 }
 
@@ -226,9 +222,9 @@ async fn d13_logs_while_parked_are_bounded_in_bytes() {
         cx.log(LogLevel::Info, None, "small").await
     });
     let (_, client) = handler.serve();
-    let first = parked(&client, 1, json!({ LEVEL: "debug" })).await;
+    let first = parked(&client, 1, json!({ LOG_LEVEL_KEY: "debug" })).await;
     steps.run().await;
-    let reply = call(&client, 2, answers(&first), json!({ LEVEL: "debug" })).await;
+    let reply = call(&client, 2, answers(&first), json!({ LOG_LEVEL_KEY: "debug" })).await;
     let sizes: Vec<_> = messages(reply)
         .await
         .iter()
@@ -242,7 +238,7 @@ async fn d13_logs_while_parked_are_bounded_in_bytes() {
 async fn mrtr_04_handler_that_ends_while_parked_answers_the_retry_under_its_id() {
     let steps = Steps::new();
     let on = steps.clone();
-    let handler = Scripted::new(move |cx, params| {
+    let handler = ClosureHandler::new(move |cx, params| {
         let steps = on.clone();
         async move {
             steps.ask_until_allowed(&cx).await;
@@ -269,21 +265,21 @@ async fn mrtr_04_handler_that_ends_while_parked_answers_the_retry_under_its_id()
         let answer = call(&client, id + 1, retry.clone(), json!({})).await.json().await;
         assert_eq!(answer["id"], id + 1, "{answer}");
         match fails {
-            false => assert_eq!(text_of(&answer), "went on without", "nothing is asked again"),
+            false => assert_eq!(result_text(&answer), "went on without", "nothing is asked again"),
             true => assert_eq!(answer["error"]["message"], "gave up"),
         }
         assert_eq!((service.parked_calls(), service.running_calls()), (0, 0));
         let again = call(&client, id + 2, retry, json!({})).await.json().await;
-        assert_eq!(again["error"]["code"], REFUSED, "T-28: {again}");
+        assert_eq!(again["error"]["code"], INVALID_PARAMS, "T-28: {again}");
     }
 }
 
 /// T-28: the end of a handler and the retry may meet; the answer is not lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t_28_answer_that_meets_the_retry_is_not_lost() {
+async fn t_28_answer_concurrent_with_the_retry_is_not_lost() {
     let steps = Steps::new();
     let on = steps.clone();
-    let handler = Scripted::new(move |cx, _| {
+    let handler = ClosureHandler::new(move |cx, _| {
         let steps = on.clone();
         async move {
             steps.ask_until_allowed(&cx).await;
@@ -307,10 +303,10 @@ async fn t_28_answer_that_meets_the_retry_is_not_lost() {
 
 /// A question that the handler no longer waits for is not asked again.
 #[tokio::test]
-async fn mrtr_06_question_that_nobody_waits_for_is_not_asked_again() {
+async fn mrtr_06_abandoned_question_is_not_asked_again() {
     let steps = Steps::new();
     let on = steps.clone();
-    let handler = Scripted::new(move |cx, _| {
+    let handler = ClosureHandler::new(move |cx, _| {
         let steps = on.clone();
         async move {
             steps.ask_until_allowed(&cx).await;
@@ -329,14 +325,14 @@ async fn mrtr_06_question_that_nobody_waits_for_is_not_asked_again() {
     let mut retry = state(&second);
     retry["inputResponses"] = json!({ "q2": { "roots": [] } });
     let answer = call(&client, 3, retry, json!({})).await.json().await;
-    assert_eq!(text_of(&answer), "roots");
+    assert_eq!(result_text(&answer), "roots");
 }
 
 /// GW-07, MRTR-05: a relay's own question is parked under our seal, and its retry is not a second call. What the server
 /// behind it has put into `requestState` is passed on.
 #[tokio::test]
-async fn gw_07_relay_tells_its_own_request_state_from_that_of_the_server_behind_it() {
-    let mut relay = Scripted::new(|cx, params| async move {
+async fn gw_07_relay_distinguishes_its_own_request_state() {
+    let mut relay = ClosureHandler::new(|cx, params| async move {
         if params["requestState"] == "the server's own" {
             return Ok(text("passed on"));
         }
@@ -355,29 +351,32 @@ async fn gw_07_relay_tells_its_own_request_state_from_that_of_the_server_behind_
     other["arguments"] = json!({ "a": 1 });
     for (what, spoiled) in [("tampered", tampered), ("other arguments", other)] {
         let refused = call(&client, 2, spoiled, json!({})).await.json().await;
-        assert_eq!(refused["error"]["code"], REFUSED, "{what}: {refused}");
+        assert_eq!(refused["error"]["code"], INVALID_PARAMS, "{what}: {refused}");
     }
     let answer = call(&client, 3, retry.clone(), json!({})).await.json().await;
-    assert_eq!((&answer["id"], text_of(&answer)), (&json!(3), r#"{"action":"accept"}"#));
+    assert_eq!(
+        (&answer["id"], result_text(&answer)),
+        (&json!(3), r#"{"action":"accept"}"#)
+    );
     assert_eq!(relay.calls.load(Ordering::Relaxed), 1, "the handler was called once");
     let replayed = call(&client, 4, retry.clone(), json!({})).await.json().await;
-    assert_eq!(replayed["error"]["code"], REFUSED, "T-28: {replayed}");
+    assert_eq!(replayed["error"]["code"], INVALID_PARAMS, "T-28: {replayed}");
     // RST-05: the next process has another key, and still knows what it is not to pass on.
     let (_, next) = relay.serve();
     let lost = call(&next, 5, retry, json!({})).await.json().await;
-    assert_eq!(lost["error"]["code"], REFUSED, "{lost}");
+    assert_eq!(lost["error"]["code"], INVALID_PARAMS, "{lost}");
     let passed = call(&client, 6, json!({ "requestState": "the server's own" }), json!({})).await;
-    assert_eq!(text_of(&passed.json().await), "passed on");
+    assert_eq!(result_text(&passed.json().await), "passed on");
     assert_eq!(relay.calls.load(Ordering::Relaxed), 2);
     assert_eq!((service.parked_calls(), service.running_calls()), (0, 0));
 }
 
 /// T-38: a drain waits for the calls at work. A parked call that has ended holds no permit and hides no other call.
 #[tokio::test(start_paused = true)]
-async fn t_38_drain_waits_for_a_call_beside_a_parked_one_that_has_ended() {
+async fn t_38_shutdown_waits_for_calls_beside_an_ended_parked_call() {
     let steps = Steps::new();
     let on = steps.clone();
-    let handler = Scripted::new(move |cx, params| {
+    let handler = ClosureHandler::new(move |cx, params| {
         let steps = on.clone();
         async move {
             if params["arguments"]["slow"] == true {
@@ -402,13 +401,13 @@ async fn t_38_drain_waits_for_a_call_beside_a_parked_one_that_has_ended() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!((service.parked_calls(), service.running_calls()), (1, 1));
     service.shutdown(Duration::from_secs(60)).await;
-    assert_eq!(text_of(&slow.await.unwrap()), "slow", "the drain waited for it");
+    assert_eq!(result_text(&slow.await.unwrap()), "slow", "the drain waited for it");
 }
 
 /// T-38: a call that parks during a drain is no longer waited for.
 #[tokio::test(start_paused = true)]
-async fn t_38_drain_ends_when_the_last_call_parks() {
-    let handler = Scripted::new(|cx, _| async move {
+async fn t_38_shutdown_ends_when_the_last_call_parks() {
+    let handler = ClosureHandler::new(|cx, _| async move {
         tokio::time::sleep(Duration::from_secs(3)).await;
         cx.elicit(form()).await?;
         tokio::time::sleep(Duration::from_secs(3)).await;
@@ -429,8 +428,8 @@ async fn t_38_drain_ends_when_the_last_call_parks() {
 
 /// T-38: a drain serves the retry of a parked call, and nothing else that brings a state.
 #[tokio::test(start_paused = true)]
-async fn t_38_drain_serves_the_retry_of_a_parked_call_only() {
-    let handler = Scripted::new(|cx, params| async move {
+async fn t_38_shutdown_accepts_only_retries_of_parked_calls() {
+    let handler = ClosureHandler::new(|cx, params| async move {
         if params["arguments"]["slow"] == true {
             tokio::time::sleep(Duration::from_secs(9)).await;
         } else {
@@ -454,7 +453,7 @@ async fn t_38_drain_serves_the_retry_of_a_parked_call_only() {
     let listening = client.stateless(4, "subscriptions/listen", params, json!({})).await;
     assert_eq!(listening.status, 503);
     let answer = call(&client, 5, answers(&first), json!({})).await.json().await;
-    assert_eq!(text_of(&answer), "done");
+    assert_eq!(result_text(&answer), "done");
     assert_eq!(slow.await.unwrap().status, 200);
     draining.await.unwrap();
 }

@@ -1,6 +1,6 @@
 //! Bad input gets a clear error and loses nothing: neither the connection, nor the server, nor the neighbours.
 
-use crate::support::{D, Puppet, text_of};
+use crate::support::{ScriptedHandler, V2025_11_25, result_text};
 use rethread::{Limits, McpService, Timing};
 use rethread_testkit::client::{Client, Session};
 use rethread_testkit::raw::{RawConnection, exchange, request};
@@ -21,9 +21,9 @@ async fn post(session: &Session, headers: &[(&str, &str)], body: impl Into<bytes
 
 /// HTTP-04: code, id and its type for every kind of malformed body.
 #[tokio::test]
-async fn http_04_malformed_bodies_get_their_code_and_the_session_lives() {
-    let (_, client) = Puppet::new().serve();
-    let session = client.open(D).await;
+async fn http_04_malformed_body_gets_its_error_code() {
+    let (_, client) = ScriptedHandler::new().serve();
+    let session = client.open(V2025_11_25).await;
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let deep = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"x":{deep}}}}}"#);
     let table: [(&[u8], i64, Value); 14] = [
@@ -79,8 +79,8 @@ async fn http_04_malformed_bodies_get_their_code_and_the_session_lives() {
 
 #[tokio::test]
 async fn http_05_notifications_and_answers_get_202_and_an_empty_body() {
-    let (_, client) = Puppet::new().serve();
-    let session = client.open(D).await;
+    let (_, client) = ScriptedHandler::new().serve();
+    let session = client.open(V2025_11_25).await;
     for method in ["notifications/initialized", "notifications/unheard_of"] {
         let reply = session.notify(method, json!({})).await;
         assert_eq!(reply.status, 202);
@@ -89,9 +89,9 @@ async fn http_05_notifications_and_answers_get_202_and_an_empty_body() {
 }
 
 #[tokio::test]
-async fn http_01_other_methods_are_405_and_allow_lists_what_is_offered() {
-    let (_, client) = Puppet::new().serve();
-    let session = client.open(D).await;
+async fn http_01_other_methods_return_405_with_allow() {
+    let (_, client) = ScriptedHandler::new().serve();
+    let session = client.open(V2025_11_25).await;
     for method in ["PUT", "PATCH", "HEAD", "OPTIONS", "TRACE"] {
         let reply = session.raw(method, &[], "").await;
         assert_eq!(reply.status, 405, "{method}");
@@ -102,8 +102,8 @@ async fn http_01_other_methods_are_405_and_allow_lists_what_is_offered() {
 /// HTTP-02, T-33.
 #[tokio::test]
 async fn http_02_accept_is_parsed_not_searched() {
-    let (_, client) = Puppet::new().serve();
-    let session = client.open(D).await;
+    let (_, client) = ScriptedHandler::new().serve();
+    let session = client.open(V2025_11_25).await;
     for (accept, status) in [
         ("*/*", 200),
         ("application/json, text/event-stream", 200),
@@ -141,13 +141,13 @@ async fn http_02_accept_is_parsed_not_searched() {
 
 #[tokio::test]
 async fn http_03_content_type_and_size_are_checked() {
-    let (_, client) = Puppet::new().serve_with(|b| {
+    let (_, client) = ScriptedHandler::new().serve_with(|b| {
         b.limits(Limits {
             body_bytes: 1000,
             ..Limits::default()
         })
     });
-    let session = client.open(D).await;
+    let session = client.open(V2025_11_25).await;
     for (content_type, status) in [
         ("application/json", 200),
         ("application/json; charset=utf-8", 200),
@@ -169,9 +169,9 @@ async fn http_03_content_type_and_size_are_checked() {
 }
 
 /// A request body that arrives in several frames.
-struct Frames(std::collections::VecDeque<bytes::Bytes>);
+struct FramedBody(std::collections::VecDeque<bytes::Bytes>);
 
-impl http_body::Body for Frames {
+impl http_body::Body for FramedBody {
     type Data = bytes::Bytes;
     type Error = std::convert::Infallible;
 
@@ -191,8 +191,8 @@ async fn http_03_body_in_several_frames_counts_each_byte_once() {
         body_bytes: 1000,
         ..Limits::default()
     };
-    let (mut service, client) = Puppet::new().serve_with(|b| b.limits(limits));
-    let session = client.open(D).await;
+    let (mut service, client) = ScriptedHandler::new().serve_with(|b| b.limits(limits));
+    let session = client.open(V2025_11_25).await;
     for (frames, status) in [
         (&[1000][..], 200),
         (&[999, 1], 200),
@@ -206,7 +206,7 @@ async fn http_03_body_in_several_frames_counts_each_byte_once() {
         let mut body = ping();
         body.push_str(&" ".repeat(frames.iter().sum::<usize>() - body.len()));
         let mut rest = bytes::Bytes::from(body);
-        let body = Frames(frames.iter().map(|size| rest.split_to(*size)).collect());
+        let body = FramedBody(frames.iter().map(|size| rest.split_to(*size)).collect());
         let request = http::Request::post("/mcp")
             .header("host", "localhost")
             .header("content-type", "application/json")
@@ -225,8 +225,9 @@ async fn http_03_body_in_several_frames_counts_each_byte_once() {
 /// SEC-01, SEC-02, T-34: checked on every method, before anything else.
 #[tokio::test]
 async fn sec_01_origin_and_host_are_checked_on_every_method() {
-    let (_, client) = Puppet::new().serve_with(|b| b.allow_origin("https://app.example").allow_host("mcp.example"));
-    let session = client.open(D).await;
+    let (_, client) =
+        ScriptedHandler::new().serve_with(|b| b.allow_origin("https://app.example").allow_host("mcp.example"));
+    let session = client.open(V2025_11_25).await;
     let rows: [(&[(&str, &str)], bool); 12] = [
         (&[("origin", "http://evil.example")], false),
         (&[("origin", "null")], false),
@@ -262,8 +263,8 @@ async fn sec_01_origin_and_host_are_checked_on_every_method() {
 
 /// HTTP-14.
 #[tokio::test]
-async fn http_14_browsers_may_ask_first() {
-    let (_, client) = Puppet::new().serve_with(|b| b.allow_origin("https://app.example"));
+async fn http_14_preflight_is_answered() {
+    let (_, client) = ScriptedHandler::new().serve_with(|b| b.allow_origin("https://app.example"));
     let ask = [
         ("origin", "https://app.example"),
         ("access-control-request-method", "POST"),
@@ -300,9 +301,9 @@ async fn http_14_browsers_may_ask_first() {
 
 /// HDR-07: mirrored headers belong to another era.
 #[tokio::test]
-async fn hdr_07_a_wrong_mcp_method_header_is_ignored_in_a_session() {
-    let (_, client) = Puppet::new().serve();
-    let session = client.open(D).await;
+async fn hdr_07_wrong_mcp_method_header_is_ignored_in_a_session() {
+    let (_, client) = ScriptedHandler::new().serve();
+    let session = client.open(V2025_11_25).await;
     let headers = [("mcp-method", "something/else"), ("mcp-name", "nobody")];
     assert_eq!(post(&session, &headers, ping()).await.0, 200);
 }
@@ -328,16 +329,16 @@ fn with_session<'a>(session: &'a Session, more: &[(&'a str, &'a str)]) -> Vec<(&
 }
 
 #[tokio::test]
-async fn sec_06_huge_headers_half_sent_bodies_and_resets_hurt_nobody_else() {
-    let puppet = Puppet::new();
-    let (service, client) = puppet.serve_with(|b| {
+async fn sec_06_hostile_connection_does_not_affect_others() {
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve_with(|b| {
         b.timing(Timing {
             body: Duration::from_millis(200),
             ..Timing::default()
         })
     });
     let addr = listen(service.clone()).await;
-    let session = client.open(D).await;
+    let session = client.open(V2025_11_25).await;
     let headers = with_session(&session, &[]);
 
     let huge = "x".repeat(40_000);
@@ -374,16 +375,16 @@ async fn sec_06_huge_headers_half_sent_bodies_and_resets_hurt_nobody_else() {
 
 /// SSE-14 on a real socket: a peer that never reads fills its own socket, and nothing else.
 #[tokio::test]
-async fn sse_14_a_peer_that_never_reads_its_socket_slows_nobody() {
-    let puppet = Puppet::new();
-    let (service, client) = puppet.serve_with(|b| {
+async fn sse_14_peer_that_never_reads_delays_nobody() {
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve_with(|b| {
         b.timing(Timing {
             stall: Duration::from_millis(300),
             ..Timing::default()
         })
     });
     let addr = listen(service.clone()).await;
-    let session = client.open(D).await;
+    let session = client.open(V2025_11_25).await;
     let mut deaf = RawConnection::open_narrow(addr, 4096).await.unwrap();
     let get = request("GET", "/mcp", &with_session(&session, &[]), b"");
     deaf.send(&get).await.unwrap();
@@ -399,7 +400,7 @@ async fn sse_14_a_peer_that_never_reads_its_socket_slows_nobody() {
         );
         if n % 100 == 0 {
             let reply = session.tool(n, "echo", json!({ "message": "quick" })).await;
-            assert_eq!(text_of(&reply.json().await), "quick");
+            assert_eq!(result_text(&reply.json().await), "quick");
             tokio::task::yield_now().await;
         }
     }
@@ -409,12 +410,12 @@ async fn sse_14_a_peer_that_never_reads_its_socket_slows_nobody() {
 
 /// CAN-02 on a real socket: the kernel's word for a cut.
 #[tokio::test]
-async fn can_02_a_reset_connection_does_not_stop_the_call() {
-    let puppet = Puppet::new();
-    let (service, client) = puppet.serve();
+async fn can_02_reset_connection_does_not_stop_the_call() {
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve();
     let addr = listen(service.clone()).await;
-    let session: Session = client.open(D).await;
-    let strings = puppet.strings("a");
+    let session: Session = client.open(V2025_11_25).await;
+    let script = handler.script("a");
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
         "name": "a", "_meta": { "progressToken": 1 } } });
     let mut socket = RawConnection::open(addr).await.unwrap();
@@ -425,16 +426,16 @@ async fn can_02_a_reset_connection_does_not_stop_the_call() {
         body.to_string().as_bytes(),
     );
     socket.send(&post).await.unwrap();
-    strings.progress(1).await;
+    script.progress(1).await;
     assert_eq!(socket.read_head().await.unwrap().0, 200);
     let mut last = None;
     while last.as_deref() != Some("1-1") {
         last = socket.next_block(Duration::from_secs(5)).await.unwrap().id.or(last);
     }
     socket.reset().unwrap();
-    strings.progress(2).await;
-    strings.finish("survived").await;
+    script.progress(2).await;
+    script.finish("survived").await;
     let rest = session.resume("1-1").await.rest().await;
-    assert_eq!(text_of(&rest[1].data), "survived");
+    assert_eq!(result_text(&rest[1].data), "survived");
     let _ = Client::new(service);
 }

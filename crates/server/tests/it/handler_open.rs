@@ -1,6 +1,6 @@
 //! Handlers that keep something for each session, and pass on what they are told: what a gateway is made of.
 
-use crate::support::{D, SESSION_ERA};
+use crate::support::{LEGACY_REVISIONS, V2025_11_25};
 use rethread::{
     Call, Context, Handler, InitializeReply, McpService, MemoryStore, Notification, OpenError, Peer, PreviousState,
     Reply, RpcError, SessionId, SessionStart,
@@ -12,14 +12,14 @@ use std::time::Duration;
 
 /// Writes down what it hears.
 #[derive(Clone, Default)]
-struct Relay(Arc<Mutex<Heard>>);
+struct Relay(Arc<Mutex<RelayLog>>);
 
 #[derive(Default)]
-struct Heard {
+struct RelayLog {
     opened: Vec<(String, Option<PreviousState>)>,
     closed: Vec<String>,
     calls: Vec<String>,
-    notices: Vec<String>,
+    notifications: Vec<String>,
     peer: Option<Peer>,
     slow: bool,
     version: Option<&'static str>,
@@ -27,38 +27,38 @@ struct Heard {
 }
 
 impl Relay {
-    fn heard<T>(&self, look: impl FnOnce(&mut Heard) -> T) -> T {
-        look(&mut self.0.lock().unwrap())
+    fn log<T>(&self, access: impl FnOnce(&mut RelayLog) -> T) -> T {
+        access(&mut self.0.lock().unwrap())
     }
 }
 
 impl Handler for Relay {
-    async fn open(&self, opening: &SessionStart) -> Result<InitializeReply, OpenError> {
-        if self.heard(|heard| heard.slow) {
+    async fn open(&self, start: &SessionStart) -> Result<InitializeReply, OpenError> {
+        if self.log(|log| log.slow) {
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
-        if let Some(why) = self.heard(|heard| heard.fails.clone()) {
-            return Err(why);
+        if let Some(error) = self.log(|log| log.fails.clone()) {
+            return Err(error);
         }
-        let hello: Value = serde_json::from_slice(opening.params()).unwrap();
-        let id = opening.peer().id().as_str().to_owned();
-        let version = self.heard(|heard| {
-            heard.peer = Some(opening.peer().clone());
-            heard.opened.push((id, opening.earlier().cloned()));
-            heard.version.unwrap_or(opening.version().as_str())
+        let params: Value = serde_json::from_slice(start.params()).unwrap();
+        let id = start.peer().id().as_str().to_owned();
+        let version = self.log(|log| {
+            log.peer = Some(start.peer().clone());
+            log.opened.push((id, start.earlier().cloned()));
+            log.version.unwrap_or(start.version().as_str())
         });
         Ok(InitializeReply::raw(
             json!({
                 "protocolVersion": version,
                 "capabilities": { "logging": {}, "tools": { "listChanged": true } },
-                "serverInfo": { "name": hello["clientInfo"]["name"], "version": "of the child" },
+                "serverInfo": { "name": params["clientInfo"]["name"], "version": "from the handler" },
             })
             .to_string(),
         ))
     }
 
     fn on_session_closed(&self, session: &SessionId) {
-        self.heard(|heard| heard.closed.push(session.as_str().to_owned()));
+        self.log(|log| log.closed.push(session.as_str().to_owned()));
     }
 
     fn relays(&self) -> bool {
@@ -66,7 +66,7 @@ impl Handler for Relay {
     }
 
     async fn handle(&self, call: Call, cx: &Context) -> Result<Reply, RpcError> {
-        self.heard(|heard| heard.calls.push(call.method().to_owned()));
+        self.log(|log| log.calls.push(call.method().to_owned()));
         if call.method() == "tools/call" {
             cx.notify("notifications/anything", json!({ "n": 1 })).await?;
             let answer = cx.request("custom/question", json!({ "n": 2 })).await?;
@@ -75,8 +75,8 @@ impl Handler for Relay {
         Ok(Reply::empty())
     }
 
-    async fn on_notification(&self, notice: Notification, _: &Peer) {
-        self.heard(|heard| heard.notices.push(notice.method().to_owned()));
+    async fn on_notification(&self, notification: Notification, _: &Peer) {
+        self.log(|log| log.notifications.push(notification.method().to_owned()));
     }
 }
 
@@ -86,36 +86,36 @@ fn serve(relay: &Relay, store: &MemoryStore) -> (McpService<Relay>, Client) {
 }
 
 #[tokio::test]
-async fn gw_05_a_handler_welcomes_each_session_in_its_own_words() {
-    for version in SESSION_ERA {
+async fn gw_05_handler_returns_its_own_initialize_result() {
+    for version in LEGACY_REVISIONS {
         let (relay, store) = (Relay::default(), MemoryStore::default());
         let (_, client) = serve(&relay, &store);
         let session = client.open(version).await;
         assert_eq!(
             session.initialize_response["result"]["serverInfo"]["version"],
-            "of the child"
+            "from the handler"
         );
         assert_eq!(session.version, version);
-        assert_eq!(relay.heard(|heard| heard.opened[0].clone()), (session.id.clone(), None));
+        assert_eq!(relay.log(|log| log.opened[0].clone()), (session.id.clone(), None));
         assert_eq!(
-            relay.heard(|heard| heard.notices.clone()),
+            relay.log(|log| log.notifications.clone()),
             ["notifications/initialized"]
         );
         session.call(1, "logging/setLevel", json!({ "level": "error" })).await;
         session.call(2, "ping", json!({})).await;
-        assert_eq!(relay.heard(|heard| heard.calls.clone()), ["logging/setLevel"]);
+        assert_eq!(relay.log(|log| log.calls.clone()), ["logging/setLevel"]);
         session.delete().await;
-        assert_eq!(relay.heard(|heard| heard.closed.clone()), [session.id]);
+        assert_eq!(relay.log(|log| log.closed.clone()), [session.id]);
     }
 }
 
 #[tokio::test]
-async fn gw_05_a_version_that_is_not_served_is_not_relayed() {
+async fn gw_05_unsupported_version_is_not_relayed() {
     let (relay, store) = (Relay::default(), MemoryStore::default());
     let (service, client) = serve(&relay, &store);
     for unknown in ["2031-01-01", "2026-07-28", "2024-11-04"] {
-        relay.heard(|heard| heard.version = Some(unknown));
-        let hello = json!({ "protocolVersion": D, "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
+        relay.log(|log| log.version = Some(unknown));
+        let hello = json!({ "protocolVersion": V2025_11_25, "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
         let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello });
         let error = client.post(&request).await.json().await;
         let message = error["error"]["message"].as_str().unwrap();
@@ -123,7 +123,7 @@ async fn gw_05_a_version_that_is_not_served_is_not_relayed() {
     }
     assert_eq!((service.sessions(), store.sessions()), (0, 0));
     assert_eq!(
-        relay.heard(|heard| (heard.opened.len(), heard.closed.len())),
+        relay.log(|log| (log.opened.len(), log.closed.len())),
         (3, 3),
         "what was opened is closed"
     );
@@ -131,16 +131,17 @@ async fn gw_05_a_version_that_is_not_served_is_not_relayed() {
 
 /// GW-09: a refusal is the answer to `initialize`, and a lack that may pass is a 503.
 #[tokio::test]
-async fn gw_09_a_session_that_cannot_begin_now_may_be_tried_again() {
+async fn gw_09_unavailable_handler_returns_503() {
     let (relay, store) = (Relay::default(), MemoryStore::default());
     let (service, client) = serve(&relay, &store);
-    let hello = json!({ "protocolVersion": D, "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
+    let hello =
+        json!({ "protocolVersion": V2025_11_25, "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
     let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello });
-    relay.heard(|heard| heard.fails = Some(RpcError::new(-32099, "not you").into()));
+    relay.log(|log| log.fails = Some(RpcError::new(-32099, "not you").into()));
     let refused = client.post(&request).await;
     assert_eq!(refused.status, 200);
     assert_eq!(refused.json().await["error"]["code"], -32099);
-    relay.heard(|heard| heard.fails = Some(OpenError::Unavailable("all seats are taken".into())));
+    relay.log(|log| log.fails = Some(OpenError::Unavailable("all seats are taken".into())));
     let full = client.post(&request).await;
     assert_eq!(full.status, 503);
     assert!(full.headers.contains_key("retry-after"));
@@ -150,43 +151,43 @@ async fn gw_09_a_session_that_cannot_begin_now_may_be_tried_again() {
         (&json!(1), &json!("all seats are taken"))
     );
     assert_eq!((service.sessions(), store.sessions()), (0, 0));
-    relay.heard(|heard| heard.fails = None);
-    client.open(D).await;
+    relay.log(|log| log.fails = None);
+    client.open(V2025_11_25).await;
 }
 
 /// A client that leaves while its session is being made leaves nothing behind.
 #[tokio::test]
-async fn gw_08_an_initialize_that_nobody_waits_for_is_undone() {
+async fn gw_08_abandoned_initialize_is_undone() {
     let (relay, store) = (Relay::default(), MemoryStore::default());
     let (service, client) = serve(&relay, &store);
-    relay.heard(|heard| heard.slow = true);
-    let impatient = tokio::time::timeout(Duration::from_millis(10), client.open(D)).await;
+    relay.log(|log| log.slow = true);
+    let impatient = tokio::time::timeout(Duration::from_millis(10), client.open(V2025_11_25)).await;
     assert!(impatient.is_err());
     tokio::time::sleep(Duration::from_millis(600)).await;
     assert_eq!((service.sessions(), store.sessions()), (0, 0));
-    assert_eq!(relay.heard(|heard| (heard.opened.len(), heard.closed.len())), (0, 0));
+    assert_eq!(relay.log(|log| (log.opened.len(), log.closed.len())), (0, 0));
 }
 
 #[tokio::test]
-async fn rst_01_a_handler_is_told_what_a_session_had() {
+async fn rst_01_handler_gets_the_previous_session_state() {
     let (relay, store) = (Relay::default(), MemoryStore::default());
     let (_, client) = serve(&relay, &store);
-    let session = client.open(D).await;
+    let session = client.open(V2025_11_25).await;
     session.call(1, "logging/setLevel", json!({ "level": "error" })).await;
     session.call(2, "resources/subscribe", json!({ "uri": "a:b" })).await;
     let next = Relay::default();
     let (service, client) = serve(&next, &store);
     let session = session.with_client(&client);
-    next.heard(|heard| heard.fails = Some(RpcError::internal("the child cannot be started").into()));
+    next.log(|log| log.fails = Some(RpcError::internal("the child cannot be started").into()));
     let reply = session.call(3, "ping", json!({})).await;
     assert_eq!(
         (reply.status.as_u16(), service.sessions()),
         (503, 0),
         "may be tried again"
     );
-    next.heard(|heard| heard.fails = None);
+    next.log(|log| log.fails = None);
     assert_eq!(session.call(3, "ping", json!({})).await.status, 200);
-    let (id, earlier) = next.heard(|heard| heard.opened[0].clone());
+    let (id, earlier) = next.log(|log| log.opened[0].clone());
     let earlier = earlier.unwrap();
     assert_eq!(id, session.id);
     assert!(earlier.initialized);
@@ -195,10 +196,10 @@ async fn rst_01_a_handler_is_told_what_a_session_had() {
 }
 
 #[tokio::test]
-async fn s2c_02_any_question_can_be_asked_in_a_call_and_aside() {
+async fn s2c_02_custom_question_works_in_a_call_and_in_the_session() {
     let (relay, store) = (Relay::default(), MemoryStore::default());
     let (_, client) = serve(&relay, &store);
-    let session = client.open(D).await;
+    let session = client.open(V2025_11_25).await;
     let mut get = session.get(None).await.events();
     let mut events = session.tool(7, "any", json!({})).await.events();
     assert_eq!(events.next().await.data["method"], "notifications/anything");
@@ -210,7 +211,7 @@ async fn s2c_02_any_question_can_be_asked_in_a_call_and_aside() {
     session.answer(&question["id"], json!({ "content": [] })).await;
     assert_eq!(events.next().await.data["result"], json!({ "content": [] }));
 
-    let peer = relay.heard(|heard| heard.peer.clone()).unwrap();
+    let peer = relay.log(|log| log.peer.clone()).unwrap();
     let (answer, ()) = tokio::join!(peer.request("roots/list", ()), async {
         let question = get.next().await.data;
         assert_eq!(question["method"], "roots/list");
@@ -228,5 +229,5 @@ async fn s2c_02_any_question_can_be_asked_in_a_call_and_aside() {
 
     peer.end();
     assert_eq!(session.call(9, "ping", json!({})).await.status, 404);
-    assert_eq!(relay.heard(|heard| heard.closed.len()), 1);
+    assert_eq!(relay.log(|log| log.closed.len()), 1);
 }

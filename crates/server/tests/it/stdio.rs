@@ -1,19 +1,19 @@
 //! Lines of JSON-RPC on a pair of byte streams: both eras, one message a line (GW-01).
 
-use crate::support::{D, Puppet, text_of};
+use crate::support::{ScriptedHandler, V2025_11_25, result_text};
 use rethread::{ListKind, McpService};
 use rethread_testkit::client::stateless;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf};
 
-struct Wire {
+struct StdioClient {
     input: WriteHalf<DuplexStream>,
     output: tokio::io::Lines<BufReader<ReadHalf<DuplexStream>>>,
 }
 
-impl Wire {
-    fn open(service: &McpService<Puppet>) -> Self {
+impl StdioClient {
+    fn open(service: &McpService<ScriptedHandler>) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let service = service.clone();
         tokio::spawn(async move {
@@ -21,7 +21,7 @@ impl Wire {
             service.serve_lines(BufReader::new(input), output).await.unwrap();
         });
         let (output, input) = tokio::io::split(ours);
-        Wire {
+        StdioClient {
             input,
             output: BufReader::new(output).lines(),
         }
@@ -47,42 +47,41 @@ fn modern(id: Value, method: &str, params: Value) -> Value {
 }
 
 #[tokio::test]
-async fn gw_01_a_session_and_stateless_requests_share_the_lines() {
-    let puppet = Puppet::new();
-    let (service, _) = puppet.serve();
-    let mut wire = Wire::open(&service);
-    let params =
-        json!({ "protocolVersion": D, "capabilities": { "roots": {} }, "clientInfo": { "name": "x", "version": "1" } });
+async fn gw_01_session_and_stateless_requests_share_stdio() {
+    let handler = ScriptedHandler::new();
+    let (service, _) = handler.serve();
+    let mut wire = StdioClient::open(&service);
+    let params = json!({ "protocolVersion": V2025_11_25, "capabilities": { "roots": {} }, "clientInfo": { "name": "x", "version": "1" } });
     wire.send(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }))
         .await;
-    assert_eq!(wire.next().await["result"]["protocolVersion"], D);
+    assert_eq!(wire.next().await["result"]["protocolVersion"], V2025_11_25);
     wire.send_text("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\r")
         .await; // CRLF is tolerated
 
     // A call of the session era: progress, a question, the answer.
-    let strings = puppet.strings("a");
+    let script = handler.script("a");
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
         "name": "a", "_meta": { "progressToken": "p" } } });
     wire.send(&call).await;
-    strings.progress(1).await;
+    script.progress(1).await;
     assert_eq!(wire.next().await["params"]["progressToken"], "p");
-    let (answered, ()) = tokio::join!(strings.ask("roots", json!({})), async {
+    let (answered, ()) = tokio::join!(script.ask("roots", json!({})), async {
         let question = wire.next().await;
         wire.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "roots": [] } }))
             .await;
     });
     assert_eq!(answered, Ok(json!({ "roots": [] })));
-    strings.finish("session").await;
-    assert_eq!(text_of(&wire.next().await), "session");
+    script.finish("session").await;
+    assert_eq!(result_text(&wire.next().await), "session");
 
     // Stateless requests beside it.
     wire.send(&modern(json!("d"), "server/discover", json!({}))).await;
     assert_eq!(wire.next().await["result"]["resultType"], "complete");
-    let strings = puppet.strings("b");
+    let script = handler.script("b");
     wire.send(&modern(json!(2), "tools/call", json!({ "name": "b" }))).await;
-    strings.progress(1).await;
+    script.progress(1).await;
     assert_eq!(wire.next().await["params"]["progressToken"], "m");
-    strings.finish("stateless").await;
+    script.finish("stateless").await;
     let answer = wire.next().await;
     assert_eq!(
         (&answer["id"], &answer["result"]["resultType"]),
@@ -106,22 +105,22 @@ async fn gw_01_a_session_and_stateless_requests_share_the_lines() {
 }
 
 #[tokio::test]
-async fn gw_01_cancellation_and_the_end_of_input_stop_what_runs() {
-    let puppet = Puppet::new();
-    let (service, _) = puppet.serve();
-    let mut wire = Wire::open(&service);
-    let strings = puppet.strings("a");
+async fn gw_01_cancellation_and_end_of_input_stop_calls() {
+    let handler = ScriptedHandler::new();
+    let (service, _) = handler.serve();
+    let mut wire = StdioClient::open(&service);
+    let script = handler.script("a");
     wire.send(&modern(json!(1), "tools/call", json!({ "name": "a" }))).await;
-    strings.progress(1).await;
+    script.progress(1).await;
     wire.next().await;
     wire.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } }))
         .await;
-    strings.over().await;
-    let strings = puppet.strings("b");
+    script.wait_for_end().await;
+    let script = handler.script("b");
     wire.send(&modern(json!(2), "tools/call", json!({ "name": "b" }))).await;
-    strings.progress(1).await;
+    script.progress(1).await;
     drop(wire);
-    strings.over().await;
+    script.wait_for_end().await;
     tokio::time::sleep(Duration::from_millis(10)).await;
     assert_eq!(
         (service.sessions(), service.running_calls(), service.open_streams()),
@@ -131,20 +130,21 @@ async fn gw_01_cancellation_and_the_end_of_input_stop_what_runs() {
 
 /// T-38: lines refuse what HTTP refuses while the server drains; a call that runs is let finish.
 #[tokio::test]
-async fn t_38_stateless_request_on_lines_is_refused_while_draining() {
-    let puppet = Puppet::new();
-    let (service, _) = puppet.serve();
-    let mut wire = Wire::open(&service);
-    let params = json!({ "protocolVersion": D, "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
+async fn t_38_stateless_request_on_stdio_is_refused_during_shutdown() {
+    let handler = ScriptedHandler::new();
+    let (service, _) = handler.serve();
+    let mut wire = StdioClient::open(&service);
+    let params =
+        json!({ "protocolVersion": V2025_11_25, "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
     wire.send(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }))
         .await;
     wire.next().await;
     // A call of the session keeps the connection open.
-    let strings = puppet.strings("a");
+    let script = handler.script("a");
     let call = json!({ "name": "a", "_meta": { "progressToken": 1 } });
     wire.send(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call }))
         .await;
-    strings.progress(1).await;
+    script.progress(1).await;
     wire.next().await;
     let draining = tokio::spawn({
         let service = service.clone();
@@ -167,8 +167,8 @@ async fn t_38_stateless_request_on_lines_is_refused_while_draining() {
         let message = refused["error"]["message"].as_str().unwrap();
         assert!(message.contains("shutting down"), "{message}");
     }
-    strings.finish("finished").await;
-    assert_eq!(text_of(&wire.next().await), "finished");
+    script.finish("finished").await;
+    assert_eq!(result_text(&wire.next().await), "finished");
     drop(wire);
     tokio::time::timeout(Duration::from_secs(5), draining)
         .await
@@ -178,9 +178,9 @@ async fn t_38_stateless_request_on_lines_is_refused_while_draining() {
 
 /// VER-05: the method is looked at before the log level, on lines as over HTTP.
 #[tokio::test]
-async fn ver_05_unknown_method_on_lines_is_refused_before_its_log_level() {
-    let (service, _) = Puppet::new().serve();
-    let mut wire = Wire::open(&service);
+async fn ver_05_unknown_method_on_stdio_is_refused_before_its_log_level() {
+    let (service, _) = ScriptedHandler::new().serve();
+    let mut wire = StdioClient::open(&service);
     let level = "io.modelcontextprotocol/logLevel";
     for (method, code) in [("ping", -32601), ("no/such", -32601), ("tools/list", -32602)] {
         wire.send(&stateless(&json!(1), method, json!({}), json!({ level: "loud" })).1)

@@ -1,6 +1,6 @@
 //! A question is kept while its answer is awaited, and not a moment longer (design D4).
 
-use crate::support::{B, D, Puppet, tool_call};
+use crate::support::{ScriptedHandler, V2025_03_26, V2025_11_25, tool_call};
 use rethread::{Call, Context, Handler, MemoryLimits, MemoryStore, Reply, Retention, RpcError, ServerInfo};
 use rethread_testkit::client::Client;
 use rethread_testkit::flaky::FlakyStore;
@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-const BOUND: usize = 8 << 10;
+const MAX_STORE_BYTES: usize = 8 << 10;
 
 fn bounded_store() -> MemoryStore {
     MemoryStore::new(MemoryLimits {
         stream: Retention {
-            bytes: BOUND,
+            bytes: MAX_STORE_BYTES,
             ..Retention::default()
         },
         ..MemoryLimits::default()
@@ -37,9 +37,9 @@ async fn held_below(store: &MemoryStore, bytes: usize) -> usize {
 }
 
 /// Asks, and has a time limit of its own for each answer.
-struct Impatient(Arc<AtomicUsize>);
+struct TimeoutHandler(Arc<AtomicUsize>);
 
-impl Handler for Impatient {
+impl Handler for TimeoutHandler {
     fn info(&self) -> ServerInfo {
         ServerInfo::new("impatient", "1.0.0")
     }
@@ -67,24 +67,27 @@ impl Handler for Impatient {
 
 /// D4, S2C-06: whoever gives a question up releases it.
 #[tokio::test(start_paused = true)]
-async fn d4_question_that_its_caller_gave_up_is_released() {
+async fn d4_abandoned_question_is_released() {
     let (store, asked) = (bounded_store(), Arc::<AtomicUsize>::default());
-    let service = rethread::McpService::builder(Impatient(Arc::clone(&asked))).store(store.clone());
-    let session = Client::new(service.build()).open(D).await;
+    let service = rethread::McpService::builder(TimeoutHandler(Arc::clone(&asked))).store(store.clone());
+    let session = Client::new(service.build()).open(V2025_11_25).await;
     drop(session.tool(1, "many", json!({})).await);
     while asked.load(Ordering::Relaxed) < 500 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let held = held_below(&store, 2 * BOUND).await;
-    assert!(held < 2 * BOUND, "{held} bytes held of a stream that may hold {BOUND}");
+    let held = held_below(&store, 2 * MAX_STORE_BYTES).await;
+    assert!(
+        held < 2 * MAX_STORE_BYTES,
+        "{held} bytes held of a stream that may hold {MAX_STORE_BYTES}"
+    );
 }
 
 /// D4: the bound holds again as soon as the answer is there, not only when the call says something more.
 #[tokio::test(start_paused = true)]
-async fn d4_answered_question_is_released_although_nothing_follows() {
+async fn d4_answered_question_is_released_at_once() {
     let (store, answered) = (bounded_store(), Arc::<AtomicUsize>::default());
-    let service = rethread::McpService::builder(Impatient(Arc::clone(&answered))).store(store.clone());
-    let session = Client::new(service.build()).open(D).await;
+    let service = rethread::McpService::builder(TimeoutHandler(Arc::clone(&answered))).store(store.clone());
+    let session = Client::new(service.build()).open(V2025_11_25).await;
     let mut events = session.tool(1, "two", json!({})).await.events();
     let questions = [
         events.next().await.data["id"].clone(),
@@ -106,10 +109,10 @@ async fn d4_answered_question_is_released_although_nothing_follows() {
 #[tokio::test(start_paused = true)]
 async fn d4_question_of_a_cancelled_call_is_released() {
     let store = bounded_store();
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| b.store(store.clone()));
-    let session = client.open(B).await;
-    let (asking, other) = (puppet.strings("a"), puppet.strings("b"));
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| b.store(store.clone()));
+    let session = client.open(V2025_03_26).await;
+    let (asking, other) = (handler.script("a"), handler.script("b"));
     let sampling = json!({ "messages": [], "maxTokens": 1, "systemPrompt": "x".repeat(20 << 10) });
     let asked = tokio::spawn(async move { asking.ask("sample", sampling).await });
     let mut events = session
@@ -123,21 +126,21 @@ async fn d4_question_of_a_cancelled_call_is_released() {
         .notify("notifications/cancelled", json!({ "requestId": 1 }))
         .await;
     assert!(asked.await.unwrap().is_err());
-    let held = held_below(&store, BOUND).await;
-    assert!(held < BOUND, "{held} bytes held");
+    let held = held_below(&store, MAX_STORE_BYTES).await;
+    assert!(held < MAX_STORE_BYTES, "{held} bytes held");
 }
 
 /// STO-02: a release carries no message, so a store that fails it takes no ids away.
 #[tokio::test(start_paused = true)]
-async fn sto_02_release_that_fails_leaves_the_stream_its_ids() {
+async fn sto_02_failed_release_does_not_stop_event_ids() {
     let store = FlakyStore::new(bounded_store());
     let switches = store.switches();
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| b.store(store.clone()));
-    let session = client.open(D).await;
-    let strings = puppet.strings("a");
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| b.store(store.clone()));
+    let session = client.open(V2025_11_25).await;
+    let script = handler.script("a");
     let sampling = json!({ "messages": [], "maxTokens": 1, "systemPrompt": "x".repeat(20 << 10) });
-    let (answered, mut events) = tokio::join!(strings.ask("sample", sampling), async {
+    let (answered, mut events) = tokio::join!(script.ask("sample", sampling), async {
         let mut events = session.tool(1, "a", json!({})).await.events();
         let question = events.next().await.data["id"].clone();
         switches.fail_appends(true);
@@ -148,8 +151,11 @@ async fn sto_02_release_that_fails_leaves_the_stream_its_ids() {
     switches.fail_appends(false);
     assert_eq!(switches.failure_count(), 1, "the release was tried once");
     assert!(store.inner().held_bytes() > 20 << 10);
-    strings.progress(1).await;
+    script.progress(1).await;
     assert_eq!(events.next().await.id.as_deref(), Some("1-2"));
-    let held = held_below(store.inner(), BOUND).await;
-    assert!(held < BOUND, "{held} bytes held: the release went with the next append");
+    let held = held_below(store.inner(), MAX_STORE_BYTES).await;
+    assert!(
+        held < MAX_STORE_BYTES,
+        "{held} bytes held: the release went with the next append"
+    );
 }
