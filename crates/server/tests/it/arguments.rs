@@ -1,4 +1,4 @@
-//! Arguments of a catalog's tools against their input schema.
+//! Validation of tool arguments against the input schema of a catalog.
 
 use crate::support::{LEGACY_REVISIONS, V2025_06_18, V2025_11_25, result_text};
 use rethread::catalog::{Tool, ToolResult};
@@ -13,7 +13,7 @@ struct City {
     city: String,
 }
 
-/// A tool that succeeds with whatever reaches it, once with and once without inputs.
+/// A client of two tools that accept any valid call, one with arguments and one without.
 fn client() -> Client {
     let schema = json!({
         "type": "object",
@@ -56,8 +56,8 @@ async fn call(client: &Client, version: &str, tool: &str, arguments: Value) -> V
     reply.json().await
 }
 
-/// VER-10: from 2025-11-25 on the model reads what is wrong; before, it is a protocol error. An unknown tool always is
-/// (HTTP-13).
+/// VER-10: since 2025-11-25 invalid arguments give a tool result for the model; before, a protocol error. An unknown tool
+/// is always a protocol error (HTTP-13).
 #[tokio::test]
 async fn ver_10_invalid_arguments_are_a_tool_result_since_2025_11_25() {
     let client = client();
@@ -95,7 +95,7 @@ async fn ver_10_invalid_arguments_are_a_tool_result_since_2025_11_25() {
     }
 }
 
-/// VER-10: the same holds for arguments that fit the schema and not the type of the function.
+/// VER-10: the arguments match the schema but not the Rust type.
 #[tokio::test]
 async fn ver_10_arguments_of_another_type_are_a_tool_result_since_2025_11_25() {
     let client = client();
@@ -112,7 +112,7 @@ async fn ver_10_arguments_of_another_type_are_a_tool_result_since_2025_11_25() {
     }
 }
 
-/// VER-10: each problem names its argument, the fault and what is expected.
+/// VER-10.
 #[tokio::test]
 async fn ver_10_error_names_argument_fault_and_expectation() {
     let client = client();
@@ -147,7 +147,7 @@ async fn ver_10_error_names_argument_fault_and_expectation() {
     assert_eq!(result_text(&several).lines().count(), 4, "{}", result_text(&several));
 }
 
-/// VER-10: neither many problems nor large values make the message long.
+/// VER-10: many problems and large values do not make the message long.
 #[tokio::test]
 async fn ver_10_message_is_bounded() {
     let client = client();

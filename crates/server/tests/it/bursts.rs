@@ -1,4 +1,4 @@
-//! What a handler says in one go: appended together, heard as if it were not.
+//! Messages that a handler emits without waiting. They share one append but look like single events.
 
 use crate::support::{V2025_06_18, V2025_11_25, progress_values, result_text};
 use rethread::{Call, Context, Handler, McpService, MemoryStore, Reply, RpcError, SseUpgradeDelay};
@@ -7,7 +7,7 @@ use rethread_testkit::flaky::FlakyStore;
 use serde_json::json;
 use std::time::Duration;
 
-/// Speaks without ever waiting.
+/// Emits its whole burst without awaiting anything else.
 struct BurstHandler;
 
 #[derive(serde::Deserialize)]
@@ -49,18 +49,19 @@ fn burst(events: u64, bytes: usize) -> serde_json::Value {
 }
 
 fn is_whole(messages: &[ReceivedMessage], from: u64, events: u64, bytes: usize) {
-    let (answer, said) = messages.split_last().unwrap();
+    let (answer, progress) = messages.split_last().unwrap();
     assert_eq!(result_text(&answer.data), "done");
-    assert_eq!(progress_values(said), (from..=events).collect::<Vec<_>>());
+    assert_eq!(progress_values(progress), (from..=events).collect::<Vec<_>>());
     let is_full = |m: &ReceivedMessage| m.data["params"]["message"].as_str().unwrap().len() == bytes;
     assert!(
-        said.iter()
+        progress
+            .iter()
             .filter(|m| m.data["params"].get("message").is_some())
             .all(is_full)
     );
 }
 
-/// The oracle for bursts: every event once, in order, with the id that it would have had alone; and from any of them on again.
+/// Every event arrives once, in order, with the id of a single emit. A resume works from every event.
 #[tokio::test]
 async fn oracle_burst_delivers_the_same_events_as_single_emits() {
     for version in [V2025_06_18, V2025_11_25] {
@@ -81,7 +82,7 @@ async fn oracle_burst_delivers_the_same_events_as_single_emits() {
     }
 }
 
-/// Without a store, the same without ids: also what the store had not taken when it failed.
+/// STO-02: this includes events that the store had not accepted when it failed.
 #[tokio::test]
 async fn sto_02_unstored_burst_is_delivered_without_ids() {
     for (events, bytes) in [(1, 1), (300, 100), (20, 16_384)] {
@@ -97,7 +98,7 @@ async fn sto_02_unstored_burst_is_delivered_without_ids() {
     }
 }
 
-/// D5: an answer at once that has to be a stream is one as any other, with a store and without.
+/// D5: with and without a working store.
 #[tokio::test]
 async fn d5_immediate_answer_is_a_complete_stream() {
     let now = SseUpgradeDelay {
@@ -127,7 +128,7 @@ async fn d5_immediate_answer_is_a_complete_stream() {
         let again = session.resume(&format!("{stream}-0")).await.rest().await;
         assert_eq!(again[0].data, answer.data);
         let end = session.get(Some(&format!("{stream}-1"))).await;
-        assert_eq!(end.status, 400, "there is no more");
+        assert_eq!(end.status, 400, "the stream is not resumable");
     }
     switches.fail_appends(true);
     let reply = session.call(3, "tools/call", burst(0, 0)).await;
@@ -136,8 +137,7 @@ async fn d5_immediate_answer_is_a_complete_stream() {
     assert_eq!(result_text(&all[0].data), "done");
 }
 
-/// A store that takes its time changes nothing but the time, however much is said at once: beyond half a megabyte the handler
-/// waits for it.
+/// A slow store only adds time. Beyond 512 KiB of unstored events the handler waits.
 #[tokio::test(start_paused = true)]
 async fn slow_store_blocks_the_handler() {
     for (events, bytes) in SIZES {
@@ -152,7 +152,7 @@ async fn slow_store_blocks_the_handler() {
         let appends = 1 + events as usize * bytes / (1 << 20);
         assert!(
             start.elapsed() >= Duration::from_millis(20) * appends as u32,
-            "it was not waited for"
+            "the handler did not wait"
         );
         let rest = session.resume("1-1").await.rest().await;
         is_whole(&rest, 2, events, bytes);

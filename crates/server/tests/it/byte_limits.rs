@@ -1,4 +1,4 @@
-//! SEC-06: every kept string has a bound in bytes, and a refusal that names it.
+//! SEC-06: every stored string has a limit in bytes, and its refusal names the limit.
 
 use crate::support::{LEGACY_REVISIONS, ScriptedHandler, V2025_11_25};
 use rethread::{Limits, MemoryLimits, MemoryStore};
@@ -14,7 +14,7 @@ fn call(id: Value, token: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": "x", "_meta": meta } })
 }
 
-/// The id of a call is kept while it runs, and in the store as long as its stream: 260 calls with ids of 3 MB held 1 GB.
+/// A running call and its stream store the id. Without a limit, 260 calls with ids of 3 MB held 1 GB.
 #[tokio::test]
 async fn sec_06_long_ids_and_progress_tokens_are_refused() {
     let handler = ScriptedHandler::new();
@@ -40,21 +40,21 @@ async fn sec_06_long_ids_and_progress_tokens_are_refused() {
     assert_eq!(handler.started.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
 
-/// The params of `initialize` are kept with the session.
+/// The session stores the params of `initialize`.
 #[tokio::test]
 async fn sec_06_long_params_of_initialize_are_refused() {
     let (service, client) = ScriptedHandler::new().serve();
-    let hello = |bytes: usize| {
+    let initialize = |bytes: usize| {
         let info = json!({ "name": "n".repeat(bytes), "version": "1" });
         let params = json!({ "protocolVersion": V2025_11_25, "capabilities": {}, "clientInfo": info });
         json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params })
     };
     let limit = Limits::default().initialize_bytes;
-    let (status, body) = body_of(client.post(&hello(limit)).await).await;
+    let (status, body) = body_of(client.post(&initialize(limit)).await).await;
     assert_eq!((status, &body["error"]["code"]), (200, &json!(-32602)));
     assert!(body["error"]["message"].as_str().unwrap().contains("65536"), "{body}");
     assert_eq!(service.sessions(), 0);
-    assert_eq!(client.post(&hello(limit - 200)).await.status, 200);
+    assert_eq!(client.post(&initialize(limit - 200)).await.status, 200);
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn sec_06_filters_of_listen_streams_are_bounded_in_bytes() {
     );
 }
 
-/// D13: session records count against the store's total. A store without room refuses one more session, and says so.
+/// D13: a full store refuses a new session with an error.
 #[tokio::test]
 async fn d13_session_records_count_against_the_total_of_the_store() {
     let limits = MemoryLimits {
@@ -107,10 +107,10 @@ async fn d13_session_records_count_against_the_total_of_the_store() {
     let (_, client) = ScriptedHandler::new().serve_with(|b| b.store(store.clone()));
     let info = json!({ "name": "n".repeat(8 << 10), "version": "1" });
     let params = json!({ "protocolVersion": V2025_11_25, "capabilities": {}, "clientInfo": info });
-    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
+    let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
     let mut opened = 0;
     let refused = loop {
-        let reply = client.post(&hello).await;
+        let reply = client.post(&initialize).await;
         if reply.status != 200 {
             break reply;
         }

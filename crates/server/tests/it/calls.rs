@@ -1,4 +1,4 @@
-//! A call and its handler: ids in flight, what travels on its stream, cancellation, errors, batches.
+//! A call and its handler: ids in flight, messages on its stream, cancellation, errors, batches.
 
 use crate::support::{
     LEGACY_REVISIONS, ScriptedHandler, V2025_03_26, V2025_06_18, V2025_11_25, progress_values, result_text,
@@ -13,12 +13,12 @@ async fn d8_panicking_handler_returns_an_internal_error() {
     let handler = ScriptedHandler::new();
     let (service, client) = handler.serve();
     let session = client.open(V2025_11_25).await;
-    // Before the answer took form: JSON.
+    // Before the first event: JSON.
     let script = handler.script("a");
     let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.panic());
     assert_eq!(reply.status, 200);
     assert_eq!(reply.json().await["error"]["code"], -32603);
-    // In the middle of a stream: the stream ends with the error.
+    // During a stream: the stream ends with the error.
     let script = handler.script("b");
     let (reply, ()) = tokio::join!(session.tool(2, "b", json!({})), script.progress(1));
     script.panic().await;
@@ -66,7 +66,7 @@ async fn ses_10_equal_ids_in_many_sessions_do_not_collide() {
     }
 }
 
-/// GET-02, SSE-12, SSE-13: what belongs to a call travels on its stream, what does not goes to a GET.
+/// GET-02, SSE-12, SSE-13: messages of a call go to its stream, all others to a GET stream.
 #[tokio::test]
 async fn sse_13_logs_and_progress_go_to_the_call_stream() {
     let handler = ScriptedHandler::new();
@@ -128,7 +128,7 @@ async fn prg_01_progress_rises_and_ends_with_the_answer() {
     }
     let script = handler.script("a");
     let (reply, ()) = tokio::join!(session.call(6, "tools/call", json!({ "name": "a" })), async {
-        script.progress(1).await; // no token: nothing is said
+        script.progress(1).await; // dropped: the call has no token
         script.finish("quiet").await;
     });
     assert_eq!(result_text(&reply.json().await), "quiet");
@@ -163,7 +163,7 @@ async fn can_01_cancelled_call_ends_without_an_answer() {
     let handler = ScriptedHandler::new();
     let (service, client) = handler.serve();
     let session = client.open(V2025_11_25).await;
-    // On a stream.
+    // During a stream.
     let script = handler.script("a");
     let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
     let cancelled = json!({ "requestId": 1, "reason": "enough" });
@@ -172,7 +172,7 @@ async fn can_01_cancelled_call_ends_without_an_answer() {
     assert_eq!(progress_values(&rest), [1]);
     assert_eq!(rest.len(), 1, "no answer");
     script.wait_for_end().await;
-    // Before the answer took form: an SSE response without events.
+    // Before the first event: an SSE response without events.
     let script = handler.script("b");
     let (reply, ()) = tokio::join!(session.tool(2, "b", json!({})), async {
         while handler.started.load(Ordering::Relaxed) < 2 {
@@ -186,7 +186,7 @@ async fn can_01_cancelled_call_ends_without_an_answer() {
     assert!(reply.bytes().await.is_empty());
     script.wait_for_end().await;
     assert_eq!(service.running_calls(), 0);
-    // What makes no sense is ignored.
+    // Invalid cancellations are ignored.
     for params in [
         json!({ "requestId": 99 }),
         json!({}),
@@ -245,7 +245,7 @@ async fn http_11_handler_error_is_sent_with_200() {
     );
 }
 
-/// HTTP-09, T-21: batches exist on 2025-03-26 only.
+/// HTTP-09, T-21: only 2025-03-26 has batches.
 #[tokio::test]
 async fn http_09_batch_stream_ends_after_the_last_answer() {
     let handler = ScriptedHandler::new();
@@ -269,7 +269,7 @@ async fn http_09_batch_stream_ends_after_the_last_answer() {
     script.progress(1).await;
     let progress = events.next().await;
     assert_eq!(progress.data["params"]["progressToken"], 1);
-    drop(events); // a batch is as resumable as any stream
+    drop(events); // a batch stream can be resumed too
     script.finish("x").await;
     let rest = session.resume(progress.id.as_deref().unwrap()).await.rest().await;
     assert_eq!(rest.len(), 1);
@@ -302,7 +302,7 @@ async fn http_09_batch_stream_ends_after_the_last_answer() {
     }
 }
 
-/// T-23: clients that know only 2024-11-05 come to this endpoint too.
+/// T-23.
 #[tokio::test]
 async fn t_23_2024_11_05_handshake_works_on_the_single_endpoint() {
     let handler = ScriptedHandler::new();
@@ -319,7 +319,7 @@ async fn t_23_2024_11_05_handshake_works_on_the_single_endpoint() {
     assert_eq!(result_text(&messages[1].data), "old");
 }
 
-/// CAN-01: however fast the handler is, a cancelled call has no answer.
+/// CAN-01.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn can_01_fast_handler_cannot_answer_a_cancelled_call() {
     let handler = ScriptedHandler::new();

@@ -1,5 +1,5 @@
-//! The wall clock of the store steps by hours, after a suspend or when it is set. Sessions that a process has are judged by
-//! the process's own monotonic clock (SES-09, design D9).
+//! The wall clock of the store steps by hours, after a suspend or a manual change. The process measures the idle time of
+//! its own sessions with a monotonic clock (SES-09, D9).
 
 use crate::support::{ScriptedHandler, V2025_11_25};
 use rethread::store::{SessionStore as _, Store};
@@ -16,17 +16,16 @@ use tokio::time::sleep;
 
 const START_MILLIS: u64 = 1_700_000_000_000;
 const HOUR_MILLIS: u64 = 3_600_000;
-/// Sessions are touched, and idle ones expired, every tenth of this: at other moments than those of the sweep, which comes
-/// every second.
+/// Sessions are touched and expired every tenth of this time. It differs from the period of the sweep, one second.
 const IDLE: Duration = Duration::from_secs(25);
-/// In this time sessions are expired at least once.
+/// Long enough for at least one expiry run.
 const CYCLE: Duration = Duration::from_millis(4_300);
 
 async fn is_alive(session: &Session) -> bool {
     session.call(1, "ping", json!({})).await.status == 200
 }
 
-/// Every step of the clock, on one store.
+/// Runs every clock step on one store.
 async fn steps(store: impl Store + Clone, now: &AtomicU64) {
     let handler = ScriptedHandler::new();
     let timing = Timing {
@@ -57,14 +56,14 @@ async fn steps(store: impl Store + Clone, now: &AtomicU64) {
     }
     assert!(is_alive(&listening).await && is_alive(&quiet).await);
 
-    // The next process finds the sessions that this one had, by the clock as it is now.
+    // The next process finds the sessions of this one, measured by the current clock.
     let (next, client) = serve();
     let (listening, quiet) = (listening.with_client(&client), quiet.with_client(&client));
     assert!(is_alive(&listening).await && is_alive(&quiet).await, "after a restart");
     assert_eq!(next.sessions(), 2);
 }
 
-/// A session that no process has expires in its time also if the clock was set back since its last use.
+/// Checks that a session without a process expires, although the clock was set back after its last use.
 async fn a_forgotten_session_expires_after_a_step_back(store: impl Store + Clone, now: &AtomicU64) {
     let fixture = StoreFixture::new(store.clone()).await;
     let expire = || store.expire(IDLE, Arc::new(|_| false));

@@ -1,4 +1,4 @@
-//! Calls and their answers: what is said arrives on the call's stream, in order, once, whatever happens to connections.
+//! Events arrive on the call's stream, in order, once, across any number of connections.
 
 use crate::support::{
     LEGACY_REVISIONS, ScriptedHandler, V2025_03_26, V2025_06_18, V2025_11_25, progress_values, result_text,
@@ -19,7 +19,7 @@ async fn http_07_silent_call_returns_json() {
     }
 }
 
-/// The seeds' `HttpStreamContext`: upgraded lazily, ended by the response.
+/// HTTP-07: the response ends the stream.
 #[tokio::test]
 async fn http_07_first_emission_starts_a_stream() {
     for version in LEGACY_REVISIONS {
@@ -28,13 +28,13 @@ async fn http_07_first_emission_starts_a_stream() {
         let session = client.open(version).await;
         let script = handler.script("a");
         let (reply, ()) = tokio::join!(session.tool("x", "a", json!({})), script.progress(1));
-        // SSE-01: the events flow while the handler works.
+        // SSE-01: events arrive while the handler runs.
         assert_eq!(reply.header("cache-control").as_deref(), Some("no-cache, no-transform"));
         assert_eq!(reply.header("x-accel-buffering"), None, "SSE-03: not on this revision");
         let mut events = reply.events();
         assert_eq!(events.next().await.data["params"]["progress"], 1);
         script.finish("done").await;
-        let rest = events.rest().await; // SSE-10: EOF right after the response
+        let rest = events.rest().await; // SSE-10: the stream ends right after the response
         assert_eq!(rest.len(), 1);
         assert_eq!(rest[0].data["id"], "x");
         assert_eq!(result_text(&rest[0].data), "done");
@@ -67,7 +67,7 @@ async fn sse_05_priming_and_retry_are_sent_on_2025_11_25_only() {
     }
 }
 
-/// CAN-02, RES-04: the heart of it. RES-03: replay begins strictly after the cursor.
+/// CAN-02, RES-04. RES-03: replay starts strictly after the cursor.
 #[tokio::test]
 async fn can_02_call_survives_a_cut_and_delivers_its_result_once() {
     for version in LEGACY_REVISIONS {
@@ -79,7 +79,7 @@ async fn can_02_call_survives_a_cut_and_delivers_its_result_once() {
         let mut events = reply.events();
         events.next().await;
         let cursor = events.cursor().to_owned();
-        drop(events); // cut
+        drop(events); // disconnect
         script.progress(2).await;
         script.progress(3).await;
         script.finish("late").await;
@@ -97,7 +97,7 @@ async fn can_02_call_survives_a_cut_and_delivers_its_result_once() {
     }
 }
 
-/// The seeds' `handle_reconnection` and `StreamableIncomingConnection`.
+/// RES-04.
 #[tokio::test]
 async fn res_04_events_arrive_once_in_order_across_cuts() {
     let handler = ScriptedHandler::new();
@@ -110,9 +110,9 @@ async fn res_04_events_arrive_once_in_order_across_cuts() {
     for round in 1..20u64 {
         let cursor = events.cursor().to_owned();
         drop(events);
-        script.progress(round * 2).await; // while nobody listens
+        script.progress(round * 2).await; // no connection
         events = session.resume(&cursor).await;
-        script.progress(round * 2 + 1).await; // while somebody does
+        script.progress(round * 2 + 1).await; // with a connection
         seen.push(events.next().await);
         seen.push(events.next().await);
     }
@@ -127,7 +127,7 @@ async fn res_04_events_arrive_once_in_order_across_cuts() {
     );
 }
 
-/// RES-05: no hand-over between replay and live delivery, so nothing falls between them.
+/// RES-05: replay and live delivery use the same log, so no event is lost between them.
 #[tokio::test]
 async fn res_05_emit_during_resume_leaves_no_gap() {
     let handler = ScriptedHandler::new();
@@ -179,7 +179,7 @@ async fn res_06_resume_displaces_a_live_connection() {
     assert_eq!(events.next().await.data["params"]["progress"], 2);
 }
 
-/// RES-06: the older connection ends at once, not with its next keep-alive.
+/// RES-06: the older connection ends at once, before its next keep-alive.
 #[tokio::test(start_paused = true)]
 async fn res_06_displaced_waiting_reader_is_woken() {
     let handler = ScriptedHandler::new();
@@ -190,12 +190,12 @@ async fn res_06_displaced_waiting_reader_is_woken() {
     let mut half_open = reply.events();
     half_open.next().await;
     let waiting = tokio::spawn(async move { half_open.message().await });
-    tokio::time::sleep(Duration::from_millis(1)).await; // it has taken everything and waits
+    tokio::time::sleep(Duration::from_millis(1)).await; // the reader has read everything and waits
     let _newer = session.resume("1-1").await;
     let ended = tokio::time::timeout(Duration::from_secs(1), waiting).await;
     assert!(
         matches!(ended, Ok(Ok(None))),
-        "EOF for the older one at once: {ended:?}"
+        "the older connection gets EOF at once: {ended:?}"
     );
 }
 
@@ -217,7 +217,7 @@ async fn res_09_resume_without_backlog_repeats_the_cursor() {
             assert_eq!(
                 resumed.block().await.unwrap().retry,
                 Some(1000),
-                "told again: the cut may have come before it"
+                "repeated: the cut may have preceded it"
             );
         }
         script.progress(2).await;
@@ -227,7 +227,7 @@ async fn res_09_resume_without_backlog_repeats_the_cursor() {
     }
 }
 
-/// RES-01, T-13: unique over all streams of the session, priming events included.
+/// RES-01, T-13: also priming events have unique ids.
 #[tokio::test]
 async fn res_01_event_ids_are_unique_in_a_session() {
     let handler = ScriptedHandler::new();
@@ -246,7 +246,7 @@ async fn res_01_event_ids_are_unique_in_a_session() {
         let mut events = reply.events();
         while let Some(block) = events.block().await {
             if let Some(id) = block.id {
-                assert!(seen.insert(id.clone()), "{id} came twice");
+                assert!(seen.insert(id.clone()), "{id} is not unique");
             }
         }
     }
@@ -256,7 +256,7 @@ async fn res_01_event_ids_are_unique_in_a_session() {
     }
 }
 
-/// SSE-07, SSE-08, and the seeds' `sendsRetryOnClose`.
+/// SSE-07, SSE-08.
 #[tokio::test]
 async fn sse_08_handler_closes_its_connection_and_finishes_later() {
     let handler = ScriptedHandler::new();
@@ -292,7 +292,7 @@ async fn sse_09_early_close_does_nothing_before_2025_11_25() {
     }
 }
 
-/// D5: a call that lasts gets an id to resume from, on the revision that has priming events.
+/// D5: a long call gets an id to resume from, on the revision with priming events.
 #[tokio::test(start_paused = true)]
 async fn d5_silent_call_becomes_a_stream_after_the_delay() {
     for (version, after) in [(V2025_11_25, 100), (V2025_06_18, 10_000), (V2025_03_26, 10_000)] {
@@ -303,7 +303,7 @@ async fn d5_silent_call_becomes_a_stream_after_the_delay() {
         let start = tokio::time::Instant::now();
         let mut events = session.tool(1, "a", json!({})).await.events();
         assert_eq!(start.elapsed().as_millis(), after, "{version}");
-        // SSE-04: comments keep the connection alive, and yield no event.
+        // SSE-04: comments keep the connection alive and are not events.
         let mut comments = 0;
         while start.elapsed() < Duration::from_secs(60) {
             comments += u32::from(events.block().await.unwrap().comment);
@@ -330,7 +330,7 @@ async fn d5_zero_delay_makes_every_call_resumable() {
     assert_eq!(result_text(&rest[0].data), "m");
 }
 
-/// D5: no cursor can ever reach it, so the handler finishes and nothing is stored.
+/// D5: no cursor can reach the stream, so the handler finishes and nothing is stored.
 #[tokio::test]
 async fn d5_disconnect_before_the_first_id_stores_nothing() {
     let store = rethread::MemoryStore::default();
@@ -339,12 +339,12 @@ async fn d5_disconnect_before_the_first_id_stores_nothing() {
     let session = client.open(V2025_06_18).await;
     let script = handler.script("a");
     let reply = tokio::time::timeout(Duration::from_millis(20), session.tool(1, "a", json!({}))).await;
-    assert!(reply.is_err(), "the client left");
-    assert_eq!(service.running_calls(), 1, "CAN-02: the handler goes on");
+    assert!(reply.is_err(), "disconnected");
+    assert_eq!(service.running_calls(), 1, "CAN-02: the handler continues");
     script.progress(1).await;
     let asked = script.ask("sample", json!({ "messages": [], "maxTokens": 1 })).await;
-    assert_eq!(asked, Err("the client has left".into()), "its questions fail at once");
-    script.finish("for nobody").await;
+    assert_eq!(asked, Err("the client has left".into()), "questions fail at once");
+    script.finish("undelivered").await;
     assert_eq!((service.running_calls(), store.streams()), (0, 0));
     assert_eq!(handler.ended.load(Ordering::Relaxed), 1);
 }

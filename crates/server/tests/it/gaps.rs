@@ -1,4 +1,4 @@
-//! What was evicted is never silently missing (design D4, RES-07, RES-08).
+//! Evicted events are always reported as a gap (D4, RES-07, RES-08).
 
 use crate::support::{ScriptedHandler, V2025_03_26, V2025_06_18, V2025_11_25, progress_values, result_text, tool_call};
 use rethread::{MemoryLimits, MemoryStore, Retention, SseUpgradeDelay, Timing};
@@ -23,7 +23,7 @@ async fn res_08_evicted_cursor_gets_the_retained_events_and_a_gap() {
     let session = client.open(V2025_11_25).await;
     let script = handler.script("a");
     let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
-    drop(reply); // nobody reads: nobody is waited for
+    drop(reply); // without a reader the handler does not wait
     for n in 2..=50 {
         script.progress(n).await;
     }
@@ -35,13 +35,13 @@ async fn res_08_evicted_cursor_gets_the_retained_events_and_a_gap() {
     assert_eq!(
         result_text(&rest.last().unwrap().data),
         "kept",
-        "the answer is among what is kept"
+        "the answer is retained"
     );
     let no_gap = session.get(Some("1-45")).await;
     assert_eq!(no_gap.header("rethread-gap"), None);
 }
 
-/// RES-08: an open question is kept, so the oldest kept event says nothing of what is missing behind it.
+/// RES-08: an open question is retained. The oldest retained event therefore does not mark the end of the gap.
 #[tokio::test]
 async fn res_08_gap_after_a_retained_question_is_reported() {
     let handler = ScriptedHandler::new();
@@ -49,28 +49,33 @@ async fn res_08_gap_after_a_retained_question_is_reported() {
     let session = client.open(V2025_03_26).await;
     let (asking, other) = (handler.script("a"), handler.script("b"));
     let asked = tokio::spawn(async move { asking.ask("roots", json!({})).await });
-    // Two calls of one batch share a stream: one asks, the other goes on.
+    // Two calls of one batch share a stream: one asks, the other continues.
     let batch = json!([tool_call(1, "a"), tool_call(2, "b")]);
     let mut events = session.post(&batch).await.events();
     assert_eq!(events.next().await.id.as_deref(), Some("1-1"), "the question");
-    drop(events); // nobody reads: nobody is waited for
+    drop(events); // without a reader the handler does not wait
     for n in 2..=50 {
         other.progress(n).await;
     }
     let reply = session.get(Some("1-1")).await;
     let oldest = reply.header("rethread-gap");
-    assert_eq!(oldest.as_deref(), Some("1-1"), "the question is kept, 1-2 is not");
+    assert_eq!(
+        oldest.as_deref(),
+        Some("1-1"),
+        "the question is retained, 1-2 is evicted"
+    );
     assert_eq!(reply.events().next().await.id.as_deref(), Some("1-42"));
     asked.abort();
 }
 
-/// D4: what is evicted while a reader is on its way through the store ends its connection, and is told with the next.
+/// D4: events are evicted while a reader is paging through the store. Its connection ends, and the next resume reports
+/// the gap.
 #[tokio::test]
 async fn d4_reader_overtaken_between_pages_is_closed() {
     for told_before in [false, true] {
         let limits = MemoryLimits {
             stream: Retention {
-                bytes: 210_000, // some 1100 events
+                bytes: 210_000, // about 1100 events
                 events: 100_000,
                 ..Retention::default()
             },
@@ -89,9 +94,9 @@ async fn d4_reader_overtaken_between_pages_is_closed() {
         let reply = session.get(Some("1-1")).await;
         assert_eq!(reply.header("rethread-gap").is_some(), told_before);
         let mut events = reply.events();
-        let mut seen = vec![events.next().await]; // from the first page; the second one is read
+        let mut seen = vec![events.next().await]; // from the first page; the second page is loaded
         for n in written + 1..=written + 1050 {
-            script.progress(n).await; // more than is kept, less than the writer waits for
+            script.progress(n).await; // beyond the retention, below the backpressure limit
         }
         script.finish("done").await;
         seen.extend(events.rest().await);
@@ -99,15 +104,15 @@ async fn d4_reader_overtaken_between_pages_is_closed() {
         let contiguous: Vec<_> = (seen[0]..).take(seen.len()).collect();
         assert_eq!(seen, contiguous, "nothing is missing in the middle");
         let cursor = format!("1-{}", seen.last().unwrap());
-        let told = session.get(Some(&cursor)).await;
+        let resumed = session.get(Some(&cursor)).await;
         assert!(
-            told.header("rethread-gap").is_some(),
-            "{cursor}: the next resume is told"
+            resumed.header("rethread-gap").is_some(),
+            "{cursor}: the next resume reports the gap"
         );
     }
 }
 
-/// RES-07: a call whose answer is there at once is known as well when its answer is gone.
+/// RES-07: also if the answer was the only event of the call.
 #[tokio::test]
 async fn res_07_lost_immediate_answer_gives_an_error_for_its_id() {
     let limits = MemoryLimits {
@@ -130,7 +135,7 @@ async fn res_07_lost_immediate_answer_gives_an_error_for_its_id() {
     assert_eq!(rest[0].data["error"]["data"]["reason"], "answer_expired");
 }
 
-/// RES-07, D4: the client is ahead of a store that lost its last moments. It learns that, whatever the stream.
+/// RES-07, D4: the store lost its latest events, so the client's cursor is ahead. Holds for every kind of stream.
 #[tokio::test(start_paused = true)]
 async fn res_07_client_ahead_of_the_store_gets_a_gap() {
     let handler = ScriptedHandler::new();
@@ -159,7 +164,7 @@ async fn res_07_client_ahead_of_the_store_gets_a_gap() {
     );
 }
 
-/// RES-07: the answer is gone, the request is not forgotten.
+/// RES-07: the answer is evicted, but the stream still knows its request.
 #[tokio::test]
 async fn res_07_lost_answer_gives_an_error_for_its_id() {
     let limits = MemoryLimits {
@@ -188,7 +193,7 @@ async fn res_07_lost_answer_gives_an_error_for_its_id() {
     assert_eq!(result_text(&newest[0].data).len(), 3000);
 }
 
-/// RES-07, T-16: wholly forgotten is 400 that says so; never 404 while the session lives, never an empty 200.
+/// RES-07, T-16: 400 with a reason, never 404 while the session exists, never an empty 200.
 #[tokio::test]
 async fn res_07_forgotten_call_stream_returns_400() {
     let limits = MemoryLimits {
@@ -213,7 +218,7 @@ async fn res_07_forgotten_call_stream_returns_400() {
     assert_eq!(session.call(9, "ping", json!({})).await.status, 200);
 }
 
-/// D4: the refresh that plain MCP has.
+/// D4: a refresh is a set of `list_changed` notifications.
 #[tokio::test]
 async fn res_07_push_stream_with_a_gap_starts_with_a_refresh() {
     let handler = ScriptedHandler::new();
@@ -238,7 +243,7 @@ async fn res_07_push_stream_with_a_gap_starts_with_a_refresh() {
     let mut refresh = Vec::new();
     for _ in 0..4 {
         let message = events.next().await;
-        assert_eq!(message.id, None, "without ids: older kept events follow");
+        assert_eq!(message.id, None, "no id: older retained events follow");
         refresh.push(message.data["method"].as_str().unwrap().to_owned());
     }
     refresh.sort();
@@ -266,7 +271,7 @@ async fn res_07_forgotten_push_stream_restarts_with_a_refresh() {
     });
     let session = client.open(V2025_11_25).await;
     drop(session.get(None).await);
-    tokio::time::sleep(Duration::from_secs(700)).await; // longer than streams are kept
+    tokio::time::sleep(Duration::from_secs(700)).await; // longer than the retention age
     let mut events = session.resume("2-0").await;
     assert_eq!(
         events.block().await.unwrap().id.as_deref(),
@@ -283,7 +288,8 @@ async fn res_07_forgotten_push_stream_restarts_with_a_refresh() {
     );
 }
 
-/// D4, SSE-14: a reader that falls a whole window behind is waited for, then disconnected; its resume tells of the gap.
+/// D4, SSE-14: the handler waits for a reader that is a full buffer behind, then disconnects it. Its resume reports the
+/// gap.
 #[tokio::test(start_paused = true)]
 async fn sse_14_reader_overtaken_by_eviction_is_disconnected() {
     let handler = ScriptedHandler::new();
@@ -295,7 +301,7 @@ async fn sse_14_reader_overtaken_by_eviction_is_disconnected() {
     stalled.next().await;
     let start = tokio::time::Instant::now();
     for n in 2..=40 {
-        script.progress(n).await; // the first that would overtake it waits, and only once
+        script.progress(n).await; // the first event that would overtake the reader waits, once
     }
     assert_eq!(
         start.elapsed(),
@@ -312,8 +318,8 @@ async fn sse_14_reader_overtaken_by_eviction_is_disconnected() {
     assert_eq!(result_text(&rest.last().unwrap().data), "x");
 }
 
-/// SSE-14, GW-12: the messages of all calls of a session may come from one source. The reader of one call is waited for only
-/// for a moment from when another call runs, and may then resume.
+/// SSE-14, GW-12: one source may emit the messages of all calls of a session. Once a second call runs, a stalled reader
+/// blocks only briefly. It may resume later.
 #[tokio::test(start_paused = true)]
 async fn sse_14_stalled_reader_blocks_only_briefly_while_other_calls_run() {
     let handler = ScriptedHandler::new();
@@ -350,7 +356,7 @@ async fn sse_14_stalled_reader_blocks_only_briefly_while_other_calls_run() {
     }
 }
 
-/// SSE-14: calls of another session, and those that are answered on the same stream, make no difference.
+/// SSE-14: calls of another session or of the same batch do not shorten the wait.
 #[tokio::test(start_paused = true)]
 async fn sse_14_stalled_reader_of_a_lone_call_gets_the_full_wait() {
     let handler = ScriptedHandler::new();
@@ -404,7 +410,7 @@ async fn sse_14_slow_reader_loses_nothing() {
     assert_eq!(progress_values(&messages), (1..=500).collect::<Vec<_>>());
 }
 
-/// STO-02: without its store a call still completes, live and without ids.
+/// STO-02: events are delivered live without ids.
 #[tokio::test]
 async fn sto_02_call_continues_without_ids_when_the_store_fails() {
     for version in [V2025_06_18, V2025_11_25] {
@@ -427,14 +433,14 @@ async fn sto_02_call_continues_without_ids_when_the_store_fails() {
         assert_eq!(progress_values(&rest), [2, 3, 4]);
         assert!(rest.iter().all(|m| m.id.is_none()), "an id would promise a resume");
         assert_eq!(result_text(&rest[3].data), "done");
-        // The next stream is a new chance.
+        // A later stream uses the store again.
         let script = handler.script("b");
         let (reply, ()) = tokio::join!(session.tool(2, "b", json!({})), script.progress(1));
         assert!(reply.events().next().await.id.is_some());
     }
 }
 
-/// D10: what needs the store gets 503; what does not goes on.
+/// D10: requests that need the store get 503; others continue.
 #[tokio::test]
 async fn sto_02_outage_refuses_sessions_and_resumes_with_503() {
     let store = FlakyStore::new(MemoryStore::default());
@@ -445,9 +451,9 @@ async fn sto_02_outage_refuses_sessions_and_resumes_with_503() {
     switches.fail_appends(true);
     switches.fail_reads(true);
     switches.fail_sessions(true);
-    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+    let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": V2025_11_25, "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } } });
-    let refused = client.post(&hello).await;
+    let refused = client.post(&initialize).await;
     assert_eq!(refused.status, 503);
     assert!(refused.header("retry-after").is_some());
     assert_eq!(service.sessions(), 1, "its place was given back");
@@ -463,7 +469,7 @@ async fn sto_02_outage_refuses_sessions_and_resumes_with_503() {
     );
 }
 
-/// A store that takes its time changes nothing but the time.
+/// A slow store only adds time.
 #[tokio::test(start_paused = true)]
 async fn slow_store_delays_but_does_not_reorder_events() {
     let store = FlakyStore::new(MemoryStore::default());

@@ -1,4 +1,4 @@
-//! Handlers that keep something for each session, and pass on what they are told: what a gateway is made of.
+//! Handlers with session state that forward messages, as a gateway does.
 
 use crate::support::{LEGACY_REVISIONS, V2025_11_25};
 use rethread::{
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Writes down what it hears.
+/// Records every callback.
 #[derive(Clone, Default)]
 struct Relay(Arc<Mutex<RelayLog>>);
 
@@ -115,8 +115,8 @@ async fn gw_05_unsupported_version_is_not_relayed() {
     let (service, client) = serve(&relay, &store);
     for unknown in ["2031-01-01", "2026-07-28", "2024-11-04"] {
         relay.log(|log| log.version = Some(unknown));
-        let hello = json!({ "protocolVersion": V2025_11_25, "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
-        let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello });
+        let initialize = json!({ "protocolVersion": V2025_11_25, "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
+        let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": initialize });
         let error = client.post(&request).await.json().await;
         let message = error["error"]["message"].as_str().unwrap();
         assert!(message.contains(unknown), "{message}");
@@ -129,14 +129,14 @@ async fn gw_05_unsupported_version_is_not_relayed() {
     );
 }
 
-/// GW-09: a refusal is the answer to `initialize`, and a lack that may pass is a 503.
+/// GW-09: the client gets the refusal as the response to `initialize`. A temporary one has status 503.
 #[tokio::test]
 async fn gw_09_unavailable_handler_returns_503() {
     let (relay, store) = (Relay::default(), MemoryStore::default());
     let (service, client) = serve(&relay, &store);
-    let hello =
+    let initialize =
         json!({ "protocolVersion": V2025_11_25, "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
-    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello });
+    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": initialize });
     relay.log(|log| log.fails = Some(RpcError::new(-32099, "not you").into()));
     let refused = client.post(&request).await;
     assert_eq!(refused.status, 200);
@@ -155,7 +155,7 @@ async fn gw_09_unavailable_handler_returns_503() {
     client.open(V2025_11_25).await;
 }
 
-/// A client that leaves while its session is being made leaves nothing behind.
+/// GW-08: the client disconnects during `initialize`.
 #[tokio::test]
 async fn gw_08_abandoned_initialize_is_undone() {
     let (relay, store) = (Relay::default(), MemoryStore::default());
@@ -219,7 +219,7 @@ async fn s2c_02_custom_question_works_in_a_call_and_in_the_session() {
     });
     assert_eq!(answer.unwrap().json::<Value>().unwrap(), json!({ "roots": [] }));
 
-    // Nobody waits any more: the client is told so.
+    // The handler stops waiting, so the client gets a cancellation.
     let asking = tokio::time::timeout(Duration::from_millis(20), peer.request("roots/list", ()));
     let (asked, question) = tokio::join!(asking, get.next());
     assert!(asked.is_err());

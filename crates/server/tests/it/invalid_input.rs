@@ -1,4 +1,4 @@
-//! Bad input gets a clear error and loses nothing: neither the connection, nor the server, nor the neighbours.
+//! Invalid input gets a clear error and affects no other request, session or connection.
 
 use crate::support::{ScriptedHandler, V2025_11_25, result_text};
 use rethread::{Limits, McpService, Timing};
@@ -19,7 +19,7 @@ async fn post(session: &Session, headers: &[(&str, &str)], body: impl Into<bytes
     (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
 }
 
-/// HTTP-04: code, id and its type for every kind of malformed body.
+/// HTTP-04: error code and id, with its type, for every kind of malformed body.
 #[tokio::test]
 async fn http_04_malformed_body_gets_its_error_code() {
     let (_, client) = ScriptedHandler::new().serve();
@@ -29,7 +29,7 @@ async fn http_04_malformed_body_gets_its_error_code() {
     let table: [(&[u8], i64, Value); 14] = [
         (b"", -32700, Value::Null),
         (b"{", -32700, Value::Null),
-        (b"hello", -32700, Value::Null),
+        (b"initialize", -32700, Value::Null),
         (
             b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}",
             -32700,
@@ -164,7 +164,7 @@ async fn http_03_content_type_and_size_are_checked() {
     assert_eq!((status, &error["error"]["code"]), (413, &json!(-32600)));
     assert!(
         error["error"]["message"].as_str().unwrap().contains("1000"),
-        "says what the limit is"
+        "the error names the limit"
     );
 }
 
@@ -184,7 +184,7 @@ impl http_body::Body for FramedBody {
     }
 }
 
-/// HTTP-03: the limit holds for the sum of all frames, each counted once.
+/// HTTP-03: the limit applies to the sum of all frames.
 #[tokio::test]
 async fn http_03_body_in_several_frames_counts_each_byte_once() {
     let limits = Limits {
@@ -222,7 +222,7 @@ async fn http_03_body_in_several_frames_counts_each_byte_once() {
     }
 }
 
-/// SEC-01, SEC-02, T-34: checked on every method, before anything else.
+/// SEC-01, SEC-02, T-34: checked before everything else.
 #[tokio::test]
 async fn sec_01_origin_and_host_are_checked_on_every_method() {
     let (_, client) =
@@ -299,7 +299,7 @@ async fn http_14_preflight_is_answered() {
     );
 }
 
-/// HDR-07: mirrored headers belong to another era.
+/// HDR-07: mirrored headers belong to 2026-07-28.
 #[tokio::test]
 async fn hdr_07_wrong_mcp_method_header_is_ignored_in_a_session() {
     let (_, client) = ScriptedHandler::new().serve();
@@ -308,7 +308,7 @@ async fn hdr_07_wrong_mcp_method_header_is_ignored_in_a_session() {
     assert_eq!(post(&session, &headers, ping()).await.0, 200);
 }
 
-// ---- over TCP: what only a socket can do ----
+// ---- over TCP: faults that need a socket ----
 
 async fn listen<H: rethread::Handler>(service: McpService<H>) -> SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -351,7 +351,7 @@ async fn sec_06_hostile_connection_does_not_affect_others() {
 
     let whole = request("POST", "/mcp", &headers, ping().as_bytes());
     let mut stalled = RawConnection::open(addr).await.unwrap();
-    stalled.send(&whole[..whole.len() - 10]).await.unwrap(); // ten bytes are missing, and never come
+    stalled.send(&whole[..whole.len() - 10]).await.unwrap(); // the last ten bytes are never sent
     let mut slow = RawConnection::open(addr).await.unwrap();
     slow.send_slowly(&whole, 64, Duration::from_millis(1)).await.unwrap();
     assert_eq!(slow.read_head().await.unwrap().0, 200, "slow is fine");
@@ -373,7 +373,7 @@ async fn sec_06_hostile_connection_does_not_affect_others() {
     assert_eq!(service.running_calls(), 0);
 }
 
-/// SSE-14 on a real socket: a peer that never reads fills its own socket, and nothing else.
+/// SSE-14 on a real socket: an unread socket fills up and blocks nothing else.
 #[tokio::test]
 async fn sse_14_peer_that_never_reads_delays_nobody() {
     let handler = ScriptedHandler::new();
@@ -408,7 +408,7 @@ async fn sse_14_peer_that_never_reads_delays_nobody() {
     deaf.reset().unwrap();
 }
 
-/// CAN-02 on a real socket: the kernel's word for a cut.
+/// CAN-02 on a real socket, with RST.
 #[tokio::test]
 async fn can_02_reset_connection_does_not_stop_the_call() {
     let handler = ScriptedHandler::new();

@@ -1,4 +1,4 @@
-//! Nobody reads another's stream: sessions, principals, guessed ids, equal JSON-RPC ids (SEC-05, T-14).
+//! Isolation between sessions and principals: guessed event ids, equal JSON-RPC ids (SEC-05, T-14).
 
 use crate::support::{ScriptedHandler, V2025_11_25, as_principal, result_text};
 use rethread::MemoryStore;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const QUIET_PERIOD: Duration = Duration::from_millis(20);
 
-/// The seeds' `EventKey`: session and stream. RES-03, STO-03: one store shared by all sessions never leaks, although ids and JSON-RPC ids are equal.
+/// RES-03, STO-03: sessions share one store and use equal event ids and request ids.
 #[tokio::test]
 async fn res_03_event_id_of_another_session_replays_nothing() {
     let handler = ScriptedHandler::new();
@@ -22,12 +22,12 @@ async fn res_03_event_id_of_another_session_replays_nothing() {
         script.finish(name).await;
         sessions.push(session);
     }
-    // The same id in two sessions: each gets its own.
+    // Each session gets its own event under the same id.
     for (session, name) in sessions.iter().zip(["mine", "theirs"]) {
         let rest = session.resume("1-0").await.rest().await;
         assert_eq!(result_text(&rest[1].data), name);
     }
-    // A third session has issued no such stream: a fresh GET, and silence.
+    // A third session has no such stream: it gets a new GET stream without events.
     let third = client.open(V2025_11_25).await;
     for guessed in ["1-0", "1-1", "2-0", "3-7", "1-99999", "nonsense", "1-1; drop"] {
         assert!(
@@ -63,7 +63,7 @@ async fn res_03_interleaved_streams_of_one_session_do_not_mix() {
     }
 }
 
-/// SES-06, SEC-05, D12: another principal gets what a stranger gets, on every method.
+/// SES-06, SEC-05, D12: on every method, as for an unknown session.
 #[tokio::test]
 async fn ses_06_another_principal_gets_404_on_everything() {
     let handler = ScriptedHandler::new();
@@ -88,13 +88,13 @@ async fn ses_06_another_principal_gets_404_on_everything() {
     }
     script.finish("for alice").await;
     assert_eq!(result_text(&reply.events().rest().await[1].data), "for alice");
-    // A refreshed token is the same principal.
+    // A refreshed token has the same principal.
     let refreshed = session.with_client(&as_principal(&client, "alice"));
     assert_eq!(refreshed.call(2, "ping", json!({})).await.status, 200);
     assert_eq!(service.sessions(), 1);
 }
 
-/// The seeds' `EventIdGenerator`. D1: the qualified format works end to end, and means nothing elsewhere.
+/// D1: qualified ids work end to end and are unknown in other sessions.
 #[tokio::test]
 async fn d1_qualified_event_ids_resume_in_their_own_session_only() {
     let handler = ScriptedHandler::new();
@@ -113,7 +113,7 @@ async fn d1_qualified_event_ids_resume_in_their_own_session_only() {
     assert!(other.resume(&cursor).await.is_silent_for(QUIET_PERIOD).await);
 }
 
-/// SES-05, D2: after DELETE nothing comes back to life.
+/// SES-05, D2: nothing reappears after DELETE.
 #[tokio::test]
 async fn d2_session_deleted_during_a_call_leaves_no_data() {
     let store = MemoryStore::default();
@@ -131,7 +131,7 @@ async fn d2_session_deleted_during_a_call_leaves_no_data() {
         "open streams get EOF"
     );
     drop((call, get));
-    script.wait_for_end().await; // its token fired
+    script.wait_for_end().await; // cancelled by DELETE
     assert_eq!(
         (service.sessions(), service.running_calls(), service.open_streams()),
         (0, 0, 0)

@@ -1,4 +1,4 @@
-//! A store that has an event before it says so: readers may see it first, and nothing is told twice or lost for that.
+//! A store that acknowledges appends late. Readers may see an event first; no event is repeated or lost.
 
 use crate::support::{ScriptedHandler, V2025_11_25, flaky_store, progress_values, result_text};
 use rethread::MemoryStore;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const ACK_DELAY: Duration = Duration::from_millis(60);
 
-/// SSE-08: whoever is sent away takes an id along, or could never come back.
+/// SSE-08: the client needs an event id before its connection is closed. Otherwise it could not resume.
 #[tokio::test]
 async fn sse_08_close_does_not_overtake_earlier_events() {
     let handler = ScriptedHandler::new();
@@ -25,7 +25,7 @@ async fn sse_08_close_does_not_overtake_earlier_events() {
     assert_eq!(result_text(&rest[0].data), "later");
 }
 
-/// SSE-08: the close comes to nothing once everything was said.
+/// SSE-08: the stream has already ended.
 #[tokio::test]
 async fn sse_08_close_after_the_answer_does_nothing() {
     let handler = ScriptedHandler::new();
@@ -51,7 +51,7 @@ async fn sse_08_close_after_the_answer_does_nothing() {
     );
 }
 
-/// RES-05: what a reader found in the store before its writer heard of it is not told again.
+/// RES-05: the reader finds the event in the store before the writer knows of it.
 #[tokio::test]
 async fn res_05_event_read_before_its_acknowledgement_arrives_once() {
     let handler = ScriptedHandler::new();
@@ -62,7 +62,7 @@ async fn res_05_event_read_before_its_acknowledgement_arrives_once() {
     let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
     drop(reply);
     switches.delay_acknowledgements(ACK_DELAY);
-    script.progress(2).await; // stored, and its writer does not know
+    script.progress(2).await; // stored, but the writer has no acknowledgement yet
     let mut first = session.resume("1-1").await;
     assert_eq!(progress_values(&[first.next().await]), [2]);
     drop(first);
@@ -70,7 +70,7 @@ async fn res_05_event_read_before_its_acknowledgement_arrives_once() {
     assert!(second.is_silent_for(ACK_DELAY * 2).await, "it has seen 1-2");
     script.progress(3).await;
     assert_eq!(progress_values(&[second.next().await]), [3]);
-    let mut behind = session.resume("1-1").await; // in the middle of an append, from further back
+    let mut behind = session.resume("1-1").await; // during an append, from an older cursor
     script.progress(4).await;
     let seen = [behind.next().await, behind.next().await, behind.next().await];
     assert_eq!(progress_values(&seen), [2, 3, 4]);
@@ -78,7 +78,7 @@ async fn res_05_event_read_before_its_acknowledgement_arrives_once() {
     assert_eq!(behind.rest().await.len(), 1);
 }
 
-/// RES-05, STO-02: an event that the reader found in the store is not missing for it, whatever its writer is told.
+/// RES-05, STO-02: the reader has seen the event, so it has no gap.
 #[tokio::test]
 async fn res_05_lost_acknowledgement_does_not_disconnect_its_reader() {
     let handler = ScriptedHandler::new();
@@ -90,7 +90,7 @@ async fn res_05_lost_acknowledgement_does_not_disconnect_its_reader() {
     drop(reply);
     switches.delay_acknowledgements(ACK_DELAY);
     switches.lose_acknowledgements(1);
-    script.progress(2).await; // stored, and reported as failed after a while
+    script.progress(2).await; // stored, then reported as failed
     let mut events = session.resume("1-1").await;
     assert_eq!(progress_values(&[events.next().await]), [2]);
     tokio::time::sleep(ACK_DELAY * 2).await;
@@ -101,7 +101,7 @@ async fn res_05_lost_acknowledgement_does_not_disconnect_its_reader() {
     assert_eq!(next, Some((None, Some(3))), "it reads on, without ids");
 }
 
-/// RES-06: a push stream has one writer, also while its reader comes and goes.
+/// RES-06: a push stream has one writer while readers connect and disconnect.
 #[tokio::test]
 async fn res_06_resume_during_an_append_loses_nothing() {
     let handler = ScriptedHandler::new();
@@ -118,7 +118,7 @@ async fn res_06_resume_during_an_append_loses_nothing() {
     let mut received = vec![1];
     for n in 2..40 {
         script.push(n).await;
-        // The connection takes the message and breaks before the store has said that it has it.
+        // The connection takes the message and breaks before the acknowledgement.
         let _ = tokio::time::timeout(Duration::from_millis(1), get.message()).await;
         drop(get);
         let cursor = format!("2-{}", received.len());

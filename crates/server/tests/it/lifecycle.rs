@@ -1,4 +1,4 @@
-//! Shutting down: stop beginning, let finish, then close (T-38).
+//! Shutdown: refuse new work, let calls finish, then close (T-38).
 
 use crate::support::{ScriptedHandler, V2025_06_18, V2025_11_25, result_text};
 use rethread::{McpService, Timing};
@@ -51,7 +51,7 @@ async fn t_38_shutdown_closes_get_streams_and_lets_calls_finish() {
     assert_eq!(session.get(None).await.status, 503);
     assert_eq!(session.call(3, "ping", json!({})).await.status, 200);
 
-    // The running call may even be cut and resumed while the server drains.
+    // A running call may be cut and resumed during the shutdown.
     drop(call);
     let mut resumed = session.resume("1-1").await;
     script.finish("in time").await;
@@ -81,6 +81,6 @@ async fn t_38_shutdown_ends_at_its_deadline() {
     assert!(start.elapsed() >= Duration::from_secs(5) && start.elapsed() < Duration::from_secs(6));
     assert!(
         reading.await.unwrap().is_some(),
-        "SSE-07: even then the client is told when to come back"
+        "SSE-07: also then the client gets a retry time"
     );
 }

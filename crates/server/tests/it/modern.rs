@@ -1,4 +1,4 @@
-//! 2026-07-28: stateless requests on the same endpoint as the sessions.
+//! 2026-07-28: stateless requests on the same endpoint as sessions.
 
 use crate::support::{ScriptedHandler, V2025_11_25, progress_values, result_text};
 use rethread::{LogLevel, RpcError};
@@ -18,7 +18,7 @@ async fn tool(client: &Client, id: impl Into<Value>, name: &str) -> rethread_tes
         .await
 }
 
-/// VER-13, HTTP-15: both eras on one endpoint, each as its revision says.
+/// VER-13, HTTP-15: both eras work on one endpoint.
 #[tokio::test]
 async fn ver_13_stateless_call_returns_a_typed_result() {
     let (service, client) = ScriptedHandler::new().serve();
@@ -35,7 +35,7 @@ async fn ver_13_stateless_call_returns_a_typed_result() {
     assert_eq!(
         legacy["result"],
         json!({ "content": [{ "type": "text", "text": "hi" }] }),
-        "and not a word more"
+        "nothing more"
     );
     assert_eq!(service.sessions(), 1);
 }
@@ -59,7 +59,7 @@ async fn ver_07_discover_returns_versions_and_capabilities() {
     assert_eq!(result["_meta"][SERVER_INFO_KEY]["name"], "handler");
 }
 
-/// VER-05, HDR-01, HDR-02, HDR-04, HTTP-12: one defect at a time; code, status and id.
+/// VER-05, HDR-01, HDR-02, HDR-04, HTTP-12: status, code and id for one defect at a time.
 #[tokio::test]
 async fn ver_05_each_defect_has_its_status_and_code() {
     let (_, client) = ScriptedHandler::new().serve();
@@ -162,8 +162,7 @@ async fn ver_05_each_defect_has_its_status_and_code() {
     assert_eq!(unknown_tool.json().await["error"]["code"], -32602);
 }
 
-/// VER-05: of two defects the first in order is named: the method before the log level, the log level before what the
-/// arguments mirror.
+/// VER-05: checks run in order: method, log level, mirrored headers.
 #[tokio::test]
 async fn ver_05_unknown_method_is_refused_before_its_log_level() {
     let (_, client) = ScriptedHandler::new().serve();
@@ -177,7 +176,7 @@ async fn ver_05_unknown_method_is_refused_before_its_log_level() {
         assert_eq!(reply.status, status, "{method}");
         assert_eq!(reply.json().await["error"]["code"], code, "{method}");
     }
-    let params = json!({ "name": "mirrored", "arguments": { "region": "eu" } }); // and no Mcp-Param-Region
+    let params = json!({ "name": "mirrored", "arguments": { "region": "eu" } }); // without Mcp-Param-Region
     let reply = client.stateless(1, "tools/call", params, loud()).await;
     assert_eq!(reply.json().await["error"]["code"], -32602);
 }
@@ -227,7 +226,7 @@ async fn sse_11_stateless_stream_has_no_ids_and_ends_with_the_answer() {
     assert_eq!(text.matches("data: ").count(), 3);
     assert!(text.ends_with("\n\n") && text.contains("\"resultType\":\"complete\""));
     assert_eq!(store.streams(), 0, "no storage");
-    // Headers of the other era are ignored, not rejected.
+    // Headers of the legacy era are ignored.
     let (headers, body) = stateless(&json!(1), "tools/call", json!({ "name": "echo" }), json!({}));
     let mut headers: Vec<_> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();
     headers.extend([("last-event-id", "1-1"), ("mcp-session-id", "nobody")]);
@@ -264,17 +263,17 @@ async fn log_02_logs_are_sent_only_on_request() {
     }
 }
 
-/// CAN-03: silent or streaming, the handler is told at once.
+/// CAN-03: before and during a stream.
 #[tokio::test]
 async fn can_03_disconnect_cancels_the_call() {
     let handler = ScriptedHandler::new();
     let (service, client) = handler.serve();
-    // A silent call: the pending answer is dropped.
+    // A silent call: the client drops the pending response.
     let script = handler.script("a");
     let gone = tokio::time::timeout(Duration::from_millis(20), tool(&client, 1, "a")).await;
     assert!(gone.is_err());
     script.wait_for_end().await;
-    // A streaming call: the body is dropped.
+    // A streaming call: the client drops the body.
     let script = handler.script("b");
     let (reply, ()) = tokio::join!(tool(&client, 1, "b"), script.progress(1));
     let mut events = reply.events();
@@ -321,7 +320,7 @@ async fn ver_09_stateless_get_and_delete_return_405() {
     }
 }
 
-/// HTTP-08, T-37: a silent call becomes a stream before proxies give up.
+/// HTTP-08, T-37: a silent call becomes a stream before proxies time out.
 #[tokio::test(start_paused = true)]
 async fn http_08_slow_call_becomes_a_stream_with_keep_alives() {
     let handler = ScriptedHandler::new();
@@ -339,7 +338,7 @@ async fn http_08_slow_call_becomes_a_stream_with_keep_alives() {
     );
 }
 
-/// SSE-14: emissions wait for the reader, then the call is cancelled.
+/// SSE-14: emits wait for the reader, then the call is cancelled.
 #[tokio::test(start_paused = true)]
 async fn sse_14_stalled_stateless_reader_loses_its_call() {
     let handler = ScriptedHandler::new();
@@ -347,10 +346,10 @@ async fn sse_14_stalled_stateless_reader_loses_its_call() {
     let script = handler.script("a");
     let (reply, ()) = tokio::join!(tool(&client, 1, "a"), script.progress(1));
     let start = tokio::time::Instant::now();
-    let mut said = 1;
-    while script.try_progress(said + 1).await.is_ok() {
-        said += 1;
-        assert!(said < 1000, "it must end");
+    let mut emitted = 1;
+    while script.try_progress(emitted + 1).await.is_ok() {
+        emitted += 1;
+        assert!(emitted < 1000, "it must end");
     }
     assert!(start.elapsed() >= Duration::from_secs(10));
     script.wait_for_end().await;
@@ -359,13 +358,13 @@ async fn sse_14_stalled_stateless_reader_loses_its_call() {
     drop(reply);
 }
 
-/// A thousand clients that go away in the middle leave nothing behind.
+/// CAN-03: one thousand disconnects during calls.
 #[tokio::test]
 async fn can_03_disconnects_leave_no_calls_behind() {
     let store = rethread::MemoryStore::default();
     let handler = ScriptedHandler::new();
     let (service, client) = handler.serve_with(|b| b.store(store.clone()));
-    client.stateless(0, "server/discover", json!({}), json!({})).await; // starts the node's own tasks
+    client.stateless(0, "server/discover", json!({}), json!({})).await; // starts the background tasks of the node
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = alive();
     for n in 0..1000 {
@@ -395,12 +394,12 @@ async fn can_03_disconnects_leave_no_calls_behind() {
     }
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!((service.running_calls(), service.parked_calls()), (0, 0));
-    assert_eq!(alive(), before, "no task is left");
+    assert_eq!(alive(), before, "no task remains");
     assert_eq!((service.subscriptions(), service.open_streams()), (0, 0));
     assert_eq!((service.sessions(), store.streams(), store.held_bytes()), (0, 0, 0));
 }
 
-/// T-38: at the deadline a call that still runs ends with an error, because a client that only sees its stream end waits.
+/// T-38: without an error the client would wait, because it only sees its stream end.
 #[tokio::test(start_paused = true)]
 async fn t_38_shutdown_ends_stateless_calls_with_an_error() {
     let handler = ScriptedHandler::new();
@@ -421,7 +420,7 @@ async fn t_38_shutdown_ends_stateless_calls_with_an_error() {
     tokio::join!(silent.wait_for_end(), streaming.wait_for_end());
 }
 
-/// VER-15: lists depend on nothing but the server, and keep their order.
+/// VER-15: lists have a stable order.
 #[tokio::test]
 async fn ver_15_lists_do_not_depend_on_connections_or_earlier_calls() {
     use rethread::catalog::{NoArgs, Tool};

@@ -1,4 +1,4 @@
-//! Questions to the client on 2026-07-28: the call is parked, and the retry wakes it (MRTR-01 to MRTR-08).
+//! Questions to the client on 2026-07-28: a question parks the call, and a retry resumes it (MRTR-01 to MRTR-08).
 
 use crate::support::{ScriptedHandler, V2025_11_25, as_principal, form, result_text};
 use rethread::{Limits, Timing};
@@ -26,7 +26,7 @@ async fn code_of(reply: Reply) -> i64 {
     reply.json().await["error"]["code"].as_i64().unwrap()
 }
 
-/// One round from end to end, with a handler that goes on after the answer.
+/// One complete round with a handler that continues after the answer.
 async fn one_round(client: &Client, handler: &ScriptedHandler, id: u64) -> (Value, Value) {
     let script = handler.script("a");
     let first = async {
@@ -45,7 +45,7 @@ async fn one_round(client: &Client, handler: &ScriptedHandler, id: u64) -> (Valu
     (first, second.json().await)
 }
 
-/// MRTR-02, MRTR-04, S2C-09: the same handler code as in a session.
+/// MRTR-02, MRTR-04, S2C-09: the handler code is the same as in a session.
 #[tokio::test]
 async fn mrtr_04_question_parks_the_call_and_the_retry_resumes_it() {
     let handler = ScriptedHandler::new();
@@ -64,7 +64,7 @@ async fn mrtr_04_question_parks_the_call_and_the_retry_resumes_it() {
     assert_eq!((service.parked_calls(), service.running_calls()), (0, 0));
 }
 
-/// MRTR-05, T-28: whatever is wrong with the state, the answer is the same and the call is not touched.
+/// MRTR-05, T-28: every invalid state gets the same error and does not touch the call.
 #[tokio::test]
 async fn mrtr_05_forged_request_state_is_refused() {
     let handler = ScriptedHandler::new();
@@ -107,7 +107,7 @@ async fn mrtr_05_forged_request_state_is_refused() {
     );
     assert_eq!(service.parked_calls(), 1, "none of them took the call");
 
-    // Two at once: one goes through, the other finds nothing.
+    // Two concurrent retries: one resumes the call, the other gets an error.
     let (one, two, ()) = tokio::join!(
         call(&alice, 3, "a", good.clone()),
         call(&alice, 4, "a", good.clone()),
@@ -128,7 +128,7 @@ async fn mrtr_05_forged_request_state_is_refused() {
     );
 }
 
-/// MRTR-07: a client that never comes back is not waited for.
+/// MRTR-07: the client never retries.
 #[tokio::test(start_paused = true)]
 async fn mrtr_07_abandoned_call_is_dropped() {
     let handler = ScriptedHandler::new();
@@ -153,7 +153,7 @@ async fn mrtr_07_abandoned_call_is_dropped() {
     );
 }
 
-/// MRTR-06: what is missing is asked for again, under a fresh state.
+/// MRTR-06: missing answers are requested again with a new state.
 #[tokio::test]
 async fn mrtr_06_missing_answers_are_asked_for_again_and_malformed_ones_refused() {
     let handler = ScriptedHandler::new();
@@ -181,7 +181,7 @@ async fn mrtr_06_missing_answers_are_asked_for_again_and_malformed_ones_refused(
     assert_eq!(result_text(&done.json().await), "x");
 }
 
-/// MRTR-03, VER-11: only what this request declared.
+/// MRTR-03, VER-11: only capabilities that this request declares.
 #[tokio::test]
 async fn mrtr_03_undeclared_question_is_not_asked() {
     let handler = ScriptedHandler::new();
@@ -212,7 +212,7 @@ async fn mrtr_03_undeclared_question_is_not_asked() {
     assert_eq!(own.status, 400);
 }
 
-/// D7: a handler may ask in its own answer, and nothing is parked.
+/// D7: the handler returns an input-required result itself, and no call is parked.
 #[tokio::test]
 async fn mrtr_02_handler_may_store_its_state_with_the_client() {
     let (service, client) = ScriptedHandler::new().serve();
@@ -228,7 +228,7 @@ async fn mrtr_02_handler_may_store_its_state_with_the_client() {
         assert_eq!(
             result_text(&done),
             "state \"Ada\"",
-            "nothing waits, so nothing is used up"
+            "no call is parked, so the state can be used again"
         );
     }
     let mut tampered = retry(&first, answer);
@@ -237,13 +237,13 @@ async fn mrtr_02_handler_may_store_its_state_with_the_client() {
         code_of(call(&client, 4, "own_input", tampered).await).await,
         INVALID_PARAMS
     );
-    // In a session the same tool says what it needs.
+    // In a session the same tool gets an error.
     let session = client.open(V2025_11_25).await;
     let refused = session.tool(1, "own_input", json!({})).await.json().await;
     assert_eq!(refused["error"]["code"], -32603);
 }
 
-/// Two nodes that share the key open each other's state; a parked call lives on its own node (RST-05).
+/// MRTR-05: nodes with the same key accept each other's state. A parked call stays on its node (RST-05).
 #[tokio::test]
 async fn mrtr_05_request_state_needs_the_shared_key() {
     let first = {
@@ -287,7 +287,7 @@ async fn d13_parked_calls_are_bounded() {
     held.abort();
 }
 
-/// A handler that asks two things at once, twice.
+/// A handler that asks two questions at once, in two rounds.
 struct AskingHandler;
 
 impl rethread::Handler for AskingHandler {
@@ -308,14 +308,14 @@ impl rethread::Handler for AskingHandler {
     }
 }
 
-/// D7: several questions at once are one round, several rounds are several retries.
+/// D7: concurrent questions are one round. Each round is one retry.
 #[tokio::test]
 async fn mrtr_04_call_may_ask_several_questions_in_several_rounds() {
     let client = Client::new(rethread::McpService::builder(AskingHandler).build());
     let first = call(&client, 1, "x", json!({})).await.json().await;
     let asked = first["result"]["inputRequests"].as_object().unwrap();
     assert_eq!(asked.keys().collect::<Vec<_>>(), ["q1", "q2"]);
-    // One of them first, the other later: what is missing is asked for again.
+    // A partial answer: the missing one is requested again.
     let half = call(&client, 2, "x", retry(&first, json!({ "q1": { "n": 1 } })))
         .await
         .json()
@@ -343,7 +343,7 @@ async fn mrtr_04_call_may_ask_several_questions_in_several_rounds() {
     assert_eq!(result_text(&done), r#"[[{"n":1},{"n":2}],[{"n":3},{"n":4}]]"#);
 }
 
-/// MRTR-08: a handler that never has enough.
+/// MRTR-08: a handler that never stops asking.
 #[tokio::test]
 async fn mrtr_08_rounds_are_bounded() {
     let limits = Limits {

@@ -11,26 +11,26 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// The call says something.
+    /// The call emits an event.
     Emit(usize),
-    /// The session is told something unasked.
+    /// The server pushes a message to the session.
     Push,
-    /// The client reads what has come.
+    /// The client reads the available events.
     Read(usize),
-    /// The connection breaks; the client keeps its cursor.
+    /// The connection breaks. The client keeps its cursor.
     Cut(usize),
-    /// The client resumes, whether or not its old connection still looks alive.
+    /// The client resumes. Its previous connection may still be open.
     Resume(usize),
-    /// The client looks again from an older cursor: a copy of itself, say.
+    /// A second client resumes from an older cursor.
     Rewind(usize, u8),
     /// The call ends.
     Finish(usize),
-    /// The process is replaced by another on the same store, with everything that was going on.
+    /// Another process replaces this one, with all its calls, on the same store.
     Restart,
 }
 
 const CALLS: usize = 3;
-/// The push stream is the last one.
+/// The calls and the push stream, which is the last one.
 const STREAMS: usize = CALLS + 1;
 
 fn ops(restarts: u32) -> impl Strategy<Value = Vec<Op>> {
@@ -47,7 +47,7 @@ fn ops(restarts: u32) -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 1..80)
 }
 
-/// When the store has what it is given, and when it says so.
+/// When the store executes and acknowledges an append.
 #[derive(Clone, Copy, Debug)]
 enum StoreTiming {
     Instant,
@@ -63,12 +63,12 @@ fn store_timing() -> impl Strategy<Value = StoreTiming> {
     ]
 }
 
-/// One stream, as its client knows it.
+/// The client's view of one stream.
 struct Reader {
     events: Option<Events>,
     cursor: Option<String>,
     seen: Vec<ReceivedMessage>,
-    /// Whether a gap was announced: then numbers may be missing, never repeated or out of order.
+    /// Whether a gap was reported. Numbers may then be missing, but never repeated or out of order.
     gap: bool,
     ended: bool,
 }
@@ -84,7 +84,7 @@ impl Reader {
         }
     }
 
-    /// Reads until nothing comes for a moment.
+    /// Reads until no event arrives for a short time.
     async fn read(&mut self) {
         let Some(events) = &mut self.events else { return };
         loop {
@@ -103,7 +103,7 @@ impl Reader {
                         let data = serde_json::from_str(&data).unwrap();
                         let message = ReceivedMessage { id: block.id, data };
                         if message.id.is_some() {
-                            self.seen.push(message); // a refresh has no ids, and is not part of the log
+                            self.seen.push(message); // a refresh has no ids and is not in the log
                         }
                     }
                 }
@@ -136,7 +136,7 @@ struct OracleRun {
     session: Session,
     script: Vec<Option<CallScript>>,
     readers: Vec<Reader>,
-    said: Vec<u64>,
+    emitted: Vec<u64>,
     pushed: u64,
 }
 
@@ -177,7 +177,7 @@ impl OracleRun {
             session,
             script,
             readers,
-            said: vec![1; CALLS],
+            emitted: vec![1; CALLS],
             pushed: 0,
         }
     }
@@ -193,7 +193,7 @@ impl OracleRun {
         });
     }
 
-    /// The old process is not killed but forgotten: should it still write something, it must be fenced.
+    /// Abandons the old process without stopping it. The store must fence its later writes.
     fn restart(&mut self) {
         self.restarts += 1;
         let (_, client) = self.handler.serve_with(|b| b.store(self.store.clone()));
@@ -216,8 +216,8 @@ impl OracleRun {
         match op {
             Op::Emit(call) => {
                 if let Some(script) = &self.script[call] {
-                    self.said[call] += 1;
-                    script.progress(self.said[call]).await;
+                    self.emitted[call] += 1;
+                    script.progress(self.emitted[call]).await;
                 }
             }
             Op::Push => self.push().await,
@@ -230,7 +230,7 @@ impl OracleRun {
         }
     }
 
-    /// Comes back with the cursor; without one (a GET stream that never had an event) with a fresh GET.
+    /// Resumes after the cursor. Without one, opens a new GET stream.
     async fn resume(&mut self, stream: usize) {
         let reader = &mut self.readers[stream];
         match reader.cursor.clone() {
@@ -239,7 +239,7 @@ impl OracleRun {
         }
     }
 
-    /// A second reader from an older cursor sees exactly what the first one saw after it, as far as it is kept.
+    /// A second reader from an older cursor sees the same retained events as the first.
     async fn rewind(&mut self, stream: usize, back: u8) {
         self.readers[stream].read().await;
         let seen = &self.readers[stream].seen;
@@ -249,9 +249,9 @@ impl OracleRun {
         let at = usize::from(back) % seen.len();
         let from = seen[at].id.clone().unwrap();
         let reply = self.session.get(Some(&from)).await;
-        self.readers[stream].events = None; // taken over
+        self.readers[stream].events = None; // displaced
         if reply.status == 400 {
-            return; // it stood at the very end
+            return; // the cursor was at the end
         }
         let gap = reply.header("rethread-gap").is_some();
         let mut second = Reader::new(reply.events());
@@ -268,7 +268,7 @@ impl OracleRun {
         } else {
             assert_eq!(again, seen[at + 1..], "the same events under the same ids");
         }
-        // The second reader is the client from here on.
+        // The second reader replaces the first.
         let reader = &mut self.readers[stream];
         reader.seen.extend(more);
         reader.events = second.events;
@@ -277,7 +277,7 @@ impl OracleRun {
         reader.cursor = second.cursor.or(reader.cursor.take());
     }
 
-    /// Lets everything finish, resumes whatever is cut, and asks the oracle.
+    /// Finishes all calls, resumes cut streams and checks the oracle.
     async fn conclude(mut self, keep: usize) {
         for call in 0..CALLS {
             self.finish(call).await;
@@ -306,20 +306,20 @@ impl OracleRun {
                 );
             }
             if stream < CALLS {
-                let last = &reader.seen.last().expect("something was said").data;
+                let last = &reader.seen.last().expect("at least one event").data;
                 assert_eq!(last["id"], stream, "its own answer, at the end: {last}");
                 let received = crate::support::progress_values(&reader.seen);
                 let restarted = last["error"]["data"]["reason"] == "restarted";
                 assert!(self.restarts > 0 || !restarted);
                 if !reader.gap {
-                    // What was said and not yet stored when the process went is lost with it.
-                    let said = if restarted {
+                    // Events that the old process had not stored are lost.
+                    let emitted = if restarted {
                         received.len() as u64
                     } else {
-                        self.said[stream]
+                        self.emitted[stream]
                     };
-                    assert!(said <= self.said[stream]);
-                    assert_eq!(received, (1..=said).collect::<Vec<_>>());
+                    assert!(emitted <= self.emitted[stream]);
+                    assert_eq!(received, (1..=emitted).collect::<Vec<_>>());
                 }
             } else {
                 let data = |m: &ReceivedMessage| m.data["params"]["data"].as_u64();
@@ -357,7 +357,7 @@ proptest! {
         run(ops, version, 4096, store_timing);
     }
 
-    /// RST-02, RST-03: the same, with processes that come and go.
+    /// RST-02, RST-03: the same with restarts.
     #[test]
     fn oracle_cursors_survive_restarts(
         ops in ops(2), version in prop_oneof![Just(V2025_03_26), Just(V2025_06_18), Just(V2025_11_25)], store_timing in store_timing(),
@@ -365,7 +365,7 @@ proptest! {
         run(ops, version, 4096, store_timing);
     }
 
-    /// RES-07, RES-08: with purging, what is missing was told.
+    /// RES-07, RES-08: every missing event was reported.
     #[test]
     fn oracle_eviction_is_never_silent(ops in ops(1), keep in 4usize..12, store_timing in store_timing()) {
         run(ops, V2025_11_25, keep, store_timing);

@@ -1,4 +1,4 @@
-//! Parked calls of 2026-07-28: what a handler does while its call waits for input (MRTR-04, MRTR-07, T-28, T-38).
+//! Parked calls of 2026-07-28: handlers that act while their call waits for input (MRTR-04, MRTR-07, T-28, T-38).
 
 use crate::support::{form, result_text};
 use rethread::{Call, Context, Handler, LogLevel, McpService, Reply, RpcError, ServerInfo};
@@ -14,12 +14,12 @@ use tokio::sync::Semaphore;
 const LOG_LEVEL_KEY: &str = "io.modelcontextprotocol/logLevel";
 const INVALID_PARAMS: i64 = -32602;
 
-type Work = Pin<Box<dyn Future<Output = Result<Reply, RpcError>> + Send>>;
+type HandlerFuture = Pin<Box<dyn Future<Output = Result<Reply, RpcError>> + Send>>;
 
-/// A handler that runs `script` for every tool call.
+/// A handler that runs a closure for every tool call.
 #[derive(Clone)]
 struct ClosureHandler {
-    script: Arc<dyn Fn(Context, Value) -> Work + Send + Sync>,
+    script: Arc<dyn Fn(Context, Value) -> HandlerFuture + Send + Sync>,
     relays: bool,
     calls: Arc<AtomicUsize>,
 }
@@ -57,7 +57,7 @@ impl Handler for ClosureHandler {
     }
 }
 
-/// A step that the test allows, and one that the handler reports.
+/// Synchronizes the test and the handler: one semaphore permits a step, the other reports it.
 #[derive(Clone)]
 struct Steps(Arc<Semaphore>, Arc<Semaphore>);
 
@@ -74,7 +74,7 @@ impl Steps {
         self.1.add_permits(1);
     }
 
-    /// Asks, and waits for the answer only until the test lets the handler go on.
+    /// Asks a question and abandons it when the test permits the next step.
     async fn ask_until_allowed(&self, cx: &Context) {
         tokio::select! {
             answer = cx.elicit(form()) => drop(answer),
@@ -82,19 +82,19 @@ impl Steps {
         }
     }
 
-    /// Lets the handler go on, and waits until it is done.
+    /// Permits one step and waits until the handler reports it.
     async fn run(&self) {
         self.0.add_permits(1);
-        soon("the handler takes its step", self.1.acquire())
+        within_timeout("the handler reports its step", self.1.acquire())
             .await
             .unwrap()
             .forget();
     }
 }
 
-async fn soon<T>(what: &str, doing: impl Future<Output = T>) -> T {
-    let done = tokio::time::timeout(Duration::from_secs(10), doing).await;
-    done.unwrap_or_else(|_| panic!("not in time: {what}"))
+async fn within_timeout<T>(step_name: &str, future: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(Duration::from_secs(10), future).await;
+    done.unwrap_or_else(|_| panic!("not in time: {step_name}"))
 }
 
 fn text(words: &str) -> Reply {
@@ -107,26 +107,26 @@ async fn call(client: &Client, id: u64, more: Value, meta: Value) -> Response {
         .as_object_mut()
         .unwrap()
         .extend(more.as_object().unwrap().clone());
-    soon("an answer begins", client.stateless(id, "tools/call", params, meta)).await
+    within_timeout("a response", client.stateless(id, "tools/call", params, meta)).await
 }
 
-async fn parked(client: &Client, id: u64, meta: Value) -> Value {
+async fn park(client: &Client, id: u64, meta: Value) -> Value {
     let first = call(client, id, json!({}), meta).await.json().await;
     assert_eq!(first["result"]["resultType"], "input_required", "{first}");
     first
 }
 
-fn answers(asked: &Value) -> Value {
+fn retry_params(asked: &Value) -> Value {
     json!({ "requestState": asked["result"]["requestState"], "inputResponses": { "q1": { "action": "accept" } } })
 }
 
 async fn messages(reply: Response) -> Vec<ReceivedMessage> {
     assert!(reply.is_stream(), "the retry is answered with a stream");
-    soon("the stream ends", reply.events().rest()).await
+    within_timeout("the end of the stream", reply.events().rest()).await
 }
 
-/// A handler that asks, and emits what `emit` does before it hears the answer.
-fn emitting<W>(steps: &Steps, emit: impl Fn(Context) -> W + Send + Sync + Clone + 'static) -> ClosureHandler
+/// A handler that asks a question and runs `emit` before the answer arrives.
+fn handler_that_emits<W>(steps: &Steps, emit: impl Fn(Context) -> W + Send + Sync + Clone + 'static) -> ClosureHandler
 where
     W: Future<Output = Result<(), rethread::CallEnded>> + Send + 'static,
 {
@@ -147,19 +147,19 @@ where
     })
 }
 
-/// MRTR-04, PRG-01: the latest progress of a parked call goes out with the retry, under its token.
+/// MRTR-04, PRG-01: only the latest progress is sent.
 #[tokio::test]
 async fn mrtr_04_progress_while_parked_reaches_the_retry_under_its_token() {
     let steps = Steps::new();
-    let handler = emitting(&steps, |cx| async move {
+    let handler = handler_that_emits(&steps, |cx| async move {
         cx.progress(1.0, "one").await?;
         cx.progress_of(2.0, 4.0, "two").await
     });
     let (service, client) = handler.serve();
-    let first = parked(&client, 1, json!({ "progressToken": "first" })).await;
+    let first = park(&client, 1, json!({ "progressToken": "first" })).await;
     steps.run().await;
     assert_eq!(service.parked_calls(), 1, "progress does not cancel the call");
-    let reply = call(&client, 2, answers(&first), json!({ "progressToken": "second" })).await;
+    let reply = call(&client, 2, retry_params(&first), json!({ "progressToken": "second" })).await;
     let messages = messages(reply).await;
     let params = json!({ "progressToken": "second", "progress": 2, "total": 4, "message": "two" });
     assert_eq!(messages[0].data["params"], params);
@@ -170,23 +170,23 @@ async fn mrtr_04_progress_while_parked_reaches_the_retry_under_its_token() {
     );
 }
 
-/// PRG-01: a retry without a token hears no progress, whatever the request before it had.
+/// PRG-01: also if the first request had a token.
 #[tokio::test]
 async fn prg_01_progress_while_parked_is_dropped_for_a_retry_without_a_token() {
     let steps = Steps::new();
-    let (_, client) = emitting(&steps, |cx| async move { cx.progress(1.0, None).await }).serve();
-    let first = parked(&client, 1, json!({ "progressToken": 1 })).await;
+    let (_, client) = handler_that_emits(&steps, |cx| async move { cx.progress(1.0, None).await }).serve();
+    let first = park(&client, 1, json!({ "progressToken": 1 })).await;
     steps.run().await;
-    let reply = call(&client, 2, answers(&first), json!({})).await;
+    let reply = call(&client, 2, retry_params(&first), json!({})).await;
     assert!(!reply.is_stream());
     assert_eq!(result_text(&reply.json().await), "accept");
 }
 
-/// LOG-02, D13: 64 log messages of a parked call are kept; the level of the retry decides which of them it hears.
+/// LOG-02, D13: a parked call buffers 64 log messages. The level of the retry filters them.
 #[tokio::test]
 async fn log_02_logs_while_parked_are_bounded_and_follow_the_level_of_the_retry() {
     let steps = Steps::new();
-    let handler = emitting(&steps, |cx| async move {
+    let handler = handler_that_emits(&steps, |cx| async move {
         for n in 0..100 {
             let level = if n % 2 == 0 { LogLevel::Info } else { LogLevel::Error };
             cx.log(level, None, n).await?;
@@ -198,9 +198,9 @@ async fn log_02_logs_while_parked_are_bounded_and_follow_the_level_of_the_retry(
         ("error", (0..64).filter(|n| n % 2 == 1).collect()),
     ] {
         let (_, client) = handler.serve();
-        let first = parked(&client, 1, json!({ LOG_LEVEL_KEY: "debug" })).await;
+        let first = park(&client, 1, json!({ LOG_LEVEL_KEY: "debug" })).await;
         steps.run().await;
-        let reply = call(&client, 2, answers(&first), json!({ LOG_LEVEL_KEY: level })).await;
+        let reply = call(&client, 2, retry_params(&first), json!({ LOG_LEVEL_KEY: level })).await;
         let mut messages = messages(reply).await;
         assert_eq!(result_text(&messages.pop().unwrap().data), "accept");
         let received: Vec<_> = messages
@@ -211,29 +211,29 @@ async fn log_02_logs_while_parked_are_bounded_and_follow_the_level_of_the_retry(
     }
 }
 
-/// D13: what a parked call keeps is bounded in bytes, too.
+/// D13.
 #[tokio::test]
 async fn d13_logs_while_parked_are_bounded_in_bytes() {
     let steps = Steps::new();
-    let handler = emitting(&steps, |cx| async move {
+    let handler = handler_that_emits(&steps, |cx| async move {
         for size in [100_000, 1_000_000, 100_000, 100_000] {
             cx.log(LogLevel::Info, None, "x".repeat(size)).await?;
         }
         cx.log(LogLevel::Info, None, "small").await
     });
     let (_, client) = handler.serve();
-    let first = parked(&client, 1, json!({ LOG_LEVEL_KEY: "debug" })).await;
+    let first = park(&client, 1, json!({ LOG_LEVEL_KEY: "debug" })).await;
     steps.run().await;
-    let reply = call(&client, 2, answers(&first), json!({ LOG_LEVEL_KEY: "debug" })).await;
+    let reply = call(&client, 2, retry_params(&first), json!({ LOG_LEVEL_KEY: "debug" })).await;
     let sizes: Vec<_> = messages(reply)
         .await
         .iter()
         .filter_map(|m| m.data["params"]["data"].as_str().map(str::len))
         .collect();
-    assert_eq!(sizes, [100_000, 100_000, 5], "256 KiB are kept");
+    assert_eq!(sizes, [100_000, 100_000, 5], "256 KiB are buffered");
 }
 
-/// MRTR-04: a handler may end while its call is parked; the retry gets the answer under its own id.
+/// MRTR-04.
 #[tokio::test]
 async fn mrtr_04_handler_that_ends_while_parked_answers_the_retry_under_its_id() {
     let steps = Steps::new();
@@ -274,7 +274,7 @@ async fn mrtr_04_handler_that_ends_while_parked_answers_the_retry_under_its_id()
     }
 }
 
-/// T-28: the end of a handler and the retry may meet; the answer is not lost.
+/// T-28: the handler ends while the retry arrives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t_28_answer_concurrent_with_the_retry_is_not_lost() {
     let steps = Steps::new();
@@ -283,7 +283,7 @@ async fn t_28_answer_concurrent_with_the_retry_is_not_lost() {
         let steps = on.clone();
         async move {
             steps.ask_until_allowed(&cx).await;
-            // Takes its time to be encoded.
+            // A large reply takes time to encode.
             let long = Reply::raw(format!("{{\"content\":[{}0]}}", "\"a\",".repeat(400_000)));
             steps.done();
             Ok(long)
@@ -291,17 +291,17 @@ async fn t_28_answer_concurrent_with_the_retry_is_not_lost() {
     });
     let (_, client) = handler.serve();
     for delay in 0..12 {
-        let first = parked(&client, 1, json!({})).await;
+        let first = park(&client, 1, json!({})).await;
         steps.run().await;
         tokio::time::sleep(Duration::from_millis(delay)).await;
-        let retrying = async { call(&client, 2, answers(&first), json!({})).await.json().await };
-        let answer = soon("the retry is answered", retrying).await;
+        let retrying = async { call(&client, 2, retry_params(&first), json!({})).await.json().await };
+        let answer = within_timeout("the retry is answered", retrying).await;
         let content = answer["result"]["content"].as_array().map(Vec::len);
         assert_eq!((&answer["id"], content), (&json!(2), Some(400_001)));
     }
 }
 
-/// A question that the handler no longer waits for is not asked again.
+/// MRTR-06: the handler has stopped waiting.
 #[tokio::test]
 async fn mrtr_06_abandoned_question_is_not_asked_again() {
     let steps = Steps::new();
@@ -316,7 +316,7 @@ async fn mrtr_06_abandoned_question_is_not_asked_again() {
         }
     });
     let (_, client) = handler.serve();
-    let first = parked(&client, 1, json!({})).await;
+    let first = park(&client, 1, json!({})).await;
     steps.run().await;
     let state = |asked: &Value| json!({ "requestState": asked["result"]["requestState"] });
     let second = call(&client, 2, state(&first), json!({})).await.json().await;
@@ -328,8 +328,8 @@ async fn mrtr_06_abandoned_question_is_not_asked_again() {
     assert_eq!(result_text(&answer), "roots");
 }
 
-/// GW-07, MRTR-05: a relay's own question is parked under our seal, and its retry is not a second call. What the server
-/// behind it has put into `requestState` is passed on.
+/// GW-07, MRTR-05: the relay's own question is parked with our seal, and its retry is not a second call. The
+/// `requestState` of the server behind the relay is forwarded.
 #[tokio::test]
 async fn gw_07_relay_distinguishes_its_own_request_state() {
     let mut relay = ClosureHandler::new(|cx, params| async move {
@@ -341,27 +341,27 @@ async fn gw_07_relay_distinguishes_its_own_request_state() {
     });
     relay.relays = true;
     let (service, client) = relay.serve();
-    let first = parked(&client, 1, json!({})).await;
-    let retry = answers(&first);
+    let first = park(&client, 1, json!({})).await;
+    let retry = retry_params(&first);
     let (mut tampered, mut other) = (retry.clone(), retry.clone());
     let mut state = retry["requestState"].as_str().unwrap().as_bytes().to_vec();
     let middle = state.len() / 2;
     state[middle] = if state[middle] == b'A' { b'B' } else { b'A' };
     tampered["requestState"] = json!(String::from_utf8(state).unwrap());
     other["arguments"] = json!({ "a": 1 });
-    for (what, spoiled) in [("tampered", tampered), ("other arguments", other)] {
+    for (step_name, spoiled) in [("tampered", tampered), ("other arguments", other)] {
         let refused = call(&client, 2, spoiled, json!({})).await.json().await;
-        assert_eq!(refused["error"]["code"], INVALID_PARAMS, "{what}: {refused}");
+        assert_eq!(refused["error"]["code"], INVALID_PARAMS, "{step_name}: {refused}");
     }
     let answer = call(&client, 3, retry.clone(), json!({})).await.json().await;
     assert_eq!(
         (&answer["id"], result_text(&answer)),
         (&json!(3), r#"{"action":"accept"}"#)
     );
-    assert_eq!(relay.calls.load(Ordering::Relaxed), 1, "the handler was called once");
+    assert_eq!(relay.calls.load(Ordering::Relaxed), 1, "one call");
     let replayed = call(&client, 4, retry.clone(), json!({})).await.json().await;
     assert_eq!(replayed["error"]["code"], INVALID_PARAMS, "T-28: {replayed}");
-    // RST-05: the next process has another key, and still knows what it is not to pass on.
+    // RST-05: the next process has another key, but it recognizes our seal and does not forward the state.
     let (_, next) = relay.serve();
     let lost = call(&next, 5, retry, json!({})).await.json().await;
     assert_eq!(lost["error"]["code"], INVALID_PARAMS, "{lost}");
@@ -371,7 +371,7 @@ async fn gw_07_relay_distinguishes_its_own_request_state() {
     assert_eq!((service.parked_calls(), service.running_calls()), (0, 0));
 }
 
-/// T-38: a drain waits for the calls at work. A parked call that has ended holds no permit and hides no other call.
+/// T-38: an ended parked call holds no permit, so the shutdown still waits for running calls.
 #[tokio::test(start_paused = true)]
 async fn t_38_shutdown_waits_for_calls_beside_an_ended_parked_call() {
     let steps = Steps::new();
@@ -389,7 +389,7 @@ async fn t_38_shutdown_waits_for_calls_beside_an_ended_parked_call() {
         }
     });
     let (service, client) = handler.serve();
-    parked(&client, 1, json!({})).await;
+    park(&client, 1, json!({})).await;
     steps.run().await;
     let slow = tokio::spawn({
         let client = client.clone();
@@ -401,10 +401,10 @@ async fn t_38_shutdown_waits_for_calls_beside_an_ended_parked_call() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!((service.parked_calls(), service.running_calls()), (1, 1));
     service.shutdown(Duration::from_secs(60)).await;
-    assert_eq!(result_text(&slow.await.unwrap()), "slow", "the drain waited for it");
+    assert_eq!(result_text(&slow.await.unwrap()), "slow", "the shutdown waited for it");
 }
 
-/// T-38: a call that parks during a drain is no longer waited for.
+/// T-38: the shutdown does not wait for a parked call.
 #[tokio::test(start_paused = true)]
 async fn t_38_shutdown_ends_when_the_last_call_parks() {
     let handler = ClosureHandler::new(|cx, _| async move {
@@ -416,7 +416,7 @@ async fn t_38_shutdown_ends_when_the_last_call_parks() {
     let (service, client) = handler.serve();
     let first = tokio::spawn({
         let client = client.clone();
-        async move { parked(&client, 1, json!({})).await }
+        async move { park(&client, 1, json!({})).await }
     });
     tokio::time::sleep(Duration::from_secs(1)).await;
     let started = tokio::time::Instant::now();
@@ -426,7 +426,7 @@ async fn t_38_shutdown_ends_when_the_last_call_parks() {
     assert_eq!(service.parked_calls(), 0);
 }
 
-/// T-38: a drain serves the retry of a parked call, and nothing else that brings a state.
+/// T-38: any other request with a state is refused.
 #[tokio::test(start_paused = true)]
 async fn t_38_shutdown_accepts_only_retries_of_parked_calls() {
     let handler = ClosureHandler::new(|cx, params| async move {
@@ -438,7 +438,7 @@ async fn t_38_shutdown_accepts_only_retries_of_parked_calls() {
         Ok(text("done"))
     });
     let (service, client) = handler.serve();
-    let first = parked(&client, 1, json!({})).await;
+    let first = park(&client, 1, json!({})).await;
     let slow = tokio::spawn({
         let client = client.clone();
         async move { call(&client, 2, json!({ "arguments": { "slow": true } }), json!({})).await }
@@ -452,7 +452,7 @@ async fn t_38_shutdown_accepts_only_retries_of_parked_calls() {
     let params = json!({ "notifications": {}, "requestState": "x" });
     let listening = client.stateless(4, "subscriptions/listen", params, json!({})).await;
     assert_eq!(listening.status, 503);
-    let answer = call(&client, 5, answers(&first), json!({})).await.json().await;
+    let answer = call(&client, 5, retry_params(&first), json!({})).await.json().await;
     assert_eq!(result_text(&answer), "done");
     assert_eq!(slow.await.unwrap().status, 200);
     draining.await.unwrap();

@@ -1,4 +1,4 @@
-//! GET streams: who gets what the server says unasked.
+//! GET streams and the messages that the server pushes to them.
 
 use crate::support::{LEGACY_REVISIONS, ScriptedHandler, V2025_06_18, V2025_11_25, push};
 use rethread::{Limits, ListKind, MemoryStore, Timing};
@@ -30,7 +30,7 @@ async fn get_01_get_is_an_event_stream_or_405() {
     assert_eq!(reply.header("allow").as_deref(), Some("POST, DELETE"));
 }
 
-/// GET-04, and the seeds' `ServerPushChannel`: nothing is lost while nobody listens.
+/// GET-04.
 #[tokio::test]
 async fn get_04_messages_without_a_get_arrive_on_the_next() {
     for version in LEGACY_REVISIONS {
@@ -40,7 +40,7 @@ async fn get_04_messages_without_a_get_arrive_on_the_next() {
         push(&handler, &session, 1..4).await;
         service.notifier().list_changed(ListKind::Tools);
         service.notifier().list_changed(ListKind::Tools);
-        tokio::time::sleep(QUIET_PERIOD * 10).await; // both are heard before anybody takes one
+        tokio::time::sleep(QUIET_PERIOD * 10).await; // both streams are attached before the first message
         let mut get = session.get(None).await.events();
         assert_eq!(numbers(&mut get, 3).await, [1, 2, 3]);
         assert_eq!(get.next().await.data["method"], ListKind::Tools.changed(), "{version}");
@@ -62,12 +62,12 @@ async fn get_03_message_goes_to_one_of_three_gets() {
     assert_eq!(
         numbers(&mut newest, 100).await,
         (0..100).collect::<Vec<_>>(),
-        "the newest takes"
+        "the newest stream gets messages"
     );
     for get in &mut gets {
         assert!(get.is_silent_for(QUIET_PERIOD).await, "never broadcast");
     }
-    // When it dies, the next live one gets the following; what was bound to the dead one stays with its stream.
+    // After a disconnect the next open stream gets new messages. Messages of the closed stream stay with it.
     let dead = newest.cursor().to_owned();
     drop(newest);
     push(&handler, &session, 100..103).await;
@@ -80,7 +80,7 @@ async fn get_03_message_goes_to_one_of_three_gets() {
     assert!(gets.pop().unwrap().is_silent_for(QUIET_PERIOD).await);
 }
 
-/// D6: bound to a connection that died before it delivered, a message comes again only to a resume of that stream.
+/// D6: a message that was assigned to a broken connection is delivered only by a resume of that stream.
 #[tokio::test]
 async fn get_03_message_stays_with_its_stream() {
     let handler = ScriptedHandler::new();
@@ -91,7 +91,7 @@ async fn get_03_message_stays_with_its_stream() {
     first.next().await;
     let cursor = first.cursor().to_owned();
     push(&handler, &session, 2..3).await;
-    // The connection takes 2, and is cut before the client has read it.
+    // The connection takes message 2 and is cut before the client reads it.
     assert!(!first.is_silent_for(QUIET_PERIOD).await);
     drop(first);
     let mut other = session.get(None).await.events();
@@ -103,7 +103,7 @@ async fn get_03_message_stays_with_its_stream() {
     assert_eq!(
         numbers(&mut resumed, 1).await,
         [4],
-        "a resumed stream is the newest, and goes on in its numbers"
+        "a resumed stream is the newest and continues its numbers"
     );
     assert_eq!(resumed.cursor(), "2-3");
 }
@@ -136,7 +136,7 @@ async fn get_05_half_open_get_is_displaced() {
     }
 }
 
-/// T-20: GET streams are primed too, or they could not be polled.
+/// T-20: without priming, clients could not poll a GET stream.
 #[tokio::test]
 async fn t_20_get_streams_are_primed_on_2025_11_25_only() {
     let (_, client) = ScriptedHandler::new().serve();
@@ -147,7 +147,7 @@ async fn t_20_get_streams_are_primed_on_2025_11_25_only() {
     assert!(session.get(None).await.events().is_silent_for(QUIET_PERIOD).await);
 }
 
-/// SSE-14: it costs its own connection, never the session, never another.
+/// SSE-14: only the unread connection is closed.
 #[tokio::test]
 async fn sse_14_unread_get_delays_nobody_and_memory_is_bounded() {
     let store = MemoryStore::default();
@@ -161,7 +161,7 @@ async fn sse_14_unread_get_delays_nobody_and_memory_is_bounded() {
     let session = client.open(V2025_11_25).await;
     let other = client.open(V2025_11_25).await;
     let _never_read = session.get(None).await;
-    push(&handler, &session, 0..5000).await; // would wait for ever if anything waited for the reader
+    push(&handler, &session, 0..5000).await; // would block for ever if a push waited for the reader
     for id in 0..100 {
         let reply = session.tool(id, "echo", json!({ "message": "m" })).await;
         assert_eq!(reply.status, 200);
@@ -176,7 +176,7 @@ async fn sse_14_unread_get_delays_nobody_and_memory_is_bounded() {
     );
 }
 
-/// SSE-14: a listener that stopped reading is passed over for one that reads.
+/// SSE-14: another GET stream gets the messages.
 #[tokio::test(start_paused = true)]
 async fn sse_14_messages_skip_a_stalled_get() {
     let handler = ScriptedHandler::new();
@@ -188,7 +188,7 @@ async fn sse_14_messages_skip_a_stalled_get() {
     assert_eq!(numbers(&mut older, 2).await, [1, 2]);
 }
 
-/// The seeds' `StreamManager`: register, unregister, and a limit on streams.
+/// GET-03.
 #[tokio::test]
 async fn get_03_too_many_gets_close_the_oldest() {
     let handler = ScriptedHandler::new();
@@ -253,7 +253,7 @@ async fn sse_04_idle_get_stream_gets_keep_alive_comments() {
     }
 }
 
-/// SES-08: before the client is ready it hears nothing.
+/// SES-08.
 #[tokio::test]
 async fn ses_08_pushes_wait_for_initialized() {
     let handler = ScriptedHandler::new();
@@ -266,7 +266,7 @@ async fn ses_08_pushes_wait_for_initialized() {
     assert_eq!(numbers(&mut get, 2).await, [1, 2]);
 }
 
-/// RES-06, and one writer per stream: its connection ends while the next one looks the stream up.
+/// RES-06: the connection ends while a resume looks up its stream. The stream has one writer.
 #[tokio::test]
 async fn res_06_connection_ending_during_a_resume_yields_the_stream() {
     let handler = ScriptedHandler::new();

@@ -1,5 +1,5 @@
-//! The push queue outlives its process (design D6). A restart here is a second endpoint on the same store: the first one is
-//! left as a process that was killed leaves its work, or as one that still tries to write.
+//! The push queue survives a restart (D6). A restart is a second endpoint on the same store. The first one is abandoned
+//! like a killed process, or continues to write.
 
 use crate::support::{LEGACY_REVISIONS, ScriptedHandler, V2025_11_25, flaky_store, push, start};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ const QUIET_PERIOD: Duration = Duration::from_millis(40);
 /// Longer than two sweeps.
 const TWO_SWEEPS: Duration = Duration::from_millis(2_200);
 
-/// Everything that comes until the stream is silent.
+/// Reads until the stream is quiet.
 async fn all(events: &mut Events) -> Vec<Value> {
     let mut messages = Vec::new();
     while let Ok(Some(event)) = tokio::time::timeout(QUIET_PERIOD, events.message()).await {
@@ -22,12 +22,12 @@ async fn all(events: &mut Events) -> Vec<Value> {
     messages
 }
 
-/// The numbers that were pushed, without the refresh that follows a restart.
+/// The pushed numbers, without the refresh after a restart.
 fn pushed(messages: &[Value]) -> Vec<u64> {
     messages.iter().filter_map(|m| m["params"]["data"].as_u64()).collect()
 }
 
-/// What a new GET brings.
+/// The messages that a new GET stream delivers.
 async fn on_a_new_get(session: &Session) -> Vec<u64> {
     pushed(&all(&mut session.get(None).await.events()).await)
 }
@@ -41,7 +41,7 @@ async fn queue(store: &MemoryStore, session: &Session) -> StoredQueue {
     store.queue(&key).await.unwrap()
 }
 
-/// D6, GET-04: with a store that survives, messages wait for a GET of the next process.
+/// D6, GET-04: with a durable store, messages wait for a GET of the next process.
 #[tokio::test]
 async fn get_04_waiting_messages_survive_a_restart() {
     for version in LEGACY_REVISIONS {
@@ -56,7 +56,7 @@ async fn get_04_waiting_messages_survive_a_restart() {
     }
 }
 
-/// D6: a message that a stream has taken belongs to that stream, and to the queue no more.
+/// D6: a message belongs to the queue or to one stream.
 #[tokio::test]
 async fn get_03_taken_message_is_not_queued_again_after_a_restart() {
     let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
@@ -81,7 +81,7 @@ async fn get_03_taken_message_is_not_queued_again_after_a_restart() {
     );
 }
 
-/// SES-08: messages that wait for `notifications/initialized` are stored like any other.
+/// SES-08.
 #[tokio::test]
 async fn ses_08_messages_offered_before_initialized_survive_a_restart() {
     let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
@@ -97,7 +97,7 @@ async fn ses_08_messages_offered_before_initialized_survive_a_restart() {
     assert_eq!(pushed(&all(&mut get).await), [1, 2]);
 }
 
-/// GET-04: a list change that waited in the last process and the refresh after the restart say the same.
+/// GET-04: a queued list change and the refresh after a restart have the same meaning.
 #[tokio::test]
 async fn get_04_equal_list_changes_collapse_across_restarts() {
     let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
@@ -117,7 +117,7 @@ async fn get_04_equal_list_changes_collapse_across_restarts() {
     assert_eq!(methods, ListKind::ALL.map(ListKind::changed));
 }
 
-/// D13: the bound holds in the store as it does in memory, and the newest are kept.
+/// D13: the limit in the store equals the limit in memory.
 #[tokio::test]
 async fn get_04_stored_queue_is_bounded_and_drops_the_oldest() {
     let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
@@ -133,7 +133,7 @@ async fn get_04_stored_queue_is_bounded_and_drops_the_oldest() {
     assert_eq!(on_a_new_get(&session.with_client(&client)).await, [25, 26, 27, 28, 29]);
 }
 
-/// SES-05: nothing is left of the queue of a session that has ended.
+/// SES-05.
 #[tokio::test]
 async fn ses_05_queue_of_an_ended_session_is_forgotten() {
     let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
@@ -145,7 +145,7 @@ async fn ses_05_queue_of_an_ended_session_is_forgotten() {
     assert_eq!((store.sessions(), store.held_bytes()), (0, 0));
 }
 
-/// D9: a process whose session has a new owner takes nothing from the queue.
+/// D9: another process owns the session.
 #[tokio::test]
 async fn d9_fenced_process_takes_no_message() {
     let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
@@ -160,7 +160,7 @@ async fn d9_fenced_process_takes_no_message() {
     assert_eq!(on_a_new_get(&session).await, [1, 2]);
 }
 
-/// STO-02: a queue that could not be stored is stored when the store is back.
+/// STO-02.
 #[tokio::test]
 async fn sto_02_queue_is_stored_after_an_outage() {
     let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
@@ -177,7 +177,7 @@ async fn sto_02_queue_is_stored_after_an_outage() {
     assert_eq!(on_a_new_get(&session.with_client(&client)).await, [1, 2, 3, 4]);
 }
 
-/// STO-02: a message that went out without an id, because the store failed, leaves the stored queue when the store is back.
+/// STO-02: the outage sent it without an id. The stored queue drops it afterwards.
 #[tokio::test]
 async fn sto_02_message_sent_in_an_outage_is_not_repeated() {
     let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
@@ -200,7 +200,7 @@ async fn sto_02_message_sent_in_an_outage_is_not_repeated() {
     assert_eq!(on_a_new_get(&session.with_client(&client)).await, [0; 0]);
 }
 
-/// D6: an update of the queue that reaches the store after its messages were taken brings none of them back.
+/// D6: the update reaches the store after its messages were taken.
 #[tokio::test]
 async fn get_03_late_queue_update_restores_nothing() {
     let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
@@ -212,13 +212,13 @@ async fn get_03_late_queue_update_restores_nothing() {
     assert_eq!(
         on_a_new_get(&session).await,
         [1, 2, 3],
-        "nobody waits for the queue to be stored"
+        "pushes do not wait for the store"
     );
     tokio::time::sleep(QUIET_PERIOD * 24).await;
     assert_eq!(queue(&store, &session).await.messages().count(), 0);
 }
 
-/// D6: a burst while the store is busy becomes one more update, not one for each message.
+/// D6: while the store is busy, a burst becomes one more update.
 #[tokio::test]
 async fn d6_burst_of_messages_becomes_few_updates() {
     let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
@@ -237,7 +237,7 @@ async fn d6_burst_of_messages_becomes_few_updates() {
     assert!(switches.queue_update_count() < 20, "{}", switches.queue_update_count());
 }
 
-/// A server that asks its client aside whenever it is called.
+/// A handler that asks the client outside of the call whenever it is called.
 #[derive(Clone)]
 struct AskingHandler;
 
@@ -253,7 +253,7 @@ impl Handler for AskingHandler {
     }
 }
 
-/// RST-04: nobody waits for the answer to a question of an earlier process, so it is not asked.
+/// RST-04: the process that waited for the answer is gone.
 #[tokio::test]
 async fn rst_04_waiting_question_is_not_asked_after_a_restart() {
     let store = MemoryStore::default();
@@ -269,7 +269,7 @@ async fn rst_04_waiting_question_is_not_asked_after_a_restart() {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Push(u64),
-    /// A client that listens for a moment and is cut.
+    /// The client opens a GET stream for a short time.
     Listen,
     Restart,
 }
@@ -307,7 +307,7 @@ async fn history(steps: Vec<Step>) -> (Vec<u64>, u64) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
-    /// D6: over any sequence of pushes, listeners and restarts, each message arrives once, in order.
+    /// D6: each message arrives once, in order, over any sequence of pushes, GET streams and restarts.
     #[test]
     fn d6_each_message_arrives_once_over_restarts(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

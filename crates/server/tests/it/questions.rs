@@ -1,4 +1,4 @@
-//! Questions to the client: asked on the call's stream, answered on another POST.
+//! Questions to the client: sent on the call's stream, answered by another POST.
 
 use crate::support::{LEGACY_REVISIONS, ScriptedHandler, V2025_03_26, V2025_06_18, V2025_11_25, form, result_text};
 use rethread::{Limits, Timing};
@@ -9,7 +9,7 @@ fn sampling() -> Value {
     json!({ "messages": [], "maxTokens": 1 })
 }
 
-/// S2C-02, S2C-03, and the seeds' `StreamCoordinator`.
+/// S2C-02, S2C-03.
 #[tokio::test]
 async fn s2c_03_question_goes_to_the_call_stream_and_its_answer_to_another_post() {
     for version in LEGACY_REVISIONS {
@@ -26,7 +26,7 @@ async fn s2c_03_question_goes_to_the_call_stream_and_its_answer_to_another_post(
             let reply = session.answer(&question["id"], json!({ "text": "four" })).await;
             assert_eq!(reply.status, 202);
             assert!(reply.bytes().await.is_empty());
-            // S2C-04: settled once; a second answer is accepted and ignored.
+            // S2C-04: the first answer counts. A second one is accepted and ignored.
             assert_eq!(
                 session.answer(&question["id"], json!({ "text": "five" })).await.status,
                 202
@@ -59,7 +59,7 @@ async fn s2c_03_client_may_answer_with_an_error() {
     assert_eq!(answered, Err("the client refused: no (-1)".into()));
 }
 
-/// S2C-01, S2C-04: ids of the client and ids of the server never meet.
+/// S2C-01, S2C-04: ids of clients and of the server do not collide. Another session's answer has no effect.
 #[tokio::test]
 async fn s2c_04_forged_answer_is_refused() {
     let handler = ScriptedHandler::new();
@@ -85,7 +85,7 @@ async fn s2c_04_forged_answer_is_refused() {
     assert_eq!(answered, Ok(json!({ "roots": [1] })));
 }
 
-/// S2C-08: the question is an event like any other.
+/// S2C-08: a question is an ordinary event with the same id after a resume.
 #[tokio::test]
 async fn s2c_08_open_question_is_replayed_after_a_cut() {
     for version in LEGACY_REVISIONS {
@@ -113,7 +113,7 @@ async fn s2c_08_open_question_is_replayed_after_a_cut() {
     }
 }
 
-/// S2C-05, SES-11: nothing goes out for what the client did not declare.
+/// S2C-05, SES-11: no question is sent.
 #[tokio::test]
 async fn s2c_05_undeclared_capabilities_fail_locally() {
     let matrix: [(&str, Value, &'static str, Value, bool); 9] = [
@@ -137,7 +137,7 @@ async fn s2c_05_undeclared_capabilities_fail_locally() {
             false,
         ),
         (V2025_06_18, json!({ "elicitation": {} }), "elicit", form(), true),
-        (V2025_03_26, json!({ "elicitation": {} }), "elicit", form(), false), // the revision has no elicitation
+        (V2025_03_26, json!({ "elicitation": {} }), "elicit", form(), false), // this revision has no elicitation
     ];
     for (version, capabilities, what, params, asked) in matrix {
         let handler = ScriptedHandler::new();
@@ -217,7 +217,7 @@ async fn s2c_07_ping_works_both_ways() {
     let handler = ScriptedHandler::new();
     let (_, client) = handler.serve();
     let session = client.initialize(V2025_11_25, json!({})).await;
-    let reply = session.call("p", "ping", json!({})).await; // even before `initialized`
+    let reply = session.call("p", "ping", json!({})).await; // works before `initialized`
     assert_eq!(reply.json().await, json!({ "jsonrpc": "2.0", "id": "p", "result": {} }));
     let script = handler.script("a");
     let (answered, ()) = tokio::join!(script.ask("ping", json!({})), async {
@@ -228,7 +228,7 @@ async fn s2c_07_ping_works_both_ways() {
     assert_eq!(answered, Ok(Value::Null));
 }
 
-/// SES-08: sampling before `initialized` is held.
+/// SES-08.
 #[tokio::test]
 async fn ses_08_questions_wait_for_initialized() {
     let handler = ScriptedHandler::new();

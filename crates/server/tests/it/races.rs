@@ -1,4 +1,4 @@
-//! Two things at once: each test holds one of them at an await, lets the other pass, and looks at what is left.
+//! Races: each test holds one operation at an await, completes another, and checks the result.
 
 use crate::support::{ScriptedHandler, V2025_03_26, V2025_06_18, V2025_11_25, as_principal, flaky_store, push};
 use rethread::store::{SessionKey, SessionStore as _};
@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 const SHORT_DELAY: Duration = Duration::from_millis(20);
-/// Nothing here takes this long.
+/// Longer than any step takes.
 const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A push stream that nobody reads: the cursor behind its one message.
+/// A push stream with one message and no reader. Returns its cursor.
 async fn abandoned_push_stream(handler: &ScriptedHandler, session: &Session) -> String {
     let mut get = session.get(None).await.events();
     push(handler, session, 1..2).await;
@@ -26,7 +26,7 @@ async fn ends(events: &mut Events) -> bool {
     matches!(timeout(TEST_TIMEOUT / 2, events.message()).await, Ok(None))
 }
 
-/// SES-06, RST-01: another principal whose request waits for the restore of the session does not get it.
+/// SES-06, RST-01.
 #[tokio::test]
 async fn ses_06_request_during_a_restore_is_checked_for_its_principal() {
     let store = MemoryStore::default();
@@ -55,14 +55,14 @@ async fn ses_06_request_during_a_restore_is_checked_for_its_principal() {
     assert_eq!(alice.call(2, "ping", json!({})).await.status, 200);
 }
 
-/// SES-05: a stream that is opened while its session ends is stopped: its connection gets EOF.
+/// SES-05: its connection gets EOF.
 #[tokio::test]
 async fn ses_05_stream_opened_while_the_session_ends_is_stopped() {
     let store = MemoryStore::default();
     let (flaky, switches) = flaky_store(&store);
     let handler = ScriptedHandler::new();
     let (service, client) = handler.serve_with(|b| b.store(flaky));
-    let session = client.open(V2025_06_18).await; // without a priming event, so that the store is not asked
+    let session = client.open(V2025_06_18).await; // no priming event, so the store is not called
     let cursor = abandoned_push_stream(&handler, &session).await;
     let get = |last_event_id: String| {
         let session = session.clone();
@@ -71,7 +71,7 @@ async fn ses_05_stream_opened_while_the_session_ends_is_stopped() {
     switches.delay_status(SHORT_DELAY * 5);
     let looking_up = get(cursor);
     sleep(SHORT_DELAY).await;
-    let opening = get("800-1".to_owned()); // never issued: a fresh stream, when it is its turn
+    let opening = get("800-1".to_owned()); // an unknown id: a new stream
     sleep(SHORT_DELAY).await;
     assert_eq!(session.delete().await.status, 204);
     let opened = timeout(TEST_TIMEOUT, opening)
@@ -84,7 +84,7 @@ async fn ses_05_stream_opened_while_the_session_ends_is_stopped() {
     assert_eq!((service.open_streams(), service.sessions(), store.streams()), (0, 0, 0));
 }
 
-/// RES-06: two connections that resume an abandoned push stream at once make one writer, and the later one reads.
+/// RES-06: the later connection reads, and the stream has one writer.
 #[tokio::test]
 async fn res_06_push_stream_resumed_twice_at_once_has_one_reader() {
     let (flaky, switches) = flaky_store(&MemoryStore::default());
@@ -104,7 +104,7 @@ async fn res_06_push_stream_resumed_twice_at_once_has_one_reader() {
     );
 }
 
-/// D9: when two changes of a session are saved at once, the record of the later one stays.
+/// D9: two changes of a session are saved at once.
 #[tokio::test]
 async fn d9_record_of_the_later_change_is_stored_last() {
     let store = MemoryStore::default();
@@ -140,7 +140,7 @@ async fn d9_record_of_the_later_change_is_stored_last() {
     );
 }
 
-/// D9: a change whose request was given up while it was saved is saved all the same.
+/// D9: the request is dropped while its change is being saved.
 #[tokio::test]
 async fn d9_change_is_saved_after_its_client_disconnects() {
     let store = MemoryStore::default();
@@ -166,7 +166,7 @@ async fn d9_change_is_saved_after_its_client_disconnects() {
     assert_eq!(level.as_deref(), Some("error"));
 }
 
-/// HTTP-09: a batch that its client gives up before the response begins leaves no stream that never ends.
+/// HTTP-09: the client disconnects before the response starts. The stream would never end.
 #[tokio::test]
 async fn http_09_abandoned_batch_leaves_no_stream() {
     let store = MemoryStore::default();
@@ -194,13 +194,13 @@ async fn http_09_abandoned_batch_leaves_no_stream() {
     assert_eq!(
         (store.streams(), service.running_calls()),
         (0, 0),
-        "a stream was left open"
+        "no stream stays open"
     );
     let answers = timeout(TEST_TIMEOUT, session.post(&batch).await.events().rest()).await;
     assert_eq!(answers.expect("a whole batch ends").len(), 3);
 }
 
-/// A handler that panics before it has made its future.
+/// A handler that panics before it returns its future.
 struct EarlyPanicHandler;
 
 impl Handler for EarlyPanicHandler {
@@ -210,7 +210,7 @@ impl Handler for EarlyPanicHandler {
     }
 }
 
-/// D8: a panic before the first await of a handler ends its call with an error, as any other.
+/// D8.
 #[tokio::test]
 async fn d8_panic_before_the_first_await_returns_an_error() {
     let service = McpService::builder(EarlyPanicHandler).build();

@@ -1,5 +1,5 @@
-//! A session outlives its process (design D9). A restart here is a second endpoint on the same store: the first one is
-//! left as a dead process leaves its work, or as a zombie that still tries to write.
+//! A session survives a restart (D9). A restart is a second endpoint on the same store. The first one is abandoned like a
+//! killed process, or continues to write.
 
 use crate::support::{
     LEGACY_REVISIONS, ScriptedHandler, V2025_03_26, V2025_11_25, as_principal, progress_values, result_text, start,
@@ -43,7 +43,7 @@ async fn rst_01_session_is_restored_on_first_use() {
         let reply = session.call(5, "ping", json!({})).await;
         assert_eq!((reply.status.as_u16(), service.sessions()), (200, 1));
 
-        // Version, capabilities and log level: what a call says is said as before.
+        // Version, capabilities and log level are restored.
         let script = handler.script("a");
         let (answered, ()) = tokio::join!(
             async {
@@ -61,7 +61,7 @@ async fn rst_01_session_is_restored_on_first_use() {
         );
         assert_eq!(answered, Ok(json!({ "text": "four" })));
 
-        // Subscriptions: the client is told to look again, at what it subscribed to and nothing else.
+        // Subscriptions: the refresh names the subscribed resources only.
         let mut get = session.get(None).await.events();
         let mut refreshed = Vec::new();
         for _ in 0..4 {
@@ -98,7 +98,7 @@ async fn rst_02_every_event_id_survives_and_no_number_is_reused() {
     let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
     let (_, client) = start(&handler, &store);
     let session = client.open(V2025_11_25).await;
-    // A call that has ended, a call that runs, and a push stream with two messages.
+    // An ended call, a running call, and a push stream with two messages.
     let script = handler.script("a");
     let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
     drop(reply);
@@ -136,7 +136,7 @@ async fn rst_02_every_event_id_survives_and_no_number_is_reused() {
                 push.next().await;
             }
         }
-        // What the restored session has to say on its own comes behind, under the next numbers.
+        // Events of the restored session follow with the next numbers.
         for _ in 0..3 {
             last += 1;
             assert_eq!(push.next().await.id.unwrap(), format!("2-{last}"));
@@ -156,7 +156,7 @@ async fn rst_02_every_event_id_survives_and_no_number_is_reused() {
     }
 }
 
-/// RST-03: an answer that was stored is delivered, a call that ran ends with an error, and nothing runs twice.
+/// RST-03: stored answers are delivered, and no handler runs twice.
 #[tokio::test]
 async fn rst_03_interrupted_call_ends_with_error() {
     let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
@@ -174,7 +174,7 @@ async fn rst_03_interrupted_call_ends_with_error() {
     restarted(&rest[0].data, "mine");
     assert_eq!(handler.started.load(Ordering::SeqCst), started, "never run again");
 
-    // The old process is not dead, only slow: whatever it says from now on reaches nobody.
+    // The old process still runs: the store fences its later events.
     let _ = script.try_progress(2).await;
     assert_eq!(
         cut.rest().await.len(),
@@ -196,7 +196,7 @@ async fn rst_03_interrupted_call_ends_with_error() {
     );
 }
 
-/// RST-03 for batches (2025-03-26): those that were answered keep their answers.
+/// RST-03 for batches (2025-03-26): stored answers are kept.
 #[tokio::test]
 async fn rst_03_each_call_of_a_batch_gets_one_answer() {
     let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
@@ -326,7 +326,7 @@ async fn ses_05_deleted_session_stays_deleted() {
     let (_, client) = handler.serve_with(|b| b.store(flaky));
     let session = session.with_client(&client);
     assert_eq!(session.call(1, "ping", json!({})).await.status, 200);
-    // A client that is told 204 must be able to rely on it: while the store cannot take note, it is not told so.
+    // 204 must be reliable: while the store cannot record the end, the client gets no 204.
     switches.fail_sessions(true);
     assert_eq!(session.delete().await.status, 503);
     switches.fail_sessions(false);
@@ -340,7 +340,7 @@ async fn ses_05_deleted_session_stays_deleted() {
     }
 }
 
-/// Design D10: what needs the store gets 503 with `Retry-After` until the store is back.
+/// D10: requests that need the store get 503 with `Retry-After`.
 #[tokio::test]
 async fn d10_session_lookup_in_an_outage_returns_503() {
     let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
@@ -369,7 +369,7 @@ async fn d10_session_lookup_in_an_outage_returns_503() {
     restarted(&rest[0].data, 1);
 }
 
-/// Design D10: the answer that could not be stored is not waited for, once the store is back.
+/// D10: after the outage the resume does not wait for the lost answer.
 #[tokio::test]
 async fn d10_unstored_answer_gives_an_error_on_resume() {
     let handler = ScriptedHandler::new();
@@ -395,7 +395,7 @@ async fn d10_unstored_answer_gives_an_error_on_resume() {
     assert_eq!(rest[0].id.as_deref(), Some(format!("1-{}", Seq(2).0).as_str()));
 }
 
-/// D9: a record that could not be written is written when the store is back.
+/// D9.
 #[tokio::test]
 async fn d9_unsaved_record_is_saved_after_the_outage() {
     let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
@@ -405,7 +405,7 @@ async fn d9_unsaved_record_is_saved_after_the_outage() {
     let session = client.open(V2025_11_25).await;
     switches.fail_sessions(true);
     let reply = session.call(1, "logging/setLevel", json!({ "level": "error" })).await;
-    assert_eq!(reply.status, 200, "the session goes on without the store");
+    assert_eq!(reply.status, 200, "the session continues without the store");
     switches.fail_sessions(false);
     for _ in 0..400 {
         let record = store.load(&key_of(&session)).await.unwrap().record;
@@ -417,7 +417,7 @@ async fn d9_unsaved_record_is_saved_after_the_outage() {
     panic!("the record was never written");
 }
 
-/// SES-09, D9: a session in use stays, one that nobody came back to goes, also if no process was there to see it.
+/// SES-09, D9: a used session stays. An idle one expires, also while no process runs.
 #[tokio::test]
 async fn ses_09_expiry_works_across_restarts() {
     static NOW: AtomicU64 = AtomicU64::new(1_700_000_000_000);
@@ -432,17 +432,17 @@ async fn ses_09_expiry_works_across_restarts() {
     let left_behind = serve().1.open(V2025_11_25).await;
     let (_, client) = serve();
     let idle = left_behind.with_client(&client);
-    drop(left_behind); // with the process that had it
+    drop(left_behind); // ends with its process
     let used = client.open(V2025_11_25).await;
-    let get = used.get(None).await; // an open stream is use
+    let get = used.get(None).await; // an open stream counts as use
     for _ in 0..3 {
         NOW.fetch_add(4_000, Ordering::SeqCst);
-        tokio::time::sleep(Duration::from_millis(1_600)).await; // a tenth of the limit passes, and a sweep
+        tokio::time::sleep(Duration::from_millis(1_600)).await; // a tenth of the limit and one sweep
     }
     drop(get);
     let (service, client) = serve();
     assert_eq!(used.with_client(&client).call(1, "ping", json!({})).await.status, 200);
     assert_eq!(idle.with_client(&client).call(1, "ping", json!({})).await.status, 404);
     assert_eq!(service.sessions(), 1);
-    assert_eq!(store.sessions(), 1, "nothing is left of it");
+    assert_eq!(store.sessions(), 1, "only the used session remains");
 }

@@ -1,4 +1,4 @@
-//! A question is kept while its answer is awaited, and not a moment longer (design D4).
+//! The store retains a question only until its answer (D4).
 
 use crate::support::{ScriptedHandler, V2025_03_26, V2025_11_25, tool_call};
 use rethread::{Call, Context, Handler, MemoryLimits, MemoryStore, Reply, Retention, RpcError, ServerInfo};
@@ -25,7 +25,7 @@ fn form(size: usize) -> Value {
     json!({ "mode": "form", "message": "x".repeat(size), "requestedSchema": { "type": "object", "properties": {} } })
 }
 
-/// Waits for the store to hold less than `bytes`; returns what it holds in the end.
+/// Waits until the store holds less than `bytes`. Returns the final size.
 async fn held_below(store: &MemoryStore, bytes: usize) -> usize {
     for _ in 0..100 {
         if store.held_bytes() < bytes {
@@ -36,7 +36,7 @@ async fn held_below(store: &MemoryStore, bytes: usize) -> usize {
     store.held_bytes()
 }
 
-/// Asks, and has a time limit of its own for each answer.
+/// A handler that asks with its own timeout.
 struct TimeoutHandler(Arc<AtomicUsize>);
 
 impl Handler for TimeoutHandler {
@@ -52,7 +52,7 @@ impl Handler for TimeoutHandler {
         };
         for _ in 0..questions {
             let asked = tokio::time::timeout(Duration::from_millis(1), cx.elicit(form(800))).await;
-            assert!(asked.is_err(), "nobody answers");
+            assert!(asked.is_err(), "the question times out");
             self.0.fetch_add(1, Ordering::Relaxed);
         }
         if questions == 0 {
@@ -60,12 +60,12 @@ impl Handler for TimeoutHandler {
             one.and(two)?;
             self.0.fetch_add(1, Ordering::Relaxed);
         }
-        cx.cancelled().await; // and says nothing more
+        cx.cancelled().await; // emits nothing more
         Err(RpcError::internal("cancelled"))
     }
 }
 
-/// D4, S2C-06: whoever gives a question up releases it.
+/// D4, S2C-06: the handler stops waiting.
 #[tokio::test(start_paused = true)]
 async fn d4_abandoned_question_is_released() {
     let (store, asked) = (bounded_store(), Arc::<AtomicUsize>::default());
@@ -82,7 +82,7 @@ async fn d4_abandoned_question_is_released() {
     );
 }
 
-/// D4: the bound holds again as soon as the answer is there, not only when the call says something more.
+/// D4: the release does not wait for the next event of the call.
 #[tokio::test(start_paused = true)]
 async fn d4_answered_question_is_released_at_once() {
     let (store, answered) = (bounded_store(), Arc::<AtomicUsize>::default());
@@ -93,7 +93,7 @@ async fn d4_answered_question_is_released_at_once() {
         events.next().await.data["id"].clone(),
         events.next().await.data["id"].clone(),
     ];
-    assert!(store.held_bytes() > 20 << 10, "both are kept while they are open");
+    assert!(store.held_bytes() > 20 << 10, "both are retained while open");
     for question in &questions {
         session.answer(question, json!({ "action": "decline" })).await;
     }
@@ -105,7 +105,7 @@ async fn d4_answered_question_is_released_at_once() {
     );
 }
 
-/// D4: a cancelled call of a batch leaves its question behind while the others go on.
+/// D4: the other calls of the batch continue.
 #[tokio::test(start_paused = true)]
 async fn d4_question_of_a_cancelled_call_is_released() {
     let store = bounded_store();
@@ -130,7 +130,7 @@ async fn d4_question_of_a_cancelled_call_is_released() {
     assert!(held < MAX_STORE_BYTES, "{held} bytes held");
 }
 
-/// STO-02: a release carries no message, so a store that fails it takes no ids away.
+/// STO-02: a release contains no event, so its failure does not stop event ids.
 #[tokio::test(start_paused = true)]
 async fn sto_02_failed_release_does_not_stop_event_ids() {
     let store = FlakyStore::new(bounded_store());

@@ -1,11 +1,11 @@
-//! Sessions: opened, used, expired, bounded, ended.
+//! Sessions: open, use, expiry, limits, end.
 
 use crate::support::{LEGACY_REVISIONS, ScriptedHandler, V2025_06_18, V2025_11_25};
 use rethread::{Limits, MemoryStore, Principal, Timing};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-fn hello(version: Value) -> Value {
+fn initialize(version: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": version, "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } } })
 }
@@ -14,7 +14,7 @@ fn hello(version: Value) -> Value {
 async fn ses_01_initialize_returns_a_session_id_and_server_info() {
     let (_, client) = ScriptedHandler::new().serve();
     for version in LEGACY_REVISIONS {
-        let reply = client.post(&hello(json!(version))).await;
+        let reply = client.post(&initialize(json!(version))).await;
         let id = reply.header("mcp-session-id").unwrap();
         assert!(
             id.len() >= 22 && id.bytes().all(|b| (0x21..=0x7e).contains(&b)),
@@ -37,7 +37,7 @@ async fn ses_02_session_ids_do_not_repeat() {
     });
     let mut seen = std::collections::HashSet::new();
     for _ in 0..2_000 {
-        let reply = client.post(&hello(json!(V2025_11_25))).await;
+        let reply = client.post(&initialize(json!(V2025_11_25))).await;
         assert!(seen.insert(reply.header("mcp-session-id").unwrap()));
     }
 }
@@ -51,11 +51,11 @@ async fn ver_01_initialize_negotiates() {
         ("2026-07-28", V2025_11_25),
         ("1999-01-01", V2025_11_25),
     ] {
-        let reply = client.post(&hello(json!(asked))).await;
+        let reply = client.post(&initialize(json!(asked))).await;
         assert_eq!(reply.json().await["result"]["protocolVersion"], answer, "{asked}");
     }
     for wrong in [json!(7), Value::Null] {
-        let reply = client.post(&hello(wrong)).await;
+        let reply = client.post(&initialize(wrong)).await;
         assert_eq!(reply.header("mcp-session-id"), None);
         assert_eq!(reply.json().await["error"]["code"], -32602);
     }
@@ -107,7 +107,7 @@ async fn ses_03_request_without_a_session_returns_400() {
     assert_eq!(client.request("DELETE", &[], "").await.status, 400);
 }
 
-/// SES-04: whatever the payload; DELETE of an unknown session too.
+/// SES-04: for any payload and every method, also DELETE.
 #[tokio::test]
 async fn ses_04_unknown_session_returns_404() {
     let (_, client) = ScriptedHandler::new().serve();
@@ -145,7 +145,7 @@ async fn ses_05_delete_ends_the_session_or_returns_405() {
 async fn ses_07_initialize_with_a_stale_session_header_opens_a_new_one() {
     let (service, client) = ScriptedHandler::new().serve();
     let old = client.open(V2025_11_25).await;
-    let reply = old.raw("POST", &[], hello(json!(V2025_06_18)).to_string()).await;
+    let reply = old.raw("POST", &[], initialize(json!(V2025_06_18)).to_string()).await;
     let new = reply.header("mcp-session-id").unwrap();
     assert_ne!(new, old.id);
     assert_eq!(service.sessions(), 2);
@@ -168,7 +168,7 @@ async fn ses_09_idle_session_expires_and_a_used_one_does_not() {
     let get = listening.get(None).await;
     let script = handler.script("long");
     let (call, ()) = tokio::join!(busy.tool(1, "long", json!({})), script.progress(1));
-    drop(call); // the connection is gone, the call is not
+    drop(call); // the call continues without its connection
     for _ in 0..7 {
         tokio::time::sleep(Duration::from_secs(5 * 60)).await;
         assert_eq!(used.call(1, "ping", json!({})).await.status, 200);
@@ -205,15 +205,15 @@ async fn ses_09_sessions_are_bounded_in_total_and_per_principal() {
     });
     let first = alice.open(V2025_11_25).await;
     alice.open(V2025_11_25).await;
-    let refused = alice.post(&hello(json!(V2025_11_25))).await;
+    let refused = alice.post(&initialize(json!(V2025_11_25))).await;
     assert_eq!(refused.status, 429);
     assert!(refused.header("retry-after").is_some());
     first.delete().await;
     alice.open(V2025_11_25).await;
     for _ in 0..3 {
-        client.open(V2025_11_25).await; // limits per principal do not apply to the anonymous one
+        client.open(V2025_11_25).await; // limits per principal do not apply to anonymous clients
     }
-    assert_eq!(client.post(&hello(json!(V2025_11_25))).await.status, 503);
+    assert_eq!(client.post(&initialize(json!(V2025_11_25))).await.status, 503);
     assert_eq!(service.sessions(), 5);
 }
 
@@ -248,7 +248,7 @@ async fn sec_06_running_calls_are_bounded_per_session_and_in_total() {
     assert_eq!(service.running_calls(), 0);
 }
 
-/// SEC-07: what identifies a session never reaches a log in full.
+/// SEC-07: logs never contain a full session id.
 #[tokio::test]
 async fn sec_07_debug_output_hides_the_session_id() {
     let (_, client) = ScriptedHandler::new().serve();
@@ -257,7 +257,7 @@ async fn sec_07_debug_output_hides_the_session_id() {
     assert!(!format!("{id:?}").contains(&session.id));
 }
 
-/// The seeds' `StreamManager` and its TTL. Abandoned sessions do not accumulate: each costs a bounded amount, and goes when it is idle.
+/// SES-09: each has a bounded cost and expires when idle.
 #[tokio::test(start_paused = true)]
 async fn ses_09_abandoned_sessions_do_not_accumulate() {
     let store = MemoryStore::default();

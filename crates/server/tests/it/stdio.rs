@@ -1,4 +1,4 @@
-//! Lines of JSON-RPC on a pair of byte streams: both eras, one message a line (GW-01).
+//! JSON-RPC lines on a pair of byte streams, for both eras (GW-01).
 
 use crate::support::{ScriptedHandler, V2025_11_25, result_text};
 use rethread::{ListKind, McpService};
@@ -37,7 +37,7 @@ impl StdioClient {
 
     async fn next(&mut self) -> Value {
         let line = tokio::time::timeout(Duration::from_secs(5), self.output.next_line());
-        let line = line.await.expect("a line comes").unwrap().expect("a line comes");
+        let line = line.await.expect("a line").unwrap().expect("a line");
         serde_json::from_str(&line).unwrap()
     }
 }
@@ -50,76 +50,89 @@ fn modern(id: Value, method: &str, params: Value) -> Value {
 async fn gw_01_session_and_stateless_requests_share_stdio() {
     let handler = ScriptedHandler::new();
     let (service, _) = handler.serve();
-    let mut wire = StdioClient::open(&service);
+    let mut client = StdioClient::open(&service);
     let params = json!({ "protocolVersion": V2025_11_25, "capabilities": { "roots": {} }, "clientInfo": { "name": "x", "version": "1" } });
-    wire.send(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }))
+    client
+        .send(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }))
         .await;
-    assert_eq!(wire.next().await["result"]["protocolVersion"], V2025_11_25);
-    wire.send_text("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\r")
-        .await; // CRLF is tolerated
+    assert_eq!(client.next().await["result"]["protocolVersion"], V2025_11_25);
+    client
+        .send_text("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\r")
+        .await; // CRLF is accepted
 
-    // A call of the session era: progress, a question, the answer.
+    // A call of the legacy era: progress, a question, the result.
     let script = handler.script("a");
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
         "name": "a", "_meta": { "progressToken": "p" } } });
-    wire.send(&call).await;
+    client.send(&call).await;
     script.progress(1).await;
-    assert_eq!(wire.next().await["params"]["progressToken"], "p");
+    assert_eq!(client.next().await["params"]["progressToken"], "p");
     let (answered, ()) = tokio::join!(script.ask("roots", json!({})), async {
-        let question = wire.next().await;
-        wire.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "roots": [] } }))
+        let question = client.next().await;
+        client
+            .send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "roots": [] } }))
             .await;
     });
     assert_eq!(answered, Ok(json!({ "roots": [] })));
     script.finish("session").await;
-    assert_eq!(result_text(&wire.next().await), "session");
+    assert_eq!(result_text(&client.next().await), "session");
 
-    // Stateless requests beside it.
-    wire.send(&modern(json!("d"), "server/discover", json!({}))).await;
-    assert_eq!(wire.next().await["result"]["resultType"], "complete");
+    // Stateless requests on the same streams.
+    client.send(&modern(json!("d"), "server/discover", json!({}))).await;
+    assert_eq!(client.next().await["result"]["resultType"], "complete");
     let script = handler.script("b");
-    wire.send(&modern(json!(2), "tools/call", json!({ "name": "b" }))).await;
+    client
+        .send(&modern(json!(2), "tools/call", json!({ "name": "b" })))
+        .await;
     script.progress(1).await;
-    assert_eq!(wire.next().await["params"]["progressToken"], "m");
+    assert_eq!(client.next().await["params"]["progressToken"], "m");
     script.finish("stateless").await;
-    let answer = wire.next().await;
+    let answer = client.next().await;
     assert_eq!(
         (&answer["id"], &answer["result"]["resultType"]),
         (&json!(2), &json!("complete"))
     );
 
     let filter = json!({ "notifications": { "toolsListChanged": true } });
-    wire.send(&modern(json!("sub"), "subscriptions/listen", filter)).await;
-    assert_eq!(wire.next().await["method"], "notifications/subscriptions/acknowledged");
+    client.send(&modern(json!("sub"), "subscriptions/listen", filter)).await;
+    assert_eq!(
+        client.next().await["method"],
+        "notifications/subscriptions/acknowledged"
+    );
     service.notifier().list_changed(ListKind::Tools);
-    let both = [wire.next().await, wire.next().await];
+    let both = [client.next().await, client.next().await];
     assert!(
         both.iter().all(|m| m["method"] == "notifications/tools/list_changed"),
         "the session hears it too"
     );
 
-    wire.send_text("garbage").await;
-    assert_eq!(wire.next().await["error"]["code"], -32700);
-    wire.send(&modern(json!(9), "ping", json!({}))).await;
-    assert_eq!(wire.next().await["error"]["code"], -32601);
+    client.send_text("garbage").await;
+    assert_eq!(client.next().await["error"]["code"], -32700);
+    client.send(&modern(json!(9), "ping", json!({}))).await;
+    assert_eq!(client.next().await["error"]["code"], -32601);
 }
 
 #[tokio::test]
 async fn gw_01_cancellation_and_end_of_input_stop_calls() {
     let handler = ScriptedHandler::new();
     let (service, _) = handler.serve();
-    let mut wire = StdioClient::open(&service);
+    let mut client = StdioClient::open(&service);
     let script = handler.script("a");
-    wire.send(&modern(json!(1), "tools/call", json!({ "name": "a" }))).await;
+    client
+        .send(&modern(json!(1), "tools/call", json!({ "name": "a" })))
+        .await;
     script.progress(1).await;
-    wire.next().await;
-    wire.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } }))
+    client.next().await;
+    client
+        .send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } }))
         .await;
     script.wait_for_end().await;
     let script = handler.script("b");
-    wire.send(&modern(json!(2), "tools/call", json!({ "name": "b" }))).await;
+    client
+        .send(&modern(json!(2), "tools/call", json!({ "name": "b" })))
+        .await;
     script.progress(1).await;
-    drop(wire);
+    drop(client);
     script.wait_for_end().await;
     tokio::time::sleep(Duration::from_millis(10)).await;
     assert_eq!(
@@ -128,24 +141,26 @@ async fn gw_01_cancellation_and_end_of_input_stop_calls() {
     );
 }
 
-/// T-38: lines refuse what HTTP refuses while the server drains; a call that runs is let finish.
+/// T-38: stdio refuses the same requests as HTTP. A running call may finish.
 #[tokio::test]
 async fn t_38_stateless_request_on_stdio_is_refused_during_shutdown() {
     let handler = ScriptedHandler::new();
     let (service, _) = handler.serve();
-    let mut wire = StdioClient::open(&service);
+    let mut client = StdioClient::open(&service);
     let params =
         json!({ "protocolVersion": V2025_11_25, "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
-    wire.send(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }))
+    client
+        .send(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }))
         .await;
-    wire.next().await;
-    // A call of the session keeps the connection open.
+    client.next().await;
+    // A running call keeps the connection open.
     let script = handler.script("a");
     let call = json!({ "name": "a", "_meta": { "progressToken": 1 } });
-    wire.send(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call }))
+    client
+        .send(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call }))
         .await;
     script.progress(1).await;
-    wire.next().await;
+    client.next().await;
     let draining = tokio::spawn({
         let service = service.clone();
         async move { service.shutdown(Duration::from_secs(30)).await }
@@ -157,8 +172,8 @@ async fn t_38_stateless_request_on_stdio_is_refused_during_shutdown() {
         (4, "server/discover", json!({})),
         (5, "subscriptions/listen", json!({ "notifications": {} })),
     ] {
-        wire.send(&modern(json!(id), method, params)).await;
-        let refused = wire.next().await;
+        client.send(&modern(json!(id), method, params)).await;
+        let refused = client.next().await;
         assert_eq!(
             (&refused["id"], &refused["error"]["code"]),
             (&json!(id), &json!(-32600)),
@@ -168,23 +183,24 @@ async fn t_38_stateless_request_on_stdio_is_refused_during_shutdown() {
         assert!(message.contains("shutting down"), "{message}");
     }
     script.finish("finished").await;
-    assert_eq!(result_text(&wire.next().await), "finished");
-    drop(wire);
+    assert_eq!(result_text(&client.next().await), "finished");
+    drop(client);
     tokio::time::timeout(Duration::from_secs(5), draining)
         .await
         .expect("the drain ends with the last call")
         .unwrap();
 }
 
-/// VER-05: the method is looked at before the log level, on lines as over HTTP.
+/// VER-05: stdio and HTTP check in the same order.
 #[tokio::test]
 async fn ver_05_unknown_method_on_stdio_is_refused_before_its_log_level() {
     let (service, _) = ScriptedHandler::new().serve();
-    let mut wire = StdioClient::open(&service);
+    let mut client = StdioClient::open(&service);
     let level = "io.modelcontextprotocol/logLevel";
     for (method, code) in [("ping", -32601), ("no/such", -32601), ("tools/list", -32602)] {
-        wire.send(&stateless(&json!(1), method, json!({}), json!({ level: "loud" })).1)
+        client
+            .send(&stateless(&json!(1), method, json!({}), json!({ level: "loud" })).1)
             .await;
-        assert_eq!(wire.next().await["error"]["code"], code, "{method}");
+        assert_eq!(client.next().await["error"]["code"], code, "{method}");
     }
 }

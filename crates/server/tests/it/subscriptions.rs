@@ -28,7 +28,7 @@ async fn acknowledged(reply: Reply) -> (Events, Value) {
     (events, first.data["params"].clone())
 }
 
-/// SUB-02, SUB-03: the acknowledgement comes first, type-exact; `7` is not `"7"`.
+/// SUB-02, SUB-03: the acknowledgement comes first. `7` and `"7"` are different ids.
 #[tokio::test]
 async fn sub_03_ids_keep_their_type() {
     let (service, client) = ScriptedHandler::new().serve();
@@ -46,7 +46,7 @@ async fn sub_03_ids_keep_their_type() {
     }
 }
 
-/// The seeds' `SubscriptionFilter` and `subscriptionId` stamping. SUB-04, SUB-05: each stream gets what it asked for, each its own copy.
+/// SUB-04, SUB-05: a stream gets only the kinds in its filter.
 #[tokio::test]
 async fn sub_05_every_matching_stream_gets_its_own_copy() {
     let (service, client) = ScriptedHandler::new().serve();
@@ -89,7 +89,7 @@ async fn sub_05_every_matching_stream_gets_its_own_copy() {
     for events in [&mut tools, &mut both, &mut prompts] {
         assert!(events.is_silent_for(QUIET_PERIOD).await);
     }
-    // The same call reaches the session era.
+    // The same change reaches sessions.
     assert_eq!(
         get.next().await.data,
         json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" })
@@ -124,7 +124,7 @@ async fn sub_01_filters_are_validated() {
     assert_eq!(service.subscriptions(), 1);
 }
 
-/// SUB-08: a paused reader costs a bounded amount, and hears of every kind once.
+/// SUB-08: a paused reader has a bounded cost and gets every kind once.
 #[tokio::test]
 async fn sub_08_burst_collapses_for_a_slow_reader() {
     let (service, client) = ScriptedHandler::new().serve();
