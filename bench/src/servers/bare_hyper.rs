@@ -1,7 +1,7 @@
-//! The limit: what hyper needs to read such a request and write such an answer, if nothing is thought in between. The path
-//! says what to answer; the answers are made beforehand, with the heads and frames that this library sends.
+//! Bare hyper: the cost of reading the request and writing the response, without any work in between. The path selects a
+//! canned response with the same headers and frames as those of this library.
 //!
-//! A stream is one body frame per event, as a server sends it that has one event after the other.
+//! A stream has one body frame per event, like a server that emits events one at a time.
 
 use super::socket;
 use anyhow::Result;
@@ -22,7 +22,7 @@ use tokio::sync::watch;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
-const UNCACHED: HeaderValue = HeaderValue::from_static("no-cache, no-transform");
+const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache, no-transform");
 
 static CALL: Bytes =
     Bytes::from_static(br#"{"jsonrpc":"2.0","id":100000,"result":{"content":[{"type":"text","text":"hello"}]}}"#);
@@ -42,33 +42,33 @@ static MESSAGE: Bytes = Bytes::from_static(
 static DONE: &str = r#"{"jsonrpc":"2.0","id":100000,"result":{"content":[{"type":"text","text":"done"}]}}"#;
 
 pub(super) async fn serve() -> Result<()> {
-    let limit = Arc::new(Limit::default());
-    socket::serve(tower::service_fn(move |request| answer(Arc::clone(&limit), request))).await
+    let state = Arc::new(BareHyper::default());
+    socket::serve(tower::service_fn(move |request| respond(Arc::clone(&state), request))).await
 }
 
 #[derive(Default)]
-struct Limit {
-    /// What every open stream waits for.
-    news: watch::Sender<u64>,
-    /// Streams of events that were asked for, ready to be sent.
-    ready: Mutex<HashMap<String, Arc<[Bytes]>>>,
+struct BareHyper {
+    /// Number of broadcasts. Every open stream watches it.
+    broadcasts: watch::Sender<u64>,
+    /// Frames of requested streams, by path.
+    frames: Mutex<HashMap<String, Arc<[Bytes]>>>,
 }
 
-async fn answer(limit: Arc<Limit>, mut request: Request<Incoming>) -> Result<Response<Canned>, Infallible> {
+async fn respond(state: Arc<BareHyper>, mut request: Request<Incoming>) -> Result<Response<CannedBody>, Infallible> {
     while let Some(Ok(_)) = request.body_mut().frame().await {}
     Ok(match request.uri().path() {
         "/json" => json(&CALL),
         "/modern" => json(&MODERN),
-        "/sse" => stream(Canned::events(&ONE)),
-        "/push" => stream(Canned::open(&PRIMING, &MESSAGE, &limit.news)),
-        "/missed" => stream(Canned::open(&MISSED, &MESSAGE, &limit.news)),
-        "/listen" => stream(Canned::open(&ACCEPTED, &CHANGED, &limit.news)),
-        "/news" => {
-            limit.news.send_modify(|news| *news += 1);
+        "/sse" => stream(CannedBody::events(&ONE_EVENT)),
+        "/push" => stream(CannedBody::open(&PRIMING, &MESSAGE, &state.broadcasts)),
+        "/missed" => stream(CannedBody::open(&MISSED_MESSAGE, &MESSAGE, &state.broadcasts)),
+        "/listen" => stream(CannedBody::open(&ACCEPTED, &CHANGED, &state.broadcasts)),
+        "/broadcast" => {
+            state.broadcasts.send_modify(|broadcasts| *broadcasts += 1);
             json(&CALL)
         }
-        path => match limit.events(path) {
-            Some(events) => stream(Canned::events(&events)),
+        path => match state.events(path) {
+            Some(events) => stream(CannedBody::events(&events)),
             None => {
                 let mut response = json(&CALL);
                 *response.status_mut() = StatusCode::NOT_FOUND;
@@ -78,9 +78,9 @@ async fn answer(limit: Arc<Limit>, mut request: Request<Incoming>) -> Result<Res
     })
 }
 
-/// A message that was missed, as the first thing on a stream.
-static MISSED: LazyLock<Bytes> = LazyLock::new(|| Bytes::from([&MESSAGE[..], b"retry: 1000\n\n"].concat()));
-static ONE: LazyLock<Arc<[Bytes]>> = LazyLock::new(|| {
+/// A missed message, sent first on a resumed stream.
+static MISSED_MESSAGE: LazyLock<Bytes> = LazyLock::new(|| Bytes::from([&MESSAGE[..], b"retry: 1000\n\n"].concat()));
+static ONE_EVENT: LazyLock<Arc<[Bytes]>> = LazyLock::new(|| {
     let text = format!(
         "id: 1-0\ndata:\n\nretry: 1000\n\nid: 1-1\ndata: {}\n\n",
         DONE.replace("done", "hello")
@@ -88,11 +88,11 @@ static ONE: LazyLock<Arc<[Bytes]>> = LazyLock::new(|| {
     Arc::from([Bytes::from(text)])
 });
 
-impl Limit {
-    /// `/burst/EVENTS/BYTES`, and `/replay/…` without the priming.
+impl BareHyper {
+    /// `/burst/EVENTS/BYTES`, and `/replay/EVENTS/BYTES` without a priming event.
     fn events(&self, path: &str) -> Option<Arc<[Bytes]>> {
-        if let Some(ready) = self.ready.lock().get(path) {
-            return Some(Arc::clone(ready));
+        if let Some(frames) = self.frames.lock().get(path) {
+            return Some(Arc::clone(frames));
         }
         let mut parts = path.split('/').skip(1);
         let first = match parts.next()? {
@@ -113,26 +113,26 @@ impl Limit {
         }
         frames.push(Bytes::from(format!("id: 1-{}\ndata: {DONE}\n\n", events + 1)));
         let frames: Arc<[Bytes]> = frames.into();
-        self.ready.lock().insert(path.to_owned(), Arc::clone(&frames));
+        self.frames.lock().insert(path.to_owned(), Arc::clone(&frames));
         Some(frames)
     }
 }
 
-fn json(bytes: &Bytes) -> Response<Canned> {
-    let mut response = Response::new(Canned::Whole(Some(bytes.clone())));
+fn json(bytes: &Bytes) -> Response<CannedBody> {
+    let mut response = Response::new(CannedBody::Whole(Some(bytes.clone())));
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response
 }
 
-fn stream(body: Canned) -> Response<Canned> {
+fn stream(body: CannedBody) -> Response<CannedBody> {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, EVENTS);
-    response.headers_mut().insert(CACHE_CONTROL, UNCACHED);
+    response.headers_mut().insert(CACHE_CONTROL, NO_CACHE);
     response
 }
 
-/// A body that is there already.
-enum Canned {
+/// A canned body.
+enum CannedBody {
     Whole(Option<Bytes>),
     Events(Arc<[Bytes]>, usize),
     Open(
@@ -142,37 +142,41 @@ enum Canned {
     ),
 }
 
-impl Canned {
+impl CannedBody {
     fn events(events: &Arc<[Bytes]>) -> Self {
-        Canned::Events(Arc::clone(events), 0)
+        CannedBody::Events(Arc::clone(events), 0)
     }
 
-    fn open(first: &Bytes, each: &Bytes, news: &watch::Sender<u64>) -> Self {
-        Canned::Open(Box::pin(next(news.subscribe())), Some(first.clone()), each.clone())
+    fn open(first: &Bytes, each: &Bytes, broadcasts: &watch::Sender<u64>) -> Self {
+        CannedBody::Open(
+            Box::pin(next(broadcasts.subscribe())),
+            Some(first.clone()),
+            each.clone(),
+        )
     }
 }
 
-async fn next(mut news: watch::Receiver<u64>) -> watch::Receiver<u64> {
-    let _ = news.changed().await; // the sender lives as long as the server
-    news
+async fn next(mut broadcasts: watch::Receiver<u64>) -> watch::Receiver<u64> {
+    let _ = broadcasts.changed().await; // the server owns the sender
+    broadcasts
 }
 
-impl Body for Canned {
+impl Body for CannedBody {
     type Data = Bytes;
     type Error = Infallible;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let bytes = match self.get_mut() {
-            Canned::Whole(bytes) => bytes.take(),
-            Canned::Events(events, at) => {
+            CannedBody::Whole(bytes) => bytes.take(),
+            CannedBody::Events(events, at) => {
                 *at += 1;
                 events.get(*at - 1).cloned()
             }
-            Canned::Open(waiting, first, each) => match first.take() {
+            CannedBody::Open(waiting, first, each) => match first.take() {
                 Some(first) => Some(first),
                 None => match waiting.as_mut().poll(cx) {
-                    Poll::Ready(news) => {
-                        *waiting = Box::pin(next(news));
+                    Poll::Ready(broadcasts) => {
+                        *waiting = Box::pin(next(broadcasts));
                         Some(each.clone())
                     }
                     Poll::Pending => return Poll::Pending,
@@ -184,15 +188,15 @@ impl Body for Canned {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Canned::Whole(bytes) => bytes.is_none(),
-            Canned::Events(events, at) => *at >= events.len(),
-            Canned::Open(..) => false,
+            CannedBody::Whole(bytes) => bytes.is_none(),
+            CannedBody::Events(events, at) => *at >= events.len(),
+            CannedBody::Open(..) => false,
         }
     }
 
     fn size_hint(&self) -> http_body::SizeHint {
         match self {
-            Canned::Whole(Some(bytes)) => http_body::SizeHint::with_exact(bytes.len() as u64),
+            CannedBody::Whole(Some(bytes)) => http_body::SizeHint::with_exact(bytes.len() as u64),
             _ => http_body::SizeHint::default(),
         }
     }

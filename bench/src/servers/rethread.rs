@@ -1,6 +1,6 @@
-//! This library with the tools of the benches.
+//! This library with the tools of the suites.
 
-use super::{Ours, Store, rmcp};
+use super::{RethreadOptions, Store, rmcp};
 use anyhow::{Context as _, Result};
 use rethread::{Call, Context, Handler, ListKind, McpService, Notifier, Reply, RpcError, ServerInfo, SseUpgradeDelay};
 use rethread_rmcp::RmcpHandler;
@@ -10,7 +10,7 @@ use serde_json::json;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-pub(super) fn service(options: &Ours) -> Result<McpService<Tools>> {
+pub(super) fn service(options: &RethreadOptions) -> Result<McpService<Tools>> {
     let tools = Tools::default();
     let notifier = Arc::clone(&tools.notifier);
     let service = build(tools, options)?;
@@ -18,13 +18,13 @@ pub(super) fn service(options: &Ours) -> Result<McpService<Tools>> {
     Ok(service)
 }
 
-/// The server of the official SDK, unchanged, behind this library.
-pub(super) fn adapted(options: &Ours) -> Result<McpService<RmcpHandler<rmcp::Tools>>> {
+/// The unchanged rmcp server behind this library.
+pub(super) fn rmcp_service(options: &RethreadOptions) -> Result<McpService<RmcpHandler<rmcp::Tools>>> {
     let tools = rmcp::Tools::default();
     build(RmcpHandler::new(move || tools.clone()), options)
 }
 
-fn build<H: Handler>(handler: H, options: &Ours) -> Result<McpService<H>> {
+fn build<H: Handler>(handler: H, options: &RethreadOptions) -> Result<McpService<H>> {
     let mut builder = McpService::builder(handler);
     if options.store == Store::Embedded {
         let data = options.data.as_ref().context("the embedded store needs a folder")?;
@@ -51,7 +51,7 @@ struct ToolCall {
     arguments: Arguments,
 }
 
-/// Of all tools together.
+/// Arguments of all tools.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Arguments {
@@ -105,7 +105,7 @@ impl Handler for Tools {
                 }
                 Ok(text("done"))
             }
-            "fan" => {
+            "broadcast" => {
                 let all = self.notifier.get().ok_or_else(|| RpcError::internal("not connected"))?;
                 all.broadcast(
                     "notifications/message",
@@ -113,7 +113,7 @@ impl Handler for Tools {
                 );
                 Ok(text("done"))
             }
-            "changed" => {
+            "change_tools" => {
                 let all = self.notifier.get().ok_or_else(|| RpcError::internal("not connected"))?;
                 all.list_changed(ListKind::Tools);
                 Ok(text("done"))

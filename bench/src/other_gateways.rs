@@ -1,4 +1,4 @@
-//! The gateways that people use today, in fixed versions, brought from npm and PyPI into a folder beside the build.
+//! Installs other gateways in fixed versions from npm and PyPI into the build folder.
 
 use crate::process::own_program;
 use anyhow::{Context as _, Result, ensure};
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 pub(crate) const SUPERGATEWAY: &str = "4.0.0";
 pub(crate) const MCP_PROXY: &str = "0.13.0";
 
-/// `supergateway`, installed if it is not there: the script, to be run with node.
+/// The `supergateway` script for node. Installs it if necessary.
 pub(crate) fn supergateway() -> Result<PathBuf> {
     let folder = folder()?.join(format!("supergateway-{SUPERGATEWAY}"));
     let program = folder.join("node_modules/.bin/supergateway");
@@ -23,7 +23,7 @@ pub(crate) fn supergateway() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// `mcp-proxy`, installed if it is not there.
+/// The `mcp-proxy` program. Installs it if necessary.
 pub(crate) fn mcp_proxy() -> Result<PathBuf> {
     let folder = folder()?.join(format!("mcp-proxy-{MCP_PROXY}"));
     let program = folder.join("bin/mcp-proxy");
@@ -40,13 +40,14 @@ pub(crate) fn mcp_proxy() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The version that a program tells, or that it is missing.
+/// The output of `--version`, or "missing".
 pub(crate) fn version(program: &str) -> String {
-    let told = Command::new(program).arg("--version").stderr(Stdio::null()).output();
-    let told = told
+    let output = Command::new(program).arg("--version").stderr(Stdio::null()).output();
+    let version = output
         .ok()
-        .map(|told| String::from_utf8_lossy(&told.stdout).trim().to_owned());
-    told.filter(|told| !told.is_empty())
+        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    version
+        .filter(|version| !version.is_empty())
         .unwrap_or_else(|| "missing".to_owned())
 }
 
@@ -55,8 +56,8 @@ fn folder() -> Result<PathBuf> {
     let target = target
         .parent()
         .and_then(Path::parent)
-        .context("this program is in no build folder")?;
-    Ok(target.join("rivals"))
+        .context("this program is not in a build folder")?;
+    Ok(target.join("other-gateways"))
 }
 
 fn run(command: &mut Command) -> Result<()> {
