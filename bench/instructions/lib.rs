@@ -1,2 +1,2 @@
-//! Instructions that the pure core needs, counted by callgrind: `cargo xtask instructions`. The figures are the same on every
-//! run, so that a change of a hundredth shows.
+//! Counts the instructions of the pure core with callgrind: `cargo xtask instructions`. Counts are deterministic, so a
+//! change of one percent is visible.

@@ -1,4 +1,4 @@
-//! The load: a raw HTTP/1.1 client that keeps its connections and looks at every byte of an answer.
+//! The load generator: a raw HTTP/1.1 client with keep-alive that checks every byte of a response.
 
 pub(crate) mod conn;
 pub(crate) mod expect;

@@ -1,4 +1,4 @@
-//! The machine: which core is whose, how many files may be open, what it is called.
+//! Cores, steal time, open files and a description of the machine.
 
 use anyhow::{Context as _, Result};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Who runs where.
+/// The cores of the load and of the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cores {
     pub(crate) load: usize,
@@ -16,11 +16,11 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    /// The first two cores that this process may use; the same one twice where there is but one.
+    /// The first two cores that this process may use, or one core for both.
     pub(crate) fn find() -> Result<Cores> {
-        let allowed = sched_getaffinity(Pid::from_raw(0)).context("cannot ask for the cores")?;
+        let allowed = sched_getaffinity(Pid::from_raw(0)).context("cannot read the CPU affinity")?;
         let mut cores = (0..CpuSet::count()).filter(|&core| allowed.is_set(core).unwrap_or(false));
-        let load = cores.next().context("no core")?;
+        let load = cores.next().context("no usable core")?;
         Ok(Cores {
             load,
             server: cores.next().unwrap_or(load),
@@ -32,65 +32,64 @@ impl Cores {
     }
 }
 
-/// Keeps this thread, and what it starts, on one core.
+/// Pins this thread and its children to one core.
 pub(crate) fn pin(core: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(core).context("no such core")?;
-    sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("cannot go to core {core}"))
+    sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("cannot pin to core {core}"))
 }
 
-/// Becomes another program, on one core.
-pub(crate) fn become_pinned(core: usize, command: &[String]) -> Result<()> {
+/// Replaces this process by another program, pinned to one core.
+pub(crate) fn exec_pinned(core: usize, command: &[String]) -> Result<()> {
     pin(core)?;
     let (program, arguments) = command.split_first().context("no command")?;
     let error = Command::new(program).args(arguments).exec();
     Err(error).with_context(|| format!("cannot start {program}"))
 }
 
-/// How long two cores worked, idled, and were kept from working because the host gave their time to others. In ticks, since the
-/// machine started.
+/// CPU time of the two cores since boot, in clock ticks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticks {
-    all: u64,
-    taken: u64,
+pub(crate) struct CpuTicks {
+    total: u64,
+    steal: u64,
 }
 
-impl Ticks {
-    /// Nothing where the system does not tell.
-    pub(crate) fn of(cores: Cores) -> Ticks {
+impl CpuTicks {
+    /// Zero if `/proc/stat` cannot be read.
+    pub(crate) fn of(cores: Cores) -> CpuTicks {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         let names = [cores.load, cores.server].map(|core| format!("cpu{core}"));
-        let mut ticks = Ticks { all: 0, taken: 0 };
+        let mut ticks = CpuTicks { total: 0, steal: 0 };
         for line in stat.lines() {
             let mut fields = line.split_ascii_whitespace();
             if fields
                 .next()
                 .is_some_and(|name| names.iter().any(|known| known == name))
             {
-                // user, nice, system, idle, iowait, irq, softirq, steal; guest time, which follows, is part of user's.
-                let figures: Vec<u64> = fields.take(8).map_while(|figure| figure.parse().ok()).collect();
-                ticks.all += figures.iter().sum::<u64>();
-                ticks.taken += figures.get(7).copied().unwrap_or(0);
+                // user, nice, system, idle, iowait, irq, softirq, steal. Guest time follows and is part of user.
+                let fields_in_ticks: Vec<u64> = fields.take(8).map_while(|field| field.parse().ok()).collect();
+                ticks.total += fields_in_ticks.iter().sum::<u64>();
+                ticks.steal += fields_in_ticks.get(7).copied().unwrap_or(0);
             }
         }
         ticks
     }
 
-    /// The share of time since `begun` that others got.
-    pub(crate) fn taken_since(self, begun: Ticks) -> f64 {
-        let all = self.all.saturating_sub(begun.all);
-        self.taken.saturating_sub(begun.taken) as f64 / all.max(1) as f64
+    /// The share of steal since `start`.
+    pub(crate) fn steal_since(self, start: CpuTicks) -> f64 {
+        let total = self.total.saturating_sub(start.total);
+        self.steal.saturating_sub(start.steal) as f64 / total.max(1) as f64
     }
 }
 
-/// As many open files as the system lets us have; returns how many.
+/// Raises the limit of open files to the hard limit and returns it.
 pub(crate) fn raise_open_files() -> Result<u64> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("cannot raise the limit of open files")?;
     Ok(hard)
 }
 
-/// CPU, cores, kernel: a line for the report.
+/// CPU, cores, memory and kernel in one line.
 pub(crate) fn describe() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");

@@ -1,25 +1,26 @@
-//! What Rethread costs, measured beside bare hyper, rmcp and other gateways. `bench/README.md` tells how to read it.
+//! Measures Rethread, bare hyper, rmcp and other gateways. See `bench/README.md`.
 
 mod load;
 mod machine;
 mod measure;
+mod other_gateways;
 mod process;
 mod report;
-mod rivals;
-mod round;
+mod runner;
 mod servers;
 mod suites;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use std::path::PathBuf;
+use machine::Cores;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 #[derive(Parser)]
 #[command(
     name = "rethread-bench",
-    about = "What Rethread costs, beside bare hyper, rmcp and other gateways"
+    about = "Measures Rethread, bare hyper, rmcp and other gateways"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -28,14 +29,20 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Runs suites and prints the figures.
+    /// Run suites and print the results.
     Run(Options),
-    /// Lists the suites.
+    /// Write the report again from the stored results in a folder.
+    Report {
+        /// Folder with figures.csv and run.json.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
+    /// List the suites.
     List,
-    /// Is one of the servers under test, until it is killed. For profilers.
+    /// Run one of the servers under test until it is killed, for example in a profiler.
     #[command(subcommand)]
-    Server(servers::Which),
-    /// Becomes another program, on one core.
+    Server(servers::ServerCommand),
+    /// Run another program pinned to one core.
     #[command(hide = true)]
     Pinned {
         core: usize,
@@ -46,25 +53,25 @@ enum Command {
 
 #[derive(Args)]
 struct Options {
-    /// The suite to run; may be repeated. All, unless set.
+    /// Suite to run; may be repeated. Default: all.
     #[arg(long, value_name = "NAME")]
     suite: Vec<String>,
-    /// The server to measure besides the limit; may be repeated. All, unless set.
+    /// Server to measure besides bare hyper; may be repeated. Default: all.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Only cases with this in their name, such as `64 B` or `16 clients`.
+    /// Run only cases whose name contains this text, such as `64 B` or `16 clients`.
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
-    /// How often everything is measured, in turn.
+    /// Number of rounds.
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
-    /// How long each measurement of a rate takes.
-    #[arg(long, value_name = "S")]
+    /// Duration of each rate measurement.
+    #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
-    /// A first impression: short, few rounds, fewer streams.
+    /// Short measurements, few rounds, fewer streams. Not precise.
     #[arg(long)]
     quick: bool,
-    /// Writes the report into this folder.
+    /// Write the report and the results to this folder.
     #[arg(long, value_name = "DIR")]
     write: Option<PathBuf>,
 }
@@ -72,14 +79,15 @@ struct Options {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(options) => run(&options),
+        Command::Report { folder } => report(&folder),
         Command::List => {
             for suite in suites::all(scale(false, None)) {
-                println!("{:12} {}", suite.name, suite.about);
+                println!("{:10} {}. {}", suite.name, suite.title, suite.about);
             }
             Ok(())
         }
-        Command::Server(which) => machine::raise_open_files().and_then(|_| servers::run(&which)),
-        Command::Pinned { core, command } => machine::become_pinned(core, &command),
+        Command::Server(server) => machine::raise_open_files().and_then(|_| servers::run(&server)),
+        Command::Pinned { core, command } => machine::exec_pinned(core, &command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -93,7 +101,7 @@ fn main() -> ExitCode {
 fn scale(quick: bool, seconds: Option<f64>) -> suites::Scale {
     let window = seconds.map(Duration::from_secs_f64);
     suites::Scale {
-        warm: Duration::from_millis(if quick { 200 } else { 500 }),
+        warmup: Duration::from_millis(if quick { 200 } else { 500 }),
         window: window.unwrap_or(Duration::from_millis(if quick { 500 } else { 2000 })),
         quick,
     }
@@ -103,18 +111,22 @@ fn run(options: &Options) -> Result<()> {
     machine::raise_open_files()?;
     let rounds = options.rounds.unwrap_or(if options.quick { 3 } else { 5 });
     let scale = scale(options.quick, options.seconds);
-    let results = round::run(
-        scale,
-        rounds,
-        &round::Choice {
-            suites: &options.suite,
-            servers: &options.only,
-            case: options.case.as_deref(),
-        },
-    )?;
+    let cores = Cores::find()?;
+    let selection = runner::Selection {
+        suites: &options.suite,
+        servers: &options.only,
+        case: options.case.as_deref(),
+    };
+    let results = runner::run(cores, scale, rounds, &selection)?;
     print!("{}", report::text(&results));
     if let Some(folder) = &options.write {
-        report::write(&results, folder)?;
+        let run = report::RunInfo::collect(cores, scale, rounds);
+        report::write(&results, &run, folder)?;
     }
     Ok(())
+}
+
+fn report(folder: &Path) -> Result<()> {
+    let (results, run) = report::load(folder)?;
+    report::write(&results, &run, folder)
 }

@@ -1,4 +1,4 @@
-//! A server under test: a process of its own, on a core of its own.
+//! A server under test: a separate process on its own core.
 
 use crate::machine::Cores;
 use anyhow::{Context as _, Result, bail};
@@ -13,14 +13,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 use std::{env, fs};
 
-/// A running server. Dropping it ends it, and what it started.
+/// A running server. Dropping it kills the process.
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: SocketAddr,
 }
 
 impl Server {
-    /// Starts one of our own servers and waits until it says where it listens.
+    /// Starts a server of this program and waits for its address on stdout.
     pub(crate) fn start(cores: Cores, arguments: &[String]) -> Result<Server> {
         let mut child = pinned(cores.server, &own_program()?)
             .arg("server")
@@ -40,23 +40,23 @@ impl Server {
         Ok(Server { child, address })
     }
 
-    /// Takes a program that was started elsewhere.
+    /// Wraps a process that was started elsewhere.
     pub(crate) fn adopt(child: Child, address: SocketAddr) -> Server {
         Server { child, address }
     }
 
-    /// The CPU time that the process has used, in all its threads, dead ones too.
+    /// CPU time of all threads, including ended ones.
     pub(crate) fn cpu(&self) -> Result<Duration> {
         cpu_of(self.child.id())
     }
 
-    /// The memory that is its own, in bytes.
-    pub(crate) fn resident(&self) -> Result<u64> {
-        resident_of(self.child.id())
+    /// Anonymous memory in bytes.
+    pub(crate) fn memory(&self) -> Result<u64> {
+        memory_of(self.child.id())
     }
 
-    /// Whether it has ended, and how.
-    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+    /// The exit status, if the process has ended.
+    pub(crate) fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
@@ -77,17 +77,17 @@ pub(crate) fn cpu_of(pid: u32) -> Result<Duration> {
     Ok(clock.now()?.into())
 }
 
-/// What is not shared with other programs: anonymous memory, on which the page cache has no influence.
-pub(crate) fn resident_of(pid: u32) -> Result<u64> {
-    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).context("the server is gone")?;
+/// Anonymous memory in bytes. The page cache does not affect it.
+pub(crate) fn memory_of(pid: u32) -> Result<u64> {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).context("the server has ended")?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:"));
     let kb: u64 = line
         .and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok())
-        .context("no figure for memory")?;
+        .context("no anonymous memory in smaps_rollup")?;
     Ok(kb * 1024)
 }
 
-/// All processes below `root`, nearest first.
+/// All descendants of `root`, in breadth-first order.
 pub(crate) fn descendants(root: u32) -> Result<Vec<u32>> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for entry in fs::read_dir("/proc")? {
@@ -95,9 +95,9 @@ pub(crate) fn descendants(root: u32) -> Result<Vec<u32>> {
             continue;
         };
         let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
-            continue; // it has just ended
+            continue; // the process has just ended
         };
-        // The name in parentheses may hold anything; what follows it does not.
+        // The process name in parentheses may contain spaces and parentheses.
         let parent = stat
             .rsplit(')')
             .next()
@@ -114,7 +114,7 @@ pub(crate) fn descendants(root: u32) -> Result<Vec<u32>> {
     Ok(found)
 }
 
-/// A command that runs on one core: this program goes there and becomes it.
+/// A command that runs pinned to one core, through this program.
 pub(crate) fn pinned(core: usize, program: &Path) -> Command {
     let own = own_program().unwrap_or_else(|_| PathBuf::from("rethread-bench"));
     let mut command = Command::new(own);
@@ -122,13 +122,13 @@ pub(crate) fn pinned(core: usize, program: &Path) -> Command {
     command
 }
 
-/// The folder that this program was built into: what else was built lies there too.
+/// The path of this program.
 pub(crate) fn own_program() -> Result<PathBuf> {
     env::current_exe().context("cannot find this program")
 }
 
-/// A program that was built beside this one.
-pub(crate) fn beside(name: &str) -> Result<PathBuf> {
+/// The path of a program in the same build folder.
+pub(crate) fn sibling_program(name: &str) -> Result<PathBuf> {
     let path = own_program()?.with_file_name(OsString::from(name));
     if !path.exists() {
         bail!("{} is missing; build it with: cargo build --release", path.display());

@@ -1,41 +1,41 @@
-//! The servers under test, each a process of this program: `rethread-bench server limit|ours|rmcp`.
+//! The servers under test, each a process of this program: `rethread-bench server bare-hyper|rethread|rmcp`.
 
-mod limit;
-mod memory_events;
-mod ours;
+mod bare_hyper;
+mod rethread;
 mod rmcp;
+mod rmcp_event_store;
 mod socket;
 
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
-/// Which server to be.
+/// The server to run.
 #[derive(Subcommand)]
-pub(crate) enum Which {
-    /// Bare hyper: the bytes that the others send, and nothing behind them.
-    Limit,
+pub(crate) enum ServerCommand {
+    /// hyper with canned responses.
+    BareHyper,
     /// This library.
-    Ours(Ours),
+    Rethread(RethreadOptions),
     /// The official Rust SDK.
-    Rmcp(Rmcp),
+    Rmcp(RmcpOptions),
 }
 
-/// How this library is configured.
+/// Options of this library.
 #[derive(Args)]
-pub(crate) struct Ours {
-    /// Where sessions and events are kept.
+pub(crate) struct RethreadOptions {
+    /// Store of sessions and events.
     #[arg(long, value_enum, default_value_t = Store::Memory)]
     store: Store,
-    /// The folder of the embedded store.
+    /// Folder of the embedded store.
     #[arg(long, required_if_eq("store", "embedded"))]
     data: Option<PathBuf>,
-    /// Makes every call a stream from its first byte, so that all of it can be resumed.
+    /// Answer every call with a stream at once, so that it can be resumed.
     #[arg(long)]
     streams: bool,
-    /// Serves the server that is written with the official SDK, through the adapter.
+    /// Serve the rmcp server through the adapter.
     #[arg(long)]
-    adapter: bool,
+    rmcp: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -44,35 +44,35 @@ pub(crate) enum Store {
     Embedded,
 }
 
-/// How the official SDK is configured.
+/// Options of the official SDK.
 #[derive(Args)]
-pub(crate) struct Rmcp {
-    /// Keeps no sessions and answers in JSON: the only way it does so.
+pub(crate) struct RmcpOptions {
+    /// Run without sessions and answer in JSON. rmcp answers in JSON only without sessions.
     #[arg(long)]
     json: bool,
-    /// Gives it an event store, in memory.
+    /// Use an event store in memory.
     #[arg(long)]
     store: bool,
 }
 
-/// Serves until it is killed. All run on the same runtime: tokio's usual one, with one worker, since there is one core.
-pub(crate) fn run(which: &Which) -> Result<()> {
+/// Serves until killed. All servers use tokio's multi-thread runtime with one worker, because they have one core.
+pub(crate) fn run(which: &ServerCommand) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()?;
-    // On the worker, or every connection would have to be handed over from this thread.
+    // Accept on the worker. Otherwise every connection moves between threads.
     match which {
-        Which::Limit => runtime.block_on(async { tokio::spawn(limit::serve()).await })?,
-        Which::Ours(options) if options.adapter => {
-            let service = ours::adapted(options)?;
+        ServerCommand::BareHyper => runtime.block_on(async { tokio::spawn(bare_hyper::serve()).await })?,
+        ServerCommand::Rethread(options) if options.rmcp => {
+            let service = rethread::rmcp_service(options)?;
             runtime.block_on(async { tokio::spawn(socket::serve(service)).await })?
         }
-        Which::Ours(options) => {
-            let service = ours::service(options)?;
+        ServerCommand::Rethread(options) => {
+            let service = rethread::service(options)?;
             runtime.block_on(async { tokio::spawn(socket::serve(service)).await })?
         }
-        Which::Rmcp(options) => {
+        ServerCommand::Rmcp(options) => {
             let service = rmcp::service(options);
             runtime.block_on(async { tokio::spawn(socket::serve(service)).await })?
         }

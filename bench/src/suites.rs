@@ -1,10 +1,10 @@
-//! What is measured. A suite has cases; a case runs several servers, one after the other, in every round.
+//! The suites. A suite has cases, and each round of a case measures several servers in turn.
 
-mod burst;
 mod call;
+mod fan_out;
 mod gateway;
 mod growth;
-mod many;
+mod streams;
 
 use crate::load::{Dialect, Target};
 use crate::machine::Cores;
@@ -14,33 +14,33 @@ use anyhow::{Context as _, Result, bail};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// No measurement takes longer; one that does has failed.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// A measurement that takes longer has failed.
+const MEASUREMENT_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// A server that does nothing for so long has nothing to do.
-const SETTLE: Duration = Duration::from_millis(200);
+/// A server counts as idle if it uses almost no CPU for this time.
+const IDLE_WINDOW: Duration = Duration::from_millis(200);
 
-/// How many times as many rounds the suites get that measure nothing but rates.
-pub(crate) const OFTEN: usize = 2;
+/// Suites that measure only rates run this many times as many rounds.
+pub(crate) const RATE_ROUNDS_FACTOR: usize = 2;
 
-/// Who answers.
+/// A server or gateway under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Contender {
-    /// Bare hyper.
-    Limit,
-    /// This library, events in memory.
-    Memory,
-    /// This library, events on disk.
-    Embedded,
-    /// A server written with the official SDK, behind this library.
-    Adapter,
-    /// The official SDK.
+pub(crate) enum ServerKind {
+    /// hyper with canned responses: the reference.
+    BareHyper,
+    /// This library with the memory store.
+    Rethread,
+    /// This library with the embedded store.
+    RethreadEmbedded,
+    /// An rmcp server behind this library.
+    RethreadRmcp,
+    /// The official SDK with its own transport.
     Rmcp,
     /// The official SDK with an event store.
     RmcpStore,
-    /// Our gateway, `--memory`.
+    /// Our gateway with the memory store.
     Gateway,
-    /// Our gateway as it comes.
+    /// Our gateway with its default, the embedded store.
     GatewayEmbedded,
     /// From npm.
     Supergateway,
@@ -48,187 +48,250 @@ pub(crate) enum Contender {
     McpProxy,
 }
 
-impl Contender {
-    /// One of ours must not fail; that another does is a result.
+impl ServerKind {
+    /// A failure of our own servers ends the bench. A failure of others is a result.
     pub(crate) fn is_ours(self) -> bool {
         matches!(
             self,
-            Contender::Limit
-                | Contender::Memory
-                | Contender::Embedded
-                | Contender::Adapter
-                | Contender::Gateway
-                | Contender::GatewayEmbedded
+            ServerKind::BareHyper
+                | ServerKind::Rethread
+                | ServerKind::RethreadEmbedded
+                | ServerKind::RethreadRmcp
+                | ServerKind::Gateway
+                | ServerKind::GatewayEmbedded
         )
     }
 
+    pub(crate) const ALL: [ServerKind; 10] = [
+        ServerKind::BareHyper,
+        ServerKind::Rethread,
+        ServerKind::RethreadEmbedded,
+        ServerKind::RethreadRmcp,
+        ServerKind::Rmcp,
+        ServerKind::RmcpStore,
+        ServerKind::Gateway,
+        ServerKind::GatewayEmbedded,
+        ServerKind::Supergateway,
+        ServerKind::McpProxy,
+    ];
+
+    /// Name on the command line and in the results file.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Contender::Limit => "limit",
-            Contender::Memory => "rethread",
-            Contender::Embedded => "rethread-embedded",
-            Contender::Adapter => "rethread-rmcp",
-            Contender::Rmcp => "rmcp",
-            Contender::RmcpStore => "rmcp-store",
-            Contender::Gateway => "rethread-gateway",
-            Contender::GatewayEmbedded => "rethread-gateway-embedded",
-            Contender::Supergateway => "supergateway",
-            Contender::McpProxy => "mcp-proxy",
+            ServerKind::BareHyper => "bare-hyper",
+            ServerKind::Rethread => "rethread",
+            ServerKind::RethreadEmbedded => "rethread-embedded",
+            ServerKind::RethreadRmcp => "rethread-rmcp",
+            ServerKind::Rmcp => "rmcp",
+            ServerKind::RmcpStore => "rmcp-store",
+            ServerKind::Gateway => "rethread-gateway",
+            ServerKind::GatewayEmbedded => "rethread-gateway-embedded",
+            ServerKind::Supergateway => "supergateway",
+            ServerKind::McpProxy => "mcp-proxy",
+        }
+    }
+
+    /// Description in the report.
+    pub(crate) fn description(self) -> &'static str {
+        match self {
+            ServerKind::BareHyper => "hyper with canned responses of the same size",
+            ServerKind::Rethread => "this library with the memory store",
+            ServerKind::RethreadEmbedded => "this library with the embedded store on disk",
+            ServerKind::RethreadRmcp => "an rmcp server behind this library",
+            ServerKind::Rmcp => "the official Rust SDK with its own transport",
+            ServerKind::RmcpStore => "the official Rust SDK with an event store in memory",
+            ServerKind::Gateway => "the gateway of this project with the memory store",
+            ServerKind::GatewayEmbedded => "the gateway of this project with the embedded store, its default",
+            ServerKind::Supergateway => "supergateway from npm",
+            ServerKind::McpProxy => "mcp-proxy from PyPI",
+        }
+    }
+
+    /// Name in the report.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            ServerKind::BareHyper => "bare hyper",
+            ServerKind::Rethread => "rethread",
+            ServerKind::RethreadEmbedded => "rethread, embedded store",
+            ServerKind::RethreadRmcp => "rethread + rmcp",
+            ServerKind::Rmcp => "rmcp",
+            ServerKind::RmcpStore => "rmcp, event store",
+            ServerKind::Gateway => "rethread gateway",
+            ServerKind::GatewayEmbedded => "rethread gateway, embedded store",
+            ServerKind::Supergateway => "supergateway",
+            ServerKind::McpProxy => "mcp-proxy",
         }
     }
 }
 
-/// How long and how much.
+/// Duration and size of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
-    /// Before anything is counted.
-    pub(crate) warm: Duration,
-    /// What is counted.
+    /// Time before the measurement.
+    pub(crate) warmup: Duration,
+    /// Time of the measurement.
     pub(crate) window: Duration,
-    /// A first impression: fewer cases, fewer streams.
+    /// Fewer and smaller cases.
     pub(crate) quick: bool,
 }
 
-/// The place of a measurement.
+/// Where and how long to measure.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bench {
+pub(crate) struct Environment {
     pub(crate) cores: Cores,
     pub(crate) scale: Scale,
 }
 
-/// Several cases of one question.
 pub(crate) struct Suite {
+    /// Name on the command line and in the results file.
     pub(crate) name: &'static str,
-    /// What one operation is.
+    /// Name in the report.
+    pub(crate) title: &'static str,
+    /// One operation.
     pub(crate) unit: &'static str,
     pub(crate) about: &'static str,
-    /// The figures that it gives.
+    /// Columns of its table.
     pub(crate) metrics: &'static [Metric],
     pub(crate) cases: Vec<Case>,
 }
 
 impl Suite {
-    /// How many times as many rounds it gets. Rates are measured quickly, and hear most of what else the machine does.
-    pub(crate) fn often(&self) -> usize {
-        if self.metrics.contains(&Metric::Bytes) {
-            OFTEN
+    /// Rates are quick to measure but sensitive to noise, so they get more rounds.
+    pub(crate) fn rounds_factor(&self) -> usize {
+        if self.metrics.contains(&Metric::WireBytes) {
+            RATE_ROUNDS_FACTOR
         } else {
             1
         }
     }
 }
 
-/// One case: a name, who takes part, and what is done with each.
 pub(crate) struct Case {
     pub(crate) name: String,
-    pub(crate) contenders: Vec<Contender>,
-    pub(crate) run: Run,
+    pub(crate) servers: Vec<ServerKind>,
+    pub(crate) run: MeasureFn,
 }
 
-type Run = Box<dyn Fn(&Bench, Contender) -> Result<Sample>>;
+type MeasureFn = Box<dyn Fn(&Environment, ServerKind) -> Result<Sample>>;
 
-/// All suites, in the order of the report.
+/// All suites in report order.
 pub(crate) fn all(scale: Scale) -> Vec<Suite> {
     vec![
         call::json(),
         call::sse(),
         call::modern(),
-        burst::stream(),
-        burst::durable(),
-        burst::replay(),
-        burst::resume(),
-        many::push(scale),
-        many::listen(scale),
-        many::storm(scale),
+        streams::stream(),
+        streams::durable(),
+        streams::replay(),
+        streams::resume(),
+        fan_out::push(scale),
+        fan_out::listen(scale),
+        fan_out::storm(scale),
         growth::suite(scale),
         gateway::suite(),
     ]
 }
 
-/// How a contender is started and spoken to.
+/// How to start a server and talk to it.
 pub(crate) struct Setup {
-    /// What the limit answers.
-    pub(crate) limit: String,
+    /// Path of the canned response of bare hyper.
+    pub(crate) canned_path: String,
     pub(crate) dialect: Dialect,
-    /// Whether calls of ours are streams from their first byte.
-    pub(crate) streams: bool,
-    /// Whether rmcp keeps no sessions and answers in JSON.
+    /// Whether Rethread answers calls with a stream at once.
+    pub(crate) stream_at_once: bool,
+    /// Whether rmcp runs without sessions and answers in JSON.
     pub(crate) rmcp_json: bool,
 }
 
-/// A contender that runs, and its files.
-pub(crate) struct Running {
+/// A started server and its temporary files.
+pub(crate) struct RunningServer {
     pub(crate) server: Server,
     pub(crate) target: Target,
     _files: Option<TempDir>,
 }
 
 impl Setup {
-    pub(crate) fn start(&self, bench: &Bench, contender: Contender) -> Result<Running> {
+    pub(crate) fn start(&self, environment: &Environment, kind: ServerKind) -> Result<RunningServer> {
         let mut files = None;
         let mut arguments: Vec<String> = Vec::new();
         let mut add = |more: &[&str]| arguments.extend(more.iter().map(|&argument| argument.to_owned()));
-        match contender {
-            Contender::Limit => add(&["limit"]),
-            Contender::Memory => add(&["ours"]),
-            Contender::Embedded => {
+        match kind {
+            ServerKind::BareHyper => add(&["bare-hyper"]),
+            ServerKind::Rethread => add(&["rethread"]),
+            ServerKind::RethreadEmbedded => {
                 let dir = TempDir::new()?;
-                add(&["ours", "--store", "embedded", "--data", &dir.path().to_string_lossy()]);
+                add(&[
+                    "rethread",
+                    "--store",
+                    "embedded",
+                    "--data",
+                    &dir.path().to_string_lossy(),
+                ]);
                 files = Some(dir);
             }
-            Contender::Adapter => add(&["ours", "--adapter"]),
-            Contender::Rmcp => add(&["rmcp"]),
-            Contender::RmcpStore => add(&["rmcp", "--store"]),
+            ServerKind::RethreadRmcp => add(&["rethread", "--rmcp"]),
+            ServerKind::Rmcp => add(&["rmcp"]),
+            ServerKind::RmcpStore => add(&["rmcp", "--store"]),
             other => bail!("{} is a gateway", other.name()),
         }
-        match contender {
-            Contender::Memory | Contender::Embedded | Contender::Adapter if self.streams => add(&["--streams"]),
-            Contender::Rmcp | Contender::RmcpStore if self.rmcp_json => add(&["--json"]),
+        match kind {
+            ServerKind::Rethread | ServerKind::RethreadEmbedded | ServerKind::RethreadRmcp if self.stream_at_once => {
+                add(&["--streams"]);
+            }
+            ServerKind::Rmcp | ServerKind::RmcpStore if self.rmcp_json => add(&["--json"]),
             _ => {}
         }
-        let server = Server::start(bench.cores, &arguments)?;
-        let canned = contender == Contender::Limit;
-        let rmcp = matches!(contender, Contender::Rmcp | Contender::RmcpStore);
+        let server = Server::start(environment.cores, &arguments)?;
+        let canned = kind == ServerKind::BareHyper;
+        let rmcp = matches!(kind, ServerKind::Rmcp | ServerKind::RmcpStore);
         let dialect = match self.dialect {
             Dialect::Legacy if rmcp && self.rmcp_json => Dialect::Sessionless,
             dialect => dialect,
         };
         let target = Target {
             address: server.address,
-            path: if canned { self.limit.clone() } else { "/mcp".to_owned() },
+            path: if canned {
+                self.canned_path.clone()
+            } else {
+                "/mcp".to_owned()
+            },
             dialect,
             canned,
         };
-        Ok(Running::new(server, target, files))
+        Ok(RunningServer::new(server, target, files))
     }
 }
 
-impl Running {
+impl RunningServer {
     pub(crate) fn new(server: Server, target: Target, files: Option<TempDir>) -> Self {
-        Running {
+        RunningServer {
             server,
             target,
             _files: files,
         }
     }
 
-    /// Waits until the server has nothing more to do; returns its memory.
-    pub(crate) async fn settle(&self) -> Result<u64> {
+    /// Waits until the server is idle and returns its memory.
+    pub(crate) async fn wait_until_idle(&self) -> Result<u64> {
         let mut cpu = self.server.cpu()?;
         loop {
-            tokio::time::sleep(SETTLE).await;
+            tokio::time::sleep(IDLE_WINDOW).await;
             let now = self.server.cpu()?;
-            if now - cpu < SETTLE / 40 {
-                return self.server.resident();
+            if now - cpu < IDLE_WINDOW / 40 {
+                return self.server.memory();
             }
             cpu = now;
         }
     }
 }
 
-/// The runtime of the load: one thread.
-pub(crate) fn load<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+/// Runs the load on a single thread.
+pub(crate) fn run_load<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let work = async { tokio::time::timeout(PATIENCE, work).await.context("it took too long")? };
+    let work = async {
+        tokio::time::timeout(MEASUREMENT_TIMEOUT, work)
+            .await
+            .context("the measurement timed out")?
+    };
     tokio::task::LocalSet::new().block_on(&runtime, work)
 }

@@ -1,4 +1,4 @@
-//! What every call passes through: envelope, admission, frame, event id, filter.
+//! The functions that every call uses: envelope, admission, frame, event id, filter.
 
 use bytes::Bytes;
 use gungraun::{library_benchmark, library_benchmark_group, main};
@@ -78,13 +78,13 @@ fn headers(list: &[(&'static str, &'static str)]) -> (HeaderMap, HeadPolicy) {
 #[bench::modern(headers(MODERN))]
 fn admission_head(given: (HeaderMap, HeadPolicy)) -> (Head, (HeaderMap, HeadPolicy)) {
     let uri = Uri::from_static("/mcp");
-    let head = head::admit(&Method::POST, &uri, black_box(&given.0), &given.1).expect("it may come in");
+    let head = head::admit(&Method::POST, &uri, black_box(&given.0), &given.1).expect("admitted");
     black_box((head, given))
 }
 
 fn head_and_payload(list: &[(&'static str, &'static str)], body: &Bytes) -> (Head, Payload) {
     let (headers, policy) = headers(list);
-    let head = head::admit(&Method::POST, &Uri::from_static("/mcp"), &headers, &policy).expect("it may come in");
+    let head = head::admit(&Method::POST, &Uri::from_static("/mcp"), &headers, &policy).expect("admitted");
     (head, parse(body, &Limits::default()).expect("a message"))
 }
 
@@ -93,13 +93,13 @@ fn head_and_payload(list: &[(&'static str, &'static str)], body: &Bytes) -> (Hea
 #[bench::modern(head_and_payload(MODERN, &modern_call()))]
 fn admission_body(given: (Head, Payload)) -> (body::Admitted, Head) {
     let (head, payload) = given;
-    let admitted = body::admit(black_box(&head), payload, Revisions::BOTH).expect("it may come in");
+    let admitted = body::admit(black_box(&head), payload, Revisions::BOTH).expect("admitted");
     black_box((admitted, head))
 }
 
 fn mirrored() -> (HeaderMap, Params) {
     let Payload::One(Message::Request(request)) = parse(&modern_call(), &Limits::default()).expect("a message") else {
-        panic!("no request");
+        panic!("not a request");
     };
     (headers(MODERN).0, request.params)
 }
@@ -107,7 +107,7 @@ fn mirrored() -> (HeaderMap, Params) {
 #[library_benchmark]
 #[bench::modern(mirrored())]
 fn admission_mirror(given: (HeaderMap, Params)) -> (HeaderMap, Params) {
-    let stateless = Stateless::read(black_box(&given.1)).expect("it has all it needs");
+    let stateless = Stateless::read(black_box(&given.1)).expect("complete metadata");
     mirror::check_method(&given.0, "tools/call").expect("the same method");
     mirror::check_name(&given.0, "tools/call", &stateless).expect("the same name");
     black_box(given)
@@ -123,7 +123,7 @@ fn message(bytes: usize) -> (IdPrefix, String) {
 #[bench::kb16(message(16 << 10))]
 fn frame(given: (IdPrefix, String)) -> (Frame, (IdPrefix, String)) {
     let draft = Draft::new(128 + given.1.len(), |out| {
-        write_notification(out, "notifications/message", &given.1).expect("a text is JSON");
+        write_notification(out, "notifications/message", &given.1).expect("valid JSON");
     });
     black_box((draft.number(&given.0, Seq(4711)), given))
 }

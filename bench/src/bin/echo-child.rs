@@ -1,5 +1,4 @@
-//! The stdio server behind the gateways: as little as a server of the session era can be, so that what is measured is the
-//! gateway.
+//! The stdio server behind the gateways. It is minimal, so that the suite measures the gateway.
 
 use serde_json::{Value, json};
 use std::io::{self, BufRead, Write};
@@ -9,9 +8,9 @@ fn main() -> io::Result<()> {
     let mut line = String::new();
     let mut input = io::stdin().lock();
     while input.read_line(&mut line)? > 0 {
-        if let Some(mut answer) = serde_json::from_str(&line).ok().and_then(|message| answer(&message)) {
-            answer.push('\n');
-            out.write_all(answer.as_bytes())?;
+        if let Some(mut response) = serde_json::from_str(&line).ok().and_then(|message| respond(&message)) {
+            response.push('\n');
+            out.write_all(response.as_bytes())?;
             out.flush()?;
         }
         line.clear();
@@ -19,8 +18,8 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// The answer to a request; notifications have none.
-fn answer(message: &Value) -> Option<String> {
+/// The response to a request. `None` for a notification.
+fn respond(message: &Value) -> Option<String> {
     let id = message.get("id")?;
     let params = &message["params"];
     let result = match message["method"].as_str()? {

@@ -1,4 +1,4 @@
-//! One keep-alive connection: requests out, heads, bodies and events in, with as little work as will do.
+//! A keep-alive connection with minimal parsing of heads, bodies and events.
 
 use crate::load::sse::{self, Event};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -7,16 +7,16 @@ use std::net::{Ipv4Addr, SocketAddr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-const BUFFER: usize = 64 << 10;
+const BUFFER_BYTES: usize = 64 << 10;
 
-/// How the body of an answer is delimited.
+/// How the body of a response is delimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
     Length(usize),
     Chunked,
 }
 
-/// What is read of an answer's head.
+/// The relevant parts of a response head.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) status: u16,
@@ -25,17 +25,17 @@ pub(crate) struct Head {
     pub(crate) session: Option<String>,
 }
 
-/// A connection and what was read from it but not yet used.
+/// A connection with its read buffer.
 pub(crate) struct Conn {
     io: TcpStream,
     buffer: Vec<u8>,
     from: usize,
     to: usize,
-    /// The text of an event stream, without its chunks, and how much of it was handed out.
+    /// Decoded text of an event stream. `used` bytes were returned.
     text: Vec<u8>,
     used: usize,
     ended: bool,
-    /// Bytes read since the connection was made.
+    /// Bytes read since the counter was reset.
     pub(crate) received: u64,
 }
 
@@ -44,8 +44,10 @@ impl Conn {
         Conn::open_from(None, to).await
     }
 
-    /// A connection with little memory of its own, for thousands of streams. One source address has some 28,000 ports, and
-    /// one that was used rests for a minute, so they are spread over addresses, of which every server has its own.
+    /// Opens a connection with a small buffer, for thousands of streams.
+    ///
+    /// A source address has about 28,000 ports, and a used port is blocked for a minute. Connections are therefore spread
+    /// over several loopback addresses, which differ per server.
     pub(crate) async fn open_nth(nth: usize, to: SocketAddr) -> Result<Conn> {
         let last = u8::try_from(2 + nth / 4096).context("too many connections")?;
         let own = (to.port() % 251) as u8;
@@ -66,7 +68,7 @@ impl Conn {
         io.set_nodelay(true)?;
         Ok(Conn {
             io,
-            buffer: vec![0; BUFFER],
+            buffer: vec![0; BUFFER_BYTES],
             from: 0,
             to: 0,
             text: Vec::new(),
@@ -77,10 +79,10 @@ impl Conn {
     }
 
     pub(crate) async fn send(&mut self, request: &[u8]) -> Result<()> {
-        self.io.write_all(request).await.context("the request was not taken")
+        self.io.write_all(request).await.context("cannot send the request")
     }
 
-    /// The head of the next answer.
+    /// Reads the head of the next response.
     pub(crate) async fn head(&mut self) -> Result<Head> {
         let mut searched = 0;
         loop {
@@ -99,7 +101,17 @@ impl Conn {
         }
     }
 
-    /// A body of known length.
+    /// Reads a response head and asserts that it starts a stream.
+    pub(crate) async fn expect_stream(&mut self) -> Result<()> {
+        let head = self.head().await?;
+        if head.status != 200 || !head.is_stream {
+            let body = String::from_utf8_lossy(self.whole(&head).await?).into_owned();
+            bail!("not a stream: {} {body}", head.status);
+        }
+        Ok(())
+    }
+
+    /// Reads a body of known length.
     pub(crate) async fn body(&mut self, length: usize) -> Result<&[u8]> {
         while self.to - self.from < length {
             self.fill().await?;
@@ -108,7 +120,7 @@ impl Conn {
         Ok(&self.buffer[self.from - length..self.from])
     }
 
-    /// A whole body, however it is framed.
+    /// Reads a complete body.
     pub(crate) async fn whole(&mut self, head: &Head) -> Result<&[u8]> {
         match head.framing {
             Framing::Length(length) => self.body(length).await,
@@ -119,7 +131,7 @@ impl Conn {
         }
     }
 
-    /// The next event of a stream, or `None` at its orderly end.
+    /// The next event of a stream. `None` at its end.
     pub(crate) async fn event(&mut self) -> Result<Option<Event<'_>>> {
         loop {
             match sse::block(&self.text[self.used..])? {
@@ -131,10 +143,7 @@ impl Conn {
                     }
                 }
                 None if self.ended => {
-                    ensure!(
-                        self.used == self.text.len(),
-                        "the stream ends in the middle of an event"
-                    );
+                    ensure!(self.used == self.text.len(), "the stream ends inside an event");
                     return Ok(None);
                 }
                 None => {
@@ -146,7 +155,7 @@ impl Conn {
         }
     }
 
-    /// Appends the next chunk to the text; `false` at the end of the body.
+    /// Appends the next chunk to `text`. `false` at the end of the body.
     async fn chunk(&mut self) -> Result<bool> {
         let line = loop {
             match memchr::memchr(b'\n', &self.buffer[self.from..self.to]) {
@@ -155,7 +164,8 @@ impl Conn {
             }
         };
         let size = std::str::from_utf8(&self.buffer[self.from..self.from + line])?;
-        let size = usize::from_str_radix(size.trim_end(), 16).with_context(|| format!("no chunk size: {size:?}"))?;
+        let size =
+            usize::from_str_radix(size.trim_end(), 16).with_context(|| format!("invalid chunk size: {size:?}"))?;
         self.from += line + 1;
         let mut missing = size;
         while missing > 0 {
@@ -168,7 +178,7 @@ impl Conn {
             missing -= some;
         }
         let end = self.body(2).await?;
-        ensure!(end == b"\r\n", "a chunk does not end where it should");
+        ensure!(end == b"\r\n", "invalid end of a chunk");
         self.ended = size == 0;
         Ok(size > 0)
     }
@@ -184,7 +194,7 @@ impl Conn {
         }
         let read = self.io.read(&mut self.buffer[self.to..]).await?;
         if read == 0 {
-            bail!("the connection was closed in the middle of an answer");
+            bail!("the connection closed during a response");
         }
         self.to += read;
         self.received += read as u64;
@@ -198,7 +208,7 @@ fn read_head(head: &[u8]) -> Result<Head> {
     let status = status.get(9..12).and_then(|digits| std::str::from_utf8(digits).ok());
     let status = status
         .and_then(|digits| digits.parse().ok())
-        .context("no status line")?;
+        .context("invalid status line")?;
     let mut read = Head {
         status,
         framing: Framing::Length(0),
@@ -211,10 +221,10 @@ fn read_head(head: &[u8]) -> Result<Head> {
         };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"content-length") {
-            let length = std::str::from_utf8(value)?.parse().context("no length")?;
+            let length = std::str::from_utf8(value)?.parse().context("invalid content-length")?;
             read.framing = Framing::Length(length);
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            ensure!(value.eq_ignore_ascii_case(b"chunked"), "an unknown transfer encoding");
+            ensure!(value.eq_ignore_ascii_case(b"chunked"), "unknown transfer encoding");
             read.framing = Framing::Chunked;
         } else if name.eq_ignore_ascii_case(b"content-type") {
             read.is_stream = value.starts_with(b"text/event-stream");

@@ -1,4 +1,4 @@
-//! What a client of MCP says: opening a session, and requests whose id is patched in place.
+//! MCP requests: opening a session, and requests whose id is patched in place.
 
 use crate::load::conn::Conn;
 use crate::load::expect::ID_DIGITS;
@@ -8,31 +8,31 @@ use std::net::SocketAddr;
 
 const LEGACY: &str = "2025-11-25";
 const MODERN: &str = "2026-07-28";
-/// Ids run in here, so that all have the same number of digits.
-const IDS: std::ops::Range<u32> = 100_001..1_000_000;
+/// Request ids. All have the same number of digits.
+const REQUEST_IDS: std::ops::Range<u32> = 100_001..1_000_000;
 
-/// What kind of conversation a server is for.
+/// Protocol revision and session mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// Sessions, 2025-11-25.
     Legacy,
     /// 2026-07-28.
     Modern,
-    /// Requests of 2025-11-25 to a server that keeps no sessions.
+    /// 2025-11-25 without sessions.
     Sessionless,
 }
 
-/// Where a server is, and how to talk to it.
+/// Address and protocol of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     pub(crate) path: String,
     pub(crate) dialect: Dialect,
-    /// It says the same whatever it is asked: the limit.
+    /// Whether responses are canned: bare hyper.
     pub(crate) canned: bool,
 }
 
-/// The session of a client, if the server has such.
+/// A session, or none for servers without sessions.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub(crate) id: Option<String>,
@@ -42,17 +42,17 @@ impl Target {
     /// Opens a session.
     pub(crate) async fn open(&self, conn: &mut Conn) -> Result<Session> {
         if self.canned {
-            // The request is as long as to the others, or the comparison would not be fair.
+            // A fair comparison needs requests of the same length.
             let id = (self.dialect == Dialect::Legacy).then(|| "n-R393UFTc7XCBzS7n14ygD2".to_owned());
             return Ok(Session { id });
         }
         if self.dialect != Dialect::Legacy {
             return Ok(Session { id: None });
         }
-        let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        let initialize = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
             "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": { "name": "rethread-bench", "version": "1" },
         }});
-        conn.send(&self.post(&Session { id: None }, "", &hello.to_string()))
+        conn.send(&self.post(&Session { id: None }, "", &initialize.to_string()))
             .await?;
         let head = conn.head().await?;
         let answer = if head.is_stream {
@@ -81,7 +81,7 @@ impl Target {
         Ok(session)
     }
 
-    /// A call of a tool, without its id.
+    /// A tool call with a placeholder id.
     pub(crate) fn call(&self, session: &Session, tool: &str, arguments: &Value, progress: bool) -> Request {
         let mut params = json!({ "name": tool, "arguments": arguments });
         if progress {
@@ -90,7 +90,7 @@ impl Target {
         self.request(session, "tools/call", params)
     }
 
-    /// A request, without its id.
+    /// A request with a placeholder id.
     pub(crate) fn request(&self, session: &Session, method: &str, mut params: Value) -> Request {
         let mut extra = String::new();
         if self.dialect == Dialect::Modern {
@@ -111,11 +111,11 @@ impl Target {
         Request {
             bytes,
             id_at,
-            id: IDS.start,
+            id: REQUEST_IDS.start,
         }
     }
 
-    /// A GET that opens a stream, or resumes one.
+    /// A GET request that opens or resumes a stream.
     pub(crate) fn get(&self, session: &Session, after: Option<&str>) -> Vec<u8> {
         let mut head = format!(
             "GET {} HTTP/1.1\r\nhost: {}\r\naccept: text/event-stream\r\n",
@@ -150,7 +150,7 @@ fn session_headers(session: &Session) -> String {
     headers
 }
 
-/// A request that is sent again and again, each time under a new id.
+/// A reusable request that gets a new id each time.
 pub(crate) struct Request {
     bytes: Vec<u8>,
     id_at: usize,
@@ -158,9 +158,13 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// The next request, and its id.
+    /// The bytes and the id of the next request.
     pub(crate) fn next(&mut self) -> (&[u8], u32) {
-        self.id = if self.id + 1 < IDS.end { self.id + 1 } else { IDS.start };
+        self.id = if self.id + 1 < REQUEST_IDS.end {
+            self.id + 1
+        } else {
+            REQUEST_IDS.start
+        };
         let mut digits = itoa::Buffer::new();
         self.bytes[self.id_at..self.id_at + ID_DIGITS].copy_from_slice(digits.format(self.id).as_bytes());
         (&self.bytes, self.id)

@@ -1,28 +1,28 @@
-//! The little of Server-Sent Events that a client of one-line messages needs. Lines may end in LF or CR LF.
+//! A minimal SSE parser for single-line messages. Lines end in LF or CR LF.
 
 use anyhow::{Result, ensure};
 use std::ops::Range;
 
-/// An event with something in it.
+/// An event with an id or data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event<'a> {
-    /// Empty if it has none.
+    /// Empty if absent.
     pub(crate) id: &'a [u8],
-    /// Empty for an event that only sets the cursor.
+    /// Empty for a priming event.
     pub(crate) data: &'a [u8],
 }
 
-/// Where the parts of a block are.
+/// Positions of the fields of a block.
 #[derive(Debug, Default)]
 pub(crate) struct Block {
     id: Range<usize>,
     data: Range<usize>,
-    /// With the empty line at its end.
+    /// Including the empty line at its end.
     pub(crate) length: usize,
 }
 
 impl Block {
-    /// Whether it is more than a comment or a `retry`.
+    /// Whether the block is more than a comment or a `retry`.
     pub(crate) fn is_event(&self) -> bool {
         !self.id.is_empty() || !self.data.is_empty()
     }
@@ -35,7 +35,7 @@ impl Block {
     }
 }
 
-/// The first whole block of `text`.
+/// Finds the first complete block of `text`.
 pub(crate) fn block(text: &[u8]) -> Result<Option<Block>> {
     let mut block = Block::default();
     let mut at = 0;
@@ -47,7 +47,7 @@ pub(crate) fn block(text: &[u8]) -> Result<Option<Block>> {
             return Ok(Some(block));
         }
         if let Some(value) = value(line, b"data:") {
-            ensure!(block.data.is_empty(), "a message of two lines");
+            ensure!(block.data.is_empty(), "data with more than one line");
             block.data = at + value..at + line.len();
         } else if let Some(value) = value(line, b"id:") {
             block.id = at + value..at + line.len();
@@ -57,7 +57,7 @@ pub(crate) fn block(text: &[u8]) -> Result<Option<Block>> {
     Ok(None)
 }
 
-/// Where the value of a field begins, if the line is of this field.
+/// The position of the value if the line has this field.
 fn value(line: &[u8], name: &[u8]) -> Option<usize> {
     let rest = line.strip_prefix(name)?;
     Some(name.len() + usize::from(rest.first() == Some(&b' ')))
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_is_whole_or_nothing_wherever_it_is_cut() {
+    fn incomplete_block_is_not_returned() {
         let text = b"id: 1-0\r\ndata: {\"a\":1}\r\n\r\nrest";
         let end = text.len() - 4;
         for cut in 0..end {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_delays_are_no_events() {
+    fn comment_and_retry_are_not_events() {
         for text in [&b": still here\n\n"[..], b"retry: 1000\n\n", b"\n"] {
             assert!(!block(text).unwrap().unwrap().is_event());
         }

@@ -1,79 +1,67 @@
-//! Which figures become pictures.
+//! The plots of the report.
 
-use super::svg::{Bars, Group};
-use super::tables::judged;
-use super::targets::{lead, slower};
-use crate::measure::Metric;
-use crate::round::{MeasuredCase, Results};
-use crate::suites::Contender;
+use super::suite_table::{ratio, relative_performance};
+use super::svg::{Group, RangePlot};
+use super::targets::{gateway_speedup, relative_p99};
+use crate::measure::{Metric, Spread};
+use crate::runner::{CaseResult, Results};
+use crate::suites::ServerKind;
 
-/// A picture.
 pub(super) struct Plot {
     pub(super) file: &'static str,
     pub(super) title: &'static str,
     pub(super) svg: String,
 }
 
-const ALL: &[Contender] = &[
-    Contender::Memory,
-    Contender::Embedded,
-    Contender::Adapter,
-    Contender::Rmcp,
-    Contender::RmcpStore,
-];
+/// Suites with a relative performance of about 1 or less. Replay is far above 1, so it has its own plot and axis.
+const CALLS_AND_STREAMS: &[&str] = &["json", "sse", "modern", "stream", "durable", "resume", "storm"];
 
 pub(super) fn of(results: &Results) -> Vec<Plot> {
-    let ratios = groups(
-        results,
-        &[
-            "json", "sse", "modern", "stream", "durable", "replay", "resume", "storm",
-        ],
-        |case, who| judged(case, who).filter(|_| ALL.contains(&who)),
-    );
+    let relative = |names: &[&str]| groups(results, names, relative_performance);
     let plots = [
         plot(
-            "ratios.svg",
-            "Share of bare hyper's speed",
-            "1 is bare hyper; longer is better",
-            Some(1.0),
-            |v| format!("{v:.2}"),
-            ratios,
+            "performance.svg",
+            "Performance relative to bare hyper (higher is better)",
+            Some((1.0, "bare hyper")),
+            ratio,
+            relative(CALLS_AND_STREAMS),
         ),
         plot(
-            "memory.svg",
-            "Memory for each open stream, in kB",
-            "connection included; shorter is better",
-            None,
-            |v| format!("{v:.1}"),
-            groups(results, &["push", "listen"], |case, who| {
-                Some(case.of(who)?.median(Metric::Resident)? / 1000.0)
-            }),
+            "replay.svg",
+            "Replay performance relative to bare hyper (higher is better)",
+            Some((1.0, "bare hyper")),
+            ratio,
+            relative(&["replay"]),
         ),
         plot(
             "fanout.svg",
-            "Until 99 of 100 streams have the news, through the time of bare hyper",
-            "1 is bare hyper; shorter is better",
-            Some(1.0),
-            |v| format!("{v:.2}"),
-            groups(results, &["push", "listen"], |case, who| {
-                slower(case, who).filter(|_| who != Contender::Limit)
+            "Fan-out p99 relative to bare hyper (lower is better)",
+            Some((1.0, "bare hyper")),
+            ratio,
+            groups(results, &["push", "listen"], relative_p99),
+        ),
+        plot(
+            "memory.svg",
+            "Memory per open stream in kB (lower is better)",
+            None,
+            |value| format!("{value:.1}"),
+            groups(results, &["push", "listen"], |case, kind| {
+                Some(case.of(kind)?.spread(Metric::Memory)?.map(|bytes| bytes / 1000.0))
             }),
         ),
         plot(
             "growth.svg",
-            "CPU µs for a call, by live sessions",
-            "shorter is better; it must not grow",
+            "CPU µs per call by number of live sessions (lower is better)",
             None,
-            |v| format!("{v:.1}"),
-            groups(results, &["growth"], |case, who| case.of(who)?.median(Metric::Cpu)),
+            |value| format!("{value:.1}"),
+            groups(results, &["growth"], |case, kind| case.of(kind)?.spread(Metric::Cpu)),
         ),
         plot(
             "gateway.svg",
-            "Calls through a gateway, in multiples of the better of the others",
-            "longer is better",
-            Some(1.0),
-            |v| format!("{v:.1}"),
-            groups(results, &["gateway"], lead),
+            "Gateway calls per second relative to the fastest other gateway (higher is better)",
+            Some((1.0, "fastest other gateway")),
+            |value| format!("{value:.1}"),
+            groups(results, &["gateway"], gateway_speedup),
         ),
     ];
     plots.into_iter().flatten().collect()
@@ -82,44 +70,43 @@ pub(super) fn of(results: &Results) -> Vec<Plot> {
 fn plot(
     file: &'static str,
     title: &'static str,
-    note: &'static str,
-    mark: Option<f64>,
+    reference: Option<(f64, &'static str)>,
     show: fn(f64) -> String,
     groups: Vec<Group>,
 ) -> Option<Plot> {
     if groups.is_empty() {
         return None;
     }
-    let bars = Bars {
+    let plot = RangePlot {
         title,
-        note,
-        mark,
+        reference,
         show,
         groups,
     };
     Some(Plot {
         file,
         title,
-        svg: bars.draw(),
+        svg: plot.draw(),
     })
 }
 
-fn groups(results: &Results, suites: &[&str], value: impl Fn(&MeasuredCase, Contender) -> Option<f64>) -> Vec<Group> {
+/// One group per case. A suite with a single case needs no case name.
+fn groups(results: &Results, suites: &[&str], value: impl Fn(&CaseResult, ServerKind) -> Option<Spread>) -> Vec<Group> {
     let mut groups = Vec::new();
     for suite in results.suites.iter().filter(|suite| suites.contains(&suite.name)) {
         for case in &suite.cases {
-            let name = if suite.cases.len() > 1 || suites.len() == 1 {
-                format!("{}, {}", suite.name, case.name)
-            } else {
-                suite.name.to_owned()
+            let name = match (suites.len(), suite.cases.len()) {
+                (1, _) => case.name.clone(),
+                (_, 1) => suite.title.to_owned(),
+                _ => format!("{}, {}", suite.title, case.name),
             };
-            let bars: Vec<_> = case
+            let rows: Vec<_> = case
                 .series
                 .iter()
-                .filter_map(|(who, _)| Some((*who, value(case, *who)?)))
+                .filter_map(|(kind, _)| Some((*kind, value(case, *kind)?)))
                 .collect();
-            if !bars.is_empty() {
-                groups.push(Group { name, bars });
+            if !rows.is_empty() {
+                groups.push(Group { name, rows });
             }
         }
     }

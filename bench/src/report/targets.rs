@@ -1,249 +1,269 @@
-//! What was aimed at, and what came of it.
+//! Performance targets and their results.
 
-use super::tables::judged;
-use crate::measure::Metric;
-use crate::round::{Measured, MeasuredCase, Results};
-use crate::suites::Contender;
+use super::suite_table::{ratio, relative_performance, with_range};
+use crate::measure::{Metric, Spread};
+use crate::runner::{CaseResult, Results, SuiteResult};
+use crate::suites::ServerKind;
 use std::fmt::Write;
 
-/// A figure that was aimed at.
-struct Aim {
-    what: &'static str,
+/// A target for Rethread. rmcp is measured for comparison.
+struct Target {
+    title: &'static str,
     goal: f64,
-    /// The worst that will do.
+    /// The worst acceptable value.
     bound: f64,
-    more_is_better: bool,
+    higher_is_better: bool,
     show: fn(f64) -> String,
-    ours: fn(&Results) -> Option<f64>,
-    rmcp: fn(&Results) -> Option<f64>,
+    rethread: Measure,
+    rmcp: Measure,
 }
 
-const AIMS: &[Aim] = &[
-    ratio(
-        "call, JSON",
+type Measure = fn(&Results) -> Option<Spread>;
+
+const TARGETS: &[Target] = &[
+    performance(
+        "call answered with JSON",
         0.85,
         0.70,
-        |r| worst(r, "json", Contender::Memory),
-        |r| worst(r, "json", Contender::Rmcp),
+        |r| worst_case(r, "json", ServerKind::Rethread),
+        |r| worst_case(r, "json", ServerKind::Rmcp),
     ),
-    ratio(
-        "call, SSE of one event, resumable, memory store",
+    performance(
+        "call answered with a resumable stream, memory store",
         0.80,
         0.65,
-        |r| worst(r, "sse", Contender::Memory),
-        |r| worst(r, "sse", Contender::Rmcp),
+        |r| worst_case(r, "sse", ServerKind::Rethread),
+        |r| worst_case(r, "sse", ServerKind::Rmcp),
     ),
-    ratio(
-        "call on 2026-07-28",
+    performance(
+        "stateless call (2026-07-28)",
         0.80,
         0.65,
-        |r| worst(r, "modern", Contender::Memory),
-        |r| worst(r, "modern", Contender::Rmcp),
+        |r| worst_case(r, "modern", ServerKind::Rethread),
+        |r| worst_case(r, "modern", ServerKind::Rmcp),
     ),
-    ratio(
-        "streamed events per second, memory store, 64 B",
+    performance(
+        "streaming, memory store, 64 B",
         0.65,
         0.45,
-        |r| judged(case(r, "stream", "64 B")?, Contender::Memory),
-        |r| judged(case(r, "stream", "64 B")?, Contender::Rmcp),
+        |r| relative_performance(case(r, "stream", "64 B")?, ServerKind::Rethread),
+        |r| relative_performance(case(r, "stream", "64 B")?, ServerKind::Rmcp),
     ),
-    ratio(
-        "streamed events per second, memory store, 1 KB",
+    performance(
+        "streaming, memory store, 1 KB",
         0.65,
         0.45,
-        |r| judged(case(r, "stream", "1 KB")?, Contender::Memory),
-        |r| judged(case(r, "stream", "1 KB")?, Contender::Rmcp),
+        |r| relative_performance(case(r, "stream", "1 KB")?, ServerKind::Rethread),
+        |r| relative_performance(case(r, "stream", "1 KB")?, ServerKind::Rmcp),
     ),
-    ratio(
-        "streamed events per second, memory store, 16 KB",
+    performance(
+        "streaming, memory store, 16 KB",
         0.65,
         0.45,
-        |r| judged(case(r, "stream", "16 KB")?, Contender::Memory),
-        |r| judged(case(r, "stream", "16 KB")?, Contender::Rmcp),
+        |r| relative_performance(case(r, "stream", "16 KB")?, ServerKind::Rethread),
+        |r| relative_performance(case(r, "stream", "16 KB")?, ServerKind::Rmcp),
     ),
-    ratio(
-        "streamed events per second, embedded store, sync interval, 64 B",
+    performance(
+        "streaming, embedded store, 64 B",
         0.35,
         0.20,
-        |r| judged(case(r, "durable", "64 B")?, Contender::Embedded),
+        |r| relative_performance(case(r, "durable", "64 B")?, ServerKind::RethreadEmbedded),
         |_| None,
     ),
-    ratio(
-        "streamed events per second, embedded store, sync interval, 1 KB",
+    performance(
+        "streaming, embedded store, 1 KB",
         0.35,
         0.20,
-        |r| judged(case(r, "durable", "1 KB")?, Contender::Embedded),
+        |r| relative_performance(case(r, "durable", "1 KB")?, ServerKind::RethreadEmbedded),
         |_| None,
     ),
-    ratio(
-        "streamed events per second, embedded store, sync interval, 16 KB",
+    performance(
+        "streaming, embedded store, 16 KB",
         0.35,
         0.20,
-        |r| judged(case(r, "durable", "16 KB")?, Contender::Embedded),
+        |r| relative_performance(case(r, "durable", "16 KB")?, ServerKind::RethreadEmbedded),
         |_| None,
     ),
-    ratio(
-        "replayed events per second, all exact",
+    performance(
+        "replay of missed events",
         0.80,
         0.60,
-        |r| worst(r, "replay", Contender::Memory),
-        |r| worst(r, "replay", Contender::RmcpStore),
+        |r| worst_case(r, "replay", ServerKind::Rethread),
+        |r| worst_case(r, "replay", ServerKind::RmcpStore),
     ),
-    Aim {
-        what: "resident bytes per idle session with GET stream, 10k",
-        goal: 15_000.0,
-        bound: 18_000.0,
-        more_is_better: false,
-        show: |value| Metric::Resident.show(value),
-        ours: |r| push(r)?.of(Contender::Memory)?.median(Metric::Resident),
-        rmcp: |r| push(r)?.of(Contender::Rmcp)?.median(Metric::Resident),
-    },
-    Aim {
-        what: "fan-out to 10k streams, p99, through that of the limit",
+    Target {
+        title: "fan-out p99 to 10,000 streams, relative to bare hyper (lower is better)",
         goal: 1.2,
         bound: 1.5,
-        more_is_better: false,
-        show: times,
-        ours: |r| slower(push(r)?, Contender::Memory),
-        rmcp: |r| slower(push(r)?, Contender::Rmcp),
+        higher_is_better: false,
+        show: ratio,
+        rethread: |r| relative_p99(large_fan_out(r)?, ServerKind::Rethread),
+        rmcp: |r| relative_p99(large_fan_out(r)?, ServerKind::Rmcp),
     },
-    Aim {
-        what: "gateway echo, 16 clients, through the best of supergateway and mcp-proxy",
+    Target {
+        title: "growth of CPU per call from 10 to 10,000 sessions, relative to bare hyper (lower is better)",
+        goal: 1.05,
+        bound: 1.2,
+        higher_is_better: false,
+        show: ratio,
+        rethread: |r| CALL_GROWTH.relative_to_hyper(r, ServerKind::Rethread),
+        rmcp: |r| CALL_GROWTH.relative_to_hyper(r, ServerKind::Rmcp),
+    },
+    Target {
+        title: "growth of CPU per delivery from 1,000 to 10,000 streams, relative to bare hyper (lower is better)",
+        goal: 1.05,
+        bound: 1.2,
+        higher_is_better: false,
+        show: ratio,
+        rethread: |r| DELIVERY_GROWTH.relative_to_hyper(r, ServerKind::Rethread),
+        rmcp: |r| DELIVERY_GROWTH.relative_to_hyper(r, ServerKind::Rmcp),
+    },
+    Target {
+        title: "memory per idle session with a GET stream, 10,000 sessions (lower is better)",
+        goal: 15_000.0,
+        bound: 18_000.0,
+        higher_is_better: false,
+        show: memory,
+        rethread: |r| large_fan_out(r)?.of(ServerKind::Rethread)?.spread(Metric::Memory),
+        rmcp: |r| large_fan_out(r)?.of(ServerKind::Rmcp)?.spread(Metric::Memory),
+    },
+    Target {
+        title: "gateway calls per second, 16 clients, relative to the fastest other gateway (higher is better)",
         goal: 15.0,
         bound: 10.0,
-        more_is_better: true,
-        show: times,
-        ours: |r| lead(case(r, "gateway", "16 clients")?, Contender::Gateway),
+        higher_is_better: true,
+        show: |value| format!("{value:.1}"),
+        rethread: |r| gateway_speedup(case(r, "gateway", "16 clients")?, ServerKind::Gateway),
         rmcp: |_| None,
     },
-    Aim {
-        what: "gateway memory for each of 64 clients, besides its child",
+    Target {
+        title: "gateway memory per client, 64 clients, without the child process (lower is better)",
         goal: 100_000.0,
         bound: 100_000.0,
-        more_is_better: false,
-        show: |value| Metric::Resident.show(value),
-        ours: |r| {
+        higher_is_better: false,
+        show: memory,
+        rethread: |r| {
             case(r, "gateway", "64 clients")?
-                .of(Contender::Gateway)?
-                .median(Metric::Resident)
+                .of(ServerKind::Gateway)?
+                .spread(Metric::Memory)
         },
         rmcp: |_| None,
     },
-    Aim {
-        what: "growth of a call's cost from 10 to 10k sessions, through that of the limit",
-        goal: 1.05,
-        bound: 1.2,
-        more_is_better: false,
-        show: times,
-        ours: |r| CALL.beside_limit(r, Contender::Memory),
-        rmcp: |r| CALL.beside_limit(r, Contender::Rmcp),
-    },
-    Aim {
-        what: "growth of a delivery's cost from 1k to 10k streams, through that of the limit",
-        goal: 1.05,
-        bound: 1.2,
-        more_is_better: false,
-        show: times,
-        ours: |r| DELIVERY.beside_limit(r, Contender::Memory),
-        rmcp: |r| DELIVERY.beside_limit(r, Contender::Rmcp),
-    },
 ];
 
-const CALL: Growth = Growth {
-    what: "a call, from 10 to 10k sessions",
+const CALL_GROWTH: Growth = Growth {
+    title: "CPU per call from 10 to 10,000 sessions",
     suite: "growth",
-    few: "10 sessions",
-    many: "10000 sessions",
+    small: "10 sessions",
+    large: "10,000 sessions",
 };
-const DELIVERY: Growth = Growth {
-    what: "a delivery, from 1k to 10k streams",
+const DELIVERY_GROWTH: Growth = Growth {
+    title: "CPU per delivery from 1,000 to 10,000 streams",
     suite: "push",
-    few: "1000 streams",
-    many: "10000 streams",
+    small: "1,000 streams",
+    large: "10,000 streams",
 };
 
-/// How much more an operation costs where there are many than where there are few. More sockets than the processor's cache
-/// holds cost every server more, bare hyper too: what a server adds is what it grows beyond that.
+/// Growth of the cost of an operation from a small to a large case.
+///
+/// More sockets than fit into the CPU cache cost every server more, also bare hyper. Only additional growth counts.
 struct Growth {
-    what: &'static str,
+    title: &'static str,
     suite: &'static str,
-    few: &'static str,
-    many: &'static str,
+    small: &'static str,
+    large: &'static str,
 }
 
 impl Growth {
-    fn of(&self, results: &Results, who: Contender) -> Option<f64> {
-        let cpu = |name| case(results, self.suite, name)?.of(who)?.median(Metric::Cpu);
-        Some(cpu(self.many)? / cpu(self.few)?)
+    fn of(&self, results: &Results, kind: ServerKind) -> Option<f64> {
+        let cpu = |name| case(results, self.suite, name)?.of(kind)?.median(Metric::Cpu);
+        Some(cpu(self.large)? / cpu(self.small)?)
     }
 
-    /// From the ratios to the limit of the same rounds: the two sizes are measured minutes apart.
-    fn beside_limit(&self, results: &Results, who: Contender) -> Option<f64> {
-        let ratio = |name| {
+    /// Compares with bare hyper within each case, because the cases are measured minutes apart. Their rounds are not
+    /// paired, so there is no range.
+    fn relative_to_hyper(&self, results: &Results, kind: ServerKind) -> Option<Spread> {
+        let cost = |name| {
             let case = case(results, self.suite, name)?;
-            case.of(who)?.ratio(case.of(Contender::Limit)?, Metric::Cpu)
+            let spread = case
+                .of(kind)?
+                .relative_to(case.of(ServerKind::BareHyper)?, Metric::Cpu)?;
+            Some(spread.median)
         };
-        Some(ratio(self.few)? / ratio(self.many)?)
+        Spread::of(vec![cost(self.large)? / cost(self.small)?])
     }
 
-    /// The figures by themselves.
-    fn tell(&self, results: &Results) -> Option<String> {
-        let [ours, limit] = [Contender::Memory, Contender::Limit].map(|who| self.of(results, who));
-        let rmcp = self.of(results, Contender::Rmcp).map_or("–".to_owned(), times);
-        let what = self.what;
+    /// The growth of each server by itself.
+    fn note(&self, results: &Results) -> Option<String> {
+        let growth = |kind| self.of(results, kind).map(ratio);
+        let hyper = growth(ServerKind::BareHyper)?;
+        let rethread = growth(ServerKind::Rethread)?;
+        let rmcp = growth(ServerKind::Rmcp).unwrap_or_else(|| "–".to_owned());
         Some(format!(
-            "{what}: limit {}, rethread {}, rmcp {rmcp}.",
-            times(limit?),
-            times(ours?)
+            "{}: bare hyper x{hyper}, rethread x{rethread}, rmcp x{rmcp}",
+            self.title
         ))
     }
 }
 
-type Measure = fn(&Results) -> Option<f64>;
-
-const fn ratio(what: &'static str, goal: f64, bound: f64, ours: Measure, rmcp: Measure) -> Aim {
-    Aim {
-        what,
+const fn performance(title: &'static str, goal: f64, bound: f64, rethread: Measure, rmcp: Measure) -> Target {
+    Target {
+        title,
         goal,
         bound,
-        more_is_better: true,
-        show: |value| format!("{value:.2}"),
-        ours,
+        higher_is_better: true,
+        show: ratio,
+        rethread,
         rmcp,
     }
 }
 
 pub(super) fn table(results: &Results) -> String {
-    let mut out = String::from("| | goal | not below | measured | | rmcp, measured |\n|---|---|---|---|---|---|\n");
-    for aim in AIMS {
-        let measured = (aim.ours)(results);
-        let verdict = match measured {
-            None => "not run",
-            Some(value) if aim.reaches(value, aim.goal) => "goal",
-            Some(value) if aim.reaches(value, aim.bound) => "in bounds",
-            Some(_) => "**missed**",
-        };
-        let shown = |value: Option<f64>| value.map_or("–".to_owned(), aim.show);
+    let mut out = String::from(
+        "The first rows are performance relative to bare hyper; higher is better.\n\n\
+         | target | goal | bound | rethread | status | rmcp |\n|---|---|---|---|---|---|\n",
+    );
+    for target in TARGETS {
+        let measured = (target.rethread)(results);
+        let sign = if target.higher_is_better { "≥" } else { "≤" };
+        let shown = |spread: Option<Spread>| spread.map_or("–".to_owned(), |spread| with_range(spread, target.show));
         let _ = writeln!(
             out,
-            "| {} | {} | {} | {} | {verdict} | {} |",
-            aim.what,
-            (aim.show)(aim.goal),
-            (aim.show)(aim.bound),
+            "| {} | {sign} {} | {sign} {} | {} | {} | {} |",
+            target.title,
+            (target.show)(target.goal),
+            (target.show)(target.bound),
             shown(measured),
-            shown((aim.rmcp)(results))
+            target.status(measured),
+            shown((target.rmcp)(results))
         );
     }
-    out += "\nRatios are to the limit in the same rounds, by CPU or by rate, whichever is smaller.\n";
-    for told in [CALL, DELIVERY].iter().filter_map(|growth| growth.tell(results)) {
-        let _ = writeln!(out, "Growth of {told}");
+    out += "\nThe bound is the worst acceptable value. The median decides.\n";
+    let notes: Vec<_> = [CALL_GROWTH, DELIVERY_GROWTH]
+        .iter()
+        .filter_map(|growth| growth.note(results))
+        .collect();
+    if !notes.is_empty() {
+        let _ = writeln!(out, "\nGrowth of each server by itself:\n");
+    }
+    for note in notes {
+        let _ = writeln!(out, "* {note}");
     }
     out
 }
 
-impl Aim {
+impl Target {
+    fn status(&self, measured: Option<Spread>) -> &'static str {
+        match measured.map(|spread| spread.median) {
+            None => "not run",
+            Some(value) if self.reaches(value, self.goal) => "goal reached",
+            Some(value) if self.reaches(value, self.bound) => "within bound",
+            Some(_) => "**missed**",
+        }
+    }
+
     fn reaches(&self, value: f64, mark: f64) -> bool {
-        if self.more_is_better {
+        if self.higher_is_better {
             value >= mark
         } else {
             value <= mark
@@ -251,39 +271,43 @@ impl Aim {
     }
 }
 
-fn times(value: f64) -> String {
-    format!("{value:.2} x")
+fn memory(bytes: f64) -> String {
+    Metric::Memory.show(bytes)
 }
 
-fn suite<'a>(results: &'a Results, name: &str) -> Option<&'a Measured> {
+fn suite<'a>(results: &'a Results, name: &str) -> Option<&'a SuiteResult> {
     results.suites.iter().find(|suite| suite.name == name)
 }
 
-fn case<'a>(results: &'a Results, suite_name: &str, name: &str) -> Option<&'a MeasuredCase> {
+fn case<'a>(results: &'a Results, suite_name: &str, name: &str) -> Option<&'a CaseResult> {
     suite(results, suite_name)?.cases.iter().find(|case| case.name == name)
 }
 
-fn push(results: &Results) -> Option<&MeasuredCase> {
-    case(results, "push", "10000 streams")
+fn large_fan_out(results: &Results) -> Option<&CaseResult> {
+    case(results, "push", "10,000 streams")
 }
 
-/// The worst of a suite's cases.
-fn worst(results: &Results, name: &str, who: Contender) -> Option<f64> {
-    let cases = &suite(results, name)?.cases;
-    cases.iter().filter_map(|case| judged(case, who)).reduce(f64::min)
+/// The worst relative performance of the cases of a suite.
+fn worst_case(results: &Results, name: &str, kind: ServerKind) -> Option<Spread> {
+    let cases = suite(results, name)?.cases.iter();
+    let relative = cases.filter_map(|case| relative_performance(case, kind));
+    relative.min_by(|a, b| a.median.total_cmp(&b.median))
 }
 
-/// How many times as long as with the limit news takes to reach 99 of 100.
-pub(super) fn slower(case: &MeasuredCase, who: Contender) -> Option<f64> {
-    let ratio = case.of(who)?.ratio(case.of(Contender::Limit)?, Metric::P99)?;
-    Some(1.0 / ratio)
+/// The p99 latency relative to bare hyper: lower is better.
+pub(super) fn relative_p99(case: &CaseResult, kind: ServerKind) -> Option<Spread> {
+    let hyper = case
+        .of(ServerKind::BareHyper)
+        .filter(|_| kind != ServerKind::BareHyper)?;
+    case.of(kind)?.relative_to(hyper, Metric::P99)
 }
 
-/// How many times as many calls as through the better one of the others' gateways.
-pub(super) fn lead(case: &MeasuredCase, who: Contender) -> Option<f64> {
-    let rate = |who| case.of(who)?.median(Metric::Rate);
-    let others = [Contender::Supergateway, Contender::McpProxy]
+/// The rate divided by the median rate of the fastest other gateway: higher is better.
+pub(super) fn gateway_speedup(case: &CaseResult, kind: ServerKind) -> Option<Spread> {
+    let others = [ServerKind::Supergateway, ServerKind::McpProxy];
+    let rates = others
         .into_iter()
-        .filter_map(rate);
-    Some(rate(who)? / others.reduce(f64::max)?)
+        .filter_map(|other| case.of(other)?.median(Metric::Rate));
+    let fastest = rates.reduce(f64::max)?;
+    Some(case.of(kind)?.spread(Metric::Rate)?.map(|rate| rate / fastest))
 }

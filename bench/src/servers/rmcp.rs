@@ -1,8 +1,8 @@
-//! The official Rust SDK with the tools of the benches.
-#![allow(deprecated)] // log messages are, in the newest revision; the benches are about their delivery in sessions
+//! The official Rust SDK with the tools of the suites.
+#![allow(deprecated)] // rmcp deprecates log messages; the suites measure their delivery in sessions
 
-use super::Rmcp;
-use super::memory_events::MemoryEvents;
+use super::RmcpOptions;
+use super::rmcp_event_store::RmcpEventStore;
 use parking_lot::Mutex;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, LoggingLevel,
@@ -17,10 +17,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-pub(super) fn service(options: &Rmcp) -> StreamableHttpService<Tools, LocalSessionManager> {
+pub(super) fn service(options: &RmcpOptions) -> StreamableHttpService<Tools, LocalSessionManager> {
     let mut sessions = LocalSessionManager::default();
     if options.store {
-        sessions = sessions.with_event_store(Arc::new(MemoryEvents::default()));
+        sessions = sessions.with_event_store(Arc::new(RmcpEventStore::default()));
     }
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(!options.json)
@@ -91,7 +91,7 @@ impl ServerHandler for Tools {
                     let progress = ProgressNotificationParam::new(token.clone(), event as f64)
                         .with_total(events as f64)
                         .with_message(message.as_str());
-                    context.peer.notify_progress(progress).await.map_err(failed)?;
+                    context.peer.notify_progress(progress).await.map_err(internal)?;
                 }
                 "done".to_owned()
             }
@@ -102,15 +102,15 @@ impl ServerHandler for Tools {
                 }
                 "done".to_owned()
             }
-            "fan" => {
+            "broadcast" => {
                 let peers = self.peers.lock().clone();
                 let message = message();
                 for peer in &peers {
-                    let _ = log(peer, "", &message).await; // one that has left must not keep the others from it
+                    let _ = log(peer, "", &message).await; // a disconnected client must not stop the others
                 }
                 "done".to_owned()
             }
-            "changed" => {
+            "change_tools" => {
                 self.changes.send_modify(|changes| *changes += 1);
                 "done".to_owned()
             }
@@ -125,9 +125,9 @@ async fn log(peer: &Peer<RoleServer>, logger: &str, data: &str) -> Result<(), Er
     if !logger.is_empty() {
         message = message.with_logger(logger);
     }
-    peer.notify_logging_message(message).await.map_err(failed)
+    peer.notify_logging_message(message).await.map_err(internal)
 }
 
-fn failed(error: impl std::fmt::Display) -> ErrorData {
+fn internal(error: impl std::fmt::Display) -> ErrorData {
     ErrorData::internal_error(error.to_string(), None)
 }

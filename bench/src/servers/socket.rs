@@ -1,4 +1,4 @@
-//! A service on a socket, the same for all: hyper, HTTP/1.1, answers sent at once.
+//! Serves a service with hyper over HTTP/1.1 without Nagle's algorithm, the same for all servers.
 
 use anyhow::Result;
 use http::{Request, Response};
@@ -13,7 +13,7 @@ use std::error::Error;
 use tokio::net::TcpSocket;
 use tower::Service;
 
-/// Serves for ever. Says on stdout where.
+/// Serves for ever. Prints its address to stdout.
 pub(super) async fn serve<S, B>(service: S) -> Result<()>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -23,7 +23,7 @@ where
 {
     let socket = TcpSocket::new_v4()?;
     socket.bind("127.0.0.1:0".parse()?)?;
-    let listener = socket.listen(16 << 10)?; // thousands come at once
+    let listener = socket.listen(16 << 10)?; // thousands of clients connect at once
     println!("ready {}", listener.local_addr()?);
     loop {
         let (socket, _) = listener.accept().await?;
@@ -35,7 +35,7 @@ where
             .header_read_timeout(None)
             .serve_connection(TokioIo::new(socket), service);
         tokio::spawn(async move {
-            let _ = connection.await; // a client that hangs up is no failure
+            let _ = connection.await; // a disconnect is not a failure
         });
     }
 }

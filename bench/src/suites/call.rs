@@ -1,6 +1,6 @@
-//! One call, one answer, again and again on kept connections.
+//! Single calls on keep-alive connections.
 
-use super::{Bench, Case, Contender, Running, Setup, Suite, load};
+use super::{Case, Environment, RunningServer, ServerKind, Setup, Suite, run_load};
 use crate::load::{Conn, Dialect, Expected};
 use crate::measure::{Metric, Sample, Stopwatch};
 use anyhow::{Result, ensure};
@@ -10,27 +10,28 @@ use std::rc::Rc;
 use tokio::task::JoinSet;
 
 const CLIENTS: usize = 16;
-const METRICS: &[Metric] = &[Metric::Rate, Metric::Cpu, Metric::Busy, Metric::Bytes];
+const METRICS: &[Metric] = &[Metric::Rate, Metric::Cpu, Metric::CoreUse, Metric::WireBytes];
 
 pub(super) fn json() -> Suite {
     Suite {
         name: "json",
+        title: "Call answered with JSON",
         unit: "call",
-        about: "`echo` called in a session, answered as one JSON object; 16 clients, each with a session and a connection. \
-                rmcp answers in JSON only when it keeps no sessions.",
+        about: "16 clients, each with its own session and connection, call `echo`. The response is one JSON object. rmcp answers \
+                in JSON only without sessions.",
         metrics: METRICS,
         cases: case(
             &[
-                Contender::Limit,
-                Contender::Memory,
-                Contender::Embedded,
-                Contender::Adapter,
-                Contender::Rmcp,
+                ServerKind::BareHyper,
+                ServerKind::Rethread,
+                ServerKind::RethreadEmbedded,
+                ServerKind::RethreadRmcp,
+                ServerKind::Rmcp,
             ],
             || Setup {
-                limit: "/json".to_owned(),
+                canned_path: "/json".to_owned(),
                 dialect: Dialect::Legacy,
-                streams: false,
+                stream_at_once: false,
                 rmcp_json: true,
             },
         ),
@@ -40,23 +41,24 @@ pub(super) fn json() -> Suite {
 pub(super) fn sse() -> Suite {
     Suite {
         name: "sse",
+        title: "Call answered with a resumable stream",
         unit: "call",
-        about: "`echo` called in a session, answered as a stream that can be resumed from its first byte: a priming event, \
-                then the answer. rmcp without an event store keeps what it sent for a while, too.",
+        about: "16 clients call `echo` in a session. The response is a stream with a priming event and the result, which can be \
+                resumed from its first byte. rmcp without an event store caches recent events.",
         metrics: METRICS,
         cases: case(
             &[
-                Contender::Limit,
-                Contender::Memory,
-                Contender::Embedded,
-                Contender::Adapter,
-                Contender::Rmcp,
-                Contender::RmcpStore,
+                ServerKind::BareHyper,
+                ServerKind::Rethread,
+                ServerKind::RethreadEmbedded,
+                ServerKind::RethreadRmcp,
+                ServerKind::Rmcp,
+                ServerKind::RmcpStore,
             ],
             || Setup {
-                limit: "/sse".to_owned(),
+                canned_path: "/sse".to_owned(),
                 dialect: Dialect::Legacy,
-                streams: true,
+                stream_at_once: true,
                 rmcp_json: false,
             },
         ),
@@ -66,104 +68,129 @@ pub(super) fn sse() -> Suite {
 pub(super) fn modern() -> Suite {
     Suite {
         name: "modern",
+        title: "Stateless call (2026-07-28)",
         unit: "call",
-        about: "`echo` called on 2026-07-28, without a session, answered as one JSON object.",
+        about: "16 clients call `echo` on 2026-07-28 without a session. The response is one JSON object.",
         metrics: METRICS,
         cases: case(
-            &[Contender::Limit, Contender::Memory, Contender::Adapter, Contender::Rmcp],
+            &[
+                ServerKind::BareHyper,
+                ServerKind::Rethread,
+                ServerKind::RethreadRmcp,
+                ServerKind::Rmcp,
+            ],
             || Setup {
-                limit: "/modern".to_owned(),
+                canned_path: "/modern".to_owned(),
                 dialect: Dialect::Modern,
-                streams: false,
+                stream_at_once: false,
                 rmcp_json: true,
             },
         ),
     }
 }
 
-fn case(contenders: &[Contender], setup: impl Fn() -> Setup + 'static) -> Vec<Case> {
+fn case(servers: &[ServerKind], setup: impl Fn() -> Setup + 'static) -> Vec<Case> {
     vec![Case {
         name: format!("{CLIENTS} clients"),
-        contenders: contenders.to_vec(),
-        run: Box::new(move |bench, contender| {
-            let running = setup().start(bench, contender)?;
-            load(steady(bench, &running, CLIENTS, &mut Vec::new()))
+        servers: servers.to_vec(),
+        run: Box::new(move |environment, kind| {
+            let running = setup().start(environment, kind)?;
+            run_load(measure_echo(environment, &running, CLIENTS, &mut Vec::new()))
         }),
     }]
 }
 
-/// What all clients of a measurement share.
+/// Counters that all clients of a measurement share.
 #[derive(Default)]
-pub(super) struct Shared {
-    pub(super) done: Cell<u64>,
-    pub(super) received: Cell<u64>,
+pub(super) struct LoadCounters {
+    pub(super) operations: Cell<u64>,
+    pub(super) received_bytes: Cell<u64>,
     pub(super) stop: Cell<bool>,
 }
 
-impl Shared {
-    pub(super) fn count(&self, done: u64, received: u64) {
-        self.done.set(self.done.get() + done);
-        self.received.set(self.received.get() + received);
+impl LoadCounters {
+    pub(super) fn add(&self, operations: u64, received_bytes: u64) {
+        self.operations.set(self.operations.get() + operations);
+        self.received_bytes.set(self.received_bytes.get() + received_bytes);
     }
 }
 
-/// Clients that call `echo` without a pause, measured while all are at it. They stay connected in `kept`.
-pub(super) async fn steady(bench: &Bench, running: &Running, clients: usize, kept: &mut Vec<Client>) -> Result<Sample> {
-    let shared = Rc::new(Shared::default());
+/// Clients that call `echo` without a pause. They stay connected in `clients_out`.
+pub(super) async fn measure_echo(
+    environment: &Environment,
+    running: &RunningServer,
+    clients: usize,
+    clients_out: &mut Vec<EchoClient>,
+) -> Result<Sample> {
+    let counters = Rc::new(LoadCounters::default());
     let mut tasks = JoinSet::new();
     for _ in 0..clients {
-        let mut client = Client::connect(running).await?;
-        let shared = Rc::clone(&shared);
+        let mut client = EchoClient::connect(running).await?;
+        let counters = Rc::clone(&counters);
         client.conn.received = 0;
         tasks.spawn_local(async move {
-            while !shared.stop.get() {
+            while !counters.stop.get() {
                 client.call().await?;
-                shared.done.set(shared.done.get() + 1);
-                shared
-                    .received
-                    .set(shared.received.get() + std::mem::take(&mut client.conn.received));
+                counters.add(1, std::mem::take(&mut client.conn.received));
             }
             anyhow::Ok(client)
         });
     }
-    wait(bench.scale.warm, &mut tasks).await?;
-    let (done, received) = (shared.done.get(), shared.received.get());
-    let watch = Stopwatch::start(&running.server)?;
-    wait(bench.scale.window, &mut tasks).await?;
-    let (done, received) = (shared.done.get() - done, shared.received.get() - received);
-    let sample = watch.stop(done)?;
-    shared.stop.set(true);
-    while let Some(ended) = tasks.join_next().await {
-        kept.push(ended??);
-    }
-    Ok(sample.with(Metric::Bytes, received as f64 / done as f64))
+    let (sample, clients) = measure_load(environment, running, &counters, tasks).await?;
+    clients_out.extend(clients);
+    Ok(sample)
 }
 
-/// Waits, unless a client fails.
-pub(super) async fn wait<T: 'static>(time: std::time::Duration, tasks: &mut JoinSet<Result<T>>) -> Result<()> {
+/// Measures running clients after the warm-up, then stops them. Also returns the results of their tasks.
+pub(super) async fn measure_load<T: 'static>(
+    environment: &Environment,
+    running: &RunningServer,
+    counters: &LoadCounters,
+    mut tasks: JoinSet<Result<T>>,
+) -> Result<(Sample, Vec<T>)> {
+    wait(environment.scale.warmup, &mut tasks).await?;
+    let (operations, bytes) = (counters.operations.get(), counters.received_bytes.get());
+    let watch = Stopwatch::start(&running.server)?;
+    wait(environment.scale.window, &mut tasks).await?;
+    let operations = counters.operations.get() - operations;
+    let bytes = counters.received_bytes.get() - bytes;
+    let mut sample = watch.stop(operations)?;
+    if bytes > 0 {
+        sample = sample.with(Metric::WireBytes, bytes as f64 / operations as f64);
+    }
+    counters.stop.set(true);
+    let mut results = Vec::new();
+    while let Some(ended) = tasks.join_next().await {
+        results.push(ended??);
+    }
+    Ok((sample, results))
+}
+
+/// Waits for `time`, unless a client fails.
+async fn wait<T: 'static>(time: std::time::Duration, tasks: &mut JoinSet<Result<T>>) -> Result<()> {
     tokio::select! {
         () = tokio::time::sleep(time) => Ok(()),
         Some(ended) = tasks.join_next() => {
             ended??;
-            anyhow::bail!("a client stopped by itself")
+            anyhow::bail!("a client ended")
         }
     }
 }
 
 /// A client that calls `echo`.
-pub(super) struct Client {
+pub(super) struct EchoClient {
     conn: Conn,
     request: crate::load::Request,
     expected: Option<Expected>,
     canned: bool,
 }
 
-impl Client {
-    pub(super) async fn connect(running: &Running) -> Result<Client> {
+impl EchoClient {
+    pub(super) async fn connect(running: &RunningServer) -> Result<EchoClient> {
         let target = &running.target;
         let mut conn = Conn::open(target.address).await?;
         let session = target.open(&mut conn).await?;
-        Ok(Client {
+        Ok(EchoClient {
             conn,
             request: target.call(&session, "echo", &json!({ "message": "hello" }), false),
             expected: None,
@@ -174,25 +201,30 @@ impl Client {
     pub(super) async fn call(&mut self) -> Result<()> {
         let (request, id) = self.request.next();
         self.conn.send(request).await?;
-        answer(&mut self.conn, &mut self.expected, id, self.canned).await
+        read_response(&mut self.conn, &mut self.expected, id, self.canned).await
     }
 }
 
-/// Reads the answer to `echo`: one message, in whatever form, and nothing after it.
-pub(super) async fn answer(conn: &mut Conn, expected: &mut Option<Expected>, id: u32, canned: bool) -> Result<()> {
+/// Reads the response to `echo`: exactly one message, as JSON or as a stream.
+pub(super) async fn read_response(
+    conn: &mut Conn,
+    expected: &mut Option<Expected>,
+    id: u32,
+    canned: bool,
+) -> Result<()> {
     let head = conn.head().await?;
     ensure!(head.status == 200, "status {}", head.status);
     if !head.is_stream {
         return check(expected, conn.whole(&head).await?, id, canned);
     }
-    let mut answers = 0;
+    let mut messages = 0;
     while let Some(event) = conn.event().await? {
         if !event.data.is_empty() {
             check(expected, event.data, id, canned)?;
-            answers += 1;
+            messages += 1;
         }
     }
-    ensure!(answers == 1, "{answers} answers");
+    ensure!(messages == 1, "{messages} messages instead of 1");
     Ok(())
 }
 
@@ -201,7 +233,7 @@ fn check(expected: &mut Option<Expected>, payload: &[u8], id: u32, canned: bool)
         return expected.check(payload, id);
     }
     *expected = Some(Expected::learn(payload, id, canned, |answer: &Value| {
-        ensure!(answer["result"]["content"][0]["text"] == "hello", "not what was said");
+        ensure!(answer["result"]["content"][0]["text"] == "hello", "wrong echo");
         Ok(())
     })?);
     Ok(())

@@ -1,11 +1,11 @@
-//! A stdio server behind gateways: ours, and those that people use today.
+//! A stdio server behind Rethread's gateway and other gateways.
 
-use super::call::steady;
-use super::{Bench, Case, Contender, Running, Suite, load};
+use super::call::measure_echo;
+use super::{Case, Environment, RunningServer, ServerKind, Suite, run_load};
 use crate::load::{Dialect, Target};
 use crate::measure::{Metric, Sample};
-use crate::process::{Server, beside, descendants, pinned, resident_of};
-use crate::rivals;
+use crate::other_gateways;
+use crate::process::{Server, descendants, memory_of, pinned, sibling_program};
 use anyhow::{Context as _, Result, bail};
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,116 +14,121 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The others may be slow to start on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// A gateway that starts and ends nothing for so long has settled.
-const REST: Duration = Duration::from_millis(300);
-/// A port that was free may be taken by somebody else before the gateway comes to it.
-const ATTEMPTS: usize = 3;
-const CHILD: &str = "echo-child";
+/// Start of a gateway on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// A gateway counts as idle if its set of processes is stable for this time.
+const IDLE_WINDOW: Duration = Duration::from_millis(300);
+/// Another process may take the free port before the gateway binds it.
+const MAX_START_ATTEMPTS: usize = 3;
+const CHILD_PROGRAM: &str = "echo-child";
 
 pub(super) fn suite() -> Suite {
     let cases = [1, 16, 64].map(|clients| Case {
-        name: format!("{clients} clients"),
-        contenders: vec![
-            Contender::Supergateway,
-            Contender::McpProxy,
-            Contender::Gateway,
-            Contender::GatewayEmbedded,
+        name: if clients == 1 {
+            "1 client".to_owned()
+        } else {
+            format!("{clients} clients")
+        },
+        servers: vec![
+            ServerKind::Supergateway,
+            ServerKind::McpProxy,
+            ServerKind::Gateway,
+            ServerKind::GatewayEmbedded,
         ],
-        run: Box::new(move |bench, contender| measure(bench, contender, clients)),
+        run: Box::new(move |environment, kind| measure(environment, kind, clients)),
     });
     Suite {
         name: "gateway",
+        title: "Gateway in front of a stdio server",
         unit: "call",
-        about: "`echo` of a trivial stdio server, called through a gateway. Gateway and children share one core. CPU and memory \
-                are the gateway's own, its children left out; memory is what each client added to it, once the calls are \
-                done and the sessions still open. supergateway runs `--stateful`, its best: one child for each session, as \
-                ours; mcp-proxy has one child for all.",
-        metrics: &[Metric::Rate, Metric::Cpu, Metric::Resident, Metric::Processes],
+        about: "Clients call `echo` of a trivial stdio server through a gateway. The gateway and its children share one core. CPU \
+                and memory exclude the children. Memory is the increase per client after the calls, with open sessions. \
+                supergateway runs with `--stateful`, one child per session like Rethread. mcp-proxy has one child for all \
+                clients.",
+        metrics: &[Metric::Rate, Metric::Cpu, Metric::Memory, Metric::Processes],
         cases: cases.into(),
     }
 }
 
-fn measure(bench: &Bench, contender: Contender, clients: usize) -> Result<Sample> {
+fn measure(environment: &Environment, kind: ServerKind, clients: usize) -> Result<Sample> {
     let files = TempDir::new()?;
-    let server = start(bench, contender, files.path())?;
+    let server = start(environment, kind, files.path())?;
     let target = Target {
         address: server.address,
         path: "/mcp".to_owned(),
         dialect: Dialect::Legacy,
         canned: false,
     };
-    let before = Own::at_rest(&server)?;
-    let running = Running::new(server, target, Some(files));
-    let (sample, after) = load(async {
-        let mut kept = Vec::new();
-        let sample = steady(bench, &running, clients, &mut kept).await?;
-        Ok((sample, Own::of(&running.server)?))
+    let before = Footprint::when_idle(&server)?;
+    let running = RunningServer::new(server, target, Some(files));
+    let (sample, after) = run_load(async {
+        let mut connected = Vec::new();
+        let sample = measure_echo(environment, &running, clients, &mut connected).await?;
+        Ok((sample, Footprint::of(&running.server)?))
     })?;
     let per_client = |before: u64, after: u64| (after as f64 - before as f64) / clients as f64;
     Ok(sample
-        .with(Metric::Resident, per_client(before.memory, after.memory))
+        .with(Metric::Memory, per_client(before.memory, after.memory))
         .with(Metric::Processes, per_client(before.processes, after.processes)))
 }
 
-/// What a gateway has for itself.
-struct Own {
+/// Memory and processes of a gateway without its stdio servers.
+struct Footprint {
     memory: u64,
     processes: u64,
 }
 
-impl Own {
-    /// Once what it started only to look at is gone.
-    fn at_rest(server: &Server) -> Result<Own> {
+impl Footprint {
+    /// Waits until the gateway starts and ends no processes.
+    fn when_idle(server: &Server) -> Result<Footprint> {
         let mut processes = descendants(server.pid())?;
         loop {
-            std::thread::sleep(REST);
+            std::thread::sleep(IDLE_WINDOW);
             let now = descendants(server.pid())?;
             if now == processes {
-                return Own::of(server);
+                return Footprint::of(server);
             }
             processes = now;
         }
     }
 
-    fn of(server: &Server) -> Result<Own> {
-        let mut memory = resident_of(server.pid())?;
+    fn of(server: &Server) -> Result<Footprint> {
+        let mut memory = memory_of(server.pid())?;
         let below = descendants(server.pid())?;
         for &pid in &below {
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            if name.trim() != CHILD {
-                memory += resident_of(pid).unwrap_or(0); // one that has just ended has none
+            if name.trim() != CHILD_PROGRAM {
+                memory += memory_of(pid).unwrap_or(0); // the process may have just ended
             }
         }
-        Ok(Own {
+        Ok(Footprint {
             memory,
             processes: 1 + below.len() as u64,
         })
     }
 }
 
-fn start(bench: &Bench, contender: Contender, files: &Path) -> Result<Server> {
+fn start(environment: &Environment, kind: ServerKind, files: &Path) -> Result<Server> {
     let mut attempts = 1;
     loop {
-        match attempt(bench, contender, files) {
-            Err(_) if attempts < ATTEMPTS => attempts += 1,
+        match attempt(environment, kind, files) {
+            Err(_) if attempts < MAX_START_ATTEMPTS => attempts += 1,
             outcome => return outcome,
         }
     }
 }
 
-fn attempt(bench: &Bench, contender: Contender, files: &Path) -> Result<Server> {
-    let child = beside(CHILD)?;
-    // The others cannot be told to find a port themselves.
+fn attempt(environment: &Environment, kind: ServerKind, files: &Path) -> Result<Server> {
+    let child = sibling_program(CHILD_PROGRAM)?;
+    // The other gateways cannot choose a free port.
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let port = address.port().to_string();
-    let core = bench.cores.server;
-    let mut command = match contender {
-        Contender::Gateway | Contender::GatewayEmbedded => {
-            let mut command = pinned(core, &beside("rethread")?);
+    let core = environment.cores.server;
+    let mut command = match kind {
+        ServerKind::Gateway | ServerKind::GatewayEmbedded => {
+            let mut command = pinned(core, &sibling_program("rethread")?);
             command.args(["serve", "--quiet", "--listen", &address.to_string()]);
-            if contender == Contender::Gateway {
+            if kind == ServerKind::Gateway {
                 command.arg("--memory");
             } else {
                 command.arg("--data").arg(files);
@@ -131,9 +136,9 @@ fn attempt(bench: &Bench, contender: Contender, files: &Path) -> Result<Server> 
             command.arg("--").arg(child);
             command
         }
-        Contender::Supergateway => {
+        ServerKind::Supergateway => {
             let mut command = pinned(core, Path::new("node"));
-            command.arg(rivals::supergateway()?).arg("--stdio").arg(child);
+            command.arg(other_gateways::supergateway()?).arg("--stdio").arg(child);
             command.args([
                 "--outputTransport",
                 "streamableHttp",
@@ -145,28 +150,28 @@ fn attempt(bench: &Bench, contender: Contender, files: &Path) -> Result<Server> 
             ]);
             command
         }
-        Contender::McpProxy => {
-            let mut command = pinned(core, &rivals::mcp_proxy()?);
+        ServerKind::McpProxy => {
+            let mut command = pinned(core, &other_gateways::mcp_proxy()?);
             command.args(["--log-level", "ERROR", "--port", &port, "--"]).arg(child);
             command
         }
-        other => bail!("{} is no gateway", other.name()),
+        other => bail!("{} is not a gateway", other.name()),
     };
     spawn(&mut command, address)
 }
 
-/// Starts a gateway and waits until it takes connections.
+/// Starts a gateway and waits until it accepts connections.
 fn spawn(command: &mut Command, address: SocketAddr) -> Result<Server> {
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child = child.spawn().context("cannot start the gateway")?;
     let mut server = Server::adopt(child, address);
-    let begun = Instant::now();
+    let started = Instant::now();
     while TcpStream::connect(address).is_err() {
-        if let Some(status) = server.ended()? {
+        if let Some(status) = server.exit_status()? {
             bail!("the gateway ended: {status}");
         }
-        if begun.elapsed() > PATIENCE {
-            bail!("the gateway takes no connections");
+        if started.elapsed() > START_TIMEOUT {
+            bail!("the gateway does not accept connections");
         }
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -1,9 +1,9 @@
-//! Whether a call costs more when there are more sessions. It must not.
+//! The cost of a call by the number of live sessions. It must not grow.
 
-use super::call::{Shared, wait};
-use super::{Bench, Case, Contender, Running, Scale, Setup, Suite, load};
+use super::call::{LoadCounters, measure_load, read_response};
+use super::{Case, Environment, RunningServer, Scale, ServerKind, Setup, Suite, run_load};
 use crate::load::{Conn, Dialect, Expected, Request};
-use crate::measure::{Metric, Sample, Stopwatch};
+use crate::measure::{Metric, Sample, grouped};
 use anyhow::{Result, ensure};
 use serde_json::json;
 use std::rc::Rc;
@@ -14,72 +14,65 @@ const CLIENTS: usize = 10;
 pub(super) fn suite(scale: Scale) -> Suite {
     let sizes: &[usize] = if scale.quick { &[10, 1000] } else { &[10, 1000, 10_000] };
     let case = |&sessions: &usize| Case {
-        name: format!("{sessions} sessions"),
-        contenders: vec![
-            Contender::Limit,
-            Contender::Memory,
-            Contender::Embedded,
-            Contender::Rmcp,
+        name: format!("{} sessions", grouped(sessions as f64)),
+        servers: vec![
+            ServerKind::BareHyper,
+            ServerKind::Rethread,
+            ServerKind::RethreadEmbedded,
+            ServerKind::Rmcp,
         ],
-        run: Box::new(move |bench, contender| {
+        run: Box::new(move |environment, kind| {
             let setup = Setup {
-                limit: "/json".to_owned(),
+                canned_path: "/json".to_owned(),
                 dialect: Dialect::Legacy,
-                streams: false,
+                stream_at_once: false,
                 rmcp_json: false,
             };
-            let running = setup.start(bench, contender)?;
-            load(measure(bench, &running, sessions))
+            let running = setup.start(environment, kind)?;
+            run_load(measure(environment, &running, sessions))
         }),
     };
     Suite {
         name: "growth",
+        title: "Cost of a call by number of sessions",
         unit: "call",
-        about: "`echo` called over 10 connections, in turn in each of so many live sessions. The limit has no sessions: its \
-                growth is that of the load's memory. rmcp answers with a stream.",
-        metrics: &[Metric::Cpu, Metric::Rate, Metric::Busy],
+        about: "10 connections call `echo` in turn in each live session. Bare hyper has no sessions, so its growth shows the \
+                effect of the load generator. rmcp answers with a stream.",
+        metrics: &[Metric::Cpu, Metric::Rate, Metric::CoreUse],
         cases: sizes.iter().map(case).collect(),
     }
 }
 
 /// A connection that calls in many sessions.
-struct Client {
+struct MultiSessionClient {
     conn: Conn,
     requests: Vec<Request>,
     expected: Option<Expected>,
     canned: bool,
 }
 
-async fn measure(bench: &Bench, running: &Running, sessions: usize) -> Result<Sample> {
-    let shared = Rc::new(Shared::default());
+async fn measure(environment: &Environment, running: &RunningServer, sessions: usize) -> Result<Sample> {
+    let counters = Rc::new(LoadCounters::default());
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
-        clients.push(Client::open(running, sessions / CLIENTS).await?);
+        clients.push(MultiSessionClient::open(running, sessions / CLIENTS).await?);
     }
     for mut client in clients {
-        let shared = Rc::clone(&shared);
+        let counters = Rc::clone(&counters);
         tasks.spawn_local(async move {
-            while !shared.stop.get() {
-                client.round(&shared).await?;
+            while !counters.stop.get() {
+                client.call_each(&counters).await?;
             }
             Ok(())
         });
     }
-    wait(bench.scale.warm, &mut tasks).await?;
-    let done = shared.done.get();
-    let watch = Stopwatch::start(&running.server)?;
-    wait(bench.scale.window, &mut tasks).await?;
-    let sample = watch.stop(shared.done.get() - done)?;
-    shared.stop.set(true);
-    while let Some(ended) = tasks.join_next().await {
-        ended??;
-    }
+    let (sample, _) = measure_load(environment, running, &counters, tasks).await?;
     Ok(sample)
 }
 
-impl Client {
-    async fn open(running: &Running, sessions: usize) -> Result<Client> {
+impl MultiSessionClient {
+    async fn open(running: &RunningServer, sessions: usize) -> Result<MultiSessionClient> {
         let target = &running.target;
         let mut conn = Conn::open(target.address).await?;
         let mut requests = Vec::new();
@@ -87,7 +80,7 @@ impl Client {
             let session = target.open(&mut conn).await?;
             requests.push(target.call(&session, "echo", &json!({ "message": "hello" }), false));
         }
-        Ok(Client {
+        Ok(MultiSessionClient {
             conn,
             requests,
             expected: None,
@@ -95,16 +88,16 @@ impl Client {
         })
     }
 
-    /// One call in every session.
-    async fn round(&mut self, shared: &Shared) -> Result<()> {
+    /// Calls once in every session.
+    async fn call_each(&mut self, counters: &LoadCounters) -> Result<()> {
         for request in &mut self.requests {
-            if shared.stop.get() {
+            if counters.stop.get() {
                 break;
             }
             let (bytes, id) = request.next();
             self.conn.send(bytes).await?;
-            super::call::answer(&mut self.conn, &mut self.expected, id, self.canned).await?;
-            shared.count(1, 0);
+            read_response(&mut self.conn, &mut self.expected, id, self.canned).await?;
+            counters.add(1, 0);
         }
         ensure!(!self.requests.is_empty(), "no sessions");
         Ok(())

@@ -1,4 +1,4 @@
-//! A server written with rmcp's macros, served by Rethread. Only the two lines that make the endpoint are not rmcp's.
+//! A server written with rmcp's macros, served by Rethread. Only the two lines that build the endpoint differ from rmcp.
 //!
 //! ```sh
 //! cargo run --example rmcp_macros
@@ -20,7 +20,7 @@
 //!   {"name":"add","arguments":{"a":2,"b":3}}}'
 //! ```
 //!
-//! You should see one JSON object. rmcp's own transport would have opened a stream for it:
+//! You should see one JSON object. rmcp's own transport would open a stream for it:
 //!
 //! ```text
 //! {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"5"}],"isError":false}}
@@ -50,14 +50,14 @@
 //! ^C
 //! ```
 //!
-//! Let the tool finish while nobody listens, and come back with the last event that you saw:
+//! Let the tool finish while no client is connected. Then resume after the last event that you saw:
 //!
 //! ```sh
 //! sleep 4
 //! curl -N $URL -H "mcp-session-id: $SESSION" -H 'last-event-id: 1-3'
 //! ```
 //!
-//! You should see the rest, in order and once, with the result at the end. With rmcp's own transport it would be gone:
+//! You should see the remaining events, in order and once, with the result at the end. rmcp's own transport would lose them:
 //!
 //! ```text
 //! id: 1-4
@@ -67,7 +67,7 @@
 //! data: {"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":"6 cups of tea"}],"isError":false}}
 //! ```
 
-// rmcp marks logging as deprecated, since 2026-07-28 does. It is served all the same.
+// rmcp deprecates logging because 2026-07-28 does. Rethread still supports it.
 #![allow(deprecated)]
 
 use rethread::McpService;
@@ -85,7 +85,7 @@ use tokio::net::TcpListener;
 
 #[derive(Clone)]
 struct Kitchen {
-    #[allow(dead_code)] // the macro decides whether it reads it
+    #[allow(dead_code)] // some versions of the macro do not read it
     tool_router: ToolRouter<Self>,
 }
 
@@ -124,7 +124,7 @@ impl Kitchen {
             .peer
             .notify_logging_message(boils)
             .await
-            .map_err(|error| unheard(&error))?;
+            .map_err(|error| send_failed(&error))?;
         for cup in 1..=cups {
             if let Some(token) = context.meta.get_progress_token() {
                 let progress = ProgressNotificationParam::new(token, f64::from(cup)).with_total(f64::from(cups));
@@ -132,7 +132,7 @@ impl Kitchen {
                     .peer
                     .notify_progress(progress)
                     .await
-                    .map_err(|error| unheard(&error))?;
+                    .map_err(|error| send_failed(&error))?;
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
@@ -140,7 +140,7 @@ impl Kitchen {
     }
 }
 
-fn unheard(error: &ServiceError) -> ErrorData {
+fn send_failed(error: &ServiceError) -> ErrorData {
     ErrorData::internal_error(error.to_string(), None)
 }
 

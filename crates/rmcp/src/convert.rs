@@ -1,10 +1,10 @@
-//! Between rmcp's types and ours.
+//! Conversions between rmcp's types and those of `rethread`.
 
 use rethread::{LogLevel, RpcError, Version};
 use rmcp::ErrorData;
 use rmcp::model::{ErrorCode, LoggingLevel, NumberOrString, ProtocolVersion};
 
-/// An id or a token in rmcp's form. rmcp counts to 2^63; what is beyond is text to it.
+/// Converts an id or a token. rmcp holds numbers below 2^63; larger ones become strings.
 pub(crate) fn number_or_string(json: &[u8]) -> NumberOrString {
     let text = str::from_utf8(json).unwrap_or_default();
     if let Ok(number) = text.parse() {
@@ -26,7 +26,7 @@ pub(crate) fn from_rpc(error: RpcError) -> ErrorData {
     ErrorData::new(ErrorCode(code), error.message, error.data)
 }
 
-pub(crate) fn level(level: LoggingLevel) -> LogLevel {
+pub(crate) fn log_level(level: LoggingLevel) -> LogLevel {
     match level {
         LoggingLevel::Debug => LogLevel::Debug,
         LoggingLevel::Info => LogLevel::Info,
@@ -61,14 +61,14 @@ mod tests {
     }
 
     #[test]
-    fn errors_survive_the_way_there_and_back() {
+    fn errors_round_trip() {
         let error = RpcError::new(-31_234, "no").with_data(serde_json::json!({ "a": 1 }));
         assert_eq!(to_rpc(from_rpc(error.clone())), error);
         assert_eq!(from_rpc(RpcError::new(1 << 40, "no")).code, ErrorCode::INTERNAL_ERROR);
     }
 
     #[test]
-    fn every_revision_has_its_name_in_rmcp() {
+    fn rmcp_knows_every_revision() {
         for ours in rethread::Revisions::BOTH.newest_first() {
             assert_eq!(version(ours).as_str(), ours.as_str());
         }

@@ -1,28 +1,28 @@
-//! How servers are made: the closures that rmcp users write.
+//! The closure shapes that rmcp users write to create servers.
 
 use rmcp::ServerHandler;
 use std::io;
 
-/// What a factory may return: a server, or a server that could not be made.
+/// A return type of a server factory: a server, or an [`io::Result`] with one.
 ///
-/// The parameter only keeps the two apart for the compiler.
+/// `Kind` only lets the compiler distinguish the two implementations.
 pub trait IntoServer<Kind> {
-    /// The server.
+    /// The server type.
     type Server: ServerHandler;
 
-    /// The server, or why there is none.
+    /// Returns the server, or the reason why the factory failed.
     fn into_server(self) -> io::Result<Self::Server>;
 }
 
-/// Marks factories that always succeed.
+/// Marks factories that return a server.
 #[derive(Debug)]
-pub enum Always {}
+pub enum InfallibleFactory {}
 
-/// Marks factories that may fail.
+/// Marks factories that return an [`io::Result`].
 #[derive(Debug)]
-pub enum Maybe {}
+pub enum FallibleFactory {}
 
-impl<S: ServerHandler> IntoServer<Always> for S {
+impl<S: ServerHandler> IntoServer<InfallibleFactory> for S {
     type Server = S;
 
     fn into_server(self) -> io::Result<S> {
@@ -30,7 +30,7 @@ impl<S: ServerHandler> IntoServer<Always> for S {
     }
 }
 
-impl<S: ServerHandler> IntoServer<Maybe> for io::Result<S> {
+impl<S: ServerHandler> IntoServer<FallibleFactory> for io::Result<S> {
     type Server = S;
 
     fn into_server(self) -> io::Result<S> {

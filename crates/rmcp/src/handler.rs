@@ -1,13 +1,13 @@
-//! rmcp's servers as a handler of ours.
+//! Adapts an rmcp `ServerHandler` to a `rethread` [`Handler`].
 
-use crate::ears::Ears;
+use crate::client_identity;
+use crate::dispatch::{CallSetup, catch_panic, serve};
 use crate::factory::IntoServer;
-use crate::line::Place;
-use crate::pool::{Ledger, Pool};
-use crate::schemas::Schemas;
-use crate::seat::Seat;
-use crate::server::{Setting, caught, serve};
-use crate::stateless;
+use crate::notification_handler::NotificationHandler;
+use crate::peer_loop::Destination;
+use crate::peer_pool::{PeerPool, Registry};
+use crate::session_server::SessionServer;
+use crate::tool_schemas::ToolSchemas;
 use parking_lot::Mutex;
 use rethread::{
     Call, Context, Handler, HeaderParams, InitializeReply, Notification, OpenError, Params, Peer, Principal, Reply,
@@ -19,26 +19,26 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-/// Lines that handlers of stateless calls may keep, in all. Beyond: the one kept longest is closed.
-const KEPT: usize = 256;
+/// Peers that all stateless calls together may retain. Beyond: the oldest is closed.
+const MAX_RETAINED_STATELESS_PEERS: usize = 256;
 
-/// Serves what is written as an rmcp [`ServerHandler`]: a [`Handler`] for
-/// [`McpService::builder`](rethread::McpService::builder).
+/// Serves an rmcp [`ServerHandler`]. Pass it to [`McpService::builder`](rethread::McpService::builder).
 ///
 /// See the [crate's documentation](crate).
 pub struct RmcpHandler<S> {
     factory: Box<dyn Fn() -> io::Result<S> + Send + Sync>,
-    /// One server that serves nobody: it is asked who it is and what its tools look like.
-    sample: OnceLock<Arc<S>>,
-    seats: Mutex<HashMap<SessionId, Arc<Seat<S>>>>,
-    /// The lines of stateless calls.
-    lines: Arc<Pool>,
-    schemas: Schemas,
+    /// A server that handles no calls. It answers `get_info`, tool schemas and subscription filters.
+    template: OnceLock<Arc<S>>,
+    sessions: Mutex<HashMap<SessionId, Arc<SessionServer<S>>>>,
+    stateless_peers: Arc<PeerPool>,
+    schemas: ToolSchemas,
 }
 
 impl<S: ServerHandler> RmcpHandler<S> {
-    /// A handler whose servers come from `factory`: one for each session, and one for each request of 2026-07-28, which
-    /// has no sessions. It may return a server, or a [`Result`] as the factories for rmcp's own transport do.
+    /// Creates a handler whose servers come from `factory`.
+    ///
+    /// The factory runs once for each session and once for each request of 2026-07-28, which has no sessions. It may
+    /// return a server, or a [`Result`] like the factories for rmcp's own transport.
     pub fn new<F, R, Kind>(factory: F) -> Self
     where
         F: Fn() -> R + Send + Sync + 'static,
@@ -46,39 +46,43 @@ impl<S: ServerHandler> RmcpHandler<S> {
     {
         RmcpHandler {
             factory: Box::new(move || factory().into_server()),
-            sample: OnceLock::new(),
-            seats: Mutex::default(),
-            lines: Pool::new(KEPT, Ledger::Stateless(Arc::default()), Ears::default()),
-            schemas: Schemas::default(),
+            template: OnceLock::new(),
+            sessions: Mutex::default(),
+            stateless_peers: PeerPool::new(
+                MAX_RETAINED_STATELESS_PEERS,
+                Registry::Stateless(Arc::default()),
+                NotificationHandler::default(),
+            ),
+            schemas: ToolSchemas::default(),
         }
     }
 
-    fn server(&self) -> Result<S, RpcError> {
+    fn create_server(&self) -> Result<S, RpcError> {
         (self.factory)().map_err(|error| {
-            tracing::error!(%error, "no server could be made");
-            RpcError::internal(format!("the server could not be made: {error}"))
+            tracing::error!(%error, "server factory failed");
+            RpcError::internal(format!("the server factory failed: {error}"))
         })
     }
 
-    fn sample(&self) -> Option<&Arc<S>> {
-        if self.sample.get().is_none() {
-            let made = Arc::new(self.server().ok()?);
-            let _ = self.sample.set(made); // another was faster: as good
+    fn template(&self) -> Option<&Arc<S>> {
+        if self.template.get().is_none() {
+            let server = Arc::new(self.create_server().ok()?);
+            let _ = self.template.set(server); // keeps the first of two concurrent ones
         }
-        self.sample.get()
+        self.template.get()
     }
 
-    fn seat(&self, session: &SessionId) -> Option<Arc<Seat<S>>> {
-        self.seats.lock().get(session).cloned()
+    fn session(&self, session: &SessionId) -> Option<Arc<SessionServer<S>>> {
+        self.sessions.lock().get(session).cloned()
     }
 }
 
 impl<S: ServerHandler> Handler for RmcpHandler<S> {
     fn info(&self) -> ServerInfo {
-        let Some(sample) = self.sample() else {
+        let Some(template) = self.template() else {
             return ServerInfo::default();
         };
-        let info = sample.get_info();
+        let info = template.get_info();
         ServerInfo {
             title: info.server_info.title,
             capabilities: serde_json::to_value(&info.capabilities).unwrap_or_default(),
@@ -97,58 +101,62 @@ impl<S: ServerHandler> Handler for RmcpHandler<S> {
 
     fn listens(&self, params: &Params, _: &Principal) -> bool {
         let params = params.read::<SubscriptionsListenRequestParams>();
-        let (Ok(params), Some(sample)) = (params, self.sample()) else {
+        let (Ok(params), Some(template)) = (params, self.template()) else {
             return false;
         };
-        sample.accepted_subscription_filter(&params.notifications).is_some()
+        template.accepted_subscription_filter(&params.notifications).is_some()
     }
 
-    async fn open(&self, opening: &SessionStart) -> Result<InitializeReply, OpenError> {
-        let (seat, welcome) = caught(async { Seat::open(self.server()?, opening).await }).await?;
-        let welcome = serde_json::to_vec(&welcome)
-            .map_err(|e| RpcError::internal(format!("the server's answer cannot be written as JSON: {e}")))?;
-        self.seats.lock().insert(opening.peer().id().clone(), seat);
-        Ok(InitializeReply::raw(welcome))
+    async fn open(&self, start: &SessionStart) -> Result<InitializeReply, OpenError> {
+        let (server, result) = catch_panic(async { SessionServer::open(self.create_server()?, start).await }).await?;
+        let json = serde_json::to_vec(&result)
+            .map_err(|e| RpcError::internal(format!("the server's result cannot be serialized as JSON: {e}")))?;
+        self.sessions.lock().insert(start.peer().id().clone(), server);
+        Ok(InitializeReply::raw(json))
     }
 
     fn on_session_closed(&self, session: &SessionId) {
-        let seat = self.seats.lock().remove(session);
-        if let Some(seat) = seat {
-            seat.close();
+        let server = self.sessions.lock().remove(session);
+        if let Some(server) = server {
+            server.close();
         }
     }
 
     async fn handle(&self, mut call: Call, cx: &Context) -> Result<Reply, RpcError> {
         if let Some(session) = cx.session() {
             let ended = || RpcError::internal("the session has ended");
-            let seat = self.seat(session.id()).ok_or_else(ended)?;
-            return seat.handle(call, cx).await;
+            let server = self.session(session.id()).ok_or_else(ended)?;
+            return server.handle(call, cx).await;
         }
-        let server = self.server()?;
-        let lease = self.lines.take(Place::Call(cx.clone()), stateless::nobody);
-        let setting = Setting {
+        let server = self.create_server()?;
+        let lease = self
+            .stateless_peers
+            .lease(Destination::Call(cx.clone()), client_identity::unknown_client);
+        let setup = CallSetup {
             cx,
             lease: &lease,
             parts: call.take_parts(),
         };
-        serve(&server, &call, setting).await
+        serve(&server, &call, setup).await
     }
 
-    async fn on_notification(&self, notice: Notification, peer: &Peer) {
-        if let Some(seat) = self.seat(peer.id()) {
-            seat.on_notification(notice).await;
+    async fn on_notification(&self, notification: Notification, peer: &Peer) {
+        if let Some(server) = self.session(peer.id()) {
+            server.on_notification(notification).await;
         }
     }
 
     async fn header_params(&self, tool: &str, _: &Principal) -> Option<Arc<HeaderParams>> {
-        self.schemas.header_params(&**self.sample()?, &self.lines, tool).await
+        self.schemas
+            .header_params(&**self.template()?, &self.stateless_peers, tool)
+            .await
     }
 }
 
 impl<S> std::fmt::Debug for RmcpHandler<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RmcpHandler")
-            .field("sessions", &self.seats.lock().len())
+            .field("sessions", &self.sessions.lock().len())
             .finish_non_exhaustive()
     }
 }

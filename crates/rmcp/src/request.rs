@@ -1,7 +1,7 @@
-//! A client's request in rmcp's types.
+//! Converts a client's request to rmcp's types.
 //!
-//! rmcp reads a message by trying one type after the other, which costs more than everything else in a small call. Here
-//! the method is known, so the params are read once, as what they must be.
+//! rmcp parses a message by trying one type after the other. In a small call that costs more than the rest together.
+//! Here the method is known, so the params are parsed once, into the right type.
 
 use crate::convert::number_or_string;
 use rethread::{Call, RpcError};
@@ -18,31 +18,30 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The id of a call, as rmcp writes it.
-pub(crate) fn id(call: &Call) -> RequestId {
+pub(crate) fn request_id(call: &Call) -> RequestId {
     number_or_string(call.id().as_json())
 }
 
-/// A request and its `_meta`, which rmcp keeps apart.
-pub(crate) fn read(call: &Call) -> Result<(ClientRequest, RequestMetaObject), RpcError> {
+/// Parses a request and its `_meta`, which rmcp passes separately.
+pub(crate) fn parse(call: &Call) -> Result<(ClientRequest, RequestMetaObject), RpcError> {
     Ok(match call.method() {
         "tools/call" => typed(call, |params| {
             ClientRequest::CallToolRequest(CallToolRequest::new(params))
         })?,
-        "tools/list" => listed(call, |request| {
+        "tools/list" => paginated(call, |request| {
             ClientRequest::ListToolsRequest(request as ListToolsRequest)
         })?,
         "resources/read" => typed(call, |p| {
             ClientRequest::ReadResourceRequest(ReadResourceRequest::new(p))
         })?,
-        "resources/list" => listed(call, |r| ClientRequest::ListResourcesRequest(r as ListResourcesRequest))?,
-        "resources/templates/list" => listed(call, |request| {
+        "resources/list" => paginated(call, |r| ClientRequest::ListResourcesRequest(r as ListResourcesRequest))?,
+        "resources/templates/list" => paginated(call, |request| {
             ClientRequest::ListResourceTemplatesRequest(request as ListResourceTemplatesRequest)
         })?,
         "prompts/get" => typed(call, |params| {
             ClientRequest::GetPromptRequest(GetPromptRequest::new(params))
         })?,
-        "prompts/list" => listed(call, |r| ClientRequest::ListPromptsRequest(r as ListPromptsRequest))?,
+        "prompts/list" => paginated(call, |r| ClientRequest::ListPromptsRequest(r as ListPromptsRequest))?,
         "completion/complete" => typed(call, |p| ClientRequest::CompleteRequest(CompleteRequest::new(p)))?,
         "logging/setLevel" => typed(call, |params| {
             ClientRequest::SetLevelRequest(SetLevelRequest::new(params))
@@ -74,7 +73,7 @@ pub(crate) fn read(call: &Call) -> Result<(ClientRequest, RequestMetaObject), Rp
     })
 }
 
-/// The params of a request that must have some.
+/// Parses required params.
 pub(crate) fn params<P: DeserializeOwned + RequestParamsMeta>(call: &Call) -> Result<(P, RequestMetaObject), RpcError> {
     let mut params: P = call.params()?;
     let meta = params.meta_mut().take().unwrap_or_default();
@@ -89,7 +88,7 @@ fn typed<P: DeserializeOwned + RequestParamsMeta>(
     Ok((wrap(params), meta))
 }
 
-fn listed<M: Default>(
+fn paginated<M: Default>(
     call: &Call,
     wrap: impl FnOnce(RequestOptionalParam<M, PaginatedRequestParams>) -> ClientRequest,
 ) -> Result<(ClientRequest, RequestMetaObject), RpcError> {
@@ -124,53 +123,55 @@ fn take_meta(params: &mut Value) -> MetaObject {
     }
 }
 
-/// A notification and its `_meta`. One of a known kind that cannot be read is nothing that rmcp has a place for.
-pub(crate) fn notification(notice: &rethread::Notification) -> Option<(ClientNotification, NotificationMetaObject)> {
+/// Parses a notification and its `_meta`. Returns `None` for a known method with invalid params: rmcp cannot represent it.
+pub(crate) fn notification(
+    notification: &rethread::Notification,
+) -> Option<(ClientNotification, NotificationMetaObject)> {
     #[derive(Deserialize)]
     struct OnlyMeta {
         #[serde(rename = "_meta")]
         meta: Option<JsonObject>,
     }
     let meta = || -> NotificationMetaObject {
-        let params = notice.params::<OnlyMeta>().ok();
+        let params = notification.params::<OnlyMeta>().ok();
         params.and_then(|p| p.meta).unwrap_or_default().into()
     };
-    Some(match notice.method() {
+    Some(match notification.method() {
         "notifications/initialized" => {
-            let note = InitializedNotification {
+            let typed = InitializedNotification {
                 method: Default::default(),
                 extensions: Default::default(),
             };
-            (ClientNotification::InitializedNotification(note), meta())
+            (ClientNotification::InitializedNotification(typed), meta())
         }
         "notifications/roots/list_changed" => {
-            let note = RootsListChangedNotification {
+            let typed = RootsListChangedNotification {
                 method: Default::default(),
                 extensions: Default::default(),
             };
-            (ClientNotification::RootsListChangedNotification(note), meta())
+            (ClientNotification::RootsListChangedNotification(typed), meta())
         }
         "notifications/cancelled" => {
-            let mut params: CancelledNotificationParam = notice.params().ok()?;
+            let mut params: CancelledNotificationParam = notification.params().ok()?;
             let meta = params.meta.take().unwrap_or_default();
-            let note: CancelledNotification = Notification::new(params);
-            (ClientNotification::CancelledNotification(note), meta)
+            let typed: CancelledNotification = Notification::new(params);
+            (ClientNotification::CancelledNotification(typed), meta)
         }
         "notifications/progress" => {
-            let mut params: ProgressNotificationParam = notice.params().ok()?;
+            let mut params: ProgressNotificationParam = notification.params().ok()?;
             let meta = params.meta.take().unwrap_or_default();
-            let note: ProgressNotification = Notification::new(params);
-            (ClientNotification::ProgressNotification(note), meta)
+            let typed: ProgressNotification = Notification::new(params);
+            (ClientNotification::ProgressNotification(typed), meta)
         }
         method => {
-            let mut params = if notice.raw_params().raw().is_empty() {
+            let mut params = if notification.raw_params().raw().is_empty() {
                 None
             } else {
-                Some(notice.params::<Value>().ok()?)
+                Some(notification.params::<Value>().ok()?)
             };
             let meta = params.as_mut().map(|params| take_meta(params).0).unwrap_or_default();
-            let note = CustomNotification::new(method, params);
-            (ClientNotification::CustomNotification(note), meta.into())
+            let typed = CustomNotification::new(method, params);
+            (ClientNotification::CustomNotification(typed), meta.into())
         }
     })
 }

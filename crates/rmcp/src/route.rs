@@ -1,145 +1,154 @@
-//! Where a notification of a handler goes.
+//! Routes a handler's notification to its destination.
 
-use crate::convert::{level, number_or_string};
-use crate::line::{Place, Shared, Unsent};
-use crate::listening::Change;
-use crate::pool::Ledger;
+use crate::convert::{log_level, number_or_string};
+use crate::peer_loop::{Destination, LoopState, NoDestination};
+use crate::peer_pool::Registry;
+use crate::server_subscriptions::Change;
 use rethread::{CLOSE_CONNECTION, Context, ListKind};
 use rmcp::model::{GetMeta, LoggingMessageNotification, ProgressNotification, ProgressToken, ServerNotification};
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Says `notification` where it belongs.
-pub(crate) async fn tell(place: Place, shared: Arc<Shared>, notification: ServerNotification) -> Result<(), Unsent> {
-    use ServerNotification as Said;
+pub(crate) async fn send_notification(
+    destination: Destination,
+    shared: Arc<LoopState>,
+    notification: ServerNotification,
+) -> Result<(), NoDestination> {
+    use ServerNotification as N;
     match notification {
-        Said::ProgressNotification(progress) => report(&place, &shared, progress).await,
-        Said::LoggingMessageNotification(message) => log(&place, message).await,
-        Said::CancelledNotification(cancelled) => {
-            // The handler no longer waits for an answer. The client knows the question by another id.
+        N::ProgressNotification(progress) => send_progress(&destination, &shared, progress).await,
+        N::LoggingMessageNotification(message) => send_log(&destination, message).await,
+        N::CancelledNotification(cancelled) => {
+            // The handler cancels its own question. The client knows it by another id.
             if let Some(id) = &cancelled.params.request_id {
-                shared.questions.withdraw(id);
+                shared.questions.cancel(id);
             }
             Ok(())
         }
-        Said::SubscriptionsAcknowledgedNotification(acknowledged) => {
-            if let (Place::Call(cx), Ledger::Stateless(listening)) = (&place, &shared.ledger) {
-                listening.accepted(shared.number, cx, acknowledged.params.notifications.clone());
+        N::SubscriptionsAcknowledgedNotification(acknowledged) => {
+            if let (Destination::Call(cx), Registry::Stateless(subscriptions)) = (&destination, &shared.registry) {
+                subscriptions.insert(shared.id, cx, acknowledged.params.notifications.clone());
             }
-            say(&place, &Said::SubscriptionsAcknowledgedNotification(acknowledged)).await
+            send(&destination, &N::SubscriptionsAcknowledgedNotification(acknowledged)).await
         }
-        // What a subscription is told is stamped with it, and travels on its stream.
-        change if is_stamped(&change) => say(&place, &change).await,
-        Said::ToolListChangedNotification(_) => list_changed(&place, &shared, ListKind::Tools),
-        Said::PromptListChangedNotification(_) => list_changed(&place, &shared, ListKind::Prompts),
-        Said::ResourceListChangedNotification(_) => list_changed(&place, &shared, ListKind::Resources),
-        Said::ResourceUpdatedNotification(updated) => {
+        // A notification with a subscription id belongs on the stream of that subscription.
+        change if has_subscription_id(&change) => send(&destination, &change).await,
+        N::ToolListChangedNotification(_) => list_changed(&destination, &shared, ListKind::Tools),
+        N::PromptListChangedNotification(_) => list_changed(&destination, &shared, ListKind::Prompts),
+        N::ResourceListChangedNotification(_) => list_changed(&destination, &shared, ListKind::Resources),
+        N::ResourceUpdatedNotification(updated) => {
             let uri = updated.params.uri;
-            match &place {
-                Place::Call(cx) | Place::Late(cx) => {
+            match &destination {
+                Destination::Call(cx) | Destination::AfterCall(cx) => {
                     cx.resource_updated(&uri);
-                    announce(cx, &shared, &Change::Updated(uri));
+                    notify_subscriptions(cx, &shared, &Change::Updated(uri));
                 }
-                Place::Session(peer) => peer.resource_updated(&uri),
-                Place::Nowhere => return Err(Unsent),
+                Destination::Session(peer) => peer.resource_updated(&uri),
+                Destination::Unassigned => return Err(NoDestination),
             }
             Ok(())
         }
-        Said::CustomNotification(custom) if custom.method == CLOSE_CONNECTION => {
-            if let Place::Call(cx) = &place {
+        N::CustomNotification(custom) if custom.method == CLOSE_CONNECTION => {
+            if let Destination::Call(cx) = &destination {
                 cx.close_connection().await;
             }
             Ok(())
         }
-        other => say(&place, &other).await,
+        other => send(&destination, &other).await,
     }
 }
 
-fn is_stamped(notification: &ServerNotification) -> bool {
+fn has_subscription_id(notification: &ServerNotification) -> bool {
     notification.get_meta().subscription_id().is_some()
 }
 
-fn list_changed(place: &Place, shared: &Shared, list: ListKind) -> Result<(), Unsent> {
-    match place {
-        Place::Call(cx) | Place::Late(cx) => {
+fn list_changed(destination: &Destination, shared: &LoopState, list: ListKind) -> Result<(), NoDestination> {
+    match destination {
+        Destination::Call(cx) | Destination::AfterCall(cx) => {
             cx.list_changed(list);
-            announce(cx, shared, &list.into());
+            notify_subscriptions(cx, shared, &list.into());
         }
-        Place::Session(peer) => peer.list_changed(list),
-        Place::Nowhere => return Err(Unsent),
+        Destination::Session(peer) => peer.list_changed(list),
+        Destination::Unassigned => return Err(NoDestination),
     }
     Ok(())
 }
 
-/// Without a session: to the subscriptions of this caller that servers serve themselves.
-fn announce(cx: &Context, shared: &Shared, change: &Change) {
-    if let Ledger::Stateless(listening) = &shared.ledger {
-        listening.announce(&cx.principal(), change);
+/// Notifies the caller's subscriptions that servers handle. A session has none.
+fn notify_subscriptions(cx: &Context, shared: &LoopState, change: &Change) {
+    if let Registry::Stateless(subscriptions) = &shared.registry {
+        subscriptions.notify(&cx.principal(), change);
     }
 }
 
-/// Progress belongs to the call that its token names, whoever reports it (PRG-01). There is no progress of a call that has
-/// ended.
-async fn report(place: &Place, shared: &Shared, said: ProgressNotification) -> Result<(), Unsent> {
-    let token = &said.params.progress_token;
-    let own = match place {
-        Place::Call(cx) if token_of(cx).as_ref() == Some(token) => Some(cx.clone()),
+/// Sends progress to the call that its token names, through whichever peer it is reported (PRG-01).
+///
+/// Progress of a call that has ended is dropped.
+async fn send_progress(
+    destination: &Destination,
+    shared: &LoopState,
+    notification: ProgressNotification,
+) -> Result<(), NoDestination> {
+    let params = &notification.params;
+    let token = &params.progress_token;
+    let own_call = match destination {
+        Destination::Call(cx) if progress_token(cx).as_ref() == Some(token) => Some(cx.clone()),
         _ => None,
     };
-    let Some(cx) = own.or_else(|| other(shared, token)) else {
+    let Some(cx) = own_call.or_else(|| call_with_token(shared, token)) else {
         return Ok(());
     };
-    let (progress, message) = (said.params.progress, said.params.message.as_deref());
-    let reported = match said.params.total {
+    let (progress, message) = (params.progress, params.message.as_deref());
+    let sent = match params.total {
         Some(total) => cx.progress_of(progress, total, message).await,
         None => cx.progress(progress, message).await,
     };
-    reported.map_err(|_| Unsent)
+    sent.map_err(|_| NoDestination)
 }
 
-/// The call of the same session that has this token.
-fn other(shared: &Shared, token: &ProgressToken) -> Option<Context> {
-    match &shared.ledger {
-        Ledger::Session(tokens) => tokens.call(token),
-        Ledger::Stateless(_) => None,
+/// The call of the same session with this token.
+fn call_with_token(shared: &LoopState, token: &ProgressToken) -> Option<Context> {
+    match &shared.registry {
+        Registry::Session(tokens) => tokens.call(token),
+        Registry::Stateless(_) => None,
     }
 }
 
-/// The token of a call, as rmcp writes it.
-pub(crate) fn token_of(cx: &Context) -> Option<ProgressToken> {
+/// The progress token of a call, in rmcp's type.
+pub(crate) fn progress_token(cx: &Context) -> Option<ProgressToken> {
     let token = cx.progress_token()?;
     Some(ProgressToken(number_or_string(token.as_json())))
 }
 
-/// LOG-01, LOG-02: what the client does not want to hear is not said.
-async fn log(place: &Place, message: LoggingMessageNotification) -> Result<(), Unsent> {
-    let weight = level(message.params.level);
-    let wanted = match place {
-        Place::Call(cx) => cx.wants_log(weight),
-        Place::Session(peer) => peer.wants_log(weight),
-        Place::Late(_) | Place::Nowhere => return Err(Unsent),
+/// Sends a log message if the client wants its level (LOG-01, LOG-02).
+async fn send_log(destination: &Destination, message: LoggingMessageNotification) -> Result<(), NoDestination> {
+    let level = log_level(message.params.level);
+    let wanted = match destination {
+        Destination::Call(cx) => cx.wants_log(level),
+        Destination::Session(peer) => peer.wants_log(level),
+        Destination::AfterCall(_) | Destination::Unassigned => return Err(NoDestination),
     };
     if !wanted {
         return Ok(());
     }
-    say(place, &ServerNotification::LoggingMessageNotification(message)).await
+    send(destination, &ServerNotification::LoggingMessageNotification(message)).await
 }
 
-/// Says something on the stream of the call; in the session when the call has ended.
-async fn say(place: &Place, notification: &ServerNotification) -> Result<(), Unsent> {
-    let (method, params) = spelled(notification).ok_or(Unsent)?;
-    if let Place::Call(cx) = place
+/// Sends on the stream of the call, or in the session if the call has ended.
+async fn send(destination: &Destination, notification: &ServerNotification) -> Result<(), NoDestination> {
+    let (method, params) = method_and_params(notification).ok_or(NoDestination)?;
+    if let Destination::Call(cx) = destination
         && cx.notify(&method, &params).await.is_ok()
     {
         return Ok(());
     }
-    let peer = place.session().ok_or(Unsent)?;
-    peer.push(&method, &params).map_err(|_| Unsent)
+    let peer = destination.session().ok_or(NoDestination)?;
+    peer.push(&method, &params).map_err(|_| NoDestination)
 }
 
-/// A message as method and params.
-pub(crate) fn spelled(message: &impl Serialize) -> Option<(String, Value)> {
+/// Splits a message into its method and params.
+pub(crate) fn method_and_params(message: &impl Serialize) -> Option<(String, Value)> {
     let Value::Object(mut message) = serde_json::to_value(message).ok()? else {
         return None;
     };

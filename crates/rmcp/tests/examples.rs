@@ -1,11 +1,10 @@
-//! Every example does what its header says: the commands in it are run as they are written, and what they print is compared
-//! with what one should see.
+//! Runs the commands in the header of each example and compares their output with the header.
 #![cfg(unix)]
 
-use rethread_testkit::walkthrough::follow;
+use rethread_testkit::walkthrough;
 use std::path::Path;
 
 #[test]
 fn rmcp_macros() {
-    follow(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/rmcp_macros.rs"));
+    walkthrough::run(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/rmcp_macros.rs"));
 }

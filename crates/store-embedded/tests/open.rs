@@ -6,7 +6,7 @@ use common::Home;
 use fjall::{Database, KeyspaceCreateOptions};
 use rethread_store::{EventStore, ReadLimit, Seq, SessionStore, StoreError};
 use rethread_store_embedded::{EmbeddedStore, Limits, OpenError};
-use rethread_testkit::store_suite::{Scene, batch, last_batch, sequence};
+use rethread_testkit::store_suite::{StoreFixture, batch, last_batch, sequence};
 use std::error::Error;
 use std::fs;
 use std::path::Path;
@@ -178,11 +178,11 @@ fn damage_is_told_with_what_to_do() {
 #[tokio::test]
 async fn a_hole_in_the_journal_is_found() {
     let home = Home::default();
-    let scene = Scene::over(home.open(Limits::default())).await;
+    let fixture = StoreFixture::new(home.open(Limits::default())).await;
     for n in 0..20 {
-        scene.append(&scene.first(), batch(n..n + 1)).await;
+        fixture.append(&fixture.first_call_stream(), batch(n..n + 1)).await;
     }
-    drop(scene);
+    drop(fixture);
     tamper(&home, |keyspace| {
         for n in 5..9u64 {
             keyspace.remove([&b"c"[..], &n.to_be_bytes()].concat()).unwrap();
@@ -198,12 +198,12 @@ async fn a_hole_in_the_journal_is_found() {
 #[tokio::test]
 async fn a_journal_that_was_cut_short_opens_as_it_was_before() {
     let home = Home::default();
-    let scene = Scene::over(home.open(Limits::default())).await;
+    let fixture = StoreFixture::new(home.open(Limits::default())).await;
     for n in 0..20 {
-        scene.append(&scene.first(), batch(n..n + 1)).await;
+        fixture.append(&fixture.first_call_stream(), batch(n..n + 1)).await;
     }
-    let session = scene.session.clone();
-    drop(scene);
+    let session = fixture.session.clone();
+    drop(fixture);
     let journal = home.dir.path().join("db/0.jnl");
     // Journals are made larger than what is in them.
     let bytes = fs::read(&journal).unwrap();
@@ -215,33 +215,33 @@ async fn a_journal_that_was_cut_short_opens_as_it_was_before() {
         .set_len(end as u64 - 3)
         .unwrap();
     let store = home.open(Limits::default());
-    let scene = Scene { store, session };
+    let fixture = StoreFixture { store, session };
     assert_eq!(
-        sequence(&scene.page(&scene.first(), 0).await),
+        sequence(&fixture.page(&fixture.first_call_stream(), 0).await),
         (1..19).collect::<Vec<_>>()
     );
-    scene.append(&scene.first(), batch(19..20)).await;
+    fixture.append(&fixture.first_call_stream(), batch(19..20)).await;
 }
 
 #[tokio::test]
 async fn a_stream_with_a_hole_is_not_served() {
     let home = Home::default();
-    let scene = Scene::over(home.open(Limits::default())).await;
+    let fixture = StoreFixture::new(home.open(Limits::default())).await;
     let (open, ended, whole) = (
-        scene.first(),
-        scene.stream(rethread_store::Ordinal(3)),
-        scene.stream(rethread_store::Ordinal(5)),
+        fixture.first_call_stream(),
+        fixture.stream(rethread_store::Ordinal(3)),
+        fixture.stream(rethread_store::Ordinal(5)),
     );
     for n in 0..10 {
-        scene.append(&open, batch(n..n + 1)).await; // each is a row of its own
+        fixture.append(&open, batch(n..n + 1)).await; // each is a row of its own
     }
     for n in 1..9 {
-        scene.append(&ended, batch(n..n + 1)).await;
+        fixture.append(&ended, batch(n..n + 1)).await;
     }
-    scene.append(&ended, last_batch(9..10)).await;
-    scene.append(&whole, batch(1..10)).await;
-    let session = scene.session.clone();
-    drop(scene);
+    fixture.append(&ended, last_batch(9..10)).await;
+    fixture.append(&whole, batch(1..10)).await;
+    let session = fixture.session.clone();
+    drop(fixture);
     tamper(&home, |keyspace| {
         let events: Vec<_> = keyspace.prefix("v").map(|guard| guard.key().unwrap()).collect();
         for at in [4, 5, 6, 18] {
@@ -249,8 +249,8 @@ async fn a_stream_with_a_hole_is_not_served() {
         }
     });
     let store = home.open(Limits::default());
-    let scene = Scene { store, session };
-    let short = scene.session.session.short();
+    let fixture = StoreFixture { store, session };
+    let short = fixture.session.session.short();
     let told = |error: Option<StoreError>, text: &str| {
         let error = error.expect("a hole is not served");
         let source = error.source().map(ToString::to_string).unwrap_or_default();
@@ -261,11 +261,11 @@ async fn a_stream_with_a_hole_is_not_served() {
             events: 5,
             bytes: 1 << 20,
         };
-        scene.store.read_after(key, Seq(after), limit).await
+        fixture.store.read_after(key, Seq(after), limit).await
     };
     let first = "stream 1 of session $… is damaged: events 4 to 6 are missing";
     told(read(&open, 0).await.err(), first);
-    told(scene.store.append(&open, batch(10..11)).await.err(), first);
+    told(fixture.store.append(&open, batch(10..11)).await.err(), first);
     assert_eq!(
         sequence(&read(&open, 6).await.unwrap()),
         [7, 8, 9],
@@ -276,30 +276,30 @@ async fn a_stream_with_a_hole_is_not_served() {
         "stream 3 of session $… is damaged: event 9 is missing",
     );
     assert_eq!(read(&whole, 0).await.unwrap().events.len(), 5);
-    assert!(scene.store.usage().damaged >= 3);
-    assert!(scene.store.load(&scene.session).await.is_ok());
+    assert!(fixture.store.usage().damaged >= 3);
+    assert!(fixture.store.load(&fixture.session).await.is_ok());
 }
 
 #[tokio::test]
 async fn payloads_that_are_garbled_are_not_served() {
     let home = Home::default();
-    let scene = Scene::over(home.open(Limits::default())).await;
-    let (broken, whole) = (scene.first(), scene.stream(rethread_store::Ordinal(3)));
+    let fixture = StoreFixture::new(home.open(Limits::default())).await;
+    let (broken, whole) = (fixture.first_call_stream(), fixture.stream(rethread_store::Ordinal(3)));
     for (key, byte) in [(&broken, b'b'), (&whole, b'w')] {
         let mut batch = batch(1..4);
         for event in &mut batch.events {
             event.payload = vec![byte; 4096].into();
         }
-        scene.append(key, batch).await;
+        fixture.append(key, batch).await;
     }
-    let session = scene.session.clone();
-    drop(scene);
+    let session = fixture.session.clone();
+    drop(fixture);
     // What is opened is on the disk, and the next commit says so.
     let store = home.open(Limits::default());
-    let scene = Scene { store, session };
-    scene.append(&whole, batch(4..5)).await;
-    let session = scene.session.clone();
-    drop(scene);
+    let fixture = StoreFixture { store, session };
+    fixture.append(&whole, batch(4..5)).await;
+    let session = fixture.session.clone();
+    drop(fixture);
     let segments = fs::read_dir(home.dir.path().join("events")).unwrap();
     let mut segments: Vec<_> = segments.map(|entry| entry.unwrap().path()).collect();
     segments.retain(|path| fs::metadata(path).unwrap().len() > 0); // the next one may be there already
@@ -311,16 +311,16 @@ async fn payloads_that_are_garbled_are_not_served() {
     bytes[at] ^= 1;
     fs::write(segment, bytes).unwrap();
     let store = home.open(Limits::default());
-    let scene = Scene { store, session };
-    let read = scene.store.read_after(&broken, Seq(0), ReadLimit::default()).await;
+    let fixture = StoreFixture { store, session };
+    let read = fixture.store.read_after(&broken, Seq(0), ReadLimit::default()).await;
     let error = read.expect_err("garbled payloads are not served");
     let source = error.source().map(ToString::to_string).unwrap_or_default();
-    let short = scene.session.session.short();
+    let short = fixture.session.session.short();
     assert_eq!(
         source,
         format!("stream 1 of session {short}… is damaged: events 1 to 3 are missing")
     );
-    assert_eq!(scene.page(&whole, 0).await.events.len(), 4);
+    assert_eq!(fixture.page(&whole, 0).await.events.len(), 4);
 }
 
 /// The permissions of `path` and everything in it.
@@ -343,8 +343,8 @@ fn modes(path: &Path) -> Vec<(std::path::PathBuf, bool, u32)> {
 async fn sec_06_data_directory_is_readable_by_its_owner_alone() {
     let home = Home::default();
     let dir = home.dir.path().join("state/rethread");
-    let scene = Scene::over(home.options().open(&dir).unwrap()).await;
-    scene.append(&scene.first(), batch(1..64)).await;
+    let fixture = StoreFixture::new(home.options().open(&dir).unwrap()).await;
+    fixture.append(&fixture.first_call_stream(), batch(1..64)).await;
     let assert_private = |when: &str, files: bool| {
         for (path, is_dir, mode) in modes(&home.dir.path().join("state")) {
             let expected = if is_dir { 0o700 } else { 0o600 };
@@ -353,7 +353,7 @@ async fn sec_06_data_directory_is_readable_by_its_owner_alone() {
         }
     };
     assert_private("open", false);
-    drop(scene);
+    drop(fixture);
     assert_private("closed", true);
 }
 
@@ -400,17 +400,17 @@ async fn segment_files_of_lost_commits_do_not_block_appends() {
     for leftover in &leftovers {
         fs::write(leftover, "written by nobody").unwrap();
     }
-    let scene = Scene::over(home.open(Limits::default())).await;
+    let fixture = StoreFixture::new(home.open(Limits::default())).await;
     let mut large = batch(0..2);
     large.events[1].payload = vec![7; 64 << 10].into(); // too large for a row of its own
-    let appended = scene.store.append(&scene.first(), large).await;
+    let appended = fixture.store.append(&fixture.first_call_stream(), large).await;
     assert!(appended.is_ok(), "{appended:?}");
-    assert_eq!(sequence(&scene.page(&scene.first(), 0).await), [1]);
+    assert_eq!(sequence(&fixture.page(&fixture.first_call_stream(), 0).await), [1]);
     for _ in 0..500 {
         if leftovers.iter().all(|leftover| !leftover.exists()) {
             return;
         }
-        scene.store.sweep().await.unwrap();
+        fixture.store.sweep().await.unwrap();
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("the files are still there");

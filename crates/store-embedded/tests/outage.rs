@@ -5,15 +5,15 @@ mod common;
 use common::Home;
 use rethread_store::{EventStore, SessionStore, StoreError};
 use rethread_store_embedded::{EmbeddedStore, Limits};
-use rethread_testkit::store_suite::{Scene, batch, sequence};
+use rethread_testkit::store_suite::{StoreFixture, batch, sequence};
 use std::fs;
 use std::time::{Duration, Instant};
 
-async fn recovered(scene: &Scene<EmbeddedStore>) {
+async fn recovered(fixture: &StoreFixture<EmbeddedStore>) {
     let start = Instant::now();
-    while scene
+    while fixture
         .store
-        .load(&scene.session)
+        .load(&fixture.session)
         .await
         .is_err_and(|error| error.is_outage())
     {
@@ -27,14 +27,14 @@ async fn a_directory_that_is_gone_is_noticed_and_used_again_when_it_is_back() {
     let home = Home::default();
     let (dir, away) = (home.dir.path().join("data"), home.dir.path().join("away"));
     let store = home.options().limits(Limits::default()).open(&dir).unwrap();
-    let scene = Scene::over(store).await;
-    let key = scene.first();
-    scene.append(&key, batch(0..3)).await;
-    let mut watch = scene.store.watch(&key);
+    let fixture = StoreFixture::new(store).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, batch(0..3)).await;
+    let mut watch = fixture.store.watch(&key);
     fs::rename(&dir, &away).unwrap();
-    let refused = scene.store.append(&key, batch(3..4)).await;
+    let refused = fixture.store.append(&key, batch(3..4)).await;
     assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
-    let refused = scene
+    let refused = fixture
         .store
         .read_after(&key, rethread_store::Seq(0), Default::default())
         .await;
@@ -42,47 +42,47 @@ async fn a_directory_that_is_gone_is_noticed_and_used_again_when_it_is_back() {
     tokio::time::sleep(Duration::from_millis(400)).await;
     assert!(!dir.exists(), "it is not made anew");
     fs::rename(&away, &dir).unwrap();
-    recovered(&scene).await;
+    recovered(&fixture).await;
     assert!(
         tokio::time::timeout(Duration::from_secs(5), watch.changed())
             .await
             .unwrap(),
         "who waits looks again"
     );
-    assert_eq!(sequence(&scene.page(&key, 0).await), [1, 2]);
-    scene.append(&key, batch(3..4)).await;
-    assert_eq!(sequence(&scene.page(&key, 0).await), [1, 2, 3]);
+    assert_eq!(sequence(&fixture.page(&key, 0).await), [1, 2]);
+    fixture.append(&key, batch(3..4)).await;
+    assert_eq!(sequence(&fixture.page(&key, 0).await), [1, 2, 3]);
 
     // Gone for good, and an empty one in its place: then the sessions are gone, and new ones can be opened.
     fs::remove_dir_all(&dir).unwrap();
-    let refused = scene.store.touch(&scene.session).await;
+    let refused = fixture.store.touch(&fixture.session).await;
     assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
     fs::create_dir(&dir).unwrap();
-    recovered(&scene).await;
-    let gone = scene.store.load(&scene.session).await;
+    recovered(&fixture).await;
+    let gone = fixture.store.load(&fixture.session).await;
     assert!(matches!(gone, Err(StoreError::SessionGone)), "{gone:?}");
     while tokio::time::timeout(Duration::from_secs(5), watch.changed())
         .await
         .expect("a watch over nothing ends")
     {}
-    let scene = Scene::over(scene.store).await;
-    scene.append(&scene.first(), batch(0..3)).await;
-    let session = scene.session.clone();
-    drop(scene);
+    let fixture = StoreFixture::new(fixture.store).await;
+    fixture.append(&fixture.first_call_stream(), batch(0..3)).await;
+    let session = fixture.session.clone();
+    drop(fixture);
     let store = home.options().open(&dir).unwrap();
-    let scene = Scene { store, session };
-    assert_eq!(sequence(&scene.page(&scene.first(), 0).await), [1, 2]);
+    let fixture = StoreFixture { store, session };
+    assert_eq!(sequence(&fixture.page(&fixture.first_call_stream(), 0).await), [1, 2]);
 }
 
 #[tokio::test]
 async fn a_store_can_be_closed_while_it_is_down() {
     let home = Home::default();
     let dir = home.dir.path().join("data");
-    let scene = Scene::over(home.options().open(&dir).unwrap()).await;
+    let fixture = StoreFixture::new(home.options().open(&dir).unwrap()).await;
     fs::remove_dir_all(&dir).unwrap();
-    assert!(scene.store.touch(&scene.session).await.is_err());
-    let pending: Vec<_> = (0..10).map(|_| scene.store.touch(&scene.session)).collect();
-    drop(scene);
+    assert!(fixture.store.touch(&fixture.session).await.is_err());
+    let pending: Vec<_> = (0..10).map(|_| fixture.store.touch(&fixture.session)).collect();
+    drop(fixture);
     for touched in pending {
         assert!(touched.await.is_err());
     }
@@ -99,18 +99,18 @@ async fn a_full_disk_is_told_as_such_and_nothing_acknowledged_is_lost() {
     let dir = tempfile::tempdir_in(small).unwrap();
     let (data, ballast) = (dir.path().join("data"), dir.path().join("ballast"));
     let home = Home::default();
-    let scene = Scene::over(home.options().open(&data).unwrap()).await;
+    let fixture = StoreFixture::new(home.options().open(&data).unwrap()).await;
     let mut written = Vec::new();
     for round in 0..ROUNDS {
         fs::write(&ballast, vec![1; 80 << 20]).unwrap();
         let mut ordinal = 1 + (round as u64) * 100_000;
         let refused = loop {
-            let key = scene.stream(rethread_store::Ordinal(ordinal));
+            let key = fixture.stream(rethread_store::Ordinal(ordinal));
             let mut large = batch(1..9);
             for event in &mut large.events {
                 event.payload = vec![b'x'; 8 << 10].into();
             }
-            match scene.store.append(&key, large).await {
+            match fixture.store.append(&key, large).await {
                 Ok(()) => written.push(key),
                 Err(refused) => break refused,
             }
@@ -121,23 +121,23 @@ async fn a_full_disk_is_told_as_such_and_nothing_acknowledged_is_lost() {
         assert!(refused.is_outage(), "{refused:?}");
         for _ in 0..20 {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            let still = scene.store.touch(&scene.session).await;
+            let still = fixture.store.touch(&fixture.session).await;
             println!("{still:?}");
         }
         fs::remove_file(&ballast).unwrap();
         let start = Instant::now();
-        while scene.store.touch(&scene.session).await.is_err() {
+        while fixture.store.touch(&fixture.session).await.is_err() {
             assert!(start.elapsed() < Duration::from_secs(20), "it works again");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         println!("works again after {:?}", start.elapsed());
         for key in &written {
-            assert_eq!(scene.page(key, 0).await.events.len(), 8, "{key:?}");
+            assert_eq!(fixture.page(key, 0).await.events.len(), 8, "{key:?}");
         }
         for key in written.drain(..) {
-            scene.store.forget_stream(&key).await.unwrap();
+            fixture.store.forget_stream(&key).await.unwrap();
         }
         tokio::time::sleep(Duration::from_secs(15)).await;
-        println!("{:?}", scene.store.usage());
+        println!("{:?}", fixture.store.usage());
     }
 }

@@ -11,7 +11,7 @@ use rethread_store::{
     SessionId, SessionKey, SessionRecord, SessionStore, StoreError, StreamInfo, StreamKey,
 };
 use rethread_store_embedded::{EmbeddedStore, Limits};
-use rethread_testkit::store_suite::{Scene, batch, info, last_batch, queued, record, update};
+use rethread_testkit::store_suite::{StoreFixture, batch, info, last_batch, queued, record, update};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -20,33 +20,33 @@ use std::time::{Duration, Instant};
 #[tokio::test]
 async fn d6_queue_and_floor_are_there_after_a_restart() {
     let home = Home::default();
-    let scene = Scene::over(home.open(Limits::default())).await;
-    scene.update_queue(update(1..9, 2)).await;
+    let fixture = StoreFixture::new(home.open(Limits::default())).await;
+    fixture.update_queue(update(1..9, 2)).await;
     let taking = Batch {
         taken: Some(QueuePosition(4)),
         ..batch(0..3)
     };
-    scene.append(&scene.first(), taking).await;
-    let (before, session) = (scene.queue().await, scene.session.clone());
+    fixture.append(&fixture.first_call_stream(), taking).await;
+    let (before, session) = (fixture.queue().await, fixture.session.clone());
     assert_eq!(
         before.messages().cloned().collect::<Vec<_>>(),
         (5..9).map(queued).collect::<Vec<_>>()
     );
-    let held = scene.store.usage().held_bytes;
-    drop(scene);
-    let scene = Scene {
+    let held = fixture.store.usage().held_bytes;
+    drop(fixture);
+    let fixture = StoreFixture {
         store: home.open(Limits::default()),
         session,
     };
-    assert_eq!(scene.queue().await, before);
-    scene.update_queue(update(1..12, 0)).await;
-    let positions: Vec<u64> = scene.queue().await.messages().map(|q| q.position.0).collect();
+    assert_eq!(fixture.queue().await, before);
+    fixture.update_queue(update(1..12, 0)).await;
+    let positions: Vec<u64> = fixture.queue().await.messages().map(|q| q.position.0).collect();
     assert_eq!(
         positions,
         [5, 6, 7, 8, 9, 10, 11],
         "a late update brings nothing back, in the next process, too"
     );
-    assert!(scene.store.usage().held_bytes > held);
+    assert!(fixture.store.usage().held_bytes > held);
 }
 
 /// D13: queues count against the total, have a share of it at most, and leave nothing behind.
@@ -54,7 +54,7 @@ async fn d6_queue_and_floor_are_there_after_a_restart() {
 async fn d13_queues_are_counted_and_have_a_share_of_the_room() {
     const TOTAL: u64 = 256 << 10;
     let home = Home::default();
-    let scene = Scene::over(home.open(Limits {
+    let fixture = StoreFixture::new(home.open(Limits {
         total_bytes: TOTAL,
         ..Limits::default()
     }))
@@ -68,35 +68,35 @@ async fn d13_queues_are_counted_and_have_a_share_of_the_room() {
     };
     let mut stored = 0;
     let full = loop {
-        match scene.store.update_queue(&scene.session, large(stored + 1)).await {
+        match fixture.store.update_queue(&fixture.session, large(stored + 1)).await {
             Ok(()) => stored += 1,
             Err(error) => break error,
         }
         assert!(stored < 1000, "there is a limit");
     };
     assert!(matches!(full, StoreError::Full), "{full:?}");
-    let held = scene.store.usage().held_bytes - common::one_session() as u64;
+    let held = fixture.store.usage().held_bytes - common::one_session() as u64;
     assert!(held > TOTAL / 5 && held <= TOTAL / 4, "{held}");
     // Streams have the rest.
     for ordinal in 1..40 {
         let mut large = last_batch(1..2);
         large.events[0].payload = Bytes::from(vec![b'x'; 8 << 10]);
-        scene.append(&scene.stream(Ordinal(ordinal)), large).await;
+        fixture.append(&fixture.stream(Ordinal(ordinal)), large).await;
     }
-    assert_eq!(scene.queue().await.messages().count() as u64, stored);
+    assert_eq!(fixture.queue().await.messages().count() as u64, stored);
     // A message that is dropped makes room in the same update.
     let exchange = QueueUpdate {
         floor: QueuePosition(1),
         ..large(stored + 1)
     };
-    scene.update_queue(exchange).await;
-    scene.update_queue(update([], stored)).await;
-    assert_eq!(scene.queue().await.messages().count(), 1);
-    scene.store.end(&scene.session).await.unwrap();
+    fixture.update_queue(exchange).await;
+    fixture.update_queue(update([], stored)).await;
+    assert_eq!(fixture.queue().await.messages().count(), 1);
+    fixture.store.end(&fixture.session).await.unwrap();
     let start = Instant::now();
-    while scene.store.usage().held_bytes > 0 {
-        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", scene.store.usage());
-        scene.store.sweep().await.unwrap();
+    while fixture.store.usage().held_bytes > 0 {
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", fixture.store.usage());
+        fixture.store.sweep().await.unwrap();
     }
 }
 

@@ -13,7 +13,7 @@ use rethread_store::{
     StoreError, StreamKey,
 };
 use rethread_store_embedded::{EmbeddedStore, Limits, Sync};
-use rethread_testkit::store_suite::{Scene, answer, batch, info, last_batch, question, record, sequence};
+use rethread_testkit::store_suite::{StoreFixture, answer, batch, info, last_batch, question, record, sequence};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ const ALL: ReadLimit = ReadLimit {
 };
 
 /// The same session in the store that is opened next.
-fn reopened(home: &Home, scene: Scene<EmbeddedStore>, limits: Limits) -> Scene<EmbeddedStore> {
-    let session = scene.session.clone();
-    drop(scene);
-    Scene {
+fn reopened(home: &Home, fixture: StoreFixture<EmbeddedStore>, limits: Limits) -> StoreFixture<EmbeddedStore> {
+    let session = fixture.session.clone();
+    drop(fixture);
+    StoreFixture {
         store: home.open(limits),
         session,
     }
@@ -45,10 +45,10 @@ fn keeping(events: usize) -> Limits {
 #[tokio::test]
 async fn events_facts_and_summaries_are_there_and_appends_go_on() {
     let home = Home::default();
-    let scene = Scene::over(home.open(Limits::default())).await;
-    let (open, ended) = (scene.first(), scene.stream(Ordinal(3)));
-    scene.append(&open, batch(0..3)).await;
-    scene
+    let fixture = StoreFixture::new(home.open(Limits::default())).await;
+    let (open, ended) = (fixture.first_call_stream(), fixture.stream(Ordinal(3)));
+    fixture.append(&open, batch(0..3)).await;
+    fixture
         .append(
             &open,
             Batch {
@@ -57,15 +57,15 @@ async fn events_facts_and_summaries_are_there_and_appends_go_on() {
             },
         )
         .await;
-    scene.append(&ended, last_batch(1..4)).await;
-    let before = [scene.page(&open, 0).await, scene.page(&ended, 0).await];
-    let scene = reopened(&home, scene, Limits::default());
+    fixture.append(&ended, last_batch(1..4)).await;
+    let before = [fixture.page(&open, 0).await, fixture.page(&ended, 0).await];
+    let fixture = reopened(&home, fixture, Limits::default());
     for (before, key) in before.into_iter().zip([&open, &ended]) {
-        let after = scene.page(key, 0).await;
+        let after = fixture.page(key, 0).await;
         assert_eq!((after.events, after.status), (before.events, before.status));
     }
-    assert_eq!(scene.status(&open).await.info, info());
-    let stale = scene.store.append(&open, batch(5..6)).await;
+    assert_eq!(fixture.status(&open).await.info, info());
+    let stale = fixture.store.append(&open, batch(5..6)).await;
     assert!(
         matches!(
             stale,
@@ -76,9 +76,9 @@ async fn events_facts_and_summaries_are_there_and_appends_go_on() {
         ),
         "{stale:?}"
     );
-    let sealed = scene.store.append(&ended, batch(4..5)).await;
+    let sealed = fixture.store.append(&ended, batch(4..5)).await;
     assert!(matches!(sealed, Err(StoreError::Sealed)), "{sealed:?}");
-    scene
+    fixture
         .append(
             &open,
             Batch {
@@ -87,7 +87,7 @@ async fn events_facts_and_summaries_are_there_and_appends_go_on() {
             },
         )
         .await; // the last batch, once more
-    scene
+    fixture
         .append(
             &open,
             Batch {
@@ -96,67 +96,70 @@ async fn events_facts_and_summaries_are_there_and_appends_go_on() {
             },
         )
         .await;
-    assert_eq!(sequence(&scene.page(&open, 0).await), [1, 2, 3, 4, 5]);
-    assert_eq!(scene.store.open_streams(&scene.session).await.unwrap(), [Ordinal(1)]);
-    assert_eq!((scene.store.usage().sessions, scene.store.usage().streams), (1, 2));
+    assert_eq!(sequence(&fixture.page(&open, 0).await), [1, 2, 3, 4, 5]);
+    assert_eq!(
+        fixture.store.open_streams(&fixture.session).await.unwrap(),
+        [Ordinal(1)]
+    );
+    assert_eq!((fixture.store.usage().sessions, fixture.store.usage().streams), (1, 2));
 }
 
 #[tokio::test]
 async fn records_idle_times_and_high_water_marks_are_there() {
     let home = Home::default();
-    let scene = Scene::over(home.open(Limits::default())).await;
+    let fixture = StoreFixture::new(home.open(Limits::default())).await;
     let second = SessionRecord { epoch: 2, ..record() };
-    scene.store.update(&scene.session, 1, second.clone()).await.unwrap();
-    scene.append(&scene.stream(Ordinal(8)), last_batch(1..3)).await;
-    scene.append(&scene.first(), last_batch(1..3)).await;
-    scene.store.forget_stream(&scene.stream(Ordinal(8))).await.unwrap();
+    fixture.store.update(&fixture.session, 1, second.clone()).await.unwrap();
+    fixture.append(&fixture.stream(Ordinal(8)), last_batch(1..3)).await;
+    fixture.append(&fixture.first_call_stream(), last_batch(1..3)).await;
+    fixture.store.forget_stream(&fixture.stream(Ordinal(8))).await.unwrap();
     home.advance(Duration::from_secs(100));
-    let mut scene = reopened(&home, scene, Limits::default());
+    let mut fixture = reopened(&home, fixture, Limits::default());
     for _ in 0..2 {
-        let loaded = scene.store.load(&scene.session).await.unwrap();
+        let loaded = fixture.store.load(&fixture.session).await.unwrap();
         assert_eq!((loaded.record, loaded.high_water), (second.clone(), Ordinal(8)));
         assert_eq!(loaded.idle, Duration::from_secs(100));
-        scene.store.forget_session(&scene.session).await.unwrap();
-        scene = reopened(&home, scene, Limits::default());
+        fixture.store.forget_session(&fixture.session).await.unwrap();
+        fixture = reopened(&home, fixture, Limits::default());
     }
-    scene.assert_unknown(&scene.first()).await;
-    scene.store.touch(&scene.session).await.unwrap();
+    fixture.assert_unknown(&fixture.first_call_stream()).await;
+    fixture.store.touch(&fixture.session).await.unwrap();
     home.advance(Duration::from_secs(50));
-    let scene = reopened(&home, scene, Limits::default());
-    let expire = |idle| scene.store.expire(Duration::from_secs(idle), Arc::new(|_| false));
+    let fixture = reopened(&home, fixture, Limits::default());
+    let expire = |idle| fixture.store.expire(Duration::from_secs(idle), Arc::new(|_| false));
     assert_eq!(expire(60).await.unwrap(), 0);
     assert_eq!(expire(50).await.unwrap(), 1);
-    let scene = reopened(&home, scene, Limits::default());
-    let gone = scene.store.load(&scene.session).await;
+    let fixture = reopened(&home, fixture, Limits::default());
+    let gone = fixture.store.load(&fixture.session).await;
     assert!(matches!(gone, Err(StoreError::SessionGone)), "{gone:?}");
 }
 
 #[tokio::test]
 async fn pins_outlast_the_process() {
     let home = Home::default();
-    let scene = Scene::over(home.open(keeping(5))).await;
-    let key = scene.first();
-    scene.append(&key, batch(0..1)).await;
+    let fixture = StoreFixture::new(home.open(keeping(5))).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, batch(0..1)).await;
     for n in 1..4 {
-        scene.append(&key, question(n)).await;
+        fixture.append(&key, question(n)).await;
     }
-    scene.append(&key, answer(4)).await;
+    fixture.append(&key, answer(4)).await;
     let released = Batch {
         released: vec![Seq(2)],
         ..batch(5..6)
     };
-    scene.append(&key, released).await;
-    let scene = reopened(&home, scene, keeping(5));
-    scene.append(&key, batch(6..30)).await;
-    scene.store.sweep().await.unwrap();
-    let page = scene.page(&key, 0).await;
+    fixture.append(&key, released).await;
+    let fixture = reopened(&home, fixture, keeping(5));
+    fixture.append(&key, batch(6..30)).await;
+    fixture.store.sweep().await.unwrap();
+    let page = fixture.page(&key, 0).await;
     assert_eq!(sequence(&page), [1, 3, 4, 28, 29]);
     assert_eq!(
         page.events.iter().map(|event| event.retain).collect::<Vec<_>>()[..3],
         [Retain::Question, Retain::Question, Retain::Answer]
     );
-    let scene = reopened(&home, scene, keeping(5));
-    scene
+    let fixture = reopened(&home, fixture, keeping(5));
+    fixture
         .append(
             &key,
             Batch {
@@ -165,11 +168,11 @@ async fn pins_outlast_the_process() {
             },
         )
         .await;
-    scene.store.sweep().await.unwrap();
-    assert_eq!(sequence(&scene.page(&key, 0).await), [1, 4, 28, 29, 30]);
-    scene.append(&key, last_batch(31..32)).await;
-    let scene = reopened(&home, scene, keeping(5));
-    let page = scene.page(&key, 0).await;
+    fixture.store.sweep().await.unwrap();
+    assert_eq!(sequence(&fixture.page(&key, 0).await), [1, 4, 28, 29, 30]);
+    fixture.append(&key, last_batch(31..32)).await;
+    let fixture = reopened(&home, fixture, keeping(5));
+    let page = fixture.page(&key, 0).await;
     let question = page.events.iter().find(|event| event.retain == Retain::Question);
     assert!(question.is_none(), "the end releases every question: {question:?}");
 }
@@ -177,16 +180,16 @@ async fn pins_outlast_the_process() {
 #[tokio::test]
 async fn what_was_to_be_deleted_is_deleted_by_the_next_process() {
     let home = Home::default();
-    let scene = Scene::over(home.open(Limits::default())).await;
-    let other = Scene::over(scene.store.clone()).await;
+    let fixture = StoreFixture::new(home.open(Limits::default())).await;
+    let other = StoreFixture::new(fixture.store.clone()).await;
     for ordinal in 1..40 {
-        scene.append(&scene.stream(Ordinal(ordinal)), batch(0..100)).await;
+        fixture.append(&fixture.stream(Ordinal(ordinal)), batch(0..100)).await;
     }
-    other.append(&other.first(), batch(0..100)).await;
+    other.append(&other.first_call_stream(), batch(0..100)).await;
     other.append(&other.stream(Ordinal(3)), batch(0..2)).await;
-    scene.store.end(&scene.session).await.unwrap();
-    scene.store.forget_stream(&other.first()).await.unwrap();
-    drop(scene);
+    fixture.store.end(&fixture.session).await.unwrap();
+    fixture.store.forget_stream(&other.first_call_stream()).await.unwrap();
+    drop(fixture);
     let other = reopened(&home, other, Limits::default());
     let one_stream = other.store.usage();
     let mut patience = 200;
@@ -210,33 +213,41 @@ async fn ended_streams_go_on_aging() {
         ..Limits::default()
     };
     let home = Home::default();
-    let scene = Scene::over(home.open(limits)).await;
+    let fixture = StoreFixture::new(home.open(limits)).await;
     for ordinal in [9, 1, 7] {
-        scene.append(&scene.stream(Ordinal(ordinal)), last_batch(1..3)).await;
+        fixture
+            .append(&fixture.stream(Ordinal(ordinal)), last_batch(1..3))
+            .await;
     }
-    let scene = reopened(&home, scene, limits);
+    let fixture = reopened(&home, fixture, limits);
     home.advance(Duration::from_secs(400));
     for ordinal in [5, 3] {
-        scene.append(&scene.stream(Ordinal(ordinal)), last_batch(1..3)).await;
+        fixture
+            .append(&fixture.stream(Ordinal(ordinal)), last_batch(1..3))
+            .await;
     }
-    scene.store.sweep().await.unwrap();
-    let known =
-        async |scene: &Scene<EmbeddedStore>, ordinal| scene.store.status(&scene.stream(Ordinal(ordinal))).await.is_ok();
+    fixture.store.sweep().await.unwrap();
+    let known = async |fixture: &StoreFixture<EmbeddedStore>, ordinal| {
+        fixture.store.status(&fixture.stream(Ordinal(ordinal))).await.is_ok()
+    };
     for (ordinal, expected) in [(9, false), (1, false), (7, true), (5, true), (3, true)] {
-        assert_eq!(known(&scene, ordinal).await, expected, "stream {ordinal}");
+        assert_eq!(known(&fixture, ordinal).await, expected, "stream {ordinal}");
     }
-    let scene = reopened(&home, scene, limits);
+    let fixture = reopened(&home, fixture, limits);
     home.advance(Duration::from_secs(300));
-    scene.store.sweep().await.unwrap();
+    fixture.store.sweep().await.unwrap();
     for (ordinal, expected) in [(7, false), (5, true), (3, true)] {
-        assert_eq!(known(&scene, ordinal).await, expected, "stream {ordinal}");
+        assert_eq!(known(&fixture, ordinal).await, expected, "stream {ordinal}");
     }
     home.advance(Duration::from_secs(600));
-    let scene = reopened(&home, scene, limits);
-    scene.store.sweep().await.unwrap();
-    let usage = scene.store.usage();
+    let fixture = reopened(&home, fixture, limits);
+    fixture.store.sweep().await.unwrap();
+    let usage = fixture.store.usage();
     assert_eq!((usage.streams, usage.held_bytes), (0, one_session() as u64));
-    assert_eq!(scene.store.load(&scene.session).await.unwrap().high_water, Ordinal(9));
+    assert_eq!(
+        fixture.store.load(&fixture.session).await.unwrap().high_water,
+        Ordinal(9)
+    );
 }
 
 #[derive(Clone, Debug)]
@@ -337,7 +348,7 @@ async fn play(history: Vec<(usize, Step)>, sync: Sync) -> Result<(), String> {
             .expect("it opens")
     };
     let mut store = open();
-    let session = Scene::over(store.clone()).await.session;
+    let session = StoreFixture::new(store.clone()).await.session;
     let mut ordinals = (1..).map(Ordinal);
     let mut born = |session: &SessionKey| Model {
         key: StreamKey {

@@ -9,7 +9,7 @@ use rethread_store::{
     Batch, EventStore, Ordinal, Retain, Retention, Seq, SessionRecord, SessionStore, StoreError, StreamInfo,
 };
 use rethread_store_embedded::{EmbeddedStore, Limits};
-use rethread_testkit::store_suite::{Scene, batch, info, last_batch, record, sequence};
+use rethread_testkit::store_suite::{StoreFixture, batch, info, last_batch, record, sequence};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,8 +30,8 @@ fn sized(mut batch: Batch, size: usize) -> Batch {
     batch
 }
 
-async fn is_known(scene: &Scene<EmbeddedStore>, ordinal: u64) -> bool {
-    scene.store.status(&scene.stream(Ordinal(ordinal))).await.is_ok()
+async fn is_known(fixture: &StoreFixture<EmbeddedStore>, ordinal: u64) -> bool {
+    fixture.store.status(&fixture.stream(Ordinal(ordinal))).await.is_ok()
 }
 
 /// Waits until it is so.
@@ -46,73 +46,80 @@ async fn until(what: &str, patience: Duration, mut done: impl FnMut() -> bool) {
 #[tokio::test]
 async fn under_pressure_the_oldest_ended_streams_become_tombstones() {
     let home = Home::default();
-    let scene = Scene::over(home.open(small())).await;
-    let open = scene.stream(Ordinal(2));
-    scene.append(&open, sized(batch(1..2), 4096)).await;
+    let fixture = StoreFixture::new(home.open(small())).await;
+    let open = fixture.stream(Ordinal(2));
+    fixture.append(&open, sized(batch(1..2), 4096)).await;
     for ordinal in (1..60).step_by(2) {
-        let key = scene.stream(Ordinal(ordinal));
-        scene.append(&key, sized(last_batch(1..2), 4096)).await;
-        assert!(scene.store.usage().held_bytes <= TOTAL, "{:?}", scene.store.usage());
-        assert_eq!(sequence(&scene.page(&key, 0).await), [1], "the newest stream is whole");
+        let key = fixture.stream(Ordinal(ordinal));
+        fixture.append(&key, sized(last_batch(1..2), 4096)).await;
+        assert!(fixture.store.usage().held_bytes <= TOTAL, "{:?}", fixture.store.usage());
+        assert_eq!(
+            sequence(&fixture.page(&key, 0).await),
+            [1],
+            "the newest stream is whole"
+        );
     }
-    let oldest = scene.page(&scene.first(), 0).await;
+    let oldest = fixture.page(&fixture.first_call_stream(), 0).await;
     assert!(oldest.events.is_empty() && oldest.has_gap_after(Seq(0)));
     assert!(oldest.status.answers_lost && oldest.status.sealed && oldest.status.first_kept.is_none());
     assert_eq!((oldest.status.info, oldest.status.last), (info(), Some(Seq(1))));
     assert_eq!(
-        scene.store.usage().streams,
+        fixture.store.usage().streams,
         31,
         "none is forgotten while tombstones are enough"
     );
     assert_eq!(
-        sequence(&scene.page(&open, 0).await),
+        sequence(&fixture.page(&open, 0).await),
         [1],
         "what still runs is not given up"
     );
-    let again = scene.store.append(&scene.first(), sized(last_batch(1..2), 4096)).await;
+    let again = fixture
+        .store
+        .append(&fixture.first_call_stream(), sized(last_batch(1..2), 4096))
+        .await;
     assert!(
         again.is_ok(),
         "a repeated append is harmless even to a tombstone: {again:?}"
     );
     // And in the next process.
-    let session = scene.session.clone();
-    drop(scene);
-    let scene = Scene {
+    let session = fixture.session.clone();
+    drop(fixture);
+    let fixture = StoreFixture {
         store: home.open(small()),
         session,
     };
-    let oldest = scene.status(&scene.first()).await;
+    let oldest = fixture.status(&fixture.first_call_stream()).await;
     assert!(oldest.answers_lost && oldest.sealed);
     for ordinal in (61..400).step_by(2) {
-        scene
-            .append(&scene.stream(Ordinal(ordinal)), sized(last_batch(1..2), 1024))
+        fixture
+            .append(&fixture.stream(Ordinal(ordinal)), sized(last_batch(1..2), 1024))
             .await;
-        assert!(scene.store.usage().held_bytes <= TOTAL, "{:?}", scene.store.usage());
+        assert!(fixture.store.usage().held_bytes <= TOTAL, "{:?}", fixture.store.usage());
     }
     let mut known = Vec::new();
     for ordinal in (1..400).step_by(2) {
-        known.push(is_known(&scene, ordinal).await);
+        known.push(is_known(&fixture, ordinal).await);
     }
     assert!(
         known.is_sorted() && !known[0] && known[199],
         "the oldest are forgotten first: {known:?}"
     );
-    assert!(is_known(&scene, 2).await);
+    assert!(is_known(&fixture, 2).await);
     home.advance(Duration::from_secs(601));
-    scene.store.sweep().await.unwrap();
-    assert_eq!(scene.store.usage().streams, 1, "tombstones age like whole streams");
+    fixture.store.sweep().await.unwrap();
+    assert_eq!(fixture.store.usage().streams, 1, "tombstones age like whole streams");
 }
 
 #[tokio::test]
 async fn when_nothing_can_be_freed_the_store_is_full_until_something_can() {
     let home = Home::default();
-    let scene = Scene::over(home.open(small())).await;
-    let ended = scene.stream(Ordinal(99));
-    scene.append(&ended, sized(last_batch(1..2), 4096)).await;
+    let fixture = StoreFixture::new(home.open(small())).await;
+    let ended = fixture.stream(Ordinal(99));
+    fixture.append(&ended, sized(last_batch(1..2), 4096)).await;
     let mut open = Vec::new();
     let refused = loop {
-        let key = scene.stream(Ordinal(1 + 2 * open.len() as u64));
-        match scene.store.append(&key, sized(batch(1..2), 4096)).await {
+        let key = fixture.stream(Ordinal(1 + 2 * open.len() as u64));
+        match fixture.store.append(&key, sized(batch(1..2), 4096)).await {
             Ok(()) => open.push(key),
             Err(refused) => break refused,
         }
@@ -120,56 +127,56 @@ async fn when_nothing_can_be_freed_the_store_is_full_until_something_can() {
     };
     assert!(matches!(refused, StoreError::Full), "{refused:?}");
     assert!(open.len() >= 12, "only {} KiB fit into 64", open.len() * 4);
-    assert!(scene.store.status(&ended).await.is_err(), "what could be freed was");
+    assert!(fixture.store.status(&ended).await.is_err(), "what could be freed was");
     for key in &open {
-        assert_eq!(sequence(&scene.page(key, 0).await), [1], "nobody lost anything");
+        assert_eq!(sequence(&fixture.page(key, 0).await), [1], "nobody lost anything");
     }
-    scene.store.forget_stream(&open[0]).await.unwrap();
-    scene.append(&open[1], sized(batch(2..3), 4096)).await;
+    fixture.store.forget_stream(&open[0]).await.unwrap();
+    fixture.append(&open[1], sized(batch(2..3), 4096)).await;
     // A session that ends makes room too, though its streams are deleted later.
-    let other = Scene::over(scene.store.clone()).await;
-    scene.store.end(&scene.session).await.unwrap();
+    let other = StoreFixture::new(fixture.store.clone()).await;
+    fixture.store.end(&fixture.session).await.unwrap();
     for ordinal in 1..12 {
         other
             .append(&other.stream(Ordinal(ordinal)), sized(batch(1..2), 4096))
             .await;
     }
     // A stream makes room for its own next events.
-    let key = other.first();
+    let key = other.first_call_stream();
     for n in 2..60 {
         other.append(&key, sized(batch(n..n + 1), 4096)).await;
     }
     let page = other.page(&key, 0).await;
     assert!(page.has_gap_after(Seq(0)) && page.status.last == Some(Seq(59)));
-    assert!(scene.store.usage().held_bytes <= TOTAL);
+    assert!(fixture.store.usage().held_bytes <= TOTAL);
 }
 
 #[tokio::test]
 async fn a_session_with_a_thousand_streams_ends_at_once() {
     let home = Home::default();
-    let scene = Scene::over(home.open(Limits::default())).await;
-    let other = Scene::over(scene.store.clone()).await;
+    let fixture = StoreFixture::new(home.open(Limits::default())).await;
+    let other = StoreFixture::new(fixture.store.clone()).await;
     for ordinal in 1..=1000 {
         let of = if ordinal % 2 == 0 {
             batch(0..20)
         } else {
             last_batch(0..20)
         };
-        scene.append(&scene.stream(Ordinal(ordinal)), of).await;
+        fixture.append(&fixture.stream(Ordinal(ordinal)), of).await;
     }
-    let before = scene.store.usage();
+    let before = fixture.store.usage();
     assert_eq!((before.sessions, before.streams), (2, 1000));
     let start = Instant::now();
-    scene.store.end(&scene.session).await.unwrap();
+    fixture.store.end(&fixture.session).await.unwrap();
     let took = start.elapsed();
     assert!(took < Duration::from_millis(200), "{took:?}");
-    scene.assert_unknown(&scene.first()).await;
-    other.append(&other.first(), batch(0..3)).await;
+    fixture.assert_unknown(&fixture.first_call_stream()).await;
+    other.append(&other.first_call_stream(), batch(0..3)).await;
     until("the streams are deleted", Duration::from_secs(20), || {
-        scene.store.usage().streams == 1
+        fixture.store.usage().streams == 1
     })
     .await;
-    let usage = scene.store.usage();
+    let usage = fixture.store.usage();
     assert!(
         usage.held_bytes < 1000 + one_session() as u64 && usage.sessions == 1,
         "{usage:?}"
@@ -190,35 +197,35 @@ async fn what_is_forgotten_costs_nothing() {
     let store = home.open(limits);
     let mut scenes = Vec::new();
     for n in 0..6 {
-        let scene = Scene::over(store.clone()).await;
+        let fixture = StoreFixture::new(store.clone()).await;
         for ordinal in 1..20 {
-            let key = scene.stream(Ordinal(ordinal));
-            scene.append(&key, sized(batch(0..8), 50)).await;
-            scene.append(&key, sized(batch(0..8), 50)).await;
+            let key = fixture.stream(Ordinal(ordinal));
+            fixture.append(&key, sized(batch(0..8), 50)).await;
+            fixture.append(&key, sized(batch(0..8), 50)).await;
             assert!(store.append(&key, batch(20..21)).await.is_err());
             if ordinal % 3 > 0 {
-                scene.append(&key, sized(last_batch(8..11), 10 + n)).await;
-                scene.append(&key, sized(last_batch(8..11), 10 + n)).await;
+                fixture.append(&key, sized(last_batch(8..11), 10 + n)).await;
+                fixture.append(&key, sized(last_batch(8..11), 10 + n)).await;
             }
         }
-        scenes.push(scene);
+        scenes.push(fixture);
     }
     // Every way to be forgotten: stream by stream, with the session, after the session has ended, and by age.
-    for (n, scene) in scenes.iter().enumerate() {
+    for (n, fixture) in scenes.iter().enumerate() {
         match n {
             0 => {
                 for ordinal in 1..20 {
-                    store.forget_stream(&scene.stream(Ordinal(ordinal))).await.unwrap();
+                    store.forget_stream(&fixture.stream(Ordinal(ordinal))).await.unwrap();
                 }
             }
-            1 => store.forget_session(&scene.session).await.unwrap(),
+            1 => store.forget_session(&fixture.session).await.unwrap(),
             2 => store
-                .create(&scene.session, rethread_testkit::store_suite::record())
+                .create(&fixture.session, rethread_testkit::store_suite::record())
                 .await
                 .unwrap(),
             _ => {
-                store.end(&scene.session).await.unwrap();
-                store.forget_session(&scene.session).await.unwrap();
+                store.end(&fixture.session).await.unwrap();
+                store.forget_session(&fixture.session).await.unwrap();
             }
         }
     }
@@ -254,18 +261,18 @@ async fn the_disk_is_given_back() {
         }
         size
     };
-    let kept = Scene::over(store.clone()).await;
-    kept.append(&kept.first(), sized(batch(0..20), LARGE)).await;
-    let scene = Scene::over(store.clone()).await;
+    let kept = StoreFixture::new(store.clone()).await;
+    kept.append(&kept.first_call_stream(), sized(batch(0..20), LARGE)).await;
+    let fixture = StoreFixture::new(store.clone()).await;
     for ordinal in 1..100 {
-        scene
-            .append(&scene.stream(Ordinal(ordinal)), sized(batch(0..20), LARGE))
+        fixture
+            .append(&fixture.stream(Ordinal(ordinal)), sized(batch(0..20), LARGE))
             .await;
     }
     assert!(size() > 60 << 20, "{} bytes for 125 MiB", size());
-    store.end(&scene.session).await.unwrap();
+    store.end(&fixture.session).await.unwrap();
     until("the disk is given back", Duration::from_secs(40), || size() < 40 << 20).await;
-    assert_eq!(kept.page(&kept.first(), 0).await.events.len(), 19);
+    assert_eq!(kept.page(&kept.first_call_stream(), 0).await.events.len(), 19);
 }
 
 /// Every segment holds a little that stays: an event that is pinned, in a row with others that were evicted.
@@ -288,11 +295,14 @@ async fn what_stays_is_moved_together() {
         sizes.sum::<u64>()
     };
     let store = home.open(limits);
-    let (kept, gone) = (Scene::over(store.clone()).await, Scene::over(store.clone()).await);
+    let (kept, gone) = (
+        StoreFixture::new(store.clone()).await,
+        StoreFixture::new(store.clone()).await,
+    );
     let mut written = 0;
     for n in (1..600).step_by(4) {
         for ordinal in 1..=8 {
-            let scene = if ordinal == 1 { &kept } else { &gone };
+            let fixture = if ordinal == 1 { &kept } else { &gone };
             let mut batch = batch(n..n + 4);
             for event in &mut batch.events {
                 event.payload = payload(event.seq);
@@ -301,7 +311,7 @@ async fn what_stays_is_moved_together() {
             if ordinal == 1 {
                 batch.events[0].retain = Retain::Question;
             }
-            scene.append(&scene.stream(Ordinal(ordinal)), batch).await;
+            fixture.append(&fixture.stream(Ordinal(ordinal)), batch).await;
         }
     }
     store.end(&gone.session).await.unwrap();
@@ -309,11 +319,11 @@ async fn what_stays_is_moved_together() {
     assert!(written > 36 << 20, "{written}");
     let session = kept.session.clone();
     let check = async |store: EmbeddedStore| {
-        let kept = Scene {
+        let kept = StoreFixture {
             store,
             session: session.clone(),
         };
-        let page = kept.page(&kept.first(), 0).await;
+        let page = kept.page(&kept.first_call_stream(), 0).await;
         assert!(page.events.iter().all(|event| event.payload == payload(event.seq)));
         let pinned = page.events.iter().filter(|event| event.retain == Retain::Question);
         assert_eq!(pinned.count(), 150, "{:?}", sequence(&page));
@@ -330,7 +340,7 @@ async fn what_stays_is_moved_together() {
 #[tokio::test]
 async fn d13_facts_of_streams_count_against_the_total() {
     let home = Home::default();
-    let scene = Scene::over(home.open(small())).await;
+    let fixture = StoreFixture::new(home.open(small())).await;
     let calls = vec![RequestId::from("i".repeat(3000).as_str())];
     let ordinals = || (1..521).step_by(2);
     for ordinal in ordinals() {
@@ -342,23 +352,23 @@ async fn d13_facts_of_streams_count_against_the_total() {
             info: Some(info),
             ..last_batch(1..2)
         };
-        scene.append(&scene.stream(Ordinal(ordinal)), batch).await;
+        fixture.append(&fixture.stream(Ordinal(ordinal)), batch).await;
     }
     let mut kept = 0;
     for ordinal in ordinals() {
-        if let Ok(status) = scene.store.status(&scene.stream(Ordinal(ordinal))).await {
+        if let Ok(status) = fixture.store.status(&fixture.stream(Ordinal(ordinal))).await {
             kept += status.info.calls[0].as_json().len() as u64;
         }
     }
-    let held = scene.store.usage().held_bytes;
+    let held = fixture.store.usage().held_bytes;
     assert!(kept <= TOTAL, "{kept} bytes of ids are kept of {TOTAL}");
     assert!(
         (kept..=TOTAL).contains(&held),
         "{held} bytes are held, of which ids {kept}"
     );
-    scene.store.end(&scene.session).await.unwrap();
+    fixture.store.end(&fixture.session).await.unwrap();
     until("all is deleted", Duration::from_secs(20), || {
-        scene.store.usage().held_bytes == 0
+        fixture.store.usage().held_bytes == 0
     })
     .await;
 }
@@ -374,11 +384,11 @@ async fn d13_records_of_sessions_count_against_the_total() {
     let mut store = home.open(small());
     let mut sessions = Vec::new();
     let refused = loop {
-        let scene = Scene::over(store.clone()).await;
-        if let Err(refused) = store.create(&scene.session, large(8000)).await {
+        let fixture = StoreFixture::new(store.clone()).await;
+        if let Err(refused) = store.create(&fixture.session, large(8000)).await {
             break refused;
         }
-        sessions.push(scene.session);
+        sessions.push(fixture.session);
         assert!(
             sessions.len() as u64 * 8000 <= TOTAL,
             "{} records of 8000 bytes",
@@ -413,7 +423,7 @@ async fn d9_a_touch_does_not_rewrite_the_record() {
     const MARK: &[u8] = b"this client says much about itself";
     let home = Home::default();
     let store = home.open(Limits::default());
-    let session = Scene::over(store.clone()).await.session;
+    let session = StoreFixture::new(store.clone()).await.session;
     let spoken = SessionRecord {
         initialize_params: Bytes::from_static(MARK),
         ..record()

@@ -2,7 +2,7 @@
 //! memory of the whole process.
 
 use rethread_store::{EventStore, MemoryStore, Ordinal, SessionStore};
-use rethread_testkit::store_suite::{Scene, last_batch};
+use rethread_testkit::store_suite::{StoreFixture, last_batch};
 
 const SESSIONS: usize = 200_000;
 /// What one forgotten entry would cost at the very least: a key, a time, and a session id.
@@ -21,10 +21,10 @@ async fn d13_sessions_that_come_and_go_leave_nothing_in_the_queues() {
     let store = MemoryStore::default();
     let mut before = None;
     for n in 0..SESSIONS {
-        let scene = Scene::over(store.clone()).await;
-        scene.append(&scene.stream(Ordinal(1)), last_batch(0..2)).await;
-        store.end(&scene.session).await.unwrap();
-        store.forget_session(&scene.session).await.unwrap();
+        let fixture = StoreFixture::new(store.clone()).await;
+        fixture.append(&fixture.stream(Ordinal(1)), last_batch(0..2)).await;
+        store.end(&fixture.session).await.unwrap();
+        store.forget_session(&fixture.session).await.unwrap();
         if n == SESSIONS / 20 {
             before = resident(); // warm by now
         }

@@ -8,7 +8,7 @@ use rethread_store::{
     Batch, EventStore, MemoryLimits, MemoryStore, Ordinal, ReadLimit, Retention, Seq, SessionRecord, SessionStore,
     StoreError, StreamInfo, StreamKey,
 };
-use rethread_testkit::store_suite::{Harness, Scene, batch, info, last_batch, record, sequence};
+use rethread_testkit::store_suite::{Harness, StoreFixture, batch, info, last_batch, record, sequence};
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -76,77 +76,84 @@ fn sized(mut batch: Batch, size: usize) -> Batch {
     batch
 }
 
-async fn is_known(scene: &Scene<MemoryStore>, ordinal: u64) -> bool {
-    scene.store.status(&scene.stream(Ordinal(ordinal))).await.is_ok()
+async fn is_known(fixture: &StoreFixture<MemoryStore>, ordinal: u64) -> bool {
+    fixture.store.status(&fixture.stream(Ordinal(ordinal))).await.is_ok()
 }
 
 #[tokio::test]
 async fn d4_under_pressure_the_oldest_ended_streams_become_tombstones() {
-    let scene = Scene::over(store(SMALL)).await;
-    let open = scene.stream(Ordinal(2));
-    scene.append(&open, sized(batch(1..2), 4096)).await;
+    let fixture = StoreFixture::new(store(SMALL)).await;
+    let open = fixture.stream(Ordinal(2));
+    fixture.append(&open, sized(batch(1..2), 4096)).await;
     for ordinal in (1..60).step_by(2) {
-        let key = scene.stream(Ordinal(ordinal));
-        scene.append(&key, sized(last_batch(1..2), 4096)).await;
+        let key = fixture.stream(Ordinal(ordinal));
+        fixture.append(&key, sized(last_batch(1..2), 4096)).await;
         assert!(
-            scene.store.held_bytes() <= TOTAL + 1024,
+            fixture.store.held_bytes() <= TOTAL + 1024,
             "held: {}",
-            scene.store.held_bytes()
+            fixture.store.held_bytes()
         );
-        assert_eq!(sequence(&scene.page(&key, 0).await), [1], "the newest stream is whole");
+        assert_eq!(
+            sequence(&fixture.page(&key, 0).await),
+            [1],
+            "the newest stream is whole"
+        );
     }
-    let oldest = scene.page(&scene.first(), 0).await;
+    let oldest = fixture.page(&fixture.first_call_stream(), 0).await;
     assert!(oldest.events.is_empty() && oldest.has_gap_after(Seq(0)));
     assert!(oldest.status.answers_lost && oldest.status.sealed);
     assert_eq!((oldest.status.info, oldest.status.last), (info(), Some(Seq(1))));
     assert_eq!(
-        scene.store.streams(),
+        fixture.store.streams(),
         31,
         "no stream is forgotten as long as tombstones make room enough"
     );
     assert_eq!(
-        sequence(&scene.page(&open, 0).await),
+        sequence(&fixture.page(&open, 0).await),
         [1],
         "what still runs is not given up"
     );
-    let again = scene.store.append(&scene.first(), sized(last_batch(1..2), 4096)).await;
+    let again = fixture
+        .store
+        .append(&fixture.first_call_stream(), sized(last_batch(1..2), 4096))
+        .await;
     assert!(
         again.is_ok(),
         "a repeated append is harmless even to a tombstone: {again:?}"
     );
-    assert!(scene.page(&scene.first(), 0).await.events.is_empty());
+    assert!(fixture.page(&fixture.first_call_stream(), 0).await.events.is_empty());
 }
 
 #[tokio::test]
 async fn d4_under_more_pressure_tombstones_are_forgotten_oldest_first() {
-    let scene = Scene::over(store(SMALL)).await;
+    let fixture = StoreFixture::new(store(SMALL)).await;
     for ordinal in (1..1000).step_by(2) {
-        let key = scene.stream(Ordinal(ordinal));
-        scene.append(&key, sized(last_batch(1..2), 1024)).await;
+        let key = fixture.stream(Ordinal(ordinal));
+        fixture.append(&key, sized(last_batch(1..2), 1024)).await;
         assert!(
-            scene.store.held_bytes() <= TOTAL + 1024,
+            fixture.store.held_bytes() <= TOTAL + 1024,
             "held: {}",
-            scene.store.held_bytes()
+            fixture.store.held_bytes()
         );
     }
-    assert!(!is_known(&scene, 1).await && is_known(&scene, 999).await);
+    assert!(!is_known(&fixture, 1).await && is_known(&fixture, 999).await);
     let mut known = Vec::new();
     for ordinal in (1..1000).step_by(2) {
-        known.push(is_known(&scene, ordinal).await);
+        known.push(is_known(&fixture, ordinal).await);
     }
     assert!(known.is_sorted(), "the oldest are forgotten first");
-    assert_eq!(scene.store.streams(), known.iter().filter(|known| **known).count());
+    assert_eq!(fixture.store.streams(), known.iter().filter(|known| **known).count());
 }
 
 #[tokio::test]
 async fn d13_when_nothing_can_be_freed_the_store_is_full_until_something_can() {
-    let scene = Scene::over(store(SMALL)).await;
-    let ended = scene.stream(Ordinal(99));
-    scene.append(&ended, sized(last_batch(1..2), 4096)).await;
+    let fixture = StoreFixture::new(store(SMALL)).await;
+    let ended = fixture.stream(Ordinal(99));
+    fixture.append(&ended, sized(last_batch(1..2), 4096)).await;
     let mut open = Vec::new();
     let refused = loop {
-        let key = scene.stream(Ordinal(1 + 2 * open.len() as u64));
-        match scene.store.append(&key, sized(batch(1..2), 4096)).await {
+        let key = fixture.stream(Ordinal(1 + 2 * open.len() as u64));
+        match fixture.store.append(&key, sized(batch(1..2), 4096)).await {
             Ok(()) => open.push(key),
             Err(refused) => break refused,
         }
@@ -157,17 +164,17 @@ async fn d13_when_nothing_can_be_freed_the_store_is_full_until_something_can() {
         "{refused:?}"
     );
     assert!(open.len() >= 12, "only {} KiB fit into 64", open.len() * 4);
-    assert!(scene.store.status(&ended).await.is_err(), "what could be freed was");
+    assert!(fixture.store.status(&ended).await.is_err(), "what could be freed was");
     for key in &open {
-        assert_eq!(sequence(&scene.page(key, 0).await), [1], "nobody lost anything");
+        assert_eq!(sequence(&fixture.page(key, 0).await), [1], "nobody lost anything");
     }
-    scene.store.forget_stream(&open[0]).await.unwrap();
-    scene.append(&open[1], sized(batch(2..3), 4096)).await; // what was freed
+    fixture.store.forget_stream(&open[0]).await.unwrap();
+    fixture.append(&open[1], sized(batch(2..3), 4096)).await; // what was freed
     assert!(matches!(
-        scene.store.append(&open[3], sized(batch(2..3), 4096)).await,
+        fixture.store.append(&open[3], sized(batch(2..3), 4096)).await,
         Err(StoreError::Full)
     ));
-    scene
+    fixture
         .append(
             &open[2],
             Batch {
@@ -176,8 +183,8 @@ async fn d13_when_nothing_can_be_freed_the_store_is_full_until_something_can() {
             },
         )
         .await;
-    scene.append(&open[3], sized(batch(2..3), 4096)).await;
-    let given_up = scene.store.read_after(&open[2], Seq(0), ReadLimit::default()).await;
+    fixture.append(&open[3], sized(batch(2..3), 4096)).await;
+    let given_up = fixture.store.read_after(&open[2], Seq(0), ReadLimit::default()).await;
     let rest = given_up.map_or(0, |page| page.events.len());
     assert_eq!(rest, 0, "what has ended makes room");
 }
@@ -189,14 +196,19 @@ async fn d13_a_session_keeps_so_many_ended_streams() {
         ..MemoryLimits::default()
     };
     let store = store(limits);
-    let (scene, other) = (Scene::over(store.clone()).await, Scene::over(store.clone()).await);
-    other.append(&other.first(), last_batch(0..3)).await;
-    scene.append(&scene.stream(Ordinal(2)), batch(0..3)).await;
+    let (fixture, other) = (
+        StoreFixture::new(store.clone()).await,
+        StoreFixture::new(store.clone()).await,
+    );
+    other.append(&other.first_call_stream(), last_batch(0..3)).await;
+    fixture.append(&fixture.stream(Ordinal(2)), batch(0..3)).await;
     for ordinal in [9, 1, 7, 5, 3] {
-        scene.append(&scene.stream(Ordinal(ordinal)), last_batch(0..3)).await;
+        fixture
+            .append(&fixture.stream(Ordinal(ordinal)), last_batch(0..3))
+            .await;
     }
     for (ordinal, known) in [(2, true), (9, false), (1, false), (7, true), (5, true), (3, true)] {
-        assert_eq!(is_known(&scene, ordinal).await, known, "stream {ordinal}");
+        assert_eq!(is_known(&fixture, ordinal).await, known, "stream {ordinal}");
     }
     assert!(is_known(&other, 1).await, "another session has its own count");
     assert_eq!(store.streams(), 5);
@@ -204,27 +216,32 @@ async fn d13_a_session_keeps_so_many_ended_streams() {
 
 #[tokio::test]
 async fn d4_tombstones_age_like_whole_streams() {
-    let scene = Scene::over(store(SMALL)).await;
-    scene.append(&scene.first(), sized(last_batch(1..2), 4096)).await;
+    let fixture = StoreFixture::new(store(SMALL)).await;
+    fixture
+        .append(&fixture.first_call_stream(), sized(last_batch(1..2), 4096))
+        .await;
     advance(Duration::from_secs(400));
     for ordinal in (3..40).step_by(2) {
-        scene
-            .append(&scene.stream(Ordinal(ordinal)), sized(last_batch(1..2), 4096))
+        fixture
+            .append(&fixture.stream(Ordinal(ordinal)), sized(last_batch(1..2), 4096))
             .await;
     }
-    assert!(scene.status(&scene.first()).await.answers_lost);
-    scene.store.sweep().await.unwrap();
-    assert!(is_known(&scene, 1).await, "not before its time");
+    assert!(fixture.status(&fixture.first_call_stream()).await.answers_lost);
+    fixture.store.sweep().await.unwrap();
+    assert!(is_known(&fixture, 1).await, "not before its time");
     advance(Duration::from_secs(200));
-    scene.store.sweep().await.unwrap();
-    assert!(!is_known(&scene, 1).await);
+    fixture.store.sweep().await.unwrap();
+    assert!(!is_known(&fixture, 1).await);
     assert!(
-        is_known(&scene, 3).await && is_known(&scene, 39).await,
+        is_known(&fixture, 3).await && is_known(&fixture, 39).await,
         "the others ended later"
     );
     advance(Duration::from_secs(400));
-    scene.store.sweep().await.unwrap();
-    assert_eq!((scene.store.streams(), scene.store.held_bytes()), (0, record().cost()));
+    fixture.store.sweep().await.unwrap();
+    assert_eq!(
+        (fixture.store.streams(), fixture.store.held_bytes()),
+        (0, record().cost())
+    );
 }
 
 #[tokio::test]
@@ -240,32 +257,32 @@ async fn d13_what_is_forgotten_costs_nothing() {
     let store = store(limits);
     let mut scenes = Vec::new();
     for n in 0..6 {
-        let scene = Scene::over(store.clone()).await;
+        let fixture = StoreFixture::new(store.clone()).await;
         for ordinal in 1..20 {
-            let key = scene.stream(Ordinal(ordinal));
-            scene.append(&key, sized(batch(0..8), 50)).await;
-            scene.append(&key, sized(batch(0..8), 50)).await;
+            let key = fixture.stream(Ordinal(ordinal));
+            fixture.append(&key, sized(batch(0..8), 50)).await;
+            fixture.append(&key, sized(batch(0..8), 50)).await;
             assert!(store.append(&key, batch(20..21)).await.is_err());
             if ordinal % 3 > 0 {
-                scene.append(&key, sized(last_batch(8..11), 10 + n)).await;
-                scene.append(&key, sized(last_batch(8..11), 10 + n)).await;
+                fixture.append(&key, sized(last_batch(8..11), 10 + n)).await;
+                fixture.append(&key, sized(last_batch(8..11), 10 + n)).await;
             }
         }
-        scenes.push(scene);
+        scenes.push(fixture);
     }
     assert!(store.held_bytes() > 0 && store.held_bytes() <= TOTAL);
     // Every way to be forgotten: stream by stream, with the session, after the session has ended, and by age.
-    for (n, scene) in scenes.iter().enumerate() {
+    for (n, fixture) in scenes.iter().enumerate() {
         match n {
             0 => {
                 for ordinal in 1..20 {
-                    store.forget_stream(&scene.stream(Ordinal(ordinal))).await.unwrap();
+                    store.forget_stream(&fixture.stream(Ordinal(ordinal))).await.unwrap();
                 }
             }
-            1 => store.forget_session(&scene.session).await.unwrap(),
+            1 => store.forget_session(&fixture.session).await.unwrap(),
             _ => {
-                store.end(&scene.session).await.unwrap();
-                store.forget_session(&scene.session).await.unwrap();
+                store.end(&fixture.session).await.unwrap();
+                store.forget_session(&fixture.session).await.unwrap();
             }
         }
     }
@@ -284,8 +301,8 @@ async fn d13_what_is_forgotten_costs_nothing() {
 async fn a_session_that_ends_without_streams_is_gone_at_once() {
     let store = store(MemoryLimits::default());
     for _ in 0..100 {
-        let scene = Scene::over(store.clone()).await;
-        store.end(&scene.session).await.unwrap();
+        let fixture = StoreFixture::new(store.clone()).await;
+        store.end(&fixture.session).await.unwrap();
     }
     assert_eq!(store.sessions(), 0);
 }
@@ -311,15 +328,15 @@ fn threads_that_write_end_and_evict_at_once_leave_the_books_balanced() {
 
 async fn churn(store: MemoryStore, thread: u64) {
     for round in 0..200 {
-        let session = Scene::over(MemoryStore::default()).await.session;
+        let session = StoreFixture::new(MemoryStore::default()).await.session;
         while store.create(&session, record()).await.is_err() {
             std::thread::yield_now(); // the others' open streams fill the store
         }
         let store = store.clone();
-        let scene = Scene { store, session };
-        let store = &scene.store;
+        let fixture = StoreFixture { store, session };
+        let store = &fixture.store;
         for ordinal in 1..12 {
-            let key: StreamKey = scene.stream(Ordinal(ordinal));
+            let key: StreamKey = fixture.stream(Ordinal(ordinal));
             let first = store.append(&key, sized(batch(0..4), 300)).await;
             assert!(matches!(first, Ok(()) | Err(StoreError::Full)), "{first:?}");
             if first.is_ok() && (ordinal + round + thread).is_multiple_of(2) {
@@ -327,12 +344,12 @@ async fn churn(store: MemoryStore, thread: u64) {
             }
         }
         assert_eq!(
-            store.load(&scene.session).await.expect("memory does not fail").record,
+            store.load(&fixture.session).await.expect("memory does not fail").record,
             record()
         );
-        store.end(&scene.session).await.expect("memory does not fail");
+        store.end(&fixture.session).await.expect("memory does not fail");
         store
-            .forget_session(&scene.session)
+            .forget_session(&fixture.session)
             .await
             .expect("memory does not fail");
     }
@@ -341,7 +358,7 @@ async fn churn(store: MemoryStore, thread: u64) {
 /// Design D13: the ids of its calls outlast the events of a stream, so they are counted.
 #[tokio::test]
 async fn d13_facts_of_streams_count_against_the_total() {
-    let scene = Scene::over(store(SMALL)).await;
+    let fixture = StoreFixture::new(store(SMALL)).await;
     let calls = vec![RequestId::from("i".repeat(3000).as_str())];
     let ordinals = || (1..521).step_by(2);
     for ordinal in ordinals() {
@@ -353,24 +370,24 @@ async fn d13_facts_of_streams_count_against_the_total() {
             info: Some(info),
             ..last_batch(1..2)
         };
-        scene.append(&scene.stream(Ordinal(ordinal)), batch).await;
+        fixture.append(&fixture.stream(Ordinal(ordinal)), batch).await;
     }
     let mut kept = 0;
     for ordinal in ordinals() {
-        if let Ok(status) = scene.store.status(&scene.stream(Ordinal(ordinal))).await {
+        if let Ok(status) = fixture.store.status(&fixture.stream(Ordinal(ordinal))).await {
             kept += status.info.calls[0].as_json().len();
         }
     }
-    let held = scene.store.held_bytes();
+    let held = fixture.store.held_bytes();
     assert!(kept <= TOTAL, "{kept} bytes of ids are kept of {TOTAL}");
     assert!(
         (kept..=TOTAL).contains(&held),
         "{held} bytes are held, of which ids {kept}"
     );
-    assert!(is_known(&scene, 519).await, "the newest stream is whole");
-    scene.store.end(&scene.session).await.unwrap();
-    scene.store.forget_session(&scene.session).await.unwrap();
-    assert_eq!(scene.store.held_bytes(), 0);
+    assert!(is_known(&fixture, 519).await, "the newest stream is whole");
+    fixture.store.end(&fixture.session).await.unwrap();
+    fixture.store.forget_session(&fixture.session).await.unwrap();
+    assert_eq!(fixture.store.held_bytes(), 0);
 }
 
 fn large_record(initialize_params: usize) -> SessionRecord {
@@ -383,18 +400,18 @@ fn large_record(initialize_params: usize) -> SessionRecord {
 /// Design D13: records of sessions are counted; when there is no room for one more the store says so.
 #[tokio::test]
 async fn d13_records_of_sessions_count_against_the_total() {
-    let first = Scene::over(store(SMALL)).await;
+    let first = StoreFixture::new(store(SMALL)).await;
     let store = &first.store;
-    let (empty, ended) = (store.held_bytes(), first.first());
+    let (empty, ended) = (store.held_bytes(), first.first_call_stream());
     first.append(&ended, sized(last_batch(1..2), 4096)).await;
     let mut sessions = Vec::new();
     let refused = loop {
-        let scene = Scene::over(store.clone()).await;
-        if let Err(refused) = store.create(&scene.session, large_record(8000)).await {
-            store.end(&scene.session).await.unwrap();
+        let fixture = StoreFixture::new(store.clone()).await;
+        if let Err(refused) = store.create(&fixture.session, large_record(8000)).await {
+            store.end(&fixture.session).await.unwrap();
             break refused;
         }
-        sessions.push(scene.session);
+        sessions.push(fixture.session);
         assert!(
             sessions.len() * 8000 <= TOTAL,
             "{} records of 8000 bytes",

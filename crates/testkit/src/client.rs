@@ -1,4 +1,4 @@
-//! An MCP client for any `tower::Service`, without a socket. Dropping [`Events`] is cutting the connection.
+//! An MCP client for any `tower::Service`, without a socket. Dropping [`Events`] closes the connection.
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -14,22 +14,22 @@ use std::time::Duration;
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
-type Answer = UnsyncBoxBody<Bytes, Infallible>;
-type Inner = BoxCloneSyncService<Request<Full<Bytes>>, Response<Answer>, Infallible>;
-type Prepare = Arc<dyn Fn(&mut Request<Full<Bytes>>) + Send + Sync>;
+type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
+type InnerService = BoxCloneSyncService<Request<Full<Bytes>>, Response<ResponseBody>, Infallible>;
+type RequestHook = Arc<dyn Fn(&mut Request<Full<Bytes>>) + Send + Sync>;
 
-/// How long a test waits for what must come. With tokio's paused time this costs nothing.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait for a message. With tokio's paused time the wait takes no real time.
+pub const MESSAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client of one endpoint.
 #[derive(Clone)]
 pub struct Client {
-    service: Inner,
-    prepare: Prepare,
+    service: InnerService,
+    request_hook: RequestHook,
 }
 
 impl Client {
-    /// A client of `service`.
+    /// Creates a client of `service`.
     pub fn new<S, B>(service: S) -> Self
     where
         S: Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
@@ -39,22 +39,22 @@ impl Client {
         let service = service.map_response(|response: Response<B>| response.map(http_body_util::BodyExt::boxed_unsync));
         Client {
             service: BoxCloneSyncService::new(service),
-            prepare: Arc::new(|_| ()),
+            request_hook: Arc::new(|_| ()),
         }
     }
 
-    /// The same client, but every request passes through `prepare` first: to add an extension or a header.
+    /// The same client with a hook that modifies every request, for example to add an extension or a header.
     #[must_use]
-    pub fn prepared(&self, prepare: impl Fn(&mut Request<Full<Bytes>>) + Send + Sync + 'static) -> Self {
+    pub fn with_request_hook(&self, hook: impl Fn(&mut Request<Full<Bytes>>) + Send + Sync + 'static) -> Self {
         Client {
             service: self.service.clone(),
-            prepare: Arc::new(prepare),
+            request_hook: Arc::new(hook),
         }
     }
 
-    /// Sends a request as it is.
+    /// Sends a request unchanged, except for the hook.
     pub async fn send(&self, mut request: Request<Full<Bytes>>) -> Reply {
-        (self.prepare)(&mut request);
+        (self.request_hook)(&mut request);
         let Ok(response) = self.service.clone().oneshot(request).await;
         let (parts, body) = response.into_parts();
         Reply {
@@ -64,7 +64,7 @@ impl Client {
         }
     }
 
-    /// Sends a request with the headers every MCP client sends, and `headers` over them.
+    /// Sends a request with the usual headers of an MCP client. `headers` override them.
     pub async fn request(&self, method: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Reply {
         let mut request = Request::builder()
             .method(method)
@@ -74,9 +74,7 @@ impl Client {
         if method == "POST" {
             request = request.header("content-type", "application/json");
         }
-        let mut request = request
-            .body(Full::new(body.into()))
-            .expect("a request from plain parts is valid");
+        let mut request = request.body(Full::new(body.into())).expect("a valid request");
         for (name, value) in headers {
             let name: http::HeaderName = name.parse().expect("a valid header name");
             request
@@ -91,15 +89,16 @@ impl Client {
         self.request("POST", &[], body.to_string()).await
     }
 
-    /// POSTs a request of 2026-07-28, with the headers and the `_meta` that it needs. `meta` is merged into the latter;
-    /// its `clientCapabilities` are all there are unless it says otherwise.
+    /// POSTs a request of 2026-07-28 with the required headers and `_meta`.
+    ///
+    /// `meta` is merged into `_meta`. By default the client declares every capability.
     pub async fn stateless(&self, id: impl Into<Value>, method: &str, params: Value, meta: Value) -> Reply {
         let (headers, body) = stateless(&id.into(), method, params, meta);
         let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
         self.request("POST", &headers, body.to_string()).await
     }
 
-    /// Opens a session with every client capability, and says that it is initialized.
+    /// Opens a session with every client capability and sends `initialized`.
     pub async fn open(&self, version: &str) -> Session {
         let capabilities = json!({
             "sampling": { "tools": {} }, "elicitation": { "form": {}, "url": {} }, "roots": { "listChanged": true },
@@ -107,25 +106,23 @@ impl Client {
         self.open_with(version, capabilities).await
     }
 
-    /// Opens a session with the given client capabilities, and says that it is initialized.
+    /// Opens a session with the given client capabilities and sends `initialized`.
     pub async fn open_with(&self, version: &str, capabilities: Value) -> Session {
         let session = self.initialize(version, capabilities).await;
         let reply = session.notify("notifications/initialized", json!({})).await;
-        assert_eq!(reply.status, StatusCode::ACCEPTED, "initialized is accepted");
+        assert_eq!(reply.status, StatusCode::ACCEPTED, "initialized");
         session
     }
 
-    /// Opens a session without saying that it is initialized.
+    /// Opens a session without sending `initialized`.
     pub async fn initialize(&self, version: &str, capabilities: Value) -> Session {
         let params = json!({
             "protocolVersion": version, "capabilities": capabilities, "clientInfo": { "name": "testkit", "version": "1" },
         });
-        let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
-        let reply = self.post(&hello).await;
-        assert_eq!(reply.status, StatusCode::OK, "initialize succeeds");
-        let id = reply
-            .header("mcp-session-id")
-            .expect("initialize answers with a session id");
+        let request = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
+        let reply = self.post(&request).await;
+        assert_eq!(reply.status, StatusCode::OK, "initialize");
+        let id = reply.header("mcp-session-id").expect("a session id");
         let result = reply.json().await;
         Session {
             client: self.clone(),
@@ -134,7 +131,7 @@ impl Client {
                 .as_str()
                 .unwrap_or_default()
                 .to_owned(),
-            hello: result,
+            initialize_response: result,
         }
     }
 }
@@ -170,20 +167,20 @@ pub const MODERN: &str = "2026-07-28";
 /// A session with an endpoint.
 #[derive(Clone)]
 pub struct Session {
-    /// The client it belongs to.
+    /// The client of this session.
     pub client: Client,
-    /// Its id.
+    /// The session id.
     pub id: String,
     /// The negotiated revision.
     pub version: String,
-    /// The whole answer to `initialize`.
-    pub hello: Value,
+    /// The response to `initialize`.
+    pub initialize_response: Value,
 }
 
 impl Session {
-    /// The same session, used by another client: another connection, another principal.
+    /// The same session with another client, for example of another principal.
     #[must_use]
-    pub fn through(&self, client: &Client) -> Self {
+    pub fn with_client(&self, client: &Client) -> Self {
         Session {
             client: client.clone(),
             ..self.clone()
@@ -195,7 +192,7 @@ impl Session {
         self.raw("POST", &[], body.to_string()).await
     }
 
-    /// Sends anything in this session.
+    /// Sends any request in this session.
     pub async fn raw(&self, method: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Reply {
         let mut all = vec![("mcp-session-id", self.id.as_str())];
         if self.version.as_str() >= "2025-06-18" {
@@ -211,7 +208,7 @@ impl Session {
         self.post(&body).await
     }
 
-    /// Calls a tool with a progress token equal to the request's id.
+    /// Calls a tool. The progress token is the request id.
     pub async fn tool(&self, id: impl Into<Value>, name: &str, arguments: Value) -> Reply {
         let id = id.into();
         let params = json!({ "name": name, "arguments": arguments, "_meta": { "progressToken": id } });
@@ -224,23 +221,23 @@ impl Session {
             .await
     }
 
-    /// Answers a question of the server.
+    /// POSTs the answer to a question of the server.
     pub async fn answer(&self, id: &Value, result: Value) -> Reply {
         self.post(&json!({ "jsonrpc": "2.0", "id": id, "result": result }))
             .await
     }
 
-    /// GETs a push stream, or resumes the stream of `last_event_id`.
+    /// GETs a push stream, or resumes after `last_event_id`.
     pub async fn get(&self, last_event_id: Option<&str>) -> Reply {
         let resume = last_event_id.map(|id| ("last-event-id", id));
         let headers: Vec<_> = [("accept", "text/event-stream")].into_iter().chain(resume).collect();
         self.raw("GET", &headers, "").await
     }
 
-    /// Resumes a stream that must be there.
+    /// Resumes a stream and asserts success.
     pub async fn resume(&self, last_event_id: &str) -> Events {
         let reply = self.get(Some(last_event_id)).await;
-        assert_eq!(reply.status, StatusCode::OK, "{last_event_id} can be resumed");
+        assert_eq!(reply.status, StatusCode::OK, "resume after {last_event_id}");
         reply.events()
     }
 
@@ -250,13 +247,13 @@ impl Session {
     }
 }
 
-/// An answer of the endpoint.
+/// A response of the endpoint.
 pub struct Reply {
     /// The HTTP status.
     pub status: StatusCode,
-    /// The headers.
+    /// The HTTP headers.
     pub headers: HeaderMap,
-    body: Answer,
+    body: ResponseBody,
 }
 
 impl Reply {
@@ -265,7 +262,7 @@ impl Reply {
         Some(self.headers.get(name)?.to_str().ok()?.to_owned())
     }
 
-    /// Whether the answer is a stream of events.
+    /// Whether the response is an SSE stream.
     pub fn is_stream(&self) -> bool {
         self.header("content-type").as_deref() == Some("text/event-stream")
     }
@@ -287,7 +284,7 @@ impl Reply {
     pub fn events(self) -> Events {
         assert!(
             self.is_stream(),
-            "{:?} {:?} is no stream of events",
+            "{:?} {:?} is not an SSE stream",
             self.status,
             self.headers
         );
@@ -299,14 +296,14 @@ impl Reply {
         }
     }
 
-    /// The JSON-RPC message that ends this answer, whatever its form.
+    /// The last JSON-RPC message of the response, JSON or a stream.
     pub async fn answer(self) -> Value {
         if self.is_stream() {
             let messages = self.events().rest().await;
             messages
                 .into_iter()
                 .next_back()
-                .expect("a stream ends with the answer")
+                .expect("a stream ends with a response")
                 .data
         } else {
             self.json().await
@@ -314,26 +311,26 @@ impl Reply {
     }
 }
 
-/// A JSON-RPC message that came as an event.
+/// A JSON-RPC message from an SSE event.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Received {
-    /// The event's id, if it had one.
+pub struct ReceivedMessage {
+    /// The event id, if present.
     pub id: Option<String>,
     /// The message.
     pub data: Value,
 }
 
-/// A connection that delivers events.
+/// An open SSE response.
 pub struct Events {
-    body: Answer,
+    body: ResponseBody,
     decoder: Decoder,
     ready: VecDeque<Block>,
     last_id: Option<String>,
 }
 
 impl Events {
-    /// A connection that has ended.
-    pub fn none() -> Self {
+    /// A response that has ended.
+    pub fn ended() -> Self {
         Events {
             body: http_body_util::Empty::new().boxed_unsync(),
             decoder: Decoder::new(0),
@@ -342,7 +339,7 @@ impl Events {
         }
     }
 
-    /// The next block, whatever it is; `None` at the end of the connection.
+    /// The next SSE block of any kind. `None` at the end of the response.
     pub async fn block(&mut self) -> Option<Block> {
         loop {
             if let Some(block) = self.ready.pop_front() {
@@ -356,35 +353,35 @@ impl Events {
                 let ready = &mut self.ready;
                 self.decoder
                     .feed(&data, |block| ready.push_back(block))
-                    .expect("events are shorter than the test's limit");
+                    .expect("events are within the decoder limit");
             }
         }
     }
 
-    /// The next message: comments, priming events and retry hints are passed over.
-    pub async fn message(&mut self) -> Option<Received> {
-        let waiting = tokio::time::timeout(PATIENCE, self.any_message());
-        waiting.await.expect("a message comes before patience ends")
+    /// The next message. Skips comments, priming events and retry hints.
+    pub async fn message(&mut self) -> Option<ReceivedMessage> {
+        let message = tokio::time::timeout(MESSAGE_TIMEOUT, self.any_message());
+        message.await.expect("a message within the timeout")
     }
 
-    async fn any_message(&mut self) -> Option<Received> {
+    async fn any_message(&mut self) -> Option<ReceivedMessage> {
         loop {
             let block = self.block().await?;
             if let Some(data) = block.data.filter(|data| !data.is_empty()) {
                 let data =
                     serde_json::from_str(&data).unwrap_or_else(|e| panic!("{e}: event data is not JSON: {data}"));
-                return Some(Received { id: block.id, data });
+                return Some(ReceivedMessage { id: block.id, data });
             }
         }
     }
 
-    /// The next message, which must come.
-    pub async fn next(&mut self) -> Received {
-        self.message().await.expect("another message comes")
+    /// The next message. Panics at the end of the response.
+    pub async fn next(&mut self) -> ReceivedMessage {
+        self.message().await.expect("another message")
     }
 
-    /// All messages until the end of the connection.
-    pub async fn rest(&mut self) -> Vec<Received> {
+    /// All messages up to the end of the response.
+    pub async fn rest(&mut self) -> Vec<ReceivedMessage> {
         let mut all = Vec::new();
         while let Some(message) = self.message().await {
             all.push(message);
@@ -392,12 +389,12 @@ impl Events {
         all
     }
 
-    /// The id of the last event that had one: what a client resumes from.
+    /// The last event id. A client resumes after it.
     pub fn cursor(&self) -> &str {
-        self.last_id.as_deref().expect("an event with an id came")
+        self.last_id.as_deref().expect("an event with an id")
     }
 
-    /// Whether nothing comes for `pause`.
+    /// Whether no message arrives for `pause`.
     pub async fn is_silent_for(&mut self, pause: Duration) -> bool {
         let deadline = tokio::time::Instant::now() + pause;
         loop {

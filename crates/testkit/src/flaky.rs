@@ -1,5 +1,4 @@
-//! A store that fails on demand: what does the server do when its storage is slow, gone, or does not say that it has
-//! done what it was asked?
+//! A store with switchable faults: slow, unavailable, or losing acknowledgements.
 //!
 //! ```
 //! use rethread_store::MemoryStore;
@@ -7,8 +6,8 @@
 //!
 //! let store = FlakyStore::new(MemoryStore::default());
 //! let switches = store.switches();
-//! switches.fail_appends(true); // from here on every append is refused, until it is switched off again
-//! switches.lose_acknowledgements(1); // and then the next one is stored, but reported as failed
+//! switches.fail_appends(true); // every append fails until this is switched off
+//! switches.lose_acknowledgements(1); // then the next one is stored but reported as failed
 //! ```
 
 use rethread_store::{
@@ -21,15 +20,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Any store, with switches.
+/// Wraps a store and adds switchable faults.
 #[derive(Debug)]
 pub struct FlakyStore<S> {
     inner: Arc<S>,
     switches: Arc<Switches>,
 }
 
-/// What goes wrong. Every switch acts on the calls that follow it; a failure is [`StoreError::Unavailable`], and the
-/// store behind was not asked.
+/// The faults of a [`FlakyStore`]. A switch affects later calls.
+///
+/// A failed call returns [`StoreError::Unavailable`] and does not reach the inner store.
 #[derive(Debug, Default)]
 pub struct Switches {
     appends: AtomicBool,
@@ -38,21 +38,21 @@ pub struct Switches {
     bus: AtomicBool,
     queues: AtomicBool,
     queues_delay_micros: AtomicU64,
-    delay_micros: AtomicU64,
+    append_delay_micros: AtomicU64,
     sessions_delay_micros: AtomicU64,
-    summaries_delay_micros: AtomicU64,
-    late_micros: AtomicU64,
-    unacknowledged: AtomicUsize,
-    asked: AtomicUsize,
-    queues_asked: AtomicUsize,
-    failed: AtomicUsize,
+    status_delay_micros: AtomicU64,
+    acknowledgement_delay_micros: AtomicU64,
+    acknowledgements_to_lose: AtomicUsize,
+    append_count: AtomicUsize,
+    queue_update_count: AtomicUsize,
+    failure_count: AtomicUsize,
     observer: Observer,
 }
 
-type Observe = Arc<dyn Fn(&StreamKey, &Batch) + Send + Sync>;
+type AppendHook = Arc<dyn Fn(&StreamKey, &Batch) + Send + Sync>;
 
 #[derive(Default)]
-struct Observer(Mutex<Option<Observe>>);
+struct Observer(Mutex<Option<AppendHook>>);
 
 impl fmt::Debug for Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,38 +61,38 @@ impl fmt::Debug for Observer {
 }
 
 impl Switches {
-    /// Calls `observe` with every append, on the thread that asks for it, before the store does.
+    /// Calls `observe` before every append, on the thread of the caller.
     pub fn observe_appends(&self, observe: impl Fn(&StreamKey, &Batch) + Send + Sync + 'static) {
         let mut observer = self.observer.0.lock().unwrap_or_else(PoisonError::into_inner);
         *observer = Some(Arc::new(observe));
     }
 
-    /// Appends fail, and so does forgetting.
+    /// Makes appends and forgets fail.
     pub fn fail_appends(&self, fail: bool) {
         self.appends.store(fail, Ordering::SeqCst);
     }
 
-    /// Reads and summaries fail.
+    /// Makes reads and status calls fail.
     pub fn fail_reads(&self, fail: bool) {
         self.reads.store(fail, Ordering::SeqCst);
     }
 
-    /// Every operation on session records fails.
+    /// Makes every operation on session records fail.
     pub fn fail_sessions(&self, fail: bool) {
         self.sessions.store(fail, Ordering::SeqCst);
     }
 
-    /// Publishing fails.
+    /// Makes publishing fail.
     pub fn fail_bus(&self, fail: bool) {
         self.bus.store(fail, Ordering::SeqCst);
     }
 
-    /// Updates of push queues fail.
+    /// Makes push queue updates fail.
     pub fn fail_queues(&self, fail: bool) {
         self.queues.store(fail, Ordering::SeqCst);
     }
 
-    /// Everything fails: the store cannot be reached.
+    /// Makes every operation fail.
     pub fn fail_everything(&self, fail: bool) {
         self.fail_appends(fail);
         self.fail_reads(fail);
@@ -101,89 +101,87 @@ impl Switches {
         self.fail_queues(fail);
     }
 
-    /// Every append takes this long before it is made or fails, and its result comes later rather than at once. Zero
-    /// switches it off.
+    /// Delays every append before it is executed. Zero switches the delay off.
     pub fn delay_appends(&self, by: Duration) {
-        self.delay_micros.store(by.as_micros() as u64, Ordering::SeqCst);
+        self.append_delay_micros.store(by.as_micros() as u64, Ordering::SeqCst);
     }
 
-    /// Every append is made at once, and acknowledged only after this long: others can read it before its writer knows.
-    /// Zero switches it off.
+    /// Delays the result of every append. Others can read the events before the writer knows. Zero switches it off.
     pub fn delay_acknowledgements(&self, by: Duration) {
-        self.late_micros.store(by.as_micros() as u64, Ordering::SeqCst);
+        self.acknowledgement_delay_micros
+            .store(by.as_micros() as u64, Ordering::SeqCst);
     }
 
-    /// Reading and replacing a session record takes this long; a record is replaced at the end of it. Zero switches it off.
+    /// Delays loads and updates of session records. An update takes effect after the delay. Zero switches it off.
     pub fn delay_sessions(&self, by: Duration) {
         self.sessions_delay_micros
             .store(by.as_micros() as u64, Ordering::SeqCst);
     }
 
-    /// An update of a push queue takes this long before it is made or fails. Zero switches it off.
+    /// Delays push queue updates before they are executed. Zero switches the delay off.
     pub fn delay_queues(&self, by: Duration) {
         self.queues_delay_micros.store(by.as_micros() as u64, Ordering::SeqCst);
     }
 
-    /// Looking a stream up takes this long. Zero switches it off.
-    pub fn delay_summaries(&self, by: Duration) {
-        self.summaries_delay_micros
-            .store(by.as_micros() as u64, Ordering::SeqCst);
+    /// Delays status calls. Zero switches the delay off.
+    pub fn delay_status(&self, by: Duration) {
+        self.status_delay_micros.store(by.as_micros() as u64, Ordering::SeqCst);
     }
 
-    /// The next `appends` appends are made and then reported as failed: the acknowledgement is lost on its way.
+    /// Executes the next `appends` appends but reports them as failed.
     pub fn lose_acknowledgements(&self, appends: usize) {
-        self.unacknowledged.store(appends, Ordering::SeqCst);
+        self.acknowledgements_to_lose.store(appends, Ordering::SeqCst);
     }
 
-    /// How many appends were asked for.
-    pub fn appends_asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
+    /// Number of append calls.
+    pub fn append_count(&self) -> usize {
+        self.append_count.load(Ordering::SeqCst)
     }
 
-    /// How many updates of push queues were asked for.
-    pub fn queue_updates_asked(&self) -> usize {
-        self.queues_asked.load(Ordering::SeqCst)
+    /// Number of push queue updates.
+    pub fn queue_update_count(&self) -> usize {
+        self.queue_update_count.load(Ordering::SeqCst)
     }
 
-    /// How many operations were made to fail.
-    pub fn failures(&self) -> usize {
-        self.failed.load(Ordering::SeqCst)
+    /// Number of operations that failed because of a switch.
+    pub fn failure_count(&self) -> usize {
+        self.failure_count.load(Ordering::SeqCst)
     }
 
-    fn unless<T>(
+    fn fail_if<T>(
         &self,
-        off: &AtomicBool,
-        ask: impl FnOnce() -> StoreFuture<Result<T, StoreError>>,
+        fails: &AtomicBool,
+        call: impl FnOnce() -> StoreFuture<Result<T, StoreError>>,
     ) -> StoreFuture<Result<T, StoreError>> {
-        if off.load(Ordering::SeqCst) {
-            StoreFuture::ready(Err(self.failure("switched off by the test")))
+        if fails.load(Ordering::SeqCst) {
+            StoreFuture::ready(Err(self.failure("failed by the test")))
         } else {
-            ask()
+            call()
         }
     }
 
-    fn failure(&self, why: &'static str) -> StoreError {
-        self.failed.fetch_add(1, Ordering::SeqCst);
-        StoreError::unavailable(why)
+    fn failure(&self, reason: &'static str) -> StoreError {
+        self.failure_count.fetch_add(1, Ordering::SeqCst);
+        StoreError::unavailable(reason)
     }
 
-    fn loses_this_one(&self) -> bool {
-        let one_less = |left: usize| left.checked_sub(1);
-        self.unacknowledged
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less)
+    fn loses_acknowledgement(&self) -> bool {
+        let decrement = |left: usize| left.checked_sub(1);
+        self.acknowledgements_to_lose
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, decrement)
             .is_ok()
     }
 
-    fn delay(&self) -> Duration {
-        Duration::from_micros(self.delay_micros.load(Ordering::SeqCst))
+    fn append_delay(&self) -> Duration {
+        Duration::from_micros(self.append_delay_micros.load(Ordering::SeqCst))
     }
 
-    fn sessions_delayed<T: Send + Unpin + 'static>(&self, result: StoreFuture<T>) -> StoreFuture<T> {
-        delayed(&self.sessions_delay_micros, result)
+    fn delay_session_result<T: Send + Unpin + 'static>(&self, result: StoreFuture<T>) -> StoreFuture<T> {
+        delay_result(&self.sessions_delay_micros, result)
     }
 }
 
-fn delayed<T: Send + Unpin + 'static>(by: &AtomicU64, result: StoreFuture<T>) -> StoreFuture<T> {
+fn delay_result<T: Send + Unpin + 'static>(by: &AtomicU64, result: StoreFuture<T>) -> StoreFuture<T> {
     let delay = Duration::from_micros(by.load(Ordering::SeqCst));
     if delay.is_zero() {
         return result;
@@ -195,7 +193,7 @@ fn delayed<T: Send + Unpin + 'static>(by: &AtomicU64, result: StoreFuture<T>) ->
 }
 
 impl<S> FlakyStore<S> {
-    /// A store that works, until a switch says otherwise.
+    /// Wraps `inner` with all faults off.
     pub fn new(inner: S) -> Self {
         FlakyStore {
             inner: Arc::new(inner),
@@ -203,18 +201,18 @@ impl<S> FlakyStore<S> {
         }
     }
 
-    /// The switches; they go on working after the store was given away.
+    /// The switches. They keep working after the store was moved.
     pub fn switches(&self) -> Arc<Switches> {
         Arc::clone(&self.switches)
     }
 
-    /// The store behind, which works whatever the switches say.
+    /// The inner store, without faults.
     pub fn inner(&self) -> &S {
         &self.inner
     }
 }
 
-/// Clones share the store behind and the switches.
+/// Clones share the inner store and the switches.
 impl<S> Clone for FlakyStore<S> {
     fn clone(&self) -> Self {
         FlakyStore {
@@ -226,23 +224,23 @@ impl<S> Clone for FlakyStore<S> {
 
 impl<S: EventStore> FlakyStore<S> {
     fn append_now(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<(), StoreError>> {
-        self.switches.unless(&self.switches.appends, || {
+        self.switches.fail_if(&self.switches.appends, || {
             let appended = self.inner.append(key, batch);
-            let late = Duration::from_micros(self.switches.late_micros.load(Ordering::SeqCst));
-            let appended = if late.is_zero() {
+            let delay = Duration::from_micros(self.switches.acknowledgement_delay_micros.load(Ordering::SeqCst));
+            let appended = if delay.is_zero() {
                 appended
             } else {
                 StoreFuture::later(async move {
-                    tokio::time::sleep(late).await;
+                    tokio::time::sleep(delay).await;
                     appended.await
                 })
             };
-            if !self.switches.loses_this_one() {
+            if !self.switches.loses_acknowledgement() {
                 return appended;
             }
             let switches = self.switches();
             StoreFuture::later(async move {
-                appended.await?; // a refusal did nothing, so that it makes no difference whether it is lost
+                appended.await?; // a refusal changed nothing, so it is reported as it is
                 Err(switches.failure("the acknowledgement was lost"))
             })
         })
@@ -251,14 +249,14 @@ impl<S: EventStore> FlakyStore<S> {
 
 impl<S: EventStore> EventStore for FlakyStore<S> {
     fn append(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<(), StoreError>> {
-        self.switches.asked.fetch_add(1, Ordering::SeqCst);
+        self.switches.append_count.fetch_add(1, Ordering::SeqCst);
         let observer = self.switches.observer.0.lock().unwrap_or_else(PoisonError::into_inner);
         let observe = observer.clone();
         drop(observer); // an observer may append
         if let Some(observe) = observe {
             observe(key, &batch);
         }
-        let delay = self.switches.delay();
+        let delay = self.switches.append_delay();
         if delay.is_zero() {
             return self.append_now(key, batch);
         }
@@ -271,27 +269,27 @@ impl<S: EventStore> EventStore for FlakyStore<S> {
 
     fn read_after(&self, key: &StreamKey, after: Seq, limit: ReadLimit) -> StoreFuture<Result<Page, StoreError>> {
         self.switches
-            .unless(&self.switches.reads, || self.inner.read_after(key, after, limit))
+            .fail_if(&self.switches.reads, || self.inner.read_after(key, after, limit))
     }
 
     fn status(&self, key: &StreamKey) -> StoreFuture<Result<StreamStatus, StoreError>> {
-        let found = self.switches.unless(&self.switches.reads, || self.inner.status(key));
-        delayed(&self.switches.summaries_delay_micros, found)
+        let status = self.switches.fail_if(&self.switches.reads, || self.inner.status(key));
+        delay_result(&self.switches.status_delay_micros, status)
     }
 
     fn open_streams(&self, key: &SessionKey) -> StoreFuture<Result<Vec<Ordinal>, StoreError>> {
         self.switches
-            .unless(&self.switches.reads, || self.inner.open_streams(key))
+            .fail_if(&self.switches.reads, || self.inner.open_streams(key))
     }
 
     fn forget_stream(&self, key: &StreamKey) -> StoreFuture<Result<(), StoreError>> {
         self.switches
-            .unless(&self.switches.appends, || self.inner.forget_stream(key))
+            .fail_if(&self.switches.appends, || self.inner.forget_stream(key))
     }
 
     fn forget_session(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
         self.switches
-            .unless(&self.switches.appends, || self.inner.forget_session(key))
+            .fail_if(&self.switches.appends, || self.inner.forget_session(key))
     }
 
     fn watch(&self, key: &StreamKey) -> Watch {
@@ -310,19 +308,19 @@ impl<S: EventStore> EventStore for FlakyStore<S> {
 impl<S: SessionStore> FlakyStore<S> {
     fn update_now(&self, key: &SessionKey, epoch: u64, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
         self.switches
-            .unless(&self.switches.sessions, || self.inner.update(key, epoch, record))
+            .fail_if(&self.switches.sessions, || self.inner.update(key, epoch, record))
     }
 }
 
 impl<S: SessionStore> SessionStore for FlakyStore<S> {
     fn create(&self, key: &SessionKey, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
         self.switches
-            .unless(&self.switches.sessions, || self.inner.create(key, record))
+            .fail_if(&self.switches.sessions, || self.inner.create(key, record))
     }
 
     fn load(&self, key: &SessionKey) -> StoreFuture<Result<StoredSession, StoreError>> {
-        self.switches.unless(&self.switches.sessions, || {
-            self.switches.sessions_delayed(self.inner.load(key))
+        self.switches.fail_if(&self.switches.sessions, || {
+            self.switches.delay_session_result(self.inner.load(key))
         })
     }
 
@@ -339,26 +337,26 @@ impl<S: SessionStore> SessionStore for FlakyStore<S> {
     }
 
     fn touch(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
-        self.switches.unless(&self.switches.sessions, || self.inner.touch(key))
+        self.switches.fail_if(&self.switches.sessions, || self.inner.touch(key))
     }
 
     fn expire(&self, idle: Duration, is_live: IsLive) -> StoreFuture<Result<usize, StoreError>> {
         self.switches
-            .unless(&self.switches.sessions, || self.inner.expire(idle, is_live))
+            .fail_if(&self.switches.sessions, || self.inner.expire(idle, is_live))
     }
 
     fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
-        self.switches.unless(&self.switches.sessions, || self.inner.end(key))
+        self.switches.fail_if(&self.switches.sessions, || self.inner.end(key))
     }
 }
 
 impl<S: PushQueueStore> PushQueueStore for FlakyStore<S> {
     fn update_queue(&self, key: &SessionKey, update: QueueUpdate) -> StoreFuture<Result<(), StoreError>> {
-        self.switches.queues_asked.fetch_add(1, Ordering::SeqCst);
+        self.switches.queue_update_count.fetch_add(1, Ordering::SeqCst);
         let (store, key) = (self.clone(), key.clone());
         let update = move || {
             let switches = &store.switches;
-            switches.unless(&switches.queues, || store.inner.update_queue(&key, update))
+            switches.fail_if(&switches.queues, || store.inner.update_queue(&key, update))
         };
         let delay = Duration::from_micros(self.switches.queues_delay_micros.load(Ordering::SeqCst));
         if delay.is_zero() {
@@ -371,13 +369,13 @@ impl<S: PushQueueStore> PushQueueStore for FlakyStore<S> {
     }
 
     fn queue(&self, key: &SessionKey) -> StoreFuture<Result<StoredQueue, StoreError>> {
-        self.switches.unless(&self.switches.sessions, || self.inner.queue(key))
+        self.switches.fail_if(&self.switches.sessions, || self.inner.queue(key))
     }
 }
 
 impl<S: Bus> Bus for FlakyStore<S> {
     fn publish(&self, signal: Signal) -> StoreFuture<Result<(), StoreError>> {
-        self.switches.unless(&self.switches.bus, || self.inner.publish(signal))
+        self.switches.fail_if(&self.switches.bus, || self.inner.publish(signal))
     }
 
     fn subscribe(&self) -> Subscription {
@@ -388,17 +386,17 @@ impl<S: Bus> Bus for FlakyStore<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store_suite::{Scene, batch};
+    use crate::store_suite::{StoreFixture, batch};
     use rethread_store::MemoryStore;
 
-    async fn flaky() -> (FlakyStore<MemoryStore>, StreamKey) {
-        let scene = Scene::over(MemoryStore::default()).await;
-        (FlakyStore::new(scene.store.clone()), scene.stream(Ordinal(1)))
+    async fn flaky_store() -> (FlakyStore<MemoryStore>, StreamKey) {
+        let fixture = StoreFixture::new(MemoryStore::default()).await;
+        (FlakyStore::new(fixture.store.clone()), fixture.stream(Ordinal(1)))
     }
 
     #[tokio::test]
-    async fn what_is_switched_off_fails_and_what_is_not_goes_on() {
-        let (store, key) = flaky().await;
+    async fn only_switched_operations_fail() {
+        let (store, key) = flaky_store().await;
         let switches = store.switches();
         store.append(&key, batch(0..2)).await.unwrap();
         switches.fail_appends(true);
@@ -410,12 +408,12 @@ mod tests {
         assert!(store.publish(Signal::ResourceUpdated("a".into())).await.is_err());
         switches.fail_everything(false);
         store.append(&key, batch(2..3)).await.unwrap();
-        assert_eq!((switches.appends_asked(), switches.failures()), (3, 4));
+        assert_eq!((switches.append_count(), switches.failure_count()), (3, 4));
     }
 
     #[tokio::test]
-    async fn a_lost_acknowledgement_leaves_the_event_stored() {
-        let (store, key) = flaky().await;
+    async fn lost_acknowledgement_leaves_the_event_stored() {
+        let (store, key) = flaky_store().await;
         store.switches().lose_acknowledgements(1);
         assert!(store.append(&key, batch(0..2)).await.unwrap_err().is_outage());
         assert_eq!(store.inner().status(&key).await.unwrap().last, Some(Seq(1)));
@@ -424,8 +422,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_delayed_append_comes_later() {
-        let (store, key) = flaky().await;
+    async fn delayed_append_takes_effect_later() {
+        let (store, key) = flaky_store().await;
         store.switches().delay_appends(Duration::from_secs(3));
         let start = tokio::time::Instant::now();
         let later = store.append(&key, batch(0..2)).now().unwrap_err();

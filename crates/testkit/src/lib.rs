@@ -1,14 +1,14 @@
-//! Tools to test MCP transports and stores. They know the wire and the store seam, never the server behind them.
+//! Tools to test MCP transports and stores. They use the wire protocol and the store traits, never the server crate.
 //!
-//! | tool | for |
+//! | module | purpose |
 //! |---|---|
-//! | [`client`] | talking to any `tower::Service` as an MCP client would, without a socket |
-//! | [`transcript`] | conversations compared byte by byte with a file |
-//! | [`raw`] | misbehaving on a TCP connection |
-//! | [`proxy`] | cutting connections at random points |
-//! | [`store_suite`](mod@store_suite) | what every store backend must do |
-//! | [`flaky`] | a store that fails on command |
-//! | [`walkthrough`] | examples whose headers must be true |
+//! | [`client`] | an MCP client for any `tower::Service`, without a socket |
+//! | [`transcript`] | conversations that are compared byte by byte with a file |
+//! | [`raw`] | a raw HTTP client that can break the protocol |
+//! | [`proxy`] | a TCP proxy that cuts connections at random points |
+//! | [`store_suite`](mod@store_suite) | the conformance suite of store backends |
+//! | [`flaky`] | a store with switchable faults |
+//! | [`walkthrough`] | runs the commands in the header of an example |
 
 pub mod client;
 pub mod flaky;

@@ -1,17 +1,16 @@
-//! A TCP proxy that breaks SSE responses on purpose, at random points, and nothing else.
+//! A TCP proxy that cuts SSE responses at random points. It passes everything else.
 //!
-//! It reads just enough HTTP/1.1 to be fair. Plain JSON exchanges pass untouched: nobody can resume them. An SSE
-//! response is cut only after the blank line that ends the first event with an id: before that the official clients
-//! have no cursor and give the call up. Every connection carries one exchange (`connection: close` both ways), so that
-//! no cut hits a second request on a connection whose SSE response is over.
+//! JSON responses pass unchanged, because a client cannot resume them. An SSE response is cut only after the first event
+//! with an id: without a cursor the official clients abandon the call. Every connection carries one exchange
+//! (`connection: close` both ways), so a cut never hits a second request.
 //!
 //! ```no_run
 //! # async fn example(server: std::net::SocketAddr) -> std::io::Result<()> {
 //! use rethread_testkit::proxy::{BreakingProxy, CutPlan};
 //!
 //! let proxy = BreakingProxy::start(server, CutPlan { seed: 7, ..CutPlan::default() }).await?;
-//! println!("give this to the client: {}/mcp", proxy.url());
-//! // ... the conversation ...
+//! println!("URL for the client: {}/mcp", proxy.url());
+//! // ... run the test ...
 //! assert!(proxy.cuts() > 0);
 //! proxy.stop().await;
 //! # Ok(())
@@ -24,7 +23,7 @@ mod tests;
 
 pub use cutter::SplitMix64;
 
-use crate::raw::{MAX_HEAD, bad, head_end, is_chunked, parse_head};
+use crate::raw::{MAX_HEAD_BYTES, head_end, invalid, is_chunked, parse_head};
 use cutter::Cutter;
 use http::header;
 use std::io;
@@ -39,40 +38,40 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// The most that is read before it is written on: a slow reader is felt by the sender, as without a proxy.
-const READ: usize = 16 << 10;
-/// A reset destroys what is still on its way. The client must have the first id by then, or its call is lost.
-const BEFORE_RESET: Duration = Duration::from_millis(10);
+/// Bytes per read. The proxy buffers no more, so a slow reader slows the sender as without a proxy.
+const READ_BYTES: usize = 16 << 10;
+/// Wait before a reset. A reset destroys bytes in flight, and the client needs the first event id.
+const RESET_DELAY: Duration = Duration::from_millis(10);
 
-/// When and how SSE responses are cut. The same seed cuts the same connections (in the order in which they come) at the
-/// same places.
+/// When and how SSE responses are cut.
+///
+/// The same seed cuts the same connections, in the order of their arrival, at the same positions.
 #[derive(Clone, Debug)]
 pub struct CutPlan {
-    /// How likely one SSE response is cut: 0 is never, 1 is always.
+    /// Probability of a cut per SSE response, from 0 to 1.
     pub chance: f64,
-    /// The fewest bytes that pass after the first event with an id.
+    /// Minimum bytes that pass after the first event with an id.
     pub min_bytes: usize,
-    /// The most bytes that pass after it.
+    /// Maximum bytes that pass after it.
     pub max_bytes: usize,
-    /// The longest time that passes after it: the response is cut by bytes or by time, whichever comes first, so that
-    /// idle streams are cut too.
+    /// Maximum time after it. Bytes or time cut the response, whichever limit comes first. Idle streams are thus cut too.
     pub max_idle: Duration,
-    /// How the client learns of it.
+    /// How the connection is closed.
     pub style: CutStyle,
-    /// Where the randomness comes from.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// After so many cuts everything passes: a test that must end.
+    /// Maximum number of cuts. After that everything passes, so that a test can end.
     pub max_cuts: Option<usize>,
 }
 
-/// How a connection is broken.
+/// How a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutStyle {
-    /// Closed in good order, though in the middle of a body.
+    /// Closed with FIN in the middle of a body.
     Fin,
-    /// Reset.
+    /// Closed with RST.
     Rst,
-    /// Sometimes the one, sometimes the other.
+    /// FIN or RST at random.
     Mixed,
 }
 
@@ -90,16 +89,16 @@ impl Default for CutPlan {
     }
 }
 
-/// A proxy on a port of its own, in front of one server. Dropping it breaks every connection.
+/// A proxy in front of one server. Dropping it closes every connection.
 #[derive(Debug)]
 pub struct BreakingProxy {
     addr: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     task: JoinHandle<()>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ProxyState {
     upstream: SocketAddr,
     plan: CutPlan,
     cuts: AtomicUsize,
@@ -108,11 +107,11 @@ struct Shared {
 }
 
 impl BreakingProxy {
-    /// Listens on a free port of 127.0.0.1, in front of `upstream`.
+    /// Starts a proxy of `upstream` on a free port of 127.0.0.1.
     pub async fn start(upstream: SocketAddr, plan: CutPlan) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let addr = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             upstream,
             plan,
             cuts: AtomicUsize::new(0),
@@ -123,41 +122,42 @@ impl BreakingProxy {
         Ok(BreakingProxy { addr, shared, task })
     }
 
-    /// Where it listens.
+    /// The address of the proxy.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Where it listens, as a URL without a path.
+    /// The URL of the proxy without a path.
     pub fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
 
-    /// How many responses were cut.
+    /// Number of cut responses.
     pub fn cuts(&self) -> usize {
         self.shared.cuts.load(Ordering::SeqCst)
     }
 
-    /// How many connections came.
+    /// Number of accepted connections.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// Stops forwarding in both directions without closing anything: to either side, the other is a peer that has
-    /// vanished. New connections are accepted and left alone.
+    /// Stops forwarding in both directions without closing connections, as if the other side had vanished.
+    ///
+    /// New connections are accepted but not served.
     pub fn pause(&self) {
         self.shared.paused.send_replace(true);
     }
 
-    /// Goes on where it was paused; nothing was lost.
+    /// Continues after [`pause`](Self::pause). No bytes are lost.
     pub fn resume(&self) {
         self.shared.paused.send_replace(false);
     }
 
-    /// Breaks every connection and stops listening.
+    /// Closes every connection and stops listening.
     pub async fn stop(mut self) {
         self.task.abort();
-        let _ = (&mut self.task).await; // aborted: that is what was asked for
+        let _ = (&mut self.task).await; // always an abort error
     }
 }
 
@@ -167,8 +167,8 @@ impl Drop for BreakingProxy {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
-    // Dropped with this task, and with it every connection.
+async fn accept(listener: TcpListener, shared: Arc<ProxyState>) {
+    // Dropping this set closes every connection.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -177,7 +177,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
                     let number = shared.connections.fetch_add(1, Ordering::SeqCst);
                     connections.spawn(serve(client, number, Arc::clone(&shared)));
                 }
-                // Out of descriptors, most likely: the next one may fare better.
+                // Probably out of file descriptors. Retry.
                 Err(_) => sleep(Duration::from_millis(10)).await,
             },
             Some(_) = connections.join_next() => {}
@@ -185,33 +185,33 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn serve(mut client: TcpStream, number: usize, shared: Arc<Shared>) {
+async fn serve(mut client: TcpStream, number: usize, shared: Arc<ProxyState>) {
     let _ = client.set_nodelay(true);
-    // An error means that one of the two sides is gone; dropping the other tells it so.
+    // After an error on one side, dropping the streams closes the other.
     if let Ok(Some(CutStyle::Rst)) = exchange(&mut client, number, &shared).await {
-        sleep(BEFORE_RESET).await;
+        sleep(RESET_DELAY).await;
         let _ = client.set_zero_linger();
     }
 }
 
-/// Carries one request and its response. Returns how to break the connection if it is to be broken.
-async fn exchange(client: &mut TcpStream, number: usize, shared: &Shared) -> io::Result<Option<CutStyle>> {
-    shared.flowing().await;
+/// Forwards one request and its response. Returns how to cut the connection, if at all.
+async fn exchange(client: &mut TcpStream, number: usize, shared: &ProxyState) -> io::Result<Option<CutStyle>> {
+    shared.wait_while_paused().await;
     let mut upstream = TcpStream::connect(shared.upstream).await?;
     upstream.set_nodelay(true)?;
     let (mut from_client, mut to_client) = client.split();
     let (mut from_upstream, mut to_upstream) = upstream.split();
 
     let (head, rest) = read_head(&mut from_client).await?;
-    shared.flowing().await;
-    to_upstream.write_all(&one_exchange_only(&head)).await?;
+    shared.wait_while_paused().await;
+    to_upstream.write_all(&close_after_exchange(&head)).await?;
     to_upstream.write_all(&rest).await?;
 
     let up = async {
-        let mut buffer = vec![0; READ];
+        let mut buffer = vec![0; READ_BYTES];
         loop {
             let read = from_client.read(&mut buffer).await?;
-            shared.flowing().await;
+            shared.wait_while_paused().await;
             if read == 0 {
                 return to_upstream.shutdown().await;
             }
@@ -222,7 +222,7 @@ async fn exchange(client: &mut TcpStream, number: usize, shared: &Shared) -> io:
     let (mut up, mut down) = (pin!(up), pin!(down));
     tokio::select! {
         outcome = &mut down => outcome,
-        // The client has said all it had to say, or has hung up: the server decides what follows.
+        // The client has finished sending or disconnected. The server decides how the exchange ends.
         sent = &mut up => { sent?; down.await }
     }
 }
@@ -231,29 +231,29 @@ async fn respond(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
     number: usize,
-    shared: &Shared,
+    shared: &ProxyState,
 ) -> io::Result<Option<CutStyle>> {
     let mut rest = Vec::new();
     let headers = loop {
-        let (head, after) = read_head_with(from, rest).await?;
+        let (head, after) = continue_head(from, rest).await?;
         let (status, headers) = parse_head(&head)?;
-        shared.flowing().await;
+        shared.wait_while_paused().await;
         rest = after;
         if !status.is_informational() {
-            to.write_all(&one_exchange_only(&head)).await?;
+            to.write_all(&close_after_exchange(&head)).await?;
             break headers;
         }
         to.write_all(&head).await?;
     };
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let mut cutter = kind
-        .is_some_and(|kind| kind.to_ascii_lowercase().starts_with("text/event-stream"))
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let mut cutter = content_type
+        .is_some_and(|value| value.to_ascii_lowercase().starts_with("text/event-stream"))
         .then(|| Cutter::new(&shared.plan, number, is_chunked(&headers)));
     let mut buffer = rest;
     loop {
-        shared.flowing().await;
+        shared.wait_while_paused().await;
         let (pass, cut) = match &mut cutter {
-            Some(cutter) => cutter.look(&buffer),
+            Some(cutter) => cutter.inspect(&buffer),
             None => (buffer.len(), false),
         };
         to.write_all(&buffer[..pass]).await?;
@@ -266,7 +266,7 @@ async fn respond(
             to.write_all(&buffer[pass..]).await?;
         }
         buffer.clear();
-        buffer.reserve(READ);
+        buffer.reserve(READ_BYTES);
         let deadline = cutter.as_ref().and_then(Cutter::deadline);
         let read = tokio::select! {
             read = from.read_buf(&mut buffer) => read?,
@@ -279,47 +279,46 @@ async fn respond(
     }
 }
 
-impl Shared {
-    /// Waits while the proxy is paused.
-    async fn flowing(&self) {
+impl ProxyState {
+    async fn wait_while_paused(&self) {
         let mut paused = self.paused.subscribe();
-        // The sender lives as long as `self`.
+        // An error is impossible: `self` owns the sender.
         let _ = paused.wait_for(|paused| !paused).await;
     }
 
-    /// Counts a cut, unless there were enough.
+    /// Counts a cut, unless the maximum is reached.
     fn may_cut(&self) -> bool {
-        let most = self.plan.max_cuts.unwrap_or(usize::MAX);
-        let one_more = |cuts: usize| (cuts < most).then_some(cuts + 1);
+        let max = self.plan.max_cuts.unwrap_or(usize::MAX);
+        let increment = |cuts: usize| (cuts < max).then_some(cuts + 1);
         self.cuts
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more)
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, increment)
             .is_ok()
     }
 }
 
 async fn read_head(from: &mut (impl AsyncRead + Unpin)) -> io::Result<(Vec<u8>, Vec<u8>)> {
-    read_head_with(from, Vec::new()).await
+    continue_head(from, Vec::new()).await
 }
 
-/// A head, and what came with it. `bytes` were read before.
-async fn read_head_with(from: &mut (impl AsyncRead + Unpin), mut bytes: Vec<u8>) -> io::Result<(Vec<u8>, Vec<u8>)> {
+/// Reads a head and the bytes after it. `bytes` were read before.
+async fn continue_head(from: &mut (impl AsyncRead + Unpin), mut bytes: Vec<u8>) -> io::Result<(Vec<u8>, Vec<u8>)> {
     loop {
         if let Some(end) = head_end(&bytes) {
             let rest = bytes.split_off(end);
             return Ok((bytes, rest));
         }
-        if bytes.len() > MAX_HEAD {
-            return Err(bad("a head that is too long"));
+        if bytes.len() > MAX_HEAD_BYTES {
+            return Err(invalid("the head is too long"));
         }
-        bytes.reserve(READ);
+        bytes.reserve(READ_BYTES);
         if from.read_buf(&mut bytes).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
 }
 
-/// The head with its words about keeping the connection replaced by `connection: close`.
-fn one_exchange_only(head: &[u8]) -> Vec<u8> {
+/// Replaces the `connection` and `keep-alive` headers by `connection: close`.
+fn close_after_exchange(head: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(head.len() + 32);
     for line in head[..head.len() - 2].split_inclusive(|byte| *byte == b'\n') {
         let name = line.split(|byte| *byte == b':').next().unwrap_or(line);

@@ -1,5 +1,5 @@
-//! A raw HTTP/1.1 client for misbehaving on purpose: it sends any bytes, in any pieces, reads as little as it likes,
-//! and hangs up as rudely as it likes. A well-behaved client cannot do these things.
+//! A raw HTTP/1.1 client that can break the protocol: it sends any bytes in any pieces, stops reading at any point, and
+//! resets connections. A regular client cannot do this.
 //!
 //! ```no_run
 //! # async fn example(addr: std::net::SocketAddr) -> std::io::Result<()> {
@@ -7,9 +7,9 @@
 //!
 //! let post = request("POST", "/mcp", &[("content-type", "application/json")], b"{}");
 //! let mut half = RawConnection::open(addr).await?;
-//! half.send(&post[..post.len() - 1]).await?; // the last byte never comes
-//! let (status, _headers) = half.read_head().await?; // what does the server do about it?
-//! half.reset()?; // hangs up with RST
+//! half.send(&post[..post.len() - 1]).await?; // the last byte is missing
+//! let (status, _headers) = half.read_head().await?; // the reaction of the server
+//! half.reset()?; // closes with RST
 //! # let _ = status; Ok(())
 //! # }
 //! ```
@@ -28,13 +28,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout_at};
 
-/// A head longer than this is no head.
-pub(crate) const MAX_HEAD: usize = 64 << 10;
-const MAX_BLOCK: usize = 64 << 20;
-const READ: usize = 16 << 10;
+/// A longer response head is an error.
+pub(crate) const MAX_HEAD_BYTES: usize = 64 << 10;
+const MAX_BLOCK_BYTES: usize = 64 << 20;
+const READ_BYTES: usize = 16 << 10;
 
-/// The bytes of a request. `host` and `content-length` are added unless they are given; a `content-length` that lies is
-/// the caller's right.
+/// The bytes of a request. Adds `host` and `content-length` unless `headers` contains them. They may be wrong.
 pub fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let given = |name: &str| headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
     let mut bytes = format!("{method} {path} HTTP/1.1\r\n").into_bytes();
@@ -54,7 +53,7 @@ pub fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) 
     bytes
 }
 
-/// One TCP connection, and what was read from it but not yet taken.
+/// A TCP connection with a read buffer.
 #[derive(Debug)]
 pub struct RawConnection {
     stream: TcpStream,
@@ -65,7 +64,7 @@ pub struct RawConnection {
     ended: bool,
 }
 
-/// How the end of a body is found.
+/// How the end of a body is determined.
 #[derive(Debug)]
 enum Framing {
     Length(usize),
@@ -74,13 +73,12 @@ enum Framing {
 }
 
 impl RawConnection {
-    /// Connects.
+    /// Connects to `addr`.
     pub async fn open(addr: SocketAddr) -> io::Result<Self> {
-        Ok(Self::over(TcpStream::connect(addr).await?))
+        Ok(Self::from_stream(TcpStream::connect(addr).await?))
     }
 
-    /// Connects with a receive buffer of about `bytes`: a client that then does not read is felt by the server at once,
-    /// not after the megabytes that the system would hold for it.
+    /// Connects with a receive buffer of about `bytes`. If the client does not read, the server soon blocks.
     pub async fn open_narrow(addr: SocketAddr, bytes: u32) -> io::Result<Self> {
         let socket = if addr.is_ipv4() {
             TcpSocket::new_v4()?
@@ -88,27 +86,27 @@ impl RawConnection {
             TcpSocket::new_v6()?
         };
         socket.set_recv_buffer_size(bytes)?;
-        Ok(Self::over(socket.connect(addr).await?))
+        Ok(Self::from_stream(socket.connect(addr).await?))
     }
 
-    /// Speaks over a connection that exists.
-    pub fn over(stream: TcpStream) -> Self {
+    /// Uses an existing connection.
+    pub fn from_stream(stream: TcpStream) -> Self {
         RawConnection {
             stream,
             buffer: Vec::new(),
             body: Framing::Length(0),
-            decoder: Decoder::new(MAX_BLOCK),
+            decoder: Decoder::new(MAX_BLOCK_BYTES),
             blocks: VecDeque::new(),
             ended: false,
         }
     }
 
-    /// Sends bytes as they are. Send a part of a request and do nothing more to stall.
+    /// Sends raw bytes. To stall, send only a part of a request.
     pub async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes).await
     }
 
-    /// Sends bytes in pieces of `size`, with a pause before each but the first.
+    /// Sends bytes in pieces of `size` with a pause between them.
     pub async fn send_slowly(&mut self, bytes: &[u8], size: usize, pause: Duration) -> io::Result<()> {
         for (n, piece) in bytes.chunks(size.max(1)).enumerate() {
             if n > 0 {
@@ -119,25 +117,25 @@ impl RawConnection {
         Ok(())
     }
 
-    /// Says that nothing more will be sent, and goes on listening.
-    pub async fn finish_sending(&mut self) -> io::Result<()> {
+    /// Closes the sending half of the connection.
+    pub async fn shutdown_write(&mut self) -> io::Result<()> {
         self.stream.shutdown().await
     }
 
-    /// Hangs up with RST instead of FIN: the peer loses what it has not read yet.
+    /// Closes with RST instead of FIN. The peer loses unread bytes.
     pub fn reset(self) -> io::Result<()> {
         self.stream.set_zero_linger()
     }
 
-    /// Reads the status line and the headers of the next response; interim (1xx) responses are passed over.
+    /// Reads the status and headers of the next response. Skips interim (1xx) responses.
     pub async fn read_head(&mut self) -> io::Result<(StatusCode, HeaderMap)> {
         loop {
             let end = loop {
                 if let Some(end) = head_end(&self.buffer) {
                     break end;
                 }
-                if self.buffer.len() > MAX_HEAD {
-                    return Err(bad("the head of the response is too long"));
+                if self.buffer.len() > MAX_HEAD_BYTES {
+                    return Err(invalid("the head of the response is too long"));
                 }
                 if self.fill().await? == 0 {
                     return Err(io::ErrorKind::UnexpectedEof.into());
@@ -146,7 +144,7 @@ impl RawConnection {
             let head: Vec<u8> = self.buffer.drain(..end).collect();
             let (status, headers) = parse_head(&head)?;
             if !status.is_informational() {
-                self.begin_body(status, &headers)?;
+                self.start_body(status, &headers)?;
                 return Ok((status, headers));
             }
         }
@@ -159,8 +157,7 @@ impl RawConnection {
         Ok(body)
     }
 
-    /// The next block of an SSE body. `None` if none came within `limit` or the body is over; [`ended`](Self::ended)
-    /// tells which.
+    /// The next block of an SSE body. `None` after `limit` or at the end of the body; see [`ended`](Self::ended).
     pub async fn next_block(&mut self, limit: Duration) -> Option<Block> {
         let deadline = Instant::now() + limit;
         loop {
@@ -168,12 +165,12 @@ impl RawConnection {
                 return Some(block);
             }
             let mut part = Vec::new();
-            // Dropping the read at the deadline loses nothing: bytes move only once they are there.
+            // `read_body` is cancel-safe, so the timeout loses no bytes.
             let more = timeout_at(deadline, self.read_body(&mut part)).await.ok()?;
             let blocks = &mut self.blocks;
             self.decoder
                 .feed(&part, |block| blocks.push_back(block))
-                .expect("an SSE block of the server under test is not larger than 64 MiB");
+                .expect("an SSE block within 64 MiB");
             if !more.unwrap_or(false) && self.blocks.is_empty() {
                 self.ended = true;
                 return None;
@@ -181,12 +178,12 @@ impl RawConnection {
         }
     }
 
-    /// Whether the body was read to its end, or the connection broke.
+    /// Whether the body has ended or the connection broke.
     pub fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Waits until the peer hangs up, throwing away what it says. False if it has not within `limit`.
+    /// Discards input until the peer closes the connection. False if it stays open for `limit`.
     pub async fn hung_up_within(&mut self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         loop {
@@ -199,28 +196,28 @@ impl RawConnection {
         }
     }
 
-    /// The socket, for what this type cannot do.
+    /// The underlying socket.
     pub fn socket(&mut self) -> &mut TcpStream {
         &mut self.stream
     }
 
-    fn begin_body(&mut self, status: StatusCode, headers: &HeaderMap) -> io::Result<()> {
+    fn start_body(&mut self, status: StatusCode, headers: &HeaderMap) -> io::Result<()> {
         self.ended = false;
-        self.decoder = Decoder::new(MAX_BLOCK);
+        self.decoder = Decoder::new(MAX_BLOCK_BYTES);
         self.body = if is_chunked(headers) {
             Framing::Chunked(Dechunker::default())
         } else if status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED {
             Framing::Length(0)
         } else if let Some(length) = headers.get(header::CONTENT_LENGTH) {
             let length = length.to_str().ok().and_then(|text| text.parse().ok());
-            Framing::Length(length.ok_or_else(|| bad("a content-length that is no number"))?)
+            Framing::Length(length.ok_or_else(|| invalid("invalid content-length"))?)
         } else {
             Framing::UntilClosed
         };
         Ok(())
     }
 
-    /// Moves what is there of the body into `out`, after a read if nothing is. False at the end.
+    /// Moves buffered body bytes to `out`, after a read if the buffer is empty. False at the end of the body.
     async fn read_body(&mut self, out: &mut Vec<u8>) -> io::Result<bool> {
         match &self.body {
             Framing::Length(0) => return Ok(false),
@@ -251,12 +248,12 @@ impl RawConnection {
     }
 
     async fn fill(&mut self) -> io::Result<usize> {
-        self.buffer.reserve(READ);
+        self.buffer.reserve(READ_BYTES);
         self.stream.read_buf(&mut self.buffer).await
     }
 }
 
-/// One request on a connection of its own, and the whole answer.
+/// Sends one request on a new connection and reads the response.
 pub async fn exchange(addr: SocketAddr, request: &[u8]) -> io::Result<(StatusCode, HeaderMap, Vec<u8>)> {
     let mut connection = RawConnection::open(addr).await?;
     connection.send(request).await?;
@@ -265,30 +262,30 @@ pub async fn exchange(addr: SocketAddr, request: &[u8]) -> io::Result<(StatusCod
     Ok((status, headers, body))
 }
 
-/// Where the head ends: after its blank line.
+/// The length of the head including its blank line.
 pub(crate) fn head_end(bytes: &[u8]) -> Option<usize> {
     bytes.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
 }
 
-/// Reads the head of a response.
+/// Parses the head of a response.
 pub(crate) fn parse_head(head: &[u8]) -> io::Result<(StatusCode, HeaderMap)> {
-    let text = std::str::from_utf8(head).map_err(|_| bad("a head that is not text"))?;
+    let text = std::str::from_utf8(head).map_err(|_| invalid("the response head is not UTF-8"))?;
     let mut lines = text.split("\r\n");
     let status = lines.next().and_then(|line| line.split(' ').nth(1));
     let status = status
         .and_then(|code| code.parse().ok())
-        .ok_or_else(|| bad("no status line"))?;
+        .ok_or_else(|| invalid("missing status line"))?;
     let mut headers = HeaderMap::new();
     for line in lines.take_while(|line| !line.is_empty()) {
-        let (name, value) = line.split_once(':').ok_or_else(|| bad("a header without a colon"))?;
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad("a bad header name"))?;
-        let value = HeaderValue::from_str(value.trim()).map_err(|_| bad("a bad header value"))?;
+        let (name, value) = line.split_once(':').ok_or_else(|| invalid("header without a colon"))?;
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid("invalid header name"))?;
+        let value = HeaderValue::from_str(value.trim()).map_err(|_| invalid("invalid header value"))?;
         headers.append(name, value);
     }
     Ok((status, headers))
 }
 
-/// Whether a body comes in chunks.
+/// Whether a body has chunked encoding.
 pub(crate) fn is_chunked(headers: &HeaderMap) -> bool {
     let value = headers
         .get(header::TRANSFER_ENCODING)
@@ -296,8 +293,8 @@ pub(crate) fn is_chunked(headers: &HeaderMap) -> bool {
     value.is_some_and(|value| value.to_ascii_lowercase().ends_with("chunked"))
 }
 
-pub(crate) fn bad(what: &'static str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
+pub(crate) fn invalid(reason: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
 #[cfg(test)]
@@ -305,15 +302,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_says_how_long_its_body_is_unless_told_otherwise() {
+    fn request_adds_content_length_unless_given() {
         let text = |bytes| String::from_utf8(bytes).unwrap();
         let post = text(request("POST", "/mcp", &[("accept", "*/*")], b"{}"));
         assert_eq!(
             post,
             "POST /mcp HTTP/1.1\r\nhost: localhost\r\naccept: */*\r\ncontent-length: 2\r\n\r\n{}"
         );
-        let lie = text(request("POST", "/", &[("Content-Length", "9")], b"{}"));
-        assert!(lie.contains("Content-Length: 9") && !lie.contains("content-length"));
+        let wrong = text(request("POST", "/", &[("Content-Length", "9")], b"{}"));
+        assert!(wrong.contains("Content-Length: 9") && !wrong.contains("content-length"));
         assert!(!text(request("GET", "/", &[], b"")).contains("content-length"));
     }
 }

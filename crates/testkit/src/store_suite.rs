@@ -1,5 +1,4 @@
-//! What every store backend must do: one set of cases, the same for all. A backend is right if it cannot be told from
-//! the memory backend by these.
+//! The conformance suite of store backends. Every backend passes the same cases as the memory backend.
 //!
 //! In the backend's `tests/` folder, with this crate as a dev-dependency:
 //!
@@ -11,60 +10,60 @@
 //! });
 //! ```
 //!
-//! The macro makes one `#[test]` of every case, so that a failure has a name. The closure makes an empty store that
-//! keeps what the given [`Retention`] says; each case makes its own. Stores that share an engine must not see each
-//! other: give each a schema, a prefix or a folder of its own. A backend whose clock a test can move, or which other
-//! nodes can open too, implements [`Harness`] instead of giving a closure, and then more is checked.
+//! The macro creates one `#[test]` per case. The closure creates an empty store with the given [`Retention`]; each case
+//! creates its own. Stores that share an engine must be isolated: give each its own schema, prefix or folder. Implement
+//! [`Harness`] instead of a closure if tests can move the clock, or if other nodes can open the same data. The suite then
+//! checks more.
 //!
-//! What the suite does not ask: when eviction happens (in the append or later), in which order concurrent calls are
-//! served, how bytes of bookkeeping are counted, what `create` does to a session that exists.
+//! The suite does not prescribe when eviction happens, the order of concurrent calls, how overhead bytes are counted,
+//! or the result of `create` for an existing session.
 
 mod concurrent;
 mod fence;
+mod fixture;
 mod isolation;
 mod log;
 mod model;
 mod queue;
 mod retention;
-mod scene;
 mod sessions;
 mod size;
 
+pub use fixture::{StoreFixture, answer, batch, event, info, last_batch, principal, question, record, sequence};
 pub use queue::{queued, update};
-pub use scene::{Scene, answer, batch, event, info, last_batch, principal, question, record, sequence};
 
 use rethread_store::{Retention, Store};
 use std::future::Future;
 use std::time::Duration;
 
-/// How the suite gets at a backend.
+/// Gives the suite access to a backend.
 pub trait Harness: Send + Sync + 'static {
-    /// The backend. Clones share what is stored.
+    /// The backend. Clones share their data.
     type Store: Store + Clone;
 
-    /// An empty store that nobody else uses.
+    /// Creates an empty store that no other case uses.
     fn fresh(&self, retention: Retention) -> impl Future<Output = Self::Store> + Send;
 
-    /// The same data as another node sees it: a connection of its own where the backend can have one.
+    /// Opens the same data as another node, with its own connection if the backend has connections.
     fn peer(&self, store: &Self::Store) -> impl Future<Output = Self::Store> + Send {
         let peer = store.clone();
         async move { peer }
     }
 
-    /// Moves the clock that this store ages by. False if there is no such clock; then nothing is asked about age.
+    /// Advances the clock of this store. Returns false if the clock is fixed; the suite then skips age checks.
     ///
-    /// Called on the thread that made the store, so that the clock may be local to a thread.
+    /// The suite calls this on the thread that created the store, so the clock may be thread-local.
     fn advance(&self, store: &Self::Store, by: Duration) -> bool {
         let _ = (store, by);
         false
     }
 }
 
-/// A function that makes stores is a harness.
-impl<F, Made, S> Harness for F
+/// A function that creates stores is a harness.
+impl<F, Fut, S> Harness for F
 where
-    F: Fn(Retention) -> Made + Send + Sync + 'static,
-    Made: Future<Output = S> + Send,
+    F: Fn(Retention) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = S> + Send,
     S: Store + Clone,
 {
     type Store = S;
@@ -74,33 +73,32 @@ where
     }
 }
 
-/// A case that takes longer has hung.
-const TIME_LIMIT: Duration = Duration::from_secs(300);
+/// A case that takes longer hangs.
+const CASE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Runs one case. It brings its own runtime, so that a backend's tests need no more than `#[test]`, and threads beside
-/// it where the case asks for many at once.
+/// Runs one case in its own runtime. Cases with concurrent actors start extra threads.
 pub fn run<H: Harness>(harness: &H, case: impl AsyncFnOnce(&H)) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .expect("a runtime can be started");
-    let limited = runtime.block_on(async { tokio::time::timeout(TIME_LIMIT, case(harness)).await });
-    limited.expect("the case ends within its time limit; has a wake-up been lost?");
-    // A backend may have threads of its own that end late; the case is over all the same.
+        .expect("a runtime");
+    let limited = runtime.block_on(async { tokio::time::timeout(CASE_TIMEOUT, case(harness)).await });
+    limited.expect("the case ends in time; was a wake-up lost?");
+    // Threads of the backend may end late. Do not wait for them.
     runtime.shutdown_timeout(Duration::from_secs(5));
 }
 
-/// Runs every case, one after the other, for those who have no test harness at hand. Panics at the first failure.
+/// Runs every case in turn, for use without a test harness. Panics at the first failure.
 pub fn run_all<H: Harness>(harness: &H) {
-    macro_rules! in_turn {
+    macro_rules! run_each {
         ($harness:expr, $($case:ident)*) => {
             $( run($harness, cases::$case); )*
         };
     }
-    crate::__store_cases! { (in_turn) harness }
+    crate::__store_cases! { (run_each) harness }
 }
 
-/// Makes a test of every case of the suite. See [the module](mod@crate::store_suite).
+/// Creates a test for every case of the suite. See [the module](mod@crate::store_suite).
 #[macro_export]
 macro_rules! store_suite {
     ($harness:expr) => {
@@ -121,81 +119,81 @@ macro_rules! __store_tests {
     };
 }
 
-// The one list of the cases. A case that is missing here is dead code, and the compiler says so.
+// The only list of cases. The compiler reports a case that is missing here as dead code.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __store_cases {
     (($($callback:tt)*) $harness:expr) => {
         $($callback)*! {
             $harness,
-            what_is_appended_is_read_back
-            facts_come_back
-            a_cursor_reads_what_comes_after_it
-            the_priming_event_counts_but_is_not_read
-            a_stream_starts_with_its_first_number
-            pages_are_bounded
-            pages_join_without_a_seam
-            a_stream_that_never_was_is_unknown
-            a_stream_can_end_without_an_event
-            streams_of_a_session_count_apart
-            numbers_must_follow
-            a_repeated_append_is_harmless
-            a_repeated_end_is_harmless
-            a_sealed_stream_takes_no_more
-            a_later_epoch_fences_the_earlier
-            an_empty_batch_of_a_later_epoch_fences
-            a_later_epoch_does_not_overwrite
-            a_stream_without_facts_is_not_made
-            facts_are_settled_once
-            a_session_without_a_record_takes_nothing
-            an_ended_session_takes_nothing
-            nothing_comes_back_to_life
-            a_forgotten_stream_is_unknown
-            a_session_can_forget_its_streams_and_go_on
-            eviction_takes_the_oldest_and_tells
-            what_fits_is_kept
-            a_lost_priming_event_is_no_gap
-            eviction_passes_over_an_answer
-            eviction_passes_over_an_open_question
-            eviction_by_bytes_keeps_the_newest
-            a_sealed_stream_is_forgotten_in_time
-            a_guessed_key_reads_nothing
-            names_that_look_alike_stay_apart
-            one_writer_wins_each_number
-            readers_see_a_prefix_in_order
-            a_watch_never_misses_the_last_append
+            append_reads_back
+            stream_info_reads_back
+            read_starts_after_the_cursor
+            sto_03_priming_event_is_never_read
+            stream_starts_at_zero_or_one
+            page_size_is_bounded
+            pages_cover_every_event_once
+            unwritten_stream_is_unknown
+            empty_batch_can_seal
+            streams_number_independently
+            append_with_a_wrong_number_is_refused
+            sto_01_repeated_append_is_idempotent
+            repeated_seal_is_idempotent
+            sealed_stream_refuses_appends
+            later_epoch_fences_earlier_writer
+            empty_batch_of_later_epoch_fences
+            later_epoch_cannot_overwrite
+            first_append_needs_stream_info
+            stream_info_is_set_once
+            session_without_record_refuses_appends
+            ended_session_refuses_appends
+            ended_session_stays_ended
+            forgotten_stream_is_unknown
+            session_survives_forgetting_its_streams
+            res_08_eviction_removes_the_oldest_and_reports_the_gap
+            events_within_limits_are_retained
+            evicted_priming_event_is_not_a_gap
+            eviction_spares_answers
+            eviction_spares_open_questions
+            eviction_by_bytes_spares_the_newest
+            sealed_stream_expires
+            foreign_key_reads_nothing
+            similar_names_do_not_collide
+            concurrent_writers_get_distinct_numbers
+            concurrent_reader_sees_an_ordered_prefix
+            watch_never_misses_the_last_append
             every_watch_wakes
-            a_watch_over_nothing_wakes_once
-            a_session_can_end_under_its_writers
-            a_record_is_read_back
-            an_ended_session_has_no_record
-            an_update_expects_the_right_epoch
-            one_of_many_restores_wins
-            the_high_water_mark_outlasts_the_streams
+            watch_of_unknown_stream_wakes
+            session_may_end_during_appends
+            record_reads_back
+            ended_session_has_no_record
+            update_with_wrong_epoch_is_refused
+            concurrent_restores_have_one_winner
+            highest_ordinal_survives_its_stream
             open_streams_are_listed
             idle_sessions_expire
             live_sessions_do_not_expire
-            the_bus_reaches_everybody
-            the_bus_has_no_memory
-            a_slow_listener_is_told_what_it_missed
-            large_payloads_come_back_whole
-            a_large_batch_is_taken_whole
-            ten_thousand_streams_stay_apart
-            a_random_history_reads_as_the_model_says
-            a_waiting_message_is_read_back
-            a_floor_of_a_queue_only_rises
-            a_late_update_of_a_queue_changes_nothing
-            an_append_takes_from_the_queue
-            an_earlier_epoch_does_not_change_a_queue
-            a_queue_ends_with_its_session
-            queues_of_sessions_stay_apart
-            a_taken_message_is_never_in_both_or_neither
-            a_random_history_of_a_queue_is_as_the_model_says
+            bus_reaches_every_subscriber
+            bus_does_not_replay
+            slow_subscriber_learns_of_loss
+            large_payloads_read_back
+            large_batch_is_one_append
+            ten_thousand_streams_stay_separate
+            random_history_matches_the_model
+            queued_message_reads_back
+            queue_floor_only_rises
+            late_queue_update_changes_nothing
+            append_takes_from_the_queue
+            earlier_epoch_cannot_change_a_queue
+            queue_ends_with_its_session
+            queues_of_sessions_stay_separate
+            taken_message_is_in_queue_or_stream_never_both
+            random_queue_history_matches_the_model
         }
     };
 }
 
-/// The cases. Each is a function of a [`Harness`] that panics if the backend fails it.
+/// The cases. Each takes a [`Harness`] and panics if the backend fails.
 pub mod cases {
     pub use super::concurrent::*;
     pub use super::fence::*;
@@ -203,10 +201,10 @@ pub mod cases {
     pub use super::log::*;
     pub use super::model::*;
     pub use super::queue::{
-        a_floor_of_a_queue_only_rises, a_late_update_of_a_queue_changes_nothing, a_queue_ends_with_its_session,
-        a_random_history_of_a_queue_is_as_the_model_says, a_taken_message_is_never_in_both_or_neither,
-        a_waiting_message_is_read_back, an_append_takes_from_the_queue, an_earlier_epoch_does_not_change_a_queue,
-        queues_of_sessions_stay_apart,
+        append_takes_from_the_queue, earlier_epoch_cannot_change_a_queue, late_queue_update_changes_nothing,
+        queue_ends_with_its_session, queue_floor_only_rises, queued_message_reads_back,
+        queues_of_sessions_stay_separate, random_queue_history_matches_the_model,
+        taken_message_is_in_queue_or_stream_never_both,
     };
     pub use super::retention::*;
     pub use super::sessions::*;

@@ -1,7 +1,6 @@
-//! Conversations compared byte by byte with a file.
+//! Conversations that are compared byte by byte with a file.
 //!
-//! A transcript lists requests and the exact answers, head and body. `UPDATE=1` rewrites the file; the diff is then for
-//! a person to read.
+//! A transcript lists requests and exact responses, head and body. `UPDATE=1` rewrites the file. Review the diff.
 //!
 //! ```text
 //! > POST
@@ -19,14 +18,14 @@ use http::HeaderMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// A conversation while it is held: requests are sent and written down with their answers.
+/// A recorder that sends requests and writes them down with their responses.
 pub struct Transcript {
     client: Client,
     text: String,
 }
 
 impl Transcript {
-    /// An empty conversation with `client`.
+    /// Creates an empty transcript.
     pub fn new(client: &Client) -> Self {
         Transcript {
             client: client.clone(),
@@ -34,12 +33,12 @@ impl Transcript {
         }
     }
 
-    /// Writes a heading, so that the file tells what happens.
-    pub fn note(&mut self, note: &str) {
-        let _ = writeln!(self.text, "# {note}");
+    /// Writes a heading.
+    pub fn heading(&mut self, text: &str) {
+        let _ = writeln!(self.text, "# {text}");
     }
 
-    /// Sends a request and writes it down; the answer is written down by [`Transcript::answered`].
+    /// Sends a request and records it. [`Transcript::record`] records the response.
     pub async fn send(&mut self, method: &str, headers: &[(&str, &str)], body: &str) -> Reply {
         let _ = writeln!(self.text, "> {method}");
         for (name, value) in headers {
@@ -51,8 +50,8 @@ impl Transcript {
         self.client.request(method, headers, body.to_owned()).await
     }
 
-    /// Writes down a whole answer.
-    pub async fn answered(&mut self, reply: Reply) {
+    /// Records a complete response.
+    pub async fn record(&mut self, reply: Reply) {
         let _ = writeln!(self.text, "< {}", reply.status.as_u16());
         self.headers(&reply.headers);
         let body = reply.bytes().await;
@@ -62,10 +61,10 @@ impl Transcript {
         self.text.push('\n');
     }
 
-    /// Sends a request and writes down the whole answer.
+    /// Sends a request and records the response.
     pub async fn exchange(&mut self, method: &str, headers: &[(&str, &str)], body: &str) {
         let reply = self.send(method, headers, body).await;
-        self.answered(reply).await;
+        self.record(reply).await;
     }
 
     fn headers(&mut self, headers: &HeaderMap) {
@@ -79,31 +78,31 @@ impl Transcript {
         }
     }
 
-    /// Appends another conversation.
+    /// Appends another transcript.
     pub fn append(&mut self, other: &Transcript) {
         self.text.push_str(&other.text);
     }
 
-    /// Compares the conversation with the file, or writes the file when `UPDATE=1` is set.
+    /// Compares the transcript with the file. Writes the file if `UPDATE=1` is set.
     pub fn check(self, path: &Path) {
         if std::env::var_os("UPDATE").is_some() {
             if let Some(folder) = path.parent() {
-                std::fs::create_dir_all(folder).expect("the folder can be made");
+                std::fs::create_dir_all(folder).expect("created");
             }
-            std::fs::write(path, &self.text).expect("the transcript can be written");
+            std::fs::write(path, &self.text).expect("written");
             return;
         }
         let expected = std::fs::read_to_string(path)
             .unwrap_or_else(|e| panic!("{e}: {} cannot be read; UPDATE=1 writes it", path.display()));
-        if let Some((number, (ours, theirs))) = self
+        if let Some((number, (found, expected))) = self
             .text
             .lines()
             .zip(expected.lines())
             .enumerate()
-            .find(|(_, (ours, theirs))| ours != theirs)
+            .find(|(_, (found, expected))| found != expected)
         {
             panic!(
-                "{} line {}:\n  expected {theirs}\n  found    {ours}",
+                "{} line {}:\n  expected {expected}\n  found    {found}",
                 path.display(),
                 number + 1
             );
@@ -111,7 +110,7 @@ impl Transcript {
         assert_eq!(
             self.text.lines().count(),
             expected.lines().count(),
-            "{} has another length; UPDATE=1 rewrites it",
+            "{} differs in length; UPDATE=1 rewrites it",
             path.display()
         );
     }

@@ -1,16 +1,16 @@
-//! What a call says, answers and hears, on every revision.
+//! Calls on every revision: results, errors, notifications, cancellation.
 
-use crate::stage::Script;
-use crate::support::{ALL, Caller, SESSIONS, serve, text};
+use crate::fixture::ServerControl;
+use crate::support::{ALL_REVISIONS, Caller, LEGACY_REVISIONS, assert_region_header_is_checked, serve, text};
 use rethread_testkit::client::MODERN;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 
-/// PRG-01, LOG-01, LOG-02: what a call says travels on its own stream, before its answer.
+/// PRG-01, LOG-01, LOG-02: logs and progress go to the call's stream, before its result.
 #[tokio::test]
-async fn log_01_prg_01_messages_of_a_call_travel_on_its_stream() {
-    let endpoint = serve(Arc::new(Script::default()).handler()).await;
-    for version in ALL {
+async fn log_01_prg_01_call_messages_go_to_the_call_stream() {
+    let endpoint = serve(Arc::new(ServerControl::default()).handler()).await;
+    for version in ALL_REVISIONS {
         let caller = Caller::new(&endpoint.client, version).await;
         let messages = caller
             .tool(1, "work", json!({ "tag": "a" }))
@@ -37,10 +37,10 @@ async fn log_01_prg_01_messages_of_a_call_travel_on_its_stream() {
     }
 }
 
-/// LOG-02, PRG-01: on 2026-07-28 nothing is logged that was not asked for, and nowhere is progress.
+/// LOG-02, PRG-01: a stateless request without a level and a token gets neither logs nor progress.
 #[tokio::test]
-async fn log_02_what_was_not_asked_for_is_not_said() {
-    let endpoint = serve(Arc::new(Script::default()).handler()).await;
+async fn log_02_stateless_call_without_a_level_sends_no_logs() {
+    let endpoint = serve(Arc::new(ServerControl::default()).handler()).await;
     let params = json!({ "name": "work", "arguments": { "tag": "a" } });
     let reply = endpoint.client.stateless(1, "tools/call", params, json!({})).await;
     assert!(!reply.is_stream());
@@ -48,9 +48,9 @@ async fn log_02_what_was_not_asked_for_is_not_said() {
 }
 
 #[tokio::test]
-async fn a_plain_call_is_answered_with_json_on_every_revision() {
-    let endpoint = serve(Arc::new(Script::default()).handler()).await;
-    for version in ALL {
+async fn plain_call_returns_json_on_every_revision() {
+    let endpoint = serve(Arc::new(ServerControl::default()).handler()).await;
+    for version in ALL_REVISIONS {
         let caller = Caller::new(&endpoint.client, version).await;
         let reply = caller.tool(7, "echo", json!({ "text": "hi" })).await;
         assert!(!reply.is_stream(), "{version}");
@@ -59,14 +59,14 @@ async fn a_plain_call_is_answered_with_json_on_every_revision() {
         let typed = answer["result"].get("resultType").is_some();
         assert_eq!(typed, version == MODERN, "resultType belongs to 2026-07-28 only");
         let seen = caller.tool(8, "version", json!({})).await.answer().await;
-        assert_eq!(text(&seen), version, "the handler sees the true revision");
+        assert_eq!(text(&seen), version, "the handler sees the client's revision");
     }
 }
 
 #[tokio::test]
 async fn prompts_resources_completion_and_lists_work_on_every_revision() {
-    let endpoint = serve(Arc::new(Script::default()).handler()).await;
-    for version in ALL {
+    let endpoint = serve(Arc::new(ServerControl::default()).handler()).await;
+    for version in ALL_REVISIONS {
         let caller = Caller::new(&endpoint.client, version).await;
         let ask = async |method, params| caller.call(1, method, params).await.answer().await["result"].take();
         assert_eq!(
@@ -92,8 +92,8 @@ async fn prompts_resources_completion_and_lists_work_on_every_revision() {
 
 #[tokio::test]
 async fn errors_keep_their_code_and_data() {
-    let endpoint = serve(Arc::new(Script::default()).handler()).await;
-    for version in ALL {
+    let endpoint = serve(Arc::new(ServerControl::default()).handler()).await;
+    for version in ALL_REVISIONS {
         let caller = Caller::new(&endpoint.client, version).await;
         let error = caller.tool(1, "fail", json!({})).await.answer().await["error"].take();
         assert_eq!(
@@ -106,22 +106,19 @@ async fn errors_keep_their_code_and_data() {
         let expected = if version == MODERN { -32_602 } else { -32_002 };
         assert_eq!(
             error["code"], expected,
-            "{version}: the revision's own code for a resource that is not there"
+            "{version}: its error code for an unknown resource"
         );
         assert_eq!(error["data"], json!({ "uri": "mem://missing" }));
         let params = json!({ "name": "echo", "arguments": 7 });
         let error = caller.call(3, "tools/call", params).await.answer().await["error"].take();
-        assert_eq!(
-            error["code"], -32_602,
-            "{version}: params of the wrong shape are no unknown method"
-        );
+        assert_eq!(error["code"], -32_602, "{version}: invalid params");
     }
 }
 
 #[tokio::test]
-async fn a_panic_stays_in_its_call() {
-    let endpoint = serve(Arc::new(Script::default()).handler()).await;
-    for version in ALL {
+async fn panic_fails_only_its_call() {
+    let endpoint = serve(Arc::new(ServerControl::default()).handler()).await;
+    for version in ALL_REVISIONS {
         let caller = Caller::new(&endpoint.client, version).await;
         let error = caller.tool(1, "panic", json!({})).await.answer().await["error"].take();
         assert_eq!(error["code"], -32_603, "{version}");
@@ -132,53 +129,55 @@ async fn a_panic_stays_in_its_call() {
 
 #[tokio::test]
 async fn custom_requests_and_notifications_reach_the_handler() {
-    let script = Arc::new(Script::default());
-    let endpoint = serve(script.handler()).await;
-    for version in ALL {
+    let control = Arc::new(ServerControl::default());
+    let endpoint = serve(control.handler()).await;
+    for version in ALL_REVISIONS {
         let caller = Caller::new(&endpoint.client, version).await;
         let meta = json!({ "tag": "m" });
-        let reply = caller.call_with(1, "stage/custom", json!({ "x": 1 }), meta).await;
+        let reply = caller.call_with(1, "fixture/custom", json!({ "x": 1 }), meta).await;
         let result = reply.answer().await["result"].take();
-        assert_eq!(result["method"], "stage/custom", "{version}");
+        assert_eq!(result["method"], "fixture/custom", "{version}");
         assert_eq!((&result["params"], &result["tag"]), (&json!({ "x": 1 }), &json!("m")));
         if let Caller::Session(session) = &caller {
-            let method = format!("notifications/stage/{version}");
+            let method = format!("notifications/fixture/{version}");
             let reply = session.notify(&method, json!({ "y": 2 })).await;
             assert_eq!(reply.status, 202);
-            script.until(&format!("custom {method} {{\"y\":2}} head true")).await;
+            control
+                .wait_for(&format!("custom {method} {{\"y\":2}} parts true"))
+                .await;
         }
     }
-    let session = endpoint.client.open(SESSIONS[3]).await;
+    let session = endpoint.client.open(LEGACY_REVISIONS[3]).await;
     session.notify("notifications/roots/list_changed", json!({})).await;
-    script.until("roots changed").await;
+    control.wait_for("roots changed").await;
 }
 
-/// Handlers read the head of the request as with rmcp's own transport.
+/// Handlers read the request parts as with rmcp's own transport.
 #[tokio::test]
-async fn the_head_of_the_request_is_in_the_extensions() {
-    let script = Arc::new(Script::default());
-    let endpoint = serve(script.handler()).await;
-    let client = endpoint.client.prepared(|request| {
+async fn request_parts_are_in_the_extensions() {
+    let control = Arc::new(ServerControl::default());
+    let endpoint = serve(control.handler()).await;
+    let client = endpoint.client.with_request_hook(|request| {
         request.headers_mut().insert("x-custom", "mine".parse().unwrap());
     });
-    for version in ALL {
+    for version in ALL_REVISIONS {
         let caller = Caller::new(&client, version).await;
-        let answer = caller.tool(1, "head", json!({})).await.answer().await;
+        let answer = caller.tool(1, "request_parts", json!({})).await.answer().await;
         assert_eq!(
             text(&answer),
-            r#"POST /mcp Some("mine") Some("left by a layer")"#,
+            r#"POST /mcp Some("mine") Some("from a layer")"#,
             "{version}"
         );
     }
-    script.until("initialize testkit head true").await;
+    control.wait_for("initialize testkit parts true").await;
 }
 
-/// CAN-01, CAN-03: a handler learns that its call was cancelled; in a session by notification, without one by hanging up.
+/// CAN-01, CAN-03: a session client cancels with a notification, a stateless client by closing the connection.
 #[tokio::test]
 async fn can_01_can_03_cancellation_reaches_the_handler() {
-    let script = Arc::new(Script::default());
-    let endpoint = serve(script.handler()).await;
-    for version in ALL {
+    let control = Arc::new(ServerControl::default());
+    let endpoint = serve(control.handler()).await;
+    for version in ALL_REVISIONS {
         let caller = Caller::new(&endpoint.client, version).await;
         let arguments = json!({ "tag": version });
         match caller {
@@ -187,11 +186,11 @@ async fn can_01_can_03_cancellation_reaches_the_handler() {
                     let session = session.clone();
                     async move { session.tool(5, "wait", arguments).await.bytes().await }
                 });
-                script.until(&format!("waiting {version}")).await;
+                control.wait_for(&format!("waiting {version}")).await;
                 let params = json!({ "requestId": 5, "reason": "enough" });
                 session.notify("notifications/cancelled", params).await;
-                script.until("cancelled Some(Number(5))").await;
-                script.until(&format!("stopped {version}")).await;
+                control.wait_for("cancelled Some(Number(5))").await;
+                control.wait_for(&format!("stopped {version}")).await;
                 let body = waiting.await.unwrap();
                 let body = String::from_utf8_lossy(&body).into_owned();
                 assert!(
@@ -204,24 +203,24 @@ async fn can_01_can_03_cancellation_reaches_the_handler() {
                     let params = json!({ "name": "wait", "arguments": arguments });
                     client.stateless(5, "tools/call", params, json!({})).await.bytes().await
                 });
-                script.until(&format!("waiting {version}")).await;
+                control.wait_for(&format!("waiting {version}")).await;
                 waiting.abort();
-                script.until(&format!("stopped {version}")).await;
+                control.wait_for(&format!("stopped {version}")).await;
             }
         }
     }
 }
 
-/// LOG-01: the handler hears of the level, and the transport keeps it.
+/// LOG-01.
 #[tokio::test]
-async fn log_01_the_level_is_heard_and_kept() {
-    let script = Arc::new(Script::default());
-    let endpoint = serve(script.handler()).await;
-    for version in SESSIONS {
+async fn log_01_set_level_reaches_the_handler_and_filters_logs() {
+    let control = Arc::new(ServerControl::default());
+    let endpoint = serve(control.handler()).await;
+    for version in LEGACY_REVISIONS {
         let session = endpoint.client.open(version).await;
         let reply = session.call(1, "logging/setLevel", json!({ "level": "warning" })).await;
         assert_eq!(reply.json().await["result"], json!({}), "{version}");
-        script.until("level Warning").await;
+        control.wait_for("level Warning").await;
         let messages = session
             .tool(2, "work", json!({ "tag": "a" }))
             .await
@@ -242,20 +241,10 @@ async fn log_01_the_level_is_heard_and_kept() {
     }
 }
 
-/// HDR-04: the schema's own annotations bind the headers, also for servers that tell of their tools only in lists.
+/// HDR-04: annotations in the schema apply, also for servers that implement only `list_tools`.
 #[tokio::test]
-async fn hdr_04_mirrored_arguments_must_equal_their_headers() {
-    let endpoint = serve(Arc::new(Script::default()).handler()).await;
+async fn hdr_04_mirrored_argument_must_match_its_header() {
+    let endpoint = serve(Arc::new(ServerControl::default()).handler()).await;
     let params = json!({ "name": "echo", "arguments": { "text": "hi", "region": "eu" } });
-    for (header, status) in [("eu", 200), ("us", 400)] {
-        let client = endpoint.client.prepared(move |request| {
-            request
-                .headers_mut()
-                .insert("mcp-param-region", header.parse().unwrap());
-        });
-        let reply = client.stateless(1, "tools/call", params.clone(), json!({})).await;
-        assert_eq!(reply.status, status, "{header}");
-        let answer: Value = reply.json().await;
-        assert_eq!(answer["error"]["code"] == -32_020, status == 400, "{answer}");
-    }
+    assert_region_header_is_checked(&endpoint.client, &params).await;
 }

@@ -1,7 +1,7 @@
-//! How servers begin, live and begin again.
+//! Creation, lifetime and restoration of servers.
 
-use crate::stage::Script;
-use crate::support::{ALL, Caller, D, SESSIONS, eventually, serve, serve_with, text};
+use crate::fixture::ServerControl;
+use crate::support::{ALL_REVISIONS, Caller, LEGACY_REVISIONS, V2025_11_25, eventually, serve, serve_with, text};
 use rethread_rmcp::RmcpHandler;
 use rethread_store_embedded::EmbeddedStore;
 use rethread_testkit::client::MODERN;
@@ -16,51 +16,54 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-/// VER-01: the server's own welcome reaches the client, with the revision that was agreed on.
+/// VER-01: the client gets the server's own result with the negotiated revision.
 #[tokio::test]
-async fn ver_01_the_server_welcomes_in_its_own_words() {
-    let script = Arc::new(Script::default());
-    let endpoint = serve(script.handler()).await;
-    for version in SESSIONS {
+async fn ver_01_initialize_result_comes_from_the_server() {
+    let control = Arc::new(ServerControl::default());
+    let endpoint = serve(control.handler()).await;
+    for version in LEGACY_REVISIONS {
         let session = endpoint.client.open(version).await;
-        let welcome = &session.hello["result"];
-        assert_eq!(welcome["protocolVersion"], version);
-        assert_eq!(welcome["serverInfo"], json!({ "name": "stage", "version": "1.2.3" }));
-        assert_eq!(welcome["instructions"], "break a leg");
+        let result = &session.initialize_response["result"];
+        assert_eq!(result["protocolVersion"], version);
+        assert_eq!(result["serverInfo"], json!({ "name": "fixture", "version": "1.2.3" }));
+        assert_eq!(result["instructions"], "test instructions");
         assert_eq!(
-            welcome["capabilities"]["resources"],
+            result["capabilities"]["resources"],
             json!({ "subscribe": true, "listChanged": true })
         );
-        script.until(&format!("initialized {version}")).await;
+        control.wait_for(&format!("initialized {version}")).await;
     }
     let unknown = endpoint.client.initialize("2099-01-01", json!({})).await;
-    assert_eq!(unknown.version, D);
+    assert_eq!(unknown.version, V2025_11_25);
     let found = endpoint
         .client
         .stateless(1, "server/discover", json!({}), json!({}))
         .await;
     let found = found.json().await["result"].take();
     let versions: Vec<_> = found["supportedVersions"].as_array().unwrap().iter().collect();
-    assert!(ALL.iter().all(|version| versions.contains(&&json!(version))), "{found}");
-    assert_eq!(found["instructions"], "break a leg");
-    assert_eq!(found["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "stage");
+    assert!(
+        ALL_REVISIONS.iter().all(|version| versions.contains(&&json!(version))),
+        "{found}"
+    );
+    assert_eq!(found["instructions"], "test instructions");
+    assert_eq!(found["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "fixture");
 }
 
-/// VER-01, VER-07: a server that speaks less is not made to speak more.
+/// VER-01, VER-07: only revisions that the server supports are negotiated.
 #[tokio::test]
-async fn ver_01_the_servers_own_revisions_bind() {
-    let script = Arc::new(Script::default());
-    *script.versions.lock().unwrap() = Some(vec![ProtocolVersion::V_2025_03_26, ProtocolVersion::V_2025_06_18]);
-    let endpoint = serve(script.handler()).await;
-    for (asked, agreed) in [
-        (SESSIONS[1], SESSIONS[1]),
-        (SESSIONS[3], SESSIONS[2]),
-        ("2099-01-01", SESSIONS[2]),
+async fn ver_01_server_revisions_limit_negotiation() {
+    let control = Arc::new(ServerControl::default());
+    *control.versions.lock().unwrap() = Some(vec![ProtocolVersion::V_2025_03_26, ProtocolVersion::V_2025_06_18]);
+    let endpoint = serve(control.handler()).await;
+    for (requested, negotiated) in [
+        (LEGACY_REVISIONS[1], LEGACY_REVISIONS[1]),
+        (LEGACY_REVISIONS[3], LEGACY_REVISIONS[2]),
+        ("2099-01-01", LEGACY_REVISIONS[2]),
     ] {
-        let session = endpoint.client.open_with(asked, json!({})).await;
-        assert_eq!(session.version, agreed, "asked for {asked}");
+        let session = endpoint.client.open_with(requested, json!({})).await;
+        assert_eq!(session.version, negotiated, "requested {requested}");
         let seen = session.tool(1, "version", json!({})).await.answer().await;
-        assert_eq!(text(&seen), agreed);
+        assert_eq!(text(&seen), negotiated);
     }
     let params = json!({ "name": "echo", "arguments": {} });
     let refused = endpoint
@@ -72,11 +75,11 @@ async fn ver_01_the_servers_own_revisions_bind() {
     assert_eq!(refused["error"]["code"], -32_022, "{refused}");
 }
 
-/// What a server keeps in itself lives with the session; without sessions, with the request.
+/// Without sessions, server state lives as long as the request.
 #[tokio::test]
-async fn state_lives_as_long_as_the_session() {
-    let endpoint = serve(Arc::new(Script::default()).handler()).await;
-    for version in ALL {
+async fn server_state_lives_as_long_as_the_session() {
+    let endpoint = serve(Arc::new(ServerControl::default()).handler()).await;
+    for version in ALL_REVISIONS {
         let (one, two) = (
             Caller::new(&endpoint.client, version).await,
             Caller::new(&endpoint.client, version).await,
@@ -94,37 +97,37 @@ async fn state_lives_as_long_as_the_session() {
     }
 }
 
-/// RES-01, RES-05: what a call says after its connection broke waits for the client's return, the answer too.
+/// RES-01, RES-05: events after a disconnect wait for the client, including the result.
 #[tokio::test]
-async fn res_05_a_call_is_resumed_after_it_completed() {
-    let script = Arc::new(Script::default());
-    let endpoint = serve(script.handler()).await;
-    let session = endpoint.client.open(D).await;
+async fn res_05_completed_call_can_be_resumed() {
+    let control = Arc::new(ServerControl::default());
+    let endpoint = serve(control.handler()).await;
+    let session = endpoint.client.open(V2025_11_25).await;
     let mut events = session
-        .tool(1, "chat", json!({ "tag": "r", "times": 3 }))
+        .tool(1, "log_at_gate", json!({ "tag": "r", "times": 3 }))
         .await
         .events();
-    script.open("r");
+    control.open_gate("r");
     assert_eq!(events.next().await.data["params"]["data"]["n"], 0);
     let cursor = events.cursor().to_owned();
     drop(events);
-    script.open("r");
-    script.open("r");
+    control.open_gate("r");
+    control.open_gate("r");
     eventually(|| endpoint.service.running_calls() == 0).await;
     let rest = session.resume(&cursor).await.rest().await;
-    let said: Vec<_> = rest.iter().map(|m| m.data["params"]["data"]["n"].clone()).collect();
-    assert_eq!(said, [json!(1), json!(2), Value::Null]);
+    let values: Vec<_> = rest.iter().map(|m| m.data["params"]["data"]["n"].clone()).collect();
+    assert_eq!(values, [json!(1), json!(2), Value::Null]);
     assert_eq!(text(&rest[2].data), "r");
 }
 
-/// RST-01, RST-02: after a restart a session that comes back has a new server, which is told what the one before knew.
+/// RST-01, RST-02: the new server of a restored session gets the session's previous state.
 #[tokio::test]
-async fn rst_01_after_a_restart_a_new_server_takes_the_session_up() {
+async fn rst_01_restored_session_gets_a_new_server() {
     let directory = tempfile::tempdir().unwrap();
-    let script = Arc::new(Script::default());
+    let control = Arc::new(ServerControl::default());
     let store = EmbeddedStore::open(directory.path()).unwrap();
-    let endpoint = serve_with(script.handler(), |builder| builder.store(store)).await;
-    let session = endpoint.client.open(D).await;
+    let endpoint = serve_with(control.handler(), |builder| builder.store(store)).await;
+    let session = endpoint.client.open(V2025_11_25).await;
     session
         .call(1, "resources/subscribe", json!({ "uri": "mem://a" }))
         .await
@@ -147,20 +150,20 @@ async fn rst_01_after_a_restart_a_new_server_takes_the_session_up() {
     endpoint.service.shutdown(std::time::Duration::from_secs(10)).await;
     drop(endpoint);
 
-    let next = Arc::new(Script::default());
+    let next = Arc::new(ServerControl::default());
     let store = reopen(directory.path()).await;
     let endpoint = serve_with(next.handler(), |builder| builder.store(store)).await;
-    let session = session.through(&endpoint.client);
+    let session = session.with_client(&endpoint.client);
     let rest = session.resume(&cursor).await.rest().await;
     assert_eq!(
         text(&rest.last().unwrap().data),
         "before",
-        "what was said before is still there"
+        "events from before the restart"
     );
-    next.until("initialize testkit head true").await;
-    next.until(&format!("initialized {D}")).await;
-    next.until("level Warning").await;
-    next.until("subscribe mem://a").await;
+    next.wait_for("initialize testkit parts true").await;
+    next.wait_for(&format!("initialized {V2025_11_25}")).await;
+    next.wait_for("level Warning").await;
+    next.wait_for("subscribe mem://a").await;
     assert_eq!(
         text(&session.tool(5, "count", json!({})).await.answer().await),
         "1",
@@ -169,7 +172,7 @@ async fn rst_01_after_a_restart_a_new_server_takes_the_session_up() {
     assert_eq!(
         text(&session.tool(6, "count", json!({})).await.answer().await),
         "2",
-        "for the whole session"
+        "the same server for the rest of the session"
     );
     let messages = session
         .tool(7, "work", json!({ "tag": "after" }))
@@ -179,26 +182,26 @@ async fn rst_01_after_a_restart_a_new_server_takes_the_session_up() {
         .await;
     assert!(
         messages.iter().all(|m| m.data["method"] != "notifications/message"),
-        "the level still holds"
+        "the level is restored"
     );
     assert_eq!(
-        next.made.load(Ordering::Relaxed),
+        next.created.load(Ordering::Relaxed),
         2,
-        "one for the session, and one to ask who it is"
+        "one for the session, one for `get_info`"
     );
 }
 
-/// Tells whether it knew its client before it was called.
+/// Its tool returns whether `on_initialized` ran first.
 #[derive(Default)]
-struct Keeper(OnceLock<rmcp::Peer<rmcp::RoleServer>>);
+struct InitializedProbe(OnceLock<rmcp::Peer<rmcp::RoleServer>>);
 
-impl ServerHandler for Keeper {
+impl ServerHandler for InitializedProbe {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
     }
 
     async fn on_initialized(&self, context: NotificationContext<rmcp::RoleServer>) {
-        let _ = self.0.set(context.peer); // it hears it once
+        let _ = self.0.set(context.peer); // called once
     }
 
     async fn call_tool(
@@ -206,31 +209,43 @@ impl ServerHandler for Keeper {
         _: CallToolRequestParams,
         _: RequestContext<rmcp::RoleServer>,
     ) -> Result<CallToolResponse, rmcp::ErrorData> {
-        let known = self.0.get().is_some().to_string();
-        Ok(CallToolResult::success(vec![ContentBlock::text(known)]).into())
+        let initialized = self.0.get().is_some().to_string();
+        Ok(CallToolResult::success(vec![ContentBlock::text(initialized)]).into())
     }
 }
 
-/// RST-02: the client said long ago that it is ready. A new server hears it before its first call.
+/// RST-02: the client sent `initialized` before the restart. The new server gets it before its first call.
 #[tokio::test]
-async fn rst_02_a_new_server_hears_that_the_client_is_ready_before_it_is_called() {
+async fn rst_02_restored_server_gets_initialized_before_its_first_call() {
     let directory = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(directory.path()).unwrap();
-    let endpoint = serve_with(RmcpHandler::new(Keeper::default), |builder| builder.store(store)).await;
-    let session = endpoint.client.open(D).await;
-    assert_eq!(text(&session.tool(1, "known", json!({})).await.answer().await), "true");
+    let endpoint = serve_with(RmcpHandler::new(InitializedProbe::default), |builder| {
+        builder.store(store)
+    })
+    .await;
+    let session = endpoint.client.open(V2025_11_25).await;
+    assert_eq!(
+        text(&session.tool(1, "initialized", json!({})).await.answer().await),
+        "true"
+    );
     endpoint.service.shutdown(std::time::Duration::from_secs(10)).await;
     drop(endpoint);
 
     let store = reopen(directory.path()).await;
-    let endpoint = serve_with(RmcpHandler::new(Keeper::default), |builder| builder.store(store)).await;
-    let session = session.through(&endpoint.client);
-    assert_eq!(text(&session.tool(2, "known", json!({})).await.answer().await), "true");
+    let endpoint = serve_with(RmcpHandler::new(InitializedProbe::default), |builder| {
+        builder.store(store)
+    })
+    .await;
+    let session = session.with_client(&endpoint.client);
+    assert_eq!(
+        text(&session.tool(2, "initialized", json!({})).await.answer().await),
+        "true"
+    );
 }
 
-/// The store is free again once everything that used it is gone.
+/// Retries until every user of the store has closed it.
 async fn reopen(path: &std::path::Path) -> EmbeddedStore {
-    let waiting = async {
+    let poll = async {
         loop {
             match EmbeddedStore::open(path) {
                 Ok(store) => return store,
@@ -238,17 +253,17 @@ async fn reopen(path: &std::path::Path) -> EmbeddedStore {
             }
         }
     };
-    let opened = tokio::time::timeout(std::time::Duration::from_secs(30), waiting).await;
-    opened.expect("the store can be opened again")
+    let opened = tokio::time::timeout(std::time::Duration::from_secs(30), poll).await;
+    opened.expect("the store opens within 30 seconds")
 }
 
-struct Plain;
+struct EmptyServer;
 
-impl ServerHandler for Plain {}
+impl ServerHandler for EmptyServer {}
 
-struct Panicking;
+struct PanickingServer;
 
-impl ServerHandler for Panicking {
+impl ServerHandler for PanickingServer {
     async fn initialize(
         &self,
         _: rmcp::model::InitializeRequestParams,
@@ -258,29 +273,29 @@ impl ServerHandler for Panicking {
     }
 }
 
-/// Both shapes of factory work as they are written, and one that fails says why.
+/// A failing factory reports its error to the client.
 #[tokio::test]
-async fn factories_come_in_the_shapes_that_rmcp_users_write() {
-    let always = serve(RmcpHandler::new(|| Plain)).await;
-    assert_eq!(always.client.open(D).await.version, D);
-    let maybe = serve(RmcpHandler::new(|| Ok(Plain))).await;
-    assert_eq!(maybe.client.open(D).await.version, D);
-    let shared = Arc::new(Plain);
+async fn factory_may_return_a_server_or_a_result() {
+    let infallible = serve(RmcpHandler::new(|| EmptyServer)).await;
+    assert_eq!(infallible.client.open(V2025_11_25).await.version, V2025_11_25);
+    let fallible = serve(RmcpHandler::new(|| Ok(EmptyServer))).await;
+    assert_eq!(fallible.client.open(V2025_11_25).await.version, V2025_11_25);
+    let shared = Arc::new(EmptyServer);
     let shared = serve(RmcpHandler::new(move || Arc::clone(&shared))).await;
-    assert_eq!(shared.client.open(D).await.version, D);
-    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-        "protocolVersion": D, "capabilities": {}, "clientInfo": { "name": "c", "version": "1" } } });
-    let never = serve(RmcpHandler::new(|| {
-        io::Result::<Plain>::Err(io::Error::other("out of stock"))
+    assert_eq!(shared.client.open(V2025_11_25).await.version, V2025_11_25);
+    let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": V2025_11_25, "capabilities": {}, "clientInfo": { "name": "c", "version": "1" } } });
+    let failing = serve(RmcpHandler::new(|| {
+        io::Result::<EmptyServer>::Err(io::Error::other("out of stock"))
     }))
     .await;
-    let refused = never.client.post(&hello).await.json().await;
+    let refused = failing.client.post(&initialize).await.json().await;
     assert!(
         refused["error"]["message"].as_str().unwrap().contains("out of stock"),
         "{refused}"
     );
-    let panicking = serve(RmcpHandler::new(|| Panicking)).await;
-    let refused = panicking.client.post(&hello).await.json().await;
+    let panicking = serve(RmcpHandler::new(|| PanickingServer)).await;
+    let refused = panicking.client.post(&initialize).await.json().await;
     assert_eq!(refused["error"]["code"], -32_603, "{refused}");
     assert_eq!(panicking.service.sessions(), 0);
 }

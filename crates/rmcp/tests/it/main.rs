@@ -1,14 +1,14 @@
-//! rmcp servers behind the transport, over real sockets and through every revision.
+//! rmcp servers behind the transport, over real sockets, on every revision.
 
 #![allow(clippy::unwrap_used)]
-#![allow(deprecated)] // what rmcp marks so is served, and tested
+#![allow(deprecated)] // features that rmcp deprecates are still supported
 
-mod asking;
 mod calls;
+mod fixture;
 mod lifecycle;
-mod lines;
 mod macros;
 mod peers;
-mod stage;
+mod questions;
+mod stdio;
 mod subscriptions;
 mod support;

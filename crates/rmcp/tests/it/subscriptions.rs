@@ -1,7 +1,7 @@
-//! Changes: who is told of them.
+//! Change notifications and their recipients.
 
-use crate::stage::Script;
-use crate::support::{Caller, SESSIONS, serve};
+use crate::fixture::ServerControl;
+use crate::support::{Caller, LEGACY_REVISIONS, serve};
 use rethread_testkit::client::{Client, Events};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -14,13 +14,12 @@ fn methods(messages: &[Value]) -> Vec<&str> {
         .collect()
 }
 
-/// SUB (sessions): changes go to a GET stream of the session, and to nobody who did not subscribe; a handler's own
-/// notification stays with its call.
+/// Only subscribed sessions get resource updates. A custom notification stays on its call's stream.
 #[tokio::test]
-async fn in_a_session_changes_go_to_the_get_stream() {
-    let script = Arc::new(Script::default());
-    let endpoint = serve(script.handler()).await;
-    for version in SESSIONS {
+async fn session_changes_go_to_the_get_stream() {
+    let control = Arc::new(ServerControl::default());
+    let endpoint = serve(control.handler()).await;
+    for version in LEGACY_REVISIONS {
         let session = endpoint.client.open(version).await;
         let bystander = endpoint.client.open(version).await;
         let mut push = session.get(None).await.events();
@@ -33,14 +32,14 @@ async fn in_a_session_changes_go_to_the_get_stream() {
             .rest()
             .await;
         let own: Vec<_> = messages.into_iter().map(|m| m.data).collect();
-        assert_eq!(methods(&own), ["notifications/stage/custom", "answer"], "{version}");
+        assert_eq!(methods(&own), ["notifications/fixture/custom", "answer"], "{version}");
         assert_eq!(own[0]["params"], json!({ "tag": "x" }));
         let (tools, resources) = (
             "notifications/tools/list_changed",
             "notifications/resources/list_changed",
         );
         for expected in [tools, resources] {
-            // Prompts are not declared to change; the resource is not subscribed to.
+            // The server does not declare `prompts.listChanged`, and the client has not subscribed to the resource.
             assert_eq!(push.next().await.data["method"], expected, "{version}");
         }
 
@@ -48,7 +47,7 @@ async fn in_a_session_changes_go_to_the_get_stream() {
             .call(2, "resources/subscribe", json!({ "uri": "mem://a" }))
             .await;
         assert_eq!(reply.json().await["result"], json!({}));
-        script.until("subscribe mem://a").await;
+        control.wait_for("subscribe mem://a").await;
         session.tool(3, "changes", json!({})).await.bytes().await;
         for expected in [tools, resources] {
             assert_eq!(push.next().await.data["method"], expected, "{version}");
@@ -60,21 +59,21 @@ async fn in_a_session_changes_go_to_the_get_stream() {
         session
             .call(4, "resources/unsubscribe", json!({ "uri": "mem://a" }))
             .await;
-        script.until("unsubscribe mem://a").await;
+        control.wait_for("unsubscribe mem://a").await;
         endpoint
             .service
             .notifier()
-            .broadcast("notifications/stage/end", json!({}));
+            .broadcast("notifications/fixture/end", json!({}));
         assert_eq!(
             other.next().await.data["method"],
-            "notifications/stage/end",
-            "another session heard nothing"
+            "notifications/fixture/end",
+            "the other session got nothing before"
         );
     }
 }
 
-fn known_as(client: &Client, name: &'static str) -> Client {
-    client.prepared(move |request| {
+fn client_of(client: &Client, name: &'static str) -> Client {
+    client.with_request_hook(move |request| {
         request.headers_mut().insert("x-caller", name.parse().unwrap());
     })
 }
@@ -96,18 +95,18 @@ fn subscription(message: &Value) -> &Value {
     &message["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"]
 }
 
-/// SUB-02 to SUB-05: without sessions the caller's own subscriptions hear of what its calls change, and no one else's.
+/// SUB-02 to SUB-05: changes by a call go to subscriptions of the same caller only.
 #[tokio::test]
-async fn sub_05_without_a_session_changes_go_to_the_callers_subscriptions() {
-    for own in [false, true] {
-        let script = Arc::new(Script::default());
-        script.listens.store(own, Ordering::Relaxed);
-        let endpoint = serve(script.handler()).await;
-        let (ada, bob) = (known_as(&endpoint.client, "ada"), known_as(&endpoint.client, "bob"));
+async fn sub_05_stateless_changes_go_to_the_callers_subscriptions() {
+    for server_handles in [false, true] {
+        let control = Arc::new(ServerControl::default());
+        control.handles_subscriptions.store(server_handles, Ordering::Relaxed);
+        let endpoint = serve(control.handler()).await;
+        let (ada, bob) = (client_of(&endpoint.client, "ada"), client_of(&endpoint.client, "bob"));
         let (mut hers, mut his) = (listen(&ada, 7).await, listen(&bob, 8).await);
         for (events, id) in [(&mut hers, 7), (&mut his, 8)] {
-            if own {
-                // A server that serves subscriptions itself has its say through its sink.
+            if server_handles {
+                // The server's `listen` sends this through its sink.
                 let first = events.next().await.data;
                 assert_eq!(first["method"], "notifications/tools/list_changed");
                 assert_eq!(subscription(&first), id);
@@ -121,31 +120,30 @@ async fn sub_05_without_a_session_changes_go_to_the_callers_subscriptions() {
             .rest()
             .await;
         assert_eq!(
-            messages[0].data["method"], "notifications/stage/custom",
-            "the call's own"
+            messages[0].data["method"], "notifications/fixture/custom",
+            "the call's own notification"
         );
-        let mut heard = [hers.next().await.data, hers.next().await.data];
-        heard.sort_by_key(|message| message["method"].to_string());
+        let mut received = [hers.next().await.data, hers.next().await.data];
+        received.sort_by_key(|message| message["method"].to_string());
         assert_eq!(
-            methods(&heard),
+            methods(&received),
             ["notifications/resources/updated", "notifications/tools/list_changed"],
-            "own: {own}"
+            "server handles subscriptions: {server_handles}"
         );
-        assert_eq!(heard[0]["params"]["uri"], "mem://a");
-        assert!(heard.iter().all(|message| subscription(message) == 7), "{heard:?}");
+        assert_eq!(received[0]["params"]["uri"], "mem://a");
+        assert!(
+            received.iter().all(|message| subscription(message) == 7),
+            "{received:?}"
+        );
 
         let caller = Caller::new(&bob, "2026-07-28").await;
         caller.tool(1, "changes", json!({})).await.bytes().await;
         let next = his.next().await.data;
-        assert_eq!(
-            subscription(&next),
-            8,
-            "bob's stream had nothing of ada's in it before this"
-        );
+        assert_eq!(subscription(&next), 8, "bob got none of ada's changes before this");
         assert!(hers.is_silent_for(std::time::Duration::from_millis(100)).await);
-        if own {
+        if server_handles {
             drop(hers);
-            script.until("no longer listening").await; // SUB-07
+            control.wait_for("subscription ended").await; // SUB-07
         }
     }
 }

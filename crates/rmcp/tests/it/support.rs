@@ -1,4 +1,4 @@
-//! An endpoint on a real socket, and clients of it.
+//! An endpoint on a real socket, and its clients.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -19,14 +19,14 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Every revision that has sessions.
-pub(crate) const SESSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
+/// Every revision with sessions.
+pub(crate) const LEGACY_REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 /// Every revision.
-pub(crate) const ALL: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", MODERN];
-/// The newest revision with sessions: streams have ids here, and can be resumed.
-pub(crate) const D: &str = "2025-11-25";
+pub(crate) const ALL_REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", MODERN];
+/// The newest revision with sessions. Its call streams have event ids and can be resumed.
+pub(crate) const V2025_11_25: &str = "2025-11-25";
 
-/// An endpoint that listens.
+/// A listening endpoint. Dropping it stops the server.
 pub(crate) struct Endpoint<S> {
     pub(crate) service: McpService<RmcpHandler<S>>,
     pub(crate) client: Client,
@@ -49,8 +49,8 @@ pub(crate) async fn serve_with<S: ServerHandler>(
 ) -> Endpoint<S> {
     let service = configure(McpService::builder(handler)).build();
     let app = axum::Router::new().route_service("/mcp", service.clone());
-    let app = app.layer(axum::Extension(Layered("left by a layer")));
-    let app = app.layer(tower::util::MapRequestLayer::new(known));
+    let app = app.layer(axum::Extension(LayerMarker("from a layer")));
+    let app = app.layer(tower::util::MapRequestLayer::new(authenticate));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
@@ -61,12 +61,12 @@ pub(crate) async fn serve_with<S: ServerHandler>(
     }
 }
 
-/// What another layer leaves in the request's extensions.
+/// An extension that another layer adds to the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Layered(pub(crate) &'static str);
+pub(crate) struct LayerMarker(pub(crate) &'static str);
 
-/// An auth layer, as far as a test needs one.
-fn known<B>(mut request: Request<B>) -> Request<B> {
+/// A minimal auth layer: the header `x-caller` names the principal.
+fn authenticate<B>(mut request: Request<B>) -> Request<B> {
     if let Some(name) = request.headers().get("x-caller") {
         let name = name.to_str().unwrap().to_owned();
         request
@@ -85,14 +85,14 @@ fn client(addr: SocketAddr) -> Client {
             .unwrap();
         tokio::spawn(connection);
         let response = sender.send_request(request).await.unwrap();
-        Ok::<Response<UntilCut>, Infallible>(response.map(UntilCut))
+        Ok::<Response<TruncatableBody>, Infallible>(response.map(TruncatableBody))
     }))
 }
 
-/// A body that ends where its connection breaks.
-struct UntilCut(Incoming);
+/// A body that ends when its connection breaks.
+struct TruncatableBody(Incoming);
 
-impl Body for UntilCut {
+impl Body for TruncatableBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -102,7 +102,7 @@ impl Body for UntilCut {
     }
 }
 
-/// A client of one revision, whatever its era.
+/// A client of one revision, with or without a session.
 pub(crate) enum Caller {
     Session(Session),
     Stateless(Client),
@@ -136,7 +136,7 @@ impl Caller {
         }
     }
 
-    /// Calls a tool, with a progress token and the wish for every log message.
+    /// Calls a tool with a progress token and log level `debug`.
     pub(crate) async fn tool(&self, id: i64, name: &str, arguments: Value) -> Reply {
         let params = json!({ "name": name, "arguments": arguments });
         let meta = json!({ "progressToken": format!("t{id}"), "io.modelcontextprotocol/logLevel": "debug" });
@@ -144,20 +144,35 @@ impl Caller {
     }
 }
 
-/// The text of a tool's answer.
+/// The text of a tool result.
 pub(crate) fn text(answer: &Value) -> &str {
     answer["result"]["content"][0]["text"]
         .as_str()
         .unwrap_or_else(|| panic!("no text in {answer}"))
 }
 
-/// Waits until something is true.
+/// HDR-04: the argument `region` is "eu", so only that value of its header is accepted.
+pub(crate) async fn assert_region_header_is_checked(client: &Client, params: &Value) {
+    for (header, status) in [("eu", 200), ("us", 400), ("eu", 200)] {
+        let client = client.with_request_hook(move |request| {
+            request
+                .headers_mut()
+                .insert("mcp-param-region", header.parse().unwrap());
+        });
+        let reply = client.stateless(1, "tools/call", params.clone(), json!({})).await;
+        assert_eq!(reply.status, status, "{header}");
+        let answer = reply.json().await;
+        assert_eq!(answer["error"]["code"] == -32_020, status == 400, "{answer}");
+    }
+}
+
+/// Polls until the condition holds.
 pub(crate) async fn eventually(condition: impl Fn() -> bool) {
-    let waiting = async {
+    let poll = async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    let waited = tokio::time::timeout(Duration::from_secs(30), waiting).await;
-    waited.expect("it happens within 30 seconds");
+    let outcome = tokio::time::timeout(Duration::from_secs(30), poll).await;
+    outcome.expect("condition within 30 seconds");
 }

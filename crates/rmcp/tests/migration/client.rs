@@ -1,4 +1,4 @@
-//! A client of 2025-11-25 over plain sockets, which reads as much as it likes, when it likes.
+//! A client of 2025-11-25 over plain sockets. Tests decide when it reads.
 
 use http::{HeaderMap, StatusCode};
 use rethread_testkit::raw::{RawConnection, exchange, request};
@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Nothing takes this long, not even on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// How long to wait for what should not come.
-pub(crate) const SILENCE: Duration = Duration::from_secs(1);
+/// Long enough for any step on a busy machine.
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long to wait for an event that must not arrive.
+pub(crate) const QUIET_PERIOD: Duration = Duration::from_secs(1);
 
-/// A client that does not read has this much room for what comes.
-const NARROW: u32 = 4 << 10;
+/// Receive buffer of a client that does not read.
+const SMALL_RECEIVE_BUFFER_BYTES: u32 = 4 << 10;
 
-const POSTED: [(&str, &str); 2] = [
+const POST_HEADERS: [(&str, &str); 2] = [
     ("content-type", "application/json"),
     ("accept", "application/json, text/event-stream"),
 ];
 
-/// An event that says something.
+/// An event with data.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Event {
     pub(crate) id: String,
@@ -27,34 +27,34 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// The step that progress is about.
+    /// The value of a progress notification.
     pub(crate) fn step(&self) -> Option<u64> {
         let progress = self.data["params"]["progress"].as_f64()?;
         Some(progress as u64)
     }
 
-    /// What a log message says.
+    /// The data of a log message.
     pub(crate) fn logged(&self) -> Option<&str> {
         self.data["params"]["data"].as_str()
     }
 
-    /// The text of a tool's result.
+    /// The text of a tool result.
     pub(crate) fn text(&self) -> Option<&str> {
         self.data["result"]["content"][0]["text"].as_str()
     }
 }
 
-/// A whole answer.
-pub(crate) struct Answer {
+/// A complete HTTP response.
+pub(crate) struct Response {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
 }
 
-impl Answer {
-    pub(crate) fn kind(&self) -> &str {
-        let kind = self.headers.get("content-type").and_then(|kind| kind.to_str().ok());
-        kind.unwrap_or_default()
+impl Response {
+    pub(crate) fn content_type(&self) -> &str {
+        let value = self.headers.get("content-type").and_then(|value| value.to_str().ok());
+        value.unwrap_or_default()
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -62,41 +62,40 @@ impl Answer {
     }
 }
 
-/// Sends a request of its own, outside of any session.
-pub(crate) async fn send(addr: SocketAddr, method: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+/// Sends one request outside of any session.
+pub(crate) async fn send(addr: SocketAddr, method: &str, headers: &[(&str, &str)], body: &str) -> Response {
     let bytes = request(method, "/mcp", headers, body.as_bytes());
-    let (status, headers, body) = within(exchange(addr, &bytes)).await.expect("an answer");
+    let (status, headers, body) = within(exchange(addr, &bytes)).await.expect("a response");
     let body = String::from_utf8(body).expect("text");
-    Answer { status, headers, body }
+    Response { status, headers, body }
 }
 
 /// POSTs outside of any session.
-pub(crate) async fn post(addr: SocketAddr, headers: &[(&str, &str)], body: &str) -> Answer {
-    send(addr, "POST", &[&POSTED, headers].concat(), body).await
+pub(crate) async fn post(addr: SocketAddr, headers: &[(&str, &str)], body: &str) -> Response {
+    send(addr, "POST", &[&POST_HEADERS, headers].concat(), body).await
 }
 
-/// `initialize`.
-pub(crate) fn hello() -> String {
+/// The body of an `initialize` request.
+pub(crate) fn initialize() -> String {
     let params = json!({
         "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "raw", "version": "1" },
     });
     json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }).to_string()
 }
 
-/// A call of a tool, with its own id as progress token.
-pub(crate) fn call(id: usize, tool: &str, arguments: &Value) -> String {
+/// The body of a tool call. Its progress token is its id.
+pub(crate) fn call_body(id: usize, tool: &str, arguments: &Value) -> String {
     let params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": id } });
     json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }).to_string()
 }
 
-/// A session.
 #[derive(Clone)]
 pub(crate) struct Session {
     pub(crate) addr: SocketAddr,
     id: String,
     caller: String,
-    /// The whole answer to `initialize`.
-    pub(crate) hello: String,
+    /// The body of the response to `initialize`.
+    pub(crate) initialize_response: String,
 }
 
 impl Session {
@@ -105,24 +104,24 @@ impl Session {
     }
 
     pub(crate) async fn open_as(addr: SocketAddr, caller: &str) -> Self {
-        let answer = post(addr, &[("x-caller", caller)], &hello()).await;
-        assert_eq!(answer.status, 200, "initialize succeeds: {}", answer.body);
-        let id = answer.headers.get("mcp-session-id").and_then(|id| id.to_str().ok());
+        let response = post(addr, &[("x-caller", caller)], &initialize()).await;
+        assert_eq!(response.status, 200, "initialize: {}", response.body);
+        let id = response.headers.get("mcp-session-id").and_then(|id| id.to_str().ok());
         let session = Session {
             addr,
             id: id.expect("a session id").to_owned(),
             caller: caller.to_owned(),
-            hello: answer.body,
+            initialize_response: response.body,
         };
         let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-        let accepted = session.send("POST", &POSTED, initialized).await;
-        assert_eq!(accepted.status, 202, "initialized is accepted");
-        // What comes first may be worked on first: the server has heard of it when it has answered something else.
-        session.answer(1, "echo", &json!({ "text": "ready" })).await;
+        let accepted = session.send("POST", &POST_HEADERS, initialized).await;
+        assert_eq!(accepted.status, 202, "initialized");
+        // rmcp handles `initialized` in a task. It has run once a later call returns.
+        session.call(1, "echo", &json!({ "text": "ready" })).await;
         session
     }
 
-    /// The same session at another address, or in another's hands.
+    /// The same session at another address or for another caller.
     pub(crate) fn at(&self, addr: SocketAddr, caller: &str) -> Self {
         Session {
             addr,
@@ -131,45 +130,51 @@ impl Session {
         }
     }
 
-    /// One request in this session, and the whole answer.
-    pub(crate) async fn send(&self, method: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    /// Sends one request in this session and reads the response.
+    pub(crate) async fn send(&self, method: &str, headers: &[(&str, &str)], body: &str) -> Response {
         send(self.addr, method, &[headers, &self.headers()].concat(), body).await
     }
 
-    /// Calls a tool, and reads the whole answer, whatever form it has.
-    pub(crate) async fn answer(&self, id: usize, tool: &str, arguments: &Value) -> Answer {
-        self.send("POST", &POSTED, &call(id, tool, arguments)).await
+    /// Calls a tool and reads the response, JSON or a stream.
+    pub(crate) async fn call(&self, id: usize, tool: &str, arguments: &Value) -> Response {
+        self.send("POST", &POST_HEADERS, &call_body(id, tool, arguments)).await
     }
 
-    /// Calls a tool, and leaves the answer on the connection.
-    pub(crate) async fn call(&self, id: usize, tool: &str, arguments: &Value) -> RawConnection {
-        let connection = RawConnection::open(self.addr).await.expect("the server is there");
-        self.call_on(connection, id, tool, arguments).await
+    /// Calls a tool and leaves the response unread on the connection.
+    pub(crate) async fn start_call(&self, id: usize, tool: &str, arguments: &Value) -> RawConnection {
+        let connection = RawConnection::open(self.addr).await.expect("a connection");
+        self.send_call(connection, id, tool, arguments).await
     }
 
-    /// The same over a connection that holds next to nothing of what is not read.
-    pub(crate) async fn call_narrow(&self, id: usize, tool: &str, arguments: &Value) -> RawConnection {
-        let connection = RawConnection::open_narrow(self.addr, NARROW).await;
-        self.call_on(connection.expect("the server is there"), id, tool, arguments)
+    /// Like `start_call`, with a small receive buffer.
+    pub(crate) async fn start_call_with_small_buffer(&self, id: usize, tool: &str, arguments: &Value) -> RawConnection {
+        let connection = RawConnection::open_narrow(self.addr, SMALL_RECEIVE_BUFFER_BYTES).await;
+        self.send_call(connection.expect("a connection"), id, tool, arguments)
             .await
     }
 
-    async fn call_on(&self, mut connection: RawConnection, id: usize, tool: &str, arguments: &Value) -> RawConnection {
-        let headers = [&POSTED[..], &self.headers()].concat();
-        let bytes = request("POST", "/mcp", &headers, call(id, tool, arguments).as_bytes());
-        connection.send(&bytes).await.expect("the server takes it");
+    async fn send_call(
+        &self,
+        mut connection: RawConnection,
+        id: usize,
+        tool: &str,
+        arguments: &Value,
+    ) -> RawConnection {
+        let headers = [&POST_HEADERS[..], &self.headers()].concat();
+        let bytes = request("POST", "/mcp", &headers, call_body(id, tool, arguments).as_bytes());
+        connection.send(&bytes).await.expect("the request is sent");
         connection
     }
 
-    /// Opens a stream of its own, or behind a cursor.
+    /// Opens a new GET stream, or resumes after a cursor.
     pub(crate) async fn get(&self, cursor: Option<&str>) -> RawConnection {
-        let mut connection = RawConnection::open(self.addr).await.expect("the server is there");
+        let mut connection = RawConnection::open(self.addr).await.expect("a connection");
         let mut headers = vec![("accept", "text/event-stream")];
         headers.extend(self.headers());
         headers.extend(cursor.map(|cursor| ("last-event-id", cursor)));
         let bytes = request("GET", "/mcp", &headers, b"");
-        connection.send(&bytes).await.expect("the server takes it");
-        opened(&mut connection).await;
+        connection.send(&bytes).await.expect("the request is sent");
+        read_stream_head(&mut connection).await;
         connection
     }
 
@@ -182,28 +187,32 @@ impl Session {
     }
 }
 
-/// Reads the head of an answer that must be a stream.
-pub(crate) async fn opened(connection: &mut RawConnection) {
-    let (status, headers) = within(connection.read_head()).await.expect("an answer");
-    let kind = headers.get("content-type").and_then(|kind| kind.to_str().ok());
-    assert_eq!((status.as_u16(), kind), (200, Some("text/event-stream")), "a stream");
+/// Reads a response head and asserts that it starts a stream.
+pub(crate) async fn read_stream_head(connection: &mut RawConnection) {
+    let (status, headers) = within(connection.read_head()).await.expect("a response");
+    let content_type = headers.get("content-type").and_then(|value| value.to_str().ok());
+    assert_eq!(
+        (status.as_u16(), content_type),
+        (200, Some("text/event-stream")),
+        "a stream"
+    );
 }
 
-/// The id of the event that says nothing, with which a stream begins.
-pub(crate) async fn primed(connection: &mut RawConnection) -> String {
-    let block = connection.next_block(PATIENCE).await.expect("a priming event");
-    assert_eq!(block.data.as_deref(), Some(""), "it says nothing");
-    block.id.expect("it has an id")
+/// Reads the first event, which has no data, and returns its id.
+pub(crate) async fn read_priming_event(connection: &mut RawConnection) -> String {
+    let block = connection.next_block(TEST_TIMEOUT).await.expect("a priming event");
+    assert_eq!(block.data.as_deref(), Some(""), "a priming event has no data");
+    block.id.expect("a priming event has an id")
 }
 
-/// The next event that says something. `None` at the end of the stream.
+/// The next event with data. `None` at the end of the stream.
 pub(crate) async fn next(connection: &mut RawConnection) -> Option<Event> {
-    let event = next_within(connection, PATIENCE).await;
-    assert!(event.is_some() || connection.ended(), "silence for {PATIENCE:?}");
+    let event = next_within(connection, TEST_TIMEOUT).await;
+    assert!(event.is_some() || connection.ended(), "no event for {TEST_TIMEOUT:?}");
     event
 }
 
-/// The next event that says something, if it comes in time.
+/// The next event with data, if it arrives within the limit.
 pub(crate) async fn next_within(connection: &mut RawConnection, limit: Duration) -> Option<Event> {
     let deadline = tokio::time::Instant::now() + limit;
     loop {
@@ -218,7 +227,7 @@ pub(crate) async fn next_within(connection: &mut RawConnection, limit: Duration)
     }
 }
 
-/// All events that say something, to the end of the stream.
+/// All events with data up to the end of the stream.
 pub(crate) async fn rest(connection: &mut RawConnection) -> Vec<Event> {
     let mut events = Vec::new();
     while let Some(event) = next(connection).await {
@@ -228,6 +237,6 @@ pub(crate) async fn rest(connection: &mut RawConnection) -> Vec<Event> {
 }
 
 pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
-    let done = tokio::time::timeout(PATIENCE, work).await;
-    done.expect("it does not take this long")
+    let done = tokio::time::timeout(TEST_TIMEOUT, work).await;
+    done.expect("done within the test timeout")
 }

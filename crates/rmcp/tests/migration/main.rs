@@ -1,14 +1,16 @@
-//! What the page `docs/migrating-from-rmcp.md` claims, seen on the wire: one server, written with rmcp, behind rmcp's own
-//! transport and behind ours. What rmcp does is asserted as well, so that the page is corrected when rmcp changes.
+//! Verifies the claims of `docs/migrating-from-rmcp.md` on the wire.
+//!
+//! One rmcp server runs behind rmcp's own transport and behind Rethread. The tests also assert rmcp's behaviour, so that
+//! they fail when rmcp changes and the page needs an update.
 
 #![allow(clippy::unwrap_used)]
-#![allow(deprecated)] // what rmcp marks so is served, and tested
+#![allow(deprecated)] // features that rmcp deprecates are still supported
 
-mod answers;
+mod call_streams;
 mod client;
-mod desk;
-mod endings;
-mod gets;
+mod fixture;
+mod get_streams;
+mod lifetimes;
 mod page;
+mod responses;
 mod sessions;
-mod streams;

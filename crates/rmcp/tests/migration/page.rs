@@ -1,4 +1,4 @@
-//! The page names what is tested here, and every option of rmcp's transport.
+//! Keeps `docs/migrating-from-rmcp.md` in step with these tests and with rmcp's options.
 
 use rethread::{Limits, MemoryLimits, SseUpgradeDelay, Timing};
 use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
@@ -9,48 +9,48 @@ use std::time::Duration;
 
 const PAGE: &str = include_str!("../../../../docs/migrating-from-rmcp.md");
 const TESTS: [&str; 5] = [
-    include_str!("answers.rs"),
-    include_str!("endings.rs"),
-    include_str!("gets.rs"),
+    include_str!("call_streams.rs"),
+    include_str!("get_streams.rs"),
+    include_str!("lifetimes.rs"),
+    include_str!("responses.rs"),
     include_str!("sessions.rs"),
-    include_str!("streams.rs"),
 ];
 
-/// Each claim has a test that the page names, and no test is left out.
+/// The page names every test, and every named test exists.
 #[test]
-fn the_page_names_each_test() {
+fn page_names_each_test() {
     let tests: BTreeSet<&str> = TESTS.iter().flat_map(|source| tests_in(source)).collect();
-    // In the tables of the page a test is the last cell, alone.
+    // The last cell of a table row holds only the test name.
     let cells = PAGE
         .lines()
         .filter_map(|line| line.strip_suffix("` |")?.rsplit_once("| `"));
     let named: BTreeSet<&str> = cells.map(|(_, name)| name).collect();
-    assert!(tests.len() > 15, "tests are found: {tests:?}");
+    assert!(tests.len() > 15, "only these tests: {tests:?}");
     assert_eq!(named, tests);
 }
 
-/// So do those tests of the adapter that the page names.
+/// The page also names tests in `tests/it`.
 #[test]
-fn what_the_page_names_of_the_adapters_tests_is_there() {
+fn adapter_tests_on_the_page_exist() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
     let named: Vec<_> = PAGE.split('`').filter_map(|word| word.strip_prefix("it::")).collect();
     assert!(named.len() > 4, "{named:?}");
     for name in named {
         let (file, test) = name.split_once("::").expect("a file and a test");
-        let source = std::fs::read_to_string(tests.join(format!("{file}.rs"))).expect("the file is there");
-        assert!(source.contains(&format!("async fn {test}(")), "there is no {name}");
+        let source = std::fs::read_to_string(tests.join(format!("{file}.rs"))).expect("a test file");
+        assert!(source.contains(&format!("async fn {test}(")), "no test {name}");
     }
 }
 
-/// The defaults of both sides are what the page says.
+/// The page states the defaults of both sides.
 #[test]
-fn the_page_tells_the_defaults() {
+fn defaults_on_the_page_are_current() {
     let rmcp = StreamableHttpServerConfig::default();
     let session = LocalSessionManager::default().session_config;
     let (limits, timing, kept) = (Limits::default(), Timing::default(), MemoryLimits::default().stream);
-    let seconds = |time: Option<Duration>| time.expect("it is set").as_secs();
+    let seconds = |time: Option<Duration>| time.expect("a default").as_secs();
     let upgrade = SseUpgradeDelay::default();
-    assert_eq!(rmcp.sse_retry, session.sse_retry, "in both structs");
+    assert_eq!(rmcp.sse_retry, session.sse_retry, "equal in both structs");
     assert!(rmcp.legacy_session_mode && !rmcp.json_response && !rmcp.stateless_protocol_metadata_required);
     assert_eq!(rmcp.allowed_hosts, ["localhost", "127.0.0.1", "::1"]);
     assert!(rmcp.allowed_origins.is_empty() && rmcp.session_store.is_none());
@@ -103,11 +103,11 @@ fn the_page_tells_the_defaults() {
             format!("{} s", timing.body.as_secs()),
         ),
     ];
-    for (option, value, unit, ours) in rows {
+    for (option, value, unit, rethread) in rows {
         let row = PAGE.lines().find(|line| line.starts_with(&format!("| `{option}`")));
         let cells: Vec<&str> = row.expect("a row").split('|').map(str::trim).collect();
         assert!(cells[2].starts_with(&format!("{value} {unit}")), "rmcp: {cells:?}");
-        assert!(cells[4].starts_with(&ours), "rethread: {cells:?}, {ours}");
+        assert!(cells[4].starts_with(&rethread), "rethread: {cells:?}, {rethread}");
     }
     let upgrade = format!(
         "{} ms on 2025-11-25, else {} s",
@@ -117,9 +117,9 @@ fn the_page_tells_the_defaults() {
     assert!(PAGE.contains(&upgrade), "{upgrade}");
 }
 
-/// When rmcp gets an option, the page must say what becomes of it.
+/// A new option of rmcp needs a row on the page.
 #[test]
-fn the_page_names_each_option() {
+fn page_names_each_option() {
     let config = format!("{:#?}", StreamableHttpServerConfig::default());
     let manager = LocalSessionManager::default();
     let session = format!("{:#?}", manager.session_config);
@@ -129,9 +129,9 @@ fn the_page_names_each_option() {
         "{options:?}"
     );
     for option in options {
-        // Private: it is set by `enforce_origin_validation`, which is there.
+        // Private. Set by `enforce_origin_validation`, which the page names.
         if option != "validate_empty_origin_allowlist" {
-            assert!(PAGE.contains(&format!("`{option}`")), "what becomes of {option}?");
+            assert!(PAGE.contains(&format!("`{option}`")), "the page lacks {option}");
         }
     }
 }
@@ -141,7 +141,7 @@ fn tests_in(source: &str) -> impl Iterator<Item = &str> {
     after.filter_map(|text| text.split('(').next())
 }
 
-/// The names of fields at the first level of a struct that was printed.
+/// The first-level field names of a struct in `Debug` output.
 fn fields(text: &str) -> impl Iterator<Item = &str> {
     let first_level = text.lines().filter_map(|line| line.strip_prefix("    "));
     first_level.filter_map(|line| {

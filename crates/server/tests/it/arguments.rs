@@ -1,6 +1,6 @@
-//! Arguments of a catalog's tools against their input schema.
+//! Validation of tool arguments against the input schema of a catalog.
 
-use crate::support::{C, D, SESSION_ERA, text_of};
+use crate::support::{LEGACY_REVISIONS, V2025_06_18, V2025_11_25, result_text};
 use rethread::catalog::{Tool, ToolResult};
 use rethread::{Catalog, McpService, RpcError};
 use rethread_testkit::client::Client;
@@ -13,7 +13,7 @@ struct City {
     city: String,
 }
 
-/// A tool that succeeds with whatever reaches it, once with and once without inputs.
+/// A client of two tools that accept any valid call, one with arguments and one without.
 fn client() -> Client {
     let schema = json!({
         "type": "object",
@@ -56,24 +56,24 @@ async fn call(client: &Client, version: &str, tool: &str, arguments: Value) -> V
     reply.json().await
 }
 
-/// VER-10: from 2025-11-25 on the model reads what is wrong; before, it is a protocol error. An unknown tool always is
-/// (HTTP-13).
+/// VER-10: since 2025-11-25 invalid arguments give a tool result for the model; before, a protocol error. An unknown tool
+/// is always a protocol error (HTTP-13).
 #[tokio::test]
 async fn ver_10_invalid_arguments_are_a_tool_result_since_2025_11_25() {
     let client = client();
     let expected = "Invalid arguments:\n- `city`: missing; expected: string, Where to look";
     for tool in ["plain", "asking"] {
-        for version in [D, "2026-07-28"] {
+        for version in [V2025_11_25, "2026-07-28"] {
             let answer = call(&client, version, tool, json!({})).await;
             assert_eq!(answer["result"]["isError"], true, "{version} {tool}: {answer}");
-            assert_eq!(text_of(&answer), expected, "{version} {tool}");
+            assert_eq!(result_text(&answer), expected, "{version} {tool}");
         }
-        for version in SESSION_ERA.into_iter().filter(|version| *version <= C) {
+        for version in LEGACY_REVISIONS.into_iter().filter(|version| *version <= V2025_06_18) {
             let answer = call(&client, version, tool, json!({})).await;
             assert_eq!(answer["error"]["code"], -32602, "{version} {tool}: {answer}");
             assert_eq!(answer["error"]["message"], expected, "{version} {tool}");
         }
-        for version in [C, D, "2026-07-28"] {
+        for version in [V2025_06_18, V2025_11_25, "2026-07-28"] {
             let answer = call(
                 &client,
                 version,
@@ -87,7 +87,7 @@ async fn ver_10_invalid_arguments_are_a_tool_result_since_2025_11_25() {
             );
         }
     }
-    for version in [C, D, "2026-07-28"] {
+    for version in [V2025_06_18, V2025_11_25, "2026-07-28"] {
         let unknown = call(&client, version, "nobody", json!({})).await;
         assert_eq!(unknown["error"]["code"], -32602, "{version}: {unknown}");
         let malformed = call(&client, version, "plain", json!([1])).await;
@@ -95,26 +95,26 @@ async fn ver_10_invalid_arguments_are_a_tool_result_since_2025_11_25() {
     }
 }
 
-/// VER-10: the same holds for arguments that fit the schema and not the type of the function.
+/// VER-10: the arguments match the schema but not the Rust type.
 #[tokio::test]
 async fn ver_10_arguments_of_another_type_are_a_tool_result_since_2025_11_25() {
     let client = client();
     for tool in ["typed", "typed_asking"] {
         let expected = "Invalid arguments:\n- missing field `city`";
-        for version in [D, "2026-07-28"] {
+        for version in [V2025_11_25, "2026-07-28"] {
             let answer = call(&client, version, tool, json!({ "town": "Ulm" })).await;
             assert_eq!(answer["result"]["isError"], true, "{version} {tool}: {answer}");
-            assert_eq!(text_of(&answer), expected, "{version} {tool}");
+            assert_eq!(result_text(&answer), expected, "{version} {tool}");
         }
-        let answer = call(&client, C, tool, json!({ "town": "Ulm" })).await;
+        let answer = call(&client, V2025_06_18, tool, json!({ "town": "Ulm" })).await;
         assert_eq!(answer["error"]["code"], -32602, "{answer}");
         assert_eq!(answer["error"]["message"], expected);
     }
 }
 
-/// VER-10: each problem names its argument, the fault and what is expected.
+/// VER-10.
 #[tokio::test]
-async fn ver_10_message_tells_a_model_what_to_correct() {
+async fn ver_10_error_names_argument_fault_and_expectation() {
     let client = client();
     for (arguments, expected) in [
         (json!({ "city": 3 }), "- `city`: expected string, found 3"),
@@ -139,26 +139,32 @@ async fn ver_10_message_tells_a_model_what_to_correct() {
             r#"- `when`: no alternative fits: expected integer, found "soon"; or expected null, found "soon""#,
         ),
     ] {
-        let answer = call(&client, D, "plain", arguments).await;
+        let answer = call(&client, V2025_11_25, "plain", arguments).await;
         assert_eq!(answer["result"]["isError"], true, "{answer}");
-        assert!(text_of(&answer).contains(expected), "{}", text_of(&answer));
+        assert!(result_text(&answer).contains(expected), "{}", result_text(&answer));
     }
-    let several = call(&client, D, "plain", json!({ "days": 9, "unit": 1 })).await;
-    assert_eq!(text_of(&several).lines().count(), 4, "{}", text_of(&several));
+    let several = call(&client, V2025_11_25, "plain", json!({ "days": 9, "unit": 1 })).await;
+    assert_eq!(result_text(&several).lines().count(), 4, "{}", result_text(&several));
 }
 
-/// VER-10: neither many problems nor large values make the message long.
+/// VER-10: many problems and large values do not make the message long.
 #[tokio::test]
 async fn ver_10_message_is_bounded() {
     let client = client();
     let many: Vec<_> = (0..500).map(|n| json!({ "y": n })).collect();
-    let answer = call(&client, D, "plain", json!({ "city": "Ulm", "places": many })).await;
-    let text = text_of(&answer);
+    let answer = call(&client, V2025_11_25, "plain", json!({ "city": "Ulm", "places": many })).await;
+    let text = result_text(&answer);
     assert_eq!(text.lines().count(), 10, "a title, eight problems, and a note: {text}");
     assert!(text.ends_with("- and more"), "{text}");
     let large = "é".repeat(100_000);
-    let answer = call(&client, D, "plain", json!({ "city": [large], "unit": large, large: 1 })).await;
-    let text = text_of(&answer);
+    let answer = call(
+        &client,
+        V2025_11_25,
+        "plain",
+        json!({ "city": [large], "unit": large, large: 1 }),
+    )
+    .await;
+    let text = result_text(&answer);
     assert!(text.len() <= 2048, "{} bytes", text.len());
     assert!(text.contains("`city`: expected string, found an array"), "{text}");
 }

@@ -1,14 +1,14 @@
-//! What a handler says in one go: appended together, heard as if it were not.
+//! Messages that a handler emits without waiting. They share one append but look like single events.
 
-use crate::support::{C, D, progress_of, text_of};
+use crate::support::{V2025_06_18, V2025_11_25, progress_values, result_text};
 use rethread::{Call, Context, Handler, McpService, MemoryStore, Reply, RpcError, SseUpgradeDelay};
-use rethread_testkit::client::{Client, Received};
+use rethread_testkit::client::{Client, ReceivedMessage};
 use rethread_testkit::flaky::FlakyStore;
 use serde_json::json;
 use std::time::Duration;
 
-/// Speaks without ever waiting.
-struct Talker;
+/// Emits its whole burst without awaiting anything else.
+struct BurstHandler;
 
 #[derive(serde::Deserialize)]
 struct Tool {
@@ -21,7 +21,7 @@ struct Burst {
     bytes: usize,
 }
 
-impl Handler for Talker {
+impl Handler for BurstHandler {
     async fn handle(&self, call: Call, cx: &Context) -> Result<Reply, RpcError> {
         let Tool {
             arguments: Burst { events, bytes },
@@ -48,23 +48,24 @@ fn burst(events: u64, bytes: usize) -> serde_json::Value {
     json!({ "name": "burst", "arguments": { "events": events, "bytes": bytes }, "_meta": { "progressToken": "p" } })
 }
 
-fn is_whole(messages: &[Received], from: u64, events: u64, bytes: usize) {
-    let (answer, said) = messages.split_last().unwrap();
-    assert_eq!(text_of(&answer.data), "done");
-    assert_eq!(progress_of(said), (from..=events).collect::<Vec<_>>());
-    let is_full = |m: &Received| m.data["params"]["message"].as_str().unwrap().len() == bytes;
+fn is_whole(messages: &[ReceivedMessage], from: u64, events: u64, bytes: usize) {
+    let (answer, progress) = messages.split_last().unwrap();
+    assert_eq!(result_text(&answer.data), "done");
+    assert_eq!(progress_values(progress), (from..=events).collect::<Vec<_>>());
+    let is_full = |m: &ReceivedMessage| m.data["params"]["message"].as_str().unwrap().len() == bytes;
     assert!(
-        said.iter()
+        progress
+            .iter()
             .filter(|m| m.data["params"].get("message").is_some())
             .all(is_full)
     );
 }
 
-/// The oracle for bursts: every event once, in order, with the id that it would have had alone; and from any of them on again.
+/// Every event arrives once, in order, with the id of a single emit. A resume works from every event.
 #[tokio::test]
-async fn oracle_a_burst_is_heard_as_if_it_were_said_slowly() {
-    for version in [C, D] {
-        let client = Client::new(McpService::builder(Talker).build());
+async fn oracle_burst_delivers_the_same_events_as_single_emits() {
+    for version in [V2025_06_18, V2025_11_25] {
+        let client = Client::new(McpService::builder(BurstHandler).build());
         for (events, bytes) in SIZES {
             let session = client.open(version).await;
             let reply = session.call(1, "tools/call", burst(events, bytes)).await;
@@ -81,14 +82,14 @@ async fn oracle_a_burst_is_heard_as_if_it_were_said_slowly() {
     }
 }
 
-/// Without a store, the same without ids: also what the store had not taken when it failed.
+/// STO-02: this includes events that the store had not accepted when it failed.
 #[tokio::test]
-async fn sto_02_a_burst_that_cannot_be_stored_is_heard_without_ids() {
+async fn sto_02_unstored_burst_is_delivered_without_ids() {
     for (events, bytes) in [(1, 1), (300, 100), (20, 16_384)] {
         let store = FlakyStore::new(MemoryStore::default());
         let switches = store.switches();
-        let client = Client::new(McpService::builder(Talker).store(store).build());
-        let session = client.open(D).await;
+        let client = Client::new(McpService::builder(BurstHandler).store(store).build());
+        let session = client.open(V2025_11_25).await;
         switches.fail_appends(true);
         let reply = session.call(1, "tools/call", burst(events, bytes)).await;
         let all = reply.events().rest().await;
@@ -97,17 +98,22 @@ async fn sto_02_a_burst_that_cannot_be_stored_is_heard_without_ids() {
     }
 }
 
-/// D5: an answer at once that has to be a stream is one as any other, with a store and without.
+/// D5: with and without a working store.
 #[tokio::test]
-async fn d5_an_answer_at_once_is_a_whole_stream() {
+async fn d5_immediate_answer_is_a_complete_stream() {
     let now = SseUpgradeDelay {
         resumable: Duration::ZERO,
         ..SseUpgradeDelay::default()
     };
     let store = FlakyStore::new(MemoryStore::default());
     let switches = store.switches();
-    let client = Client::new(McpService::builder(Talker).store(store).upgrade_after(now).build());
-    let session = client.open(D).await;
+    let client = Client::new(
+        McpService::builder(BurstHandler)
+            .store(store)
+            .upgrade_after(now)
+            .build(),
+    );
+    let session = client.open(V2025_11_25).await;
     for id in [1, 2] {
         let reply = session.call(id, "tools/call", burst(0, 0)).await;
         assert!(reply.is_stream());
@@ -117,29 +123,28 @@ async fn d5_an_answer_at_once_is_a_whole_stream() {
         assert_eq!(events.block().await.unwrap().id, Some(format!("{stream}-0")));
         let answer = events.next().await;
         assert_eq!(answer.id, Some(format!("{stream}-1")));
-        assert_eq!(text_of(&answer.data), "done");
+        assert_eq!(result_text(&answer.data), "done");
         assert!(events.rest().await.is_empty());
         let again = session.resume(&format!("{stream}-0")).await.rest().await;
         assert_eq!(again[0].data, answer.data);
         let end = session.get(Some(&format!("{stream}-1"))).await;
-        assert_eq!(end.status, 400, "there is no more");
+        assert_eq!(end.status, 400, "the stream is not resumable");
     }
     switches.fail_appends(true);
     let reply = session.call(3, "tools/call", burst(0, 0)).await;
     let all = reply.events().rest().await;
     assert_eq!((all.len(), all[0].id.as_deref()), (1, None));
-    assert_eq!(text_of(&all[0].data), "done");
+    assert_eq!(result_text(&all[0].data), "done");
 }
 
-/// A store that takes its time changes nothing but the time, however much is said at once: beyond half a megabyte the handler
-/// waits for it.
+/// A slow store only adds time. Beyond 512 KiB of unstored events the handler waits.
 #[tokio::test(start_paused = true)]
-async fn a_slow_store_is_waited_for() {
+async fn slow_store_blocks_the_handler() {
     for (events, bytes) in SIZES {
         let store = FlakyStore::new(MemoryStore::default());
         let switches = store.switches();
-        let client = Client::new(McpService::builder(Talker).store(store).build());
-        let session = client.open(D).await;
+        let client = Client::new(McpService::builder(BurstHandler).store(store).build());
+        let session = client.open(V2025_11_25).await;
         switches.delay_appends(Duration::from_millis(20));
         let start = tokio::time::Instant::now();
         let reply = session.call(1, "tools/call", burst(events, bytes)).await;
@@ -147,7 +152,7 @@ async fn a_slow_store_is_waited_for() {
         let appends = 1 + events as usize * bytes / (1 << 20);
         assert!(
             start.elapsed() >= Duration::from_millis(20) * appends as u32,
-            "it was not waited for"
+            "the handler did not wait"
         );
         let rest = session.resume("1-1").await.rest().await;
         is_whole(&rest, 2, events, bytes);

@@ -1,6 +1,6 @@
-//! SEC-06: every kept string has a bound in bytes, and a refusal that names it.
+//! SEC-06: every stored string has a limit in bytes, and its refusal names the limit.
 
-use crate::support::{D, Puppet, SESSION_ERA};
+use crate::support::{LEGACY_REVISIONS, ScriptedHandler, V2025_11_25};
 use rethread::{
     Call, Context, Handler, Limits, McpService, MemoryLimits, MemoryStore, Params, Principal, Reply as HandlerReply,
     RpcError,
@@ -17,13 +17,13 @@ fn call(id: Value, token: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": "x", "_meta": meta } })
 }
 
-/// The id of a call is kept while it runs, and in the store as long as its stream: 260 calls with ids of 3 MB held 1 GB.
+/// A running call and its stream store the id. Without a limit, 260 calls with ids of 3 MB held 1 GB.
 #[tokio::test]
 async fn sec_06_long_ids_and_progress_tokens_are_refused() {
-    let puppet = Puppet::new();
-    let (service, client) = puppet.serve();
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve();
     let long = "i".repeat(Limits::default().id_bytes);
-    for version in SESSION_ERA {
+    for version in LEGACY_REVISIONS {
         let session = client.open(version).await;
         let (status, body) = body_of(session.post(&call(json!(long), json!(1))).await).await;
         assert_eq!((status, &body["error"]["code"]), (400, &json!(-32600)));
@@ -40,35 +40,35 @@ async fn sec_06_long_ids_and_progress_tokens_are_refused() {
     assert_eq!(modern.status, 400);
     assert_eq!(modern.json().await["error"]["code"], -32600);
     assert_eq!(service.running_calls(), 0);
-    assert_eq!(puppet.started.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert_eq!(handler.started.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
 
-/// The params of `initialize` are kept with the session.
+/// The session stores the params of `initialize`.
 #[tokio::test]
 async fn sec_06_long_params_of_initialize_are_refused() {
-    let (service, client) = Puppet::new().serve();
-    let hello = |bytes: usize| {
+    let (service, client) = ScriptedHandler::new().serve();
+    let initialize = |bytes: usize| {
         let info = json!({ "name": "n".repeat(bytes), "version": "1" });
-        let params = json!({ "protocolVersion": D, "capabilities": {}, "clientInfo": info });
+        let params = json!({ "protocolVersion": V2025_11_25, "capabilities": {}, "clientInfo": info });
         json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params })
     };
     let limit = Limits::default().initialize_bytes;
-    let (status, body) = body_of(client.post(&hello(limit)).await).await;
+    let (status, body) = body_of(client.post(&initialize(limit)).await).await;
     assert_eq!((status, &body["error"]["code"]), (200, &json!(-32602)));
     assert!(body["error"]["message"].as_str().unwrap().contains("65536"), "{body}");
     assert_eq!(service.sessions(), 0);
-    assert_eq!(client.post(&hello(limit - 200)).await.status, 200);
+    assert_eq!(client.post(&initialize(limit - 200)).await.status, 200);
 }
 
 #[tokio::test]
 async fn sec_06_subscribed_uris_of_a_session_are_bounded_in_bytes() {
-    let (_, client) = Puppet::new().serve_with(|b| {
+    let (_, client) = ScriptedHandler::new().serve_with(|b| {
         b.limits(Limits {
             subscription_bytes_per_session: 100,
             ..Limits::default()
         })
     });
-    let session = client.open(D).await;
+    let session = client.open(V2025_11_25).await;
     let subscribe = async |id: u64, uri: &str| {
         let reply = session.call(id, "resources/subscribe", json!({ "uri": uri })).await;
         reply.json().await["error"]["code"].as_i64()
@@ -83,7 +83,7 @@ async fn sec_06_subscribed_uris_of_a_session_are_bounded_in_bytes() {
 
 #[tokio::test]
 async fn sec_06_filters_of_listen_streams_are_bounded_in_bytes() {
-    let (service, client) = Puppet::new().serve();
+    let (service, client) = ScriptedHandler::new().serve();
     let listen = async |bytes: usize| {
         let filter = json!({ "notifications": { "resourceSubscriptions": ["u".repeat(bytes)] } });
         client.stateless(1, "subscriptions/listen", filter, json!({})).await
@@ -125,7 +125,7 @@ async fn sec_06_filters_are_bounded_for_handlers_that_serve_listen_themselves() 
     assert_eq!(listen(limit - 4).await, None);
 }
 
-/// D13: session records count against the store's total. A store without room refuses one more session, and says so.
+/// D13: a full store refuses a new session with an error.
 #[tokio::test]
 async fn d13_session_records_count_against_the_total_of_the_store() {
     let limits = MemoryLimits {
@@ -133,13 +133,13 @@ async fn d13_session_records_count_against_the_total_of_the_store() {
         ..MemoryLimits::default()
     };
     let store = MemoryStore::new(limits);
-    let (_, client) = Puppet::new().serve_with(|b| b.store(store.clone()));
+    let (_, client) = ScriptedHandler::new().serve_with(|b| b.store(store.clone()));
     let info = json!({ "name": "n".repeat(8 << 10), "version": "1" });
-    let params = json!({ "protocolVersion": D, "capabilities": {}, "clientInfo": info });
-    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
+    let params = json!({ "protocolVersion": V2025_11_25, "capabilities": {}, "clientInfo": info });
+    let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
     let mut opened = 0;
     let refused = loop {
-        let reply = client.post(&hello).await;
+        let reply = client.post(&initialize).await;
         if reply.status != 200 {
             break reply;
         }

@@ -1,62 +1,64 @@
-//! A call and its handler: ids in flight, what travels on its stream, cancellation, errors, batches.
+//! A call and its handler: ids in flight, messages on its stream, cancellation, errors, batches.
 
-use crate::support::{B, C, D, Puppet, SESSION_ERA, progress_of, text_of};
+use crate::support::{
+    LEGACY_REVISIONS, ScriptedHandler, V2025_03_26, V2025_06_18, V2025_11_25, progress_values, result_text,
+};
 use rethread::{LogLevel, RpcError};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 #[tokio::test]
-async fn d8_a_handler_that_panics_answers_with_an_internal_error_and_leaves_nothing_behind() {
-    let puppet = Puppet::new();
-    let (service, client) = puppet.serve();
-    let session = client.open(D).await;
-    // Before the answer took form: JSON.
-    let strings = puppet.strings("a");
-    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.panic());
+async fn d8_panicking_handler_returns_an_internal_error() {
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve();
+    let session = client.open(V2025_11_25).await;
+    // Before the first event: JSON.
+    let script = handler.script("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.panic());
     assert_eq!(reply.status, 200);
     assert_eq!(reply.json().await["error"]["code"], -32603);
-    // In the middle of a stream: the stream ends with the error.
-    let strings = puppet.strings("b");
-    let (reply, ()) = tokio::join!(session.tool(2, "b", json!({})), strings.progress(1));
-    strings.panic().await;
+    // During a stream: the stream ends with the error.
+    let script = handler.script("b");
+    let (reply, ()) = tokio::join!(session.tool(2, "b", json!({})), script.progress(1));
+    script.panic().await;
     let rest = reply.events().rest().await;
     assert_eq!(rest[1].data["error"]["code"], -32603);
     assert_eq!(rest[1].data["id"], 2);
     assert_eq!(service.running_calls(), 0);
     let reply = session.tool(3, "echo", json!({ "message": "alive" })).await;
-    assert_eq!(text_of(&reply.json().await), "alive");
+    assert_eq!(result_text(&reply.json().await), "alive");
 }
 
 /// SES-10: the first call keeps its id and gets its answer.
 #[tokio::test]
-async fn ses_10_a_second_call_with_an_id_in_flight_does_not_starve_the_first() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
-    let session = client.open(D).await;
-    let strings = puppet.strings("a");
-    let (reply, ()) = tokio::join!(session.tool(7, "a", json!({})), strings.progress(1));
+async fn ses_10_duplicate_id_does_not_affect_the_first_call() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
+    let session = client.open(V2025_11_25).await;
+    let script = handler.script("a");
+    let (reply, ()) = tokio::join!(session.tool(7, "a", json!({})), script.progress(1));
     let second = session.tool(7, "echo", json!({ "message": "no" })).await;
     assert_eq!(second.status, 200);
     assert_eq!(second.json().await["error"]["code"], -32600);
     let as_text = session.tool("7", "echo", json!({ "message": "another id" })).await;
-    assert_eq!(text_of(&as_text.json().await), "another id", "7 is not \"7\"");
-    strings.finish("mine").await;
+    assert_eq!(result_text(&as_text.json().await), "another id", "7 is not \"7\"");
+    script.finish("mine").await;
     let rest = reply.events().rest().await;
-    assert_eq!(text_of(&rest[1].data), "mine");
+    assert_eq!(result_text(&rest[1].data), "mine");
     let again = session.tool(7, "echo", json!({ "message": "free again" })).await;
-    assert_eq!(text_of(&again.json().await), "free again");
+    assert_eq!(result_text(&again.json().await), "free again");
 }
 
 #[tokio::test]
-async fn ses_10_equal_ids_in_many_sessions_never_cross() {
-    let (_, client) = Puppet::new().serve();
+async fn ses_10_equal_ids_in_many_sessions_do_not_collide() {
+    let (_, client) = ScriptedHandler::new().serve();
     let calls = (0..100).map(|n| {
         let client = client.clone();
         tokio::spawn(async move {
-            let session = client.open(SESSION_ERA[n % 3]).await;
+            let session = client.open(LEGACY_REVISIONS[n % 3]).await;
             let reply = session.tool(1, "echo", json!({ "message": n.to_string() })).await;
-            assert_eq!(text_of(&reply.json().await), n.to_string());
+            assert_eq!(result_text(&reply.json().await), n.to_string());
         })
     });
     for call in calls.collect::<Vec<_>>() {
@@ -64,14 +66,14 @@ async fn ses_10_equal_ids_in_many_sessions_never_cross() {
     }
 }
 
-/// GET-02, SSE-12, SSE-13: what belongs to a call travels on its stream, what does not goes to a GET.
+/// GET-02, SSE-12, SSE-13: messages of a call go to its stream, all others to a GET stream.
 #[tokio::test]
-async fn sse_13_logs_and_progress_travel_on_the_calls_own_stream() {
-    let puppet = Puppet::new();
-    let (service, client) = puppet.serve();
-    let session = client.open(D).await;
+async fn sse_13_logs_and_progress_go_to_the_call_stream() {
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve();
+    let session = client.open(V2025_11_25).await;
     let mut get = session.get(None).await.events();
-    let (one, two) = (puppet.strings("one"), puppet.strings("two"));
+    let (one, two) = (handler.script("one"), handler.script("two"));
     let (first, second, ()) = tokio::join!(
         session.tool("t1", "one", json!({})),
         session.tool("t2", "two", json!({})),
@@ -89,7 +91,7 @@ async fn sse_13_logs_and_progress_travel_on_the_calls_own_stream() {
     );
     for (reply, token, log) in [(first, "t1", "from one"), (second, "t2", "from two")] {
         let messages = reply.events().rest().await;
-        assert_eq!(progress_of(&messages), [1, 2, 3, 4, 5]);
+        assert_eq!(progress_values(&messages), [1, 2, 3, 4, 5]);
         for message in &messages[..10] {
             let params = &message.data["params"];
             assert!(params["progressToken"] == token || params["data"] == log, "{message:?}");
@@ -103,46 +105,50 @@ async fn sse_13_logs_and_progress_travel_on_the_calls_own_stream() {
 }
 
 #[tokio::test]
-async fn prg_01_progress_rises_keeps_its_token_and_stops_with_the_answer() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
-    let session = client.open(D).await;
+async fn prg_01_progress_rises_and_ends_with_the_answer() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
+    let session = client.open(V2025_11_25).await;
     for token in [json!(1), json!("1")] {
-        let strings = puppet.strings("a");
+        let script = handler.script("a");
         let params = json!({ "name": "a", "_meta": { "progressToken": token } });
         let (reply, ()) = tokio::join!(session.call(5, "tools/call", params), async {
             for n in [1, 3, 3, 2, 4] {
-                strings.progress(n).await;
+                script.progress(n).await;
             }
-            strings.finish("x").await;
+            script.finish("x").await;
         });
         let messages = reply.events().rest().await;
-        assert_eq!(progress_of(&messages), [1, 3, 4], "values that do not rise are dropped");
+        assert_eq!(
+            progress_values(&messages),
+            [1, 3, 4],
+            "values that do not rise are dropped"
+        );
         assert!(messages[..3].iter().all(|m| m.data["params"]["progressToken"] == token));
     }
-    let strings = puppet.strings("a");
+    let script = handler.script("a");
     let (reply, ()) = tokio::join!(session.call(6, "tools/call", json!({ "name": "a" })), async {
-        strings.progress(1).await; // no token: nothing is said
-        strings.finish("quiet").await;
+        script.progress(1).await; // dropped: the call has no token
+        script.finish("quiet").await;
     });
-    assert_eq!(text_of(&reply.json().await), "quiet");
+    assert_eq!(result_text(&reply.json().await), "quiet");
 }
 
 #[tokio::test]
-async fn log_01_the_sessions_level_filters_logs() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
-    let session = client.open(D).await;
+async fn log_01_session_level_filters_logs() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
+    let session = client.open(V2025_11_25).await;
     let set = session.call(1, "logging/setLevel", json!({ "level": "warning" })).await;
     assert_eq!(set.json().await["result"], json!({}));
     let wrong = session.call(2, "logging/setLevel", json!({ "level": "loud" })).await;
     assert_eq!(wrong.json().await["error"]["code"], -32602);
-    let strings = puppet.strings("a");
+    let script = handler.script("a");
     let (reply, ()) = tokio::join!(session.tool(3, "a", json!({})), async {
         for level in [LogLevel::Debug, LogLevel::Info, LogLevel::Warning, LogLevel::Emergency] {
-            strings.log(level, level.as_str()).await;
+            script.log(level, level.as_str()).await;
         }
-        strings.finish("x").await;
+        script.finish("x").await;
     });
     let messages = reply.events().rest().await;
     let levels: Vec<_> = messages
@@ -153,23 +159,23 @@ async fn log_01_the_sessions_level_filters_logs() {
 }
 
 #[tokio::test]
-async fn can_01_a_cancelled_call_ends_without_an_answer_and_its_handler_is_told() {
-    let puppet = Puppet::new();
-    let (service, client) = puppet.serve();
-    let session = client.open(D).await;
-    // On a stream.
-    let strings = puppet.strings("a");
-    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+async fn can_01_cancelled_call_ends_without_an_answer() {
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve();
+    let session = client.open(V2025_11_25).await;
+    // During a stream.
+    let script = handler.script("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
     let cancelled = json!({ "requestId": 1, "reason": "enough" });
     assert_eq!(session.notify("notifications/cancelled", cancelled).await.status, 202);
     let rest = reply.events().rest().await;
-    assert_eq!(progress_of(&rest), [1]);
+    assert_eq!(progress_values(&rest), [1]);
     assert_eq!(rest.len(), 1, "no answer");
-    strings.over().await;
-    // Before the answer took form: an SSE response without events.
-    let strings = puppet.strings("b");
+    script.wait_for_end().await;
+    // Before the first event: an SSE response without events.
+    let script = handler.script("b");
     let (reply, ()) = tokio::join!(session.tool(2, "b", json!({})), async {
-        while puppet.started.load(Ordering::Relaxed) < 2 {
+        while handler.started.load(Ordering::Relaxed) < 2 {
             tokio::task::yield_now().await;
         }
         session
@@ -178,9 +184,9 @@ async fn can_01_a_cancelled_call_ends_without_an_answer_and_its_handler_is_told(
     });
     assert!(reply.is_stream() && reply.status == 200);
     assert!(reply.bytes().await.is_empty());
-    strings.over().await;
+    script.wait_for_end().await;
     assert_eq!(service.running_calls(), 0);
-    // What makes no sense is ignored.
+    // Invalid cancellations are ignored.
     for params in [
         json!({ "requestId": 99 }),
         json!({}),
@@ -192,19 +198,19 @@ async fn can_01_a_cancelled_call_ends_without_an_answer_and_its_handler_is_told(
 }
 
 #[tokio::test(start_paused = true)]
-async fn d8_a_cancelled_handler_that_does_not_stop_is_dropped_after_a_grace() {
+async fn d8_cancelled_handler_is_dropped_after_the_grace() {
     let (service, client) = {
-        struct Stubborn;
-        impl rethread::Handler for Stubborn {
+        struct UncancellableHandler;
+        impl rethread::Handler for UncancellableHandler {
             async fn handle(&self, _: rethread::Call, cx: &rethread::Context) -> Result<rethread::Reply, RpcError> {
                 let _ = cx.progress(1.0, None).await;
                 std::future::pending().await
             }
         }
-        let service = rethread::McpService::builder(Stubborn).build();
+        let service = rethread::McpService::builder(UncancellableHandler).build();
         (service.clone(), rethread_testkit::client::Client::new(service))
     };
-    let session = client.open(D).await;
+    let session = client.open(V2025_11_25).await;
     let reply = session.tool(1, "x", json!({})).await;
     session
         .notify("notifications/cancelled", json!({ "requestId": 1 }))
@@ -216,16 +222,16 @@ async fn d8_a_cancelled_handler_that_does_not_stop_is_dropped_after_a_grace() {
 }
 
 #[tokio::test]
-async fn http_11_handler_errors_go_out_with_200_and_the_session_lives() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
-    let session = client.open(D).await;
+async fn http_11_handler_error_is_sent_with_200() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
+    let session = client.open(V2025_11_25).await;
     let reply = session.call(1, "no/such", json!({})).await;
     assert_eq!(reply.status, 200);
     assert_eq!(reply.json().await["error"]["code"], -32601);
-    let strings = puppet.strings("a");
+    let script = handler.script("a");
     let error = RpcError::new(-32002, "no such resource").with_data(json!({ "uri": "x" }));
-    let (reply, ()) = tokio::join!(session.tool("e", "a", json!({})), strings.fail(error));
+    let (reply, ()) = tokio::join!(session.tool("e", "a", json!({})), script.fail(error));
     assert_eq!(reply.status, 200);
     let body = reply.json().await;
     assert_eq!(
@@ -239,13 +245,13 @@ async fn http_11_handler_errors_go_out_with_200_and_the_session_lives() {
     );
 }
 
-/// HTTP-09, T-21: batches exist on 2025-03-26 only.
+/// HTTP-09, T-21: only 2025-03-26 has batches.
 #[tokio::test]
-async fn http_09_a_batch_is_answered_on_one_stream_that_closes_after_the_last_answer() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
-    let session = client.open(B).await;
-    let strings = puppet.strings("slow");
+async fn http_09_batch_stream_ends_after_the_last_answer() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
+    let session = client.open(V2025_03_26).await;
+    let script = handler.script("slow");
     let call = |id: u64, name: &str| {
         json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {
             "name": name, "arguments": { "message": "m" }, "_meta": { "progressToken": id } } })
@@ -260,24 +266,27 @@ async fn http_09_a_batch_is_answered_on_one_stream_that_closes_after_the_last_an
         events.next().await.data["id"].clone(),
         events.next().await.data["id"].clone(),
     ];
-    strings.progress(1).await;
+    script.progress(1).await;
     let progress = events.next().await;
     assert_eq!(progress.data["params"]["progressToken"], 1);
-    drop(events); // a batch is as resumable as any stream
-    strings.finish("x").await;
+    drop(events); // a batch stream can be resumed too
+    script.finish("x").await;
     let rest = session.resume(progress.id.as_deref().unwrap()).await.rest().await;
     assert_eq!(rest.len(), 1);
     ids.push(rest[0].data["id"].clone());
     ids.sort_by_key(Value::as_u64);
     assert_eq!(ids, [1, 2, 3]);
-    assert_eq!(*puppet.notices.lock().unwrap(), ["notifications/roots/list_changed"]);
+    assert_eq!(
+        *handler.notifications.lock().unwrap(),
+        ["notifications/roots/list_changed"]
+    );
 
     let only_notes = json!([{ "jsonrpc": "2.0", "method": "notifications/x" }]);
     let reply = session.post(&only_notes).await;
     assert_eq!(reply.status, 202);
     assert!(reply.bytes().await.is_empty());
     // HTTP-10
-    for version in [C, D, "2024-11-05"] {
+    for version in [V2025_06_18, V2025_11_25, "2024-11-05"] {
         let session = client.open(version).await;
         let reply = session.post(&batch).await;
         assert_eq!(reply.status, 400, "{version}");
@@ -293,32 +302,32 @@ async fn http_09_a_batch_is_answered_on_one_stream_that_closes_after_the_last_an
     }
 }
 
-/// T-23: clients that know only 2024-11-05 come to this endpoint too.
+/// T-23.
 #[tokio::test]
-async fn t_23_a_2024_11_05_handshake_works_on_the_single_endpoint() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
+async fn t_23_2024_11_05_handshake_works_on_the_single_endpoint() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
     let session = client.open("2024-11-05").await;
     assert_eq!(session.version, "2024-11-05");
-    let strings = puppet.strings("a");
+    let script = handler.script("a");
     let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), async {
-        strings.progress(1).await;
-        strings.finish("old").await;
+        script.progress(1).await;
+        script.finish("old").await;
     });
     let messages = reply.events().rest().await;
     assert_eq!(messages[0].id.as_deref(), Some("1-1"), "no priming");
-    assert_eq!(text_of(&messages[1].data), "old");
+    assert_eq!(result_text(&messages[1].data), "old");
 }
 
-/// CAN-01: however fast the handler is, a cancelled call has no answer.
+/// CAN-01.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn can_01_a_handler_that_wakes_at_once_cannot_answer_a_cancelled_call() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
-    let session = client.open(D).await;
+async fn can_01_fast_handler_cannot_answer_a_cancelled_call() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
+    let session = client.open(V2025_11_25).await;
     for n in 0..300 {
-        let strings = puppet.strings("a");
-        let (reply, ()) = tokio::join!(session.tool(n, "a", json!({})), strings.progress(1));
+        let script = handler.script("a");
+        let (reply, ()) = tokio::join!(session.tool(n, "a", json!({})), script.progress(1));
         session
             .notify("notifications/cancelled", json!({ "requestId": n }))
             .await;

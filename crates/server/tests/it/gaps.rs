@@ -1,12 +1,12 @@
-//! What was evicted is never silently missing (design D4, RES-07, RES-08).
+//! Evicted events are always reported as a gap (D4, RES-07, RES-08).
 
-use crate::support::{B, C, D, Puppet, progress_of, text_of, tool_call};
+use crate::support::{ScriptedHandler, V2025_03_26, V2025_06_18, V2025_11_25, progress_values, result_text, tool_call};
 use rethread::{MemoryLimits, MemoryStore, Retention, SseUpgradeDelay, Timing};
 use rethread_testkit::flaky::FlakyStore;
 use serde_json::json;
 use std::time::Duration;
 
-fn keeping(events: usize) -> MemoryLimits {
+fn limits_of(events: usize) -> MemoryLimits {
     MemoryLimits {
         stream: Retention {
             events,
@@ -17,99 +17,104 @@ fn keeping(events: usize) -> MemoryLimits {
 }
 
 #[tokio::test]
-async fn res_08_a_cursor_older_than_the_window_gets_what_is_kept_and_is_told() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(keeping(10))));
-    let session = client.open(D).await;
-    let strings = puppet.strings("a");
-    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
-    drop(reply); // nobody reads: nobody is waited for
+async fn res_08_evicted_cursor_gets_the_retained_events_and_a_gap() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| b.store(MemoryStore::new(limits_of(10))));
+    let session = client.open(V2025_11_25).await;
+    let script = handler.script("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
+    drop(reply); // without a reader the handler does not wait
     for n in 2..=50 {
-        strings.progress(n).await;
+        script.progress(n).await;
     }
-    strings.finish("kept").await;
+    script.finish("kept").await;
     let reply = session.get(Some("1-1")).await;
     assert_eq!(reply.header("rethread-gap").as_deref(), Some("1-42"));
     let rest = reply.events().rest().await;
-    assert_eq!(progress_of(&rest), (42..=50).collect::<Vec<_>>());
+    assert_eq!(progress_values(&rest), (42..=50).collect::<Vec<_>>());
     assert_eq!(
-        text_of(&rest.last().unwrap().data),
+        result_text(&rest.last().unwrap().data),
         "kept",
-        "the answer is among what is kept"
+        "the answer is retained"
     );
     let no_gap = session.get(Some("1-45")).await;
     assert_eq!(no_gap.header("rethread-gap"), None);
 }
 
-/// RES-08: an open question is kept, so the oldest kept event says nothing of what is missing behind it.
+/// RES-08: an open question is retained. The oldest retained event therefore does not mark the end of the gap.
 #[tokio::test]
-async fn res_08_gap_behind_a_kept_question_is_told() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(keeping(10))));
-    let session = client.open(B).await;
-    let (asking, other) = (puppet.strings("a"), puppet.strings("b"));
+async fn res_08_gap_after_a_retained_question_is_reported() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| b.store(MemoryStore::new(limits_of(10))));
+    let session = client.open(V2025_03_26).await;
+    let (asking, other) = (handler.script("a"), handler.script("b"));
     let asked = tokio::spawn(async move { asking.ask("roots", json!({})).await });
-    // Two calls of one batch share a stream: one asks, the other goes on.
+    // Two calls of one batch share a stream: one asks, the other continues.
     let batch = json!([tool_call(1, "a"), tool_call(2, "b")]);
     let mut events = session.post(&batch).await.events();
     assert_eq!(events.next().await.id.as_deref(), Some("1-1"), "the question");
-    drop(events); // nobody reads: nobody is waited for
+    drop(events); // without a reader the handler does not wait
     for n in 2..=50 {
         other.progress(n).await;
     }
     let reply = session.get(Some("1-1")).await;
     let oldest = reply.header("rethread-gap");
-    assert_eq!(oldest.as_deref(), Some("1-1"), "the question is kept, 1-2 is not");
+    assert_eq!(
+        oldest.as_deref(),
+        Some("1-1"),
+        "the question is retained, 1-2 is evicted"
+    );
     assert_eq!(reply.events().next().await.id.as_deref(), Some("1-42"));
     asked.abort();
 }
 
-/// D4: what is evicted while a reader is on its way through the store ends its connection, and is told with the next.
+/// D4: events are evicted while a reader is paging through the store. Its connection ends, and the next resume reports
+/// the gap.
 #[tokio::test]
-async fn d4_reader_overtaken_between_two_pages_is_closed_and_told() {
+async fn d4_reader_overtaken_between_pages_is_closed() {
     for told_before in [false, true] {
         let limits = MemoryLimits {
             stream: Retention {
-                bytes: 210_000, // some 1100 events
+                bytes: 210_000, // about 1100 events
                 events: 100_000,
                 ..Retention::default()
             },
             ..MemoryLimits::default()
         };
-        let puppet = Puppet::new();
-        let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(limits)));
-        let session = client.open(D).await;
-        let strings = puppet.strings("a");
-        let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+        let handler = ScriptedHandler::new();
+        let (_, client) = handler.serve_with(|b| b.store(MemoryStore::new(limits)));
+        let session = client.open(V2025_11_25).await;
+        let script = handler.script("a");
+        let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
         drop(reply);
         let written = if told_before { 1300 } else { 1000 };
         for n in 2..=written {
-            strings.progress(n).await;
+            script.progress(n).await;
         }
         let reply = session.get(Some("1-1")).await;
         assert_eq!(reply.header("rethread-gap").is_some(), told_before);
         let mut events = reply.events();
-        let mut seen = vec![events.next().await]; // from the first page; the second one is read
+        let mut seen = vec![events.next().await]; // from the first page; the second page is loaded
         for n in written + 1..=written + 1050 {
-            strings.progress(n).await; // more than is kept, less than the writer waits for
+            script.progress(n).await; // beyond the retention, below the backpressure limit
         }
-        strings.finish("done").await;
+        script.finish("done").await;
         seen.extend(events.rest().await);
-        let seen = progress_of(&seen);
+        let seen = progress_values(&seen);
         let contiguous: Vec<_> = (seen[0]..).take(seen.len()).collect();
         assert_eq!(seen, contiguous, "nothing is missing in the middle");
         let cursor = format!("1-{}", seen.last().unwrap());
-        let told = session.get(Some(&cursor)).await;
+        let resumed = session.get(Some(&cursor)).await;
         assert!(
-            told.header("rethread-gap").is_some(),
-            "{cursor}: the next resume is told"
+            resumed.header("rethread-gap").is_some(),
+            "{cursor}: the next resume reports the gap"
         );
     }
 }
 
-/// RES-07: a call whose answer is there at once is known as well when its answer is gone.
+/// RES-07: also if the answer was the only event of the call.
 #[tokio::test]
-async fn res_07_lost_at_once_answer_gives_an_error_for_the_original_id() {
+async fn res_07_lost_immediate_answer_gives_an_error_for_its_id() {
     let limits = MemoryLimits {
         total_bytes: 16 << 10,
         ..MemoryLimits::default()
@@ -118,8 +123,8 @@ async fn res_07_lost_at_once_answer_gives_an_error_for_the_original_id() {
         resumable: Duration::ZERO,
         fallback: Duration::from_secs(10),
     };
-    let (_, client) = Puppet::new().serve_with(|b| b.store(MemoryStore::new(limits)).upgrade_after(now));
-    let session = client.open(D).await;
+    let (_, client) = ScriptedHandler::new().serve_with(|b| b.store(MemoryStore::new(limits)).upgrade_after(now));
+    let session = client.open(V2025_11_25).await;
     for n in 0..8 {
         let answer = session.tool(format!("call-{n}"), "echo", json!({ "message": "x".repeat(3000) }));
         assert!(answer.await.is_stream());
@@ -130,14 +135,14 @@ async fn res_07_lost_at_once_answer_gives_an_error_for_the_original_id() {
     assert_eq!(rest[0].data["error"]["data"]["reason"], "answer_expired");
 }
 
-/// RES-07, D4: the client is ahead of a store that lost its last moments. It learns that, whatever the stream.
+/// RES-07, D4: the store lost its latest events, so the client's cursor is ahead. Holds for every kind of stream.
 #[tokio::test(start_paused = true)]
-async fn res_07_client_ahead_of_the_store_is_told() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
-    let session = client.open(D).await;
-    let strings = puppet.strings("a");
-    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+async fn res_07_client_ahead_of_the_store_gets_a_gap() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
+    let session = client.open(V2025_11_25).await;
+    let script = handler.script("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
     drop(reply);
     let refused = session.get(Some("1-2")).await;
     assert_eq!(refused.status, 400, "nothing would ever come of it");
@@ -159,21 +164,21 @@ async fn res_07_client_ahead_of_the_store_is_told() {
     );
 }
 
-/// RES-07: the answer is gone, the request is not forgotten.
+/// RES-07: the answer is evicted, but the stream still knows its request.
 #[tokio::test]
-async fn res_07_a_lost_answer_gives_an_error_for_the_original_id() {
+async fn res_07_lost_answer_gives_an_error_for_its_id() {
     let limits = MemoryLimits {
         total_bytes: 16 << 10,
         ..MemoryLimits::default()
     };
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(limits)));
-    let session = client.open(D).await;
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| b.store(MemoryStore::new(limits)));
+    let session = client.open(V2025_11_25).await;
     for n in 0..8 {
-        let strings = puppet.strings("a");
-        let (reply, ()) = tokio::join!(session.tool(format!("call-{n}"), "a", json!({})), strings.progress(1));
+        let script = handler.script("a");
+        let (reply, ()) = tokio::join!(session.tool(format!("call-{n}"), "a", json!({})), script.progress(1));
         drop(reply);
-        strings.finish(&"x".repeat(3000)).await;
+        script.finish(&"x".repeat(3000)).await;
     }
     let rest = session.resume("1-1").await.rest().await;
     assert_eq!(rest.len(), 1);
@@ -185,24 +190,24 @@ async fn res_07_a_lost_answer_gives_an_error_for_the_original_id() {
         "and lets the client rest"
     );
     let newest = session.resume("15-1").await.rest().await;
-    assert_eq!(text_of(&newest[0].data).len(), 3000);
+    assert_eq!(result_text(&newest[0].data).len(), 3000);
 }
 
-/// RES-07, T-16: wholly forgotten is 400 that says so; never 404 while the session lives, never an empty 200.
+/// RES-07, T-16: 400 with a reason, never 404 while the session exists, never an empty 200.
 #[tokio::test]
-async fn res_07_a_forgotten_call_stream_is_400_and_the_session_lives() {
+async fn res_07_forgotten_call_stream_returns_400() {
     let limits = MemoryLimits {
         ended_streams_per_session: 1,
         ..MemoryLimits::default()
     };
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(limits)));
-    let session = client.open(D).await;
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| b.store(MemoryStore::new(limits)));
+    let session = client.open(V2025_11_25).await;
     for n in 0..2 {
-        let strings = puppet.strings("a");
-        let (reply, ()) = tokio::join!(session.tool(n, "a", json!({})), strings.progress(1));
+        let script = handler.script("a");
+        let (reply, ()) = tokio::join!(session.tool(n, "a", json!({})), script.progress(1));
         drop(reply);
-        strings.finish("x").await;
+        script.finish("x").await;
     }
     let reply = session.get(Some("1-1")).await;
     assert_eq!(reply.status, 400);
@@ -213,23 +218,23 @@ async fn res_07_a_forgotten_call_stream_is_400_and_the_session_lives() {
     assert_eq!(session.call(9, "ping", json!({})).await.status, 200);
 }
 
-/// D4: the refresh that plain MCP has.
+/// D4: a refresh is a set of `list_changed` notifications.
 #[tokio::test]
-async fn res_07_a_push_stream_with_a_gap_begins_with_a_refresh() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(keeping(3))));
-    let session = client.open(D).await;
+async fn res_07_push_stream_with_a_gap_starts_with_a_refresh() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| b.store(MemoryStore::new(limits_of(3))));
+    let session = client.open(V2025_11_25).await;
     session
         .call(1, "resources/subscribe", json!({ "uri": "test://a" }))
         .await;
     let mut get = session.get(None).await.events();
-    let strings = puppet.strings("p");
+    let script = handler.script("p");
     let (_, ()) = tokio::join!(session.call(2, "tools/call", json!({ "name": "p" })), async {
         for n in 1..=10 {
-            strings.push(n).await;
+            script.push(n).await;
             get.next().await;
         }
-        strings.finish("x").await;
+        script.finish("x").await;
     });
     drop(get);
     let reply = session.get(Some("2-2")).await;
@@ -238,7 +243,7 @@ async fn res_07_a_push_stream_with_a_gap_begins_with_a_refresh() {
     let mut refresh = Vec::new();
     for _ in 0..4 {
         let message = events.next().await;
-        assert_eq!(message.id, None, "without ids: older kept events follow");
+        assert_eq!(message.id, None, "no id: older retained events follow");
         refresh.push(message.data["method"].as_str().unwrap().to_owned());
     }
     refresh.sort();
@@ -257,16 +262,16 @@ async fn res_07_a_push_stream_with_a_gap_begins_with_a_refresh() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn res_07_a_push_stream_that_is_gone_becomes_a_fresh_one_with_a_refresh() {
-    let (_, client) = Puppet::new().serve_with(|b| {
+async fn res_07_forgotten_push_stream_restarts_with_a_refresh() {
+    let (_, client) = ScriptedHandler::new().serve_with(|b| {
         b.timing(Timing {
             session_idle: Duration::from_secs(36_000),
             ..Timing::default()
         })
     });
-    let session = client.open(D).await;
+    let session = client.open(V2025_11_25).await;
     drop(session.get(None).await);
-    tokio::time::sleep(Duration::from_secs(700)).await; // longer than streams are kept
+    tokio::time::sleep(Duration::from_secs(700)).await; // longer than the retention age
     let mut events = session.resume("2-0").await;
     assert_eq!(
         events.block().await.unwrap().id.as_deref(),
@@ -283,19 +288,20 @@ async fn res_07_a_push_stream_that_is_gone_becomes_a_fresh_one_with_a_refresh() 
     );
 }
 
-/// D4, SSE-14: a reader that falls a whole window behind is waited for, then disconnected; its resume tells of the gap.
+/// D4, SSE-14: the handler waits for a reader that is a full buffer behind, then disconnects it. Its resume reports the
+/// gap.
 #[tokio::test(start_paused = true)]
-async fn sse_14_a_reader_overtaken_by_eviction_is_disconnected_and_its_resume_reports_the_gap() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(keeping(10))));
-    let session = client.open(D).await;
-    let strings = puppet.strings("a");
-    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+async fn sse_14_reader_overtaken_by_eviction_is_disconnected() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| b.store(MemoryStore::new(limits_of(10))));
+    let session = client.open(V2025_11_25).await;
+    let script = handler.script("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
     let mut stalled = reply.events();
     stalled.next().await;
     let start = tokio::time::Instant::now();
     for n in 2..=40 {
-        strings.progress(n).await; // the first that would overtake it waits, and only once
+        script.progress(n).await; // the first event that would overtake the reader waits, once
     }
     assert_eq!(
         start.elapsed(),
@@ -307,20 +313,20 @@ async fn sse_14_a_reader_overtaken_by_eviction_is_disconnected_and_its_resume_re
     assert_eq!(reply.header("rethread-gap").as_deref(), Some("1-31"));
     let mut resumed = reply.events();
     assert_eq!(resumed.next().await.data["params"]["progress"], 31);
-    strings.finish("x").await;
+    script.finish("x").await;
     let rest = resumed.rest().await;
-    assert_eq!(text_of(&rest.last().unwrap().data), "x");
+    assert_eq!(result_text(&rest.last().unwrap().data), "x");
 }
 
-/// SSE-14, GW-12: the messages of all calls of a session may come from one source. The reader of one call is waited for only
-/// for a moment from when another call runs, and may then resume.
+/// SSE-14, GW-12: one source may emit the messages of all calls of a session. Once a second call runs, a stalled reader
+/// blocks only briefly. It may resume later.
 #[tokio::test(start_paused = true)]
-async fn sse_14_a_stalled_reader_is_waited_for_only_briefly_while_other_calls_run() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(keeping(10))));
+async fn sse_14_stalled_reader_blocks_only_briefly_while_other_calls_run() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| b.store(MemoryStore::new(limits_of(10))));
     for begins in [Duration::ZERO, Duration::from_secs(2)] {
-        let session = client.open(D).await;
-        let (stalled, other) = (puppet.strings("a"), puppet.strings("b"));
+        let session = client.open(V2025_11_25).await;
+        let (stalled, other) = (handler.script("a"), handler.script("b"));
         let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), stalled.progress(1));
         let mut unread = reply.events();
         unread.next().await;
@@ -344,26 +350,26 @@ async fn sse_14_a_stalled_reader_is_waited_for_only_briefly_while_other_calls_ru
         assert!(unread.rest().await.is_empty(), "disconnected");
         let mut resumed = session.get(Some("1-1")).await.events();
         stalled.finish("x").await;
-        assert_eq!(text_of(&resumed.rest().await.last().unwrap().data), "x");
+        assert_eq!(result_text(&resumed.rest().await.last().unwrap().data), "x");
         other.finish("y").await;
-        assert_eq!(text_of(&beside.events().rest().await.last().unwrap().data), "y");
+        assert_eq!(result_text(&beside.events().rest().await.last().unwrap().data), "y");
     }
 }
 
-/// SSE-14: calls of another session, and those that are answered on the same stream, make no difference.
+/// SSE-14: calls of another session or of the same batch do not shorten the wait.
 #[tokio::test(start_paused = true)]
-async fn sse_14_a_stalled_reader_that_delays_nobody_else_is_waited_for_in_full() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(keeping(10))));
-    for version in [B, D] {
+async fn sse_14_stalled_reader_of_a_lone_call_gets_the_full_wait() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| b.store(MemoryStore::new(limits_of(10))));
+    for version in [V2025_03_26, V2025_11_25] {
         let session = client.open(version).await;
-        let (stalled, other) = (puppet.strings("a"), puppet.strings("b"));
+        let (stalled, other) = (handler.script("a"), handler.script("b"));
         let call = |id: u32, name: &str| {
             json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call",
                 "params": { "name": name, "arguments": {}, "_meta": { "progressToken": id } } })
         };
         let _elsewhere;
-        let mut unread = if version == B {
+        let mut unread = if version == V2025_03_26 {
             let batch = json!([call(1, "a"), call(2, "b")]);
             let (reply, ()) = tokio::join!(session.post(&batch), stalled.progress(1));
             other.progress(1).await;
@@ -388,95 +394,95 @@ async fn sse_14_a_stalled_reader_that_delays_nobody_else_is_waited_for_in_full()
 }
 
 #[tokio::test]
-async fn sse_14_a_reader_that_keeps_up_is_waited_for_and_loses_nothing() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| b.store(MemoryStore::new(keeping(10))));
-    let session = client.open(D).await;
-    let strings = puppet.strings("a");
-    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+async fn sse_14_slow_reader_loses_nothing() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| b.store(MemoryStore::new(limits_of(10))));
+    let session = client.open(V2025_11_25).await;
+    let script = handler.script("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
     let writer = async {
         for n in 2..=500 {
-            strings.progress(n).await;
+            script.progress(n).await;
         }
-        strings.finish("x").await;
+        script.finish("x").await;
     };
     let (messages, ()) = tokio::join!(async { reply.events().rest().await }, writer);
-    assert_eq!(progress_of(&messages), (1..=500).collect::<Vec<_>>());
+    assert_eq!(progress_values(&messages), (1..=500).collect::<Vec<_>>());
 }
 
-/// STO-02: without its store a call still completes, live and without ids.
+/// STO-02: events are delivered live without ids.
 #[tokio::test]
-async fn sto_02_when_the_store_fails_the_call_goes_on_without_ids() {
-    for version in [C, D] {
+async fn sto_02_call_continues_without_ids_when_the_store_fails() {
+    for version in [V2025_06_18, V2025_11_25] {
         let store = FlakyStore::new(MemoryStore::default());
         let switches = store.switches();
-        let puppet = Puppet::new();
-        let (_, client) = puppet.serve_with(|b| b.store(store));
+        let handler = ScriptedHandler::new();
+        let (_, client) = handler.serve_with(|b| b.store(store));
         let session = client.open(version).await;
-        let strings = puppet.strings("a");
-        let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+        let script = handler.script("a");
+        let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
         let mut events = reply.events();
         assert!(events.next().await.id.is_some());
         switches.fail_appends(true);
-        strings.progress(2).await;
-        strings.progress(3).await;
+        script.progress(2).await;
+        script.progress(3).await;
         switches.fail_appends(false);
-        strings.progress(4).await;
-        strings.finish("done").await;
+        script.progress(4).await;
+        script.finish("done").await;
         let rest = events.rest().await;
-        assert_eq!(progress_of(&rest), [2, 3, 4]);
+        assert_eq!(progress_values(&rest), [2, 3, 4]);
         assert!(rest.iter().all(|m| m.id.is_none()), "an id would promise a resume");
-        assert_eq!(text_of(&rest[3].data), "done");
-        // The next stream is a new chance.
-        let strings = puppet.strings("b");
-        let (reply, ()) = tokio::join!(session.tool(2, "b", json!({})), strings.progress(1));
+        assert_eq!(result_text(&rest[3].data), "done");
+        // A later stream uses the store again.
+        let script = handler.script("b");
+        let (reply, ()) = tokio::join!(session.tool(2, "b", json!({})), script.progress(1));
         assert!(reply.events().next().await.id.is_some());
     }
 }
 
-/// D10: what needs the store gets 503; what does not goes on.
+/// D10: requests that need the store get 503; others continue.
 #[tokio::test]
-async fn sto_02_without_a_store_new_sessions_and_resumes_get_503_and_json_answers_go_on() {
+async fn sto_02_outage_refuses_sessions_and_resumes_with_503() {
     let store = FlakyStore::new(MemoryStore::default());
     let switches = store.switches();
-    let puppet = Puppet::new();
-    let (service, client) = puppet.serve_with(|b| b.store(store));
-    let session = client.open(D).await;
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve_with(|b| b.store(store));
+    let session = client.open(V2025_11_25).await;
     switches.fail_appends(true);
     switches.fail_reads(true);
     switches.fail_sessions(true);
-    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-        "protocolVersion": D, "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } } });
-    let refused = client.post(&hello).await;
+    let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": V2025_11_25, "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } } });
+    let refused = client.post(&initialize).await;
     assert_eq!(refused.status, 503);
     assert!(refused.header("retry-after").is_some());
     assert_eq!(service.sessions(), 1, "its place was given back");
     let reply = session.tool(2, "echo", json!({ "message": "still" })).await;
-    assert_eq!(text_of(&reply.json().await), "still");
+    assert_eq!(result_text(&reply.json().await), "still");
     switches.fail_appends(false);
     switches.fail_reads(false);
     switches.fail_sessions(false);
     assert_eq!(
-        client.open(D).await.call(1, "ping", json!({})).await.status,
+        client.open(V2025_11_25).await.call(1, "ping", json!({})).await.status,
         200,
         "it recovers by itself"
     );
 }
 
-/// A store that takes its time changes nothing but the time.
+/// A slow store only adds time.
 #[tokio::test(start_paused = true)]
-async fn a_slow_store_delays_events_and_neither_loses_nor_reorders_them() {
+async fn slow_store_delays_but_does_not_reorder_events() {
     let store = FlakyStore::new(MemoryStore::default());
     store.switches().delay_appends(Duration::from_millis(50));
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| b.store(store));
-    let session = client.open(D).await;
-    let strings = puppet.strings("a");
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| b.store(store));
+    let session = client.open(V2025_11_25).await;
+    let script = handler.script("a");
     let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), async {
         for n in 1..=100 {
-            strings.progress(n).await;
+            script.progress(n).await;
         }
-        strings.finish("done").await;
+        script.finish("done").await;
     });
     let mut events = reply.events();
     for n in 1..=40 {
@@ -485,6 +491,6 @@ async fn a_slow_store_delays_events_and_neither_loses_nor_reorders_them() {
     let cursor = events.cursor().to_owned();
     drop(events);
     let rest = session.resume(&cursor).await.rest().await;
-    assert_eq!(progress_of(&rest), (41..=100).collect::<Vec<_>>());
-    assert_eq!(text_of(&rest.last().unwrap().data), "done");
+    assert_eq!(progress_values(&rest), (41..=100).collect::<Vec<_>>());
+    assert_eq!(result_text(&rest.last().unwrap().data), "done");
 }

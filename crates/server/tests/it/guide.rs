@@ -1,4 +1,4 @@
-//! The tables of the guide say what the code says.
+//! Keeps the tables of the guide in step with the code.
 
 use rethread::{Limits, MemoryLimits, Retention, SseUpgradeDelay, Timing};
 use serde_json::Value;
@@ -13,7 +13,7 @@ const NGINX: &str = include_str!("../../src/guide/nginx.md");
 const KUBERNETES: &str = include_str!("../../src/guide/kubernetes.md");
 const TELEMETRY: &str = include_str!("../../src/node/telemetry.rs");
 
-/// The first two cells of each row below the heading that begins with `heading`.
+/// The first two cells of each row in the table under `heading`.
 fn table<'a>(page: &'a str, heading: &str) -> Vec<(&'a str, &'a str)> {
     let lines = page.lines().skip_while(|line| !line.starts_with(heading)).skip(1);
     let rows = lines
@@ -26,14 +26,14 @@ fn table<'a>(page: &'a str, heading: &str) -> Vec<(&'a str, &'a str)> {
     cells.collect()
 }
 
-fn named<'a>(rows: Vec<(&'a str, &'a str)>) -> BTreeMap<&'a str, &'a str> {
+fn without_backticks<'a>(rows: Vec<(&'a str, &'a str)>) -> BTreeMap<&'a str, &'a str> {
     rows.into_iter()
         .map(|(name, value)| (name.trim_matches('`'), value))
         .collect()
 }
 
 /// `4 MiB`, `16,384`.
-fn count(text: &str) -> u64 {
+fn parse_count(text: &str) -> u64 {
     let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
     let shift = match unit {
         "" => 0,
@@ -46,7 +46,7 @@ fn count(text: &str) -> u64 {
 }
 
 /// `100 ms`, `15 s`, `30 min`.
-fn wait(text: &str) -> Duration {
+fn parse_duration(text: &str) -> Duration {
     let (number, unit) = text.split_once(' ').unwrap();
     let number = number.parse().unwrap();
     match unit {
@@ -66,9 +66,12 @@ fn every_limit_is_in_the_guide_with_its_default() {
         .iter()
         .map(|(name, n)| (name.as_str(), n.as_u64().unwrap()))
         .collect();
-    let told = named(table(LIMITS, "# How much"));
-    let told: BTreeMap<&str, u64> = told.into_iter().map(|(name, text)| (name, count(text))).collect();
-    assert_eq!(told, code);
+    let documented = without_backticks(table(LIMITS, "# How much"));
+    let documented: BTreeMap<&str, u64> = documented
+        .into_iter()
+        .map(|(name, text)| (name, parse_count(text)))
+        .collect();
+    assert_eq!(documented, code);
 }
 
 #[test]
@@ -80,19 +83,22 @@ fn every_wait_is_in_the_guide_with_its_default() {
     let mut code: BTreeMap<&str, Duration> = timing.iter().map(|(name, d)| (name.as_str(), duration(d))).collect();
     let SseUpgradeDelay { resumable, fallback } = SseUpgradeDelay::default();
     code.extend([("resumable", resumable), ("fallback", fallback)]);
-    let told = named(table(LIMITS, "# How long"));
-    let told: BTreeMap<&str, Duration> = told.into_iter().map(|(name, text)| (name, wait(text))).collect();
-    assert_eq!(told, code);
+    let documented = without_backticks(table(LIMITS, "# How long"));
+    let documented: BTreeMap<&str, Duration> = documented
+        .into_iter()
+        .map(|(name, text)| (name, parse_duration(text)))
+        .collect();
+    assert_eq!(documented, code);
 }
 
 #[test]
-fn what_a_store_keeps_is_in_the_guide() {
+fn every_retention_limit_is_in_the_guide() {
     let memory = MemoryLimits::default();
     let embedded = rethread_store_embedded::Limits::default();
     let Retention { events, bytes, age } = memory.stream;
     assert_eq!(embedded.stream, memory.stream);
     assert_eq!(embedded.ended_streams_per_session, memory.ended_streams_per_session);
-    let told = table(LIMITS, "# What a store keeps");
+    let documented = table(LIMITS, "# What a store keeps");
     let [
         (_, per_stream),
         (_, of_bytes),
@@ -100,19 +106,19 @@ fn what_a_store_keeps_is_in_the_guide() {
         (_, ended),
         (_, in_memory),
         (_, on_disk),
-    ] = told.as_slice()
+    ] = documented.as_slice()
     else {
-        panic!("{told:?}")
+        panic!("{documented:?}")
     };
-    assert_eq!(count(per_stream), events as u64);
-    assert_eq!(count(of_bytes), bytes as u64);
-    assert_eq!(wait(aged), age);
-    assert_eq!(count(ended), memory.ended_streams_per_session as u64);
-    assert_eq!(count(in_memory), memory.total_bytes as u64);
-    assert_eq!(count(on_disk), embedded.total_bytes);
+    assert_eq!(parse_count(per_stream), events as u64);
+    assert_eq!(parse_count(of_bytes), bytes as u64);
+    assert_eq!(parse_duration(aged), age);
+    assert_eq!(parse_count(ended), memory.ended_streams_per_session as u64);
+    assert_eq!(parse_count(in_memory), memory.total_bytes as u64);
+    assert_eq!(parse_count(on_disk), embedded.total_bytes);
 }
 
-/// What stands between the fences of the given kinds.
+/// The contents of the code blocks of the given kinds.
 fn blocks(page: &str, kinds: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     let mut lines = page.lines();
@@ -125,9 +131,9 @@ fn blocks(page: &str, kinds: &[&str]) -> Vec<String> {
     found
 }
 
-/// The example is run by a test, so what the page shows of it is true.
+/// A test runs the example, so the page shows working code.
 #[test]
-fn the_first_server_is_the_example() {
+fn first_server_in_the_guide_is_the_example() {
     let header = HELLO.lines().map_while(|line| line.strip_prefix("//!"));
     let header: Vec<&str> = header.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
     let tried = blocks(&header.join("\n"), &["sh", "text"]);
@@ -137,9 +143,9 @@ fn the_first_server_is_the_example() {
     assert_eq!(blocks(FIRST_SERVER, &["no_run"]), [code.trim_end()]);
 }
 
-/// The files are run and checked by tests of the gateway; the pages show them whole.
+/// Tests of the gateway run these files. The pages show them in full.
 #[test]
-fn the_configuration_files_stand_in_the_guide() {
+fn configuration_files_are_in_the_guide() {
     for (page, kind, file) in [(NGINX, "nginx", "nginx.conf"), (KUBERNETES, "yaml", "kubernetes.yaml")] {
         let path = format!("{}/../../docs/deploy/{file}", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(path).unwrap();
@@ -156,5 +162,5 @@ fn every_metric_is_in_the_guide() {
         code.extend(uses.map(|rest| (rest.split('"').next().unwrap(), kind)));
     }
     assert!(code.len() > 10, "{code:?}");
-    assert_eq!(named(table(DEPLOYMENT, "# Watching")), code);
+    assert_eq!(without_backticks(table(DEPLOYMENT, "# Watching")), code);
 }

@@ -1,6 +1,6 @@
-//! The 2024-11-05 transport beside the single endpoint (LEG-01 to LEG-05).
+//! The transport of 2024-11-05 beside the single endpoint (LEG-01 to LEG-05).
 
-use crate::support::{D, Puppet, text_of};
+use crate::support::{ScriptedHandler, V2025_11_25, result_text};
 use rethread::{
     Call, Context, Handler, InitializeReply, McpService, OpenError, Reply, RpcError, SessionId, SessionStart,
 };
@@ -12,35 +12,35 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-struct Old {
+struct HttpSseClient {
     client: Client,
     events: Events,
     path: String,
 }
 
-impl Old {
+impl HttpSseClient {
     async fn open(client: &Client) -> Self {
         let reply = client.request("GET", &[("accept", "text/event-stream")], "").await;
         let mut events = reply.events();
         let first = events.block().await.unwrap();
         assert_eq!((first.event.as_deref(), first.id), (Some("endpoint"), None), "LEG-01");
-        Old {
+        HttpSseClient {
             client: client.clone(),
             path: first.data.unwrap(),
             events,
         }
     }
 
-    /// The future does not borrow: a POST may outlive the connection.
+    /// The future borrows nothing, so a POST may outlive the connection.
     fn post(&self, body: Value) -> impl Future<Output = u16> + Send + use<> {
         let path = self.path.clone();
-        let to = self
+        let at_path = self
             .client
-            .prepared(move |request| *request.uri_mut() = path.parse().unwrap());
-        async move { to.request("POST", &[], body.to_string()).await.status.as_u16() }
+            .with_request_hook(move |request| *request.uri_mut() = path.parse().unwrap());
+        async move { at_path.request("POST", &[], body.to_string()).await.status.as_u16() }
     }
 
-    async fn hello(&mut self, version: &str) -> Value {
+    async fn handshake(&mut self, version: &str) -> Value {
         assert_eq!(self.post(initialize(0, version)).await, 202);
         let answer = self.next().await;
         assert_eq!(
@@ -64,82 +64,84 @@ impl Old {
 
 fn initialize(id: u64, version: &str) -> Value {
     let params = json!({ "protocolVersion": version, "capabilities": { "sampling": {}, "elicitation": {} },
-        "clientInfo": { "name": "old", "version": "1" } });
+        "clientInfo": { "name": "client_2024", "version": "1" } });
     json!({ "jsonrpc": "2.0", "id": id, "method": "initialize", "params": params })
 }
 
-/// LEG-01, LEG-02, LEG-04: any session-era revision inside, the framing stays.
+/// LEG-01, LEG-02, LEG-04: any legacy revision may be negotiated; the framing stays the same.
 #[tokio::test]
-async fn leg_02_everything_comes_on_the_one_stream() {
-    for version in ["2024-11-05", D] {
-        let puppet = Puppet::new();
-        let (service, _) = puppet.serve();
+async fn leg_02_all_messages_arrive_on_one_stream() {
+    for version in ["2024-11-05", V2025_11_25] {
+        let handler = ScriptedHandler::new();
+        let (service, _) = handler.serve();
         let client = Client::new(service.http_sse("/behind/a/prefix/messages"));
-        let mut old = Old::open(&client).await;
+        let mut client_2024 = HttpSseClient::open(&client).await;
         assert!(
-            old.path.starts_with("/behind/a/prefix/messages?sessionId="),
+            client_2024.path.starts_with("/behind/a/prefix/messages?sessionId="),
             "{}",
-            old.path
+            client_2024.path
         );
-        assert_eq!(old.hello(version).await["protocolVersion"], version);
-        let strings = puppet.strings("a");
+        assert_eq!(client_2024.handshake(version).await["protocolVersion"], version);
+        let script = handler.script("a");
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
             "name": "a", "_meta": { "progressToken": "p" } } });
-        assert_eq!(old.post(call).await, 202);
-        strings.progress(1).await;
-        assert_eq!(old.next().await["params"]["progress"], 1);
-        let (answered, ()) = tokio::join!(
-            strings.ask("sample", json!({ "messages": [], "maxTokens": 1 })),
-            async {
-                let question = old.next().await;
-                assert_eq!(question["method"], "sampling/createMessage");
-                let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "ok": 1 } });
-                assert_eq!(old.post(answer).await, 202);
-            }
-        );
+        assert_eq!(client_2024.post(call).await, 202);
+        script.progress(1).await;
+        assert_eq!(client_2024.next().await["params"]["progress"], 1);
+        let (answered, ()) = tokio::join!(script.ask("sample", json!({ "messages": [], "maxTokens": 1 })), async {
+            let question = client_2024.next().await;
+            assert_eq!(question["method"], "sampling/createMessage");
+            let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "ok": 1 } });
+            assert_eq!(client_2024.post(answer).await, 202);
+        });
         assert_eq!(answered, Ok(json!({ "ok": 1 })));
-        strings.push(5).await;
-        strings.finish("old").await;
-        let both = [old.next().await, old.next().await];
-        assert!(both.iter().any(|m| m["id"] == 1 && text_of(m) == "old"));
+        script.push(5).await;
+        script.finish("client_2024").await;
+        let both = [client_2024.next().await, client_2024.next().await];
+        assert!(both.iter().any(|m| m["id"] == 1 && result_text(m) == "client_2024"));
         assert!(both.iter().any(|m| m["params"]["data"] == 5), "pushes come on it too");
         assert_eq!(
-            old.post(json!({ "jsonrpc": "2.0", "id": 2, "method": "ping" })).await,
+            client_2024
+                .post(json!({ "jsonrpc": "2.0", "id": 2, "method": "ping" }))
+                .await,
             202
         );
-        assert_eq!(old.next().await, json!({ "jsonrpc": "2.0", "id": 2, "result": {} }));
+        assert_eq!(
+            client_2024.next().await,
+            json!({ "jsonrpc": "2.0", "id": 2, "result": {} })
+        );
     }
 }
 
 /// LEG-03, LEG-05.
 #[tokio::test]
-async fn leg_03_wrong_posts_are_refused_and_closing_the_stream_ends_the_session() {
-    let puppet = Puppet::new();
-    let (service, single) = puppet.serve();
+async fn leg_03_invalid_post_is_refused_and_disconnect_ends_the_session() {
+    let handler = ScriptedHandler::new();
+    let (service, single) = handler.serve();
     let client = Client::new(service.http_sse("/messages"));
-    let mut old = Old::open(&client).await;
-    old.hello("2024-11-05").await;
+    let mut client_2024 = HttpSseClient::open(&client).await;
+    client_2024.handshake("2024-11-05").await;
     let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" });
-    let to = |path: &str| Old {
+    let at_path = |path: &str| HttpSseClient {
         client: client.clone(),
-        events: Events::none(),
+        events: Events::ended(),
         path: path.to_owned(),
     };
-    assert_eq!(to("/messages").post(ping.clone()).await, 400, "missing");
+    assert_eq!(at_path("/messages").post(ping.clone()).await, 400, "missing");
     assert_eq!(
-        to("/messages?sessionId=nobody").post(ping.clone()).await,
+        at_path("/messages?sessionId=nobody").post(ping.clone()).await,
         404,
         "unknown"
     );
-    assert_eq!(old.post(json!([ping])).await, 400, "LEG-05");
-    let id = old.path.rsplit('=').next().unwrap().to_owned();
+    assert_eq!(client_2024.post(json!([ping])).await, 400, "LEG-05");
+    let id = client_2024.path.rsplit('=').next().unwrap().to_owned();
     let elsewhere = single
         .request("POST", &[("mcp-session-id", &id)], ping.to_string())
         .await;
     assert_eq!(elsewhere.status, 404, "LEG-04: not on the other endpoint");
-    let modern = single.open(D).await;
+    let modern = single.open(V2025_11_25).await;
     assert_eq!(
-        to(&format!("/messages?sessionId={}", modern.id))
+        at_path(&format!("/messages?sessionId={}", modern.id))
             .post(ping.clone())
             .await,
         404
@@ -147,35 +149,36 @@ async fn leg_03_wrong_posts_are_refused_and_closing_the_stream_ends_the_session(
     let evil = client.request("GET", &[("origin", "http://evil.example")], "").await;
     assert_eq!(evil.status, 403, "SEC-01");
 
-    let strings = puppet.strings("a");
-    old.post(json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": "a" } }))
+    let script = handler.script("a");
+    client_2024
+        .post(json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": "a" } }))
         .await;
     tokio::time::sleep(Duration::from_millis(5)).await;
     assert_eq!(service.running_calls(), 1);
-    let path = old.path.clone();
-    drop(old);
-    strings.over().await;
+    let path = client_2024.path.clone();
+    drop(client_2024);
+    script.wait_for_end().await;
     assert_eq!(service.sessions(), 1, "the other one");
-    assert_eq!(to(&path).post(ping).await, 404);
+    assert_eq!(at_path(&path).post(ping).await, 404);
 }
 
-/// A handler whose sessions open when the test says so.
+/// A handler that opens sessions only when the test permits.
 #[derive(Clone)]
-struct SlowOpener(Arc<Openings>);
+struct SlowOpenHandler(Arc<OpenControl>);
 
-struct Openings {
-    begun: AtomicUsize,
+struct OpenControl {
+    started: AtomicUsize,
     opened: AtomicUsize,
     closed: AtomicUsize,
-    /// How many openings are refused before one succeeds.
+    /// Number of opens to refuse before one succeeds.
     refusals: AtomicUsize,
     permits: Semaphore,
 }
 
-impl SlowOpener {
+impl SlowOpenHandler {
     fn serve() -> (Self, McpService<Self>, Client) {
-        let opener = SlowOpener(Arc::new(Openings {
-            begun: AtomicUsize::new(0),
+        let opener = SlowOpenHandler(Arc::new(OpenControl {
+            started: AtomicUsize::new(0),
             opened: AtomicUsize::new(0),
             closed: AtomicUsize::new(0),
             refusals: AtomicUsize::new(0),
@@ -186,7 +189,7 @@ impl SlowOpener {
         (opener, service, client)
     }
 
-    /// How many openings succeeded, and how many sessions were closed.
+    /// Number of successful opens and of closed sessions.
     fn counts(&self) -> (usize, usize) {
         (
             self.0.opened.load(Ordering::SeqCst),
@@ -194,20 +197,20 @@ impl SlowOpener {
         )
     }
 
-    async fn has_begun(&self) {
+    async fn has_started(&self) {
         for _ in 0..500 {
-            if self.0.begun.load(Ordering::SeqCst) > 0 {
+            if self.0.started.load(Ordering::SeqCst) > 0 {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        panic!("`initialize` never reached the handler");
+        panic!("the handler got no `initialize`");
     }
 }
 
-impl Handler for SlowOpener {
+impl Handler for SlowOpenHandler {
     async fn open(&self, _: &SessionStart) -> Result<InitializeReply, OpenError> {
-        self.0.begun.fetch_add(1, Ordering::SeqCst);
+        self.0.started.fetch_add(1, Ordering::SeqCst);
         self.0.permits.acquire().await.unwrap().forget();
         let one_less = |left: usize| left.checked_sub(1);
         let refused = self
@@ -230,64 +233,69 @@ impl Handler for SlowOpener {
     }
 }
 
-/// LEG-03: whichever of `initialize` and the end of the connection comes second, the handler is told once that the
-/// session has ended.
+/// LEG-03: the handler gets one close notification, in either order of `initialize` and disconnect.
 #[tokio::test]
 async fn leg_03_connection_closed_during_initialize_closes_the_session_in_the_handler() {
-    let (opener, service, client) = SlowOpener::serve();
-    let old = Old::open(&client).await;
-    let posted = tokio::spawn(old.post(initialize(0, "2024-11-05")));
-    opener.has_begun().await;
-    drop(old);
+    let (opener, service, client) = SlowOpenHandler::serve();
+    let client_2024 = HttpSseClient::open(&client).await;
+    let posted = tokio::spawn(client_2024.post(initialize(0, "2024-11-05")));
+    opener.has_started().await;
+    drop(client_2024);
     opener.0.permits.add_permits(1);
     assert_eq!(posted.await.unwrap(), 202);
     assert_eq!(opener.counts(), (1, 1), "opened and closed");
     assert_eq!(service.sessions(), 0);
 
     opener.0.permits.add_permits(1);
-    let mut old = Old::open(&client).await;
-    old.hello("2024-11-05").await;
-    assert_eq!(opener.counts(), (2, 1), "the second session lives");
-    drop(old);
+    let mut client_2024 = HttpSseClient::open(&client).await;
+    client_2024.handshake("2024-11-05").await;
+    assert_eq!(opener.counts(), (2, 1), "the second session is open");
+    drop(client_2024);
     assert_eq!(opener.counts(), (2, 2));
 }
 
-/// LEG-04: of two `initialize` requests that overlap, one opens the session and the other gets an error.
+/// LEG-04: one of two overlapping `initialize` requests opens the session.
 #[tokio::test]
 async fn leg_04_overlapping_initialize_gets_an_error_and_the_session_works() {
-    let (opener, service, client) = SlowOpener::serve();
-    let mut old = Old::open(&client).await;
-    let first = tokio::spawn(old.post(initialize(1, "2024-11-05")));
-    opener.has_begun().await;
-    let second = tokio::spawn(old.post(initialize(2, "2024-11-05")));
+    let (opener, service, client) = SlowOpenHandler::serve();
+    let mut client_2024 = HttpSseClient::open(&client).await;
+    let first = tokio::spawn(client_2024.post(initialize(1, "2024-11-05")));
+    opener.has_started().await;
+    let second = tokio::spawn(client_2024.post(initialize(2, "2024-11-05")));
     tokio::time::sleep(Duration::from_millis(20)).await;
     opener.0.permits.add_permits(2);
     assert_eq!((first.await.unwrap(), second.await.unwrap()), (202, 202));
-    let mut answers = [old.next().await, old.next().await];
+    let mut answers = [client_2024.next().await, client_2024.next().await];
     answers.sort_by_key(|answer| answer["id"].as_u64());
     assert_eq!(answers[0]["result"]["protocolVersion"], "2024-11-05", "{answers:?}");
     assert_eq!(answers[1]["error"]["code"], -32600, "{answers:?}");
-    assert_eq!(opener.counts(), (1, 0), "the session is not closed in the handler");
+    assert_eq!(opener.counts(), (1, 0), "the handler got no close");
     let call = json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/list" });
-    assert_eq!(old.post(call).await, 202);
-    assert_eq!(old.next().await, json!({ "jsonrpc": "2.0", "id": 3, "result": {} }));
+    assert_eq!(client_2024.post(call).await, 202);
+    assert_eq!(
+        client_2024.next().await,
+        json!({ "jsonrpc": "2.0", "id": 3, "result": {} })
+    );
     assert_eq!(service.sessions(), 1);
-    drop(old);
+    drop(client_2024);
     assert_eq!(opener.counts(), (1, 1));
 }
 
-/// LEG-04: an `initialize` that the handler refused leaves the session as it was: the next one may succeed.
+/// LEG-04: a refused `initialize` leaves the session unchanged, so the next may succeed.
 #[tokio::test]
 async fn leg_04_refused_initialize_can_be_repeated() {
-    let (opener, _, client) = SlowOpener::serve();
-    let mut old = Old::open(&client).await;
+    let (opener, _, client) = SlowOpenHandler::serve();
+    let mut client_2024 = HttpSseClient::open(&client).await;
     opener.0.permits.add_permits(2);
     opener.0.refusals.store(1, Ordering::SeqCst);
-    old.post(initialize(1, "2024-11-05")).await;
-    assert_eq!(old.next().await["error"]["message"], "not now");
-    assert_eq!(old.hello("2024-11-05").await["protocolVersion"], "2024-11-05");
-    old.post(initialize(2, "2024-11-05")).await;
-    assert_eq!(old.next().await["error"]["code"], -32600, "initialized already");
-    drop(old);
+    client_2024.post(initialize(1, "2024-11-05")).await;
+    assert_eq!(client_2024.next().await["error"]["message"], "not now");
+    assert_eq!(
+        client_2024.handshake("2024-11-05").await["protocolVersion"],
+        "2024-11-05"
+    );
+    client_2024.post(initialize(2, "2024-11-05")).await;
+    assert_eq!(client_2024.next().await["error"]["code"], -32600, "initialized already");
+    drop(client_2024);
     assert_eq!(opener.counts(), (1, 1));
 }

@@ -1,27 +1,27 @@
-//! Shutting down: stop beginning, let finish, then close (T-38).
+//! Shutdown: refuse new work, let calls finish, then close (T-38).
 
-use crate::support::{C, D, Puppet, text_of};
+use crate::support::{ScriptedHandler, V2025_06_18, V2025_11_25, result_text};
 use rethread::{McpService, Timing};
 use serde_json::json;
 use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
-async fn t_38_a_drain_closes_get_streams_with_a_spread_retry_and_lets_calls_finish() {
-    let puppet = Puppet::new();
-    let (service, client) = puppet.serve_with(|b| {
+async fn t_38_shutdown_closes_get_streams_and_lets_calls_finish() {
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve_with(|b| {
         b.timing(Timing {
             retry: Duration::from_millis(100),
             retry_spread: Duration::from_secs(2),
             ..Timing::default()
         })
     });
-    let session = client.open(D).await;
-    let old = client.open(C).await;
-    let strings = puppet.strings("a");
-    let (call, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+    let session = client.open(V2025_11_25).await;
+    let old = client.open(V2025_06_18).await;
+    let script = handler.script("a");
+    let (call, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
     let mut gets = Vec::new();
     for _ in 0..8 {
-        gets.push(client.open(D).await.get(None).await.events());
+        gets.push(client.open(V2025_11_25).await.get(None).await.events());
     }
     let mut old_get = old.get(None).await.events();
     let draining = tokio::spawn({
@@ -51,23 +51,23 @@ async fn t_38_a_drain_closes_get_streams_with_a_spread_retry_and_lets_calls_fini
     assert_eq!(session.get(None).await.status, 503);
     assert_eq!(session.call(3, "ping", json!({})).await.status, 200);
 
-    // The running call may even be cut and resumed while the server drains.
+    // A running call may be cut and resumed during the shutdown.
     drop(call);
     let mut resumed = session.resume("1-1").await;
-    strings.finish("in time").await;
-    assert_eq!(text_of(&resumed.rest().await[0].data), "in time");
+    script.finish("in time").await;
+    assert_eq!(result_text(&resumed.rest().await[0].data), "in time");
     drop(resumed);
     draining.await.unwrap();
     assert_eq!((service.running_calls(), service.open_streams()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn t_38_a_drain_ends_at_its_deadline() {
-    let puppet = Puppet::new();
-    let (service, client): (McpService<Puppet>, _) = puppet.serve();
-    let session = client.open(D).await;
-    let strings = puppet.strings("a");
-    let (call, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+async fn t_38_shutdown_ends_at_its_deadline() {
+    let handler = ScriptedHandler::new();
+    let (service, client): (McpService<ScriptedHandler>, _) = handler.serve();
+    let session = client.open(V2025_11_25).await;
+    let script = handler.script("a");
+    let (call, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
     let reading = tokio::spawn(async move {
         let mut events = call.events();
         let mut retry = None;
@@ -81,6 +81,6 @@ async fn t_38_a_drain_ends_at_its_deadline() {
     assert!(start.elapsed() >= Duration::from_secs(5) && start.elapsed() < Duration::from_secs(6));
     assert!(
         reading.await.unwrap().is_some(),
-        "SSE-07: even then the client is told when to come back"
+        "SSE-07: also then the client gets a retry time"
     );
 }

@@ -1,4 +1,4 @@
-//! The service from outside, without a socket where none is needed. One binary, one module per subject.
+//! Tests of the service through its public API, mostly without a socket. One module per subject.
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 
 mod arguments;
@@ -9,26 +9,26 @@ mod clock_steps;
 mod delivery;
 mod gaps;
 mod guide;
-mod hostile;
+mod handler_open;
 mod http_sse;
+mod invalid_input;
 mod isolation;
-mod late;
+mod late_ack;
 mod lifecycle;
-mod lines;
 mod modern;
 mod mrtr;
-mod opening;
 mod oracle;
 mod outage;
-mod parked;
+mod parked_calls;
 mod push;
 mod push_queue;
 mod questions;
 mod races;
 mod restart;
-mod retained;
+mod retained_questions;
 mod sessions;
 mod slow_readers;
+mod stdio;
 mod subscriptions;
 mod support;
 mod transcripts;

@@ -1,15 +1,15 @@
-//! 2026-07-28: stateless requests on the same endpoint as the sessions.
+//! 2026-07-28: stateless requests on the same endpoint as sessions.
 
-use crate::support::{D, Puppet, progress_of, text_of};
+use crate::support::{ScriptedHandler, V2025_11_25, progress_values, result_text};
 use rethread::{LogLevel, RpcError};
 use rethread_testkit::client::{Client, MODERN, stateless};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-const LEVEL: &str = "io.modelcontextprotocol/logLevel";
-const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+const LOG_LEVEL_KEY: &str = "io.modelcontextprotocol/logLevel";
+const CLIENT_CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
+const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
 
 async fn tool(client: &Client, id: impl Into<Value>, name: &str) -> rethread_testkit::client::Reply {
     let params = json!({ "name": name, "arguments": { "message": "hi" } });
@@ -18,31 +18,31 @@ async fn tool(client: &Client, id: impl Into<Value>, name: &str) -> rethread_tes
         .await
 }
 
-/// VER-13, HTTP-15: both eras on one endpoint, each as its revision says.
+/// VER-13, HTTP-15: both eras work on one endpoint.
 #[tokio::test]
-async fn ver_13_a_stateless_call_is_answered_with_a_typed_result_and_no_session() {
-    let (service, client) = Puppet::new().serve();
-    let session = client.open(D).await;
+async fn ver_13_stateless_call_returns_a_typed_result() {
+    let (service, client) = ScriptedHandler::new().serve();
+    let session = client.open(V2025_11_25).await;
     let reply = tool(&client, "x", "echo").await;
     assert_eq!(reply.status, 200);
     assert_eq!(reply.header("mcp-session-id"), None, "never minted");
     let body = reply.json().await;
-    assert_eq!(text_of(&body), "hi");
+    assert_eq!(result_text(&body), "hi");
     assert_eq!(body["id"], "x");
     assert_eq!(body["result"]["resultType"], "complete");
-    assert_eq!(body["result"]["_meta"][SERVER_INFO]["name"], "puppet");
+    assert_eq!(body["result"]["_meta"][SERVER_INFO_KEY]["name"], "handler");
     let legacy = session.tool(1, "echo", json!({ "message": "hi" })).await.json().await;
     assert_eq!(
         legacy["result"],
         json!({ "content": [{ "type": "text", "text": "hi" }] }),
-        "and not a word more"
+        "nothing more"
     );
     assert_eq!(service.sessions(), 1);
 }
 
 #[tokio::test]
-async fn ver_07_discover_tells_versions_and_capabilities() {
-    let (_, client) = Puppet::new().serve();
+async fn ver_07_discover_returns_versions_and_capabilities() {
+    let (_, client) = ScriptedHandler::new().serve();
     let result = client
         .stateless(1, "server/discover", json!({}), json!({}))
         .await
@@ -56,13 +56,13 @@ async fn ver_07_discover_tells_versions_and_capabilities() {
         (&result["resultType"], &result["ttlMs"], &result["cacheScope"]),
         (&json!("complete"), &json!(0), &json!("private"))
     );
-    assert_eq!(result["_meta"][SERVER_INFO]["name"], "puppet");
+    assert_eq!(result["_meta"][SERVER_INFO_KEY]["name"], "handler");
 }
 
-/// VER-05, HDR-01, HDR-02, HDR-04, HTTP-12: one defect at a time; code, status and id.
+/// VER-05, HDR-01, HDR-02, HDR-04, HTTP-12: status, code and id for one defect at a time.
 #[tokio::test]
 async fn ver_05_each_defect_has_its_status_and_code() {
-    let (_, client) = Puppet::new().serve();
+    let (_, client) = ScriptedHandler::new().serve();
     let base = || {
         stateless(
             &json!(7),
@@ -96,19 +96,22 @@ async fn ver_05_each_defect_has_its_status_and_code() {
         ("other version header", |h, _| h[0].1 = "2025-11-25".into(), 400, -32020),
         (
             "no capabilities",
-            |_, b| drop(b["params"]["_meta"].as_object_mut().unwrap().remove(CAPABILITIES)),
+            |_, b| {
+                let meta = b["params"]["_meta"].as_object_mut().unwrap();
+                meta.remove(CLIENT_CAPABILITIES_KEY);
+            },
             400,
             -32602,
         ),
         (
             "capabilities not an object",
-            |_, b| b["params"]["_meta"][CAPABILITIES] = json!(1),
+            |_, b| b["params"]["_meta"][CLIENT_CAPABILITIES_KEY] = json!(1),
             400,
             -32602,
         ),
         (
             "invalid log level",
-            |_, b| b["params"]["_meta"][LEVEL] = json!("loud"),
+            |_, b| b["params"]["_meta"][LOG_LEVEL_KEY] = json!("loud"),
             400,
             -32602,
         ),
@@ -159,12 +162,11 @@ async fn ver_05_each_defect_has_its_status_and_code() {
     assert_eq!(unknown_tool.json().await["error"]["code"], -32602);
 }
 
-/// VER-05: of two defects the first in order is named: the method before the log level, the log level before what the
-/// arguments mirror.
+/// VER-05: checks run in order: method, log level, mirrored headers.
 #[tokio::test]
 async fn ver_05_unknown_method_is_refused_before_its_log_level() {
-    let (_, client) = Puppet::new().serve();
-    let loud = || json!({ LEVEL: "loud" });
+    let (_, client) = ScriptedHandler::new().serve();
+    let loud = || json!({ LOG_LEVEL_KEY: "loud" });
     for (method, status, code) in [
         ("ping", 404, -32601),
         ("no/such", 404, -32601),
@@ -174,14 +176,14 @@ async fn ver_05_unknown_method_is_refused_before_its_log_level() {
         assert_eq!(reply.status, status, "{method}");
         assert_eq!(reply.json().await["error"]["code"], code, "{method}");
     }
-    let params = json!({ "name": "mirrored", "arguments": { "region": "eu" } }); // and no Mcp-Param-Region
+    let params = json!({ "name": "mirrored", "arguments": { "region": "eu" } }); // without Mcp-Param-Region
     let reply = client.stateless(1, "tools/call", params, loud()).await;
     assert_eq!(reply.json().await["error"]["code"], -32602);
 }
 
 #[tokio::test]
-async fn hdr_04_annotated_arguments_must_equal_their_headers() {
-    let (_, client) = Puppet::new().serve();
+async fn hdr_04_annotated_argument_must_match_its_header() {
+    let (_, client) = ScriptedHandler::new().serve();
     let call = |region: Value, header: Option<&'static str>| {
         let client = client.clone();
         async move {
@@ -207,15 +209,15 @@ async fn hdr_04_annotated_arguments_must_equal_their_headers() {
 
 /// SSE-03, SSE-11, SSE-12, RES-10.
 #[tokio::test]
-async fn sse_11_a_stateless_stream_has_no_ids_and_ends_with_the_answer() {
-    let puppet = Puppet::new();
+async fn sse_11_stateless_stream_has_no_ids_and_ends_with_the_answer() {
+    let handler = ScriptedHandler::new();
     let store = rethread::MemoryStore::default();
-    let (_, client) = puppet.serve_with(|b| b.store(store.clone()));
-    let strings = puppet.strings("a");
+    let (_, client) = handler.serve_with(|b| b.store(store.clone()));
+    let script = handler.script("a");
     let (reply, ()) = tokio::join!(tool(&client, "m", "a"), async {
-        strings.progress(1).await;
-        strings.progress(2).await;
-        strings.finish("done").await;
+        script.progress(1).await;
+        script.progress(2).await;
+        script.finish("done").await;
     });
     assert_eq!(reply.header("x-accel-buffering").as_deref(), Some("no"));
     let body = reply.bytes().await;
@@ -224,7 +226,7 @@ async fn sse_11_a_stateless_stream_has_no_ids_and_ends_with_the_answer() {
     assert_eq!(text.matches("data: ").count(), 3);
     assert!(text.ends_with("\n\n") && text.contains("\"resultType\":\"complete\""));
     assert_eq!(store.streams(), 0, "no storage");
-    // Headers of the other era are ignored, not rejected.
+    // Headers of the legacy era are ignored.
     let (headers, body) = stateless(&json!(1), "tools/call", json!({ "name": "echo" }), json!({}));
     let mut headers: Vec<_> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();
     headers.extend([("last-event-id", "1-1"), ("mcp-session-id", "nobody")]);
@@ -233,20 +235,20 @@ async fn sse_11_a_stateless_stream_has_no_ids_and_ends_with_the_answer() {
 
 /// LOG-02.
 #[tokio::test]
-async fn log_02_logs_flow_only_for_a_request_that_asks_for_them() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
+async fn log_02_logs_are_sent_only_on_request() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
     for (level, expected) in [
         (None, vec![]),
         (Some("warning"), vec!["error"]),
         (Some("debug"), vec!["info", "error"]),
     ] {
-        let strings = puppet.strings("a");
-        let meta = level.map_or(json!({}), |level| json!({ LEVEL: level }));
+        let script = handler.script("a");
+        let meta = level.map_or(json!({}), |level| json!({ LOG_LEVEL_KEY: level }));
         let (reply, ()) = tokio::join!(client.stateless(1, "tools/call", json!({ "name": "a" }), meta), async {
-            strings.log(LogLevel::Info, "i").await;
-            strings.log(LogLevel::Error, "e").await;
-            strings.finish("x").await;
+            script.log(LogLevel::Info, "i").await;
+            script.log(LogLevel::Error, "e").await;
+            script.finish("x").await;
         });
         let levels: Vec<String> = if reply.is_stream() {
             let messages = reply.events().rest().await;
@@ -261,34 +263,34 @@ async fn log_02_logs_flow_only_for_a_request_that_asks_for_them() {
     }
 }
 
-/// CAN-03: silent or streaming, the handler is told at once.
+/// CAN-03: before and during a stream.
 #[tokio::test]
-async fn can_03_a_disconnect_cancels_the_call() {
-    let puppet = Puppet::new();
-    let (service, client) = puppet.serve();
-    // A silent call: the pending answer is dropped.
-    let strings = puppet.strings("a");
+async fn can_03_disconnect_cancels_the_call() {
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve();
+    // A silent call: the client drops the pending response.
+    let script = handler.script("a");
     let gone = tokio::time::timeout(Duration::from_millis(20), tool(&client, 1, "a")).await;
     assert!(gone.is_err());
-    strings.over().await;
-    // A streaming call: the body is dropped.
-    let strings = puppet.strings("b");
-    let (reply, ()) = tokio::join!(tool(&client, 1, "b"), strings.progress(1));
+    script.wait_for_end().await;
+    // A streaming call: the client drops the body.
+    let script = handler.script("b");
+    let (reply, ()) = tokio::join!(tool(&client, 1, "b"), script.progress(1));
     let mut events = reply.events();
-    assert_eq!(progress_of(&[events.next().await]), [1]);
+    assert_eq!(progress_values(&[events.next().await]), [1]);
     drop(events);
-    strings.over().await;
+    script.wait_for_end().await;
     tokio::time::sleep(Duration::from_millis(5)).await;
-    assert_eq!((service.running_calls(), puppet.ended.load(Ordering::Relaxed)), (0, 2));
+    assert_eq!((service.running_calls(), handler.ended.load(Ordering::Relaxed)), (0, 2));
 }
 
 /// HTTP-06, CAN-04.
 #[tokio::test]
-async fn http_06_notifications_are_taken_and_answers_refused() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
-    let strings = puppet.strings("a");
-    let (reply, ()) = tokio::join!(tool(&client, 1, "a"), strings.progress(1));
+async fn http_06_notifications_are_accepted_and_answers_refused() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
+    let script = handler.script("a");
+    let (reply, ()) = tokio::join!(tool(&client, 1, "a"), script.progress(1));
     let version = ("mcp-protocol-version", MODERN);
     let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1, "_meta": {
         "io.modelcontextprotocol/protocolVersion": MODERN } } });
@@ -303,14 +305,14 @@ async fn http_06_notifications_are_taken_and_answers_refused() {
     let refused = client.request("POST", &[version], answer.to_string()).await;
     assert_eq!(refused.status, 400);
     assert_eq!(refused.json().await["error"]["code"], -32600);
-    strings.finish("not cancelled").await;
-    assert_eq!(text_of(&reply.events().rest().await[1].data), "not cancelled");
+    script.finish("not cancelled").await;
+    assert_eq!(result_text(&reply.events().rest().await[1].data), "not cancelled");
 }
 
 /// VER-09.
 #[tokio::test]
-async fn ver_09_get_and_delete_are_405_in_this_era() {
-    let (_, client) = Puppet::new().serve();
+async fn ver_09_stateless_get_and_delete_return_405() {
+    let (_, client) = ScriptedHandler::new().serve();
     for method in ["GET", "DELETE"] {
         let reply = client.request(method, &[("mcp-protocol-version", MODERN)], "").await;
         assert_eq!(reply.status, 405);
@@ -318,17 +320,17 @@ async fn ver_09_get_and_delete_are_405_in_this_era() {
     }
 }
 
-/// HTTP-08, T-37: a silent call becomes a stream before proxies give up.
+/// HTTP-08, T-37: a silent call becomes a stream before proxies time out.
 #[tokio::test(start_paused = true)]
-async fn http_08_a_slow_handler_starts_a_stream_at_the_delay_and_keeps_it_alive() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
-    let strings = puppet.strings("a");
+async fn http_08_slow_call_becomes_a_stream_with_keep_alives() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
+    let script = handler.script("a");
     let start = tokio::time::Instant::now();
     let mut events = tool(&client, 1, "a").await.events();
     assert_eq!(start.elapsed(), Duration::from_secs(10));
     assert!(events.block().await.unwrap().comment);
-    strings.fail(RpcError::method_not_found("late")).await;
+    script.fail(RpcError::method_not_found("late")).await;
     assert_eq!(
         events.next().await.data["error"]["code"],
         -32601,
@@ -336,44 +338,44 @@ async fn http_08_a_slow_handler_starts_a_stream_at_the_delay_and_keeps_it_alive(
     );
 }
 
-/// SSE-14: emissions wait for the reader, then the call is cancelled.
+/// SSE-14: emits wait for the reader, then the call is cancelled.
 #[tokio::test(start_paused = true)]
-async fn sse_14_a_stateless_reader_that_stalls_loses_its_call() {
-    let puppet = Puppet::new();
-    let (service, client) = puppet.serve();
-    let strings = puppet.strings("a");
-    let (reply, ()) = tokio::join!(tool(&client, 1, "a"), strings.progress(1));
+async fn sse_14_stalled_stateless_reader_loses_its_call() {
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve();
+    let script = handler.script("a");
+    let (reply, ()) = tokio::join!(tool(&client, 1, "a"), script.progress(1));
     let start = tokio::time::Instant::now();
-    let mut said = 1;
-    while strings.try_progress(said + 1).await.is_ok() {
-        said += 1;
-        assert!(said < 1000, "it must end");
+    let mut emitted = 1;
+    while script.try_progress(emitted + 1).await.is_ok() {
+        emitted += 1;
+        assert!(emitted < 1000, "it must end");
     }
     assert!(start.elapsed() >= Duration::from_secs(10));
-    strings.over().await;
+    script.wait_for_end().await;
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(service.running_calls(), 0);
     drop(reply);
 }
 
-/// A thousand clients that go away in the middle leave nothing behind.
+/// CAN-03: one thousand disconnects during calls.
 #[tokio::test]
-async fn can_03_a_thousand_disconnects_leave_nothing_behind() {
+async fn can_03_disconnects_leave_no_calls_behind() {
     let store = rethread::MemoryStore::default();
-    let puppet = Puppet::new();
-    let (service, client) = puppet.serve_with(|b| b.store(store.clone()));
-    client.stateless(0, "server/discover", json!({}), json!({})).await; // starts the node's own tasks
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve_with(|b| b.store(store.clone()));
+    client.stateless(0, "server/discover", json!({}), json!({})).await; // starts the background tasks of the node
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = alive();
     for n in 0..1000 {
-        let strings = puppet.strings("a");
+        let script = handler.script("a");
         match n % 4 {
             0 => {
                 let call = tool(&client, n, "a");
                 let _ = tokio::time::timeout(Duration::from_micros(200), call).await;
             }
             1 => {
-                let (reply, ()) = tokio::join!(tool(&client, n, "a"), strings.progress(1));
+                let (reply, ()) = tokio::join!(tool(&client, n, "a"), script.progress(1));
                 drop(reply);
             }
             2 => {
@@ -382,27 +384,27 @@ async fn can_03_a_thousand_disconnects_leave_nothing_behind() {
             }
             _ => {
                 let mut events = {
-                    let (reply, ()) = tokio::join!(tool(&client, n, "a"), strings.progress(1));
+                    let (reply, ()) = tokio::join!(tool(&client, n, "a"), script.progress(1));
                     reply.events()
                 };
                 events.next().await;
             }
         }
-        drop(strings);
+        drop(script);
     }
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!((service.running_calls(), service.parked_calls()), (0, 0));
-    assert_eq!(alive(), before, "no task is left");
+    assert_eq!(alive(), before, "no task remains");
     assert_eq!((service.subscriptions(), service.open_streams()), (0, 0));
     assert_eq!((service.sessions(), store.streams(), store.held_bytes()), (0, 0, 0));
 }
 
-/// T-38: at the deadline a call that still runs ends with an error, because a client that only sees its stream end waits.
+/// T-38: without an error the client would wait, because it only sees its stream end.
 #[tokio::test(start_paused = true)]
-async fn t_38_a_drain_ends_stateless_calls_with_an_error() {
-    let puppet = Puppet::new();
-    let (service, client) = puppet.serve();
-    let (silent, streaming) = (puppet.strings("silent"), puppet.strings("streaming"));
+async fn t_38_shutdown_ends_stateless_calls_with_an_error() {
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve();
+    let (silent, streaming) = (handler.script("silent"), handler.script("streaming"));
     let held = tokio::spawn({
         let client = client.clone();
         async move { tool(&client, 1, "silent").await.json().await }
@@ -415,10 +417,10 @@ async fn t_38_a_drain_ends_stateless_calls_with_an_error() {
         (&last.data["id"], &last.data["error"]["code"]),
         (&json!(2), &json!(-32603))
     );
-    tokio::join!(silent.over(), streaming.over());
+    tokio::join!(silent.wait_for_end(), streaming.wait_for_end());
 }
 
-/// VER-15: lists depend on nothing but the server, and keep their order.
+/// VER-15: lists have a stable order.
 #[tokio::test]
 async fn ver_15_lists_do_not_depend_on_connections_or_earlier_calls() {
     use rethread::catalog::{NoArgs, Tool};

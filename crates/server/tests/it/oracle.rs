@@ -1,36 +1,36 @@
 //! The oracle: every cursor sees its own stream, in order, once, without gaps, under random interleavings of emit, cut,
 //! resume, takeover, push, purge and restart.
 
-use crate::support::{B, C, D, Puppet, Strings};
+use crate::support::{CallScript, ScriptedHandler, V2025_03_26, V2025_06_18, V2025_11_25};
 use proptest::prelude::*;
 use rethread::{MemoryLimits, MemoryStore, Retention};
-use rethread_testkit::client::{Events, Received, Session};
+use rethread_testkit::client::{Events, ReceivedMessage, Session};
 use rethread_testkit::flaky::FlakyStore;
 use serde_json::json;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// The call says something.
+    /// The call emits an event.
     Emit(usize),
-    /// The session is told something unasked.
+    /// The server pushes a message to the session.
     Push,
-    /// The client reads what has come.
+    /// The client reads the available events.
     Read(usize),
-    /// The connection breaks; the client keeps its cursor.
+    /// The connection breaks. The client keeps its cursor.
     Cut(usize),
-    /// The client resumes, whether or not its old connection still looks alive.
+    /// The client resumes. Its previous connection may still be open.
     Resume(usize),
-    /// The client looks again from an older cursor: a copy of itself, say.
+    /// A second client resumes from an older cursor.
     Rewind(usize, u8),
     /// The call ends.
     Finish(usize),
-    /// The process is replaced by another on the same store, with everything that was going on.
+    /// Another process replaces this one, with all its calls, on the same store.
     Restart,
 }
 
 const CALLS: usize = 3;
-/// The push stream is the last one.
+/// The calls and the push stream, which is the last one.
 const STREAMS: usize = CALLS + 1;
 
 fn ops(restarts: u32) -> impl Strategy<Value = Vec<Op>> {
@@ -47,24 +47,28 @@ fn ops(restarts: u32) -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 1..80)
 }
 
-/// When the store has what it is given, and when it says so.
+/// When the store executes and acknowledges an append.
 #[derive(Clone, Copy, Debug)]
-enum Pace {
+enum StoreTiming {
     Instant,
     Slow,
     LateToTell,
 }
 
-fn pace() -> impl Strategy<Value = Pace> {
-    prop_oneof![Just(Pace::Instant), Just(Pace::Slow), Just(Pace::LateToTell)]
+fn store_timing() -> impl Strategy<Value = StoreTiming> {
+    prop_oneof![
+        Just(StoreTiming::Instant),
+        Just(StoreTiming::Slow),
+        Just(StoreTiming::LateToTell)
+    ]
 }
 
-/// One stream, as its client knows it.
+/// The client's view of one stream.
 struct Reader {
     events: Option<Events>,
     cursor: Option<String>,
-    seen: Vec<Received>,
-    /// Whether a gap was announced: then numbers may be missing, never repeated or out of order.
+    seen: Vec<ReceivedMessage>,
+    /// Whether a gap was reported. Numbers may then be missing, but never repeated or out of order.
     gap: bool,
     ended: bool,
 }
@@ -80,7 +84,7 @@ impl Reader {
         }
     }
 
-    /// Reads until nothing comes for a moment.
+    /// Reads until no event arrives for a short time.
     async fn read(&mut self) {
         let Some(events) = &mut self.events else { return };
         loop {
@@ -97,9 +101,9 @@ impl Reader {
                     }
                     if let Some(data) = block.data.filter(|data| !data.is_empty()) {
                         let data = serde_json::from_str(&data).unwrap();
-                        let message = Received { id: block.id, data };
+                        let message = ReceivedMessage { id: block.id, data };
                         if message.id.is_some() {
-                            self.seen.push(message); // a refresh has no ids, and is not part of the log
+                            self.seen.push(message); // a refresh has no ids and is not in the log
                         }
                     }
                 }
@@ -125,20 +129,20 @@ fn number(id: &str) -> (u64, u64) {
     (ordinal.parse().unwrap(), seq.parse().unwrap())
 }
 
-struct World {
-    puppet: Puppet,
+struct OracleRun {
+    handler: ScriptedHandler,
     store: FlakyStore<MemoryStore>,
     restarts: usize,
     session: Session,
-    strings: Vec<Option<Strings>>,
+    script: Vec<Option<CallScript>>,
     readers: Vec<Reader>,
-    said: Vec<u64>,
+    emitted: Vec<u64>,
     pushed: u64,
 }
 
-impl World {
-    async fn new(version: &str, keep: usize, pace: Pace) -> Self {
-        let puppet = Puppet::new();
+impl OracleRun {
+    async fn new(version: &str, keep: usize, store_timing: StoreTiming) -> Self {
+        let handler = ScriptedHandler::new();
         let store = MemoryStore::new(MemoryLimits {
             stream: Retention {
                 events: keep,
@@ -147,73 +151,73 @@ impl World {
             ..MemoryLimits::default()
         });
         let store = FlakyStore::new(store);
-        match pace {
-            Pace::Instant => {}
-            Pace::Slow => store.switches().delay_appends(Duration::from_millis(7)),
-            Pace::LateToTell => store.switches().delay_acknowledgements(Duration::from_millis(7)),
+        match store_timing {
+            StoreTiming::Instant => {}
+            StoreTiming::Slow => store.switches().delay_appends(Duration::from_millis(7)),
+            StoreTiming::LateToTell => store.switches().delay_acknowledgements(Duration::from_millis(7)),
         }
-        let (_, client) = puppet.serve_with(|b| b.store(store.clone()));
+        let (_, client) = handler.serve_with(|b| b.store(store.clone()));
         let session = client.open(version).await;
-        let (mut strings, mut readers) = (Vec::new(), Vec::new());
+        let (mut script, mut readers) = (Vec::new(), Vec::new());
         for call in 0..CALLS {
             let name = format!("call{call}");
-            let held = puppet.strings(&name);
+            let held = handler.script(&name);
             let (reply, ()) = tokio::join!(session.tool(call, &name, json!({})), held.progress(1));
-            strings.push(Some(held));
+            script.push(Some(held));
             readers.push(Reader::new(reply.events()));
         }
         readers.push(Reader::new(session.get(None).await.events()));
         for reader in &mut readers {
             reader.read().await; // every stream has a cursor from here on
         }
-        World {
-            puppet,
+        OracleRun {
+            handler,
             store,
             restarts: 0,
             session,
-            strings,
+            script,
             readers,
-            said: vec![1; CALLS],
+            emitted: vec![1; CALLS],
             pushed: 0,
         }
     }
 
     async fn push(&mut self) {
         self.pushed += 1;
-        let strings = self.puppet.strings("pusher");
+        let script = self.handler.script("pusher");
         let call = self.session.call("pusher", "tools/call", json!({ "name": "pusher" }));
         let n = self.pushed;
         tokio::join!(call, async {
-            strings.push(n).await;
-            strings.finish("x").await;
+            script.push(n).await;
+            script.finish("x").await;
         });
     }
 
-    /// The old process is not killed but forgotten: should it still write something, it must be fenced.
+    /// Abandons the old process without stopping it. The store must fence its later writes.
     fn restart(&mut self) {
         self.restarts += 1;
-        let (_, client) = self.puppet.serve_with(|b| b.store(self.store.clone()));
-        self.session = self.session.through(&client);
+        let (_, client) = self.handler.serve_with(|b| b.store(self.store.clone()));
+        self.session = self.session.with_client(&client);
         for reader in &mut self.readers {
             reader.events = None;
         }
-        for strings in &mut self.strings {
-            *strings = None;
+        for script in &mut self.script {
+            *script = None;
         }
     }
 
     async fn finish(&mut self, call: usize) {
-        if let Some(strings) = self.strings[call].take() {
-            strings.finish("done").await;
+        if let Some(script) = self.script[call].take() {
+            script.finish("done").await;
         }
     }
 
     async fn step(&mut self, op: Op) {
         match op {
             Op::Emit(call) => {
-                if let Some(strings) = &self.strings[call] {
-                    self.said[call] += 1;
-                    strings.progress(self.said[call]).await;
+                if let Some(script) = &self.script[call] {
+                    self.emitted[call] += 1;
+                    script.progress(self.emitted[call]).await;
                 }
             }
             Op::Push => self.push().await,
@@ -226,7 +230,7 @@ impl World {
         }
     }
 
-    /// Comes back with the cursor; without one (a GET stream that never had an event) with a fresh GET.
+    /// Resumes after the cursor. Without one, opens a new GET stream.
     async fn resume(&mut self, stream: usize) {
         let reader = &mut self.readers[stream];
         match reader.cursor.clone() {
@@ -235,7 +239,7 @@ impl World {
         }
     }
 
-    /// A second reader from an older cursor sees exactly what the first one saw after it, as far as it is kept.
+    /// A second reader from an older cursor sees the same retained events as the first.
     async fn rewind(&mut self, stream: usize, back: u8) {
         self.readers[stream].read().await;
         let seen = &self.readers[stream].seen;
@@ -245,15 +249,15 @@ impl World {
         let at = usize::from(back) % seen.len();
         let from = seen[at].id.clone().unwrap();
         let reply = self.session.get(Some(&from)).await;
-        self.readers[stream].events = None; // taken over
+        self.readers[stream].events = None; // displaced
         if reply.status == 400 {
-            return; // it stood at the very end
+            return; // the cursor was at the end
         }
         let gap = reply.header("rethread-gap").is_some();
         let mut second = Reader::new(reply.events());
         second.read().await;
         let seen = &self.readers[stream].seen;
-        let place = |m: &Received| number(m.id.as_deref().unwrap());
+        let place = |m: &ReceivedMessage| number(m.id.as_deref().unwrap());
         let last = seen.iter().map(place).max();
         let (again, more): (Vec<_>, Vec<_>) = second.seen.into_iter().partition(|m| Some(place(m)) <= last);
         if gap {
@@ -264,7 +268,7 @@ impl World {
         } else {
             assert_eq!(again, seen[at + 1..], "the same events under the same ids");
         }
-        // The second reader is the client from here on.
+        // The second reader replaces the first.
         let reader = &mut self.readers[stream];
         reader.seen.extend(more);
         reader.events = second.events;
@@ -273,7 +277,7 @@ impl World {
         reader.cursor = second.cursor.or(reader.cursor.take());
     }
 
-    /// Lets everything finish, resumes whatever is cut, and asks the oracle.
+    /// Finishes all calls, resumes cut streams and checks the oracle.
     async fn conclude(mut self, keep: usize) {
         for call in 0..CALLS {
             self.finish(call).await;
@@ -302,23 +306,23 @@ impl World {
                 );
             }
             if stream < CALLS {
-                let last = &reader.seen.last().expect("something was said").data;
+                let last = &reader.seen.last().expect("at least one event").data;
                 assert_eq!(last["id"], stream, "its own answer, at the end: {last}");
-                let heard = crate::support::progress_of(&reader.seen);
+                let received = crate::support::progress_values(&reader.seen);
                 let restarted = last["error"]["data"]["reason"] == "restarted";
                 assert!(self.restarts > 0 || !restarted);
                 if !reader.gap {
-                    // What was said and not yet stored when the process went is lost with it.
-                    let said = if restarted {
-                        heard.len() as u64
+                    // Events that the old process had not stored are lost.
+                    let emitted = if restarted {
+                        received.len() as u64
                     } else {
-                        self.said[stream]
+                        self.emitted[stream]
                     };
-                    assert!(said <= self.said[stream]);
-                    assert_eq!(heard, (1..=said).collect::<Vec<_>>());
+                    assert!(emitted <= self.emitted[stream]);
+                    assert_eq!(received, (1..=emitted).collect::<Vec<_>>());
                 }
             } else {
-                let data = |m: &Received| m.data["params"]["data"].as_u64();
+                let data = |m: &ReceivedMessage| m.data["params"]["data"].as_u64();
                 let pushed: Vec<_> = reader.seen.iter().filter_map(data).collect();
                 assert!(pushed.windows(2).all(|pair| pair[0] < pair[1]), "{pushed:?}");
                 if !reader.gap && self.pushed as usize <= keep && self.restarts == 0 {
@@ -329,14 +333,14 @@ impl World {
     }
 }
 
-fn run(ops: Vec<Op>, version: &'static str, keep: usize, pace: Pace) {
+fn run(ops: Vec<Op>, version: &'static str, keep: usize, store_timing: StoreTiming) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
         .build()
         .unwrap();
     runtime.block_on(async {
-        let mut world = World::new(version, keep, pace).await;
+        let mut world = OracleRun::new(version, keep, store_timing).await;
         for op in ops {
             world.step(op).await;
         }
@@ -348,22 +352,22 @@ proptest! {
     /// RES-03, RES-05, RES-06.
     #[test]
     fn oracle_every_cursor_sees_its_own_stream_in_order_once_without_gaps(
-        ops in ops(0), version in prop_oneof![Just(B), Just(C), Just(D)], pace in pace(),
+        ops in ops(0), version in prop_oneof![Just(V2025_03_26), Just(V2025_06_18), Just(V2025_11_25)], store_timing in store_timing(),
     ) {
-        run(ops, version, 4096, pace);
+        run(ops, version, 4096, store_timing);
     }
 
-    /// RST-02, RST-03: the same, with processes that come and go.
+    /// RST-02, RST-03: the same with restarts.
     #[test]
-    fn oracle_restarts_change_nothing_for_any_cursor(
-        ops in ops(2), version in prop_oneof![Just(B), Just(C), Just(D)], pace in pace(),
+    fn oracle_cursors_survive_restarts(
+        ops in ops(2), version in prop_oneof![Just(V2025_03_26), Just(V2025_06_18), Just(V2025_11_25)], store_timing in store_timing(),
     ) {
-        run(ops, version, 4096, pace);
+        run(ops, version, 4096, store_timing);
     }
 
-    /// RES-07, RES-08: with purging, what is missing was told.
+    /// RES-07, RES-08: every missing event was reported.
     #[test]
-    fn oracle_with_purging_nothing_is_silently_missing(ops in ops(1), keep in 4usize..12, pace in pace()) {
-        run(ops, D, keep, pace);
+    fn oracle_eviction_is_never_silent(ops in ops(1), keep in 4usize..12, store_timing in store_timing()) {
+        run(ops, V2025_11_25, keep, store_timing);
     }
 }

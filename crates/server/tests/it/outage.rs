@@ -1,107 +1,94 @@
-//! A store whose appends fail while its reads work: what had no id is never silently missing (STO-02, design D4 and D10).
+//! A store whose appends fail while its reads work. Events without ids are always reported as a gap (STO-02, D4, D10).
 
-use crate::support::{C, D, Puppet, Strings, progress_of};
+use crate::support::{CallScript, ScriptedHandler, V2025_06_18, V2025_11_25, flaky_store, progress_values, push};
 use rethread::{Limits, MemoryStore};
 use rethread_testkit::client::{Events, Session};
-use rethread_testkit::flaky::{FlakyStore, Switches};
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::time::Duration;
 
-fn flaky() -> (FlakyStore<MemoryStore>, Arc<Switches>) {
-    let store = FlakyStore::new(MemoryStore::default());
-    let switches = store.switches();
-    (store, switches)
-}
-
-/// A call that has said one thing on its stream, `1-1`, and that nobody reads.
-async fn cut_call(puppet: &Puppet, session: &Session) -> Strings {
-    let strings = puppet.strings("a");
-    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+/// Starts a call, emits the event `1-1` and disconnects.
+async fn cut_call(handler: &ScriptedHandler, session: &Session) -> CallScript {
+    let script = handler.script("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
     drop(reply);
-    strings
+    script
 }
 
-/// STO-02, RES-05: a message without an id cannot reach a reader that is on its way through the store. Its connection ends
-/// behind what is stored, and its next resume is told.
+/// STO-02, RES-05: a reader that is still reading the store cannot get an event without an id. Its connection ends after
+/// the stored events, and its next resume reports the gap.
 #[tokio::test]
-async fn sto_02_reader_that_catches_up_when_the_store_fails_is_closed_and_told() {
-    for version in [C, D] {
-        let (store, switches) = flaky();
-        let puppet = Puppet::new();
-        let (_, client) = puppet.serve_with(|b| b.store(store));
+async fn sto_02_reader_behind_an_outage_is_closed_and_gets_a_gap() {
+    for version in [V2025_06_18, V2025_11_25] {
+        let (store, switches) = flaky_store(&MemoryStore::default());
+        let handler = ScriptedHandler::new();
+        let (_, client) = handler.serve_with(|b| b.store(store));
         let session = client.open(version).await;
-        let strings = cut_call(&puppet, &session).await;
-        strings.progress(2).await;
-        let mut behind = session.resume("1-1").await; // it has not read anything yet
+        let script = cut_call(&handler, &session).await;
+        script.progress(2).await;
+        let mut behind = session.resume("1-1").await; // has not read anything yet
         switches.fail_appends(true);
-        strings.progress(3).await;
+        script.progress(3).await;
         let first = behind.next().await;
-        assert_eq!(first.id.as_deref(), Some("1-2"), "what is stored comes first");
-        strings.progress(4).await;
+        assert_eq!(first.id.as_deref(), Some("1-2"), "stored events come first");
+        script.progress(4).await;
         let after = tokio::time::timeout(Duration::from_secs(2), behind.message()).await;
         assert_eq!(after, Ok(None), "{version}: 3 is missing, so 4 must not come");
         let reply = session.get(Some("1-2")).await;
         assert!(
             reply.header("rethread-gap").is_some(),
-            "{version}: the next resume is told"
+            "{version}: the next resume reports the gap"
         );
-        strings.progress(5).await;
-        assert_eq!(progress_of(&[reply.events().next().await]), [5], "and reads on");
-        strings.finish("unheard").await;
+        script.progress(5).await;
+        assert_eq!(progress_values(&[reply.events().next().await]), [5], "and reads on");
+        script.finish("unsent").await;
         switches.fail_appends(false);
         let rest = session.resume("1-2").await.rest().await;
         assert_eq!(rest[0].data["error"]["data"]["reason"], "answer_lost", "{version}");
     }
 }
 
-/// STO-02, D4: a resume of a call whose store has failed is told that messages went out without ids.
+/// STO-02, D4: events without ids were sent before the resume.
 #[tokio::test]
-async fn sto_02_resume_of_a_call_stream_in_an_outage_is_told_of_the_gap() {
-    let (store, switches) = flaky();
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| b.store(store));
-    let session = client.open(D).await;
-    let strings = cut_call(&puppet, &session).await;
+async fn sto_02_call_stream_resumed_in_an_outage_reports_the_gap() {
+    let (store, switches) = flaky_store(&MemoryStore::default());
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| b.store(store));
+    let session = client.open(V2025_11_25).await;
+    let script = cut_call(&handler, &session).await;
     let no_gap = session.get(Some("1-1")).await;
     assert_eq!(no_gap.header("rethread-gap"), None);
     drop(no_gap);
     switches.fail_appends(true);
-    strings.progress(2).await; // nobody reads, and it has no id
+    script.progress(2).await; // no connection and no id
     for _ in 0..2 {
         let reply = session.get(Some("1-1")).await;
-        assert_eq!(reply.header("rethread-gap").as_deref(), Some("1-0"), "told each time");
+        assert_eq!(
+            reply.header("rethread-gap").as_deref(),
+            Some("1-0"),
+            "reported by every resume"
+        );
     }
     let mut events = session.resume("1-1").await;
-    strings.progress(3).await;
+    script.progress(3).await;
     let next = events.next().await;
     assert_eq!((next.id, &next.data["params"]["progress"]), (None, &json!(3)));
 }
 
-/// STO-02: the outage begins while a resume looks the stream up.
+/// STO-02: the outage starts while the resume reads the status of the stream.
 #[tokio::test]
-async fn sto_02_outage_that_begins_during_a_resume_is_told() {
-    let (store, switches) = flaky();
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| b.store(store));
-    let session = client.open(D).await;
-    let strings = cut_call(&puppet, &session).await;
-    switches.delay_summaries(Duration::from_millis(50));
+async fn sto_02_outage_during_a_resume_reports_the_gap() {
+    let (store, switches) = flaky_store(&MemoryStore::default());
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| b.store(store));
+    let session = client.open(V2025_11_25).await;
+    let script = cut_call(&handler, &session).await;
+    switches.delay_status(Duration::from_millis(50));
     let (reply, ()) = tokio::join!(session.get(Some("1-1")), async {
         tokio::time::sleep(Duration::from_millis(10)).await;
         switches.fail_appends(true);
-        strings.progress(2).await;
+        script.progress(2).await;
     });
     assert!(reply.header("rethread-gap").is_some());
-}
-
-async fn push(puppet: &Puppet, session: &Session, n: u64) {
-    let strings = puppet.strings("pusher");
-    let pushing = session.call("pusher", "tools/call", json!({ "name": "pusher" }));
-    tokio::join!(pushing, async {
-        strings.push(n).await;
-        strings.finish("pushed").await;
-    });
 }
 
 async fn three(events: &mut Events) -> Vec<(Option<String>, Value)> {
@@ -119,68 +106,64 @@ async fn three(events: &mut Events) -> Vec<(Option<String>, Value)> {
     all
 }
 
-/// STO-02, D4: a push stream whose messages went out without ids begins with the refresh, until the store has one.
+/// STO-02, D4: every resume starts with a refresh until the store has one.
 #[tokio::test(start_paused = true)]
-async fn sto_02_resume_of_a_push_stream_after_messages_without_ids_is_told_of_them() {
-    let (store, switches) = flaky();
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| b.store(store));
-    let session = client.open(D).await;
+async fn sto_02_push_stream_resumed_after_an_outage_starts_with_a_refresh() {
+    let (store, switches) = flaky_store(&MemoryStore::default());
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| b.store(store));
+    let session = client.open(V2025_11_25).await;
     let mut get = session.get(None).await.events();
-    push(&puppet, &session, 1).await;
+    push(&handler, &session, 1..2).await;
     assert_eq!(get.next().await.id.as_deref(), Some("2-1"));
     switches.fail_appends(true);
-    push(&puppet, &session, 2).await;
-    assert_eq!(get.next().await.id, None); // and the client may never have seen it
+    push(&handler, &session, 2..3).await;
+    assert_eq!(get.next().await.id, None); // the client may have missed it
     drop(get);
 
-    // The outage goes on.
+    // The outage continues.
     for n in 3..5 {
         let reply = session.get(Some("2-1")).await;
         assert!(reply.header("rethread-gap").is_some());
         let mut events = reply.events();
         assert!(three(&mut events).await.iter().all(|(id, _)| id.is_none()));
-        push(&puppet, &session, n).await;
+        push(&handler, &session, n..n + 1).await;
         let message = events.next().await;
         assert_eq!((message.id, &message.data["params"]["data"]), (None, &json!(n)));
     }
 
-    // The store is back: the refresh is stored, and numbers go on behind it.
+    // The store works again: the refresh is stored, and later events get the next numbers.
     switches.fail_appends(false);
     let reply = session.get(Some("2-1")).await;
     assert!(reply.header("rethread-gap").is_some());
     let mut events = reply.events();
     let ids: Vec<_> = three(&mut events).await.into_iter().filter_map(|(id, _)| id).collect();
     assert_eq!(ids, ["2-2", "2-3", "2-4"]);
-    push(&puppet, &session, 5).await;
+    push(&handler, &session, 5..6).await;
     assert_eq!(events.next().await.id.as_deref(), Some("2-5"));
     drop(events);
     let mut again = session.resume("2-1").await;
-    assert_eq!(
-        three(&mut again).await.len(),
-        3,
-        "told again: it is an event like any other"
-    );
+    assert_eq!(three(&mut again).await.len(), 3, "replayed like any event");
     assert_eq!(again.next().await.data["params"]["data"], 5);
 }
 
-/// STO-02, RES-06: the connection that reads in an outage is displaced like any other when the store is back.
+/// STO-02, RES-06: a connection from the outage is displaced like any other, and no message is lost.
 #[tokio::test(start_paused = true)]
-async fn sto_02_push_stream_that_recovers_keeps_one_reader_and_loses_no_message() {
-    let (store, switches) = flaky();
-    let puppet = Puppet::new();
-    let (service, client) = puppet.serve_with(|b| {
+async fn sto_02_recovered_push_stream_has_one_reader() {
+    let (store, switches) = flaky_store(&MemoryStore::default());
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve_with(|b| {
         b.store(store).limits(Limits {
             push_streams_per_session: 2,
             ..Limits::default()
         })
     });
-    let session = client.open(D).await;
+    let session = client.open(V2025_11_25).await;
     let mut old = session.get(None).await.events();
-    push(&puppet, &session, 1).await;
+    push(&handler, &session, 1..2).await;
     old.next().await;
     switches.fail_appends(true);
-    push(&puppet, &session, 2).await;
+    push(&handler, &session, 2..3).await;
     old.next().await;
     switches.fail_appends(false);
     let mut new = session.resume("2-1").await;
@@ -188,7 +171,7 @@ async fn sto_02_push_stream_that_recovers_keeps_one_reader_and_loses_no_message(
     drop(old);
     three(&mut new).await;
     for n in 3..6 {
-        push(&puppet, &session, n).await;
+        push(&handler, &session, n..n + 1).await;
         let message = new.next().await;
         assert_eq!(message.id.unwrap(), format!("2-{}", n + 2));
         assert_eq!(message.data["params"]["data"], n);
@@ -196,19 +179,19 @@ async fn sto_02_push_stream_that_recovers_keeps_one_reader_and_loses_no_message(
     assert_eq!(service.open_streams(), 1);
 }
 
-/// STO-02: the store takes the refresh and does not say so. The next resume is told again rather than not at all.
+/// STO-02: the store accepts the refresh but its acknowledgement is lost. A repeated refresh is safe, a lost one is not.
 #[tokio::test(start_paused = true)]
-async fn sto_02_refresh_whose_acknowledgement_is_lost_is_told_again() {
-    let (store, switches) = flaky();
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| b.store(store));
-    let session = client.open(D).await;
+async fn sto_02_unacknowledged_refresh_is_sent_again() {
+    let (store, switches) = flaky_store(&MemoryStore::default());
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| b.store(store));
+    let session = client.open(V2025_11_25).await;
     let mut get = session.get(None).await.events();
-    push(&puppet, &session, 1).await;
+    push(&handler, &session, 1..2).await;
     get.next().await;
     switches.fail_appends(true);
     for n in 2..4 {
-        push(&puppet, &session, n).await;
+        push(&handler, &session, n..n + 1).await;
         assert_eq!(get.next().await.id, None);
     }
     drop(get);

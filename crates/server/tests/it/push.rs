@@ -1,26 +1,11 @@
-//! GET streams: who gets what the server says unasked.
+//! GET streams and the messages that the server pushes to them.
 
-use crate::support::{C, D, Puppet, SESSION_ERA};
+use crate::support::{LEGACY_REVISIONS, ScriptedHandler, V2025_06_18, V2025_11_25, push};
 use rethread::{Limits, ListKind, MemoryStore, Timing};
-use rethread_testkit::client::{Events, Session};
+use rethread_testkit::client::Events;
 use rethread_testkit::flaky::FlakyStore;
 use serde_json::{Value, json};
 use std::time::Duration;
-
-pub(crate) async fn push(puppet: &Puppet, session: &Session, numbers: std::ops::Range<u64>) {
-    let strings = puppet.strings("pusher");
-    let (reply, ()) = tokio::join!(
-        session.call("pusher", "tools/call", json!({ "name": "pusher" })),
-        async {
-            for n in numbers {
-                strings.push(n).await;
-            }
-            strings.finish("pushed").await;
-        }
-    );
-    let answer = reply.answer().await;
-    assert_eq!(crate::support::text_of(&answer), "pushed");
-}
 
 async fn numbers(events: &mut Events, count: usize) -> Vec<u64> {
     let mut all = Vec::new();
@@ -30,153 +15,153 @@ async fn numbers(events: &mut Events, count: usize) -> Vec<u64> {
     all
 }
 
-const SOON: Duration = Duration::from_millis(20);
+const QUIET_PERIOD: Duration = Duration::from_millis(20);
 
 #[tokio::test]
 async fn get_01_get_is_an_event_stream_or_405() {
-    let (_, client) = Puppet::new().serve();
-    let session = client.open(D).await;
+    let (_, client) = ScriptedHandler::new().serve();
+    let session = client.open(V2025_11_25).await;
     let reply = session.get(None).await;
     assert!(reply.status == 200 && reply.is_stream());
-    let (_, client) = Puppet::new().serve_with(rethread::Builder::without_get);
-    let session = client.open(D).await;
+    let (_, client) = ScriptedHandler::new().serve_with(rethread::Builder::without_get);
+    let session = client.open(V2025_11_25).await;
     let reply = session.get(None).await;
     assert_eq!(reply.status, 405);
     assert_eq!(reply.header("allow").as_deref(), Some("POST, DELETE"));
 }
 
-/// GET-04, and the seeds' `ServerPushChannel`: nothing is lost while nobody listens.
+/// GET-04.
 #[tokio::test]
-async fn get_04_messages_raised_while_no_get_is_open_arrive_on_the_next() {
-    for version in SESSION_ERA {
-        let puppet = Puppet::new();
-        let (service, client) = puppet.serve();
+async fn get_04_messages_without_a_get_arrive_on_the_next() {
+    for version in LEGACY_REVISIONS {
+        let handler = ScriptedHandler::new();
+        let (service, client) = handler.serve();
         let session = client.open(version).await;
-        push(&puppet, &session, 1..4).await;
+        push(&handler, &session, 1..4).await;
         service.notifier().list_changed(ListKind::Tools);
         service.notifier().list_changed(ListKind::Tools);
-        tokio::time::sleep(SOON * 10).await; // both are heard before anybody takes one
+        tokio::time::sleep(QUIET_PERIOD * 10).await; // both streams are attached before the first message
         let mut get = session.get(None).await.events();
         assert_eq!(numbers(&mut get, 3).await, [1, 2, 3]);
         assert_eq!(get.next().await.data["method"], ListKind::Tools.changed(), "{version}");
-        assert!(get.is_silent_for(SOON).await, "equal list changes collapse");
+        assert!(get.is_silent_for(QUIET_PERIOD).await, "equal list changes collapse");
     }
 }
 
 #[tokio::test]
-async fn get_03_with_three_gets_each_message_arrives_once() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
-    let session = client.open(D).await;
+async fn get_03_message_goes_to_one_of_three_gets() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
+    let session = client.open(V2025_11_25).await;
     let mut gets = Vec::new();
     for _ in 0..3 {
         gets.push(session.get(None).await.events());
     }
-    push(&puppet, &session, 0..100).await;
+    push(&handler, &session, 0..100).await;
     let mut newest = gets.pop().unwrap();
     assert_eq!(
         numbers(&mut newest, 100).await,
         (0..100).collect::<Vec<_>>(),
-        "the newest takes"
+        "the newest stream gets messages"
     );
     for get in &mut gets {
-        assert!(get.is_silent_for(SOON).await, "never broadcast");
+        assert!(get.is_silent_for(QUIET_PERIOD).await, "never broadcast");
     }
-    // When it dies, the next live one gets the following; what was bound to the dead one stays with its stream.
+    // After a disconnect the next open stream gets new messages. Messages of the closed stream stay with it.
     let dead = newest.cursor().to_owned();
     drop(newest);
-    push(&puppet, &session, 100..103).await;
+    push(&handler, &session, 100..103).await;
     let mut next = gets.pop().unwrap();
     assert_eq!(numbers(&mut next, 3).await, [100, 101, 102]);
     assert!(
-        session.resume(&dead).await.is_silent_for(SOON).await,
+        session.resume(&dead).await.is_silent_for(QUIET_PERIOD).await,
         "nothing is moved between streams"
     );
-    assert!(gets.pop().unwrap().is_silent_for(SOON).await);
+    assert!(gets.pop().unwrap().is_silent_for(QUIET_PERIOD).await);
 }
 
-/// D6: bound to a connection that died before it delivered, a message comes again only to a resume of that stream.
+/// D6: a message that was assigned to a broken connection is delivered only by a resume of that stream.
 #[tokio::test]
-async fn get_03_a_message_stays_with_its_stream() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
-    let session = client.open(D).await;
+async fn get_03_message_stays_with_its_stream() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
+    let session = client.open(V2025_11_25).await;
     let mut first = session.get(None).await.events();
-    push(&puppet, &session, 1..2).await;
+    push(&handler, &session, 1..2).await;
     first.next().await;
     let cursor = first.cursor().to_owned();
-    push(&puppet, &session, 2..3).await;
-    // The connection takes 2, and is cut before the client has read it.
-    assert!(!first.is_silent_for(SOON).await);
+    push(&handler, &session, 2..3).await;
+    // The connection takes message 2 and is cut before the client reads it.
+    assert!(!first.is_silent_for(QUIET_PERIOD).await);
     drop(first);
     let mut other = session.get(None).await.events();
-    push(&puppet, &session, 3..4).await;
+    push(&handler, &session, 3..4).await;
     assert_eq!(numbers(&mut other, 1).await, [3], "a fresh GET replays nothing");
     let mut resumed = session.resume(&cursor).await;
     assert_eq!(numbers(&mut resumed, 1).await, [2]);
-    push(&puppet, &session, 4..5).await;
+    push(&handler, &session, 4..5).await;
     assert_eq!(
         numbers(&mut resumed, 1).await,
         [4],
-        "a resumed stream is the newest, and goes on in its numbers"
+        "a resumed stream is the newest and continues its numbers"
     );
     assert_eq!(resumed.cursor(), "2-3");
 }
 
 #[tokio::test]
-async fn get_05_closing_a_get_ends_nothing() {
-    let puppet = Puppet::new();
-    let (service, client) = puppet.serve();
-    let session = client.open(D).await;
+async fn get_05_closing_a_get_keeps_the_session() {
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve();
+    let session = client.open(V2025_11_25).await;
     drop(session.get(None).await);
     assert_eq!(service.open_streams(), 0);
     assert_eq!(session.call(1, "ping", json!({})).await.status, 200);
 }
 
 #[tokio::test]
-async fn get_05_a_half_open_get_is_taken_over_never_refused() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
-    let session = client.open(D).await;
+async fn get_05_half_open_get_is_displaced() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
+    let session = client.open(V2025_11_25).await;
     let mut half_open = session.get(None).await.events();
-    push(&puppet, &session, 1..2).await;
+    push(&handler, &session, 1..2).await;
     half_open.next().await;
     let cursor = half_open.cursor().to_owned();
     for n in 2..6 {
         let mut next = session.resume(&cursor).await;
-        push(&puppet, &session, n..n + 1).await;
+        push(&handler, &session, n..n + 1).await;
         assert_eq!(numbers(&mut next, n as usize - 1).await, (2..=n).collect::<Vec<_>>());
         assert!(half_open.message().await.is_none(), "EOF for the older one");
         half_open = next;
     }
 }
 
-/// T-20: GET streams are primed too, or they could not be polled.
+/// T-20: without priming, clients could not poll a GET stream.
 #[tokio::test]
 async fn t_20_get_streams_are_primed_on_2025_11_25_only() {
-    let (_, client) = Puppet::new().serve();
-    let session = client.open(D).await;
+    let (_, client) = ScriptedHandler::new().serve();
+    let session = client.open(V2025_11_25).await;
     let block = session.get(None).await.events().block().await.unwrap();
     assert_eq!((block.id.as_deref(), block.data.as_deref()), (Some("2-0"), Some("")));
-    let session = client.open(C).await;
-    assert!(session.get(None).await.events().is_silent_for(SOON).await);
+    let session = client.open(V2025_06_18).await;
+    assert!(session.get(None).await.events().is_silent_for(QUIET_PERIOD).await);
 }
 
-/// SSE-14: it costs its own connection, never the session, never another.
+/// SSE-14: only the unread connection is closed.
 #[tokio::test]
-async fn sse_14_a_get_that_is_never_read_slows_nobody_and_memory_stays_bounded() {
+async fn sse_14_unread_get_delays_nobody_and_memory_is_bounded() {
     let store = MemoryStore::default();
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| {
         b.store(store.clone()).limits(Limits {
             waiting_messages_per_session: 100,
             ..Limits::default()
         })
     });
-    let session = client.open(D).await;
-    let other = client.open(D).await;
+    let session = client.open(V2025_11_25).await;
+    let other = client.open(V2025_11_25).await;
     let _never_read = session.get(None).await;
-    push(&puppet, &session, 0..5000).await; // would wait for ever if anything waited for the reader
+    push(&handler, &session, 0..5000).await; // would block for ever if a push waited for the reader
     for id in 0..100 {
         let reply = session.tool(id, "echo", json!({ "message": "m" })).await;
         assert_eq!(reply.status, 200);
@@ -191,29 +176,29 @@ async fn sse_14_a_get_that_is_never_read_slows_nobody_and_memory_stays_bounded()
     );
 }
 
-/// SSE-14: a listener that stopped reading is passed over for one that reads.
+/// SSE-14: another GET stream gets the messages.
 #[tokio::test(start_paused = true)]
-async fn sse_14_messages_pass_over_a_listener_that_stopped_reading() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
-    let session = client.open(D).await;
+async fn sse_14_messages_skip_a_stalled_get() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
+    let session = client.open(V2025_11_25).await;
     let mut older = session.get(None).await.events();
     let _stalled = session.get(None).await;
-    push(&puppet, &session, 1..3).await;
+    push(&handler, &session, 1..3).await;
     assert_eq!(numbers(&mut older, 2).await, [1, 2]);
 }
 
-/// The seeds' `StreamManager`: register, unregister, and a limit on streams.
+/// GET-03.
 #[tokio::test]
 async fn get_03_too_many_gets_close_the_oldest() {
-    let puppet = Puppet::new();
-    let (service, client) = puppet.serve_with(|b| {
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve_with(|b| {
         b.limits(Limits {
             push_streams_per_session: 2,
             ..Limits::default()
         })
     });
-    let session = client.open(D).await;
+    let session = client.open(V2025_11_25).await;
     let mut first = session.get(None).await.events();
     let _second = session.get(None).await;
     let _third = session.get(None).await;
@@ -224,10 +209,10 @@ async fn get_03_too_many_gets_close_the_oldest() {
 }
 
 #[tokio::test]
-async fn change_notifications_reach_the_sessions_that_want_them() {
-    let (service, client) = Puppet::new().serve();
-    let subscribed = client.open(D).await;
-    let stranger = client.open(C).await;
+async fn change_notifications_reach_subscribed_sessions() {
+    let (service, client) = ScriptedHandler::new().serve();
+    let subscribed = client.open(V2025_11_25).await;
+    let stranger = client.open(V2025_06_18).await;
     let uri = json!({ "uri": "test://folder" });
     let reply = subscribed.call(1, "resources/subscribe", uri.clone()).await;
     assert_eq!(reply.json().await["result"], json!({}));
@@ -238,7 +223,7 @@ async fn change_notifications_reach_the_sessions_that_want_them() {
     let updated = |message: Value| message["params"]["uri"].as_str().unwrap().to_owned();
     assert_eq!(updated(theirs.next().await.data), "test://folder");
     assert_eq!(updated(theirs.next().await.data), "test://folder/leaf", "T-26");
-    assert!(theirs.is_silent_for(SOON).await && others.is_silent_for(SOON).await);
+    assert!(theirs.is_silent_for(QUIET_PERIOD).await && others.is_silent_for(QUIET_PERIOD).await);
     subscribed.call(2, "resources/unsubscribe", uri).await;
     service.notifier().resource_updated("test://folder");
     service.notifier().list_changed(ListKind::Prompts);
@@ -252,14 +237,14 @@ async fn change_notifications_reach_the_sessions_that_want_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sse_04_an_idle_get_stream_is_kept_alive_with_comments() {
-    let (_, client) = Puppet::new().serve_with(|b| {
+async fn sse_04_idle_get_stream_gets_keep_alive_comments() {
+    let (_, client) = ScriptedHandler::new().serve_with(|b| {
         b.timing(Timing {
             keep_alive: Duration::from_secs(5),
             ..Timing::default()
         })
     });
-    let session = client.open(C).await;
+    let session = client.open(V2025_06_18).await;
     let mut get = session.get(None).await.events();
     let start = tokio::time::Instant::now();
     for n in 1..4 {
@@ -268,43 +253,43 @@ async fn sse_04_an_idle_get_stream_is_kept_alive_with_comments() {
     }
 }
 
-/// SES-08: before the client is ready it hears nothing.
+/// SES-08.
 #[tokio::test]
 async fn ses_08_pushes_wait_for_initialized() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
-    let session = client.initialize(D, json!({})).await;
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
+    let session = client.initialize(V2025_11_25, json!({})).await;
     let mut get = session.get(None).await.events();
-    push(&puppet, &session, 1..3).await;
-    assert!(get.is_silent_for(SOON).await);
+    push(&handler, &session, 1..3).await;
+    assert!(get.is_silent_for(QUIET_PERIOD).await);
     session.notify("notifications/initialized", json!({})).await;
     assert_eq!(numbers(&mut get, 2).await, [1, 2]);
 }
 
-/// RES-06, and one writer per stream: its connection ends while the next one looks the stream up.
+/// RES-06: the connection ends while a resume looks up its stream. The stream has one writer.
 #[tokio::test]
-async fn res_06_a_connection_that_ends_during_a_resume_leaves_the_stream_to_it() {
-    let puppet = Puppet::new();
+async fn res_06_connection_ending_during_a_resume_yields_the_stream() {
+    let handler = ScriptedHandler::new();
     let store = FlakyStore::new(MemoryStore::default());
     let switches = store.switches();
-    let (_, client) = puppet.serve_with(|b| b.store(store));
-    let session = client.open(D).await;
+    let (_, client) = handler.serve_with(|b| b.store(store));
+    let session = client.open(V2025_11_25).await;
     let mut first = session.get(None).await.events();
-    push(&puppet, &session, 1..2).await;
+    push(&handler, &session, 1..2).await;
     assert_eq!(numbers(&mut first, 1).await, [1]);
     let cursor = first.cursor().to_owned();
 
-    switches.delay_summaries(SOON * 5);
+    switches.delay_status(QUIET_PERIOD * 5);
     let (mut second, ()) = tokio::join!(session.resume(&cursor), async {
-        tokio::time::sleep(SOON).await;
+        tokio::time::sleep(QUIET_PERIOD).await;
         drop(first);
     });
-    switches.delay_summaries(Duration::ZERO);
+    switches.delay_status(Duration::ZERO);
     let mut third = session.resume(&cursor).await;
     assert!(
         second.message().await.is_none(),
         "the newest connection wins, and the older one ends"
     );
-    push(&puppet, &session, 2..4).await;
+    push(&handler, &session, 2..4).await;
     assert_eq!(numbers(&mut third, 2).await, [2, 3]);
 }

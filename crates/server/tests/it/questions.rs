@@ -1,6 +1,6 @@
-//! Questions to the client: asked on the call's stream, answered on another POST.
+//! Questions to the client: sent on the call's stream, answered by another POST.
 
-use crate::support::{B, C, D, Puppet, SESSION_ERA, text_of};
+use crate::support::{LEGACY_REVISIONS, ScriptedHandler, V2025_03_26, V2025_06_18, V2025_11_25, form, result_text};
 use rethread::{Limits, Timing};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -9,20 +9,16 @@ fn sampling() -> Value {
     json!({ "messages": [], "maxTokens": 1 })
 }
 
-fn form() -> Value {
-    json!({ "mode": "form", "message": "?", "requestedSchema": { "type": "object", "properties": {} } })
-}
-
-/// S2C-02, S2C-03, and the seeds' `StreamCoordinator`.
+/// S2C-02, S2C-03.
 #[tokio::test]
-async fn s2c_03_a_question_is_asked_on_the_calls_stream_and_answered_on_another_post() {
-    for version in SESSION_ERA {
-        let puppet = Puppet::new();
-        let (_, client) = puppet.serve();
+async fn s2c_03_question_goes_to_the_call_stream_and_its_answer_to_another_post() {
+    for version in LEGACY_REVISIONS {
+        let handler = ScriptedHandler::new();
+        let (_, client) = handler.serve();
         let session = client.open(version).await;
         let mut get = session.get(None).await.events();
-        let strings = puppet.strings("a");
-        let (answered, ()) = tokio::join!(strings.ask("sample", sampling()), async {
+        let script = handler.script("a");
+        let (answered, ()) = tokio::join!(script.ask("sample", sampling()), async {
             let mut events = session.tool(9, "a", json!({})).await.events();
             let question = events.next().await.data;
             assert_eq!(question["method"], "sampling/createMessage");
@@ -30,7 +26,7 @@ async fn s2c_03_a_question_is_asked_on_the_calls_stream_and_answered_on_another_
             let reply = session.answer(&question["id"], json!({ "text": "four" })).await;
             assert_eq!(reply.status, 202);
             assert!(reply.bytes().await.is_empty());
-            // S2C-04: settled once; a second answer is accepted and ignored.
+            // S2C-04: the first answer counts. A second one is accepted and ignored.
             assert_eq!(
                 session.answer(&question["id"], json!({ "text": "five" })).await.status,
                 202
@@ -45,12 +41,12 @@ async fn s2c_03_a_question_is_asked_on_the_calls_stream_and_answered_on_another_
 }
 
 #[tokio::test]
-async fn s2c_03_a_client_may_answer_with_an_error() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
-    let session = client.open(D).await;
-    let strings = puppet.strings("a");
-    let (answered, ()) = tokio::join!(strings.ask("roots", json!({})), async {
+async fn s2c_03_client_may_answer_with_an_error() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
+    let session = client.open(V2025_11_25).await;
+    let script = handler.script("a");
+    let (answered, ()) = tokio::join!(script.ask("roots", json!({})), async {
         let mut events = session.tool(1, "a", json!({})).await.events();
         let question = events.next().await.data;
         assert_eq!(
@@ -63,14 +59,14 @@ async fn s2c_03_a_client_may_answer_with_an_error() {
     assert_eq!(answered, Err("the client refused: no (-1)".into()));
 }
 
-/// S2C-01, S2C-04: ids of the client and ids of the server never meet.
+/// S2C-01, S2C-04: ids of clients and of the server do not collide. Another session's answer has no effect.
 #[tokio::test]
-async fn s2c_04_made_up_answers_are_refused_and_another_sessions_answer_settles_nothing() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
-    let (session, other) = (client.open(D).await, client.open(D).await);
-    let strings = puppet.strings("a");
-    let (answered, ()) = tokio::join!(strings.ask("roots", json!({})), async {
+async fn s2c_04_forged_answer_is_refused() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
+    let (session, other) = (client.open(V2025_11_25).await, client.open(V2025_11_25).await);
+    let script = handler.script("a");
+    let (answered, ()) = tokio::join!(script.ask("roots", json!({})), async {
         let mut events = session.tool("s1-1", "a", json!({})).await.events();
         let question = events.next().await.data["id"].clone();
         assert_eq!(question, "s1-1", "the call has the same id, and does not mind");
@@ -89,19 +85,19 @@ async fn s2c_04_made_up_answers_are_refused_and_another_sessions_answer_settles_
     assert_eq!(answered, Ok(json!({ "roots": [1] })));
 }
 
-/// S2C-08: the question is an event like any other.
+/// S2C-08: a question is an ordinary event with the same id after a resume.
 #[tokio::test]
-async fn s2c_08_a_pending_question_survives_a_cut_and_is_asked_again_under_the_same_id() {
-    for version in SESSION_ERA {
-        let puppet = Puppet::new();
-        let (_, client) = puppet.serve();
+async fn s2c_08_open_question_is_replayed_after_a_cut() {
+    for version in LEGACY_REVISIONS {
+        let handler = ScriptedHandler::new();
+        let (_, client) = handler.serve();
         let session = client.open(version).await;
-        let strings = puppet.strings("a");
-        let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+        let script = handler.script("a");
+        let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
         let mut events = reply.events();
         events.next().await;
         let cursor = events.cursor().to_owned();
-        let (answered, ()) = tokio::join!(strings.ask("sample", sampling()), async {
+        let (answered, ()) = tokio::join!(script.ask("sample", sampling()), async {
             let first = events.next().await.data["id"].clone();
             drop(events);
             let mut again = session.resume(&cursor).await;
@@ -113,45 +109,45 @@ async fn s2c_08_a_pending_question_survives_a_cut_and_is_asked_again_under_the_s
             session.answer(&second, json!({ "ok": true })).await;
         });
         assert_eq!(answered, Ok(json!({ "ok": true })));
-        strings.finish("done").await;
+        script.finish("done").await;
     }
 }
 
-/// S2C-05, SES-11: nothing goes out for what the client did not declare.
+/// S2C-05, SES-11: no question is sent.
 #[tokio::test]
 async fn s2c_05_undeclared_capabilities_fail_locally() {
     let matrix: [(&str, Value, &'static str, Value, bool); 9] = [
-        (D, json!({}), "sample", sampling(), false),
-        (D, json!({ "sampling": {} }), "sample", sampling(), true),
+        (V2025_11_25, json!({}), "sample", sampling(), false),
+        (V2025_11_25, json!({ "sampling": {} }), "sample", sampling(), true),
         (
-            D,
+            V2025_11_25,
             json!({ "sampling": {} }),
             "sample",
             json!({ "messages": [], "maxTokens": 1, "tools": [] }),
             false,
         ),
-        (D, json!({}), "roots", json!({}), false),
-        (D, json!({}), "elicit", form(), false),
-        (D, json!({ "elicitation": {} }), "elicit", form(), true),
+        (V2025_11_25, json!({}), "roots", json!({}), false),
+        (V2025_11_25, json!({}), "elicit", form(), false),
+        (V2025_11_25, json!({ "elicitation": {} }), "elicit", form(), true),
         (
-            D,
+            V2025_11_25,
             json!({ "elicitation": { "form": {} } }),
             "elicit",
             json!({ "mode": "url", "url": "https://x" }),
             false,
         ),
-        (C, json!({ "elicitation": {} }), "elicit", form(), true),
-        (B, json!({ "elicitation": {} }), "elicit", form(), false), // the revision has no elicitation
+        (V2025_06_18, json!({ "elicitation": {} }), "elicit", form(), true),
+        (V2025_03_26, json!({ "elicitation": {} }), "elicit", form(), false), // this revision has no elicitation
     ];
     for (version, capabilities, what, params, asked) in matrix {
-        let puppet = Puppet::new();
-        let (_, client) = puppet.serve();
+        let handler = ScriptedHandler::new();
+        let (_, client) = handler.serve();
         let session = client.open_with(version, capabilities.clone()).await;
-        let strings = puppet.strings("a");
+        let script = handler.script("a");
         if asked {
-            let (answered, ()) = tokio::join!(strings.ask(what, params), async {
+            let (answered, ()) = tokio::join!(script.ask(what, params), async {
                 let question = session.tool(1, "a", json!({})).await.events().next().await.data;
-                if version == C {
+                if version == V2025_06_18 {
                     assert!(question["params"].get("mode").is_none(), "2025-06-18 knows no modes");
                 }
                 session.answer(&question["id"], json!({})).await;
@@ -159,8 +155,8 @@ async fn s2c_05_undeclared_capabilities_fail_locally() {
             assert!(answered.is_ok(), "{version} {capabilities} {what}");
         } else {
             let (reply, refused) = tokio::join!(session.tool(1, "a", json!({})), async {
-                let refused = strings.ask(what, params).await;
-                strings.finish("x").await;
+                let refused = script.ask(what, params).await;
+                script.finish("x").await;
                 refused
             });
             assert!(refused.unwrap_err().contains("does not support"));
@@ -173,17 +169,17 @@ async fn s2c_05_undeclared_capabilities_fail_locally() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s2c_06_a_question_that_is_not_answered_in_time_is_withdrawn() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| {
+async fn s2c_06_unanswered_question_is_cancelled() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| {
         b.timing(Timing {
             question: Duration::from_secs(60),
             ..Timing::default()
         })
     });
-    let session = client.open(D).await;
-    let strings = puppet.strings("a");
-    let (answered, mut events) = tokio::join!(strings.ask("roots", json!({})), async {
+    let session = client.open(V2025_11_25).await;
+    let script = handler.script("a");
+    let (answered, mut events) = tokio::join!(script.ask("roots", json!({})), async {
         session.tool(1, "a", json!({})).await.events()
     });
     assert_eq!(answered, Err("the client did not answer in time".into()));
@@ -195,12 +191,12 @@ async fn s2c_06_a_question_that_is_not_answered_in_time_is_withdrawn() {
 }
 
 #[tokio::test]
-async fn s2c_06_cancelling_the_call_withdraws_its_question() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
-    let session = client.open(D).await;
-    let strings = puppet.strings("a");
-    let (answered, messages) = tokio::join!(strings.ask("roots", json!({})), async {
+async fn s2c_06_cancelled_call_cancels_its_question() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
+    let session = client.open(V2025_11_25).await;
+    let script = handler.script("a");
+    let (answered, messages) = tokio::join!(script.ask("roots", json!({})), async {
         let mut events = session.tool(1, "a", json!({})).await.events();
         let question = events.next().await;
         session
@@ -217,14 +213,14 @@ async fn s2c_06_cancelling_the_call_withdraws_its_question() {
 }
 
 #[tokio::test]
-async fn s2c_07_pings_both_ways() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
-    let session = client.initialize(D, json!({})).await;
-    let reply = session.call("p", "ping", json!({})).await; // even before `initialized`
+async fn s2c_07_ping_works_both_ways() {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
+    let session = client.initialize(V2025_11_25, json!({})).await;
+    let reply = session.call("p", "ping", json!({})).await; // works before `initialized`
     assert_eq!(reply.json().await, json!({ "jsonrpc": "2.0", "id": "p", "result": {} }));
-    let strings = puppet.strings("a");
-    let (answered, ()) = tokio::join!(strings.ask("ping", json!({})), async {
+    let script = handler.script("a");
+    let (answered, ()) = tokio::join!(script.ask("ping", json!({})), async {
         let question = session.tool(1, "a", json!({})).await.events().next().await.data;
         assert_eq!(question["method"], "ping");
         session.answer(&question["id"], json!({})).await;
@@ -232,17 +228,17 @@ async fn s2c_07_pings_both_ways() {
     assert_eq!(answered, Ok(Value::Null));
 }
 
-/// SES-08: sampling before `initialized` is held.
+/// SES-08.
 #[tokio::test]
 async fn ses_08_questions_wait_for_initialized() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve();
-    let session = client.initialize(D, json!({ "roots": {} })).await;
-    let strings = puppet.strings("a");
-    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve();
+    let session = client.initialize(V2025_11_25, json!({ "roots": {} })).await;
+    let script = handler.script("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
     let mut events = reply.events();
     events.next().await;
-    let (answered, ()) = tokio::join!(strings.ask("roots", json!({})), async {
+    let (answered, ()) = tokio::join!(script.ask("roots", json!({})), async {
         assert!(events.is_silent_for(Duration::from_millis(20)).await);
         session.notify("notifications/initialized", json!({})).await;
         let question = events.next().await.data["id"].clone();
@@ -253,15 +249,15 @@ async fn ses_08_questions_wait_for_initialized() {
 
 #[tokio::test]
 async fn d13_open_questions_are_bounded() {
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| {
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| {
         b.limits(Limits {
             questions_per_session: 1,
             ..Limits::default()
         })
     });
-    let session = client.open(D).await;
-    let (one, two) = (puppet.strings("one"), puppet.strings("two"));
+    let session = client.open(V2025_11_25).await;
+    let (one, two) = (handler.script("one"), handler.script("two"));
     let (first, ()) = tokio::join!(one.ask("roots", json!({})), async {
         let mut events = session.tool(1, "one", json!({})).await.events();
         let question = events.next().await.data["id"].clone();
@@ -271,7 +267,7 @@ async fn d13_open_questions_are_bounded() {
             second
         });
         assert_eq!(second, Err("too many open questions to the client".into()));
-        assert_eq!(text_of(&reply.json().await), "x");
+        assert_eq!(result_text(&reply.json().await), "x");
         session.answer(&question, json!({})).await;
     });
     assert!(first.is_ok());

@@ -1,67 +1,43 @@
-//! Two things at once: each test holds one of them at an await, lets the other pass, and looks at what is left.
+//! Races: each test holds one operation at an await, completes another, and checks the result.
 
-use crate::support::{B, C, D, Puppet};
+use crate::support::{ScriptedHandler, V2025_03_26, V2025_06_18, V2025_11_25, as_principal, flaky_store, push};
 use rethread::store::{SessionKey, SessionStore as _};
 use rethread::{Call, Context, Handler, McpService, MemoryStore, Principal, Reply, RpcError, SessionId};
 use rethread_testkit::client::{Client, Events, Session};
-use rethread_testkit::flaky::{FlakyStore, Switches};
 use serde_json::{Value, json};
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-const SOON: Duration = Duration::from_millis(20);
-/// Nothing here takes this long.
-const BOUND: Duration = Duration::from_secs(5);
+const SHORT_DELAY: Duration = Duration::from_millis(20);
+/// Longer than any step takes.
+const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-fn flaky() -> (MemoryStore, FlakyStore<MemoryStore>, Arc<Switches>) {
-    let store = MemoryStore::default();
-    let flaky = FlakyStore::new(store.clone());
-    let switches = flaky.switches();
-    (store, flaky, switches)
-}
-
-async fn push(puppet: &Puppet, session: &Session, n: u64) {
-    let strings = puppet.strings("pusher");
-    tokio::join!(
-        session.call("pusher", "tools/call", json!({ "name": "pusher" })),
-        async {
-            strings.push(n).await;
-            strings.finish("pushed").await;
-        }
-    );
-}
-
-/// A push stream that nobody reads: the cursor behind its one message.
-async fn abandoned_push_stream(puppet: &Puppet, session: &Session) -> String {
+/// A push stream with one message and no reader. Returns its cursor.
+async fn abandoned_push_stream(handler: &ScriptedHandler, session: &Session) -> String {
     let mut get = session.get(None).await.events();
-    push(puppet, session, 1).await;
+    push(handler, session, 1..2).await;
     assert_eq!(get.next().await.data["params"]["data"], 1);
     get.cursor().to_owned()
 }
 
 /// Whether the connection ends without another message.
 async fn ends(events: &mut Events) -> bool {
-    matches!(timeout(BOUND / 2, events.message()).await, Ok(None))
+    matches!(timeout(TEST_TIMEOUT / 2, events.message()).await, Ok(None))
 }
 
-/// SES-06, RST-01: another principal whose request waits for the restore of the session does not get it.
+/// SES-06, RST-01.
 #[tokio::test]
-async fn ses_06_request_that_waits_for_a_restore_is_still_checked_for_its_owner() {
-    let (store, flaky, switches) = flaky();
-    let puppet = Puppet::new();
-    let as_user = |client: &Client, name: &'static str| {
-        client.prepared(move |request| {
-            request.extensions_mut().insert(Principal::new("issuer", name));
-        })
-    };
-    let (_, client) = puppet.serve_with(|b| b.store(store));
-    let session = as_user(&client, "alice").open(D).await;
-    switches.delay_sessions(SOON);
-    let (service, client) = puppet.serve_with(|b| b.store(flaky));
-    let alice = session.through(&as_user(&client, "alice"));
-    let mallory = session.through(&as_user(&client, "mallory"));
+async fn ses_06_request_during_a_restore_is_checked_for_its_principal() {
+    let store = MemoryStore::default();
+    let (flaky, switches) = flaky_store(&store);
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| b.store(store));
+    let session = as_principal(&client, "alice").open(V2025_11_25).await;
+    switches.delay_sessions(SHORT_DELAY);
+    let (service, client) = handler.serve_with(|b| b.store(flaky));
+    let alice = session.with_client(&as_principal(&client, "alice"));
+    let mallory = session.with_client(&as_principal(&client, "mallory"));
     let (restored, refused, deleted) = tokio::join!(
         alice.call(1, "ping", json!({})),
         mallory.call(1, "ping", json!({})),
@@ -79,44 +55,48 @@ async fn ses_06_request_that_waits_for_a_restore_is_still_checked_for_its_owner(
     assert_eq!(alice.call(2, "ping", json!({})).await.status, 200);
 }
 
-/// SES-05: a stream that is opened while its session ends is stopped: its connection gets EOF.
+/// SES-05: its connection gets EOF.
 #[tokio::test]
 async fn ses_05_stream_opened_while_the_session_ends_is_stopped() {
-    let (store, flaky, switches) = flaky();
-    let puppet = Puppet::new();
-    let (service, client) = puppet.serve_with(|b| b.store(flaky));
-    let session = client.open(C).await; // without a priming event, so that the store is not asked
-    let cursor = abandoned_push_stream(&puppet, &session).await;
+    let store = MemoryStore::default();
+    let (flaky, switches) = flaky_store(&store);
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve_with(|b| b.store(flaky));
+    let session = client.open(V2025_06_18).await; // no priming event, so the store is not called
+    let cursor = abandoned_push_stream(&handler, &session).await;
     let get = |last_event_id: String| {
         let session = session.clone();
         tokio::spawn(async move { session.get(Some(&last_event_id)).await })
     };
-    switches.delay_summaries(SOON * 5);
+    switches.delay_status(SHORT_DELAY * 5);
     let looking_up = get(cursor);
-    sleep(SOON).await;
-    let opening = get("800-1".to_owned()); // never issued: a fresh stream, when it is its turn
-    sleep(SOON).await;
+    sleep(SHORT_DELAY).await;
+    let opening = get("800-1".to_owned()); // an unknown id: a new stream
+    sleep(SHORT_DELAY).await;
     assert_eq!(session.delete().await.status, 204);
-    let opened = timeout(BOUND, opening).await.expect("the GET is answered").unwrap();
+    let opened = timeout(TEST_TIMEOUT, opening)
+        .await
+        .expect("the GET is answered")
+        .unwrap();
     let mut events = opened.events();
     assert!(ends(&mut events).await, "a stream of an ended session stays open");
     drop((events, looking_up.await.unwrap()));
     assert_eq!((service.open_streams(), service.sessions(), store.streams()), (0, 0, 0));
 }
 
-/// RES-06: two connections that resume an abandoned push stream at once make one writer, and the later one reads.
+/// RES-06: the later connection reads, and the stream has one writer.
 #[tokio::test]
 async fn res_06_push_stream_resumed_twice_at_once_has_one_reader() {
-    let (_, flaky, switches) = flaky();
-    let puppet = Puppet::new();
-    let (_, client) = puppet.serve_with(|b| b.store(flaky));
-    let session = client.open(D).await;
-    let cursor = abandoned_push_stream(&puppet, &session).await;
-    switches.delay_summaries(SOON * 2);
+    let (flaky, switches) = flaky_store(&MemoryStore::default());
+    let handler = ScriptedHandler::new();
+    let (_, client) = handler.serve_with(|b| b.store(flaky));
+    let session = client.open(V2025_11_25).await;
+    let cursor = abandoned_push_stream(&handler, &session).await;
+    switches.delay_status(SHORT_DELAY * 2);
     let (mut first, mut second) = tokio::join!(session.resume(&cursor), session.resume(&cursor));
-    switches.delay_summaries(Duration::ZERO);
+    switches.delay_status(Duration::ZERO);
     assert!(ends(&mut first).await, "two connections read one stream");
-    push(&puppet, &session, 2).await;
+    push(&handler, &session, 2..3).await;
     let message = second.next().await;
     assert_eq!(
         (message.data["params"]["data"].as_u64(), message.id.as_deref()),
@@ -124,12 +104,13 @@ async fn res_06_push_stream_resumed_twice_at_once_has_one_reader() {
     );
 }
 
-/// D9: when two changes of a session are saved at once, the record of the later one stays.
+/// D9: two changes of a session are saved at once.
 #[tokio::test]
 async fn d9_record_of_the_later_change_is_stored_last() {
-    let (store, flaky, switches) = flaky();
-    let (_, client) = Puppet::new().serve_with(|b| b.store(flaky));
-    let session = client.open(D).await;
+    let store = MemoryStore::default();
+    let (flaky, switches) = flaky_store(&store);
+    let (_, client) = ScriptedHandler::new().serve_with(|b| b.store(flaky));
+    let session = client.open(V2025_11_25).await;
     let set_level = |id: u64, level: &'static str| {
         let session = session.clone();
         tokio::spawn(async move {
@@ -139,12 +120,12 @@ async fn d9_record_of_the_later_change_is_stored_last() {
                 .status
         })
     };
-    switches.delay_sessions(SOON * 10);
+    switches.delay_sessions(SHORT_DELAY * 10);
     let earlier = set_level(1, "error");
-    sleep(SOON * 2).await;
+    sleep(SHORT_DELAY * 2).await;
     switches.delay_sessions(Duration::ZERO);
     let later = set_level(2, "debug");
-    let both = timeout(BOUND, async { (earlier.await.unwrap(), later.await.unwrap()) });
+    let both = timeout(TEST_TIMEOUT, async { (earlier.await.unwrap(), later.await.unwrap()) });
     let (earlier, later) = both.await.expect("both are answered");
     assert_eq!((earlier.as_u16(), later.as_u16()), (200, 200));
     let key = SessionKey {
@@ -159,15 +140,16 @@ async fn d9_record_of_the_later_change_is_stored_last() {
     );
 }
 
-/// D9: a change whose request was given up while it was saved is saved all the same.
+/// D9: the request is dropped while its change is being saved.
 #[tokio::test]
-async fn d9_change_is_saved_although_its_client_left() {
-    let (store, flaky, switches) = flaky();
-    let (_, client) = Puppet::new().serve_with(|b| b.store(flaky));
-    let session = client.open(D).await;
-    switches.delay_sessions(SOON * 5);
+async fn d9_change_is_saved_after_its_client_disconnects() {
+    let store = MemoryStore::default();
+    let (flaky, switches) = flaky_store(&store);
+    let (_, client) = ScriptedHandler::new().serve_with(|b| b.store(flaky));
+    let session = client.open(V2025_11_25).await;
+    switches.delay_sessions(SHORT_DELAY * 5);
     let call = session.call(1, "logging/setLevel", json!({ "level": "error" }));
-    assert!(timeout(SOON, call).await.is_err(), "the client leaves first");
+    assert!(timeout(SHORT_DELAY, call).await.is_err(), "the client leaves first");
     switches.delay_sessions(Duration::ZERO);
     let key = SessionKey {
         principal: Principal::anonymous(),
@@ -179,18 +161,19 @@ async fn d9_change_is_saved_although_its_client_left() {
         if level.is_some() {
             break;
         }
-        sleep(SOON).await;
+        sleep(SHORT_DELAY).await;
     }
     assert_eq!(level.as_deref(), Some("error"));
 }
 
-/// HTTP-09: a batch that its client gives up before the response begins leaves no stream that never ends.
+/// HTTP-09: the client disconnects before the response starts. The stream would never end.
 #[tokio::test]
-async fn http_09_batch_given_up_before_its_response_leaves_no_stream() {
-    let (store, flaky, switches) = flaky();
-    let puppet = Puppet::new();
-    let (service, client) = puppet.serve_with(|b| b.store(flaky));
-    let session = client.open(B).await;
+async fn http_09_abandoned_batch_leaves_no_stream() {
+    let store = MemoryStore::default();
+    let (flaky, switches) = flaky_store(&store);
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve_with(|b| b.store(flaky));
+    let session = client.open(V2025_03_26).await;
     let request = |id: u64, method: &str, params: Value| json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
     let batch = json!([
         request(1, "ping", json!({})),
@@ -201,47 +184,47 @@ async fn http_09_batch_given_up_before_its_response_leaves_no_stream() {
             json!({ "name": "echo", "arguments": { "message": "x" } })
         ),
     ]);
-    switches.delay_sessions(SOON * 5);
+    switches.delay_sessions(SHORT_DELAY * 5);
     assert!(
-        timeout(SOON, session.post(&batch)).await.is_err(),
+        timeout(SHORT_DELAY, session.post(&batch)).await.is_err(),
         "the client leaves first"
     );
     switches.delay_sessions(Duration::ZERO);
-    sleep(SOON * 10).await;
+    sleep(SHORT_DELAY * 10).await;
     assert_eq!(
         (store.streams(), service.running_calls()),
         (0, 0),
-        "a stream was left open"
+        "no stream stays open"
     );
-    let answers = timeout(BOUND, session.post(&batch).await.events().rest()).await;
+    let answers = timeout(TEST_TIMEOUT, session.post(&batch).await.events().rest()).await;
     assert_eq!(answers.expect("a whole batch ends").len(), 3);
 }
 
-/// A handler that panics before it has made its future.
-struct EarlyPanic;
+/// A handler that panics before it returns its future.
+struct EarlyPanicHandler;
 
-impl Handler for EarlyPanic {
+impl Handler for EarlyPanicHandler {
     fn handle(&self, call: Call, _: &Context) -> impl Future<Output = Result<Reply, RpcError>> + Send {
         assert_ne!(call.method(), "early/panic", "as the test wished");
         async { Ok(Reply::empty()) }
     }
 }
 
-/// D8: a panic before the first await of a handler ends its call with an error, as any other.
+/// D8.
 #[tokio::test]
-async fn d8_handler_that_panics_before_its_first_await_answers_with_an_error() {
-    let service = McpService::builder(EarlyPanic).build();
+async fn d8_panic_before_the_first_await_returns_an_error() {
+    let service = McpService::builder(EarlyPanicHandler).build();
     let client = Client::new(service.clone());
     let request = |id: u64, method: &str| json!({ "jsonrpc": "2.0", "id": id, "method": method });
-    let session = client.open(B).await;
+    let session = client.open(V2025_03_26).await;
     let batch = json!([request(1, "early/panic"), request(2, "fine")]);
     let mut events = session.post(&batch).await.events();
-    let answers = timeout(BOUND / 2, events.rest()).await;
+    let answers = timeout(TEST_TIMEOUT / 2, events.rest()).await;
     let mut answers = answers.expect("the batch ends");
     answers.sort_by_key(|answer| answer.data["id"].as_u64());
     assert_eq!(answers[0].data["error"]["code"], -32603);
     assert_eq!(answers[1].data["result"], json!({}));
-    for version in [B, C, D] {
+    for version in [V2025_03_26, V2025_06_18, V2025_11_25] {
         let session = client.open(version).await;
         let posted = tokio::spawn(async move { session.post(&request(1, "early/panic")).await.answer().await });
         let answer = posted.await.expect("the panic stays in the call");

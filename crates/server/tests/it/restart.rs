@@ -1,21 +1,18 @@
-//! A session outlives its process (design D9). A restart here is a second endpoint on the same store: the first one is
-//! left as a dead process leaves its work, or as a zombie that still tries to write.
+//! A session survives a restart (D9). A restart is a second endpoint on the same store. The first one is abandoned like a
+//! killed process, or continues to write.
 
-use crate::support::{B, D, Puppet, SESSION_ERA, progress_of, text_of};
+use crate::support::{
+    LEGACY_REVISIONS, ScriptedHandler, V2025_03_26, V2025_11_25, as_principal, progress_values, result_text, start,
+};
 use rethread::event_id::Seq;
 use rethread::store::SessionStore as _;
-use rethread::{LogLevel, McpService, MemoryStore, Principal, Restore, Timing};
+use rethread::{LogLevel, MemoryStore, Principal, Restore, Timing};
 use rethread_proto::clock::Wall;
-use rethread_testkit::client::{Client, Session};
+use rethread_testkit::client::Session;
 use rethread_testkit::flaky::FlakyStore;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-/// A process on `store`.
-fn start(puppet: &Puppet, store: &MemoryStore) -> (McpService<Puppet>, Client) {
-    puppet.serve_with(|builder| builder.store(store.clone()))
-}
 
 fn restarted(error: &Value, id: impl Into<Value>) {
     assert_eq!(error["id"], id.into(), "{error}");
@@ -24,10 +21,10 @@ fn restarted(error: &Value, id: impl Into<Value>) {
 }
 
 #[tokio::test]
-async fn rst_01_a_session_is_restored_on_first_use_with_all_it_had() {
-    for version in SESSION_ERA {
-        let (store, puppet) = (MemoryStore::default(), Puppet::new());
-        let (_, client) = start(&puppet, &store);
+async fn rst_01_session_is_restored_on_first_use() {
+    for version in LEGACY_REVISIONS {
+        let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+        let (_, client) = start(&handler, &store);
         let session = client.open_with(version, json!({ "sampling": {} })).await;
         session.call(1, "logging/setLevel", json!({ "level": "warning" })).await;
         session
@@ -40,23 +37,23 @@ async fn rst_01_a_session_is_restored_on_first_use_with_all_it_had() {
             .call(4, "resources/unsubscribe", json!({ "uri": "test://dropped" }))
             .await;
 
-        let (service, client) = start(&puppet, &store);
-        let session = session.through(&client);
+        let (service, client) = start(&handler, &store);
+        let session = session.with_client(&client);
         assert_eq!(service.sessions(), 0, "not before it is used");
         let reply = session.call(5, "ping", json!({})).await;
         assert_eq!((reply.status.as_u16(), service.sessions()), (200, 1));
 
-        // Version, capabilities and log level: what a call says is said as before.
-        let strings = puppet.strings("a");
+        // Version, capabilities and log level are restored.
+        let script = handler.script("a");
         let (answered, ()) = tokio::join!(
             async {
-                strings.log(LogLevel::Info, "too low").await;
-                strings.log(LogLevel::Error, "heard").await;
-                strings.ask("sample", json!({ "messages": [], "maxTokens": 1 })).await
+                script.log(LogLevel::Info, "too low").await;
+                script.log(LogLevel::Error, "above the level").await;
+                script.ask("sample", json!({ "messages": [], "maxTokens": 1 })).await
             },
             async {
                 let mut events = session.tool(6, "a", json!({})).await.events();
-                assert_eq!(events.next().await.data["params"]["data"], "heard");
+                assert_eq!(events.next().await.data["params"]["data"], "above the level");
                 let question = events.next().await.data;
                 assert_eq!(question["id"], "s2-1", "question ids go on, and are never used twice");
                 session.answer(&question["id"], json!({ "text": "four" })).await;
@@ -64,7 +61,7 @@ async fn rst_01_a_session_is_restored_on_first_use_with_all_it_had() {
         );
         assert_eq!(answered, Ok(json!({ "text": "four" })));
 
-        // Subscriptions: the client is told to look again, at what it subscribed to and nothing else.
+        // Subscriptions: the refresh names the subscribed resources only.
         let mut get = session.get(None).await.events();
         let mut refreshed = Vec::new();
         for _ in 0..4 {
@@ -80,40 +77,35 @@ async fn rst_01_a_session_is_restored_on_first_use_with_all_it_had() {
 }
 
 #[tokio::test]
-async fn rst_01_a_session_stays_its_owners() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
-    let as_user = |client: Client, name: &'static str| {
-        client.prepared(move |request| {
-            request.extensions_mut().insert(Principal::new("issuer", name));
-        })
-    };
-    let (_, client) = start(&puppet, &store);
-    let session = as_user(client, "alice").open(D).await;
-    let (service, client) = start(&puppet, &store);
-    let mallory = session.through(&as_user(client.clone(), "mallory"));
+async fn rst_01_restored_session_belongs_to_its_principal() {
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+    let (_, client) = start(&handler, &store);
+    let session = as_principal(&client, "alice").open(V2025_11_25).await;
+    let (service, client) = start(&handler, &store);
+    let mallory = session.with_client(&as_principal(&client, "mallory"));
     for _ in 0..2 {
         assert_eq!(mallory.call(1, "ping", json!({})).await.status, 404);
         assert_eq!(mallory.delete().await.status, 404);
     }
     assert_eq!(service.sessions(), 0, "a stranger does not even wake it");
-    let alice = session.through(&as_user(client, "alice"));
+    let alice = session.with_client(&as_principal(&client, "alice"));
     assert_eq!(alice.call(1, "ping", json!({})).await.status, 200);
     assert_eq!(mallory.call(1, "ping", json!({})).await.status, 404);
 }
 
 #[tokio::test]
-async fn rst_02_every_id_can_be_resumed_from_and_no_number_is_used_again() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
-    let (_, client) = start(&puppet, &store);
-    let session = client.open(D).await;
-    // A call that has ended, a call that runs, and a push stream with two messages.
-    let strings = puppet.strings("a");
-    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+async fn rst_02_every_event_id_survives_and_no_number_is_reused() {
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+    let (_, client) = start(&handler, &store);
+    let session = client.open(V2025_11_25).await;
+    // An ended call, a running call, and a push stream with two messages.
+    let script = handler.script("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
     drop(reply);
-    strings.progress(2).await;
-    strings.finish("stored").await;
+    script.progress(2).await;
+    script.finish("stored").await;
     let mut get = session.get(None).await.events();
-    let running = puppet.strings("b");
+    let running = handler.script("b");
     let (reply, ()) = tokio::join!(session.tool(2, "b", json!({})), running.progress(1));
     drop(reply);
     for n in 1..=2 {
@@ -123,15 +115,15 @@ async fn rst_02_every_id_can_be_resumed_from_and_no_number_is_used_again() {
     drop(get);
 
     for life in 2..5 {
-        let (service, client) = start(&puppet, &store);
-        let session = session.through(&client);
+        let (service, client) = start(&handler, &store);
+        let session = session.with_client(&client);
         for after in 0..=2 {
             let rest = session.resume(&format!("1-{after}")).await.rest().await;
-            assert_eq!(progress_of(&rest), (after + 1..=2).collect::<Vec<_>>());
-            assert_eq!(text_of(&rest.last().unwrap().data), "stored");
+            assert_eq!(progress_values(&rest), (after + 1..=2).collect::<Vec<_>>());
+            assert_eq!(result_text(&rest.last().unwrap().data), "stored");
         }
         let rest = session.resume("3-0").await.rest().await;
-        assert_eq!(progress_of(&rest), [1]);
+        assert_eq!(progress_values(&rest), [1]);
         restarted(&rest[1].data, 2);
         assert_eq!(rest[1].id.as_deref(), Some("3-2"), "the error has the next number");
         assert_eq!(session.get(Some("3-2")).await.status, 400, "seen to its end");
@@ -144,7 +136,7 @@ async fn rst_02_every_id_can_be_resumed_from_and_no_number_is_used_again() {
                 push.next().await;
             }
         }
-        // What the restored session has to say on its own comes behind, under the next numbers.
+        // Events of the restored session follow with the next numbers.
         for _ in 0..3 {
             last += 1;
             assert_eq!(push.next().await.id.unwrap(), format!("2-{last}"));
@@ -152,44 +144,44 @@ async fn rst_02_every_id_can_be_resumed_from_and_no_number_is_used_again() {
         service.notifier().list_changed(rethread::ListKind::Tools);
         assert_eq!(push.next().await.id.unwrap(), format!("2-{}", last + 1));
 
-        let strings = puppet.strings("c");
-        let (reply, ()) = tokio::join!(session.tool(3, "c", json!({})), strings.progress(1));
+        let script = handler.script("c");
+        let (reply, ()) = tokio::join!(session.tool(3, "c", json!({})), script.progress(1));
         let id = reply.events().next().await.id.unwrap();
         let (ordinal, _) = id.split_once('-').unwrap();
         assert!(
             ordinal.parse::<u64>().unwrap() > life * 1000,
             "{id} may have been given out before"
         );
-        strings.finish("x").await;
+        script.finish("x").await;
     }
 }
 
-/// RST-03: an answer that was stored is delivered, a call that ran ends with an error, and nothing runs twice.
+/// RST-03: stored answers are delivered, and no handler runs twice.
 #[tokio::test]
-async fn rst_03_running_calls_end_with_an_error_and_are_not_run_again() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
-    let (zombie, client) = start(&puppet, &store);
-    let session = client.open(D).await;
-    let strings = puppet.strings("a");
-    let (reply, ()) = tokio::join!(session.tool("mine", "a", json!({})), strings.progress(1));
+async fn rst_03_interrupted_call_ends_with_error() {
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+    let (zombie, client) = start(&handler, &store);
+    let session = client.open(V2025_11_25).await;
+    let script = handler.script("a");
+    let (reply, ()) = tokio::join!(session.tool("mine", "a", json!({})), script.progress(1));
     let mut cut = reply.events();
     cut.next().await;
-    let started = puppet.started.load(Ordering::SeqCst);
+    let started = handler.started.load(Ordering::SeqCst);
 
-    let (_, client) = start(&puppet, &store);
-    let rest = session.through(&client).resume("1-1").await.rest().await;
+    let (_, client) = start(&handler, &store);
+    let rest = session.with_client(&client).resume("1-1").await.rest().await;
     assert_eq!(rest.len(), 1);
     restarted(&rest[0].data, "mine");
-    assert_eq!(puppet.started.load(Ordering::SeqCst), started, "never run again");
+    assert_eq!(handler.started.load(Ordering::SeqCst), started, "never run again");
 
-    // The old process is not dead, only slow: whatever it says from now on reaches nobody.
-    let _ = strings.try_progress(2).await;
+    // The old process still runs: the store fences its later events.
+    let _ = script.try_progress(2).await;
     assert_eq!(
         cut.rest().await.len(),
         0,
         "its own connection gets no event that is not stored"
     );
-    let again = session.through(&client).resume("1-1").await.rest().await;
+    let again = session.with_client(&client).resume("1-1").await.rest().await;
     assert_eq!(again.len(), 1);
     for _ in 0..300 {
         if zombie.sessions() == 0 {
@@ -198,16 +190,19 @@ async fn rst_03_running_calls_end_with_an_error_and_are_not_run_again() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(zombie.sessions(), 0, "it lets go of a session that is another's now");
-    assert_eq!(session.through(&client).call(9, "ping", json!({})).await.status, 200);
+    assert_eq!(
+        session.with_client(&client).call(9, "ping", json!({})).await.status,
+        200
+    );
 }
 
-/// RST-03 for batches (2025-03-26): those that were answered keep their answers.
+/// RST-03 for batches (2025-03-26): stored answers are kept.
 #[tokio::test]
 async fn rst_03_each_call_of_a_batch_gets_one_answer() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
-    let (_, client) = start(&puppet, &store);
-    let session = client.open(B).await;
-    let (first, second) = (puppet.strings("a"), puppet.strings("b"));
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+    let (_, client) = start(&handler, &store);
+    let session = client.open(V2025_03_26).await;
+    let (first, second) = (handler.script("a"), handler.script("b"));
     let call = |id: u64, name: &str| {
         let meta = json!({ "progressToken": id });
         json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": name, "_meta": meta } })
@@ -216,25 +211,25 @@ async fn rst_03_each_call_of_a_batch_gets_one_answer() {
     second.progress(1).await;
     first.finish("done").await;
     drop(reply);
-    let (_, client) = start(&puppet, &store);
-    let rest = session.through(&client).resume("1-1").await.rest().await;
-    assert_eq!(text_of(&rest[0].data), "done");
+    let (_, client) = start(&handler, &store);
+    let rest = session.with_client(&client).resume("1-1").await.rest().await;
+    assert_eq!(result_text(&rest[0].data), "done");
     restarted(&rest[1].data, 2);
     assert_eq!(rest.len(), 2);
 }
 
 #[tokio::test]
-async fn rst_04_a_question_that_was_open_fails_with_its_call_and_a_late_answer_is_ignored() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
-    let (_, client) = start(&puppet, &store);
-    let session = client.open(D).await;
-    let strings = puppet.strings("a");
-    let asking = tokio::spawn(async move { strings.ask("sample", json!({ "messages": [], "maxTokens": 1 })).await });
+async fn rst_04_open_question_fails_with_its_call() {
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+    let (_, client) = start(&handler, &store);
+    let session = client.open(V2025_11_25).await;
+    let script = handler.script("a");
+    let asking = tokio::spawn(async move { script.ask("sample", json!({ "messages": [], "maxTokens": 1 })).await });
     let mut events = session.tool(1, "a", json!({})).await.events();
     let question = events.next().await;
     drop(events);
-    let (_, client) = start(&puppet, &store);
-    let session = session.through(&client);
+    let (_, client) = start(&handler, &store);
+    let session = session.with_client(&client);
     let reply = session.answer(&question.data["id"], json!({ "text": "late" })).await;
     assert_eq!(reply.status, 202);
     let rest = session.resume(question.id.as_deref().unwrap()).await.rest().await;
@@ -248,13 +243,13 @@ async fn rst_04_a_question_that_was_open_fails_with_its_call_and_a_late_answer_i
 }
 
 #[tokio::test]
-async fn rst_05_a_parked_call_does_not_survive_and_says_so() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
+async fn rst_05_parked_call_is_lost_with_an_error() {
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
     let key = [7; 32];
-    let (_, client) = puppet.serve_with(|b| b.store(store.clone()).state_key(key));
-    let strings = puppet.strings("a");
+    let (_, client) = handler.serve_with(|b| b.store(store.clone()).state_key(key));
+    let script = handler.script("a");
     let meta = || json!({ "io.modelcontextprotocol/clientCapabilities": { "sampling": {} } });
-    let asking = tokio::spawn(async move { strings.ask("sample", json!({ "messages": [], "maxTokens": 1 })).await });
+    let asking = tokio::spawn(async move { script.ask("sample", json!({ "messages": [], "maxTokens": 1 })).await });
     let parked = client.stateless(1, "tools/call", json!({ "name": "a" }), meta()).await;
     let parked = parked.json().await;
     assert_eq!(parked["result"]["resultType"], "input_required", "{parked}");
@@ -265,7 +260,7 @@ async fn rst_05_a_parked_call_does_not_survive_and_says_so() {
         .next()
         .unwrap();
 
-    let (_, client) = puppet.serve_with(|b| b.store(store.clone()).state_key(key));
+    let (_, client) = handler.serve_with(|b| b.store(store.clone()).state_key(key));
     let retry = json!({
         "name": "a",
         "requestState": parked["result"]["requestState"],
@@ -281,14 +276,14 @@ async fn rst_05_a_parked_call_does_not_survive_and_says_so() {
 }
 
 #[tokio::test]
-async fn d9_a_crowd_restores_a_session_once() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
-    let (_, client) = start(&puppet, &store);
-    let session = client.open(D).await;
+async fn d9_concurrent_requests_restore_a_session_once() {
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+    let (_, client) = start(&handler, &store);
+    let session = client.open(V2025_11_25).await;
     let flaky = FlakyStore::new(store.clone());
     flaky.switches().delay_sessions(Duration::from_millis(20));
-    let (service, client) = puppet.serve_with(|b| b.store(flaky));
-    let session = session.through(&client);
+    let (service, client) = handler.serve_with(|b| b.store(flaky));
+    let session = session.with_client(&client);
     let crowd = (0..64).map(|n| {
         let session = session.clone();
         tokio::spawn(async move { session.call(n, "ping", json!({})).await.status })
@@ -309,49 +304,55 @@ fn key_of(session: &Session) -> rethread::store::SessionKey {
 }
 
 #[tokio::test]
-async fn d9_a_server_that_cannot_bear_it_lets_sessions_expire() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
-    let (_, client) = start(&puppet, &store);
-    let session = client.open(D).await;
-    let (_, client) = puppet.serve_with(|b| b.store(store.clone()).restore(Restore::Expire));
-    assert_eq!(session.through(&client).call(1, "ping", json!({})).await.status, 404);
+async fn d9_handler_may_refuse_to_restore_sessions() {
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+    let (_, client) = start(&handler, &store);
+    let session = client.open(V2025_11_25).await;
+    let (_, client) = handler.serve_with(|b| b.store(store.clone()).restore(Restore::Expire));
+    assert_eq!(
+        session.with_client(&client).call(1, "ping", json!({})).await.status,
+        404
+    );
     assert!(store.load(&key_of(&session)).await.is_err(), "it has ended for good");
 }
 
 #[tokio::test]
-async fn ses_05_a_deleted_session_does_not_come_back() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
-    let (_, client) = start(&puppet, &store);
-    let session = client.open(D).await;
+async fn ses_05_deleted_session_stays_deleted() {
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+    let (_, client) = start(&handler, &store);
+    let session = client.open(V2025_11_25).await;
     let flaky = FlakyStore::new(store.clone());
     let switches = flaky.switches();
-    let (_, client) = puppet.serve_with(|b| b.store(flaky));
-    let session = session.through(&client);
+    let (_, client) = handler.serve_with(|b| b.store(flaky));
+    let session = session.with_client(&client);
     assert_eq!(session.call(1, "ping", json!({})).await.status, 200);
-    // A client that is told 204 must be able to rely on it: while the store cannot take note, it is not told so.
+    // 204 must be reliable: while the store cannot record the end, the client gets no 204.
     switches.fail_sessions(true);
     assert_eq!(session.delete().await.status, 503);
     switches.fail_sessions(false);
     assert_eq!(session.delete().await.status, 204);
     for store in [store.clone()] {
-        let (_, client) = start(&puppet, &store);
-        assert_eq!(session.through(&client).call(1, "ping", json!({})).await.status, 404);
+        let (_, client) = start(&handler, &store);
+        assert_eq!(
+            session.with_client(&client).call(1, "ping", json!({})).await.status,
+            404
+        );
     }
 }
 
-/// Design D10: what needs the store gets 503 with `Retry-After` until the store is back.
+/// D10: requests that need the store get 503 with `Retry-After`.
 #[tokio::test]
-async fn d10_a_session_that_cannot_be_looked_up_is_not_said_to_be_gone() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
-    let (_, client) = start(&puppet, &store);
-    let session = client.open(D).await;
-    let strings = puppet.strings("a");
-    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), strings.progress(1));
+async fn d10_session_lookup_in_an_outage_returns_503() {
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
+    let (_, client) = start(&handler, &store);
+    let session = client.open(V2025_11_25).await;
+    let script = handler.script("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
     drop(reply);
     let flaky = FlakyStore::new(store.clone());
     let switches = flaky.switches();
-    let (service, client) = puppet.serve_with(|b| b.store(flaky));
-    let session = session.through(&client);
+    let (service, client) = handler.serve_with(|b| b.store(flaky));
+    let session = session.with_client(&client);
     for fail in [
         |s: &rethread_testkit::flaky::Switches, on| s.fail_sessions(on),
         |s: &rethread_testkit::flaky::Switches, on| s.fail_reads(on),
@@ -368,19 +369,19 @@ async fn d10_a_session_that_cannot_be_looked_up_is_not_said_to_be_gone() {
     restarted(&rest[0].data, 1);
 }
 
-/// Design D10: the answer that could not be stored is not waited for, once the store is back.
+/// D10: after the outage the resume does not wait for the lost answer.
 #[tokio::test]
-async fn d10_a_call_whose_answer_could_not_be_stored_says_so_on_resume() {
-    let puppet = Puppet::new();
+async fn d10_unstored_answer_gives_an_error_on_resume() {
+    let handler = ScriptedHandler::new();
     let store = FlakyStore::new(MemoryStore::default());
     let switches = store.switches();
-    let (_, client) = puppet.serve_with(|b| b.store(store));
-    let session = client.open(D).await;
-    let strings = puppet.strings("a");
-    let (reply, ()) = tokio::join!(session.tool("lost", "a", json!({})), strings.progress(1));
+    let (_, client) = handler.serve_with(|b| b.store(store));
+    let session = client.open(V2025_11_25).await;
+    let script = handler.script("a");
+    let (reply, ()) = tokio::join!(session.tool("lost", "a", json!({})), script.progress(1));
     drop(reply);
     switches.fail_appends(true);
-    strings.finish("never stored").await;
+    script.finish("never stored").await;
     assert_eq!(
         session.call(2, "ping", json!({})).await.status,
         200,
@@ -394,17 +395,17 @@ async fn d10_a_call_whose_answer_could_not_be_stored_says_so_on_resume() {
     assert_eq!(rest[0].id.as_deref(), Some(format!("1-{}", Seq(2).0).as_str()));
 }
 
-/// D9: a record that could not be written is written when the store is back.
+/// D9.
 #[tokio::test]
-async fn d9_what_the_store_missed_it_is_told_later() {
-    let (store, puppet) = (MemoryStore::default(), Puppet::new());
+async fn d9_unsaved_record_is_saved_after_the_outage() {
+    let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
     let flaky = FlakyStore::new(store.clone());
     let switches = flaky.switches();
-    let (_, client) = puppet.serve_with(|b| b.store(flaky));
-    let session = client.open(D).await;
+    let (_, client) = handler.serve_with(|b| b.store(flaky));
+    let session = client.open(V2025_11_25).await;
     switches.fail_sessions(true);
     let reply = session.call(1, "logging/setLevel", json!({ "level": "error" })).await;
-    assert_eq!(reply.status, 200, "the session goes on without the store");
+    assert_eq!(reply.status, 200, "the session continues without the store");
     switches.fail_sessions(false);
     for _ in 0..400 {
         let record = store.load(&key_of(&session)).await.unwrap().record;
@@ -416,32 +417,32 @@ async fn d9_what_the_store_missed_it_is_told_later() {
     panic!("the record was never written");
 }
 
-/// SES-09, D9: a session in use stays, one that nobody came back to goes, also if no process was there to see it.
+/// SES-09, D9: a used session stays. An idle one expires, also while no process runs.
 #[tokio::test]
 async fn ses_09_expiry_works_across_restarts() {
     static NOW: AtomicU64 = AtomicU64::new(1_700_000_000_000);
     let clock = || Wall::from_millis(NOW.load(Ordering::SeqCst));
     let store = MemoryStore::with_clock(Default::default(), clock);
-    let puppet = Puppet::new();
+    let handler = ScriptedHandler::new();
     let timing = || Timing {
         session_idle: Duration::from_secs(5),
         ..Timing::default()
     };
-    let serve = || puppet.serve_with(|b| b.store(store.clone()).timing(timing()));
-    let left_behind = serve().1.open(D).await;
+    let serve = || handler.serve_with(|b| b.store(store.clone()).timing(timing()));
+    let left_behind = serve().1.open(V2025_11_25).await;
     let (_, client) = serve();
-    let idle = left_behind.through(&client);
-    drop(left_behind); // with the process that had it
-    let used = client.open(D).await;
-    let get = used.get(None).await; // an open stream is use
+    let idle = left_behind.with_client(&client);
+    drop(left_behind); // ends with its process
+    let used = client.open(V2025_11_25).await;
+    let get = used.get(None).await; // an open stream counts as use
     for _ in 0..3 {
         NOW.fetch_add(4_000, Ordering::SeqCst);
-        tokio::time::sleep(Duration::from_millis(1_600)).await; // a tenth of the limit passes, and a sweep
+        tokio::time::sleep(Duration::from_millis(1_600)).await; // a tenth of the limit and one sweep
     }
     drop(get);
     let (service, client) = serve();
-    assert_eq!(used.through(&client).call(1, "ping", json!({})).await.status, 200);
-    assert_eq!(idle.through(&client).call(1, "ping", json!({})).await.status, 404);
+    assert_eq!(used.with_client(&client).call(1, "ping", json!({})).await.status, 200);
+    assert_eq!(idle.with_client(&client).call(1, "ping", json!({})).await.status, 404);
     assert_eq!(service.sessions(), 1);
-    assert_eq!(store.sessions(), 1, "nothing is left of it");
+    assert_eq!(store.sessions(), 1, "only the used session remains");
 }

@@ -1,6 +1,6 @@
 //! Readers that are slow, and the calls beside them (SSE-14, GW-12).
 
-use crate::support::{D, Puppet};
+use crate::support::{ScriptedHandler, V2025_11_25};
 use rethread::{MemoryLimits, MemoryStore, Retention};
 use serde_json::json;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// message: a reader that takes something now and then is let go too, and may resume.
 #[tokio::test(start_paused = true)]
 async fn sse_14_reader_that_takes_a_little_now_and_then_does_not_hold_up_other_calls() {
-    let puppet = Puppet::new();
+    let handler = ScriptedHandler::new();
     let retention = Retention {
         events: 10,
         ..Retention::default()
@@ -19,9 +19,9 @@ async fn sse_14_reader_that_takes_a_little_now_and_then_does_not_hold_up_other_c
         stream: retention,
         ..MemoryLimits::default()
     });
-    let (_, client) = puppet.serve_with(|b| b.store(store));
-    let session = client.open(D).await;
-    let (slow, other) = (puppet.strings("a"), puppet.strings("b"));
+    let (_, client) = handler.serve_with(|b| b.store(store));
+    let session = client.open(V2025_11_25).await;
+    let (slow, other) = (handler.script("a"), handler.script("b"));
     let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), slow.progress(1));
     let (beside, ()) = tokio::join!(session.tool(2, "b", json!({})), other.progress(1));
     let reading = tokio::spawn(async move {

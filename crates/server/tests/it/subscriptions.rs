@@ -1,13 +1,13 @@
 //! `subscriptions/listen` (SUB-01 to SUB-08).
 
-use crate::support::{D, Puppet};
+use crate::support::{ScriptedHandler, V2025_11_25};
 use rethread::{Limits, ListKind, Principal};
 use rethread_testkit::client::{Client, Events, Reply};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
-const SOON: Duration = Duration::from_millis(20);
+const QUIET_PERIOD: Duration = Duration::from_millis(20);
 
 async fn listen(client: &Client, id: impl Into<Value>, filter: Value) -> Reply {
     client
@@ -28,10 +28,10 @@ async fn acknowledged(reply: Reply) -> (Events, Value) {
     (events, first.data["params"].clone())
 }
 
-/// SUB-02, SUB-03: the acknowledgement comes first, type-exact; `7` is not `"7"`.
+/// SUB-02, SUB-03: the acknowledgement comes first. `7` and `"7"` are different ids.
 #[tokio::test]
 async fn sub_03_ids_keep_their_type() {
-    let (service, client) = Puppet::new().serve();
+    let (service, client) = ScriptedHandler::new().serve();
     for id in [json!(7), json!("7")] {
         let (mut events, ack) =
             acknowledged(listen(&client, id.clone(), json!({ "toolsListChanged": true })).await).await;
@@ -46,11 +46,11 @@ async fn sub_03_ids_keep_their_type() {
     }
 }
 
-/// The seeds' `SubscriptionFilter` and `subscriptionId` stamping. SUB-04, SUB-05: each stream gets what it asked for, each its own copy.
+/// SUB-04, SUB-05: a stream gets only the kinds in its filter.
 #[tokio::test]
-async fn sub_05_every_matching_stream_gets_its_own_copy_and_nothing_else() {
-    let (service, client) = Puppet::new().serve();
-    let legacy = client.open(D).await;
+async fn sub_05_every_matching_stream_gets_its_own_copy() {
+    let (service, client) = ScriptedHandler::new().serve();
+    let legacy = client.open(V2025_11_25).await;
     let mut get = legacy.get(None).await.events();
     let (mut tools, _) = acknowledged(listen(&client, 1, json!({ "toolsListChanged": true })).await).await;
     let both = json!({ "toolsListChanged": true, "promptsListChanged": true, "resourceSubscriptions": ["test://a"] });
@@ -77,19 +77,19 @@ async fn sub_05_every_matching_stream_gets_its_own_copy_and_nothing_else() {
             })
             .collect()
     };
-    let mut heard = vec![both.next().await.data, both.next().await.data, both.next().await.data];
-    assert_eq!(heard[2]["params"]["uri"], "test://a/below");
-    assert!(heard.iter().all(|m| m["params"]["_meta"][ID] == 2));
+    let mut received = vec![both.next().await.data, both.next().await.data, both.next().await.data];
+    assert_eq!(received[2]["params"]["uri"], "test://a/below");
+    assert!(received.iter().all(|m| m["params"]["_meta"][ID] == 2));
     assert_eq!(
-        methods(std::mem::take(&mut heard)),
+        methods(std::mem::take(&mut received)),
         ["tools/list_changed", "prompts/list_changed", "resources/updated"]
     );
     assert_eq!(methods(vec![tools.next().await.data]), ["tools/list_changed"]);
     assert_eq!(methods(vec![prompts.next().await.data]), ["prompts/list_changed"]);
     for events in [&mut tools, &mut both, &mut prompts] {
-        assert!(events.is_silent_for(SOON).await);
+        assert!(events.is_silent_for(QUIET_PERIOD).await);
     }
-    // The same call reaches the session era.
+    // The same change reaches sessions.
     assert_eq!(
         get.next().await.data,
         json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" })
@@ -98,8 +98,8 @@ async fn sub_05_every_matching_stream_gets_its_own_copy_and_nothing_else() {
 
 /// SUB-01, SUB-08.
 #[tokio::test]
-async fn sub_01_filters_are_validated_and_an_empty_one_is_kept() {
-    let (service, client) = Puppet::new().serve();
+async fn sub_01_filters_are_validated() {
+    let (service, client) = ScriptedHandler::new().serve();
     for wrong in [
         json!(null),
         json!([]),
@@ -124,26 +124,26 @@ async fn sub_01_filters_are_validated_and_an_empty_one_is_kept() {
     assert_eq!(service.subscriptions(), 1);
 }
 
-/// SUB-08: a paused reader costs a bounded amount, and hears of every kind once.
+/// SUB-08: a paused reader has a bounded cost and gets every kind once.
 #[tokio::test]
-async fn sub_08_a_burst_collapses_for_a_slow_reader() {
-    let (service, client) = Puppet::new().serve();
+async fn sub_08_burst_collapses_for_a_slow_reader() {
+    let (service, client) = ScriptedHandler::new().serve();
     let filter = json!({ "toolsListChanged": true, "resourceSubscriptions": ["test://a"] });
     let (mut events, _) = acknowledged(listen(&client, 1, filter).await).await;
     for _ in 0..500 {
         service.notifier().list_changed(ListKind::Tools);
         service.notifier().resource_updated("test://a");
     }
-    tokio::time::sleep(SOON * 10).await;
+    tokio::time::sleep(QUIET_PERIOD * 10).await;
     events.next().await;
     events.next().await;
-    assert!(events.is_silent_for(SOON).await);
+    assert!(events.is_silent_for(QUIET_PERIOD).await);
 }
 
 /// SUB-06, SUB-07.
 #[tokio::test]
-async fn sub_06_shutdown_ends_a_subscription_with_its_result_and_a_disconnect_frees_it() {
-    let (service, client) = Puppet::new().serve();
+async fn sub_06_shutdown_ends_subscriptions_with_a_result() {
+    let (service, client) = ScriptedHandler::new().serve();
     let (events, _) = acknowledged(listen(&client, 1, json!({})).await).await;
     assert_eq!(service.subscriptions(), 1);
     drop(events);
@@ -165,14 +165,14 @@ async fn sub_06_shutdown_ends_a_subscription_with_its_result_and_a_disconnect_fr
 
 #[tokio::test]
 async fn sub_08_subscriptions_are_bounded() {
-    let (_, client) = Puppet::new().serve_with(|b| {
+    let (_, client) = ScriptedHandler::new().serve_with(|b| {
         b.limits(Limits {
             subscriptions: 3,
             subscriptions_per_principal: 1,
             ..Limits::default()
         })
     });
-    let alice = client.prepared(|r| {
+    let alice = client.with_request_hook(|r| {
         r.extensions_mut().insert(Principal::new("i", "alice"));
     });
     let _one = listen(&alice, 1, json!({})).await;

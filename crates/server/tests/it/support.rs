@@ -1,25 +1,28 @@
-//! A handler on strings: the test says what a call does next, and knows when it was done.
+//! A handler whose calls a test controls step by step, and helpers for several modules.
 
+use rethread::MemoryStore;
+use rethread::store::Store;
 use rethread::{Builder, McpService};
 use rethread::{
     Call, Context, Handler, HeaderParams, InputRequests, LogLevel, Notification, Peer, Principal, Reply, RpcError,
     ServerInfo,
 };
-use rethread_testkit::client::Client;
+use rethread_testkit::client::{Client, Session};
+use rethread_testkit::flaky::{FlakyStore, Switches};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::{mpsc, oneshot};
 
-pub(crate) const B: &str = "2025-03-26";
-pub(crate) const C: &str = "2025-06-18";
-pub(crate) const D: &str = "2025-11-25";
-/// Every revision with sessions on one endpoint.
-pub(crate) const SESSION_ERA: [&str; 3] = [B, C, D];
+pub(crate) const V2025_03_26: &str = "2025-03-26";
+pub(crate) const V2025_06_18: &str = "2025-06-18";
+pub(crate) const V2025_11_25: &str = "2025-11-25";
+/// The revisions with sessions on a single endpoint.
+pub(crate) const LEGACY_REVISIONS: [&str; 3] = [V2025_03_26, V2025_06_18, V2025_11_25];
 
-/// What a puppet does next.
-enum Command {
+/// One step of a scripted call.
+enum HandlerStep {
     Progress(f64),
     Log(LogLevel, String),
     Push(u64),
@@ -30,31 +33,31 @@ enum Command {
     Panic,
 }
 
-/// What came of it.
-pub(crate) type Done = Result<Value, String>;
+/// The result of a step.
+pub(crate) type StepResult = Result<Value, String>;
 
-type Step = (Command, oneshot::Sender<Done>);
+type QueuedStep = (HandlerStep, oneshot::Sender<StepResult>);
 
-/// A handler whose `tools/call` does what the test says.
+/// A handler whose tool calls execute the steps of a [`CallScript`].
 #[derive(Clone)]
-pub(crate) struct Puppet {
-    waiting: Arc<Mutex<HashMap<String, mpsc::Receiver<Step>>>>,
+pub(crate) struct ScriptedHandler {
+    waiting: Arc<Mutex<HashMap<String, mpsc::Receiver<QueuedStep>>>>,
     pub(crate) started: Arc<AtomicUsize>,
     pub(crate) ended: Arc<AtomicUsize>,
-    pub(crate) notices: Arc<Mutex<Vec<String>>>,
+    pub(crate) notifications: Arc<Mutex<Vec<String>>>,
     mirrored: Arc<HeaderParams>,
 }
 
-/// The strings of one call.
-pub(crate) struct Strings(mpsc::Sender<Step>);
+/// Controls one call.
+pub(crate) struct CallScript(mpsc::Sender<QueuedStep>);
 
-impl Puppet {
+impl ScriptedHandler {
     pub(crate) fn new() -> Self {
-        Puppet {
+        ScriptedHandler {
             waiting: Arc::new(Mutex::new(HashMap::new())),
             started: Arc::default(),
             ended: Arc::default(),
-            notices: Arc::new(Mutex::new(Vec::new())),
+            notifications: Arc::new(Mutex::new(Vec::new())),
             mirrored: Arc::new(
                 HeaderParams::of_schema(&json!({ "type": "object", "properties": {
                 "region": { "type": "string", "x-mcp-header": "Region" } } }))
@@ -63,101 +66,101 @@ impl Puppet {
         }
     }
 
-    /// Strings for the next call of the tool `name`.
-    pub(crate) fn strings(&self, name: &str) -> Strings {
+    /// Creates the script of the next call of the tool `name`.
+    pub(crate) fn script(&self, name: &str) -> CallScript {
         let (sender, receiver) = mpsc::channel(16);
         self.waiting.lock().unwrap().insert(name.to_owned(), receiver);
-        Strings(sender)
+        CallScript(sender)
     }
 
-    /// An endpoint around this puppet, and a client of it.
-    pub(crate) fn serve(&self) -> (McpService<Puppet>, Client) {
+    /// An endpoint with this handler, and a client.
+    pub(crate) fn serve(&self) -> (McpService<ScriptedHandler>, Client) {
         self.serve_with(|builder| builder)
     }
 
     pub(crate) fn serve_with(
         &self,
-        configure: impl FnOnce(Builder<Puppet>) -> Builder<Puppet>,
-    ) -> (McpService<Puppet>, Client) {
+        configure: impl FnOnce(Builder<ScriptedHandler>) -> Builder<ScriptedHandler>,
+    ) -> (McpService<ScriptedHandler>, Client) {
         let service = configure(McpService::builder(self.clone())).build();
         (service.clone(), Client::new(service))
     }
 }
 
-impl Strings {
-    async fn pull(&self, command: Command) -> Done {
+impl CallScript {
+    async fn run(&self, step: HandlerStep) -> StepResult {
         let (done, outcome) = oneshot::channel();
         self.0
-            .send((command, done))
+            .send((step, done))
             .await
-            .map_err(|_| "the call is gone".to_owned())?;
-        outcome.await.map_err(|_| "the call is gone".to_owned())?
+            .map_err(|_| "the call has ended".to_owned())?;
+        outcome.await.map_err(|_| "the call has ended".to_owned())?
     }
 
     pub(crate) async fn progress(&self, progress: u64) {
-        self.pull(Command::Progress(progress as f64)).await.unwrap();
+        self.run(HandlerStep::Progress(progress as f64)).await.unwrap();
     }
 
-    pub(crate) async fn try_progress(&self, progress: u64) -> Done {
-        self.pull(Command::Progress(progress as f64)).await
+    pub(crate) async fn try_progress(&self, progress: u64) -> StepResult {
+        self.run(HandlerStep::Progress(progress as f64)).await
     }
 
     pub(crate) async fn log(&self, level: LogLevel, text: &str) {
-        self.pull(Command::Log(level, text.to_owned())).await.unwrap();
+        self.run(HandlerStep::Log(level, text.to_owned())).await.unwrap();
     }
 
     pub(crate) async fn push(&self, n: u64) {
-        self.pull(Command::Push(n)).await.unwrap();
+        self.run(HandlerStep::Push(n)).await.unwrap();
     }
 
-    pub(crate) async fn ask(&self, what: &'static str, params: Value) -> Done {
-        self.pull(Command::Ask(what, params)).await
+    pub(crate) async fn ask(&self, question: &'static str, params: Value) -> StepResult {
+        self.run(HandlerStep::Ask(question, params)).await
     }
 
     pub(crate) async fn close(&self) {
-        self.pull(Command::Close).await.unwrap();
+        self.run(HandlerStep::Close).await.unwrap();
     }
 
-    /// Finishes the call with a text, and waits until it is over.
+    /// Finishes the call with a text and waits for its end.
     pub(crate) async fn finish(&self, text: &str) {
         let result = json!({ "content": [{ "type": "text", "text": text }] });
-        self.pull(Command::Finish(result)).await.unwrap();
-        self.over().await;
+        self.run(HandlerStep::Finish(result)).await.unwrap();
+        self.wait_for_end().await;
     }
 
     pub(crate) async fn fail(&self, error: RpcError) {
-        self.pull(Command::Fail(error)).await.unwrap();
-        self.over().await;
+        self.run(HandlerStep::Fail(error)).await.unwrap();
+        self.wait_for_end().await;
     }
 
     pub(crate) async fn panic(&self) {
-        let _ = self.pull(Command::Panic).await;
-        self.over().await;
+        let _ = self.run(HandlerStep::Panic).await;
+        self.wait_for_end().await;
     }
 
-    /// Waits until the handler is gone.
-    pub(crate) async fn over(&self) {
+    /// Waits until the handler has been dropped.
+    pub(crate) async fn wait_for_end(&self) {
         self.0.closed().await;
         tokio::task::yield_now().await;
     }
 }
 
-struct Counted(Arc<AtomicUsize>);
+struct EndCounter(Arc<AtomicUsize>);
 
-impl Drop for Counted {
+impl Drop for EndCounter {
     fn drop(&mut self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-impl Handler for Puppet {
+impl Handler for ScriptedHandler {
     fn info(&self) -> ServerInfo {
         ServerInfo {
             capabilities: json!({
                 "tools": { "listChanged": true }, "prompts": { "listChanged": true },
                 "resources": { "subscribe": true, "listChanged": true }, "logging": {},
             }),
-            ..ServerInfo::new("puppet", "1.0.0")
+            ..ServerInfo::new("handler", "1.0.0")
         }
     }
 
@@ -174,36 +177,38 @@ impl Handler for Puppet {
             arguments: Value,
         }
         let tool: Tool = call.params()?;
-        if tool.name == "own" {
+        if tool.name == "own_input" {
             return own_input(&call);
         }
         if tool.name == "echo" || tool.name == "mirrored" {
             let text = tool.arguments["message"].as_str().unwrap_or_default();
             return Ok(Reply::json(json!({ "content": [{ "type": "text", "text": text }] })));
         }
-        let taken = self.waiting.lock().unwrap().remove(&tool.name);
-        let Some(mut steps) = taken else {
+        let script = self.waiting.lock().unwrap().remove(&tool.name);
+        let Some(mut steps) = script else {
             return Err(RpcError::invalid_params(format!("unknown tool: {}", tool.name)));
         };
         self.started.fetch_add(1, Ordering::Relaxed);
-        let _counted = Counted(Arc::clone(&self.ended));
+        let _end_counter = EndCounter(Arc::clone(&self.ended));
         loop {
             let step = tokio::select! {
                 step = steps.recv() => step,
                 () = cx.cancelled() => return Err(RpcError::internal("cancelled")),
             };
-            let Some((command, done)) = step else {
-                cx.cancelled().await; // the test let go of the strings: the call hangs
+            let Some((step, done)) = step else {
+                cx.cancelled().await; // the test dropped the script: the call never ends
                 return Err(RpcError::internal("cancelled"));
             };
-            let outcome = match command {
-                Command::Progress(progress) => cx.progress(progress, None).await.map(|()| Value::Null).map_err(text),
-                Command::Log(level, message) => cx
-                    .log(level, "puppet", message)
+            let outcome = match step {
+                HandlerStep::Progress(progress) => {
+                    cx.progress(progress, None).await.map(|()| Value::Null).map_err(text)
+                }
+                HandlerStep::Log(level, message) => cx
+                    .log(level, "scripted", message)
                     .await
                     .map(|()| Value::Null)
                     .map_err(text),
-                Command::Push(n) => {
+                HandlerStep::Push(n) => {
                     let params = json!({ "level": "info", "data": n });
                     cx.session()
                         .expect("a session")
@@ -211,8 +216,8 @@ impl Handler for Puppet {
                         .map(|()| Value::Null)
                         .map_err(text)
                 }
-                Command::Ask(what, params) => {
-                    let answer = match what {
+                HandlerStep::Ask(question, params) => {
+                    let answer = match question {
                         "sample" => cx.sample(params).await,
                         "elicit" => cx.elicit(params).await,
                         "roots" => cx.roots().await,
@@ -220,23 +225,23 @@ impl Handler for Puppet {
                             let _ = done.send(cx.ping().await.map(|()| Value::Null).map_err(text));
                             continue;
                         }
-                        other => panic!("no such question: {other}"),
+                        other => panic!("unknown question: {other}"),
                     };
                     answer.map(|answer| answer.json().unwrap()).map_err(text)
                 }
-                Command::Close => {
+                HandlerStep::Close => {
                     cx.close_connection().await;
                     Ok(Value::Null)
                 }
-                Command::Finish(result) => {
+                HandlerStep::Finish(result) => {
                     let _ = done.send(Ok(Value::Null));
                     return Ok(Reply::json(result));
                 }
-                Command::Fail(error) => {
+                HandlerStep::Fail(error) => {
                     let _ = done.send(Ok(Value::Null));
                     return Err(error);
                 }
-                Command::Panic => panic!("as the test wished"),
+                HandlerStep::Panic => panic!("on purpose"),
             };
             let _ = done.send(outcome);
         }
@@ -246,12 +251,15 @@ impl Handler for Puppet {
         (tool == "mirrored").then(|| Arc::clone(&self.mirrored))
     }
 
-    async fn on_notification(&self, notice: Notification, _: &Peer) {
-        self.notices.lock().unwrap().push(notice.method().to_owned());
+    async fn on_notification(&self, notification: Notification, _: &Peer) {
+        self.notifications
+            .lock()
+            .unwrap()
+            .push(notification.method().to_owned());
     }
 }
 
-/// A tool that asks in an answer of its own, and keeps its state with the client.
+/// A tool that returns an input-required result and stores its state with the client.
 fn own_input(call: &Call) -> Result<Reply, RpcError> {
     let inputs = call.inputs();
     if let (Some(answer), Some(state)) = (inputs.response::<Value>("name")?, inputs.state()) {
@@ -259,32 +267,72 @@ fn own_input(call: &Call) -> Result<Reply, RpcError> {
         return Ok(Reply::json(json!({ "content": [{ "type": "text", "text": text }] })));
     }
     let mut requests = InputRequests::new();
-    let params = json!({ "mode": "form", "message": "?", "requestedSchema": { "type": "object", "properties": {} } });
     requests
-        .ask("name", "elicitation/create", &params.to_string().into())
+        .ask("name", "elicitation/create", &form().to_string().into())
         .unwrap();
-    Ok(Reply::input_required(requests, Some(b"kept".to_vec())))
+    Ok(Reply::input_required(requests, Some(b"state".to_vec())))
 }
 
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// A `tools/call` with a progress token equal to its id, as a member of a batch.
+/// A `tools/call` request whose progress token is its id, for use in a batch.
 pub(crate) fn tool_call(id: u64, name: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call",
         "params": { "name": name, "_meta": { "progressToken": id } } })
 }
 
-/// The text of a tool's answer.
-pub(crate) fn text_of(answer: &Value) -> &str {
+/// The text of a tool result.
+pub(crate) fn result_text(answer: &Value) -> &str {
     answer["result"]["content"][0]["text"]
         .as_str()
         .unwrap_or_else(|| panic!("no text in {answer}"))
 }
 
-/// The progress values among messages.
-pub(crate) fn progress_of(messages: &[rethread_testkit::client::Received]) -> Vec<u64> {
-    let progress = |m: &rethread_testkit::client::Received| m.data["params"]["progress"].as_u64();
+/// The values of the progress notifications.
+pub(crate) fn progress_values(messages: &[rethread_testkit::client::ReceivedMessage]) -> Vec<u64> {
+    let progress = |m: &rethread_testkit::client::ReceivedMessage| m.data["params"]["progress"].as_u64();
     messages.iter().filter_map(progress).collect()
+}
+
+/// The params of a form elicitation.
+pub(crate) fn form() -> Value {
+    json!({ "mode": "form", "message": "?", "requestedSchema": { "type": "object", "properties": {} } })
+}
+
+/// The same client with a principal.
+pub(crate) fn as_principal(client: &Client, name: &'static str) -> Client {
+    client.with_request_hook(move |request| {
+        request
+            .extensions_mut()
+            .insert(Principal::new("https://issuer.example", name));
+    })
+}
+
+/// A store with switchable faults around `store`.
+pub(crate) fn flaky_store(store: &MemoryStore) -> (FlakyStore<MemoryStore>, Arc<Switches>) {
+    let flaky = FlakyStore::new(store.clone());
+    let switches = flaky.switches();
+    (flaky, switches)
+}
+
+/// Starts a process on `store`. A second one on the same store is a restart.
+pub(crate) fn start(handler: &ScriptedHandler, store: &(impl Store + Clone)) -> (McpService<ScriptedHandler>, Client) {
+    handler.serve_with(|builder| builder.store(store.clone()))
+}
+
+/// Pushes numbers to the session from inside a call.
+pub(crate) async fn push(handler: &ScriptedHandler, session: &Session, numbers: std::ops::Range<u64>) {
+    let script = handler.script("pusher");
+    let (reply, ()) = tokio::join!(
+        session.call("pusher", "tools/call", json!({ "name": "pusher" })),
+        async {
+            for n in numbers {
+                script.push(n).await;
+            }
+            script.finish("pushed").await;
+        }
+    );
+    assert_eq!(result_text(&reply.answer().await), "pushed");
 }

@@ -1,23 +1,23 @@
 //! Golden transcripts: exact bytes per revision, with fixed ids.
 
-use crate::support::{Puppet, SESSION_ERA};
+use crate::support::{LEGACY_REVISIONS, ScriptedHandler};
 use rethread::SessionId;
 use rethread_testkit::transcript::Transcript;
 use std::path::PathBuf;
 
-fn file(version: &str, name: &str) -> PathBuf {
+fn transcript_path(version: &str, name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/transcripts/{version}/{name}.txt"))
 }
 
-fn fixed() -> (Puppet, rethread_testkit::client::Client, String) {
-    let puppet = Puppet::new();
+fn fixture() -> (ScriptedHandler, rethread_testkit::client::Client, String) {
+    let handler = ScriptedHandler::new();
     let id = SessionId::from_random([7; 18]);
     let header = id.as_str().to_owned();
-    let (_, client) = puppet.serve_with(|b| b.dangerous_session_ids(move || id.clone()));
-    (puppet, client, header)
+    let (_, client) = handler.serve_with(|b| b.dangerous_session_ids(move || id.clone()));
+    (handler, client, header)
 }
 
-fn hello(version: &str) -> String {
+fn initialize(version: &str) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{version}","capabilities":{{"sampling":{{}}}},"clientInfo":{{"name":"demo","version":"1"}}}}}}"#
     )
@@ -26,75 +26,75 @@ fn hello(version: &str) -> String {
 /// HTTP-05, HTTP-07, SES-01, SSE-02, SSE-05, SSE-06, SSE-10, RES-02, RES-04, S2C-02, S2C-03.
 #[tokio::test]
 async fn transcripts_of_a_whole_session_match_byte_by_byte() {
-    for version in SESSION_ERA {
-        let (puppet, client, session) = fixed();
-        let mut script = Transcript::new(&client);
+    for version in LEGACY_REVISIONS {
+        let (handler, client, session) = fixture();
+        let mut transcript = Transcript::new(&client);
         let headers = [("mcp-session-id", session.as_str()), ("mcp-protocol-version", version)];
 
-        script.note("a session opens");
-        script.exchange("POST", &[], &hello(version)).await;
+        transcript.heading("open a session");
+        transcript.exchange("POST", &[], &initialize(version)).await;
         let ready = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-        script.exchange("POST", &headers, ready).await;
+        transcript.exchange("POST", &headers, ready).await;
 
-        script.note("an answer without events is JSON");
+        transcript.heading("a call without events returns JSON");
         let echo =
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"message":"hi"}}}"#;
-        script.exchange("POST", &headers, echo).await;
+        transcript.exchange("POST", &headers, echo).await;
 
-        script.note("an answer with events is a stream");
+        transcript.heading("a call with events returns a stream");
         let call =
             r#"{"jsonrpc":"2.0","id":"two","method":"tools/call","params":{"name":"a","_meta":{"progressToken":"p"}}}"#;
-        let strings = puppet.strings("a");
-        let (reply, ()) = tokio::join!(script.send("POST", &headers, call), async {
-            strings.progress(1).await;
-            strings.progress(2).await;
-            strings.finish("done").await;
+        let script = handler.script("a");
+        let (reply, ()) = tokio::join!(transcript.send("POST", &headers, call), async {
+            script.progress(1).await;
+            script.progress(2).await;
+            script.finish("done").await;
         });
-        script.answered(reply).await;
+        transcript.record(reply).await;
 
-        script.note("the same stream again, after its first message");
+        transcript.heading("resume the stream after its first message");
         let mut resume = headers.to_vec();
         resume.push(("last-event-id", "1-1"));
-        script.exchange("GET", &resume, "").await;
+        transcript.exchange("GET", &resume, "").await;
 
-        script.note("the client is asked, and answers on another POST");
+        transcript.heading("the server asks, and the client answers on another POST");
         let ask = r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"b"}}"#;
-        let strings = puppet.strings("b");
-        let (reply, (asked, ())) = tokio::join!(script.send("POST", &headers, ask), async {
+        let script = handler.script("b");
+        let (reply, (asked, ())) = tokio::join!(transcript.send("POST", &headers, ask), async {
             let params = serde_json::json!({ "messages": [], "maxTokens": 8 });
             let answer = async {
                 let result = r#"{"jsonrpc":"2.0","id":"s1-1","result":{"role":"assistant"}}"#;
                 while client.request("POST", &headers, result).await.status != 202 {
-                    tokio::time::sleep(std::time::Duration::from_millis(2)).await; // not asked yet
+                    tokio::time::sleep(std::time::Duration::from_millis(2)).await; // the handler asks after this
                 }
             };
-            let done = tokio::join!(strings.ask("sample", params), answer);
-            strings.finish("asked").await;
+            let done = tokio::join!(script.ask("sample", params), answer);
+            script.finish("asked").await;
             done
         });
         asked.unwrap();
-        script.answered(reply).await;
+        transcript.record(reply).await;
 
-        script.note("errors");
-        script
+        transcript.heading("errors");
+        transcript
             .exchange("POST", &headers, r#"{"jsonrpc":"2.0","id":4,"method":"no/such"}"#)
             .await;
-        script.exchange("POST", &headers, "{").await;
-        script
+        transcript.exchange("POST", &headers, "{").await;
+        transcript
             .exchange("POST", &headers, r#"[{"jsonrpc":"2.0","id":5,"method":"ping"}]"#)
             .await;
-        script
+        transcript
             .exchange("POST", &[], r#"{"jsonrpc":"2.0","id":6,"method":"ping"}"#)
             .await;
-        script.exchange("PUT", &headers, "").await;
+        transcript.exchange("PUT", &headers, "").await;
         let mut evil = headers.to_vec();
         evil.push(("origin", "http://evil.example"));
-        script.exchange("POST", &evil, ready).await;
+        transcript.exchange("POST", &evil, ready).await;
 
-        script.note("the session ends");
-        script.exchange("DELETE", &headers, "").await;
-        script.exchange("POST", &headers, ready).await;
-        script.check(&file(version, "session"));
+        transcript.heading("delete the session");
+        transcript.exchange("DELETE", &headers, "").await;
+        transcript.exchange("POST", &headers, ready).await;
+        transcript.check(&transcript_path(version, "session"));
     }
 }
 
@@ -102,9 +102,9 @@ async fn transcripts_of_a_whole_session_match_byte_by_byte() {
 #[tokio::test]
 async fn transcripts_of_stateless_requests_match_byte_by_byte() {
     let version = rethread_testkit::client::MODERN;
-    let puppet = Puppet::new();
-    let (service, client) = puppet.serve();
-    let mut script = Transcript::new(&client);
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve();
+    let mut transcript = Transcript::new(&client);
     let body = |id: &str, method: &str, params: &str| {
         let meta = format!(
             r#""_meta":{{"io.modelcontextprotocol/protocolVersion":"{version}","io.modelcontextprotocol/clientCapabilities":{{}}}}"#
@@ -114,44 +114,44 @@ async fn transcripts_of_stateless_requests_match_byte_by_byte() {
     let headers = |method: &'static str| [("mcp-protocol-version", version), ("mcp-method", method)];
     let tool = |name: &'static str| [&headers("tools/call")[..], &[("mcp-name", name)]].concat();
 
-    script.note("who are you");
-    script
+    transcript.heading("discover");
+    transcript
         .exchange("POST", &headers("server/discover"), &body("1", "server/discover", ""))
         .await;
 
-    script.note("an answer without events is JSON");
+    transcript.heading("a call without events returns JSON");
     let echo = body("2", "tools/call", r#""name":"echo","arguments":{"message":"hi"},"#);
-    script.exchange("POST", &tool("echo"), &echo).await;
+    transcript.exchange("POST", &tool("echo"), &echo).await;
 
-    script.note("an answer with events is a stream without ids");
-    let strings = puppet.strings("a");
+    transcript.heading("a call with events returns a stream without ids");
+    let script = handler.script("a");
     let call =
         body(r#""three""#, "tools/call", r#""name":"a","#).replace("\"_meta\":{", "\"_meta\":{\"progressToken\":7,");
     let to_a = tool("a");
-    let (reply, ()) = tokio::join!(script.send("POST", &to_a, &call), async {
-        strings.progress(1).await;
-        strings.finish("done").await;
+    let (reply, ()) = tokio::join!(transcript.send("POST", &to_a, &call), async {
+        script.progress(1).await;
+        script.finish("done").await;
     });
-    script.answered(reply).await;
+    transcript.record(reply).await;
 
-    script.note("a subscription, until the server stops");
+    transcript.heading("a subscription until the server shuts down");
     let listen = body(
         "4",
         "subscriptions/listen",
         r#""notifications":{"toolsListChanged":true,"promptsListChanged":false},"#,
     );
-    let reply = script.send("POST", &headers("subscriptions/listen"), &listen).await;
+    let reply = transcript.send("POST", &headers("subscriptions/listen"), &listen).await;
     service.notifier().list_changed(rethread::ListKind::Tools);
     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     let stopping = tokio::spawn({
         let service = service.clone();
         async move { service.shutdown(std::time::Duration::from_secs(1)).await }
     });
-    script.answered(reply).await;
+    transcript.record(reply).await;
     stopping.await.unwrap();
 
-    script.note("errors");
-    let (_, client) = puppet.serve();
+    transcript.heading("errors");
+    let (_, client) = handler.serve();
     let mut errors = Transcript::new(&client);
     errors.exchange("POST", &headers("ping"), &body("5", "ping", "")).await;
     errors
@@ -176,6 +176,6 @@ async fn transcripts_of_stateless_requests_match_byte_by_byte() {
         .exchange("POST", &headers("x"), r#"{"jsonrpc":"2.0","id":11,"result":{}}"#)
         .await;
     errors.exchange("GET", &headers("x")[..1], "").await;
-    script.append(&errors);
-    script.check(&file(version, "requests"));
+    transcript.append(&errors);
+    transcript.check(&transcript_path(version, "requests"));
 }

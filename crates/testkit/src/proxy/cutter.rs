@@ -1,4 +1,4 @@
-//! Where an SSE response is cut.
+//! Decides where an SSE response is cut.
 
 use super::{CutPlan, CutStyle};
 use crate::raw::Dechunker;
@@ -6,26 +6,28 @@ use rethread_proto::sse::Decoder;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A first event larger than this is not waited for: the response passes.
-const MAX_FIRST_BLOCK: usize = 16 << 20;
+/// A response whose first event is larger is not cut.
+const MAX_FIRST_BLOCK_BYTES: usize = 16 << 20;
 
-/// Follows one SSE response and says where it ends too early.
+/// Parses one SSE response and decides where to cut it.
 pub(super) struct Cutter {
     chunks: Option<Dechunker>,
     decoder: Decoder,
     pub(super) style: CutStyle,
-    spared: bool,
-    bytes: usize,
-    after: Duration,
-    due: Option<Instant>,
+    disarmed: bool,
+    /// Bytes that may still pass after the first event with an id.
+    bytes_left: usize,
+    delay: Duration,
+    /// Time of the cut, set by the first event with an id.
+    cut_at: Option<Instant>,
 }
 
 impl Cutter {
     pub(super) fn new(plan: &CutPlan, number: usize, chunked: bool) -> Self {
-        // A connection's luck depends on its number alone, not on how the others are scheduled.
+        // The cut depends on the connection number alone, not on the scheduling of other connections.
         let mut random = SplitMix64::new(plan.seed);
         let mut random = SplitMix64::new(random.next() ^ number as u64);
-        let spared = random.unit() >= plan.chance;
+        let disarmed = random.unit() >= plan.chance;
         let style = match plan.style {
             CutStyle::Mixed if random.below(2) == 0 => CutStyle::Fin,
             CutStyle::Mixed => CutStyle::Rst,
@@ -34,38 +36,38 @@ impl Cutter {
         let range = plan.max_bytes.saturating_sub(plan.min_bytes) as u64 + 1;
         Cutter {
             chunks: chunked.then(Dechunker::default),
-            decoder: Decoder::new(MAX_FIRST_BLOCK),
+            decoder: Decoder::new(MAX_FIRST_BLOCK_BYTES),
             style,
-            spared,
-            bytes: plan.min_bytes + random.below(range) as usize,
-            after: plan.max_idle.mul_f64(random.unit()),
-            due: None,
+            disarmed,
+            bytes_left: plan.min_bytes + random.below(range) as usize,
+            delay: plan.max_idle.mul_f64(random.unit()),
+            cut_at: None,
         }
     }
 
-    /// How many of the next bytes pass, and whether the cut comes after them.
-    pub(super) fn look(&mut self, bytes: &[u8]) -> (usize, bool) {
+    /// Returns how many of the bytes pass, and whether to cut after them.
+    pub(super) fn inspect(&mut self, bytes: &[u8]) -> (usize, bool) {
         for (at, byte) in bytes.iter().enumerate() {
-            if self.spared {
+            if self.disarmed {
                 break;
             }
-            if self.due.is_some() {
-                // Counted down byte by byte, since the response may end first, and what has ended cannot be cut.
-                if self.bytes == 0 {
+            if self.cut_at.is_some() {
+                // Byte by byte, because the response may end before the count does.
+                if self.bytes_left == 0 {
                     return (at, true);
                 }
-                self.bytes -= 1;
+                self.bytes_left -= 1;
             }
-            if self.follow(*byte) && self.due.is_none() {
-                self.due = Some(Instant::now() + self.after);
+            if self.feed(*byte) && self.cut_at.is_none() {
+                self.cut_at = Some(Instant::now() + self.delay);
             }
         }
-        let late = self.due.is_some_and(|due| due <= Instant::now());
-        (bytes.len(), !self.spared && late)
+        let overdue = self.cut_at.is_some_and(|at| at <= Instant::now());
+        (bytes.len(), !self.disarmed && overdue)
     }
 
-    /// Takes note of a byte; true if it ends an event with an id.
-    fn follow(&mut self, byte: u8) -> bool {
+    /// Parses a byte. True if it ends an event with an id.
+    fn feed(&mut self, byte: u8) -> bool {
         let mut content = None;
         match &mut self.chunks {
             Some(chunks) => {
@@ -76,28 +78,28 @@ impl Cutter {
             None => content = Some(byte),
         }
         let mut found = false;
-        if let (Some(byte), None) = (content, self.due) {
+        if let (Some(byte), None) = (content, self.cut_at) {
             let fed = self.decoder.feed(&[byte], |block| found |= block.id.is_some());
-            self.spared |= fed.is_err();
+            self.disarmed |= fed.is_err();
         }
         found
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.due.filter(|_| !self.spared)
+        self.cut_at.filter(|_| !self.disarmed)
     }
 
     pub(super) fn disarm(&mut self) {
-        self.spared = true;
+        self.disarmed = true;
     }
 }
 
-/// A small generator of random numbers: the same seed, the same numbers, on every machine.
+/// A small random number generator. The same seed gives the same numbers on every machine.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// Starts from a seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         SplitMix64(seed)
     }
@@ -105,7 +107,7 @@ impl SplitMix64 {
     /// The next number.
     #[allow(
         clippy::should_implement_trait,
-        reason = "it never ends, so that an Option would only be in the way"
+        reason = "the sequence is infinite, so an Option would be useless"
     )]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -115,12 +117,12 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`; 0 if there is none. The slight bias of the remainder does not matter here.
+    /// A number below `end`, or 0 if `end` is 0. The slight bias of the remainder is acceptable for tests.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
-    /// A number from 0 up to, not including, 1.
+    /// A number in `0.0..1.0`.
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }

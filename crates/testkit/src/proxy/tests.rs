@@ -2,8 +2,8 @@ use super::*;
 use crate::raw::{RawConnection, request};
 use rethread_proto::sse::Block;
 
-const PATIENCE: Duration = Duration::from_secs(10);
-const ALWAYS: CutPlan = CutPlan {
+const TEST_TIMEOUT: Duration = Duration::from_secs(10);
+const ALWAYS_CUT: CutPlan = CutPlan {
     chance: 1.0,
     min_bytes: 0,
     max_bytes: 200,
@@ -13,7 +13,7 @@ const ALWAYS: CutPlan = CutPlan {
     max_cuts: None,
 };
 
-/// A server that says one thing to everybody: `response`, then, after a silence, `late`.
+/// A server that sends `response` to every client, and `late` after 200 ms.
 async fn server(response: Vec<u8>, late: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -69,7 +69,7 @@ async fn blocks(client: &mut RawConnection) -> Vec<Block> {
         (200, &"close".parse().unwrap())
     );
     let mut blocks = Vec::new();
-    while let Some(block) = client.next_block(PATIENCE).await {
+    while let Some(block) = client.next_block(TEST_TIMEOUT).await {
         blocks.push(block);
     }
     assert!(client.ended());
@@ -77,10 +77,10 @@ async fn blocks(client: &mut RawConnection) -> Vec<Block> {
 }
 
 #[tokio::test]
-async fn a_response_is_cut_at_many_places_but_never_before_the_first_id() {
+async fn response_is_cut_only_after_the_first_id() {
     let server = server(sse(20), b"0\r\n\r\n").await;
     let mut lengths = std::collections::BTreeSet::new();
-    let proxy = BreakingProxy::start(server, ALWAYS).await.unwrap();
+    let proxy = BreakingProxy::start(server, ALWAYS_CUT).await.unwrap();
     for _ in 0..30 {
         let blocks = blocks(&mut call(&proxy).await).await;
         let ids: Vec<_> = blocks.iter().filter_map(|block| block.id.as_deref()).collect();
@@ -92,13 +92,13 @@ async fn a_response_is_cut_at_many_places_but_never_before_the_first_id() {
 }
 
 #[tokio::test]
-async fn an_idle_stream_is_cut_by_time_and_the_limit_of_cuts_is_kept() {
+async fn idle_stream_is_cut_by_time_up_to_max_cuts() {
     let server = server(sse(1), b"b\r\ndata: late\n\r\n1\r\n\n\r\n0\r\n\r\n").await;
     let plan = CutPlan {
         min_bytes: 1000,
         max_bytes: 1000,
         max_cuts: Some(2),
-        ..ALWAYS
+        ..ALWAYS_CUT
     };
     let proxy = BreakingProxy::start(server, plan).await.unwrap();
     for _ in 0..2 {
@@ -110,31 +110,41 @@ async fn an_idle_stream_is_cut_by_time_and_the_limit_of_cuts_is_kept() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_resumed_is_never_cut() {
+async fn unresumable_response_is_never_cut() {
     let json = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
         content-length: 16\r\n\r\n{\"id\":\"id: 1\\n\"}";
     let without_id = [&sse(0)[..], b"0\r\n\r\n"].concat();
     let ended = [&sse(1)[..], b"0\r\n\r\n"].concat();
     let late = CutPlan {
         min_bytes: 100,
-        ..ALWAYS
+        ..ALWAYS_CUT
     };
-    for (response, plan, expected) in [(json.to_vec(), ALWAYS, 16), (without_id, ALWAYS, 16), (ended, late, 39)] {
+    for (response, plan, expected) in [
+        (json.to_vec(), ALWAYS_CUT, 16),
+        (without_id, ALWAYS_CUT, 16),
+        (ended, late, 39),
+    ] {
         let proxy = BreakingProxy::start(server(response, b"").await, plan).await.unwrap();
         let mut client = call(&proxy).await;
         client.read_head().await.unwrap();
         assert_eq!(client.read_body_to_end().await.unwrap().len(), expected);
-        assert!(client.hung_up_within(PATIENCE).await, "one exchange per connection");
+        assert!(client.hung_up_within(TEST_TIMEOUT).await, "one exchange per connection");
         assert_eq!(proxy.cuts(), 0);
     }
 }
 
 #[tokio::test]
-async fn a_paused_proxy_is_silent_but_loses_nothing() {
+async fn paused_proxy_loses_nothing() {
     let server = server(sse(20), b"0\r\n\r\n").await;
-    let proxy = BreakingProxy::start(server, CutPlan { chance: 0.0, ..ALWAYS })
-        .await
-        .unwrap();
+    let proxy = BreakingProxy::start(
+        server,
+        CutPlan {
+            chance: 0.0,
+            ..ALWAYS_CUT
+        },
+    )
+    .await
+    .unwrap();
     proxy.pause();
     let mut client = call(&proxy).await;
     assert!(!client.hung_up_within(Duration::from_millis(50)).await);
@@ -143,24 +153,30 @@ async fn a_paused_proxy_is_silent_but_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_stopped_proxy_breaks_its_connections() {
-    let proxy = BreakingProxy::start(server(sse(1), b"x").await, CutPlan { chance: 0.0, ..ALWAYS })
-        .await
-        .unwrap();
+async fn stopped_proxy_closes_its_connections() {
+    let proxy = BreakingProxy::start(
+        server(sse(1), b"x").await,
+        CutPlan {
+            chance: 0.0,
+            ..ALWAYS_CUT
+        },
+    )
+    .await
+    .unwrap();
     let (addr, mut client) = (proxy.addr(), call(&proxy).await);
     client.read_head().await.unwrap();
     proxy.stop().await;
-    assert!(client.hung_up_within(PATIENCE).await);
+    assert!(client.hung_up_within(TEST_TIMEOUT).await);
     assert!(TcpStream::connect(addr).await.is_err());
 }
 
 #[test]
-fn the_same_seed_makes_the_same_cuts() {
+fn same_seed_gives_the_same_numbers() {
     let numbers = |seed| {
         let mut random = SplitMix64::new(seed);
         [random.next(), random.next(), random.below(10)]
     };
-    // The reference values of the algorithm.
+    // Reference values of SplitMix64.
     assert_eq!(numbers(1234567)[..2], [6457827717110365317, 3203168211198807973]);
     assert_eq!(numbers(3), numbers(3));
     let mut random = SplitMix64::new(5);

@@ -1,9 +1,9 @@
-//! The chunked framing of a body.
+//! Chunked transfer encoding.
 
-use super::bad;
+use super::invalid;
 use std::io;
 
-/// Takes the chunked framing off a body, whatever pieces it comes in.
+/// Decodes a chunked body incrementally.
 #[derive(Debug, Default)]
 pub(crate) struct Dechunker {
     state: Chunk,
@@ -24,7 +24,7 @@ enum Chunk {
 }
 
 impl Dechunker {
-    /// Reads framed bytes, hands their content to `each`, and returns how many were read: all, unless the body ends.
+    /// Decodes bytes and passes the content to `each`. Returns the bytes read, which are all unless the body ends.
     pub(crate) fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<usize> {
         let mut at = 0;
         while at < bytes.len() && self.state != Chunk::Done {
@@ -45,7 +45,7 @@ impl Dechunker {
         Ok(at)
     }
 
-    /// Whether the last chunk and the trailer were read.
+    /// Whether the last chunk and the trailer have been read.
     pub(crate) fn is_done(&self) -> bool {
         self.state == Chunk::Done
     }
@@ -54,14 +54,16 @@ impl Dechunker {
         Ok(match (&self.state, byte) {
             (Chunk::Size | Chunk::SizeLine, b'\n') if self.size == 0 => Chunk::Trailer { empty: true },
             (Chunk::Size | Chunk::SizeLine, b'\n') => Chunk::Data,
-            (Chunk::Size, b'\r' | b';' | b' ') => Chunk::SizeLine, // what follows is an extension
+            (Chunk::Size, b'\r' | b';' | b' ') => Chunk::SizeLine, // ignores the chunk extension
             (Chunk::Size, digit) => {
-                let digit = (digit as char).to_digit(16).ok_or_else(|| bad("a bad chunk size"))?;
+                let digit = (digit as char)
+                    .to_digit(16)
+                    .ok_or_else(|| invalid("invalid chunk size"))?;
                 let size = self
                     .size
                     .checked_mul(16)
                     .and_then(|size| size.checked_add(digit as usize));
-                self.size = size.ok_or_else(|| bad("a chunk size beyond all bounds"))?;
+                self.size = size.ok_or_else(|| invalid("chunk size overflow"))?;
                 Chunk::Size
             }
             (Chunk::SizeLine, _) => Chunk::SizeLine,
@@ -70,7 +72,7 @@ impl Dechunker {
             (Chunk::Trailer { empty }, b'\r') => Chunk::Trailer { empty: *empty },
             (Chunk::Trailer { empty: true }, b'\n') => Chunk::Done,
             (Chunk::Trailer { .. }, byte) => Chunk::Trailer { empty: byte == b'\n' },
-            _ => return Err(bad("a chunk that does not end where it said")),
+            _ => return Err(invalid("chunk length mismatch")),
         })
     }
 }
@@ -80,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_split_at_every_byte_read_the_same() {
+    fn chunks_decode_for_every_split() {
         let framed = b"5\r\nhello\r\nA;x=y\r\n, world!!!\r\n0\r\nTrailer: x\r\n\r\nHTTP/1.1 next";
         for at in 0..framed.len() {
             let (mut chunks, mut out) = (Dechunker::default(), Vec::new());
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_not_chunked_is_refused() {
+    fn invalid_chunks_are_refused() {
         for wrong in [&b"zz\r\n"[..], b"1\r\nab", b"fffffffffffffffffff\r\n"] {
             assert!(Dechunker::default().feed(wrong, |_| ()).is_err());
         }

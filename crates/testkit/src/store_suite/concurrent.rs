@@ -1,7 +1,7 @@
-//! Many at once: writers, readers, wake-ups, and a session that ends in the middle.
+//! Concurrent writers, readers and watches, and a session that ends during appends.
 
 use super::Harness;
-use super::scene::*;
+use super::fixture::*;
 use rethread_store::{
     Batch, EventStore as _, Ordinal, ReadLimit, Seq, SessionStore as _, Store, StoreError, StreamKey, Watch,
 };
@@ -10,46 +10,46 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Several writers, each in epochs of its own, fight for one stream: for every number exactly one wins, the log has no
-/// gap, and what a winner wrote is what is stored.
-pub async fn one_writer_wins_each_number<H: Harness>(harness: &H) {
+/// Writers with different epochs compete for one stream. Each number has one winner, the log has no gap, and the stored
+/// event is the winner's.
+pub async fn concurrent_writers_get_distinct_numbers<H: Harness>(harness: &H) {
     const WRITERS: u64 = 4;
     const NUMBERS: u64 = 60;
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
-    scene.append(&key, batch(0..1)).await;
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, batch(0..1)).await;
     let mut writers = Vec::new();
     for id in 0..WRITERS {
-        let (store, key) = (harness.peer(&scene.store).await, key.clone());
-        writers.push(beside(async move {
+        let (store, key) = (harness.peer(&fixture.store).await, key.clone());
+        writers.push(spawn_thread(async move {
             let (mut epoch, mut next, mut won) = (1, 1, Vec::new());
             while next <= NUMBERS {
-                // An epoch belongs to one writer, as it does to one restored session.
-                let mine = epoch + (WRITERS - epoch % WRITERS + id) % WRITERS;
+                // Each writer has its own epochs, as each restored session does.
+                let own_epoch = epoch + (WRITERS - epoch % WRITERS + id) % WRITERS;
                 let mut proposed = Batch {
-                    epoch: mine,
+                    epoch: own_epoch,
                     info: None,
                     ..batch(next..next + 1)
                 };
-                proposed.events[0].payload = format!("{mine}").into();
+                proposed.events[0].payload = format!("{own_epoch}").into();
                 match store.append(&key, proposed).await {
                     Ok(()) => {
-                        won.push((next, mine));
-                        (epoch, next) = (mine, next + 1);
+                        won.push((next, own_epoch));
+                        (epoch, next) = (own_epoch, next + 1);
                     }
                     Err(StoreError::Conflict { epoch: theirs, last }) => {
                         (epoch, next) = (theirs, last.map_or(0, |last| last.0 + 1));
                     }
-                    Err(other) => panic!("a race is a conflict, not {other:?}"),
+                    Err(other) => panic!("expected a conflict, not {other:?}"),
                 }
                 tokio::task::yield_now().await;
             }
             won
         }));
     }
-    let mut won: Vec<_> = everyone(writers).await.concat();
+    let mut won: Vec<_> = join_all(writers).await.concat();
     won.sort_unstable();
-    let stored = scene.page(&key, 0).await;
+    let stored = fixture.page(&key, 0).await;
     let stored: Vec<_> = stored
         .events
         .iter()
@@ -66,16 +66,16 @@ pub async fn one_writer_wins_each_number<H: Harness>(harness: &H) {
     );
 }
 
-/// Readers that read while a writer writes see a prefix, in order, each event once.
-pub async fn readers_see_a_prefix_in_order<H: Harness>(harness: &H) {
+/// A reader that runs beside a writer sees a prefix of the stream, in order, each event once.
+pub async fn concurrent_reader_sees_an_ordered_prefix<H: Harness>(harness: &H) {
     const EVENTS: u64 = 400;
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
-    scene.append(&key, batch(0..1)).await;
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, batch(0..1)).await;
     let mut readers = Vec::new();
     for size in [1, 3, 50, 1000] {
-        let (store, key) = (harness.peer(&scene.store).await, key.clone());
-        readers.push(beside(async move {
+        let (store, key) = (harness.peer(&fixture.store).await, key.clone());
+        readers.push(spawn_thread(async move {
             let (mut cursor, mut sealed) = (0, false);
             while !sealed || cursor < EVENTS {
                 let page = store
@@ -93,9 +93,9 @@ pub async fn readers_see_a_prefix_in_order<H: Harness>(harness: &H) {
                 assert_eq!(sequence(&page), (cursor + 1..=until).collect::<Vec<_>>());
                 assert!(
                     page.status.last.is_some_and(|last| last.0 >= until),
-                    "a page is no newer than its status"
+                    "the page is not newer than its status"
                 );
-                assert!(!page.events.is_empty() || !sealed, "what is sealed is all there");
+                assert!(!page.events.is_empty() || !sealed, "a sealed stream is complete");
                 (cursor, sealed) = (until, page.status.sealed);
                 tokio::task::yield_now().await;
             }
@@ -105,7 +105,7 @@ pub async fn readers_see_a_prefix_in_order<H: Harness>(harness: &H) {
     while next <= EVENTS {
         let until = (next + 1 + next % 4).min(EVENTS + 1);
         let ends = until > EVENTS;
-        scene
+        fixture
             .append(
                 &key,
                 if ends {
@@ -118,32 +118,32 @@ pub async fn readers_see_a_prefix_in_order<H: Harness>(harness: &H) {
         next = until;
         tokio::task::yield_now().await;
     }
-    everyone(readers).await;
+    join_all(readers).await;
 }
 
-/// A reader that waits for wake-ups alone, on its own node, gets to the end of every stream: no last append is missed.
-pub async fn a_watch_never_misses_the_last_append<H: Harness>(harness: &H) {
+/// A reader on another node that relies on wake-ups alone reaches the end of every stream.
+pub async fn watch_never_misses_the_last_append<H: Harness>(harness: &H) {
     const STREAMS: u64 = 50;
-    let scene = Scene::open(harness).await;
-    let peer = harness.peer(&scene.store).await;
+    let fixture = StoreFixture::open(harness).await;
+    let peer = harness.peer(&fixture.store).await;
     for ordinal in (1..).step_by(2).take(STREAMS as usize) {
-        let key = scene.stream(Ordinal(ordinal));
-        scene.append(&key, batch(0..1)).await;
+        let key = fixture.stream(Ordinal(ordinal));
+        fixture.append(&key, batch(0..1)).await;
         let progress = Arc::new(AtomicU64::new(0));
-        // Before the first read, or an append between the two is missed.
+        // Watch before the first read. Otherwise an append between the two is missed.
         let watch = peer.watch(&key);
-        let reader = beside(follow(peer.clone(), key.clone(), watch, Arc::clone(&progress)));
+        let reader = spawn_thread(follow(peer.clone(), key.clone(), watch, Arc::clone(&progress)));
         for n in 1..6 {
-            scene.append(&key, batch(n..n + 1)).await;
+            fixture.append(&key, batch(n..n + 1)).await;
         }
-        // Every other time the reader has read all and waits; else it is somewhere on its way.
-        let deadline = Instant::now() + PATIENCE;
+        // In every other round the reader is already waiting; otherwise it is still reading.
+        let deadline = Instant::now() + STEP_TIMEOUT;
         while ordinal % 4 == 1 && progress.load(Ordering::SeqCst) < 5 {
             assert!(Instant::now() < deadline, "the reader is woken while the stream grows");
             sleep(Duration::from_millis(1)).await;
         }
-        scene.append(&key, last_batch(6..7)).await;
-        let seen = timeout(PATIENCE, reader).await;
+        fixture.append(&key, last_batch(6..7)).await;
+        let seen = timeout(STEP_TIMEOUT, reader).await;
         assert_eq!(
             seen.expect("the reader is woken for the last append"),
             [1, 2, 3, 4, 5, 6]
@@ -151,12 +151,15 @@ pub async fn a_watch_never_misses_the_last_append<H: Harness>(harness: &H) {
     }
 }
 
-/// Reads a stream to its end, waiting for hints.
+/// Reads a stream to its end and waits on its watch.
 async fn follow<S: Store>(store: S, key: StreamKey, mut watch: Watch, progress: Arc<AtomicU64>) -> Vec<u64> {
     let mut seen = Vec::new();
     loop {
         let after = Seq(seen.last().copied().unwrap_or(0));
-        let page = store.read_after(&key, after, ALL).await.expect("the stream is known");
+        let page = store
+            .read_after(&key, after, UNLIMITED_READ)
+            .await
+            .expect("the stream is known");
         seen.extend(sequence(&page));
         if page.status.sealed {
             return seen;
@@ -166,57 +169,56 @@ async fn follow<S: Store>(store: S, key: StreamKey, mut watch: Watch, progress: 
     }
 }
 
-/// Several watches of one stream, made at different times, all wake.
+/// Watches created at different times all wake.
 pub async fn every_watch_wakes<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let peer = harness.peer(&scene.store).await;
-    let key = scene.first();
+    let fixture = StoreFixture::open(harness).await;
+    let peer = harness.peer(&fixture.store).await;
+    let key = fixture.first_call_stream();
     let mut watches = Vec::new();
     for n in 0..5 {
-        scene.append(&key, batch(n..n + 1)).await;
-        watches.push(scene.store.watch(&key));
+        fixture.append(&key, batch(n..n + 1)).await;
+        watches.push(fixture.store.watch(&key));
         watches.push(peer.watch(&key));
         watches.push(watches[0].clone());
     }
-    scene.append(&key, batch(5..6)).await;
+    fixture.append(&key, batch(5..6)).await;
     for watch in &mut watches {
-        let woken = timeout(PATIENCE, watch.changed()).await.expect("every watch wakes");
+        let woken = timeout(STEP_TIMEOUT, watch.changed()).await.expect("every watch wakes");
         assert!(woken, "an open stream can always grow");
     }
 }
 
-/// A watch over a stream that is forgotten wakes, so that nobody waits for ever; so does one over a stream that never
-/// was.
-pub async fn a_watch_over_nothing_wakes_once<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
-    scene.append(&key, batch(0..1)).await;
-    let mut forgotten = scene.store.watch(&key);
-    let waiting = beside(async move { forgotten.changed().await });
+/// A watch of a forgotten or unwritten stream wakes, so that no reader waits for ever.
+pub async fn watch_of_unknown_stream_wakes<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, batch(0..1)).await;
+    let mut forgotten = fixture.store.watch(&key);
+    let waiting = spawn_thread(async move { forgotten.changed().await });
     tokio::task::yield_now().await;
-    scene.store.forget_stream(&key).await.expect("it can be forgotten");
-    timeout(PATIENCE, waiting)
+    fixture.store.forget_stream(&key).await.expect("forgotten");
+    timeout(STEP_TIMEOUT, waiting)
         .await
-        .expect("it wakes when its stream is forgotten");
-    let mut never = scene.store.watch(&scene.stream(Ordinal(99)));
-    timeout(PATIENCE, never.changed())
+        .expect("a forgotten stream wakes its watch");
+    let mut never = fixture.store.watch(&fixture.stream(Ordinal(99)));
+    timeout(STEP_TIMEOUT, never.changed())
         .await
-        .expect("it wakes though there is no stream");
+        .expect("an unwritten stream wakes its watch");
 }
 
-/// A session ends while its streams are written: what was acknowledged before is gone too, and nothing comes back.
-pub async fn a_session_can_end_under_its_writers<H: Harness>(harness: &H) {
+/// A session ends while its streams are written. Acknowledged events are gone too, and no stream reappears.
+pub async fn session_may_end_during_appends<H: Harness>(harness: &H) {
     for round in 0..10 {
-        let scene = Scene::open(harness).await;
+        let fixture = StoreFixture::open(harness).await;
         let mut writers = Vec::new();
         for ordinal in [1, 3, 5] {
-            let (store, key) = (harness.peer(&scene.store).await, scene.stream(Ordinal(ordinal)));
-            writers.push(beside(async move {
+            let (store, key) = (harness.peer(&fixture.store).await, fixture.stream(Ordinal(ordinal)));
+            writers.push(spawn_thread(async move {
                 for n in 0.. {
                     match store.append(&key, batch(n..n + 1)).await {
                         Ok(()) => tokio::task::yield_now().await,
                         Err(StoreError::SessionGone) => return,
-                        Err(other) => panic!("the session is gone, not {other:?}"),
+                        Err(other) => panic!("expected SessionGone, not {other:?}"),
                     }
                 }
             }));
@@ -224,17 +226,13 @@ pub async fn a_session_can_end_under_its_writers<H: Harness>(harness: &H) {
         for _ in 0..round * 3 {
             tokio::task::yield_now().await;
         }
-        scene.store.end(&scene.session).await.expect("it can be ended");
-        scene
-            .store
-            .forget_session(&scene.session)
+        fixture.store.end(&fixture.session).await.expect("ended");
+        fixture.store.forget_session(&fixture.session).await.expect("forgotten");
+        timeout(STEP_TIMEOUT, join_all(writers))
             .await
-            .expect("it can be forgotten");
-        timeout(PATIENCE, everyone(writers))
-            .await
-            .expect("every writer learns that the session has ended");
+            .expect("every writer gets SessionGone");
         for ordinal in [1, 3, 5] {
-            scene.assert_unknown(&scene.stream(Ordinal(ordinal))).await;
+            fixture.assert_unknown(&fixture.stream(Ordinal(ordinal))).await;
         }
     }
 }

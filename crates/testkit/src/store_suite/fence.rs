@@ -1,7 +1,7 @@
-//! Who may write, and what stays ended (design D2).
+//! Who may write, and that ended things stay ended (D2).
 
 use super::Harness;
-use super::scene::*;
+use super::fixture::*;
 use rethread_store::{Batch, EventStore as _, Ordinal, Seq, SessionStore as _, Store, StoreError, StreamKey};
 
 #[track_caller]
@@ -18,43 +18,43 @@ fn in_epoch(epoch: u64, batch: Batch) -> Batch {
     Batch { epoch, ..batch }
 }
 
-/// Numbers follow without a gap or a repeat; a refusal tells what is stored, and nothing of a refused batch is.
-pub async fn numbers_must_follow<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
-    scene.append(&key, batch(0..4)).await;
+/// A refusal reports the stored state, and no event of a refused batch is stored.
+pub async fn append_with_a_wrong_number_is_refused<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, batch(0..4)).await;
     for wrong in [0..1, 0..3, 1..2, 2..3, 2..6, 3..5, 5..6, 100..101] {
-        assert_conflict(&scene.store.append(&key, batch(wrong)).await, (1, 3));
+        assert_conflict(&fixture.store.append(&key, batch(wrong)).await, (1, 3));
     }
     let holed = Batch {
         events: vec![event(4), event(6)],
         ..batch(4..5)
     };
-    assert_conflict(&scene.store.append(&key, holed).await, (1, 3));
-    assert_eq!(sequence(&scene.page(&key, 0).await), [1, 2, 3]);
-    scene.append(&key, batch(4..5)).await;
-    assert_eq!(sequence(&scene.page(&key, 0).await), [1, 2, 3, 4]);
+    assert_conflict(&fixture.store.append(&key, holed).await, (1, 3));
+    assert_eq!(sequence(&fixture.page(&key, 0).await), [1, 2, 3]);
+    fixture.append(&key, batch(4..5)).await;
+    assert_eq!(sequence(&fixture.page(&key, 0).await), [1, 2, 3, 4]);
 }
 
-/// STO-01: a batch whose acknowledgement was lost is sent again, and stored once.
-pub async fn a_repeated_append_is_harmless<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
+/// STO-01: a writer that lost an acknowledgement sends the batch again. It is stored once.
+pub async fn sto_01_repeated_append_is_idempotent<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
     for repeated in [batch(0..3), batch(3..4), question(4), last_batch(5..7)] {
         for _ in 0..3 {
-            scene.append(&key, repeated.clone()).await;
+            fixture.append(&key, repeated.clone()).await;
         }
     }
-    let page = scene.page(&key, 0).await;
+    let page = fixture.page(&key, 0).await;
     assert_eq!(sequence(&page), [1, 2, 3, 4, 5, 6]);
     assert!(page.status.sealed);
 }
 
-/// A batch that only ends a stream can be sent again too.
-pub async fn a_repeated_end_is_harmless<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
-    scene.append(&key, batch(0..3)).await;
+/// The same holds for a batch that only seals.
+pub async fn repeated_seal_is_idempotent<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, batch(0..3)).await;
     let end = Batch {
         info: None,
         events: Vec::new(),
@@ -62,56 +62,56 @@ pub async fn a_repeated_end_is_harmless<H: Harness>(harness: &H) {
         ..batch(0..1)
     };
     for _ in 0..2 {
-        scene.append(&key, end.clone()).await;
+        fixture.append(&key, end.clone()).await;
     }
 }
 
-/// A sealed stream takes no more, not even from a later epoch.
-pub async fn a_sealed_stream_takes_no_more<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
-    scene.append(&key, last_batch(0..3)).await;
+/// Not even a later epoch may append.
+pub async fn sealed_stream_refuses_appends<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, last_batch(0..3)).await;
     for more in [
         batch(3..4),
         last_batch(3..4),
         in_epoch(2, batch(3..4)),
         in_epoch(2, last_batch(3..4)),
     ] {
-        let refused = scene.store.append(&key, more).await;
+        let refused = fixture.store.append(&key, more).await;
         assert!(matches!(refused, Err(StoreError::Sealed)), "{refused:?}");
     }
-    assert_eq!(sequence(&scene.page(&key, 0).await), [1, 2]);
+    assert_eq!(sequence(&fixture.page(&key, 0).await), [1, 2]);
 }
 
-/// A later epoch takes a stream over; the earlier writer is refused from then on, even with its own last batch.
-pub async fn a_later_epoch_fences_the_earlier<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
-    scene.append(&key, batch(0..2)).await;
-    scene.append(&key, in_epoch(5, batch(2..3))).await;
+/// The earlier writer is refused from then on, even with its own last batch.
+pub async fn later_epoch_fences_earlier_writer<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, batch(0..2)).await;
+    fixture.append(&key, in_epoch(5, batch(2..3))).await;
     for late in [batch(2..3), batch(3..4), in_epoch(4, batch(3..4)), last_batch(3..4)] {
-        assert_conflict(&scene.store.append(&key, late).await, (5, 2));
+        assert_conflict(&fixture.store.append(&key, late).await, (5, 2));
     }
-    scene.append(&key, in_epoch(5, batch(3..4))).await;
-    assert_eq!(scene.status(&key).await.epoch, 5);
-    assert_eq!(sequence(&scene.page(&key, 0).await), [1, 2, 3]);
+    fixture.append(&key, in_epoch(5, batch(3..4))).await;
+    assert_eq!(fixture.status(&key).await.epoch, 5);
+    assert_eq!(sequence(&fixture.page(&key, 0).await), [1, 2, 3]);
 }
 
-/// A batch without events takes a stream for its epoch and changes nothing else: the next life of a session shuts out the
-/// one before, then looks.
-pub async fn an_empty_batch_of_a_later_epoch_fences<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
-    scene.append(&key, batch(0..3)).await;
+/// A batch without events claims a stream for its epoch and changes nothing else. A restored session uses this to fence
+/// the previous process before it reads.
+pub async fn empty_batch_of_later_epoch_fences<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, batch(0..3)).await;
     let fence = || Batch {
         epoch: 2,
         ..batch(0..0)
     };
-    scene.append(&key, fence()).await;
-    scene.append(&key, fence()).await;
-    let status = scene.status(&key).await;
+    fixture.append(&key, fence()).await;
+    fixture.append(&key, fence()).await;
+    let status = fixture.status(&key).await;
     assert_eq!((status.epoch, status.last, status.sealed), (2, Some(Seq(2)), false));
-    let late = scene.store.append(&key, batch(3..4)).await;
+    let late = fixture.store.append(&key, batch(3..4)).await;
     assert!(
         matches!(
             late,
@@ -126,31 +126,31 @@ pub async fn an_empty_batch_of_a_later_epoch_fences<H: Harness>(harness: &H) {
         epoch: 2,
         ..batch(3..4)
     };
-    scene.append(&key, next).await;
-    let unknown = scene
+    fixture.append(&key, next).await;
+    let unknown = fixture
         .store
-        .append(&scene.stream(Ordinal(9)), Batch { info: None, ..fence() })
+        .append(&fixture.stream(Ordinal(9)), Batch { info: None, ..fence() })
         .await;
     assert!(matches!(unknown, Err(StoreError::UnknownStream)), "{unknown:?}");
 }
 
-/// A later epoch must still know what is stored: numbers that were taken are not taken again.
-pub async fn a_later_epoch_does_not_overwrite<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
-    scene.append(&key, batch(0..4)).await;
+/// A later epoch must continue after the stored events.
+pub async fn later_epoch_cannot_overwrite<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, batch(0..4)).await;
     for wrong in [batch(0..4), batch(3..4), batch(0..1)] {
-        assert_conflict(&scene.store.append(&key, in_epoch(2, wrong)).await, (1, 3));
+        assert_conflict(&fixture.store.append(&key, in_epoch(2, wrong)).await, (1, 3));
     }
-    scene.append(&key, batch(4..5)).await; // a refused takeover is none
+    fixture.append(&key, batch(4..5)).await; // the refused takeover changed nothing
 }
 
-/// The first append brings the info, or there is no stream.
-pub async fn a_stream_without_facts_is_not_made<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
+/// Without `StreamInfo` the first append is refused.
+pub async fn first_append_needs_stream_info<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
     for first in [0..1, 1..2, 3..4] {
-        let refused = scene
+        let refused = fixture
             .store
             .append(
                 &key,
@@ -162,17 +162,17 @@ pub async fn a_stream_without_facts_is_not_made<H: Harness>(harness: &H) {
             .await;
         assert!(matches!(refused, Err(StoreError::UnknownStream)), "{refused:?}");
     }
-    scene.assert_unknown(&key).await;
+    fixture.assert_unknown(&key).await;
 }
 
-/// The info are settled by the first append; a later batch that brings others changes nothing.
-pub async fn facts_are_settled_once<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
-    scene.append(&key, batch(0..1)).await;
+/// `StreamInfo` in a later batch is ignored.
+pub async fn stream_info_is_set_once<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, batch(0..1)).await;
     let mut others = info();
     others.calls.clear();
-    scene
+    fixture
         .append(
             &key,
             Batch {
@@ -181,113 +181,110 @@ pub async fn facts_are_settled_once<H: Harness>(harness: &H) {
             },
         )
         .await;
-    assert_eq!(scene.status(&key).await.info, info());
+    assert_eq!(fixture.status(&key).await.info, info());
 }
 
-/// A session that was never opened takes nothing.
-pub async fn a_session_without_a_record_takes_nothing<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let stranger = Scene {
+/// No session was ever created.
+pub async fn session_without_record_refuses_appends<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let stranger = StoreFixture {
         session: fresh_session(principal()),
-        ..scene
+        ..fixture
     };
-    assert_gone(&stranger, &stranger.first()).await;
+    assert_gone(&stranger, &stranger.first_call_stream()).await;
 }
 
-/// Once `end` has returned, no append is taken: not to a stream that exists, not to a new one.
-pub async fn an_ended_session_takes_nothing<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
-    scene.append(&key, batch(0..2)).await;
+/// Once `end` has returned, appends to existing and new streams are refused.
+pub async fn ended_session_refuses_appends<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, batch(0..2)).await;
     for _ in 0..2 {
-        scene
+        fixture
             .store
-            .end(&scene.session)
+            .end(&fixture.session)
             .await
-            .expect("ending what has ended is no error");
+            .expect("a repeated end is not an error");
         for late in [batch(2..3), last_batch(2..3), in_epoch(9, batch(2..3))] {
-            let refused = scene.store.append(&key, late).await;
+            let refused = fixture.store.append(&key, late).await;
             assert!(matches!(refused, Err(StoreError::SessionGone)), "{refused:?}");
         }
-        assert_gone(&scene, &scene.stream(Ordinal(3))).await;
+        assert_gone(&fixture, &fixture.stream(Ordinal(3))).await;
     }
 }
 
-/// After `end` and `forget_session`, in either order, nothing of the session comes back to life.
-pub async fn nothing_comes_back_to_life<H: Harness>(harness: &H) {
+/// After `end` and `forget_session`, in either order, no part of the session reappears.
+pub async fn ended_session_stays_ended<H: Harness>(harness: &H) {
     for end_first in [true, false] {
-        let scene = Scene::open(harness).await;
+        let fixture = StoreFixture::open(harness).await;
         for ordinal in 1..6 {
-            scene.append(&scene.stream(Ordinal(ordinal)), batch(0..3)).await;
+            fixture.append(&fixture.stream(Ordinal(ordinal)), batch(0..3)).await;
         }
-        scene.append(&scene.first(), last_batch(3..4)).await;
+        fixture.append(&fixture.first_call_stream(), last_batch(3..4)).await;
         if end_first {
-            scene.store.end(&scene.session).await.expect("it can be ended");
-            scene
-                .store
-                .forget_session(&scene.session)
-                .await
-                .expect("it can be forgotten");
+            fixture.store.end(&fixture.session).await.expect("ended");
+            fixture.store.forget_session(&fixture.session).await.expect("forgotten");
         } else {
-            scene
-                .store
-                .forget_session(&scene.session)
-                .await
-                .expect("it can be forgotten");
-            scene.store.end(&scene.session).await.expect("it can be ended");
+            fixture.store.forget_session(&fixture.session).await.expect("forgotten");
+            fixture.store.end(&fixture.session).await.expect("ended");
         }
         for ordinal in 1..8 {
-            let key = scene.stream(Ordinal(ordinal));
-            assert_gone(&scene, &key).await;
-            scene.assert_unknown(&key).await;
+            let key = fixture.stream(Ordinal(ordinal));
+            assert_gone(&fixture, &key).await;
+            fixture.assert_unknown(&key).await;
         }
-        let loaded = scene.store.load(&scene.session).await;
+        let loaded = fixture.store.load(&fixture.session).await;
         assert!(matches!(loaded, Err(StoreError::SessionGone)), "{loaded:?}");
     }
 }
 
-/// A forgotten stream is unknown, the others stay, and forgetting it again is no error.
-pub async fn a_forgotten_stream_is_unknown<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let (open, ended, other) = (scene.first(), scene.stream(Ordinal(3)), scene.stream(Ordinal(5)));
-    scene.append(&open, batch(0..3)).await;
-    scene.append(&ended, last_batch(0..3)).await;
-    scene.append(&other, batch(0..3)).await;
-    for key in [&open, &ended, &open, &scene.stream(Ordinal(7))] {
-        scene.store.forget_stream(key).await.expect("forgetting is no error");
-        scene.assert_unknown(key).await;
+/// Other streams stay, and forgetting it again is not an error.
+pub async fn forgotten_stream_is_unknown<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let (open, ended, other) = (
+        fixture.first_call_stream(),
+        fixture.stream(Ordinal(3)),
+        fixture.stream(Ordinal(5)),
+    );
+    fixture.append(&open, batch(0..3)).await;
+    fixture.append(&ended, last_batch(0..3)).await;
+    fixture.append(&other, batch(0..3)).await;
+    for key in [&open, &ended, &open, &fixture.stream(Ordinal(7))] {
+        fixture.store.forget_stream(key).await.expect("forgotten");
+        fixture.assert_unknown(key).await;
     }
-    let late = scene.store.append(&open, batch(3..4)).await;
+    let late = fixture.store.append(&open, batch(3..4)).await;
     assert!(matches!(late, Err(StoreError::UnknownStream)), "{late:?}");
-    assert_eq!(sequence(&scene.page(&other, 0).await), [1, 2]);
+    assert_eq!(sequence(&fixture.page(&other, 0).await), [1, 2]);
 }
 
 /// Forgetting the streams of an open session leaves the session open.
-pub async fn a_session_can_forget_its_streams_and_go_on<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    scene.append(&scene.first(), last_batch(0..3)).await;
-    scene
-        .store
-        .forget_session(&scene.session)
-        .await
-        .expect("it can be forgotten");
-    scene.assert_unknown(&scene.first()).await;
+pub async fn session_survives_forgetting_its_streams<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    fixture.append(&fixture.first_call_stream(), last_batch(0..3)).await;
+    fixture.store.forget_session(&fixture.session).await.expect("forgotten");
+    fixture.assert_unknown(&fixture.first_call_stream()).await;
     assert_eq!(
-        scene.store.load(&scene.session).await.expect("the record stays").record,
+        fixture
+            .store
+            .load(&fixture.session)
+            .await
+            .expect("the record stays")
+            .record,
         record()
     );
-    scene.append(&scene.stream(Ordinal(3)), batch(0..3)).await;
+    fixture.append(&fixture.stream(Ordinal(3)), batch(0..3)).await;
     let nobody = fresh_session(principal());
-    scene
+    fixture
         .store
         .forget_session(&nobody)
         .await
-        .expect("forgetting what is not there is no error");
+        .expect("forgetting an unknown session is not an error");
 }
 
-async fn assert_gone<S: Store>(scene: &Scene<S>, key: &StreamKey) {
+async fn assert_gone<S: Store>(fixture: &StoreFixture<S>, key: &StreamKey) {
     for first in [batch(0..1), batch(1..2), last_batch(1..2)] {
-        let refused = scene.store.append(key, first).await;
+        let refused = fixture.store.append(key, first).await;
         assert!(matches!(refused, Err(StoreError::SessionGone)), "{refused:?}");
     }
 }

@@ -1,15 +1,15 @@
-//! Nobody reads, ends or forgets what belongs to somebody else (design D3, T-14).
+//! Nobody can read, end or forget the data of another principal or session (D3, T-14).
 
 use super::Harness;
-use super::scene::*;
+use super::fixture::*;
 use bytes::Bytes;
 use rethread_store::{
     Batch, Event, EventStore as _, Ordinal, Principal, Retention, Seq, SessionId, SessionKey, SessionStore as _, Store,
     StoreError, StreamKey,
 };
 
-/// A stream with one event that tells whose it is.
-async fn mark<S: Store>(store: &S, key: &StreamKey, text: &str) {
+/// Writes a stream with one event that names its owner.
+async fn write_marker<S: Store>(store: &S, key: &StreamKey, text: &str) {
     let event = Event::new(Seq(1), Bytes::from(text.to_owned()));
     let marked = store
         .append(
@@ -24,7 +24,7 @@ async fn mark<S: Store>(store: &S, key: &StreamKey, text: &str) {
 }
 
 async fn reads<S: Store>(store: &S, key: &StreamKey) -> Vec<Bytes> {
-    let page = store.read_after(key, Seq(0), ALL).await;
+    let page = store.read_after(key, Seq(0), UNLIMITED_READ).await;
     let page = page.unwrap_or_else(|error| panic!("{key:?} cannot be read: {error:?}"));
     page.events.into_iter().map(|event| event.payload).collect()
 }
@@ -36,14 +36,14 @@ fn key(issuer: &str, subject: &str, session: &str) -> SessionKey {
     }
 }
 
-/// The same session id under another principal, another session, another ordinal: all unknown.
-pub async fn a_guessed_key_reads_nothing<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    scene.append(&scene.first(), last_batch(0..3)).await;
+/// Another principal, another session and another ordinal are all unknown.
+pub async fn foreign_key_reads_nothing<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    fixture.append(&fixture.first_call_stream(), last_batch(0..3)).await;
     for ordinal in [0, 2, 3, u64::MAX] {
-        scene.assert_unknown(&scene.stream(Ordinal(ordinal))).await;
+        fixture.assert_unknown(&fixture.stream(Ordinal(ordinal))).await;
     }
-    let issuer = scene.session.principal.issuer().to_owned();
+    let issuer = fixture.session.principal.issuer().to_owned();
     let others = [
         Principal::anonymous(),
         Principal::new(issuer.as_str(), "mallory"),
@@ -56,48 +56,48 @@ pub async fn a_guessed_key_reads_nothing<H: Harness>(harness: &H) {
     for principal in others {
         let session = SessionKey {
             principal,
-            ..scene.session.clone()
+            ..fixture.session.clone()
         };
-        scene
+        fixture
             .assert_unknown(&StreamKey {
                 session: session.clone(),
                 ordinal: Ordinal(1),
             })
             .await;
-        let loaded = scene.store.load(&session).await;
+        let loaded = fixture.store.load(&session).await;
         assert!(matches!(loaded, Err(StoreError::SessionGone)), "{loaded:?}");
-        let updated = scene.store.update(&session, 1, record()).await;
+        let updated = fixture.store.update(&session, 1, record()).await;
         assert!(matches!(updated, Err(StoreError::SessionGone)), "{updated:?}");
-        scene
+        fixture
             .store
             .end(&session)
             .await
-            .expect("ending what is not there is no error");
-        scene
+            .expect("ending an unknown session is not an error");
+        fixture
             .store
             .forget_session(&session)
             .await
-            .expect("forgetting what is not there is no error");
+            .expect("forgetting an unknown session is not an error");
     }
     assert_eq!(
-        sequence(&scene.page(&scene.first(), 0).await),
+        sequence(&fixture.page(&fixture.first_call_stream(), 0).await),
         [1, 2],
-        "the principal has noticed nothing"
+        "the data is unchanged"
     );
     assert_eq!(
-        scene
+        fixture
             .store
-            .load(&scene.session)
+            .load(&fixture.session)
             .await
-            .expect("the session lives")
+            .expect("the session exists")
             .record,
         record()
     );
 }
 
-/// The same ordinals in many sessions, some of one id but of two principals, some of names that only differ where a
-/// careless key would be joined, matched or folded.
-pub async fn names_that_look_alike_stay_apart<H: Harness>(harness: &H) {
+/// The same ordinals in many sessions: equal ids under two principals, and names that collide if a key is joined, matched
+/// by prefix or case-folded.
+pub async fn similar_names_do_not_collide<H: Harness>(harness: &H) {
     let store = harness.fresh(Retention::default()).await;
     let long = "s".repeat(SessionId::MAX_LEN);
     let sessions = [
@@ -143,10 +143,10 @@ pub async fn names_that_look_alike_stay_apart<H: Harness>(harness: &H) {
     for session in &sessions {
         store.create(session, record()).await.expect("a session can be created");
         for key in streams(session) {
-            mark(&store, &key, &format!("{key:?} {}", session.session.as_str())).await;
+            write_marker(&store, &key, &format!("{key:?} {}", session.session.as_str())).await;
         }
     }
-    let everybody = async |sessions: &[SessionKey]| {
+    let assert_all_readable = async |sessions: &[SessionKey]| {
         for session in sessions {
             for key in streams(session) {
                 assert_eq!(
@@ -156,18 +156,15 @@ pub async fn names_that_look_alike_stay_apart<H: Harness>(harness: &H) {
             }
         }
     };
-    everybody(&sessions).await;
-    // One after the other goes, and only that one.
+    assert_all_readable(&sessions).await;
+    // Remove one session after the other; only that one may disappear.
     for (n, session) in sessions.iter().enumerate() {
-        store
-            .forget_stream(&streams(session)[0])
-            .await
-            .expect("it can be forgotten");
-        let kept = &streams(session)[2]; // ordinal 11, beside the forgotten 1
-        assert_eq!(reads(&store, kept).await.len(), 1, "{kept:?}");
-        store.end(session).await.expect("it can be ended");
-        store.forget_session(session).await.expect("it can be forgotten");
-        everybody(&sessions[n + 1..]).await;
+        store.forget_stream(&streams(session)[0]).await.expect("forgotten");
+        let retained = &streams(session)[2]; // ordinal 11, not the forgotten 1
+        assert_eq!(reads(&store, retained).await.len(), 1, "{retained:?}");
+        store.end(session).await.expect("ended");
+        store.forget_session(session).await.expect("forgotten");
+        assert_all_readable(&sessions[n + 1..]).await;
         for key in streams(session) {
             let read = store.status(&key).await;
             assert!(matches!(read, Err(StoreError::UnknownStream)), "{key:?}: {read:?}");

@@ -1,38 +1,38 @@
-//! Appending and reading.
+//! Append and read.
 
 use super::Harness;
-use super::scene::*;
+use super::fixture::*;
 use bytes::Bytes;
 use rethread_proto::{RequestId, StreamKind};
 use rethread_store::{Batch, Event, EventStore as _, Ordinal, ReadLimit, Retain, Seq, StoreError, StreamInfo};
 
-/// What was appended is read back, byte for byte, with its pins and info.
-pub async fn what_is_appended_is_read_back<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
+/// Payloads, retention marks and stream info are unchanged.
+pub async fn append_reads_back<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
     let every_byte: Vec<u8> = (0..=255).collect();
     let mut written = batch(0..4);
     written.events[1].payload = Bytes::from(every_byte);
     written.events[2].retain = Retain::Question;
     written.events[3].retain = Retain::Answer;
-    scene.append(&key, written.clone()).await;
-    scene.append(&key, batch(4..6)).await;
+    fixture.append(&key, written.clone()).await;
+    fixture.append(&key, batch(4..6)).await;
 
-    let page = scene.page(&key, 0).await;
+    let page = fixture.page(&key, 0).await;
     assert_eq!(page.events, [&written.events[1..], &batch(4..6).events].concat());
-    let status = scene.status(&key).await;
-    assert_eq!(status, page.status, "a page tells how the stream stood");
+    let status = fixture.status(&key).await;
+    assert_eq!(status, page.status, "the status of the page");
     assert_eq!((status.info.clone(), status.epoch), (info(), 1));
     assert_eq!((status.last, status.purged), (Some(Seq(5)), None));
     assert!(!status.sealed && !status.answers_lost);
 
-    scene.append(&key, last_batch(6..7)).await;
-    assert!(scene.page(&key, 6).await.status.sealed && scene.status(&key).await.sealed);
+    fixture.append(&key, last_batch(6..7)).await;
+    assert!(fixture.page(&key, 6).await.status.sealed && fixture.status(&key).await.sealed);
 }
 
-/// The info of every kind of stream come back.
-pub async fn facts_come_back<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
+/// For every kind of stream.
+pub async fn stream_info_reads_back<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
     let long = "x".repeat(3000);
     let calls = [
         &[][..],
@@ -40,7 +40,7 @@ pub async fn facts_come_back<H: Harness>(harness: &H) {
         &[RequestId::from(""), i64::MIN.into(), long.as_str().into()],
     ];
     for (ordinal, calls) in (1..).zip(calls) {
-        let key = scene.stream(Ordinal(ordinal));
+        let key = fixture.stream(Ordinal(ordinal));
         let info = StreamInfo {
             kind: if calls.is_empty() {
                 StreamKind::Push
@@ -54,66 +54,66 @@ pub async fn facts_come_back<H: Harness>(harness: &H) {
             info: Some(info.clone()),
             ..batch(0..1)
         };
-        scene.append(&key, first).await;
-        assert_eq!(scene.status(&key).await.info, info);
+        fixture.append(&key, first).await;
+        assert_eq!(fixture.status(&key).await.info, info);
     }
 }
 
-/// A cursor reads what comes after it, from anywhere; behind the end there is nothing.
-pub async fn a_cursor_reads_what_comes_after_it<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
-    scene.append(&key, batch(0..11)).await;
+/// After the last event there is nothing.
+pub async fn read_starts_after_the_cursor<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, batch(0..11)).await;
     for after in 0..=10 {
-        let page = scene.page(&key, after).await;
+        let page = fixture.page(&key, after).await;
         assert_eq!(sequence(&page), (after + 1..11).collect::<Vec<_>>());
         assert!(!page.has_gap_after(Seq(after)));
     }
     for after in [11, 1000, i64::MAX as u64, u64::MAX] {
-        assert!(scene.page(&key, after).await.events.is_empty(), "after {after}");
+        assert!(fixture.page(&key, after).await.events.is_empty(), "after {after}");
     }
 }
 
-/// STO-03: the priming event has a number, and no cursor ever reads it.
-pub async fn the_priming_event_counts_but_is_not_read<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
-    scene.append(&key, batch(0..1)).await;
-    assert_eq!(scene.status(&key).await.last, Some(Seq(0)));
-    assert!(scene.page(&key, 0).await.events.is_empty());
-    scene.append(&key, batch(1..3)).await;
-    assert_eq!(sequence(&scene.page(&key, 0).await), [1, 2]);
+/// STO-03: the priming event takes a number, but no read returns it.
+pub async fn sto_03_priming_event_is_never_read<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, batch(0..1)).await;
+    assert_eq!(fixture.status(&key).await.last, Some(Seq(0)));
+    assert!(fixture.page(&key, 0).await.events.is_empty());
+    fixture.append(&key, batch(1..3)).await;
+    assert_eq!(sequence(&fixture.page(&key, 0).await), [1, 2]);
 }
 
-/// A stream without a priming event starts with 1; one that starts later is refused and leaves nothing behind.
-pub async fn a_stream_starts_with_its_first_number<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let (key, other) = (scene.first(), scene.stream(Ordinal(3)));
-    scene.append(&key, batch(1..3)).await;
-    assert_eq!(sequence(&scene.page(&key, 0).await), [1, 2]);
+/// A stream without a priming event starts at 1. A later start is refused and creates nothing.
+pub async fn stream_starts_at_zero_or_one<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let (key, other) = (fixture.first_call_stream(), fixture.stream(Ordinal(3)));
+    fixture.append(&key, batch(1..3)).await;
+    assert_eq!(sequence(&fixture.page(&key, 0).await), [1, 2]);
     let late = Batch {
         info: Some(info()),
         ..batch(2..3)
     };
-    let refused = scene.store.append(&other, late).await;
+    let refused = fixture.store.append(&other, late).await;
     assert!(
         matches!(refused, Err(StoreError::Conflict { last: None, .. })),
         "{refused:?}"
     );
-    scene.assert_unknown(&other).await;
+    fixture.assert_unknown(&other).await;
 }
 
-/// A page is bounded by events and by bytes, and a large event still makes progress.
-pub async fn pages_are_bounded<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
+/// Events and bytes bound a page, but a page always holds at least one event.
+pub async fn page_size_is_bounded<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
     let mut written = batch(0..30);
     for event in &mut written.events[1..] {
         event.payload = Bytes::from(vec![b'x'; 100]);
     }
-    scene.append(&key, written).await;
+    fixture.append(&key, written).await;
     let read = async |after, events, bytes| {
-        let page = scene
+        let page = fixture
             .store
             .read_after(&key, Seq(after), ReadLimit { events, bytes })
             .await;
@@ -122,13 +122,9 @@ pub async fn pages_are_bounded<H: Harness>(harness: &H) {
     assert_eq!(read(10, 3, 1 << 20).await, [11, 12, 13]);
     assert_eq!(read(10, 100, 250).await, [11, 12]);
     assert_eq!(read(10, 100, 200).await, [11, 12]);
-    assert_eq!(
-        read(10, 100, 10).await,
-        [11],
-        "the first event comes however large it is"
-    );
+    assert_eq!(read(10, 100, 10).await, [11], "a page holds at least one event");
     assert_eq!(read(29, 100, 10).await, [0; 0]);
-    let page = scene
+    let page = fixture
         .store
         .read_after(&key, Seq(10), ReadLimit { events: 1, bytes: 1 })
         .await;
@@ -139,17 +135,17 @@ pub async fn pages_are_bounded<H: Harness>(harness: &H) {
     );
 }
 
-/// Reading in pages of any size sees every event once, in order.
-pub async fn pages_join_without_a_seam<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
+/// For any page size, in order.
+pub async fn pages_cover_every_event_once<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
     for n in 0..20 {
-        scene.append(&key, batch(n * 5..n * 5 + 5)).await;
+        fixture.append(&key, batch(n * 5..n * 5 + 5)).await;
     }
     for events in [1, 7, 33, 99, 100] {
         let (mut after, mut seen) = (Seq(0), Vec::new());
         loop {
-            let page = scene
+            let page = fixture
                 .store
                 .read_after(&key, after, ReadLimit { events, bytes: 1 << 20 })
                 .await;
@@ -163,45 +159,45 @@ pub async fn pages_join_without_a_seam<H: Harness>(harness: &H) {
     }
 }
 
-/// What was never written is unknown.
-pub async fn a_stream_that_never_was_is_unknown<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    scene.append(&scene.first(), batch(0..3)).await;
-    scene.assert_unknown(&scene.stream(Ordinal(3))).await;
-    let elsewhere = Scene {
+/// A read of it and a status of it both fail.
+pub async fn unwritten_stream_is_unknown<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    fixture.append(&fixture.first_call_stream(), batch(0..3)).await;
+    fixture.assert_unknown(&fixture.stream(Ordinal(3))).await;
+    let elsewhere = StoreFixture {
         session: fresh_session(principal()),
-        ..scene
+        ..fixture
     };
-    elsewhere.assert_unknown(&elsewhere.first()).await;
+    elsewhere.assert_unknown(&elsewhere.first_call_stream()).await;
 }
 
-/// A batch without events can end a stream, and release questions; a stream can be born ended.
-pub async fn a_stream_can_end_without_an_event<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
-    scene.append(&key, batch(0..3)).await;
+/// A batch without events can seal a stream and release questions. A stream can be sealed by its first batch.
+pub async fn empty_batch_can_seal<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, batch(0..3)).await;
     let end = Batch {
         info: None,
         events: Vec::new(),
         seals: true,
         ..batch(0..1)
     };
-    scene.append(&key, end).await;
-    let page = scene.page(&key, 0).await;
+    fixture.append(&key, end).await;
+    let page = fixture.page(&key, 0).await;
     assert_eq!((sequence(&page), page.status.sealed), (vec![1, 2], true));
 
-    let born_ended = scene.stream(Ordinal(3));
-    scene.append(&born_ended, last_batch(1..2)).await;
-    assert!(scene.status(&born_ended).await.sealed);
+    let born_ended = fixture.stream(Ordinal(3));
+    fixture.append(&born_ended, last_batch(1..2)).await;
+    assert!(fixture.status(&born_ended).await.sealed);
 }
 
-/// What an event is called in one stream it may be called in another.
-pub async fn streams_of_a_session_count_apart<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
+/// Two streams may use the same sequence numbers.
+pub async fn streams_number_independently<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
     for ordinal in [1, 2, 3, u64::from(u32::MAX) + 1, i64::MAX as u64] {
-        let key = scene.stream(Ordinal(ordinal));
+        let key = fixture.stream(Ordinal(ordinal));
         let event = Event::new(Seq(1), Bytes::from(ordinal.to_string()));
-        scene
+        fixture
             .append(
                 &key,
                 Batch {
@@ -212,7 +208,7 @@ pub async fn streams_of_a_session_count_apart<H: Harness>(harness: &H) {
             .await;
     }
     for ordinal in [1, 2, 3, u64::from(u32::MAX) + 1, i64::MAX as u64] {
-        let page = scene.page(&scene.stream(Ordinal(ordinal)), 0).await;
+        let page = fixture.page(&fixture.stream(Ordinal(ordinal)), 0).await;
         assert_eq!(page.events[0].payload, ordinal.to_string());
         assert_eq!(page.events.len(), 1);
     }

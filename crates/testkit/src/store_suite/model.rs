@@ -1,8 +1,8 @@
-//! Random histories against a model of a few lines. The oracle: every cursor sees its own stream, in order, each event
-//! once, and is told of every gap.
+//! Random histories against a small model. The oracle: every cursor sees its own stream, in order, each event once, and
+//! learns of every gap.
 
 use super::Harness;
-use super::scene::*;
+use super::fixture::*;
 use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -11,7 +11,7 @@ use rethread_store::{Batch, Event, Ordinal, ReadLimit, Retain, Retention, Seq, S
 use std::time::Duration;
 
 /// Small, so that most histories evict.
-const KEEP: Retention = Retention {
+const SMALL_RETENTION: Retention = Retention {
     events: 6,
     bytes: 8 << 20,
     age: Duration::from_secs(600),
@@ -19,7 +19,7 @@ const KEEP: Retention = Retention {
 const STREAMS: usize = 3;
 const HISTORIES: u32 = 64;
 
-/// One step of a history. Numbers are taken as far as they make sense when the step comes.
+/// One step of a history. A number is reduced to the valid range when its step runs.
 #[derive(Clone, Debug)]
 enum Step {
     Append { count: u64, retain: Retain, takeover: bool },
@@ -52,7 +52,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a stream should hold: everything that was ever taken, as if nothing were evicted.
+/// The expected stream: every accepted event, without eviction.
 #[derive(Debug)]
 struct Model {
     key: StreamKey,
@@ -81,7 +81,7 @@ impl Model {
         self.last().map_or(0, |last| last.0 + 1)
     }
 
-    /// Events from `first` on that no other stream or number has.
+    /// Events from `first` on, with payloads that are unique in the test.
     fn batch(&self, first: u64, count: u64) -> Batch {
         let payload = |n: u64| Bytes::from(format!("stream {}, event {n}", self.key.ordinal));
         Batch {
@@ -107,24 +107,23 @@ impl Model {
     }
 }
 
-/// Random histories of appends, repeated, wrong and stale appends, evictions, seals and forgetting, with reads from
-/// random cursors in between.
-pub async fn a_random_history_reads_as_the_model_says<H: Harness>(harness: &H) {
-    let store = harness.fresh(KEEP).await;
+/// Appends (new, repeated, wrong and stale), eviction, seals and forgets, with reads from random cursors in between.
+pub async fn random_history_matches_the_model<H: Harness>(harness: &H) {
+    let store = harness.fresh(SMALL_RETENTION).await;
     let histories = prop::collection::vec((0..STREAMS, step()), 1..80);
-    // One store for all histories, a session for each: an engine is not set up anew for every one of them.
+    // One store for all histories and one session per history: setting up an engine is slow.
     let mut runner = TestRunner::new(Config::default());
     for _ in 0..HISTORIES {
         let mut tree = histories.new_tree(&mut runner).expect("a history can always be made");
         if let Err(failure) = play(store.clone(), tree.current()).await {
-            let (history, failure) = shrunk(&store, &mut tree, failure).await;
+            let (history, failure) = shrink(&store, &mut tree, failure).await;
             panic!("{failure}\nthe shortest such history: {history:#?}");
         }
     }
 }
 
-/// Looks for a shorter history that fails too. By hand, since the runner of proptest cannot wait for a store.
-async fn shrunk<S: Store + Clone>(
+/// Finds a shorter failing history. proptest's runner cannot await a store, so this is done by hand.
+async fn shrink<S: Store + Clone>(
     store: &S,
     tree: &mut impl ValueTree<Value = Vec<(usize, Step)>>,
     failure: TestCaseError,
@@ -147,40 +146,40 @@ async fn shrunk<S: Store + Clone>(
 }
 
 async fn play<S: Store>(store: S, history: Vec<(usize, Step)>) -> Result<(), TestCaseError> {
-    let scene = Scene::over(store).await;
+    let fixture = StoreFixture::new(store).await;
     let mut ordinals = (1..).map(Ordinal);
-    let mut born = || Model::new(scene.stream(ordinals.next().expect("there are numbers enough")));
-    let mut models: [Model; STREAMS] = std::array::from_fn(|_| born());
+    let mut new_stream = || Model::new(fixture.stream(ordinals.next().expect("an infinite iterator")));
+    let mut models: [Model; STREAMS] = std::array::from_fn(|_| new_stream());
     let mut forgotten = Vec::new();
     for (at, step) in history {
         let model = &mut models[at];
         match step {
             Step::Forget => {
-                let old = std::mem::replace(model, born()); // an ordinal is never used again
-                prop_assert!(scene.store.forget_stream(&old.key).await.is_ok());
+                let old = std::mem::replace(model, new_stream()); // ordinals are never reused
+                prop_assert!(fixture.store.forget_stream(&old.key).await.is_ok());
                 forgotten.push(old.key);
             }
-            Step::Read { after, page } => read(&scene, model, after, page).await?,
-            write => append(&scene, model, write).await?,
+            Step::Read { after, page } => read(&fixture, model, after, page).await?,
+            write => append(&fixture, model, write).await?,
         }
     }
     for model in &models {
-        read(&scene, model, 0, 100).await?;
+        read(&fixture, model, 0, 100).await?;
     }
     for key in &forgotten {
-        let status = scene.store.status(key).await;
+        let status = fixture.store.status(key).await;
         prop_assert!(
             matches!(status, Err(StoreError::UnknownStream)),
             "{key:?} is back: {status:?}"
         );
     }
-    // The model's sessions pile up in the one store otherwise.
-    prop_assert!(scene.store.end(&scene.session).await.is_ok());
-    prop_assert!(scene.store.forget_session(&scene.session).await.is_ok());
+    // Otherwise the sessions of all histories pile up in the store.
+    prop_assert!(fixture.store.end(&fixture.session).await.is_ok());
+    prop_assert!(fixture.store.forget_session(&fixture.session).await.is_ok());
     Ok(())
 }
 
-async fn append<S: Store>(scene: &Scene<S>, model: &mut Model, step: Step) -> Result<(), TestCaseError> {
+async fn append<S: Store>(fixture: &StoreFixture<S>, model: &mut Model, step: Step) -> Result<(), TestCaseError> {
     let (next, last) = (model.next(), model.last());
     let mut batch = match step {
         Step::Append {
@@ -195,13 +194,13 @@ async fn append<S: Store>(scene: &Scene<S>, model: &mut Model, step: Step) -> Re
         }
         Step::AppendAgain => {
             if let Some(batch) = model.latest.clone() {
-                let again = scene.store.append(&model.key, batch).await;
+                let again = fixture.store.append(&model.key, batch).await;
                 prop_assert!(again.is_ok(), "a repeated append: {again:?}");
             }
             return Ok(());
         }
         Step::AppendWrong { ahead, count } => model.batch(next.saturating_add_signed(ahead), count),
-        Step::AppendStale if last.is_none() => return Ok(()), // nobody was there before
+        Step::AppendStale if last.is_none() => return Ok(()), // no earlier writer exists
         Step::AppendStale => Batch {
             epoch: model.epoch - 1,
             ..model.batch(next, 1)
@@ -228,37 +227,42 @@ async fn append<S: Store>(scene: &Scene<S>, model: &mut Model, step: Step) -> Re
     };
     let first = batch.events.first().map_or(next, |event| event.seq.0);
     if batch.events.last().map(|event| event.seq) == last && last.is_some() {
-        batch.events.pop(); // it would pass for a repeated append, and is none
+        batch.events.pop(); // otherwise it would be a valid repeated append
         if batch.events.is_empty() {
             return Ok(());
         }
     }
     let fits = first == next || (last.is_none() && first <= 1);
-    let answer = scene.store.append(&model.key, batch.clone()).await;
+    let answer = fixture.store.append(&model.key, batch.clone()).await;
     if model.sealed && batch.events.is_empty() && batch.epoch == model.epoch {
-        prop_assert!(answer.is_ok(), "ended again: {answer:?}"); // the end is a repeated append too
+        prop_assert!(answer.is_ok(), "ended again: {answer:?}"); // a repeated seal is a repeated append
     } else if model.sealed {
         prop_assert!(matches!(answer, Err(StoreError::Sealed)), "sealed: {answer:?}");
     } else if fits && batch.epoch >= model.epoch {
         prop_assert!(answer.is_ok(), "fits: {answer:?}");
         model.takes(batch);
     } else {
-        let told = matches!(&answer, Err(StoreError::Conflict { epoch, last: told })
-            if *told == last && (*epoch == model.epoch || last.is_none()));
-        prop_assert!(told, "does not fit: {answer:?}");
+        let matches_model = matches!(&answer, Err(StoreError::Conflict { epoch, last: reported })
+            if *reported == last && (*epoch == model.epoch || last.is_none()));
+        prop_assert!(matches_model, "wrong conflict: {answer:?}");
     }
     Ok(())
 }
 
-async fn read<S: Store>(scene: &Scene<S>, model: &Model, after: u64, size: usize) -> Result<(), TestCaseError> {
+async fn read<S: Store>(
+    fixture: &StoreFixture<S>,
+    model: &Model,
+    after: u64,
+    size: usize,
+) -> Result<(), TestCaseError> {
     if model.latest.is_none() {
-        let read = scene.store.read_after(&model.key, Seq(after), ALL).await;
+        let read = fixture.store.read_after(&model.key, Seq(after), UNLIMITED_READ).await;
         prop_assert!(matches!(read, Err(StoreError::UnknownStream)), "{read:?}");
         return Ok(());
     }
     let (mut cursor, mut seen, mut gap) = (Seq(after), Vec::new(), false);
     let purged = loop {
-        let page = scene
+        let page = fixture
             .store
             .read_after(
                 &model.key,
@@ -295,7 +299,7 @@ async fn read<S: Store>(scene: &Scene<S>, model: &Model, after: u64, size: usize
     for event in &seen {
         let written = model.events.iter().find(|written| written.seq == event.seq);
         let same = event.seq.0 > after && written.is_some_and(|written| written.payload == event.payload);
-        prop_assert!(same, "{event:?} after {after} was never written here");
+        prop_assert!(same, "{event:?} after {after} was never written to this stream");
     }
     let mut missing = false;
     for event in model
@@ -304,10 +308,10 @@ async fn read<S: Store>(scene: &Scene<S>, model: &Model, after: u64, size: usize
         .filter(|event| event.seq.0 > after && !is_seen(event.seq))
     {
         missing = true;
-        prop_assert!(event.retain == Retain::None, "{event:?} was pinned and is gone");
-        prop_assert!(Some(event.seq) <= purged, "nobody was told that {event:?} is gone");
+        prop_assert!(event.retain == Retain::None, "{event:?} must be retained but is gone");
+        prop_assert!(Some(event.seq) <= purged, "{event:?} is missing without a gap");
         prop_assert!(Some(event.seq) != model.last(), "the newest event is gone");
     }
-    prop_assert_eq!(gap, missing, "a gap is told if and only if there is one");
+    prop_assert_eq!(gap, missing, "a gap is reported if and only if events are missing");
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! Push queues: messages wait in them, and leave them in one step with the append that takes them.
+//! Push queues. An append removes its message from the queue in the same step.
 
 use super::Harness;
-use super::scene::*;
+use super::fixture::*;
 use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 const HISTORIES: u32 = 64;
 
-/// A message at a position.
+/// A queued message at a position.
 pub fn queued(position: u64) -> Queued {
     Queued {
         position: QueuePosition(position),
@@ -24,7 +24,7 @@ pub fn queued(position: u64) -> Queued {
     }
 }
 
-/// An update in epoch 1.
+/// A queue update in epoch 1.
 pub fn update(positions: impl IntoIterator<Item = u64>, floor: u64) -> QueueUpdate {
     QueueUpdate {
         epoch: 1,
@@ -33,7 +33,7 @@ pub fn update(positions: impl IntoIterator<Item = u64>, floor: u64) -> QueueUpda
     }
 }
 
-/// A batch of one event, which is the message at `position`, and which takes everything up to it.
+/// A batch with the message at `position`, which takes every position up to it.
 fn taking(seq: u64, position: u64) -> Batch {
     let mut taking = batch(seq..seq + 1);
     taking.events[0].payload = queued(position).message;
@@ -41,14 +41,14 @@ fn taking(seq: u64, position: u64) -> Batch {
     taking
 }
 
-impl<S: Store> Scene<S> {
-    /// Updates the queue of the session, which must be taken.
+impl<S: Store> StoreFixture<S> {
+    /// Updates the queue of the session and asserts success.
     pub async fn update_queue(&self, update: QueueUpdate) {
         let updated = self.store.update_queue(&self.session, update).await;
         updated.expect("the queue is updated");
     }
 
-    /// The queue of the session, which must be known.
+    /// Reads the queue of the session and asserts success.
     pub async fn queue(&self) -> StoredQueue {
         let queue = self.store.queue(&self.session).await;
         queue.expect("the queue of a session can be read")
@@ -59,10 +59,10 @@ impl<S: Store> Scene<S> {
     }
 }
 
-/// Messages are read back as they were written, in the order of their positions.
-pub async fn a_waiting_message_is_read_back<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    assert_eq!(scene.queue().await, StoredQueue::default());
+/// Payloads are unchanged and ordered by position.
+pub async fn queued_message_reads_back<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    assert_eq!(fixture.queue().await, StoredQueue::default());
     let mut large = queued(2);
     large.message = Bytes::from(vec![b'x'; 300 << 10]);
     large.collapse = Some("".into());
@@ -72,120 +72,124 @@ pub async fn a_waiting_message_is_read_back<H: Harness>(harness: &H) {
             messages: some.to_vec(),
             ..update([], 0)
         };
-        scene.update_queue(update).await;
+        fixture.update_queue(update).await;
     }
-    let queue = scene.queue().await;
+    let queue = fixture.queue().await;
     assert_eq!(queue.messages().cloned().collect::<Vec<_>>(), written);
     assert_eq!((queue.floor(), queue.last()), (QueuePosition(0), QueuePosition(1000)));
 }
 
-/// A floor removes what is below it, also in the update that brings it, and is never lowered.
-pub async fn a_floor_of_a_queue_only_rises<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    scene.update_queue(update(1..6, 2)).await;
-    assert_eq!(scene.positions().await, [3, 4, 5]);
-    scene.update_queue(update(6..8, 1)).await;
-    assert_eq!(scene.positions().await, [3, 4, 5, 6, 7]);
-    scene.update_queue(update([], 6)).await;
-    assert_eq!(scene.positions().await, [7]);
-    scene.update_queue(update([], 20)).await;
-    let queue = scene.queue().await;
+/// A floor removes lower positions, also those in its own update, and never falls.
+pub async fn queue_floor_only_rises<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    fixture.update_queue(update(1..6, 2)).await;
+    assert_eq!(fixture.positions().await, [3, 4, 5]);
+    fixture.update_queue(update(6..8, 1)).await;
+    assert_eq!(fixture.positions().await, [3, 4, 5, 6, 7]);
+    fixture.update_queue(update([], 6)).await;
+    assert_eq!(fixture.positions().await, [7]);
+    fixture.update_queue(update([], 20)).await;
+    let queue = fixture.queue().await;
     assert_eq!((queue.messages().count(), queue.floor()), (0, QueuePosition(20)));
 }
 
-/// An update that is repeated, or arrives after its messages were taken, changes nothing.
-pub async fn a_late_update_of_a_queue_changes_nothing<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
+/// The update is repeated, or arrives after its messages were taken.
+pub async fn late_queue_update_changes_nothing<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
     for _ in 0..3 {
-        scene.update_queue(update(1..4, 0)).await;
+        fixture.update_queue(update(1..4, 0)).await;
     }
-    scene.update_queue(update(2..5, 0)).await;
-    assert_eq!(scene.positions().await, [1, 2, 3, 4]);
-    scene.append(&scene.first(), taking(1, 6)).await;
-    scene.update_queue(update(1..8, 0)).await;
+    fixture.update_queue(update(2..5, 0)).await;
+    assert_eq!(fixture.positions().await, [1, 2, 3, 4]);
+    fixture.append(&fixture.first_call_stream(), taking(1, 6)).await;
+    fixture.update_queue(update(1..8, 0)).await;
     assert_eq!(
-        scene.positions().await,
+        fixture.positions().await,
         [7],
         "5 and 6 were taken before they were stored"
     );
 }
 
-/// An append takes its messages with it; one that is refused takes nothing.
-pub async fn an_append_takes_from_the_queue<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let (key, other) = (scene.first(), scene.stream(Ordinal(2)));
-    scene.update_queue(update(1..7, 0)).await;
-    scene.append(&key, taking(1, 2)).await;
-    assert_eq!(scene.positions().await, [3, 4, 5, 6]);
-    assert_eq!(scene.page(&key, 0).await.events[0].payload, queued(2).message);
+/// A refused append takes nothing.
+pub async fn append_takes_from_the_queue<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let (key, other) = (fixture.first_call_stream(), fixture.stream(Ordinal(2)));
+    fixture.update_queue(update(1..7, 0)).await;
+    fixture.append(&key, taking(1, 2)).await;
+    assert_eq!(fixture.positions().await, [3, 4, 5, 6]);
+    assert_eq!(fixture.page(&key, 0).await.events[0].payload, queued(2).message);
     for _ in 0..2 {
-        scene.append(&key, taking(1, 2)).await; // once more: its acknowledgement was lost
+        fixture.append(&key, taking(1, 2)).await; // repeated: its acknowledgement was lost
     }
-    let gap = scene.store.append(&key, taking(5, 6)).await;
+    let gap = fixture.store.append(&key, taking(5, 6)).await;
     assert!(matches!(gap, Err(StoreError::Conflict { .. })), "{gap:?}");
     let no_facts = Batch {
         info: None,
         ..taking(1, 6)
     };
-    let unknown = scene.store.append(&other, no_facts).await;
+    let unknown = fixture.store.append(&other, no_facts).await;
     assert!(matches!(unknown, Err(StoreError::UnknownStream)), "{unknown:?}");
-    assert_eq!(scene.positions().await, [3, 4, 5, 6], "a refused append takes nothing");
-    scene.append(&other, taking(1, 3)).await;
+    assert_eq!(
+        fixture.positions().await,
+        [3, 4, 5, 6],
+        "a refused append takes nothing"
+    );
+    fixture.append(&other, taking(1, 3)).await;
     let last = Batch {
         seals: true,
         ..taking(2, 5)
     };
-    scene.append(&key, last.clone()).await;
-    let sealed = scene.store.append(&key, taking(3, 6)).await;
+    fixture.append(&key, last.clone()).await;
+    let sealed = fixture.store.append(&key, taking(3, 6)).await;
     assert!(matches!(sealed, Err(StoreError::Sealed)), "{sealed:?}");
-    assert_eq!(scene.positions().await, [6]);
-    assert_eq!(scene.queue().await.floor(), QueuePosition(5));
+    assert_eq!(fixture.positions().await, [6]);
+    assert_eq!(fixture.queue().await.floor(), QueuePosition(5));
 }
 
-/// D9: a session's queue changes only in the epoch of its record: an earlier process neither adds nor takes.
-pub async fn an_earlier_epoch_does_not_change_a_queue<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    scene.update_queue(update(1..4, 0)).await;
+/// D9: only the epoch of the session record may change the queue. An earlier process neither adds nor takes.
+pub async fn earlier_epoch_cannot_change_a_queue<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    fixture.update_queue(update(1..4, 0)).await;
     let next = SessionRecord { epoch: 2, ..record() };
-    scene.store.update(&scene.session, 1, next).await.expect("claimed");
+    fixture.store.update(&fixture.session, 1, next).await.expect("claimed");
     let fenced = |result: &Result<(), StoreError>| matches!(result, Err(StoreError::Conflict { epoch: 2, .. }));
-    let added = scene.store.update_queue(&scene.session, update(4..6, 2)).await;
+    let added = fixture.store.update_queue(&fixture.session, update(4..6, 2)).await;
     assert!(fenced(&added), "{added:?}");
-    // On a stream that the next process never heard of, too.
-    let taken = scene.store.append(&scene.stream(Ordinal(4)), taking(1, 3)).await;
+    // Also with a stream that the next process never opened.
+    let taken = fixture.store.append(&fixture.stream(Ordinal(4)), taking(1, 3)).await;
     assert!(fenced(&taken), "{taken:?}");
-    scene.assert_unknown(&scene.stream(Ordinal(4))).await;
-    assert_eq!(scene.positions().await, [1, 2, 3]);
+    fixture.assert_unknown(&fixture.stream(Ordinal(4))).await;
+    assert_eq!(fixture.positions().await, [1, 2, 3]);
     let later = QueueUpdate {
         epoch: 2,
         ..update(4..6, 1)
     };
-    scene.update_queue(later).await;
+    fixture.update_queue(later).await;
     let taken = Batch {
         epoch: 2,
         ..taking(1, 4)
     };
-    scene.append(&scene.first(), taken).await;
-    assert_eq!(scene.positions().await, [5]);
+    fixture.append(&fixture.first_call_stream(), taken).await;
+    assert_eq!(fixture.positions().await, [5]);
 }
 
-/// A queue goes with its session, or when that forgets its streams.
-pub async fn a_queue_ends_with_its_session<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    scene.update_queue(update(1..4, 1)).await;
-    scene.store.forget_session(&scene.session).await.expect("forgotten");
-    assert_eq!(scene.queue().await, StoredQueue::default());
-    scene.update_queue(update(1..4, 0)).await;
-    assert_eq!(scene.positions().await, [1, 2, 3], "it goes on");
-    scene.store.end(&scene.session).await.expect("ended");
-    let gone = scene.store.queue(&scene.session).await;
+/// It also ends when the session forgets its streams.
+pub async fn queue_ends_with_its_session<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    fixture.update_queue(update(1..4, 1)).await;
+    fixture.store.forget_session(&fixture.session).await.expect("forgotten");
+    assert_eq!(fixture.queue().await, StoredQueue::default());
+    fixture.update_queue(update(1..4, 0)).await;
+    assert_eq!(fixture.positions().await, [1, 2, 3], "the queue is usable again");
+    fixture.store.end(&fixture.session).await.expect("ended");
+    let gone = fixture.store.queue(&fixture.session).await;
     assert!(matches!(gone, Err(StoreError::SessionGone)), "{gone:?}");
-    let late = scene.store.update_queue(&scene.session, update(4..5, 0)).await;
+    let late = fixture.store.update_queue(&fixture.session, update(4..5, 0)).await;
     assert!(matches!(late, Err(StoreError::SessionGone)), "{late:?}");
-    scene.store.create(&scene.session, record()).await.expect("created");
-    assert_eq!(scene.queue().await, StoredQueue::default());
+    fixture.store.create(&fixture.session, record()).await.expect("created");
+    assert_eq!(fixture.queue().await, StoredQueue::default());
 
-    let idle = Scene::over(scene.store.clone()).await;
+    let idle = StoreFixture::new(fixture.store.clone()).await;
     idle.update_queue(update(1..4, 0)).await;
     if harness.advance(&idle.store, Duration::from_secs(100)) {
         idle.store
@@ -197,11 +201,11 @@ pub async fn a_queue_ends_with_its_session<H: Harness>(harness: &H) {
     }
 }
 
-/// One session's queue is nobody else's.
-pub async fn queues_of_sessions_stay_apart<H: Harness>(harness: &H) {
-    let one = Scene::open(harness).await;
-    let other = Scene::over(one.store.clone()).await;
-    let stranger = Scene {
+/// Updates and takes in one session do not affect another.
+pub async fn queues_of_sessions_stay_separate<H: Harness>(harness: &H) {
+    let one = StoreFixture::open(harness).await;
+    let other = StoreFixture::new(one.store.clone()).await;
+    let stranger = StoreFixture {
         session: rethread_store::SessionKey {
             principal: rethread_store::Principal::new("https://issuer.example", "mallory"),
             ..one.session.clone()
@@ -210,7 +214,7 @@ pub async fn queues_of_sessions_stay_apart<H: Harness>(harness: &H) {
     };
     one.update_queue(update(1..4, 0)).await;
     other.update_queue(update(2..9, 3)).await;
-    other.append(&other.first(), taking(1, 5)).await;
+    other.append(&other.first_call_stream(), taking(1, 5)).await;
     assert_eq!(one.positions().await, [1, 2, 3]);
     assert_eq!(other.positions().await, [6, 7, 8]);
     let read = stranger.store.queue(&stranger.session).await;
@@ -220,16 +224,16 @@ pub async fn queues_of_sessions_stay_apart<H: Harness>(harness: &H) {
     assert_eq!(one.positions().await, [1, 2, 3]);
 }
 
-/// While messages are added and taken, whoever looks finds each in the queue or in the stream.
-pub async fn a_taken_message_is_never_in_both_or_neither<H: Harness>(harness: &H) {
+/// While messages are added and taken, a reader finds each in the queue or in the stream.
+pub async fn taken_message_is_in_queue_or_stream_never_both<H: Harness>(harness: &H) {
     const MESSAGES: u64 = 120;
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
-    scene.append(&key, batch(0..1)).await;
-    scene.update_queue(update(1..MESSAGES + 1, 0)).await;
-    let (store, session, stream) = (harness.peer(&scene.store).await, scene.session.clone(), key.clone());
-    let looking = beside(async move {
-        let watching = Scene { store, session };
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, batch(0..1)).await;
+    fixture.update_queue(update(1..MESSAGES + 1, 0)).await;
+    let (store, session, stream) = (harness.peer(&fixture.store).await, fixture.session.clone(), key.clone());
+    let looking = spawn_thread(async move {
+        let watching = StoreFixture { store, session };
         loop {
             let before = in_stream(&watching, &stream).await;
             let queue = watching.positions().await;
@@ -246,15 +250,15 @@ pub async fn a_taken_message_is_never_in_both_or_neither<H: Harness>(harness: &H
         }
     });
     for n in 1..=MESSAGES {
-        scene.append(&key, taking(n, n)).await;
-        scene.update_queue(update(n..MESSAGES + 1, 0)).await; // late
+        fixture.append(&key, taking(n, n)).await;
+        fixture.update_queue(update(n..MESSAGES + 1, 0)).await; // a late repetition
         tokio::task::yield_now().await;
     }
-    timeout(PATIENCE, looking).await.expect("the queue is empty at last");
+    timeout(STEP_TIMEOUT, looking).await.expect("the queue drains");
 }
 
-async fn in_stream<S: Store>(scene: &Scene<S>, key: &StreamKey) -> Vec<u64> {
-    let page = scene.page(key, 0).await;
+async fn in_stream<S: Store>(fixture: &StoreFixture<S>, key: &StreamKey) -> Vec<u64> {
+    let page = fixture.page(key, 0).await;
     page.events.iter().map(|event| event.seq.0).collect()
 }
 
@@ -292,8 +296,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![6 => update, 4 => take, 1 => Just(Step::Claim), 1 => Just(Step::Forget)]
 }
 
-/// Random updates and takes, stale and repeated ones too, against the model of `rethread-proto`.
-pub async fn a_random_history_of_a_queue_is_as_the_model_says<H: Harness>(harness: &H) {
+/// Random updates and takes, also stale and repeated ones, against the model of `rethread-proto`.
+pub async fn random_queue_history_matches_the_model<H: Harness>(harness: &H) {
     let store = harness.fresh(Retention::default()).await;
     let mut runner = TestRunner::new(Config {
         failure_persistence: None,
@@ -302,13 +306,13 @@ pub async fn a_random_history_of_a_queue_is_as_the_model_says<H: Harness>(harnes
     let histories = prop::collection::vec(step(), 1..40);
     for _ in 0..HISTORIES {
         let steps = histories.new_tree(&mut runner).expect("a history").current();
-        let scene = Scene::over(store.clone()).await;
-        let result = follow(&scene, &steps).await;
+        let fixture = StoreFixture::new(store.clone()).await;
+        let result = follow(&fixture, &steps).await;
         assert!(result.is_ok(), "{result:?}\n{steps:#?}");
     }
 }
 
-async fn follow<S: Store>(scene: &Scene<S>, steps: &[Step]) -> Result<(), TestCaseError> {
+async fn follow<S: Store>(fixture: &StoreFixture<S>, steps: &[Step]) -> Result<(), TestCaseError> {
     let (mut model, mut epoch, mut last) = (StoredQueue::default(), 1, 0);
     let refused = |result: &Result<(), StoreError>, epoch: u64| matches!(result, Err(StoreError::Conflict { epoch: stored, .. }) if *stored == epoch);
     for step in steps {
@@ -322,7 +326,7 @@ async fn follow<S: Store>(scene: &Scene<S>, steps: &[Step]) -> Result<(), TestCa
                     epoch: epoch - u64::from(stale),
                     ..update(positions, floor)
                 };
-                let result = scene.store.update_queue(&scene.session, update.clone()).await;
+                let result = fixture.store.update_queue(&fixture.session, update.clone()).await;
                 if stale {
                     prop_assert!(refused(&result, epoch), "{result:?}");
                 } else {
@@ -340,7 +344,7 @@ async fn follow<S: Store>(scene: &Scene<S>, steps: &[Step]) -> Result<(), TestCa
                     info: Some(info()),
                     ..taking(last + 1, position)
                 };
-                let result = scene.store.append(&scene.first(), batch.clone()).await;
+                let result = fixture.store.append(&fixture.first_call_stream(), batch.clone()).await;
                 if stale {
                     prop_assert!(refused(&result, epoch), "{result:?}");
                     continue;
@@ -349,7 +353,7 @@ async fn follow<S: Store>(scene: &Scene<S>, steps: &[Step]) -> Result<(), TestCa
                 last += 1;
                 model.raise_floor(QueuePosition(position));
                 if repeated {
-                    let again = scene.store.append(&scene.first(), batch).await;
+                    let again = fixture.store.append(&fixture.first_call_stream(), batch).await;
                     prop_assert!(again.is_ok(), "{again:?}");
                 }
             }
@@ -358,19 +362,22 @@ async fn follow<S: Store>(scene: &Scene<S>, steps: &[Step]) -> Result<(), TestCa
                     epoch: epoch + 1,
                     ..record()
                 };
-                let claimed = scene.store.update(&scene.session, epoch, next).await;
+                let claimed = fixture.store.update(&fixture.session, epoch, next).await;
                 prop_assert!(claimed.is_ok(), "{claimed:?}");
                 epoch += 1;
             }
             Step::Forget => {
-                let forgotten = scene.store.forget_session(&scene.session).await;
+                let forgotten = fixture.store.forget_session(&fixture.session).await;
                 prop_assert!(forgotten.is_ok(), "{forgotten:?}");
                 (model, last) = (StoredQueue::default(), 0);
             }
         }
-        let queue = scene.queue().await;
+        let queue = fixture.queue().await;
         prop_assert_eq!(&queue, &model);
-        let events = scene.store.read_after(&scene.first(), Seq(0), ALL).await;
+        let events = fixture
+            .store
+            .read_after(&fixture.first_call_stream(), Seq(0), UNLIMITED_READ)
+            .await;
         let stored = events.map_or(0, |page| page.events.len() as u64);
         prop_assert_eq!(stored, last);
     }

@@ -1,7 +1,7 @@
-//! What is kept, what goes first, and that every gap is told (design D4, RES-08).
+//! Retention, eviction order and reported gaps (D4, RES-08).
 
 use super::Harness;
-use super::scene::*;
+use super::fixture::*;
 use bytes::Bytes;
 use rethread_store::{Batch, EventStore as _, Ordinal, Page, Retention, Seq, Store, StreamKey};
 use std::time::Duration;
@@ -13,104 +13,108 @@ const KEEP_TEN: Retention = Retention {
     age: Duration::from_secs(600),
 };
 
-/// A backend may evict later than in the append: waits until at most `most` events are kept.
-async fn settled<S: Store>(scene: &Scene<S>, key: &StreamKey, most: usize) -> Page {
-    let deadline = Instant::now() + PATIENCE;
+/// Reads the stream once at most `most` events are retained. A backend may evict after the append.
+async fn read_after_eviction<S: Store>(fixture: &StoreFixture<S>, key: &StreamKey, most: usize) -> Page {
+    let deadline = Instant::now() + STEP_TIMEOUT;
     loop {
-        let page = scene.page(key, 0).await;
+        let page = fixture.page(key, 0).await;
         if page.events.len() <= most {
             return page;
         }
         assert!(
             Instant::now() < deadline,
-            "{} events are kept, not {most}",
+            "{} events are retained, not {most}",
             page.events.len()
         );
-        scene.store.sweep().await.expect("a sweep does not fail");
+        fixture.store.sweep().await.expect("a sweep does not fail");
         sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// The oldest events go, the newest stay, and the status tells how far the gap reaches.
-pub async fn eviction_takes_the_oldest_and_tells<H: Harness>(harness: &H) {
-    let scene = Scene::keeping(harness, KEEP_TEN).await;
-    assert_eq!(scene.store.retention().events, 10, "a writer asks how much is kept");
-    let key = scene.first();
+/// RES-08: the newest events stay, and the status reports the end of the gap.
+pub async fn res_08_eviction_removes_the_oldest_and_reports_the_gap<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::with_retention(harness, KEEP_TEN).await;
+    assert_eq!(fixture.store.retention().events, 10, "the store reports its retention");
+    let key = fixture.first_call_stream();
     for n in 0..50 {
-        scene.append(&key, batch(n..n + 1)).await;
-        let page = scene.page(&key, 0).await;
+        fixture.append(&key, batch(n..n + 1)).await;
+        let page = fixture.page(&key, 0).await;
         assert!(
             n == 0 || page.events.last().is_some_and(|last| last.seq == Seq(n)),
-            "the newest is kept"
+            "the newest is retained"
         );
     }
-    let page = settled(&scene, &key, 10).await;
-    let kept = sequence(&page);
-    let oldest = kept[0];
-    assert_eq!(kept, (oldest..50).collect::<Vec<_>>(), "what is kept has no holes");
+    let page = read_after_eviction(&fixture, &key, 10).await;
+    let retained = sequence(&page);
+    let oldest = retained[0];
+    assert_eq!(
+        retained,
+        (oldest..50).collect::<Vec<_>>(),
+        "retained events are contiguous"
+    );
     assert_eq!(page.status.first_kept, Some(Seq(oldest)));
     assert_eq!(page.status.purged, Some(Seq(oldest - 1)));
     assert_eq!(page.status.last, Some(Seq(49)));
     assert!(page.has_gap_after(Seq(0)) && page.has_gap_after(Seq(oldest - 2)) && !page.has_gap_after(Seq(oldest - 1)));
     assert!(!page.status.answers_lost && !page.status.sealed);
-    // Eviction changes nothing about who may write what.
-    scene.append(&key, batch(49..50)).await;
-    scene.append(&key, batch(50..51)).await;
+    // Eviction does not affect fencing or numbering.
+    fixture.append(&key, batch(49..50)).await;
+    fixture.append(&key, batch(50..51)).await;
 }
 
-/// As long as nothing had to go, nothing went.
-pub async fn what_fits_is_kept<H: Harness>(harness: &H) {
-    let scene = Scene::keeping(harness, KEEP_TEN).await;
-    let key = scene.first();
-    scene.append(&key, last_batch(1..11)).await;
-    scene.store.sweep().await.expect("a sweep does not fail");
-    let page = scene.page(&key, 0).await;
+/// Nothing is evicted below the limits.
+pub async fn events_within_limits_are_retained<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::with_retention(harness, KEEP_TEN).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, last_batch(1..11)).await;
+    fixture.store.sweep().await.expect("a sweep does not fail");
+    let page = fixture.page(&key, 0).await;
     assert_eq!(sequence(&page), (1..11).collect::<Vec<_>>());
     assert_eq!(page.status.purged, None);
 }
 
-/// The loss of the priming event is no gap: it says nothing.
-pub async fn a_lost_priming_event_is_no_gap<H: Harness>(harness: &H) {
-    let scene = Scene::keeping(harness, KEEP_TEN).await;
-    let key = scene.first();
-    scene.append(&key, batch(0..11)).await;
-    scene.store.sweep().await.expect("a sweep does not fail");
-    let page = scene.page(&key, 0).await;
+/// The priming event has no content, so its loss is not a gap.
+pub async fn evicted_priming_event_is_not_a_gap<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::with_retention(harness, KEEP_TEN).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, batch(0..11)).await;
+    fixture.store.sweep().await.expect("a sweep does not fail");
+    let page = fixture.page(&key, 0).await;
     assert_eq!(sequence(&page), (1..11).collect::<Vec<_>>());
     assert_eq!(page.status.purged, None);
 }
 
-/// An answer outlasts everything around it.
-pub async fn eviction_passes_over_an_answer<H: Harness>(harness: &H) {
-    let scene = Scene::keeping(harness, KEEP_TEN).await;
-    let key = scene.first();
-    scene.append(&key, batch(0..2)).await;
-    scene.append(&key, answer(2)).await;
+/// An answer outlives the events around it.
+pub async fn eviction_spares_answers<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::with_retention(harness, KEEP_TEN).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, batch(0..2)).await;
+    fixture.append(&key, answer(2)).await;
     for n in 3..40 {
-        scene.append(&key, batch(n..n + 1)).await;
+        fixture.append(&key, batch(n..n + 1)).await;
     }
-    scene.append(&key, last_batch(40..41)).await;
-    let page = settled(&scene, &key, 10).await;
-    let kept = sequence(&page);
-    assert_eq!((kept[0], kept.last()), (2, Some(&40)));
-    assert_eq!(kept[1..], (kept[1]..41).collect::<Vec<_>>());
-    assert_eq!(page.status.purged, Some(Seq(kept[1] - 1)));
+    fixture.append(&key, last_batch(40..41)).await;
+    let page = read_after_eviction(&fixture, &key, 10).await;
+    let retained = sequence(&page);
+    assert_eq!((retained[0], retained.last()), (2, Some(&40)));
+    assert_eq!(retained[1..], (retained[1]..41).collect::<Vec<_>>());
+    assert_eq!(page.status.purged, Some(Seq(retained[1] - 1)));
     assert!(!page.status.answers_lost);
 }
 
-/// A question is kept until it is released, or the stream ends.
-pub async fn eviction_passes_over_an_open_question<H: Harness>(harness: &H) {
-    let scene = Scene::keeping(harness, KEEP_TEN).await;
+/// A question stays until it is released or the stream is sealed.
+pub async fn eviction_spares_open_questions<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::with_retention(harness, KEEP_TEN).await;
     for by_sealing in [false, true] {
-        let key = scene.stream(Ordinal(if by_sealing { 3 } else { 1 }));
-        scene.append(&key, batch(0..1)).await;
-        scene.append(&key, question(1)).await;
-        scene.append(&key, question(2)).await;
+        let key = fixture.stream(Ordinal(if by_sealing { 3 } else { 1 }));
+        fixture.append(&key, batch(0..1)).await;
+        fixture.append(&key, question(1)).await;
+        fixture.append(&key, question(2)).await;
         for n in 3..40 {
-            scene.append(&key, batch(n..n + 1)).await;
+            fixture.append(&key, batch(n..n + 1)).await;
         }
-        let kept = sequence(&settled(&scene, &key, 10).await);
-        assert_eq!(kept[..2], [1, 2]);
+        let retained = sequence(&read_after_eviction(&fixture, &key, 10).await);
+        assert_eq!(retained[..2], [1, 2]);
         let next = if by_sealing {
             last_batch(40..41)
         } else {
@@ -119,16 +123,16 @@ pub async fn eviction_passes_over_an_open_question<H: Harness>(harness: &H) {
                 ..batch(40..41)
             }
         };
-        scene.append(&key, next).await;
+        fixture.append(&key, next).await;
         for n in 41..60 {
             if !by_sealing {
-                scene.append(&key, batch(n..n + 1)).await;
+                fixture.append(&key, batch(n..n + 1)).await;
             }
         }
-        let page = settled(&scene, &key, 10).await;
+        let page = read_after_eviction(&fixture, &key, 10).await;
         assert!(
             !sequence(&page).contains(&1),
-            "a settled question goes like any other event"
+            "a settled question is evicted like any event"
         );
         assert!(
             by_sealing || sequence(&page).contains(&2),
@@ -138,63 +142,66 @@ pub async fn eviction_passes_over_an_open_question<H: Harness>(harness: &H) {
     }
 }
 
-/// Bytes are bounded as events are, and the newest event is kept however large it is.
-pub async fn eviction_by_bytes_keeps_the_newest<H: Harness>(harness: &H) {
+/// The newest event stays, whatever its size.
+pub async fn eviction_by_bytes_spares_the_newest<H: Harness>(harness: &H) {
     let retention = Retention {
         bytes: 32 << 10,
         ..Retention::default()
     };
-    let scene = Scene::keeping(harness, retention).await;
-    let key = scene.first();
+    let fixture = StoreFixture::with_retention(harness, retention).await;
+    let key = fixture.first_call_stream();
     let large = |seq, size| {
         let mut large = batch(seq..seq + 1);
         large.events[0].payload = Bytes::from(vec![b'x'; size]);
         large
     };
     for n in 1..100 {
-        scene.append(&key, large(n, 1 << 10)).await;
+        fixture.append(&key, large(n, 1 << 10)).await;
     }
-    let page = settled(&scene, &key, 32).await;
-    let kept = sequence(&page);
-    assert!(kept.len() >= 8, "far too much was evicted: {kept:?}");
-    assert_eq!(kept, (kept[0]..100).collect::<Vec<_>>());
-    assert_eq!(page.status.purged, Some(Seq(kept[0] - 1)));
-    scene.append(&key, large(100, 100 << 10)).await;
-    assert_eq!(sequence(&settled(&scene, &key, 1).await), [100]);
+    let page = read_after_eviction(&fixture, &key, 32).await;
+    let retained = sequence(&page);
+    assert!(retained.len() >= 8, "far too much was evicted: {retained:?}");
+    assert_eq!(retained, (retained[0]..100).collect::<Vec<_>>());
+    assert_eq!(page.status.purged, Some(Seq(retained[0] - 1)));
+    fixture.append(&key, large(100, 100 << 10)).await;
+    assert_eq!(sequence(&read_after_eviction(&fixture, &key, 1).await), [100]);
 }
 
-/// A sealed stream is forgotten when its time has come, an open one is not. Asked only of a backend whose clock can be
-/// moved.
-pub async fn a_sealed_stream_is_forgotten_in_time<H: Harness>(harness: &H) {
+/// An open stream does not expire. Runs only with a harness whose clock can be moved.
+pub async fn sealed_stream_expires<H: Harness>(harness: &H) {
     let retention = Retention {
         age: Duration::from_secs(60),
         ..Retention::default()
     };
-    let scene = Scene::keeping(harness, retention).await;
-    let (open, early, late) = (scene.first(), scene.stream(Ordinal(3)), scene.stream(Ordinal(5)));
-    scene.append(&open, batch(0..3)).await;
-    scene.append(&late, batch(0..3)).await;
-    scene.append(&early, last_batch(0..3)).await;
-    if !harness.advance(&scene.store, Duration::from_secs(40)) {
+    let fixture = StoreFixture::with_retention(harness, retention).await;
+    let (open, early, late) = (
+        fixture.first_call_stream(),
+        fixture.stream(Ordinal(3)),
+        fixture.stream(Ordinal(5)),
+    );
+    fixture.append(&open, batch(0..3)).await;
+    fixture.append(&late, batch(0..3)).await;
+    fixture.append(&early, last_batch(0..3)).await;
+    if !harness.advance(&fixture.store, Duration::from_secs(40)) {
         return;
     }
-    scene.store.sweep().await.expect("a sweep does not fail");
-    assert_eq!(sequence(&scene.page(&early, 0).await), [1, 2], "not before its time");
-    scene.append(&late, last_batch(3..4)).await;
-    assert!(harness.advance(&scene.store, Duration::from_secs(30)));
-    scene.store.sweep().await.expect("a sweep does not fail");
-    scene.assert_unknown(&early).await;
+    fixture.store.sweep().await.expect("a sweep does not fail");
+    assert_eq!(sequence(&fixture.page(&early, 0).await), [1, 2], "not expired yet");
+    fixture.append(&late, last_batch(3..4)).await;
+    assert!(harness.advance(&fixture.store, Duration::from_secs(30)));
+    fixture.store.sweep().await.expect("a sweep does not fail");
+    fixture.assert_unknown(&early).await;
     assert_eq!(
-        sequence(&scene.page(&late, 0).await),
+        sequence(&fixture.page(&late, 0).await),
         [1, 2, 3],
-        "the age counts from the end of the stream"
+        "the age counts from the seal"
     );
-    assert!(harness.advance(&scene.store, Duration::from_secs(3600)));
-    scene.store.sweep().await.expect("a sweep does not fail");
-    scene.assert_unknown(&late).await;
+    assert!(harness.advance(&fixture.store, Duration::from_secs(3600)));
+    fixture.store.sweep().await.expect("a sweep does not fail");
+    fixture.assert_unknown(&late).await;
     assert_eq!(
-        sequence(&scene.page(&open, 0).await),
+        sequence(&fixture.page(&open, 0).await),
         [1, 2],
-        "an open stream does not age"
+        "an open stream does not expire"
     );
 }

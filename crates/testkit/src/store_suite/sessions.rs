@@ -1,7 +1,7 @@
 //! Session records and the bus.
 
 use super::Harness;
-use super::scene::*;
+use super::fixture::*;
 use bytes::Bytes;
 use rethread_proto::Version;
 use rethread_store::{
@@ -11,12 +11,12 @@ use rethread_store::{
 use std::sync::Arc;
 use tokio::time::timeout;
 
-/// A record comes back as it was written, every field of it, and so does its replacement.
-pub async fn a_record_is_read_back<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let peer = harness.peer(&scene.store).await;
+/// Every field of a record, and of its replacement.
+pub async fn record_reads_back<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let peer = harness.peer(&fixture.store).await;
     assert_eq!(
-        peer.load(&scene.session).await.expect("it was created").record,
+        peer.load(&fixture.session).await.expect("it was created").record,
         record()
     );
     for version in Version::ALL {
@@ -28,46 +28,49 @@ pub async fn a_record_is_read_back<H: Harness>(harness: &H) {
             subscriptions: ["file:///a", "file:///b?c=d#e", "\u{1f9f5}", ""].map(Into::into).into(),
             epoch: 1,
         };
-        scene
+        fixture
             .store
-            .update(&scene.session, 1, full.clone())
+            .update(&fixture.session, 1, full.clone())
             .await
             .expect("the epoch is right");
-        assert_eq!(peer.load(&scene.session).await.expect("it lives").record, full);
-    }
-}
-
-/// A session that never was, and one that has ended, cannot be loaded or updated.
-pub async fn an_ended_session_has_no_record<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let stranger = fresh_session(principal());
-    scene.store.end(&scene.session).await.expect("it can be ended");
-    for gone in [&scene.session, &stranger] {
-        let loaded = scene.store.load(gone).await;
-        assert!(matches!(loaded, Err(StoreError::SessionGone)), "{loaded:?}");
-        let updated = scene.store.update(gone, 1, record()).await;
-        assert!(matches!(updated, Err(StoreError::SessionGone)), "{updated:?}");
-        let loaded = scene.store.load(gone).await;
-        assert!(
-            matches!(loaded, Err(StoreError::SessionGone)),
-            "an update revived it: {loaded:?}"
+        assert_eq!(
+            peer.load(&fixture.session).await.expect("the session exists").record,
+            full
         );
     }
 }
 
-/// An update that expects another epoch is refused, told which it is, and changes nothing.
-pub async fn an_update_expects_the_right_epoch<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
+/// A session that has ended or never existed can be neither loaded nor updated.
+pub async fn ended_session_has_no_record<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let stranger = fresh_session(principal());
+    fixture.store.end(&fixture.session).await.expect("ended");
+    for gone in [&fixture.session, &stranger] {
+        let loaded = fixture.store.load(gone).await;
+        assert!(matches!(loaded, Err(StoreError::SessionGone)), "{loaded:?}");
+        let updated = fixture.store.update(gone, 1, record()).await;
+        assert!(matches!(updated, Err(StoreError::SessionGone)), "{updated:?}");
+        let loaded = fixture.store.load(gone).await;
+        assert!(
+            matches!(loaded, Err(StoreError::SessionGone)),
+            "the update revived the session: {loaded:?}"
+        );
+    }
+}
+
+/// The refusal reports the stored epoch and changes nothing.
+pub async fn update_with_wrong_epoch_is_refused<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
     let restored = SessionRecord { epoch: 2, ..record() };
-    scene
+    fixture
         .store
-        .update(&scene.session, 1, restored.clone())
+        .update(&fixture.session, 1, restored.clone())
         .await
         .expect("the epoch is right");
     for wrong in [0, 1, 3] {
-        let refused = scene
+        let refused = fixture
             .store
-            .update(&scene.session, wrong, SessionRecord { epoch: 9, ..record() })
+            .update(&fixture.session, wrong, SessionRecord { epoch: 9, ..record() })
             .await;
         assert!(
             matches!(refused, Err(StoreError::Conflict { epoch: 2, .. })),
@@ -75,20 +78,25 @@ pub async fn an_update_expects_the_right_epoch<H: Harness>(harness: &H) {
         );
     }
     assert_eq!(
-        scene.store.load(&scene.session).await.expect("it lives").record,
+        fixture
+            .store
+            .load(&fixture.session)
+            .await
+            .expect("the session exists")
+            .record,
         restored
     );
 }
 
-/// Design D9: nodes that restore a session at once make one, not several.
-pub async fn one_of_many_restores_wins<H: Harness>(harness: &H) {
+/// D9: of several nodes that restore a session at once, one succeeds.
+pub async fn concurrent_restores_have_one_winner<H: Harness>(harness: &H) {
     const NODES: u64 = 6;
-    let scene = Scene::open(harness).await;
+    let fixture = StoreFixture::open(harness).await;
     for epoch in 1..20 {
         let mut nodes = Vec::new();
         for node in 0..NODES {
-            let (store, session) = (harness.peer(&scene.store).await, scene.session.clone());
-            nodes.push(beside(async move {
+            let (store, session) = (harness.peer(&fixture.store).await, fixture.session.clone());
+            nodes.push(spawn_thread(async move {
                 let record = SessionRecord {
                     epoch: epoch + 1,
                     log_level: Some(node.to_string().into()),
@@ -97,124 +105,137 @@ pub async fn one_of_many_restores_wins<H: Harness>(harness: &H) {
                 match store.update(&session, epoch, record).await {
                     Ok(()) => Some(node),
                     Err(StoreError::Conflict { epoch: stored, .. }) if stored == epoch + 1 => None,
-                    Err(other) => panic!("who comes late has a conflict, not {other:?}"),
+                    Err(other) => panic!("expected a conflict, not {other:?}"),
                 }
             }));
         }
-        let winners: Vec<u64> = everyone(nodes).await.into_iter().flatten().collect();
-        let stored = scene.store.load(&scene.session).await.expect("it lives").record;
+        let winners: Vec<u64> = join_all(nodes).await.into_iter().flatten().collect();
+        let stored = fixture
+            .store
+            .load(&fixture.session)
+            .await
+            .expect("the session exists")
+            .record;
         let named = stored.log_level.and_then(|name| name.parse().ok());
         assert_eq!((winners.as_slice(), stored.epoch), (named.as_slice(), epoch + 1));
     }
 }
 
-/// What the next life of a session starts from: no ordinal that ever was, whatever became of its stream.
-pub async fn the_high_water_mark_outlasts_the_streams<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let mark = async || scene.store.load(&scene.session).await.expect("it lives").high_water;
-    assert_eq!(mark().await, Ordinal(0));
+/// A restored session never reuses an ordinal, even of a forgotten stream.
+pub async fn highest_ordinal_survives_its_stream<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let highest_ordinal = async || {
+        fixture
+            .store
+            .load(&fixture.session)
+            .await
+            .expect("the session exists")
+            .high_water
+    };
+    assert_eq!(highest_ordinal().await, Ordinal(0));
     for ordinal in [3, 1, 8] {
-        scene.append(&scene.stream(Ordinal(ordinal)), last_batch(1..3)).await;
+        fixture
+            .append(&fixture.stream(Ordinal(ordinal)), last_batch(1..3))
+            .await;
     }
-    assert_eq!(mark().await, Ordinal(8));
-    scene
+    assert_eq!(highest_ordinal().await, Ordinal(8));
+    fixture
         .store
-        .forget_stream(&scene.stream(Ordinal(8)))
+        .forget_stream(&fixture.stream(Ordinal(8)))
         .await
-        .expect("it can be forgotten");
-    assert_eq!(mark().await, Ordinal(8));
-    scene.store.forget_session(&scene.session).await.expect("all can be");
+        .expect("forgotten");
+    assert_eq!(highest_ordinal().await, Ordinal(8));
+    fixture.store.forget_session(&fixture.session).await.expect("forgotten");
     let next = SessionRecord { epoch: 2, ..record() };
-    scene
+    fixture
         .store
-        .update(&scene.session, 1, next)
+        .update(&fixture.session, 1, next)
         .await
         .expect("the epoch is right");
-    assert_eq!(mark().await, Ordinal(8));
+    assert_eq!(highest_ordinal().await, Ordinal(8));
 }
 
-/// What the next life of a session takes over: every stream that has not ended, and no other.
+/// A restored session takes over every stream that is not sealed.
 pub async fn open_streams_are_listed<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let other = Scene::over(scene.store.clone()).await;
-    let open = async || scene.store.open_streams(&scene.session).await.expect("they are known");
+    let fixture = StoreFixture::open(harness).await;
+    let other = StoreFixture::new(fixture.store.clone()).await;
+    let open = async || fixture.store.open_streams(&fixture.session).await.expect("listed");
     assert_eq!(open().await, []);
     for ordinal in [300, 2, 1, 70_000] {
-        scene.append(&scene.stream(Ordinal(ordinal)), batch(0..2)).await;
+        fixture.append(&fixture.stream(Ordinal(ordinal)), batch(0..2)).await;
     }
     other.append(&other.stream(Ordinal(5)), batch(0..2)).await;
-    scene.append(&scene.stream(Ordinal(7)), last_batch(0..2)).await;
+    fixture.append(&fixture.stream(Ordinal(7)), last_batch(0..2)).await;
     assert_eq!(open().await, [1, 2, 300, 70_000].map(Ordinal));
-    scene.append(&scene.stream(Ordinal(2)), last_batch(2..3)).await;
-    scene
+    fixture.append(&fixture.stream(Ordinal(2)), last_batch(2..3)).await;
+    fixture
         .store
-        .forget_stream(&scene.stream(Ordinal(300)))
+        .forget_stream(&fixture.stream(Ordinal(300)))
         .await
-        .expect("it can be forgotten");
+        .expect("forgotten");
     assert_eq!(open().await, [1, 70_000].map(Ordinal));
     let stranger = fresh_session(principal());
-    assert_eq!(scene.store.open_streams(&stranger).await.expect("none"), []);
+    assert_eq!(fixture.store.open_streams(&stranger).await.expect("none"), []);
 }
 
-/// A session that nobody touches expires with all it has; a touched one stays.
+/// An idle session expires with all its data; a touched one stays.
 pub async fn idle_sessions_expire<H: Harness>(harness: &H) {
     const IDLE: std::time::Duration = std::time::Duration::from_secs(1800);
-    let idle = Scene::open(harness).await;
-    let used = Scene::over(idle.store.clone()).await;
+    let idle = StoreFixture::open(harness).await;
+    let used = StoreFixture::new(idle.store.clone()).await;
     let store = &idle.store;
-    for scene in [&idle, &used] {
-        scene.append(&scene.first(), batch(0..2)).await;
+    for fixture in [&idle, &used] {
+        fixture.append(&fixture.first_call_stream(), batch(0..2)).await;
     }
-    assert_eq!(store.expire(IDLE, nowhere()).await.expect("it can be asked"), 0);
+    assert_eq!(store.expire(IDLE, no_live_sessions()).await.expect("expired"), 0);
     if !harness.advance(store, IDLE / 2) {
         return;
     }
-    store.touch(&used.session).await.expect("it lives");
-    assert!(store.load(&idle.session).await.expect("it lives").idle >= IDLE / 2);
-    assert!(store.load(&used.session).await.expect("it lives").idle < IDLE / 2);
+    store.touch(&used.session).await.expect("the session exists");
+    assert!(store.load(&idle.session).await.expect("the session exists").idle >= IDLE / 2);
+    assert!(store.load(&used.session).await.expect("the session exists").idle < IDLE / 2);
     harness.advance(store, IDLE / 2);
-    assert_eq!(store.expire(IDLE, nowhere()).await.expect("it can be asked"), 1);
+    assert_eq!(store.expire(IDLE, no_live_sessions()).await.expect("expired"), 1);
     let gone = store.load(&idle.session).await;
     assert!(matches!(gone, Err(StoreError::SessionGone)), "{gone:?}");
     let touched = store.touch(&idle.session).await;
     assert!(matches!(touched, Err(StoreError::SessionGone)), "{touched:?}");
-    let appended = store.append(&idle.first(), batch(2..3)).await;
+    let appended = store.append(&idle.first_call_stream(), batch(2..3)).await;
     assert!(matches!(appended, Err(StoreError::SessionGone)), "{appended:?}");
-    idle.assert_unknown(&idle.first()).await;
-    used.append(&used.first(), batch(2..3)).await;
+    idle.assert_unknown(&idle.first_call_stream()).await;
+    used.append(&used.first_call_stream(), batch(2..3)).await;
 }
 
-/// A session that lives in this process does not expire, however far the clock steps. It is touched instead.
+/// A session of this process does not expire, however far the clock steps. `expire` touches it instead.
 pub async fn live_sessions_do_not_expire<H: Harness>(harness: &H) {
     const IDLE: std::time::Duration = std::time::Duration::from_secs(1800);
-    let live = Scene::open(harness).await;
-    let other = Scene::over(live.store.clone()).await;
+    let live = StoreFixture::open(harness).await;
+    let other = StoreFixture::new(live.store.clone()).await;
     let store = &live.store;
     if !harness.advance(store, IDLE * 10) {
         return;
     }
     let key = live.session.clone();
     let expired = store.expire(IDLE, Arc::new(move |session| *session == key)).await;
-    assert_eq!(expired.expect("it can be asked"), 1, "only the other one");
+    assert_eq!(expired.expect("expired"), 1, "only the other one");
     assert!(store.load(&other.session).await.is_err());
-    let loaded = store.load(&live.session).await.expect("it lives");
+    let loaded = store.load(&live.session).await.expect("the session exists");
     assert!(loaded.idle < IDLE, "it counts as used: {:?}", loaded.idle);
-    live.append(&live.first(), batch(0..2)).await;
+    live.append(&live.first_call_stream(), batch(0..2)).await;
 }
 
-/// No session lives in this process.
-fn nowhere() -> IsLive {
+/// Reports that no session lives in this process.
+fn no_live_sessions() -> IsLive {
     Arc::new(|_| false)
 }
 
-async fn heard(subscription: &mut Subscription) -> BusEvent {
-    let heard = timeout(PATIENCE, subscription.next()).await;
-    heard.expect("a signal arrives").expect("the bus lives")
+async fn next_event(subscription: &mut Subscription) -> BusEvent {
+    let next_event = timeout(STEP_TIMEOUT, subscription.next()).await;
+    next_event.expect("a signal in time").expect("an open bus")
 }
 
-/// Every subscriber hears every signal that is published after it subscribed, on every node, the publishing one
-/// included.
-pub async fn the_bus_reaches_everybody<H: Harness>(harness: &H) {
+/// Subscribers on every node get every signal published after they subscribed, also on the publishing node.
+pub async fn bus_reaches_every_subscriber<H: Harness>(harness: &H) {
     let store = harness.fresh(Retention::default()).await;
     let peer = harness.peer(&store).await;
     let mut listeners = [store.subscribe(), store.subscribe(), peer.subscribe()];
@@ -230,14 +251,14 @@ pub async fn the_bus_reaches_everybody<H: Harness>(harness: &H) {
         for signal in &signals {
             node.publish(signal.clone()).await.expect("it can be published");
             for listener in &mut listeners {
-                assert_eq!(heard(listener).await, BusEvent::Signal(signal.clone()));
+                assert_eq!(next_event(listener).await, BusEvent::Signal(signal.clone()));
             }
         }
     }
 }
 
-/// Publishing to nobody is no error, and a listener hears nothing from before its time.
-pub async fn the_bus_has_no_memory<H: Harness>(harness: &H) {
+/// Publishing without subscribers is not an error, and a subscriber gets no earlier signals.
+pub async fn bus_does_not_replay<H: Harness>(harness: &H) {
     let store = harness.fresh(Retention::default()).await;
     store
         .publish(Signal::ListChanged(ListKind::Tools))
@@ -249,7 +270,7 @@ pub async fn the_bus_has_no_memory<H: Harness>(harness: &H) {
         .await
         .expect("it can be published");
     assert_eq!(
-        heard(&mut witness).await,
+        next_event(&mut witness).await,
         BusEvent::Signal(Signal::ListChanged(ListKind::Prompts))
     );
     let mut late = store.subscribe();
@@ -258,14 +279,13 @@ pub async fn the_bus_has_no_memory<H: Harness>(harness: &H) {
         .await
         .expect("it can be published");
     assert_eq!(
-        heard(&mut late).await,
+        next_event(&mut late).await,
         BusEvent::Signal(Signal::ListChanged(ListKind::Resources))
     );
 }
 
-/// Whoever does not listen is told that something was lost, if it was; it never hears less without being told, and
-/// never out of order.
-pub async fn a_slow_listener_is_told_what_it_missed<H: Harness>(harness: &H) {
+/// A slow subscriber gets signals in order and is notified of every loss.
+pub async fn slow_subscriber_learns_of_loss<H: Harness>(harness: &H) {
     const SIGNALS: usize = 5000;
     let store = harness.fresh(Retention::default()).await;
     let mut slow = store.subscribe();
@@ -278,11 +298,11 @@ pub async fn a_slow_listener_is_told_what_it_missed<H: Harness>(harness: &H) {
     }
     let (mut next, mut lagged) = (0, false);
     while next < SIGNALS {
-        match heard(&mut slow).await {
+        match next_event(&mut slow).await {
             BusEvent::Lagged => lagged = true,
             BusEvent::Signal(Signal::ResourceUpdated(n)) => {
                 let n: usize = n.parse().expect("the numbers from above");
-                assert!(n == next || (lagged && n > next), "heard {n}, expected {next}");
+                assert!(n == next || (lagged && n > next), "next_event {n}, expected {next}");
                 (next, lagged) = (n + 1, false);
             }
             BusEvent::Signal(other) => panic!("nobody said {other:?}"),

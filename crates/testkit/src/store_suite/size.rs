@@ -1,17 +1,17 @@
-//! Large and many.
+//! Large payloads and many streams.
 
 use super::Harness;
-use super::scene::*;
+use super::fixture::*;
 use bytes::Bytes;
 use rethread_store::{Batch, Event, EventStore as _, Ordinal, ReadLimit, Retention, Seq, SessionStore as _, StreamKey};
 
-/// Payloads of a mebibyte are stored and read back whole.
-pub async fn large_payloads_come_back_whole<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
+/// 1 MiB each.
+pub async fn large_payloads_read_back<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
     let payload = |n: u64| Bytes::from((0..1 << 20).map(|at: u64| (at * 31 + n * 7) as u8).collect::<Vec<_>>());
     let events = |range: std::ops::Range<u64>| range.map(|n| Event::new(Seq(n), payload(n))).collect();
-    scene
+    fixture
         .append(
             &key,
             Batch {
@@ -20,7 +20,7 @@ pub async fn large_payloads_come_back_whole<H: Harness>(harness: &H) {
             },
         )
         .await;
-    scene
+    fixture
         .append(
             &key,
             Batch {
@@ -31,7 +31,7 @@ pub async fn large_payloads_come_back_whole<H: Harness>(harness: &H) {
         .await;
     let mut after = Seq(0);
     for n in 1..4 {
-        let page = scene
+        let page = fixture
             .store
             .read_after(&key, after, ReadLimit::default())
             .await
@@ -42,17 +42,17 @@ pub async fn large_payloads_come_back_whole<H: Harness>(harness: &H) {
     }
 }
 
-/// A batch of many events is one append.
-pub async fn a_large_batch_is_taken_whole<H: Harness>(harness: &H) {
-    let scene = Scene::open(harness).await;
-    let key = scene.first();
-    scene.append(&key, batch(0..2000)).await;
-    scene.append(&key, batch(0..2000)).await;
-    assert_eq!(sequence(&scene.page(&key, 0).await), (1..2000).collect::<Vec<_>>());
+/// A batch of many events is atomic.
+pub async fn large_batch_is_one_append<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::open(harness).await;
+    let key = fixture.first_call_stream();
+    fixture.append(&key, batch(0..2000)).await;
+    fixture.append(&key, batch(0..2000)).await;
+    assert_eq!(sequence(&fixture.page(&key, 0).await), (1..2000).collect::<Vec<_>>());
 }
 
-/// Ten thousand streams in a hundred sessions, written from several tasks at once; each reads its own.
-pub async fn ten_thousand_streams_stay_apart<H: Harness>(harness: &H) {
+/// In 100 sessions, written by several tasks at once. Each stream reads back its own events.
+pub async fn ten_thousand_streams_stay_separate<H: Harness>(harness: &H) {
     const SESSIONS: u64 = 100;
     const STREAMS: u64 = 100;
     let store = harness.fresh(Retention::default()).await;
@@ -62,7 +62,7 @@ pub async fn ten_thousand_streams_stay_apart<H: Harness>(harness: &H) {
     let numbered: Vec<_> = (0..).zip(sessions.clone()).collect();
     for share in numbered.chunks(sessions.len() / 4) {
         let (store, share) = (store.clone(), share.to_vec());
-        writers.push(beside(async move {
+        writers.push(spawn_thread(async move {
             for (number, session) in share {
                 store
                     .create(&session, record())
@@ -85,7 +85,7 @@ pub async fn ten_thousand_streams_stay_apart<H: Harness>(harness: &H) {
             }
         }));
     }
-    everyone(writers).await;
+    join_all(writers).await;
     for (number, session) in (0..).zip(&sessions) {
         for ordinal in 1..=STREAMS {
             let key = StreamKey {
@@ -93,7 +93,7 @@ pub async fn ten_thousand_streams_stay_apart<H: Harness>(harness: &H) {
                 ordinal: Ordinal(ordinal),
             };
             let page = store
-                .read_after(&key, Seq(0), ALL)
+                .read_after(&key, Seq(0), UNLIMITED_READ)
                 .await
                 .expect("every stream is known");
             assert_eq!(page.events.len(), 1);

@@ -1,23 +1,23 @@
-//! A header, read into steps.
+//! Parses a header into steps.
 
-/// One thing that a reader does.
+/// One step of a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Types something.
+    /// Types a command.
     Type { terminal: usize, command: String },
-    /// Looks.
-    See { terminal: usize, lines: Vec<String> },
+    /// Expects output.
+    Expect { terminal: usize, lines: Vec<String> },
 }
 
-/// The steps of a header, which is everything in `//!` at the top of `source`.
-pub(super) fn read(source: &str) -> Result<Vec<Step>, String> {
+/// The steps of the header: the `//!` lines at the top of `source`.
+pub(super) fn parse(source: &str) -> Result<Vec<Step>, String> {
     let header = source.lines().map_while(|line| line.strip_prefix("//!"));
     let header = header.map(|line| line.strip_prefix(' ').unwrap_or(line));
     let mut steps = Vec::new();
     let mut terminal = 0;
     let mut block: Option<(String, Vec<String>)> = None;
     for (number, line) in header.enumerate() {
-        let at = number + 1;
+        let line_number = number + 1;
         match (line.strip_prefix("```"), &mut block) {
             (Some(""), Some(_)) => {
                 let (kind, lines) = block.take().unwrap_or_default();
@@ -26,30 +26,30 @@ pub(super) fn read(source: &str) -> Result<Vec<Step>, String> {
                         terminal,
                         command: lines.join("\n"),
                     },
-                    _ => Step::See { terminal, lines },
+                    _ => Step::Expect { terminal, lines },
                 });
             }
             (Some(kind @ ("sh" | "text")), None) => block = Some((kind.to_owned(), Vec::new())),
-            (Some(other), _) => return Err(format!("line {at}: a block of `{other}` means nothing here")),
+            (Some(other), _) => return Err(format!("line {line_number}: unknown block `{other}`")),
             (None, Some((_, lines))) => lines.push(line.to_owned()),
-            (None, None) => terminal = meant(line).unwrap_or(terminal),
+            (None, None) => terminal = terminal_in(line).unwrap_or(terminal),
         }
     }
     match block {
-        Some(_) => Err("a block does not end".to_owned()),
+        Some(_) => Err("unterminated block".to_owned()),
         None => Ok(steps),
     }
 }
 
-/// Which terminal a line of prose sends its reader to.
-fn meant(prose: &str) -> Option<usize> {
-    let places = [("first terminal", 0), ("another terminal", 1), ("other terminal", 1)];
-    let found = places.iter().filter_map(|(words, n)| Some((prose.rfind(words)?, *n)));
+/// The terminal that a line of prose selects.
+fn terminal_in(prose: &str) -> Option<usize> {
+    let phrases = [("first terminal", 0), ("another terminal", 1), ("other terminal", 1)];
+    let found = phrases.iter().filter_map(|(words, n)| Some((prose.rfind(words)?, *n)));
     found.max().map(|(_, n)| n)
 }
 
-/// Whether `line` is what `pattern` says, in which `...` stands for anything.
-pub(super) fn fits(pattern: &str, line: &str) -> bool {
+/// Whether `line` matches `pattern`, in which `...` matches any text.
+pub(super) fn matches(pattern: &str, line: &str) -> bool {
     let mut parts = pattern.split("...");
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = line.strip_prefix(first) else {
@@ -72,9 +72,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_is_read_into_steps() {
+    fn header_is_parsed_into_steps() {
         let source = "\
-//! What it is.
+//! A title.
 //!
 //! ```sh
 //! cargo run
@@ -100,23 +100,23 @@ fn main() {}
             terminal,
             command: command.to_owned(),
         };
-        let seen = |terminal, line: &str| Step::See {
+        let expect = |terminal, line: &str| Step::Expect {
             terminal,
             lines: vec![line.to_owned()],
         };
         let expected = [
             typed(0, "cargo run"),
             typed(1, "A=1\n  echo $A"),
-            seen(1, "1"),
-            seen(0, "^C"),
+            expect(1, "1"),
+            expect(0, "^C"),
         ];
-        assert_eq!(read(source).as_deref(), Ok(expected.as_slice()));
-        assert!(read("//! ```rust\n").is_err());
-        assert!(read("//! ```sh\n//! a\n").is_err());
+        assert_eq!(parse(source).as_deref(), Ok(expected.as_slice()));
+        assert!(parse("//! ```rust\n").is_err());
+        assert!(parse("//! ```sh\n//! a\n").is_err());
     }
 
     #[test]
-    fn dots_stand_for_anything() {
+    fn dots_match_any_text() {
         for (pattern, line, expected) in [
             ("a", "a", true),
             ("a", "ab", false),
@@ -129,7 +129,7 @@ fn main() {}
             ("a...b", "a", false),
             ("...", "", true),
         ] {
-            assert_eq!(fits(pattern, line), expected, "{pattern} {line}");
+            assert_eq!(matches(pattern, line), expected, "{pattern} {line}");
         }
     }
 }

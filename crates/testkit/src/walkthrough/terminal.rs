@@ -1,6 +1,6 @@
-//! A terminal: a shell that is typed into, and what it shows.
+//! A shell with piped input and output.
 
-use super::script::fits;
+use super::script::matches;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -8,128 +8,128 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// How long anything may take to be seen.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long to wait for a line of output.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the shell says when a command has ended.
-const DONE: &str = "<<the command has ended>>";
+/// The shell prints this line after each command.
+const END_OF_COMMAND: &str = "<<the command has ended>>";
 
 pub(super) struct Terminal {
     shell: Child,
-    keyboard: ChildStdin,
-    screen: Receiver<String>,
-    /// The line that was looked at but not yet accounted for.
-    next: Option<String>,
-    /// Everything so far, for people who wonder why a test failed.
-    shown: Vec<String>,
+    input: ChildStdin,
+    output: Receiver<String>,
+    /// A line that `peek` has read.
+    peeked: Option<String>,
+    /// All lines so far, for failure messages.
+    transcript: Vec<String>,
     running: usize,
-    /// Whatever comes now need not be in the header.
-    lenient: bool,
+    /// Output that the header does not show is allowed.
+    skips_output: bool,
 }
 
 impl Terminal {
-    pub(super) fn open(room: &Path) -> Self {
-        // A shell cannot catch a signal that its parent ignores, as a job in the background ignores SIGINT.
+    pub(super) fn open(directory: &Path) -> Self {
+        // A shell cannot catch a signal that its parent ignores. Background jobs ignore SIGINT.
         let mut shell = Command::new("env")
             .args(["--default-signal=INT", "bash"])
-            .current_dir(room)
-            .env("TMPDIR", room)
+            .current_dir(directory)
+            .env("TMPDIR", directory)
             .env("NO_PROXY", "127.0.0.1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .process_group(0) // so that Ctrl-C reaches it and what it runs, and nothing else
+            .process_group(0) // Ctrl-C then reaches the shell and its children only
             .spawn()
-            .expect("bash is there");
-        let mut keyboard = shell.stdin.take().expect("it is piped");
-        let screen = BufReader::new(shell.stdout.take().expect("it is piped"));
-        let (show, shown) = channel();
+            .expect("bash");
+        let mut input = shell.stdin.take().expect("a pipe");
+        let output = BufReader::new(shell.stdout.take().expect("a pipe"));
+        let (sender, lines) = channel();
         std::thread::spawn(move || {
-            for line in screen.lines().map_while(Result::ok) {
-                if show.send(line).is_err() {
+            for line in output.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
                     return;
                 }
             }
         });
-        // Ctrl-C ends what runs, not the shell. A terminal would keep curl's progress meter away.
-        writeln!(keyboard, "trap : INT; curl() {{ command curl -s \"$@\"; }}").expect("bash listens");
+        // The trap lets Ctrl-C end the command but not the shell. curl prints a progress meter unless it is silent.
+        writeln!(input, "trap : INT; curl() {{ command curl -s \"$@\"; }}").expect("bash reads its input");
         Terminal {
             shell,
-            keyboard,
-            screen: shown,
-            next: None,
-            shown: Vec::new(),
+            input,
+            output: lines,
+            peeked: None,
+            transcript: Vec::new(),
             running: 0,
-            lenient: false,
+            skips_output: false,
         }
     }
 
-    /// Types a command, when the one before has ended.
+    /// Types a command after the previous one has ended.
     pub(super) fn enter(&mut self, command: &str) {
-        self.settle();
-        self.shown.extend(command.lines().map(|line| format!("$ {line}")));
-        self.lenient = false;
+        self.wait_until_idle();
+        self.transcript.extend(command.lines().map(|line| format!("$ {line}")));
+        self.skips_output = false;
         self.running += 1;
-        // A line of its own for the mark, also after a text that does not end with one.
-        let typed = format!("{{\n{command}\n}} </dev/null 2>&1\nprintf '\\n{DONE}\\n'\n");
-        self.keyboard.write_all(typed.as_bytes()).expect("bash listens");
+        // The end marker needs its own line, even if the output lacks a final newline.
+        let typed = format!("{{\n{command}\n}} </dev/null 2>&1\nprintf '\\n{END_OF_COMMAND}\\n'\n");
+        self.input.write_all(typed.as_bytes()).expect("bash reads its input");
     }
 
-    /// The next line, which is not taken.
+    /// The next line, without consuming it.
     pub(super) fn peek(&mut self) -> String {
         let line = self.line();
-        self.next = Some(line.clone());
+        self.peeked = Some(line.clone());
         line
     }
 
-    /// Waits for `expected`, line by line.
-    pub(super) fn see(&mut self, expected: &[String]) {
+    /// Waits for the expected lines.
+    pub(super) fn expect(&mut self, expected: &[String]) {
         for expected in expected.iter().filter(|line| !line.is_empty()) {
             match expected.as_str() {
-                "..." => self.lenient = true,
+                "..." => self.skips_output = true,
                 "^C" => {
-                    self.shown.push("^C".to_owned());
+                    self.transcript.push("^C".to_owned());
                     self.signal("INT");
-                    self.lenient = true;
+                    self.skips_output = true;
                 }
                 pattern => loop {
                     let line = self.line();
-                    if fits(pattern, &line) {
-                        self.lenient = false;
+                    if matches(pattern, &line) {
+                        self.skips_output = false;
                         break;
                     }
                     assert!(
-                        self.lenient,
-                        "expected\n  {pattern}\nbut there is\n  {line}\n\n{}",
-                        self.story()
+                        self.skips_output,
+                        "expected\n  {pattern}\nfound\n  {line}\n\n{}",
+                        self.transcript()
                     );
                 },
             }
         }
     }
 
-    /// Waits until nothing runs, and nothing is left that nobody expected.
-    pub(super) fn settle(&mut self) {
+    /// Waits until no command runs. Panics on unexpected output.
+    pub(super) fn wait_until_idle(&mut self) {
         while self.running > 0 {
             if let Some(line) = self.receive() {
-                self.unexpected(&line);
+                self.check_unexpected(&line);
             }
         }
-        while let Some(line) = self.next.take().or_else(|| self.screen.try_recv().ok()) {
-            self.unexpected(&line);
+        while let Some(line) = self.peeked.take().or_else(|| self.output.try_recv().ok()) {
+            self.check_unexpected(&line);
         }
     }
 
-    fn unexpected(&self, line: &str) {
+    fn check_unexpected(&self, line: &str) {
         assert!(
-            self.lenient || line.is_empty(),
-            "the header says nothing of\n  {line}\n\n{}",
-            self.story()
+            self.skips_output || line.is_empty(),
+            "not in the header:\n  {line}\n\n{}",
+            self.transcript()
         );
     }
 
-    /// The next line that says something.
+    /// The next line that is not empty.
     fn line(&mut self) -> String {
-        if let Some(line) = self.next.take() {
+        if let Some(line) = self.peeked.take() {
             return line;
         }
         loop {
@@ -139,24 +139,24 @@ impl Terminal {
         }
     }
 
-    /// The next line; `None` for the mark of an end, and for comments in a stream, which only say that it is alive.
+    /// The next line. `None` for the end marker and for SSE comments, which are keep-alives.
     fn receive(&mut self) -> Option<String> {
-        let line = match self.screen.recv_timeout(PATIENCE) {
+        let line = match self.output.recv_timeout(OUTPUT_TIMEOUT) {
             Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => panic!("nothing more is seen\n\n{}", self.story()),
-            Err(RecvTimeoutError::Disconnected) => panic!("the terminal is closed\n\n{}", self.story()),
+            Err(RecvTimeoutError::Timeout) => panic!("no output for {OUTPUT_TIMEOUT:?}\n\n{}", self.transcript()),
+            Err(RecvTimeoutError::Disconnected) => panic!("the shell has exited\n\n{}", self.transcript()),
         };
-        if line == DONE {
+        if line == END_OF_COMMAND {
             self.running -= 1;
             return None;
         }
         let line = line.trim_end().to_owned();
-        self.shown.push(line.clone());
+        self.transcript.push(line.clone());
         (!line.starts_with(':')).then_some(line)
     }
 
-    fn story(&self) -> String {
-        format!("The terminal so far:\n{}", self.shown.join("\n"))
+    fn transcript(&self) -> String {
+        format!("Terminal:\n{}", self.transcript.join("\n"))
     }
 
     fn signal(&self, name: &str) {
