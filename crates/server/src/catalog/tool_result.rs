@@ -28,7 +28,7 @@ impl ToolResult {
         }
     }
 
-    /// A failure that the model reads about. A call that makes no sense at all is an [`RpcError`] instead.
+    /// A failure that the model reads about. A call that makes no sense at all is an [`RpcError`](crate::RpcError) instead.
     pub fn error(content: impl Into<Content>) -> Self {
         ToolResult {
             is_error: true,

@@ -77,7 +77,7 @@ impl<H: Handler> McpService<H> {
         shutdown::drain(&inner.node, &inner.sessions, &inner.parked, deadline).await;
     }
 
-    /// Changes [`Builder::disable_proxy_buffering`] for streams to come.
+    /// Changes [`Builder::disable_proxy_buffering`](crate::Builder::disable_proxy_buffering) for streams to come.
     pub fn set_proxy_buffering_disabled(&self, unbuffered: bool) {
         self.inner.node.unbuffered.store(unbuffered, Ordering::Relaxed);
     }
@@ -85,7 +85,8 @@ impl<H: Handler> McpService<H> {
     /// The same endpoint for other names and other pages: for a configuration that is read again while clients are
     /// served. Registry, calls and streams are shared with `self`, which goes on with what it was built with.
     ///
-    /// The lists replace those of [`Builder::allow_host`] and [`Builder::allow_origin`].
+    /// The lists replace those of [`Builder::allow_host`](crate::Builder::allow_host) and
+    /// [`Builder::allow_origin`](crate::Builder::allow_origin).
     pub fn with_access<'a>(
         &self,
         hosts: impl IntoIterator<Item = &'a str>,
