@@ -7,6 +7,7 @@ mod fuzz;
 mod instructions;
 mod layers;
 mod lexer;
+mod mutants;
 mod prose;
 mod run;
 mod test;
@@ -40,6 +41,8 @@ usage: cargo xtask <command>
                                 report goes to docs/benchmarks, with options to benchmarks in the build folder
   instructions [--against REF]  counts the instructions of the pure core with callgrind, beside those of a commit,
                                 such as `main`, or of the last count
+  mutants [NAME ...]            breaks the stream engine of the last commit in one place at a time; fails if a mutant
+                                passes the tests of proto
   fuzz [SECONDS] [TARGET ...]   runs the fuzz targets, 60 seconds each
   help                          this text
 ";
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         ["external-types", options @ ..] => external_types::run(options),
         ["wasm"] => toolchains::wasm(),
         ["msrv"] => toolchains::msrv(),
+        ["mutants", names @ ..] => mutants::run(names),
         ["fuzz", options @ ..] => fuzz::run(options),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
