@@ -239,3 +239,30 @@ fn sse_14_emitter_waits_for_the_reader_or_for_the_store() {
         "a slow store is not the reader's fault"
     );
 }
+
+/// RES-09: a stream may end between the choice of a resume and its first page. The client keeps its cursor.
+#[test]
+fn res_09_resume_of_a_stream_that_ends_meanwhile_confirms_the_cursor() {
+    let start = ReaderStart {
+        cursor: Seq(3),
+        resumes: true,
+        ..ReaderStart::default()
+    };
+    let mut reader = Reader::new(start, crate::Version::V2025_11_25, 1000);
+    assert_eq!(reader.step(), Step::Read(Seq(3)));
+    let page = Page {
+        events: Vec::new(),
+        status: StreamStatus {
+            info: params(true).info,
+            epoch: 1,
+            last: Some(Seq(3)),
+            purged: None,
+            first_kept: None,
+            sealed: true,
+            answers_lost: false,
+        },
+    };
+    let input = reader.page(&params(true), Some(&page), |_, _| panic!("the stream has ended"));
+    assert_eq!(input, Input::Send(Bytes::from_static(b"id: 7-3\ndata:\n\n")));
+    assert_eq!(reader.step(), Step::End);
+}
