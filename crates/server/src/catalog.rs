@@ -7,7 +7,8 @@
 //! ```
 //! use rethread::catalog::{Catalog, Tool};
 //! use rethread::{Context, McpService, RpcError};
-//! //! use serde_json::json;
+//! use serde::Deserialize;
+//! use serde_json::json;
 //!
 //! #[derive(Deserialize)]
 //! struct Greet {
