@@ -19,17 +19,27 @@ test:
 fast:
     cargo xtask test --fast
 
-# Does it compile, do the lints agree, are licences and advisories in order
+# All checks of CI but the tests
 check:
     cargo fmt --all --check
+    cargo xtask layers --report
+    cargo xtask prose
+    cargo xtask typos
+    cargo xtask deny
     cargo clippy --workspace --all-targets -- -D warnings
-    cargo deny check
+    cargo xtask external-types
+    cargo xtask wasm
+    cargo xtask msrv
 
 # Every fuzz target for a while
 fuzz seconds="60":
     cargo xtask fuzz {{ seconds }}
 
-# Which test speaks for which requirement
+# The import graph of the server crate by layer
+layers *options:
+    cargo xtask layers {{ options }}
+
+# Which test covers which requirement
 trace:
     cargo xtask trace --write docs/requirements-trace.md --check
 

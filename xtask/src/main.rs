@@ -1,10 +1,18 @@
 //! The longer chores of this repository, as one small program: `cargo xtask help`.
 
 mod bench;
+mod external_types;
+mod files;
 mod fuzz;
 mod instructions;
+mod layers;
+mod lexer;
+mod mutants;
+mod prose;
 mod run;
 mod test;
+mod toolchains;
+mod tools;
 mod trace;
 
 use std::process::ExitCode;
@@ -12,22 +20,37 @@ use std::process::ExitCode;
 const HELP: &str = "\
 usage: cargo xtask <command>
 
-  test [--fast]                 everything that must hold: format, lints, tests, docs, requirements, and the official
+  test [--fast]                 everything that CI runs: the checks below, format, lints, docs, tests, and the official
                                 clients and conformance suite against the example server; --fast leaves the last out;
                                 as root on Debian it installs the programs it needs, elsewhere it names them and stops
   trace [--write FILE] [--check]
-                                which code and which tests speak for which requirement, as Markdown;
+                                which code and which tests cover which requirement, as Markdown;
                                 --check fails if a MUST has no test and is not listed in spec/not-yet.txt
+  layers [--report]             the import graph of crates/server/src by layer; fails on an import that does not point down,
+                                on a cycle of files, and on a file that is in no layer; --report only prints
+  prose [--list] [--write]      phrases to avoid in Markdown and comments; fails on a file with more of them than
+                                xtask/prose-baseline.txt allows; --list prints all, --write sets the baseline
+  typos [OPTION ...]            spelling, with the exceptions of typos.toml; installs the checker in the build folder
+  deny                          licences, sources and advisories of dependencies; installs cargo-deny if it is missing
+  external-types [--write]      types of other crates in public signatures; fails if xtask/external-types.txt has others;
+                                --write sets the list
+  wasm                          compiles proto for wasm32-unknown-unknown, which it adds if it is missing
+  msrv                          compiles each package with its rust-version; installs that toolchain if it is missing
   bench [--quick] [--suite NAME] [--only SERVER] [--rounds N] [--seconds S] [--write DIR]
                                 measures this library beside bare hyper, rmcp and other gateways; without options the
                                 report goes to docs/benchmarks, with options to benchmarks in the build folder
   instructions [--against REF]  counts the instructions of the pure core with callgrind, beside those of a commit,
                                 such as `main`, or of the last count
+  mutants [NAME ...]            breaks the stream engine of the last commit in one place at a time; fails if a mutant
+                                passes the tests of proto
   fuzz [SECONDS] [TARGET ...]   runs the fuzz targets, 60 seconds each
   help                          this text
 ";
 
 fn main() -> ExitCode {
+    if std::env::var_os(external_types::RUSTDOC_VARIABLE).is_some() {
+        return external_types::rustdoc();
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
@@ -36,6 +59,14 @@ fn main() -> ExitCode {
         ["trace", options @ ..] => trace::Options::parse(options).and_then(|options| trace::run(&options)),
         ["bench", options @ ..] => bench::run(options),
         ["instructions", options @ ..] => instructions::run(options),
+        ["layers", options @ ..] => layers::run(options),
+        ["prose", options @ ..] => prose::run(options),
+        ["typos", options @ ..] => tools::typos(options),
+        ["deny"] => tools::deny(),
+        ["external-types", options @ ..] => external_types::run(options),
+        ["wasm"] => toolchains::wasm(),
+        ["msrv"] => toolchains::msrv(),
+        ["mutants", names @ ..] => mutants::run(names),
         ["fuzz", options @ ..] => fuzz::run(options),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

@@ -25,6 +25,13 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// A command given as a program and its arguments.
+pub(crate) fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(words.first().copied().unwrap_or_default());
+    command.args(words.iter().skip(1));
+    command
+}
+
 /// Runs a command to its end. Its stdout is shown and handed on line by line; stderr is shown.
 pub(crate) fn watch(command: &mut Command, mut line: impl FnMut(&str)) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();

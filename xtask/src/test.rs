@@ -1,15 +1,14 @@
-//! `xtask test`: the one command that says whether all is well.
+//! `xtask test`: every check of this repository.
 
 mod programs;
 mod tally;
 
-use crate::{run, trace};
+use crate::{external_types, layers, prose, run, toolchains, tools, trace};
 use std::process::Command;
 use std::time::Instant;
 use tally::Tally;
 
 const OUTSIDE: &str = "rethread-outside";
-const WASM: &str = "wasm32-unknown-unknown";
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,31 +20,29 @@ pub(crate) enum Extent {
 }
 
 /// Runs every step, also after one that failed, and ends with the line `N passed, N failed`. Programs that the tests need
-/// are brought before the first step.
+/// are installed before the first step. Quick steps come first.
 pub(crate) fn run(extent: Extent) -> Result<(), String> {
     programs::prepare(extent)?;
     let mut steps = Steps::default();
     steps.command("format", &mut run::cargo(&["fmt", "--all", "--check"]));
+    steps.step("layers", |_| layers::check());
+    steps.step("prose", |_| prose::run(&[]));
+    steps.step("spelling", |_| tools::typos(&[]));
+    steps.step("requirements", |_| trace::check());
+    steps.step("dependencies", |_| tools::deny());
     let lint = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
     steps.command("lints", &mut run::cargo(&lint));
+    let docs = ["doc", "--workspace", "--no-deps"];
+    steps.command("docs", run::cargo(&docs).env("RUSTDOCFLAGS", "-D warnings"));
+    steps.step("external types", |_| external_types::run(&[]));
+    steps.step("proto without an operating system", |_| toolchains::wasm());
+    steps.step("oldest Rust", |_| toolchains::msrv());
     let tests = ["test", "--workspace", "--exclude", OUTSIDE, "--no-fail-fast"];
     let mut tests = run::cargo(&tests);
     if extent == Extent::Everything {
         tests.env("CI", "true"); // a test whose program is missing fails, and is not skipped
     }
     steps.command("tests", &mut tests);
-    let docs = ["doc", "--workspace", "--no-deps"];
-    steps.command("docs", run::cargo(&docs).env("RUSTDOCFLAGS", "-D warnings"));
-    if has_target(WASM) {
-        let check = ["check", "-p", "rethread-proto", "--target", WASM];
-        steps.command(
-            "the protocol crate without an operating system",
-            &mut run::cargo(&check),
-        );
-    } else {
-        println!("--- skipped: {WASM} is not installed (rustup target add {WASM})");
-    }
-    steps.step("requirements", |_| trace::check());
     if extent == Extent::Everything {
         outside(&mut steps);
     }
@@ -67,21 +64,6 @@ fn outside(steps: &mut Steps) {
         let tests = ["test", "-p", OUTSIDE, "--", "--nocapture", "--test-threads=1"];
         steps.command("outside tests", &mut run::cargo(&tests));
     }
-}
-
-fn has_target(name: &str) -> bool {
-    let output = Command::new("rustc")
-        .args(["--print", "sysroot"])
-        .current_dir(run::root())
-        .output();
-    output.is_ok_and(|output| {
-        let sysroot = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        std::path::Path::new(&sysroot)
-            .join("lib/rustlib")
-            .join(name)
-            .join("lib")
-            .is_dir()
-    })
 }
 
 /// The steps so far.

@@ -1,4 +1,4 @@
-//! `xtask trace`: which code and which tests speak for which requirement.
+//! `xtask trace`: which code and which tests cover which requirement.
 //!
 //! The rows come from `spec/requirements.md`, the rows that are not yet due from `spec/not-yet.txt`. A row has a test
 //! if a test's name holds its id (`res_07_...`), or a comment on or in test code does (`RES-07`).
@@ -17,7 +17,7 @@ use requirements::Requirement;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What `xtask trace` was asked to do.
+/// The options of `xtask trace`.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Options {
     write: Option<PathBuf>,

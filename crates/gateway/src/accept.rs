@@ -1,14 +1,15 @@
 //! The accept loop: one task for each connection, bounded in time and in number.
 //!
-//! Knows nothing of MCP. A listener of another kind needs its own [`serve`]; `deadlines` and `peers` serve any socket.
+//! Independent of MCP. Another kind of listener needs its own [`serve`]; `deadlines` and `peer_limiter` fit any socket.
 
 mod deadlines;
-mod peers;
+mod peer_limiter;
 
-pub(crate) use peers::Peers;
+pub(crate) use deadlines::{HEAD_TIMEOUT, IDLE_TIMEOUT};
+pub(crate) use peer_limiter::PeerLimiter;
 
 use bytes::Bytes;
-use deadlines::{BusyBody, Phase, WatchedIo};
+use deadlines::{BusyBody, ConnectionPhase, PhaseTrackingIo};
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -16,7 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use peers::Entry;
+use peer_limiter::PeerPermit;
 use std::convert::Infallible;
 use std::error::Error;
 use std::pin::pin;
@@ -24,19 +25,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
-/// The pause after a failed `accept`. Without one, a process that is out of file descriptors would spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The pause after a failed `accept`. Without it a process without free file descriptors would spin.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Serves connections with `answer` until `stop` resolves. Then idle connections are closed, and the others get `grace`
+/// Serves connections with `handler` until `stop` resolves. Then closes idle connections, and gives the others `grace`
 /// to finish their responses.
-pub(crate) async fn serve<A, F, B>(
+pub(crate) async fn serve<H, F, B>(
     listener: TcpListener,
-    peers: Arc<Peers>,
-    answer: A,
+    peers: Arc<PeerLimiter>,
+    handler: H,
     stop: impl Future<Output = ()>,
     grace: Duration,
 ) where
-    A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -52,14 +53,14 @@ pub(crate) async fn serve<A, F, B>(
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             }
         };
-        let _ = socket.set_nodelay(true); // a delayed event is better than none
-        match peers.enter(address.ip()) {
-            Some(entry) => {
-                tokio::spawn(connection(socket, entry, answer.clone(), connections.watcher()));
+        let _ = socket.set_nodelay(true); // without it events are only delayed
+        match peers.acquire(address.ip()) {
+            Some(permit) => {
+                tokio::spawn(serve_connection(socket, permit, handler.clone(), connections.watcher()));
             }
             None => peers.refuse(socket),
         }
@@ -68,32 +69,29 @@ pub(crate) async fn serve<A, F, B>(
     let _ = tokio::time::timeout(grace, connections.shutdown()).await;
 }
 
-async fn connection<A, F, B>(socket: TcpStream, entry: Entry, answer: A, watcher: Watcher)
+async fn serve_connection<H, F, B>(socket: TcpStream, permit: PeerPermit, handler: H, watcher: Watcher)
 where
-    A: Fn(Request<Incoming>) -> F,
+    H: Fn(Request<Incoming>) -> F,
     F: Future<Output = Response<B>>,
     B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let phase = Arc::new(Phase::default());
-    let io = TokioIo::new(WatchedIo::new(socket, Arc::clone(&phase)));
-    let requests = Arc::clone(&phase);
+    let phase = Arc::new(ConnectionPhase::default());
+    let io = TokioIo::new(PhaseTrackingIo::new(socket, Arc::clone(&phase)));
+    let request_phase = Arc::clone(&phase);
     let service = service_fn(move |request| {
-        let busy = requests.busy();
-        let answering = answer(request);
-        async move {
-            let response = answering.await;
-            Ok::<_, Infallible>(response.map(|body| BusyBody::new(body, busy)))
-        }
+        let busy = request_phase.start_request();
+        let response = handler(request);
+        async move { Ok::<_, Infallible>(response.await.map(|body| BusyBody::new(body, busy))) }
     });
-    // The deadlines are ours: hyper's one would set a timer for every request, and has no second value for idle time.
+    // hyper's own timeout sets a timer for every request, and has no separate value for idle time.
     let connection = http1::Builder::new()
         .header_read_timeout(None)
         .serve_connection(io, service);
     match deadlines::enforce(watcher.watch(connection), &phase).await {
         Some(Ok(())) => {}
-        Some(Err(error)) => tracing::debug!(%error, "connection ended early"),
-        None => tracing::debug!("connection closed: no request came in time"),
+        Some(Err(error)) => tracing::debug!(%error, "connection failed"),
+        None => tracing::debug!("connection closed at its deadline"),
     }
-    drop(entry);
+    drop(permit);
 }

@@ -1,63 +1,62 @@
-//! From flags, environment, file and defaults to one settled [`Settings`]. Every value remembers where it came from.
+//! Resolves flags, environment, file and defaults to [`Settings`]. Every value keeps its source.
 //!
-//! [`load`] may be called again with the same [`Given`]: it reads the file and the environment anew.
+//! `options.rs` defines every option once. [`load`] may be called again with the same [`CliInput`]: it reads the file and
+//! the environment anew.
 
 mod expand;
 mod file;
 mod layer;
-mod name;
-mod nearest;
+mod option;
+pub(crate) mod options;
+mod problem;
+mod resolver;
 pub(crate) mod secret;
+mod server_name;
 mod servers;
-mod settle;
-mod slip;
+mod suggest;
+mod toml_error;
 mod value;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use layer::{Found, Layer, Problem, Raw, Source};
-pub(crate) use settle::{LISTEN, own_host};
+pub(crate) use layer::{ConfigValue, Layer, Source, SourcedValue};
+pub(crate) use option::{FlagKind, Heading, OptionDef, Reload, Scope, TypedOption};
+pub(crate) use problem::{Problem, Problems};
+pub(crate) use resolver::own_host;
 
-use crate::exit::{self, Exit};
 use crate::settings::Settings;
-use settle::settle;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What was given when the program was started.
+/// The command line, with the environment variables that stand for flags.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Given {
-    /// The file, if there is one.
-    pub(crate) config: Option<(PathBuf, Source)>,
-    /// Flags, and variables of the environment that stand for them.
+pub(crate) struct CliInput {
+    pub(crate) config_file: Option<(PathBuf, Source)>,
     pub(crate) layer: Layer,
     /// The words after `--`.
     pub(crate) command: Vec<String>,
 }
 
-/// What the program finds around it.
+/// The environment of the process.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct World {
-    /// The directory it was started in.
+pub(crate) struct Environment {
     pub(crate) cwd: PathBuf,
-    /// Its environment.
     pub(crate) vars: BTreeMap<String, String>,
 }
 
-impl World {
-    /// The world of this process.
-    pub(crate) fn here() -> Self {
-        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+impl Environment {
+    pub(crate) fn current() -> Self {
+        let utf8 = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
-        World {
+        Environment {
             cwd: std::env::current_dir().unwrap_or_default(),
-            vars: std::env::vars_os().filter_map(text).collect(),
+            vars: std::env::vars_os().filter_map(utf8).collect(),
         }
     }
 
-    /// A variable that is set to something.
+    /// A variable that is set and not empty.
     pub(crate) fn var(&self, name: &str) -> Option<&str> {
         self.vars
             .get(name)
@@ -65,9 +64,9 @@ impl World {
             .filter(|value| !value.is_empty())
     }
 
-    /// Where state is kept unless somebody says otherwise.
-    pub(crate) fn state_dir(&self) -> Option<PathBuf> {
-        // The XDG rules say that a relative path here is to be ignored.
+    /// The default of `data`.
+    fn state_dir(&self) -> Option<PathBuf> {
+        // The XDG rules require to ignore a relative path.
         let xdg = self
             .var("XDG_STATE_HOME")
             .map(Path::new)
@@ -78,94 +77,65 @@ impl World {
         Some(xdg.or_else(windows).or_else(home)?.join("rethread"))
     }
 
-    /// A path as it was written in a file or a flag, made absolute.
-    pub(crate) fn path(&self, base: &Path, written: &str) -> PathBuf {
-        let home = written.strip_prefix("~/").zip(self.var("HOME"));
-        match home {
+    /// Makes a path of a file or a flag absolute. A relative one is relative to `base`.
+    fn absolute(&self, base: &Path, path: &str) -> PathBuf {
+        match path.strip_prefix("~/").zip(self.var("HOME")) {
             Some((rest, home)) => Path::new(home).join(rest),
-            None => base.join(written.strip_prefix("./").unwrap_or(written)),
+            None => base.join(path.strip_prefix("./").unwrap_or(path)),
         }
     }
 }
 
 /// One line of `check`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
-    /// The server it belongs to, if it belongs to one.
+pub(crate) struct ValueRow {
+    /// The server that the value belongs to.
     pub(crate) server: Option<String>,
     pub(crate) key: String,
-    /// For a person: secrets are masked.
+    /// With secrets masked.
     pub(crate) value: String,
     pub(crate) source: String,
 }
 
-/// Everything that came out of settling, right or wrong.
+/// The outcome of resolving a configuration, valid or not.
 #[derive(Clone, Debug)]
-pub(crate) struct Settled {
-    /// Complete, but only to be used if there are no problems.
+pub(crate) struct ResolvedConfig {
+    /// Complete, but usable only without problems.
     pub(crate) settings: Settings,
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<ValueRow>,
     pub(crate) problems: Vec<Problem>,
 }
 
-/// All that is wrong, at least one thing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problems(pub(crate) Vec<Problem>);
-
-impl Problems {
-    /// The text for stderr.
-    pub(crate) fn report(&self, colour: bool) -> String {
-        let reports = self.0.iter();
-        reports
-            .map(|problem| exit::report(&problem.to_string(), problem.hint.as_deref(), colour))
-            .collect()
-    }
-
-    /// The code to end with: that of the first problem, which is the one that `serve` would meet first.
-    pub(crate) fn exit(&self) -> Exit {
-        self.0.first().map_or(Exit::Usage, |problem| problem.exit)
-    }
-}
-
-impl std::fmt::Display for Problems {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let all: Vec<_> = self.0.iter().map(Problem::to_string).collect();
-        f.write_str(&all.join("; "))
-    }
-}
-
-impl std::error::Error for Problems {}
-
-/// The settings, or everything that is wrong with them.
-pub(crate) fn load(given: &Given) -> Result<Settings, Problems> {
-    let settled = examine(given, &World::here());
-    if settled.problems.is_empty() {
-        Ok(settled.settings)
+/// The settings, or all problems.
+pub(crate) fn load(input: &CliInput) -> Result<Settings, Problems> {
+    let resolved = resolve(input, &Environment::current());
+    if resolved.problems.is_empty() {
+        Ok(resolved.settings)
     } else {
-        Err(Problems(settled.problems))
+        Err(Problems(resolved.problems))
     }
 }
 
-/// The settings and everything that is wrong with them.
-pub(crate) fn examine(given: &Given, world: &World) -> Settled {
-    let Some((path, source)) = &given.config else {
-        return settle(given, &Layer::new(), &world.cwd, world);
+/// Reads the file and resolves all options.
+pub(crate) fn resolve(input: &CliInput, environment: &Environment) -> ResolvedConfig {
+    let Some((path, source)) = &input.config_file else {
+        return resolver::resolve(input, &Layer::new(), &environment.cwd, environment);
     };
     let name = path.to_string_lossy();
-    let base = world.cwd.join(path);
-    let base = base.parent().unwrap_or(&world.cwd);
-    let read = std::fs::read_to_string(world.cwd.join(path)).map_err(|error| {
+    let absolute = environment.cwd.join(path);
+    let dir = absolute.parent().unwrap_or(&environment.cwd);
+    let text = std::fs::read_to_string(&absolute).map_err(|error| {
         let problem = Problem::new(format!("cannot read {name}: {error}")).at(source);
         vec![problem.hint("the path of a TOML file with [servers.NAME] tables")]
     });
-    match read.and_then(|text| file::parse(&name, &text)) {
-        Ok(file) => settle(given, &file, base, world),
+    match text.and_then(|text| file::parse(&name, &text)) {
+        Ok(file) => resolver::resolve(input, &file, dir, environment),
         Err(problems) => {
-            // What the rest would lack is in the file, so only the file's own problems are told.
-            let mut settled = settle(given, &Layer::new(), base, world);
-            settled.rows.clear();
-            settled.problems = problems;
-            settled
+            // Without the file the rest would only report missing values.
+            let mut resolved = resolver::resolve(input, &Layer::new(), dir, environment);
+            resolved.rows.clear();
+            resolved.problems = problems;
+            resolved
         }
     }
 }

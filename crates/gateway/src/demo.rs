@@ -1,4 +1,4 @@
-//! `rethread demo`: see it work with no other program. The gateway in front of a built-in stdio server.
+//! `rethread demo`: the gateway in front of a built-in stdio server. Needs no other program.
 
 mod server;
 mod tour;
@@ -7,22 +7,18 @@ pub(crate) use server::serve;
 pub(crate) use tour::tour;
 
 use crate::cli::DemoOptions;
+use crate::config::options;
 use crate::exit::{Exit, Failure};
-use crate::settings::{
-    DEFAULT_CONNECTIONS_PER_PEER, EraSetting, InheritedEnv, RestoreSetting, Server, Settings, StoreSettings, SyncMode,
-};
+use crate::settings::{EraSetting, InheritedEnv, RestoreSetting, ServerSettings, Settings, StoreSettings, SyncMode};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-/// Where it listens if nobody says otherwise and the port is free.
-const USUAL: ([u8; 4], u16) = ([127, 0, 0, 1], 8080);
-
-/// What `rethread demo` serves: this very program, as the built-in server.
+/// The settings of the demo. Its server is this program.
 pub(crate) fn settings(options: &DemoOptions) -> Result<Settings, Failure> {
     let program = std::env::current_exe().map_err(|error| {
-        Failure::new(Exit::Failure, format!("cannot find my own program: {error}"))
-            .hint("rethread serve -- COMMAND, with a server of yours")
+        Failure::new(Exit::Failure, format!("cannot find the path of this program: {error}"))
+            .hint("rethread serve -- COMMAND, with your own server")
     })?;
     let store = match &options.data {
         Some(data) => StoreSettings::Embedded {
@@ -38,10 +34,10 @@ pub(crate) fn settings(options: &DemoOptions) -> Result<Settings, Failure> {
         allow_origins: Vec::new(),
         store,
         drain: Duration::from_secs(2),
-        retry: Duration::from_secs(1),
-        session_idle: Duration::from_secs(30 * 60),
-        max_connections_per_peer: DEFAULT_CONNECTIONS_PER_PEER.into(),
-        servers: vec![Server {
+        retry: options::RETRY_MS.default_value(),
+        session_idle: options::SESSION_IDLE.default_value(),
+        max_connections_per_peer: options::MAX_CONNECTIONS_PER_PEER.default_value(),
+        servers: vec![ServerSettings {
             name: "demo".to_owned(),
             folder: "demo".to_owned(),
             at_root: true,
@@ -58,11 +54,11 @@ pub(crate) fn settings(options: &DemoOptions) -> Result<Settings, Failure> {
     })
 }
 
-/// The usual port, or any if it is taken: a demo should not fail over that.
+/// The default address, or a free port if it is in use: a demo should start in any case.
 fn free_address() -> SocketAddr {
-    let usual = SocketAddr::from(USUAL);
-    match TcpListener::bind(usual) {
-        Ok(_) => usual,
-        Err(_) => SocketAddr::from((USUAL.0, 0)),
+    let address = options::LISTEN.default_value();
+    match TcpListener::bind(address) {
+        Ok(_) => address,
+        Err(_) => SocketAddr::new(address.ip(), 0),
     }
 }

@@ -1,43 +1,43 @@
-//! `rethread`: any MCP server behind Streamable HTTP and SSE.
+//! `rethread`: puts any MCP server behind Streamable HTTP and SSE.
 
 mod accept;
-mod announce;
 mod check;
 mod child;
 mod cli;
 mod config;
 mod demo;
 mod exit;
-mod logging;
+mod gateway;
 mod mount;
+mod output;
+mod preflight;
 mod probe;
 mod relay;
 mod reload;
 mod run;
-mod serve;
 mod settings;
-mod stores;
+mod start_message;
+mod store_registry;
 
 use cli::Job;
-use config::Problems;
+use config::{CliInput, Problems};
 use exit::{Exit, Failure};
-use logging::Talk;
-use run::Words;
-use std::io;
+use output::OutputOptions;
+use run::RunMode;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let (job, talk) = cli::parse();
-    let done = match job {
-        Job::Serve(given) => match check::startable(&given) {
-            Ok(settings) => in_runtime(run::run(settings, Words::Announcement(given), talk)),
-            Err(problems) => return refused(&problems, talk),
+    let (job, output) = cli::parse();
+    let outcome = match job {
+        Job::Serve(input) => match check::startable_settings(&input) {
+            Ok(settings) => block_on(run::run(settings, RunMode::Serve(input), output)),
+            Err(problems) => return report_problems(&problems, output),
         },
-        Job::Check(given) => return check(&given, talk),
+        Job::Check(input) => return check(&input, output),
         Job::Demo(options) => {
-            demo::settings(&options).and_then(|settings| in_runtime(run::run(settings, Words::Tour, talk)))
+            demo::settings(&options).and_then(|settings| block_on(run::run(settings, RunMode::Demo, output)))
         }
-        Job::DemoServer => in_runtime(async { demo::serve().await.map_err(|error| failed(&error)) }),
+        Job::DemoServer => block_on(async { Ok(demo::serve().await?) }),
         Job::Guardian => {
             child::guardian::run();
             Ok(())
@@ -45,43 +45,38 @@ fn main() -> ExitCode {
         Job::Completions(shell) => cli::print(&cli::completions(shell)),
         Job::Man(command) => cli::man(command.as_deref()).and_then(|page| cli::print(&page)),
     };
-    match done {
+    match outcome {
         Ok(()) => Exit::Ok.into(),
-        Err(failure) => ended(&failure, talk),
+        Err(failure) => report_failure(&failure, output),
     }
 }
 
-fn check(given: &config::Given, talk: Talk) -> ExitCode {
-    let report = check::check(given, talk.colour_on_stdout());
+fn check(input: &CliInput, output: OutputOptions) -> ExitCode {
+    let report = check::check(input, output.color_on_stdout());
     if let Err(failure) = cli::print(report.listing.as_bytes()) {
-        return ended(&failure, talk);
+        return report_failure(&failure, output);
     }
     for warning in &report.warnings {
-        talk.warning(warning);
+        output.print_warning(warning);
     }
     match &report.problems {
-        Some(problems) => refused(problems, talk),
+        Some(problems) => report_problems(problems, output),
         None => Exit::Ok.into(),
     }
 }
 
-fn refused(problems: &Problems, talk: Talk) -> ExitCode {
+fn report_problems(problems: &Problems, output: OutputOptions) -> ExitCode {
     for problem in &problems.0 {
-        talk.error(&problem.to_string(), problem.hint.as_deref());
+        output.print_error(&problem.to_string(), problem.hint.as_deref());
     }
     problems.exit().into()
 }
 
-fn ended(failure: &Failure, talk: Talk) -> ExitCode {
-    talk.error(&failure.what, failure.hint.as_deref());
+fn report_failure(failure: &Failure, output: OutputOptions) -> ExitCode {
+    output.print_error(&failure.message, failure.hint.as_deref());
     failure.exit.into()
 }
 
-fn in_runtime(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Runtime::new().map_err(|error| failed(&error))?;
-    runtime.block_on(work)
-}
-
-fn failed(error: &io::Error) -> Failure {
-    Failure::new(Exit::Failure, error.to_string())
+fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    tokio::runtime::Runtime::new()?.block_on(work)
 }

@@ -1,46 +1,46 @@
-//! A server where clients find it: its endpoints, its store, its children.
+//! One server with its endpoints, its store and its children.
 
-use crate::child::{Ground, Guardian};
-use crate::config::secret::shown_command;
-use crate::probe::{self, Found, StartTimeout};
+use crate::child::{ChildSpawner, Guardian};
+use crate::config::secret::display_command;
+use crate::probe::{self, ServerProfile, StartTimeout};
 use crate::relay::Relay;
-use crate::settings::{RestoreSetting, Server, Settings};
-use crate::stores::Stores;
+use crate::settings::{RestoreSetting, ServerSettings, Settings};
+use crate::store_registry::StoreRegistry;
 use anyhow::anyhow;
 use rethread::{AccessHints, HttpSse, McpService, Restore, Timing};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a refused host or origin is allowed here.
+/// The options that allow a refused host or origin.
 const ACCESS_HINTS: AccessHints = AccessHints::new(
     "add it with --allow-origin (`allow_origins` in the file)",
     "add it with --allow-host or --public-url (`allow_hosts` or `public_url` in the file)",
 );
 
-/// One server, ready to be asked.
+/// A server that is being served.
 pub(crate) struct Mount {
-    pub(crate) server: Arc<Server>,
+    pub(crate) server: Arc<ServerSettings>,
     pub(crate) mcp: McpService<Relay>,
     pub(crate) sse: HttpSse<Relay>,
-    /// Which eras the server speaks, in words.
+    /// The eras of the server, for people.
     pub(crate) eras: &'static str,
     relay: Relay,
 }
 
-/// A server that could not be started, with what to try.
+/// A server that cannot be started, with advice.
 #[derive(Debug, thiserror::Error)]
-#[error("the server {server} cannot be served: {what}\n  command: {command}")]
-pub(crate) struct NotServed {
+#[error("the server {server} cannot be served: {reason}\n  command: {command}")]
+pub(crate) struct ServerStartError {
     server: String,
-    what: String,
+    reason: String,
     command: String,
     pub(crate) hint: String,
 }
 
-impl NotServed {
-    fn new(server: &Server, error: &anyhow::Error) -> Self {
-        let command = shown_command(&server.command.display().to_string(), &server.args);
-        let by_hand = "run the command by hand; what it wrote to stderr is above";
+impl ServerStartError {
+    fn new(server: &ServerSettings, error: &anyhow::Error) -> Self {
+        let command = display_command(&server.command.display().to_string(), &server.args);
+        let by_hand = "run the command by hand; its stderr is above";
         let hint = match error.downcast_ref::<StartTimeout>() {
             Some(StartTimeout(limit)) => {
                 let longer = (limit.as_secs() * 4).max(60);
@@ -49,13 +49,13 @@ impl NotServed {
                 } else {
                     format!("start_timeout = \"{longer}s\" below [servers.{}]", server.name)
                 };
-                format!("{option} if it only needs longer, such as to download itself; else {by_hand}")
+                format!("{option} if it only needs more time, for example to download itself; otherwise {by_hand}")
             }
             None => by_hand.to_owned(),
         };
-        NotServed {
+        ServerStartError {
             server: server.name.clone(),
-            what: format!("{error:#}"),
+            reason: format!("{error:#}"),
             command,
             hint,
         }
@@ -63,20 +63,20 @@ impl NotServed {
 }
 
 impl Mount {
-    /// Finds out what the server is, opens its store, and makes its endpoints.
-    /// A store that is in use elsewhere is waited for with `patience`.
+    /// Probes the server, opens its store, and creates its endpoints. `lock_timeout` bounds the wait for a store that is
+    /// in use.
     pub(crate) async fn open(
         settings: &Settings,
-        server: &Server,
+        server: &ServerSettings,
         guardian: &Guardian,
-        stores: &Stores,
-        patience: Duration,
+        stores: &StoreRegistry,
+        lock_timeout: Duration,
     ) -> anyhow::Result<Self> {
         let server = Arc::new(server.clone());
-        let ground = Ground::new(Arc::clone(&server), guardian.clone());
-        let found = probe::probe(&ground).await;
-        let Found { revisions, info } = found.map_err(|error| NotServed::new(&server, &error))?;
-        let relay = Relay::new(ground, info, settings.session_idle);
+        let spawner = ChildSpawner::new(Arc::clone(&server), guardian.clone());
+        let profile = probe::probe(&spawner).await;
+        let ServerProfile { revisions, info } = profile.map_err(|error| ServerStartError::new(&server, &error))?;
+        let relay = Relay::new(spawner, info, settings.session_idle);
         let builder = McpService::builder(relay.clone())
             .revisions(revisions)
             .restore(match server.restore {
@@ -89,19 +89,19 @@ impl Mount {
                 ..Timing::default()
             })
             .access_hints(ACCESS_HINTS)
-            .shared_store(stores.open(&settings.store, &server.folder, patience).await?);
+            .shared_store(stores.open(&settings.store, &server.folder, lock_timeout).await?);
         let (mcp, sse) = endpoints(&builder.build(), settings, &server)?;
         Ok(Mount {
             server,
             mcp,
             sse,
-            eras: probe::eras(revisions),
+            eras: probe::describe_eras(revisions),
             relay,
         })
     }
 
-    /// The same server, its sessions and its children, for clients that `settings` let in.
-    pub(crate) fn with_settings(&self, settings: &Settings) -> anyhow::Result<Self> {
+    /// The same server, sessions and children with the hosts, origins and public URL of `settings`.
+    pub(crate) fn with_access(&self, settings: &Settings) -> anyhow::Result<Self> {
         let (mcp, sse) = endpoints(&self.mcp, settings, &self.server)?;
         Ok(Mount {
             server: Arc::clone(&self.server),
@@ -112,32 +112,32 @@ impl Mount {
         })
     }
 
-    /// Lets calls finish until `deadline`, then ends every child.
-    pub(crate) async fn close(&self, deadline: Duration) {
-        self.relay.drain();
-        self.mcp.shutdown(deadline).await;
-        self.relay.stop().await;
+    /// Waits up to `drain` for running calls, then ends every child.
+    pub(crate) async fn close(&self, drain: Duration) {
+        self.relay.end_subscriptions();
+        self.mcp.shutdown(drain).await;
+        self.relay.stop_children().await;
     }
 }
 
-/// The endpoints of a service, for the hosts and origins of `settings`.
+/// The endpoints of a service for the hosts and origins of `settings`.
 fn endpoints(
     service: &McpService<Relay>,
     settings: &Settings,
-    server: &Server,
+    server: &ServerSettings,
 ) -> anyhow::Result<(McpService<Relay>, HttpSse<Relay>)> {
     let hosts = settings.allow_hosts.iter().map(String::as_str);
     let origins = settings.allow_origins.iter().map(String::as_str);
     let mcp = service
         .with_access(hosts, origins)
-        .map_err(|wrong| anyhow!("{wrong}"))?;
-    mcp.set_proxy_buffering_disabled(settings.public_url.is_some()); // a proxy is in front of us (SSE-03)
+        .map_err(|error| anyhow!("{error}"))?;
+    mcp.set_proxy_buffering_disabled(settings.public_url.is_some()); // a proxy is in front of the gateway (SSE-03)
     let sse = mcp.http_sse(format!("{}{}/messages", public_prefix(settings), path_prefix(server)));
     Ok((mcp, sse))
 }
 
-/// Where a server's paths begin.
-pub(crate) fn path_prefix(server: &Server) -> String {
+/// The path of a server in front of `/mcp` and `/sse`.
+pub(crate) fn path_prefix(server: &ServerSettings) -> String {
     if server.at_root {
         String::new()
     } else {
@@ -145,7 +145,7 @@ pub(crate) fn path_prefix(server: &Server) -> String {
     }
 }
 
-/// The path under which a proxy offers us.
+/// The path of the public URL.
 fn public_prefix(settings: &Settings) -> &str {
     let url = settings.public_url.as_deref().unwrap_or_default();
     let after_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);

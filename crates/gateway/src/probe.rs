@@ -1,6 +1,7 @@
-//! Which era a server speaks: asked once, before anybody is served (GW-03).
+//! Finds out which protocol eras a server speaks, before the gateway serves it (GW-03).
 
-use crate::child::{Aside, Ground, Link, bounded};
+use crate::child::codec::{gateway_client_info, gateway_request_meta};
+use crate::child::{ChildConnection, ChildSpawner, OverflowPolicy, UnsolicitedMessage, bounded};
 use crate::settings::EraSetting;
 use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
@@ -10,21 +11,20 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A server that has not answered `server/discover` by then is asked to `initialize`. Some never answer what they do not
-/// know (T-31).
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long the probe waits for `server/discover` before it also sends `initialize`. Some servers never answer unknown
+/// methods (T-31).
+const DISCOVER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What a server turned out to be.
+/// The outcome of a probe.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
-    /// The revisions that can be served with it.
+pub(crate) struct ServerProfile {
+    /// The revisions that the gateway can serve.
     pub(crate) revisions: Revisions,
-    /// Who it is and what it can do.
     pub(crate) info: ServerInfo,
 }
 
-/// Eras in words.
-pub(crate) fn eras(revisions: Revisions) -> &'static str {
+/// The eras of a server, for people.
+pub(crate) fn describe_eras(revisions: Revisions) -> &'static str {
     match revisions {
         Revisions::LEGACY => "sessions (2024-11-05 to 2025-11-25)",
         Revisions::MODERN => "stateless (2026-07-28)",
@@ -32,177 +32,190 @@ pub(crate) fn eras(revisions: Revisions) -> &'static str {
     }
 }
 
-/// A server that does not answer in time.
+/// A server that does not answer within `start_timeout`.
 #[derive(Debug, thiserror::Error)]
 #[error("it answered neither `server/discover` nor `initialize` within {} seconds", .0.as_secs_f32())]
 pub(crate) struct StartTimeout(pub(crate) Duration);
 
-/// Starts a child, asks it, and ends it.
-pub(crate) async fn probe(ground: &Ground) -> anyhow::Result<Found> {
-    let setting = ground.server.era;
-    let limit = ground.server.start_timeout;
-    let found = tokio::time::timeout(limit, ask(ground, setting)).await;
-    found.map_err(|_| StartTimeout(limit))?
+/// Starts a child, probes it, and ends it.
+pub(crate) async fn probe(spawner: &ChildSpawner) -> anyhow::Result<ServerProfile> {
+    let limit = spawner.server.start_timeout;
+    let profile = tokio::time::timeout(limit, probe_eras(spawner, spawner.server.era)).await;
+    profile.map_err(|_| StartTimeout(limit))?
 }
 
-async fn ask(ground: &Ground, setting: EraSetting) -> anyhow::Result<Found> {
-    let began = Instant::now();
+async fn probe_eras(spawner: &ChildSpawner, setting: EraSetting) -> anyhow::Result<ServerProfile> {
+    let started = Instant::now();
     if setting != EraSetting::Legacy {
-        let (link, asides) = Link::start(ground, ground.room().await?, false)?;
-        let found = regardless_of(asides, async {
-            match discovered(&link, setting == EraSetting::Probe).await {
-                Discovered::Modern(result) => Ok(Some(modern(&result, setting))),
-                Discovered::Legacy(result) => legacy(&result).map(Some),
-                Discovered::No(why) if setting != EraSetting::Probe => {
-                    bail!("it does not answer `server/discover`, so it does not speak 2026-07-28: {why}")
+        let child = ProbedChild::start(spawner).await?;
+        let profile = child.run(async |connection| {
+            match discover(connection, setting == EraSetting::Probe).await {
+                DiscoverOutcome::Modern(result) => Ok(Some(modern_profile(&result, setting))),
+                DiscoverOutcome::Legacy(result) => legacy_profile(&result).map(Some),
+                DiscoverOutcome::Refused(reason) if setting != EraSetting::Probe => {
+                    bail!("it does not answer `server/discover`, so it does not speak 2026-07-28: {reason}")
                 }
-                Discovered::No(_) if link.is_alive() => legacy(&initialized(&link).await?).map(Some),
-                Discovered::No(_) => Ok(None), // it could not bear the question: another is asked what it knows
+                DiscoverOutcome::Refused(_) if connection.is_alive() => {
+                    legacy_profile(&initialize(connection).await?).map(Some)
+                }
+                DiscoverOutcome::Refused(_) => Ok(None), // it exited on the unknown method: a new child gets `initialize`
             }
         });
-        match found.await? {
-            // Some list the stateless revision only and speak both, each to a process that has not heard the other yet.
-            Some(found) if setting == EraSetting::Probe && found.revisions == Revisions::MODERN => {
-                drop(link);
-                let dual = speaks_sessions(ground, began.elapsed()).await;
+        match profile.await? {
+            // Some servers list only the stateless revision and speak both, each to a fresh process.
+            Some(profile) if setting == EraSetting::Probe && profile.revisions == Revisions::MODERN => {
+                let dual = accepts_initialize(spawner, started.elapsed()).await;
                 let revisions = if dual { Revisions::BOTH } else { Revisions::MODERN };
-                return Ok(Found { revisions, ..found });
+                return Ok(ServerProfile { revisions, ..profile });
             }
-            Some(found) => return Ok(found),
+            Some(profile) => return Ok(profile),
             None => {}
         }
     }
-    let (link, asides) = Link::start(ground, ground.room().await?, false)?;
-    regardless_of(asides, async { legacy(&initialized(&link).await?) }).await
+    let child = ProbedChild::start(spawner).await?;
+    child
+        .run(async |connection| legacy_profile(&initialize(connection).await?))
+        .await
 }
 
-/// Whether a fresh child takes `initialize`; the one before took `usual` to start and answer.
-async fn speaks_sessions(ground: &Ground, usual: Duration) -> bool {
-    let Ok(room) = ground.room().await else { return false };
-    let Ok((link, asides)) = Link::start(ground, room, false) else {
+/// Whether a fresh child answers `initialize`. The first child took `first_answer` to start and answer.
+async fn accepts_initialize(spawner: &ChildSpawner, first_answer: Duration) -> bool {
+    let Ok(child) = ProbedChild::start(spawner).await else {
         return false;
     };
-    let asked = regardless_of(asides, async { legacy(&initialized(&link).await?) });
-    // It has shown that it can answer, and how fast; one that is silent now does not know the question.
-    let left = ground.server.start_timeout.saturating_sub(usual);
-    let patience = PATIENCE.max(usual * 4).min(left * 9 / 10);
-    matches!(tokio::time::timeout(patience, asked).await, Ok(Ok(_)))
+    let profile = child.run(async |connection| legacy_profile(&initialize(connection).await?));
+    // A child that is silent for much longer than the first one does not know the method.
+    let remaining = spawner.server.start_timeout.saturating_sub(first_answer);
+    let limit = DISCOVER_TIMEOUT.max(first_answer * 4).min(remaining * 9 / 10);
+    matches!(tokio::time::timeout(limit, profile).await, Ok(Ok(_)))
 }
 
-/// Does something while a child says what it likes: one that nobody listens to would wait, and be ended.
-async fn regardless_of<T>(mut asides: bounded::Receiver<Aside>, doing: impl Future<Output = T>) -> T {
-    tokio::pin!(doing);
-    let mut speaks = true;
-    loop {
-        tokio::select! {
-            done = &mut doing => return done,
-            aside = asides.recv(), if speaks => speaks = aside.is_some(),
+/// A child that is started only for the probe.
+struct ProbedChild {
+    connection: Arc<ChildConnection>,
+    messages: bounded::Receiver<UnsolicitedMessage>,
+}
+
+impl ProbedChild {
+    async fn start(spawner: &ChildSpawner) -> anyhow::Result<Self> {
+        let permit = spawner.acquire_permit().await?;
+        let (connection, messages) = ChildConnection::start(spawner, permit, OverflowPolicy::Wait)?;
+        Ok(ProbedChild { connection, messages })
+    }
+
+    /// Runs `probe`, discards unsolicited messages meanwhile, and then ends the child.
+    async fn run<T>(mut self, probe: impl AsyncFnOnce(&Arc<ChildConnection>) -> T) -> T {
+        let probing = probe(&self.connection);
+        tokio::pin!(probing);
+        let mut open = true;
+        loop {
+            tokio::select! {
+                outcome = &mut probing => return outcome,
+                message = self.messages.recv(), if open => open = message.is_some(),
+            }
         }
     }
 }
 
-enum Discovered {
+enum DiscoverOutcome {
+    /// The result of `server/discover`.
     Modern(Value),
+    /// The result of `initialize`.
     Legacy(Value),
-    No(String),
+    /// The reason.
+    Refused(String),
 }
 
-async fn discovered(link: &Arc<Link>, impatient: bool) -> Discovered {
-    let meta = json!({
-        "io.modelcontextprotocol/protocolVersion": Version::V2026_07_28.as_str(),
-        "io.modelcontextprotocol/clientInfo": client(),
-        "io.modelcontextprotocol/clientCapabilities": {},
-    });
-    let params = Bytes::from(json!({ "_meta": meta }).to_string());
-    let asking = link.ask("server/discover", &params);
-    tokio::pin!(asking);
-    let answer = if impatient {
-        // A slow start and a server that is silent look alike, so that both questions may be out at a time.
+async fn discover(connection: &Arc<ChildConnection>, try_initialize: bool) -> DiscoverOutcome {
+    let params = Bytes::from(json!({ "_meta": gateway_request_meta() }).to_string());
+    let discovering = connection.request("server/discover", &params);
+    tokio::pin!(discovering);
+    let response = if try_initialize {
+        // A slow start looks like a server that ignores the method, so both requests may be in flight.
         tokio::select! {
             biased;
-            answer = &mut asking => answer,
-            hello = async {
-                tokio::time::sleep(PATIENCE).await;
-                initialized(link).await
-            } => match hello {
-                Ok(result) => return Discovered::Legacy(result),
-                // One that refuses may be of the other era, and about to say so.
-                Err(error) => match tokio::time::timeout(PATIENCE, &mut asking).await {
-                    Ok(answer) => answer,
-                    Err(_) => return Discovered::No(error.to_string()),
+            response = &mut discovering => response,
+            initialized = async {
+                tokio::time::sleep(DISCOVER_TIMEOUT).await;
+                initialize(connection).await
+            } => match initialized {
+                Ok(result) => return DiscoverOutcome::Legacy(result),
+                // A modern server may refuse `initialize` and still answer `server/discover`.
+                Err(error) => match tokio::time::timeout(DISCOVER_TIMEOUT, &mut discovering).await {
+                    Ok(response) => response,
+                    Err(_) => return DiscoverOutcome::Refused(error.to_string()),
                 },
             },
         }
     } else {
-        asking.await
+        discovering.await
     };
-    match answer {
+    match response {
         Ok(result) => match serde_json::from_slice::<Value>(&result) {
-            Ok(result) if result.get("supportedVersions").is_some() => Discovered::Modern(result),
-            _ => Discovered::No("its answer is not a DiscoverResult".to_owned()),
+            Ok(result) if result.get("supportedVersions").is_some() => DiscoverOutcome::Modern(result),
+            _ => DiscoverOutcome::Refused("its answer is not a DiscoverResult".to_owned()),
         },
         Err(error) if error.code == code::UNSUPPORTED_VERSION => {
             let supported = error
                 .data
                 .as_ref()
                 .map_or(Value::Null, |data| data["supported"].clone());
-            Discovered::Modern(json!({ "supportedVersions": supported, "capabilities": {} }))
+            DiscoverOutcome::Modern(json!({ "supportedVersions": supported, "capabilities": {} }))
         }
-        Err(error) => Discovered::No(error.message.into_owned()),
+        Err(error) => DiscoverOutcome::Refused(error.message.into_owned()),
     }
 }
 
-async fn initialized(link: &Arc<Link>) -> anyhow::Result<Value> {
+async fn initialize(connection: &Arc<ChildConnection>) -> anyhow::Result<Value> {
     let params = json!({
         "protocolVersion": Version::V2025_11_25.as_str(),
         "capabilities": {},
-        "clientInfo": client(),
+        "clientInfo": gateway_client_info(),
     });
-    let params = params.to_string().into();
-    let answered = link.ask("initialize", &params).await;
-    let result = answered.map_err(|error| anyhow!("it refuses `initialize`: {error}"))?;
+    let response = connection.request("initialize", &params.to_string().into()).await;
+    let result = response.map_err(|error| anyhow!("it refuses `initialize`: {error}"))?;
     serde_json::from_slice(&result).context("its answer to `initialize` is not JSON")
 }
 
-fn client() -> Value {
-    json!({ "name": "rethread", "version": env!("CARGO_PKG_VERSION") })
-}
-
-fn legacy(result: &Value) -> anyhow::Result<Found> {
+fn legacy_profile(result: &Value) -> anyhow::Result<ServerProfile> {
     let version = result["protocolVersion"].as_str().unwrap_or_default();
     if version.parse::<Version>().is_err() {
         bail!("it speaks protocol version {version:?}, which is not known here");
     }
-    Ok(Found {
+    Ok(ServerProfile {
         revisions: Revisions::LEGACY,
-        info: info(result, &result["serverInfo"]),
+        info: server_info(result, &result["serverInfo"]),
     })
 }
 
-fn modern(result: &Value, setting: EraSetting) -> Found {
+fn modern_profile(result: &Value, setting: EraSetting) -> ServerProfile {
     let versions = result["supportedVersions"].as_array().cloned().unwrap_or_default();
-    let sessions = |version: &Value| {
+    let has_sessions = |version: &Value| {
         let version = version.as_str().and_then(|v| v.parse::<Version>().ok());
         version.is_some_and(Version::has_sessions)
     };
-    let dual = setting == EraSetting::Dual || (setting == EraSetting::Probe && versions.iter().any(sessions));
-    let about = &result["_meta"]["io.modelcontextprotocol/serverInfo"];
-    let about = if about.is_null() { &result["serverInfo"] } else { about };
-    Found {
+    let dual = setting == EraSetting::Dual || (setting == EraSetting::Probe && versions.iter().any(has_sessions));
+    let implementation = &result["_meta"]["io.modelcontextprotocol/serverInfo"];
+    let implementation = if implementation.is_null() {
+        &result["serverInfo"]
+    } else {
+        implementation
+    };
+    ServerProfile {
         revisions: if dual { Revisions::BOTH } else { Revisions::MODERN },
-        info: info(result, about),
+        info: server_info(result, implementation),
     }
 }
 
-fn info(result: &Value, about: &Value) -> ServerInfo {
+fn server_info(result: &Value, implementation: &Value) -> ServerInfo {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     ServerInfo {
-        title: text(&about["title"]),
+        title: text(&implementation["title"]),
         capabilities: result["capabilities"].clone(),
         instructions: text(&result["instructions"]),
         ..ServerInfo::new(
-            text(&about["name"]).unwrap_or_else(|| "unnamed".to_owned()),
-            text(&about["version"]).unwrap_or_default(),
+            text(&implementation["name"]).unwrap_or_else(|| "unnamed".to_owned()),
+            text(&implementation["version"]).unwrap_or_default(),
         )
     }
 }

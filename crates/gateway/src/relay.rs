@@ -1,22 +1,22 @@
-//! The handler that passes everything on: one child for each session, and the child's words back to its client.
+//! The handler that relays every request to a child, and the child's messages to the client.
 
-mod crashes;
-mod schemas;
-mod seat;
-mod shared;
+mod child_slot;
+mod header_params;
+mod restart_backoff;
+mod session_child;
+mod shared_child;
 
-use crate::child::{Calling, Ground, Question, Said, read_error, wire};
-use crate::settings::RestoreSetting;
+use crate::child::{ChildCall, ChildMessage, ChildQuestion, ChildSpawner, codec, parse_child_error};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rethread::{
     Answer, AskError, Call, Context, Handler, HeaderParams, InitializeReply, Notification, OpenError, Peer, Principal,
     Reply, RpcError, ServerInfo, SessionId, SessionStart,
 };
-use seat::Seat;
 use serde_json::json;
 use serde_json::value::RawValue;
-use shared::Shared;
+use session_child::{SessionChild, session_ended_error};
+use shared_child::SharedChild;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -24,75 +24,76 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// One server behind the gateway.
+/// Relays to the children of one server.
 #[derive(Clone)]
-pub(crate) struct Relay(Arc<Inner>);
+pub(crate) struct Relay(Arc<RelayState>);
 
-struct Inner {
-    ground: Ground,
+struct RelayState {
+    spawner: ChildSpawner,
     info: ServerInfo,
-    idle: Duration,
-    seats: Mutex<HashMap<SessionId, Arc<Seat>>>,
-    /// The one child of all stateless requests of a caller (GW-07). Callers do not share: what a child logs cannot be told
-    /// apart by request, and must not reach another.
-    shared: Mutex<HashMap<Principal, Arc<Shared>>>,
+    idle_timeout: Duration,
+    /// One child for each session (GW-05).
+    session_children: Mutex<HashMap<SessionId, Arc<SessionChild>>>,
+    /// One child for all stateless requests of a caller (GW-07). Callers do not share a child: its log messages name no
+    /// request, and must not reach another caller.
+    shared_children: Mutex<HashMap<Principal, Arc<SharedChild>>>,
     draining: watch::Sender<bool>,
 }
 
 impl Relay {
-    /// A child that no stateless request has used for `idle` is ended.
-    pub(crate) fn new(ground: Ground, info: ServerInfo, idle: Duration) -> Self {
-        Relay(Arc::new(Inner {
-            shared: Mutex::default(),
-            draining: watch::Sender::new(false),
-            ground,
+    /// The child of a stateless caller ends after `idle_timeout` without a request.
+    pub(crate) fn new(spawner: ChildSpawner, info: ServerInfo, idle_timeout: Duration) -> Self {
+        Relay(Arc::new(RelayState {
+            spawner,
             info,
-            idle,
-            seats: Mutex::default(),
+            idle_timeout,
+            session_children: Mutex::default(),
+            shared_children: Mutex::default(),
+            draining: watch::Sender::new(false),
         }))
     }
 
-    fn seat(&self, session: &SessionId) -> Option<Arc<Seat>> {
-        self.0.seats.lock().get(session).cloned()
+    fn session_child(&self, session: &SessionId) -> Option<Arc<SessionChild>> {
+        self.0.session_children.lock().get(session).cloned()
     }
 
-    /// The place of a stateless caller. Not every one has a child, but there are at most twice as many as children.
-    fn shared(&self, caller: &Principal) -> Result<Arc<Shared>, RpcError> {
-        let mut all = self.0.shared.lock();
-        if let Some(shared) = all.get(caller) {
+    /// The child of a stateless caller. Fails beyond `2 * max_children` callers.
+    fn shared_child(&self, caller: &Principal) -> Result<Arc<SharedChild>, RpcError> {
+        let mut children = self.0.shared_children.lock();
+        if let Some(shared) = children.get(caller) {
             return Ok(Arc::clone(shared));
         }
-        // A newcomer makes room: a request must not cost more for every caller there is.
-        all.retain(|_, shared| !shared.is_deserted());
-        let most = self.0.ground.server.max_children.saturating_mul(2);
-        if all.len() >= most {
-            all.retain(|_, shared| !shared.is_vacant());
+        // Only a new caller pays for the scan.
+        children.retain(|_, shared| !shared.is_expired());
+        let limit = self.0.spawner.server.max_children.saturating_mul(2);
+        if children.len() >= limit {
+            children.retain(|_, shared| !shared.is_vacant());
         }
-        if all.len() >= most {
-            return Err(unavailable(format_args!(
-                "{most} callers are served already; try again later"
+        if children.len() >= limit {
+            return Err(unavailable_error(format_args!(
+                "{limit} callers are served already; try again later"
             )));
         }
-        let shared = Shared::new(self.0.ground.clone(), self.0.idle);
-        all.insert(caller.clone(), Arc::clone(&shared));
+        let shared = SharedChild::new(self.0.spawner.clone(), self.0.idle_timeout);
+        children.insert(caller.clone(), Arc::clone(&shared));
         Ok(shared)
     }
 
-    /// Ends what would never end by itself: subscriptions.
-    pub(crate) fn drain(&self) {
+    /// Ends subscriptions, which would otherwise hold up a shutdown.
+    pub(crate) fn end_subscriptions(&self) {
         self.0.draining.send_replace(true);
     }
 
-    /// Ends every child, each in bounded time and all at once.
-    pub(crate) async fn stop(&self) {
-        let seats = std::mem::take(&mut *self.0.seats.lock());
+    /// Ends all children concurrently, each in bounded time.
+    pub(crate) async fn stop_children(&self) {
+        let session_children = std::mem::take(&mut *self.0.session_children.lock());
+        let shared_children = std::mem::take(&mut *self.0.shared_children.lock());
         let mut stopping = JoinSet::new();
-        for seat in seats.into_values() {
-            stopping.spawn(async move { seat.stop().await });
+        for child in session_children.into_values() {
+            stopping.spawn(async move { child.stop().await });
         }
-        let shared = std::mem::take(&mut *self.0.shared.lock());
-        for shared in shared.into_values() {
-            stopping.spawn(async move { shared.stop().await });
+        for child in shared_children.into_values() {
+            stopping.spawn(async move { child.stop().await });
         }
         stopping.join_all().await;
     }
@@ -107,126 +108,135 @@ impl Handler for Relay {
         true
     }
 
-    /// GW-05: the child itself answers `initialize`. A session that comes back waits for its child only with what the child
-    /// must answer: what is stored is there at once, and a server may take long to start.
+    /// GW-05: the child itself answers `initialize`.
+    ///
+    /// A restored session does not wait for its child: stored events are served at once, and only calls wait for the
+    /// process.
     async fn open(&self, opening: &SessionStart) -> Result<InitializeReply, OpenError> {
+        let (peer, id) = (opening.peer().clone(), opening.peer().id().clone());
+        let child = SessionChild::new(self.0.spawner.clone(), peer, opening.params().clone());
         if opening.earlier().is_some() {
-            let seat = Seat::new(self.0.ground.clone(), opening.peer().clone(), opening.params().clone());
-            self.0
-                .seats
-                .lock()
-                .insert(opening.peer().id().clone(), Arc::clone(&seat));
+            self.0.session_children.lock().insert(id, Arc::clone(&child));
             tokio::spawn(async move {
-                if let Err(error) = seat.link().await {
-                    tracing::warn!(%error, "child of a session that came back does not start; its next call tries again");
+                if let Err(error) = child.connection().await {
+                    tracing::warn!(%error, "child of a restored session does not start; the next call retries");
                 }
             });
             return Ok(InitializeReply::standard());
         }
-        let room = self.0.ground.room().await;
-        let room = room.map_err(|full| OpenError::Unavailable(full.to_string()))?;
-        let id = opening.peer().id().clone();
-        let seat = Seat::new(self.0.ground.clone(), opening.peer().clone(), opening.params().clone());
-        let welcome = seat.begin(room).await?;
-        self.0.seats.lock().insert(id, seat);
-        Ok(InitializeReply::raw(welcome))
+        let permit = self.0.spawner.acquire_permit().await;
+        let permit = permit.map_err(|full| OpenError::Unavailable(full.to_string()))?;
+        let initialize_result = child.open(permit).await?;
+        self.0.session_children.lock().insert(id, child);
+        Ok(InitializeReply::raw(initialize_result))
     }
 
     fn on_session_closed(&self, session: &SessionId) {
-        let seat = self.0.seats.lock().remove(session);
-        if let Some(seat) = seat {
-            tokio::spawn(async move { seat.stop().await });
+        let child = self.0.session_children.lock().remove(session);
+        if let Some(child) = child {
+            tokio::spawn(async move { child.stop().await });
         }
     }
 
     async fn handle(&self, call: Call, cx: &Context) -> Result<Reply, RpcError> {
         let params = Bytes::copy_from_slice(call.raw_params().as_json());
         let Some(session) = cx.session() else {
-            let link = self.shared(&cx.principal())?.link().await?;
-            let calling = link.call(call.method(), &params).await?;
+            let connection = self.shared_child(&cx.principal())?.connection().await?;
+            let child_call = connection.call(call.method(), &params).await?;
             if call.method() == "subscriptions/listen" {
-                return listen(calling, cx, self.0.draining.subscribe()).await;
+                return relay_subscription(child_call, cx, self.0.draining.subscribe()).await;
             }
-            return pass_on(calling, cx).await;
+            return relay_call(child_call, cx).await;
         };
-        let ended = || RpcError::internal("the session has ended");
-        let seat = self.seat(session.id()).ok_or_else(ended)?;
-        let link = seat.link().await?;
-        pass_on(link.call(call.method(), &params).await?, cx).await
+        let child = self.session_child(session.id()).ok_or_else(session_ended_error)?;
+        let connection = child.connection().await?;
+        relay_call(connection.call(call.method(), &params).await?, cx).await
     }
 
     /// GW-11: the schemas are the child's, and are known before the first call that needs them.
     async fn header_params(&self, tool: &str, caller: &Principal) -> Option<Arc<HeaderParams>> {
-        self.shared(caller).ok()?.header_params(tool).await
+        self.shared_child(caller).ok()?.header_params(tool).await
     }
 
-    async fn on_notification(&self, notice: Notification, peer: &Peer) {
-        let Some(seat) = self.seat(peer.id()) else { return };
-        // A child that is started again is told anew of what matters; it need not be started for this.
-        if let Some(link) = seat.link_if_alive().await {
-            let _ = link.notify(notice.method(), notice.raw_params().as_json()).await;
+    async fn on_notification(&self, notification: Notification, peer: &Peer) {
+        let Some(child) = self.session_child(peer.id()) else {
+            return;
+        };
+        // Does not start a child: a restart replays the state that matters.
+        if let Some(connection) = child.live_connection().await {
+            let params = notification.raw_params();
+            let _ = connection.notify(notification.method(), params.as_json()).await;
         }
     }
 }
 
-/// Serves one call: what the child says goes to the client, until it answers.
-async fn pass_on(mut calling: Calling, cx: &Context) -> Result<Reply, RpcError> {
+/// Relays the messages of one call to its client, until the child responds.
+async fn relay_call(mut call: ChildCall, cx: &Context) -> Result<Reply, RpcError> {
     loop {
-        let said = tokio::select! {
-            said = calling.next() => said,
-            () = cx.cancelled() => return Err(RpcError::internal("cancelled")), // dropping the call tells the child
+        let message = tokio::select! {
+            message = call.next() => message,
+            () = cx.cancelled() => return Err(RpcError::internal("cancelled")), // dropping `call` tells the child
         };
-        match said {
-            None => return Err(calling.gone()),
-            Some(Said::Answered(Ok(result))) => return Ok(Reply::raw(result)),
-            Some(Said::Answered(Err(error))) => return Err(read_error(&error)),
-            Some(Said::Notified { method, params }) if method == "notifications/progress" => {
-                // The client's token is not the gateway's, and a retry may bring another (MRTR-04).
-                if let Some(report) = wire::progress_without_token(&params) {
+        match message {
+            None => return Err(call.no_response_error()),
+            Some(ChildMessage::Response(Ok(result))) => return Ok(Reply::raw(result)),
+            Some(ChildMessage::Response(Err(error))) => return Err(parse_child_error(&error)),
+            Some(ChildMessage::Notification { method, params }) if method == "notifications/progress" => {
+                // The token is the gateway's, and a retry may bring another one (MRTR-04).
+                if let Some(report) = codec::remove_progress_token(&params) {
                     cx.relay_progress(report).await?;
                 }
             }
-            Some(Said::Notified { method, params }) => cx.notify(&method, raw(&params)).await?,
-            Some(Said::Asked(question)) => calling.link().put(question.clone(), ask(cx.clone(), question)),
-            Some(Said::Withdrawn(id)) => calling.link().withdraw(&id),
-            Some(Said::Closes) => cx.close_connection().await,
-            Some(Said::Ended) => {}
+            Some(ChildMessage::Notification { method, params }) => cx.notify(&method, raw_json(&params)).await?,
+            Some(ChildMessage::Question(question)) => {
+                let answer = ask_client(cx.clone(), question.clone());
+                call.connection().answer_question(question, answer);
+            }
+            Some(ChildMessage::QuestionCancelled(id)) => call.connection().cancel_question(&id),
+            Some(ChildMessage::CloseConnection) => cx.close_connection().await,
+            Some(ChildMessage::SubscriptionEnded) => {}
         }
     }
 }
 
-/// Serves one subscription, under the client's own name for it (SUB-03), until either side ends it.
-async fn listen(mut calling: Calling, cx: &Context, mut draining: watch::Receiver<bool>) -> Result<Reply, RpcError> {
+/// Relays one subscription under the client's own id (SUB-03), until one side ends it.
+async fn relay_subscription(
+    mut call: ChildCall,
+    cx: &Context,
+    mut draining: watch::Receiver<bool>,
+) -> Result<Reply, RpcError> {
     let id = cx.request_id();
     loop {
-        let said = tokio::select! {
-            said = calling.next() => said,
+        let message = tokio::select! {
+            message = call.next() => message,
             () = cx.cancelled() => return Err(RpcError::internal("cancelled")),
             _ = draining.wait_for(|draining| *draining) => None,
         };
-        let result = match said {
-            Some(Said::Notified { method, params }) => {
-                if let Some(params) = wire::with_subscription(&params, &id) {
+        let result = match message {
+            Some(ChildMessage::Notification { method, params }) => {
+                if let Some(params) = codec::set_subscription_id(&params, &id) {
                     cx.notify(&method, params).await?;
                 }
                 continue;
             }
-            Some(Said::Asked(_) | Said::Withdrawn(_) | Said::Closes) => continue,
-            Some(Said::Answered(Err(error))) => return Err(read_error(&error)),
-            Some(Said::Answered(Ok(result))) => result,
-            // SUB-06: the child is gone or has had enough. Its clients may listen anew.
-            Some(Said::Ended) | None => Bytes::from_static(b"{\"resultType\":\"complete\"}"),
+            Some(ChildMessage::Question(_) | ChildMessage::QuestionCancelled(_) | ChildMessage::CloseConnection) => {
+                continue;
+            }
+            Some(ChildMessage::Response(Err(error))) => return Err(parse_child_error(&error)),
+            Some(ChildMessage::Response(Ok(result))) => result,
+            // SUB-06: the subscription ends with a result, and the client may subscribe again.
+            Some(ChildMessage::SubscriptionEnded) | None => Bytes::from_static(b"{\"resultType\":\"complete\"}"),
         };
-        let result = wire::with_subscription(&result, &id);
+        let result = codec::set_subscription_id(&result, &id);
         return Ok(Reply::raw(
             result.map_or_else(|| "{}".to_owned(), |r| r.get().to_owned()),
         ));
     }
 }
 
-/// Asks the client on the stream of a call; on one of the session's if the call has ended before that.
-async fn ask(cx: Context, question: Question) -> Result<Answer, AskError> {
-    let (method, params) = (&question.method, raw(&question.params));
+/// Asks the client on the stream of a call. If the call ends first, asks on a stream of the session.
+async fn ask_client(cx: Context, question: ChildQuestion) -> Result<Answer, AskError> {
+    let (method, params) = (&question.method, raw_json(&question.params));
     let answer = cx.request(method, params.clone()).await;
     match (answer, cx.session()) {
         (Err(AskError::Ended | AskError::ClientLeft), Some(peer)) if !cx.is_cancelled() => {
@@ -236,29 +246,31 @@ async fn ask(cx: Context, question: Question) -> Result<Answer, AskError> {
     }
 }
 
-/// JSON as it is; `None` where there is nothing.
-fn raw(json: &Bytes) -> Option<Box<RawValue>> {
+/// Raw JSON, or `None` if it is empty.
+fn raw_json(json: &Bytes) -> Option<Box<RawValue>> {
     let text = String::from_utf8(json.to_vec()).ok().filter(|text| !text.is_empty())?;
     RawValue::from_string(text).ok()
 }
 
-/// What a client is told when a child cannot be had.
-fn unavailable(what: impl std::fmt::Display) -> RpcError {
-    RpcError::internal(format!("the server behind the gateway is not available: {what}"))
+/// The error for a request that gets no child.
+fn unavailable_error(reason: impl std::fmt::Display) -> RpcError {
+    RpcError::internal(format!("the server behind the gateway is not available: {reason}"))
         .with_data(json!({ "reason": "server_unavailable" }))
 }
 
-/// How a seat behaves when its child is gone.
-fn replays(setting: RestoreSetting) -> bool {
-    setting == RestoreSetting::Replay
-}
-
-/// Waits at most `limit` for a child to do something.
-async fn within<T>(
+/// Waits at most `limit` for a child. `action` completes "it did not …".
+async fn with_timeout<T>(
     limit: Duration,
-    what: &str,
-    doing: impl Future<Output = Result<T, RpcError>>,
+    action: &str,
+    future: impl Future<Output = Result<T, RpcError>>,
 ) -> Result<T, RpcError> {
-    let late = || unavailable(format_args!("it did not {what} within {} seconds", limit.as_secs_f32()));
-    tokio::time::timeout(limit, doing).await.unwrap_or_else(|_| Err(late()))
+    let timed_out = || {
+        unavailable_error(format_args!(
+            "it did not {action} within {} seconds",
+            limit.as_secs_f32()
+        ))
+    };
+    tokio::time::timeout(limit, future)
+        .await
+        .unwrap_or_else(|_| Err(timed_out()))
 }

@@ -1,13 +1,14 @@
-//! `rethread serve` and `rethread demo` as a program: the listener, the words for a person, the signals, the end.
+//! `rethread serve` and `rethread demo` as a program: listener, start message, signals and exit.
 
-use crate::config::{self, Given, Problems};
-use crate::exit::{Exit, Failure, cannot_listen, cannot_use_store};
-use crate::logging::{Format, Talk};
-use crate::mount::NotServed;
-use crate::reload::Reloaded;
-use crate::serve::Gateway;
+use crate::config::{self, CliInput, Problems};
+use crate::demo;
+use crate::exit::{Exit, Failure, listen_failure, store_failure};
+use crate::gateway::Gateway;
+use crate::mount::ServerStartError;
+use crate::output::{LogFormat, OutputOptions};
+use crate::reload::ReloadOutcome;
 use crate::settings::Settings;
-use crate::{announce, demo};
+use crate::start_message::{self, ReadyServer};
 use rethread_store_embedded::OpenError;
 use std::io;
 use std::net::SocketAddr;
@@ -16,68 +17,68 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
-/// What is said when everything is ready.
-pub(crate) enum Words {
-    /// Where it is, and how to add it to a client. The options are read again on SIGHUP.
-    Announcement(Given),
-    /// Three things to try.
-    Tour,
+/// The command that runs the gateway.
+pub(crate) enum RunMode {
+    /// `serve`. SIGHUP reads the configuration again.
+    Serve(CliInput),
+    /// `demo`, with a guided tour as start message.
+    Demo,
 }
 
-/// Serves until told to stop.
-pub(crate) async fn run(settings: Settings, words: Words, talk: Talk) -> Result<(), Failure> {
-    talk.start_log();
-    let mut stops = Stops::listen().map_err(|error| failed(&error))?;
+/// Runs the gateway until a signal stops it.
+pub(crate) async fn run(settings: Settings, mode: RunMode, output: OutputOptions) -> Result<(), Failure> {
+    output.init_logging();
+    let mut signals = StopSignals::listen()?;
     let listener = TcpListener::bind(settings.listen)
         .await
-        .map_err(|error| cannot_listen(settings.listen, &error))?;
-    let bound = listener.local_addr().map_err(|error| failed(&error))?;
+        .map_err(|error| listen_failure(settings.listen, &error))?;
+    let bound = listener.local_addr()?;
     let gateway = tokio::select! {
-        opened = Gateway::open(settings.clone()) => opened.map_err(|e| cannot_open(&e))?,
-        () = stops.next() => return Ok(()), // nobody was served yet; the guardian sees to the children
+        opened = Gateway::open(settings.clone()) => opened.map_err(|error| open_failure(&error))?,
+        () = signals.next() => return Ok(()), // the guardian ends children that have started
     };
-    greet(&gateway, bound, &words, talk);
-    let reloading: Option<JoinHandle<()>> = match words {
-        Words::Announcement(given) => Some(tokio::spawn(reload_on_hangup(Arc::clone(&gateway), given))),
-        Words::Tour => None,
+    print_start_message(&gateway, bound, &mode, output);
+    let reload_task: Option<JoinHandle<()>> = match mode {
+        RunMode::Serve(input) => Some(tokio::spawn(reload_on_hangup(Arc::clone(&gateway), input))),
+        RunMode::Demo => None,
     };
     let stop = async {
-        stops.first().await;
-        // What a reload would bring in now would only be drained too.
-        if let Some(reloading) = reloading {
-            reloading.abort();
+        signals.first().await;
+        // A reload in progress could add servers after the drain has begun.
+        if let Some(task) = reload_task {
+            task.abort();
         }
     };
     let ran = gateway.run(listener, stop).await;
     ran.map_err(|error| Failure::new(Exit::Failure, format!("{error:#}")))
 }
 
-/// Says that everything is ready. Keeps nothing of the mounts: one that is replaced later must be free to go.
-fn greet(gateway: &Gateway, bound: SocketAddr, words: &Words, talk: Talk) {
+/// Must not keep a reference to the mounts: a reload drops them.
+fn print_start_message(gateway: &Gateway, bound: SocketAddr, mode: &RunMode, output: OutputOptions) {
     let (settings, mounts) = (gateway.settings(), gateway.mounts());
-    let served = mounts.iter().map(|mount| announce::Served {
+    let servers = mounts.iter().map(|mount| ReadyServer {
         server: &mount.server,
         eras: mount.eras,
     });
-    let served: Vec<_> = served.collect();
-    let colour = talk.colour_on_stderr();
-    match words {
-        _ if talk.format == Format::Json => announce::log(&settings, &served, bound),
-        Words::Tour => eprint!("{}", demo::tour(&announce::base_url(&settings, bound), colour)),
-        Words::Announcement(_) if talk.quiet => {}
-        Words::Announcement(_) => eprint!("{}", announce::text(&settings, &served, bound, colour)),
+    let servers: Vec<_> = servers.collect();
+    let color = output.color_on_stderr();
+    match mode {
+        _ if output.format == LogFormat::Json => start_message::log(&settings, &servers, bound),
+        RunMode::Demo => eprint!("{}", demo::tour(&start_message::base_url(&settings, bound), color)),
+        RunMode::Serve(_) if output.quiet => {}
+        RunMode::Serve(_) => eprint!("{}", start_message::text(&settings, &servers, bound, color)),
     }
 }
 
-/// The wish to stop: Ctrl-C, or SIGTERM. Heard from the start, so that none is missed.
-struct Stops {
+/// Ctrl-C and SIGTERM. Created before anything starts, so that no signal is missed.
+struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
-impl Stops {
+impl StopSignals {
     fn listen() -> io::Result<Self> {
-        Ok(Stops {
+        Ok(StopSignals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
         })
@@ -90,7 +91,7 @@ impl Stops {
         }
     }
 
-    /// Resolves with the first. A second ends the program at once; the guardian sees to the children.
+    /// Resolves with the first signal. The second one exits at once; the guardian ends the children.
     async fn first(mut self) {
         self.next().await;
         tokio::spawn(async move {
@@ -100,52 +101,51 @@ impl Stops {
     }
 }
 
-/// Reads the configuration again with each SIGHUP. One that is wrong changes nothing.
-async fn reload_on_hangup(gateway: Arc<Gateway>, given: Given) {
+/// Reads the configuration again on each SIGHUP. An invalid one changes nothing.
+async fn reload_on_hangup(gateway: Arc<Gateway>, input: CliInput) {
     let Ok(mut hangups) = signal(SignalKind::hangup()) else {
         return;
     };
     while hangups.recv().await.is_some() {
-        match config::load(&given) {
-            Ok(settings) => tell(&gateway.reload(settings).await),
-            Err(problems) => tracing::error!("configuration not taken up: {}", problems.report(false).trim_end()),
+        match config::load(&input) {
+            Ok(settings) => log_reload(&gateway.reload(settings).await),
+            Err(problems) => {
+                for problem in &problems.0 {
+                    let hint = problem.hint.as_deref().unwrap_or_default();
+                    tracing::error!(%problem, hint, "configuration rejected");
+                }
+            }
         }
     }
 }
 
-/// Tells the log what came of a reload.
-fn tell(reloaded: &Reloaded) {
-    for (server, error) in &reloaded.failed {
-        let not_served = error.downcast_ref::<NotServed>().map(|failed| failed.hint.as_str());
-        let missing = error
+fn log_reload(outcome: &ReloadOutcome) {
+    for (server, error) in &outcome.failed {
+        let start_hint = error
+            .downcast_ref::<ServerStartError>()
+            .map(|error| error.hint.as_str());
+        let problem_hint = error
             .downcast_ref::<Problems>()
             .and_then(|problems| problems.0.first()?.hint.as_deref());
-        let hint = not_served.or(missing).unwrap_or_default();
-        tracing::error!(server, hint, "server is not changed: {error:#}");
+        let hint = start_hint.or(problem_hint).unwrap_or_default();
+        tracing::error!(server, hint, error = format!("{error:#}"), "server not changed");
     }
-    let (applied, failed) = (reloaded.applied.join(", "), reloaded.failed.len());
-    let outcome = if failed == 0 {
-        "configuration reloaded"
-    } else {
-        "configuration reloaded in part"
-    };
-    match reloaded.need_restart.as_slice() {
-        [] => tracing::info!(applied, failed, "{outcome}"),
-        keys => tracing::warn!(applied, failed, "{outcome}; restart to change {}", keys.join(", ")),
+    let (applied, failed) = (outcome.applied.join(", "), outcome.failed.len());
+    let need_restart = outcome.need_restart.join(", ");
+    match (failed, need_restart.as_str()) {
+        (0, "") => tracing::info!(applied, "configuration reloaded"),
+        (0, _) => tracing::warn!(applied, need_restart, "configuration reloaded"),
+        _ => tracing::warn!(applied, need_restart, failed, "configuration reloaded in part"),
     }
 }
 
-fn failed(error: &io::Error) -> Failure {
-    Failure::new(Exit::Failure, error.to_string())
-}
-
-fn cannot_open(error: &anyhow::Error) -> Failure {
+fn open_failure(error: &anyhow::Error) -> Failure {
     if let Some(store) = error.downcast_ref::<OpenError>() {
-        return cannot_use_store(store);
+        return store_failure(store);
     }
     let failure = Failure::new(Exit::Failure, format!("{error:#}"));
-    match error.downcast_ref::<NotServed>() {
-        Some(failed) => failure.hint(failed.hint.clone()),
+    match error.downcast_ref::<ServerStartError>() {
+        Some(error) => failure.hint(error.hint.clone()),
         None => failure,
     }
 }

@@ -1,4 +1,4 @@
-//! What the gateway is told to do, settled: every value is there, whatever it came from.
+//! The resolved settings of the gateway. Every value is present, whatever its source.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -6,94 +6,81 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Connections of one peer unless somebody says otherwise.
-pub(crate) const DEFAULT_CONNECTIONS_PER_PEER: u16 = 1024;
-
-/// One run of the gateway.
+/// Settings of the whole gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {
-    /// Where to listen.
     pub(crate) listen: SocketAddr,
-    /// Public URL of the gateway when it runs behind a reverse proxy: every stream then asks not to be buffered.
+    /// Public URL of the gateway when it runs behind a reverse proxy. Streams then carry `X-Accel-Buffering: no`.
     pub(crate) public_url: Option<String>,
-    /// More `Host` names to answer to.
+    /// Accepted `Host` values besides the loopback names.
     pub(crate) allow_hosts: Vec<String>,
-    /// More `Origin`s to accept.
+    /// Accepted `Origin` values besides the loopback ones.
     pub(crate) allow_origins: Vec<String>,
-    /// Where sessions and streams are kept.
     pub(crate) store: StoreSettings,
-    /// How long running calls may take to finish when the gateway stops.
+    /// How long running calls may take when the gateway stops. Beyond: they end with an error.
     pub(crate) drain: Duration,
-    /// The reconnection delay that clients are asked to keep.
+    /// The reconnection delay sent to clients as `retry:`.
     pub(crate) retry: Duration,
-    /// A session that nobody uses expires after this.
+    /// How long a session may be unused. Beyond: it expires.
     pub(crate) session_idle: Duration,
-    /// Open connections of one peer address; zero for no limit. Beyond: 429, and the connection is closed.
+    /// Open connections of one peer address; zero for no limit. Beyond: 429, and the connection closes.
     pub(crate) max_connections_per_peer: usize,
-    /// The servers, by name. One that was given on the command line is mounted at `/mcp` and `/sse`.
-    pub(crate) servers: Vec<Server>,
+    pub(crate) servers: Vec<ServerSettings>,
 }
 
-/// Where sessions and streams are kept.
+/// The store of sessions and streams.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum StoreSettings {
-    /// In this process.
+    /// In the memory of this process.
     Memory,
-    /// In files, one folder per server under this one.
+    /// On the local disk.
     Embedded {
-        /// The folder.
+        /// The directory. Each server has a folder in it.
         data: PathBuf,
-        /// When something counts as written.
         sync: SyncMode,
     },
 }
 
-/// When something counts as written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// When an event counts as stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum SyncMode {
-    /// When it is on the disk: survives a power cut.
+    /// After an fsync. Survives a power cut.
     Always,
-    /// When the operating system has it; synced every 50 ms. Survives kill -9.
+    /// After the write, with an fsync every 50 ms. Survives kill -9.
     #[default]
     Interval,
-    /// When the operating system has it, which writes it when it likes.
+    /// After the write. The operating system decides when to flush. Survives kill -9.
     Os,
 }
 
-/// One server behind the gateway.
+/// Settings of one server behind the gateway.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Server {
-    /// Its name, in URLs and in the log.
+pub(crate) struct ServerSettings {
+    /// The name in URLs and in the log.
     pub(crate) name: String,
-    /// Its folder below the data directory. Not the name if nobody gave one: then other arguments are another folder.
+    /// The folder below the data directory. Without an explicit name it also depends on the arguments.
     pub(crate) folder: String,
-    /// Whether it is the only one, mounted at `/mcp` rather than `/servers/NAME/mcp`.
+    /// Mounted at `/mcp` instead of `/servers/NAME/mcp`: the only server, from the command line.
     pub(crate) at_root: bool,
-    /// The program.
     pub(crate) command: PathBuf,
-    /// Its arguments.
     pub(crate) args: Vec<String>,
-    /// Variables set for it, besides those that it inherits.
+    /// Variables set besides the inherited ones.
     pub(crate) env: BTreeMap<String, String>,
-    /// Which variables of the gateway's environment it inherits.
     pub(crate) inherit_env: InheritedEnv,
-    /// Its working directory, if not the gateway's.
+    /// The working directory, if not the gateway's.
     pub(crate) cwd: Option<PathBuf>,
-    /// Which protocol era it speaks.
     pub(crate) era: EraSetting,
-    /// What becomes of a session whose child is gone.
     pub(crate) restore: RestoreSetting,
-    /// A child must answer `initialize` by then.
+    /// How long a child may take to answer `initialize`. Beyond: it is ended.
     pub(crate) start_timeout: Duration,
-    /// How many children at a time. Beyond: `initialize` gets 503.
+    /// Children that may run at the same time. Beyond: `initialize` gets 503.
     pub(crate) max_children: usize,
 }
 
-/// Which variables of the gateway's environment a server inherits.
+/// The variables of the gateway's environment that a server inherits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum InheritedEnv {
-    /// All but the gateway's own.
+    /// All except the gateway's own.
     #[default]
     All,
     /// These, if they are set.
@@ -102,44 +89,42 @@ pub(crate) enum InheritedEnv {
 
 impl InheritedEnv {
     /// Whether a server inherits the variable `name`.
-    pub(crate) fn has(&self, name: &OsStr) -> bool {
+    pub(crate) fn includes(&self, name: &OsStr) -> bool {
         let named = || match self {
             InheritedEnv::All => true,
             InheritedEnv::Names(names) => names.iter().any(|named| name == named.as_str()),
         };
-        !is_own_variable(name) && named()
+        !is_gateway_variable(name) && named()
     }
 }
 
-/// Whether a variable configures the gateway itself. Such variables may hold secrets, and are passed to no server.
-pub(crate) fn is_own_variable(name: &OsStr) -> bool {
+/// Whether a variable configures the gateway itself. No server inherits it, since it may hold a secret (GW-10).
+pub(crate) fn is_gateway_variable(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     let is_telemetry_secret = name.starts_with(b"OTEL_EXPORTER_OTLP_") && name.ends_with(b"HEADERS");
     name.starts_with(b"RETHREAD_") || is_telemetry_secret
 }
 
-/// Which protocol era a server speaks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// The protocol era of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum EraSetting {
-    /// Ask it.
+    /// Ask the server at startup.
     #[default]
     Probe,
-    /// Sessions: up to 2025-11-25.
+    /// Sessions, up to 2025-11-25.
     Legacy,
-    /// Stateless: 2026-07-28.
+    /// Stateless, 2026-07-28.
     Modern,
-    /// Both.
+    /// Both eras.
     Dual,
 }
 
-/// What becomes of a session whose child is gone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// The fate of a session whose child has exited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum RestoreSetting {
-    /// The child is started again and `initialize` is replayed to it.
+    /// Start a new child and replay `initialize`.
     #[default]
     Replay,
-    /// The session ends: its client gets 404 and begins a new one.
+    /// End the session. Its client gets 404 and opens a new one.
     Expire,
 }

@@ -1,6 +1,6 @@
-//! The gateway and its child processes: a real program, real children, and whatever they do to each other.
+//! The gateway with real child processes.
 //!
-//! Needs Linux (`/proc`) and python3. Each test has a gateway of its own, and finds its processes by a marker.
+//! Needs Linux (`/proc`) and python3. Each test starts its own gateway, and finds its processes by a marker.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
@@ -9,10 +9,10 @@
 mod client;
 #[path = "children/connections.rs"]
 mod connections;
-#[path = "children/death.rs"]
-mod death;
-#[path = "children/ending.rs"]
-mod ending;
+#[path = "children/crash.rs"]
+mod crash;
+#[path = "children/drain.rs"]
+mod drain;
 #[path = "children/eras.rs"]
 mod eras;
 #[path = "children/gateway.rs"]
@@ -23,13 +23,13 @@ mod ids;
 mod limits;
 #[path = "children/lines.rs"]
 mod lines;
-#[path = "children/operating.rs"]
-mod operating;
+#[path = "children/operations.rs"]
+mod operations;
 #[path = "children/reload.rs"]
 mod reload;
 #[path = "children/restart.rs"]
 mod restart;
-#[path = "children/running.rs"]
-mod running;
 #[path = "children/shared.rs"]
 mod shared;
+#[path = "children/shutdown.rs"]
+mod shutdown;

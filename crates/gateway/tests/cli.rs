@@ -1,14 +1,14 @@
-//! The program as a person meets it: its help, its errors, its exit codes.
+//! The program on the command line: help, errors, exit codes.
 
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 
-#[path = "cli/checking.rs"]
-mod checking;
+#[path = "cli/check.rs"]
+mod check;
 #[path = "cli/demo.rs"]
 mod demo;
 #[path = "cli/help.rs"]
 mod help;
-#[path = "cli/run.rs"]
-mod run;
+#[path = "cli/program.rs"]
+mod program;
 #[path = "cli/tour.rs"]
 mod tour;

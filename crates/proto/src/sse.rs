@@ -20,6 +20,8 @@ pub const KEEP_ALIVE: &[u8] = b":\n\n";
 const ID: &[u8] = b"id: ";
 const DATA: &[u8] = b"data: ";
 const NEWLINE_DATA: &[u8] = b"\ndata: ";
+const NO_DATA: &[u8] = b"\ndata:\n\n";
+const RETRY: &[u8] = b"retry: ";
 const END: &[u8] = b"\n\n";
 /// Holds `id: `, a plain event id of any size, and `data: `. A longer id costs a copy.
 const HEADROOM: usize = 56;
@@ -134,7 +136,7 @@ pub fn write_event(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, payload: &[u8
 
 /// Appends the frame of a message that was never framed. Says where in `out` the payload is.
 pub fn write_message(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, message: &[u8]) -> Range<usize> {
-    write_words(out, prefix, seq, |out| {
+    write_encoded(out, prefix, seq, |out| {
         let start = out.len();
         out.extend_from_slice(message);
         blank_newlines(&mut out[start..]);
@@ -142,7 +144,7 @@ pub fn write_message(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, message: &[
 }
 
 /// Appends the frame of a message on one line that `write` writes. Says where in `out` the payload is.
-pub fn write_words(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
+pub fn write_encoded(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
     write_id(out, prefix, seq);
     out.extend_from_slice(NEWLINE_DATA);
     let start = out.len();
@@ -218,15 +220,38 @@ pub fn write_unnumbered(out: &mut Vec<u8>, payload: &[u8]) {
 /// The seeds' `formatPrimingEvent`.
 pub fn write_priming(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq) {
     write_id(out, prefix, seq);
-    out.extend_from_slice(b"\ndata:\n\n");
+    out.extend_from_slice(NO_DATA);
 }
 
 /// Appends a block that sets the client's reconnection delay and dispatches nothing (SSE-07, T-18). The seeds'
 /// `formatRetryEvent`.
 pub fn write_retry(out: &mut Vec<u8>, millis: u64) {
-    out.extend_from_slice(b"retry: ");
+    out.extend_from_slice(RETRY);
     out.extend_from_slice(itoa::Buffer::new().format(millis).as_bytes());
     out.extend_from_slice(END);
+}
+
+/// Bytes that [`write_event`] writes for a payload of `payload` bytes.
+pub fn event_len(prefix: &IdPrefix, seq: Seq, payload: usize) -> usize {
+    id_len(prefix, seq) + NEWLINE_DATA.len() + payload + END.len()
+}
+
+/// Bytes that [`write_priming`] writes.
+pub fn priming_len(prefix: &IdPrefix, seq: Seq) -> usize {
+    id_len(prefix, seq) + NO_DATA.len()
+}
+
+/// Bytes that [`write_retry`] writes.
+pub fn retry_len(millis: u64) -> usize {
+    RETRY.len() + digits(millis) + END.len()
+}
+
+fn id_len(prefix: &IdPrefix, seq: Seq) -> usize {
+    ID.len() + prefix.as_bytes().len() + digits(seq.0)
+}
+
+fn digits(number: u64) -> usize {
+    number.checked_ilog10().unwrap_or(0) as usize + 1
 }
 
 fn write_id(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq) {

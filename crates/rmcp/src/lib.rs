@@ -32,11 +32,8 @@
 //! }
 //! ```
 //!
-//! [The migration page] lists the differences to rmcp's own transport, on the wire and in the options. [`rmcp_macros`] is
+//! `docs/migrating-from-rmcp.md` in the repository lists the differences to rmcp's own transport, on the wire and in the options. The example `rmcp_macros` is
 //! a complete server with macros: `cargo run --example rmcp_macros`.
-//!
-//! [The migration page]: https://github.com/rethread/rethread/blob/main/docs/migrating-from-rmcp.md
-//! [`rmcp_macros`]: https://github.com/rethread/rethread/blob/main/crates/rmcp/examples/rmcp_macros.rs
 //!
 //! # Servers and sessions
 //!

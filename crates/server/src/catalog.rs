@@ -7,8 +7,7 @@
 //! ```
 //! use rethread::catalog::{Catalog, Tool};
 //! use rethread::{Context, McpService, RpcError};
-//! use serde::Deserialize;
-//! use serde_json::json;
+//! //! use serde_json::json;
 //!
 //! #[derive(Deserialize)]
 //! struct Greet {
@@ -43,6 +42,7 @@
 mod arguments;
 mod complete;
 mod content;
+mod function;
 mod input;
 mod page;
 mod prompt;
@@ -50,32 +50,35 @@ mod resource;
 mod schema;
 mod template;
 mod tool;
+mod tool_result;
 
 pub use complete::Reference;
 pub use content::Content;
 pub use input::{Ask, NeedsInput};
 pub use prompt::{Prompt, PromptMessage};
 pub use resource::{Resource, ResourceContents, ResourceTemplate};
-pub use tool::{IntoToolResult, NoArgs, Tool, ToolResult};
+pub use tool::{NoArgs, Tool};
+pub use tool_result::{IntoToolResult, ToolResult};
 
-use crate::context::Context;
-use crate::handler::{Call, Handler, HeaderParams, Inputs, Reply, RpcError, ServerInfo};
+use crate::call::context::Context;
+use crate::call::handler::Handler;
+use crate::call::reply::Reply;
+use crate::call::request::{Call, Inputs};
+use crate::node::server_info::ServerInfo;
 use complete::Completers;
+use function::FunctionFuture;
 use page::Listing;
 use prompt::PromptEntry;
 use resource::Resources;
 use rethread_proto::Principal;
-use serde::Deserialize;
+use rethread_proto::gate::mirror::HeaderParams;
+use rethread_proto::jsonrpc::RpcError;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use tool::ToolEntry;
-
-/// The future of a call that found its function.
-type Running = Pin<Box<dyn Future<Output = Result<Reply, RpcError>> + Send>>;
 
 /// A server made of tools, resources, prompts and the functions behind them. See the [module](self).
 ///
@@ -268,7 +271,7 @@ impl Catalog {
         Value::Object(declared)
     }
 
-    fn complete_call(&self, call: &Call, cx: &Context) -> Result<Running, RpcError> {
+    fn complete_call(&self, call: &Call, cx: &Context) -> Result<FunctionFuture, RpcError> {
         self.completers.call(call, cx, |reference| match reference {
             Reference::Prompt { name } => self.prompts.get(name).is_some(),
             Reference::Resource { uri } => self.resources.knows(uri),
@@ -312,21 +315,11 @@ impl std::fmt::Debug for Catalog {
     }
 }
 
-/// Reads a call's params, which are an object in every method of MCP. Serde alone would also take an array for a struct.
-fn params<'a, T: Deserialize<'a>>(call: &'a Call) -> Result<T, RpcError> {
-    object(call.raw_params().as_json(), "params")
-}
-
-fn object<'a, T: Deserialize<'a>>(json: &'a [u8], what: &str) -> Result<T, RpcError> {
-    if json.first() != Some(&b'{') {
-        return Err(RpcError::invalid_params(format!("{what} must be an object")));
-    }
-    serde_json::from_slice(json).map_err(|e| RpcError::invalid_params(format!("invalid {what}: {e}")))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::function::object;
     use super::*;
+    use serde::Deserialize;
 
     async fn nothing(_: NoArgs, _: Context) -> Result<String, RpcError> {
         Ok(String::new())

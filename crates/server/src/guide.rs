@@ -19,9 +19,7 @@
 //! Is your server written with rmcp? It stays as it is: see [handler].
 //!
 //! Every piece of Rust on these pages is compiled and most of it is run as a test; the configuration files are run and checked by
-//! tests too. The [examples] in the repository are programs to start and play with; a test types what their headers say.
-//!
-//! [examples]: https://github.com/rethread/rethread/tree/main/crates/server/examples
+//! tests too. The examples in `crates/server/examples` are programs to start and play with; a test types what their headers say.
 
 #[allow(unused_imports)] // the pages link to what is in there
 use crate::*;

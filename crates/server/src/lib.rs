@@ -65,58 +65,37 @@
 //! * `Origin` and `Host` are checked unless you turn that off, and the option that does has `dangerous` in its name.
 //! * With a store that survives it, a restart is a broken connection and no more.
 
-mod answering;
-mod ask;
-mod body;
-mod builder;
 mod call;
-mod calling;
 pub mod catalog;
-mod clock;
-mod context;
+mod endpoint;
 pub mod guide;
-mod handler;
-mod http_sse;
-mod hub;
-mod keep_alive;
-mod legacy;
-mod limits;
 #[cfg(test)]
 mod locks;
-mod modern;
 mod node;
-mod notifier;
-mod opening;
-mod outbox;
-mod outlet;
-mod peer;
-mod respond;
-mod restore;
-mod service;
 mod session;
-mod sessions;
-mod shutdown;
-mod stdio;
-mod sweep;
-mod tail;
-mod telemetry;
-mod turns;
-mod wire;
-mod wrapping;
+mod stream;
 
-pub use ask::{Answer, AskError};
-pub use body::Body;
-pub use builder::Builder;
+pub use call::ask_error::{Answer, AskError};
+pub use call::call_ended::CallEnded;
+pub use call::context::{BEHIND_GATEWAY, CLOSE_CONNECTION, Context};
+pub use call::handler::Handler;
+pub use call::opening::{InitializeReply, OpenError, SessionStart};
+pub use call::peer::Peer;
+pub use call::reply::Reply;
+pub use call::request::{Call, Inputs, Notification};
 pub use catalog::Catalog;
-pub use context::{BEHIND_GATEWAY, CLOSE_CONNECTION, CallEnded, Context, LogLevel};
-pub use handler::{Call, Handler, HeaderParams, InputRequests, Inputs, Notification, Reply, RpcError, ServerInfo};
-pub use http_sse::HttpSse;
-pub use limits::{Limits, Timing};
-pub use notifier::Notifier;
-pub use opening::{InitializeReply, OpenError, PreviousState, SessionStart};
-pub use peer::{ClientCapabilities, Peer};
-pub use restore::Restore;
-pub use service::McpService;
+pub use endpoint::builder::Builder;
+pub use endpoint::http_sse::HttpSse;
+pub use endpoint::service::McpService;
+pub use node::limits::{Limits, Timing};
+pub use node::restore_policy::Restore;
+pub use node::server_info::ServerInfo;
+pub use rethread_proto::gate::mirror::HeaderParams;
+pub use rethread_proto::jsonrpc::RpcError;
+pub use rethread_proto::mrtr::InputRequests;
+pub use session::notifier::Notifier;
+pub use session::previous_state::PreviousState;
+pub use stream::body::Body;
 
 pub use rethread_proto::event_id;
 pub use rethread_proto::exchange::SseUpgradeDelay;
@@ -124,6 +103,8 @@ pub use rethread_proto::gate::mirror::{AnnotationFault, BadAnnotation};
 pub use rethread_proto::gate::{AccessHints, BadEntry};
 pub use rethread_proto::jsonrpc::Params;
 pub use rethread_proto::mrtr::{BadInputRequest, InputMethod, InputRequest};
-pub use rethread_proto::{Principal, RequestId, Revisions, SessionId, Version};
+pub use rethread_proto::{
+    ClientCapabilities, LogLevel, Principal, ProgressToken, RequestId, Revisions, SessionId, Version,
+};
 pub use rethread_store as store;
 pub use rethread_store::{ListKind, MemoryLimits, MemoryStore, Retention};

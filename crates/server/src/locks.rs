@@ -2,14 +2,19 @@
 //! could wait for that lock, or hold everybody up who does.
 
 use crate::McpService;
-use crate::context::Context;
-use crate::handler::{Call, Handler, Reply, RpcError, ServerInfo};
-use crate::outbox::{Close, Stream, Taken};
+use crate::call::context::Context;
+use crate::call::handler::Handler;
+use crate::call::reply::Reply;
+use crate::call::request::Call;
+use crate::node::server_info::ServerInfo;
 use crate::session::{Session, list_changed};
+use crate::stream::Stream;
 use parking_lot::Mutex;
 use rethread_proto::SessionId;
 use rethread_proto::event_id::Seq;
+use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::sse::Draft;
+use rethread_proto::stream::{Close, Taken};
 use rethread_store::{ListKind, MemoryStore, Retain};
 use rethread_testkit::client::{self, Client};
 use rethread_testkit::flaky::{FlakyStore, Switches};
@@ -48,12 +53,12 @@ async fn d6_store_is_asked_outside_of_the_hubs_lock() {
     switches.observe_appends({
         let (inside, seen) = (Arc::downgrade(&inside), Arc::clone(&seen));
         move |_, batch| {
-            let hub = inside.upgrade().is_some_and(|session| session.hub.is_locked());
+            let hub = inside.upgrade().is_some_and(|session| session.push.is_locked());
             seen.lock().push((batch.events.last().map(|event| event.seq.0), hub));
         }
     });
     for _ in 0..2 {
-        inside.offer((Draft::copy_of(b"{}"), rethread_proto::session::push::Collapse::Never)); // waits for a GET
+        inside.offer((Draft::copy_of(b"{}"), rethread_proto::push::Collapse::Never)); // waits for a GET
     }
     let mut get = outside.get(None).await.events();
     get.next().await;
@@ -92,8 +97,8 @@ async fn d8_reader_is_woken_outside_of_the_streams_lock() {
     let (_service, _outside, inside, switches) = session().await;
     let call = |n: i64| [n.into()];
     let acts: [Act<'_>; 7] = [
-        ("say", &|stream| {
-            let _ = stream.say(Draft::copy_of(b"{}"), Retain::None, false);
+        ("emit", &|stream| {
+            let _ = stream.emit(Draft::copy_of(b"{}"), Retain::None, false);
         }),
         ("seal", &|stream| stream.seal()),
         ("stop", &|stream| stream.stop()),
@@ -104,7 +109,7 @@ async fn d8_reader_is_woken_outside_of_the_streams_lock() {
         }),
         ("outage", &|stream| {
             switches.fail_appends(true);
-            let _ = stream.say(Draft::copy_of(b"{}"), Retain::None, false);
+            let _ = stream.emit(Draft::copy_of(b"{}"), Retain::None, false);
             switches.fail_appends(false);
         }),
     ];
@@ -141,7 +146,7 @@ async fn d8_session_is_told_outside_of_the_streams_lock() {
         move || stream.seal()
     });
     std::thread::sleep(Duration::from_millis(100)); // it waits for the session by now
-    std::thread::spawn(move || done.send(stream.is_over()));
+    std::thread::spawn(move || done.send(stream.is_closed()));
     let seen = over.recv_timeout(Duration::from_secs(5));
     drop(busy);
     sealing.join().unwrap();

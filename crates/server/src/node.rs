@@ -1,18 +1,26 @@
 //! What everything on one node shares: the store, the bounds, the clock, the counters.
 
-use crate::clock::Clock;
-use crate::handler::ServerInfo;
-use crate::limits::{Limits, Timing};
-use crate::modern::{self, Listeners, Parks};
-use crate::restore::Restore;
-use crate::turns::Turns;
+pub(crate) mod clock;
+pub(crate) mod limits;
+mod random;
+pub(crate) mod restore_policy;
+pub(crate) mod server_info;
+pub(crate) mod telemetry;
+
+pub(crate) use random::random;
+
+use clock::Clock;
+use limits::{Limits, Timing};
+use restore_policy::Restore;
 use rethread_proto::event_id::EventIdFormat;
 use rethread_proto::exchange::SseUpgradeDelay;
 use rethread_proto::jsonrpc;
 use rethread_proto::mrtr::Seal;
 use rethread_proto::refusal::Reason;
+use rethread_proto::stream::{ConnectionId, StreamLimits};
 use rethread_proto::{Revisions, SessionId};
 use rethread_store::{Retention, Store};
+use server_info::ServerInfo;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::{Notify, watch};
@@ -24,6 +32,7 @@ pub(crate) struct Node {
     pub(crate) name: Arc<str>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) retention: Retention,
+    pub(crate) stream_limits: Arc<StreamLimits>,
     pub(crate) limits: Limits,
     pub(crate) timing: Timing,
     pub(crate) upgrade_after: SseUpgradeDelay,
@@ -46,21 +55,15 @@ pub(crate) struct Node {
     /// Tells the handler that a session has ended.
     pub(crate) closed: Closed,
     pub(crate) clock: Clock,
-    pub(crate) calls: CallGauge,
-    pub(crate) connections: Gauge,
+    pub(crate) calls: CallCount,
+    pub(crate) connections: LimitedCount,
     pub(crate) draining: AtomicBool,
     /// Told whenever a call or a connection ends: what a drain waits for.
     pub(crate) quieter: Notify,
     /// Set when a drain has reached its deadline: what still runs is cut off with an error.
     pub(crate) closing: watch::Sender<bool>,
-    /// Calls of the stateless era that wait for input.
-    pub(crate) parks: Parks,
-    /// Subscriptions of the stateless era.
-    pub(crate) listeners: Listeners,
     /// Seals what clients carry for us.
     pub(crate) seal: Seal,
-    /// A push stream that nobody reads is taken up by one connection, however many come for it.
-    pub(crate) adopting: Turns,
     next_connection: AtomicU64,
 }
 
@@ -88,9 +91,16 @@ impl Node {
         closed: Closed,
         seal: Seal,
     ) -> Self {
+        let retention = store.retention();
         Node {
             name,
-            retention: store.retention(),
+            retention,
+            stream_limits: Arc::new(StreamLimits {
+                live_events: limits.window_events,
+                live_bytes: limits.window_bytes,
+                retained_events: retention.events,
+                retained_bytes: retention.bytes,
+            }),
             store,
             envelope: jsonrpc::Limits {
                 depth: limits.json_depth,
@@ -105,29 +115,26 @@ impl Node {
             unbuffered: AtomicBool::new(unbuffered),
             restore,
             behind_gateway,
-            named: modern::naming(&info),
+            named: info.meta_member(),
             info,
             relays,
             hears_all,
             wants_parts,
             closed,
             clock: Clock::start(),
-            calls: CallGauge::default(),
-            connections: Gauge::default(),
+            calls: CallCount::default(),
+            connections: LimitedCount::default(),
             draining: AtomicBool::new(false),
             quieter: Notify::new(),
             closing: watch::Sender::new(false),
-            parks: Parks::default(),
-            listeners: Listeners::default(),
             seal,
-            adopting: Turns::default(),
             next_connection: AtomicU64::new(1),
         }
     }
 
     /// A name for a connection, unique in this process.
-    pub(crate) fn next_connection(&self) -> u64 {
-        self.next_connection.fetch_add(1, Ordering::Relaxed)
+    pub(crate) fn next_connection(&self) -> ConnectionId {
+        ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Whether every stream asks proxies not to buffer it (SSE-03).
@@ -158,9 +165,9 @@ impl Node {
 /// The calls that hold a permit, and how many of them are parked. Both are in one word, so that a drain reads them at
 /// one moment: the low half counts calls, the high half those that are parked.
 #[derive(Debug, Default)]
-pub(crate) struct CallGauge(AtomicU64);
+pub(crate) struct CallCount(AtomicU64);
 
-impl CallGauge {
+impl CallCount {
     const CALL: u64 = 1;
     const PARKED: u64 = 1 << 32;
 
@@ -207,9 +214,9 @@ impl CallGauge {
 
 /// How many of something there are right now.
 #[derive(Debug, Default)]
-pub(crate) struct Gauge(AtomicUsize);
+pub(crate) struct LimitedCount(AtomicUsize);
 
-impl Gauge {
+impl LimitedCount {
     /// One more, unless there are `limit` already.
     pub(crate) fn enter(&self, limit: usize) -> bool {
         self.0
@@ -233,7 +240,7 @@ mod tests {
     /// T-38: a call is at work unless it is parked, and a parked one that ends gives back its permit and its place at once.
     #[test]
     fn t_38_parked_calls_hold_permits_and_are_not_at_work() {
-        let calls = CallGauge::default();
+        let calls = CallCount::default();
         assert!(calls.enter(2) && calls.enter(2) && !calls.enter(2));
         calls.park();
         assert_eq!((calls.now(), calls.at_work()), (2, 1));

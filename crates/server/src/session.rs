@@ -1,41 +1,50 @@
 //! A session: the conversation that owns streams, running calls, open questions and waiting messages.
 
-mod calls;
-mod handshake;
-mod keeping;
+mod call_table;
+mod complete_stream;
+pub(crate) mod handshake;
+pub(crate) mod notifier;
+pub(crate) mod orphan;
+mod persistence;
+pub(crate) mod previous_state;
+pub(crate) mod push;
 mod push_queue;
+mod record;
+pub(crate) mod registry;
+pub(crate) mod session_locks;
+mod stage;
 mod streams;
-mod whole;
+pub(crate) mod subscriptions;
 
-pub(crate) use handshake::Handshake;
-pub(crate) use keeping::Parting;
-pub(crate) use whole::Whole;
+pub(crate) use complete_stream::CompleteStream;
+pub(crate) use persistence::PendingEnd;
 
-use crate::call::Running;
-use crate::context::LogLevel;
-use crate::handler::declares;
-use crate::hub::Hub;
 use crate::node::Node;
-use crate::outbox::Stream;
-use crate::peer::ClientCapabilities;
+use crate::node::server_info::declares;
+use crate::stream::reader_body::{ConnectionHost, ReaderBody};
+use crate::stream::{Stream, StreamObserver};
 use bytes::Bytes;
-use calls::Calls;
+use call_table::CallTable;
 use foldhash::fast::RandomState;
-use handshake::Stage;
-use keeping::Keeping;
 use parking_lot::Mutex;
+use persistence::Persistence;
+use push::SessionPush;
+use rethread_proto::ClientCapabilities;
+use rethread_proto::LogLevel;
+use rethread_proto::Ordinals;
 use rethread_proto::clock::Mono;
 use rethread_proto::jsonrpc::{Answer, RequestId, write_notification};
+use rethread_proto::push::{Collapse, PushLimits};
+use rethread_proto::questions::{Questions, Settled};
 use rethread_proto::refusal::Reason;
-use rethread_proto::session::Ordinals;
-use rethread_proto::session::push::{Collapse, PushLimits};
-use rethread_proto::session::questions::{Questions, Settled};
 use rethread_proto::sse::{self, Draft};
+use rethread_proto::stream::{ConnectionId, Framing, ReaderStart, StreamClosed};
 use rethread_proto::subscription::covers;
 use rethread_proto::{Ordinal, Version};
-use rethread_store::{ListKind, SessionKey, SessionRecord, StoredQueue};
+use rethread_store::{ListKind, QueuePosition, SessionKey, SessionRecord, StoreError, StoredQueue};
 use serde::Serialize;
 use serde_json::{Value, json};
+use stage::Stage;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -46,6 +55,12 @@ use tokio::sync::{Notify, oneshot};
 /// from a store which does not sync every write. Their ids may be in a client's hands.
 const SKIPPED: u64 = 10_000;
 
+/// A running call, as its session sees it.
+pub(crate) trait CancelHandle: Send + Sync {
+    /// Cancels the call. No answer will come.
+    fn cancel(&self);
+}
+
 /// One who waits for the client's answer.
 pub(crate) type Waiter = oneshot::Sender<Result<Bytes, Bytes>>;
 
@@ -54,18 +69,20 @@ pub(crate) struct Session {
     pub(crate) transport: Transport,
     pub(crate) epoch: u64,
     /// What `initialize` settled.
-    agreed: OnceLock<Agreed>,
+    agreed: OnceLock<Negotiated>,
     /// The one stream of a session that is its connection.
     live: OnceLock<Weak<Stream>>,
     pub(crate) node: Arc<Node>,
-    pub(crate) hub: Hub,
+    pub(crate) push: SessionPush,
     pub(crate) questions: Mutex<Questions<Waiter>>,
     state: Mutex<State>,
     /// Open connections and running calls.
     uses: AtomicUsize,
     last_used: AtomicU64,
     ended: AtomicBool,
-    keeping: Keeping,
+    persistence: Persistence,
+    /// One connection at a time adopts a push stream that nobody reads: it has one writer.
+    adopting: tokio::sync::Mutex<()>,
     /// Told when the client is ready, and when the session ends.
     changed: Notify,
 }
@@ -77,13 +94,13 @@ struct State {
     streams: HashMap<Ordinal, Arc<Stream>, RandomState>,
     /// Push streams that nobody reads, oldest first.
     abandoned: VecDeque<(Mono, Ordinal)>,
-    calls: Calls<Running>,
+    calls: CallTable<dyn CancelHandle>,
     log_level: Option<LogLevel>,
     subscriptions: BTreeSet<Box<str>>,
 }
 
 /// What client and server agreed on.
-struct Agreed {
+struct Negotiated {
     version: Version,
     client: ClientCapabilities,
     initialize_params: Bytes,
@@ -102,6 +119,16 @@ pub(crate) enum Transport {
     Lines,
 }
 
+impl Transport {
+    fn framing(self) -> Framing {
+        match self {
+            Transport::Streamable => Framing::Numbered,
+            Transport::HttpSse => Framing::Named,
+            Transport::Lines => Framing::Line,
+        }
+    }
+}
+
 impl Session {
     /// The next life of a session, from its record (RST-01). What the server declares in it is yet to be said.
     pub(crate) fn restored(
@@ -112,7 +139,7 @@ impl Session {
         queue: StoredQueue,
     ) -> Arc<Self> {
         let session = Self::build(node, key, Transport::Streamable, record.epoch);
-        session.hub.restore(queue, node.clock.now());
+        session.push.restore(queue, node.clock.now());
         {
             let mut state = session.state.lock();
             state.ordinals.skip_past(Ordinal(high_water.0.saturating_add(SKIPPED)));
@@ -120,13 +147,13 @@ impl Session {
             state.subscriptions = record.subscriptions;
         }
         if record.initialized {
-            session.hub.begin();
+            session.push.begin();
         }
         session
     }
 
     /// A session before `initialize` is answered.
-    pub(crate) fn before_hello(node: &Arc<Node>, key: SessionKey, transport: Transport) -> Arc<Self> {
+    pub(crate) fn new(node: &Arc<Node>, key: SessionKey, transport: Transport) -> Arc<Self> {
         Self::build(node, key, transport, 1)
     }
 
@@ -136,7 +163,7 @@ impl Session {
             transport,
             agreed: OnceLock::new(),
             live: OnceLock::new(),
-            hub: Hub::new(PushLimits {
+            push: SessionPush::new(PushLimits {
                 messages: limits.waiting_messages_per_session,
                 bytes: limits.waiting_bytes_per_session,
             }),
@@ -148,15 +175,16 @@ impl Session {
             state: Mutex::default(),
             uses: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
-            keeping: Keeping::new(node.clock.now()),
+            persistence: Persistence::new(node.clock.now()),
+            adopting: tokio::sync::Mutex::default(),
             changed: Notify::new(),
         })
     }
 
     /// Takes note of what `initialize` settled: once, since only one [handshake](Handshake) succeeds.
-    pub(crate) fn agree(&self, version: Version, initialize_params: Bytes, declared: Option<Value>) {
-        let client = ClientCapabilities::read(&initialize_params);
-        let agreed = Agreed {
+    pub(crate) fn set_negotiated(&self, version: Version, initialize_params: Bytes, declared: Option<Value>) {
+        let client = ClientCapabilities::of_initialize(&initialize_params);
+        let agreed = Negotiated {
             version,
             client,
             initialize_params,
@@ -218,18 +246,30 @@ impl Session {
         self.uses.fetch_add(1, Ordering::Relaxed);
         InUse {
             session: Arc::clone(self),
-            connection: false,
         }
     }
 
-    /// A connection uses the session until the guard is dropped.
-    pub(crate) fn connected(self: &Arc<Self>) -> InUse {
+    /// Opens a connection that reads `stream`. It uses the session until it is dropped.
+    pub(crate) fn open_reader(
+        self: &Arc<Self>,
+        stream: Arc<Stream>,
+        start: ReaderStart,
+        takes_push: bool,
+    ) -> ReaderBody {
         self.node.connections.enter(usize::MAX);
         self.uses.fetch_add(1, Ordering::Relaxed);
-        InUse {
-            session: Arc::clone(self),
-            connection: true,
+        let connection = stream.attach(start.cursor, start.resumes);
+        if takes_push {
+            self.push.listen(connection, &stream);
         }
+        let host = Arc::clone(self) as Arc<dyn ConnectionHost>;
+        ReaderBody::new(stream, connection, start, takes_push, self.keep_alive(), host)
+    }
+
+    fn unused(&self) {
+        self.touch();
+        self.uses.fetch_sub(1, Ordering::Relaxed);
+        self.node.grew_quieter();
     }
 
     pub(crate) fn is_idle(&self, now: Mono) -> bool {
@@ -238,8 +278,8 @@ impl Session {
     }
 
     /// The client said `notifications/initialized`.
-    pub(crate) async fn begin(&self) {
-        self.hub.begin();
+    pub(crate) async fn mark_initialized(&self) {
+        self.push.begin();
         self.changed.notify_waiters();
         self.save().await;
     }
@@ -248,7 +288,7 @@ impl Session {
     pub(crate) async fn ready(&self) {
         loop {
             let changed = self.changed.notified();
-            if self.hub.has_begun() || self.has_ended() {
+            if self.push.has_begun() || self.has_ended() {
                 return;
             }
             changed.await;
@@ -272,11 +312,11 @@ impl Session {
 
     /// Ends the session: streams get EOF, questions fail, calls are cancelled, nothing is kept (SES-05). What is
     /// returned says whether the store took note of it.
-    pub(crate) fn end(&self) -> Parting {
+    pub(crate) fn end(&self) -> PendingEnd {
         let (streams, calls, is_open) = {
             let mut state = self.state.lock();
             if self.ended.swap(true, Ordering::Relaxed) {
-                return Parting::default();
+                return PendingEnd::default();
             }
             // A handshake that still runs finds the session ended, and tells the handler itself.
             let is_open = state.stage == Stage::Open;
@@ -295,7 +335,8 @@ impl Session {
         for call in calls.into_values() {
             call.cancel();
         }
-        drop(self.questions.lock().abandon_all().collect::<Vec<_>>());
+        let waiters: Vec<_> = self.questions.lock().abandon_all().collect();
+        drop(waiters); // each is woken, outside of the lock
         self.changed.notify_waiters();
         if is_open {
             self.notify_closed();
@@ -306,7 +347,7 @@ impl Session {
     // ---- its calls ----
 
     /// Takes note of a running call. False if its id is in flight already (SES-10); an error if there are too many.
-    pub(crate) fn start_call(&self, id: &RequestId, call: &Arc<Running>) -> Result<bool, Reason> {
+    pub(crate) fn start_call(&self, id: &RequestId, call: &Arc<dyn CancelHandle>) -> Result<bool, Reason> {
         let mut state = self.state.lock();
         if self.has_ended() {
             return Err(Reason::UnknownSession);
@@ -322,14 +363,8 @@ impl Session {
     }
 
     /// A call is over. Only the call itself may say so: its id may be in use again.
-    pub(crate) fn end_call(&self, id: &RequestId, call: &Running) {
+    pub(crate) fn end_call(&self, id: &RequestId, call: &(dyn CancelHandle + 'static)) {
         self.state.lock().calls.remove(id, call);
-    }
-
-    /// Whether a call runs that is none of `calls`.
-    pub(crate) fn runs_other_calls(&self, calls: &[RequestId]) -> bool {
-        let running = &self.state.lock().calls;
-        running.len() > calls.iter().filter(|id| running.get(id).is_some()).count()
     }
 
     /// The client cancels a call (CAN-01). Unknown ids are none of our business.
@@ -439,7 +474,6 @@ impl std::fmt::Debug for Session {
 /// Keeps a session from being taken for idle.
 pub(crate) struct InUse {
     session: Arc<Session>,
-    connection: bool,
 }
 
 impl InUse {
@@ -450,11 +484,42 @@ impl InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        if self.connection {
-            self.session.node.connections.leave();
+        self.session.unused();
+    }
+}
+
+impl ConnectionHost for Session {
+    fn bind_waiting(&self, connection: ConnectionId, stream: &Arc<Stream>, max: usize) -> Result<bool, StreamClosed> {
+        self.push.take(connection, stream, max).map(|taken| taken > 0)
+    }
+
+    fn detached(&self, connection: ConnectionId, stream: &Arc<Stream>, takes_push: bool, was_reader: bool) {
+        if takes_push {
+            self.push.leave(connection);
+            if was_reader {
+                self.push_reader_changed(stream);
+            }
         }
-        self.session.touch();
-        self.session.uses.fetch_sub(1, Ordering::Relaxed);
-        self.session.node.grew_quieter();
+        self.node.connections.leave();
+        self.unused();
+    }
+}
+
+impl StreamObserver for Session {
+    fn stream_closed(&self, stream: &Stream) {
+        self.stream_over(stream);
+    }
+
+    fn append_refused(&self, error: StoreError) {
+        self.refused(error);
+    }
+
+    fn push_settled(self: Arc<Self>, position: QueuePosition, appended: bool) {
+        self.push_bound(position, appended);
+    }
+
+    fn runs_other_calls(&self, calls: &[RequestId]) -> bool {
+        let running = &self.state.lock().calls;
+        running.len() > calls.iter().filter(|id| running.get(id).is_some()).count()
     }
 }

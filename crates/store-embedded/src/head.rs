@@ -1,7 +1,7 @@
 //! What is kept of a stream beside its events.
 
 use crate::coding::Reader;
-use rethread_proto::session::stream::Refused;
+use rethread_proto::stream::Refused;
 use rethread_store::{Batch, Event, Retain, Seq, StreamInfo};
 
 /// What a stream costs beside its events and its info, tombstones included.
@@ -71,7 +71,7 @@ impl Head {
         }
     }
 
-    /// Whether a batch fits: the rules of [`Log::append`](rethread_proto::session::stream::Log::append).
+    /// Whether a batch fits: the rules of [`Log::append`](rethread_proto::stream::Log::append).
     pub(crate) fn judge(&self, batch: &Batch) -> Result<Verdict, Refused> {
         let sealed = self.ended.is_some();
         let next = self.last.map_or(Seq::PRIMING, Seq::next);

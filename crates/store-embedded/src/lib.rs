@@ -89,3 +89,8 @@ mod writer;
 pub use error::OpenError;
 pub use options::{Limits, Options, Sync};
 pub use store::{EmbeddedStore, Usage};
+
+/// The example of the README is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

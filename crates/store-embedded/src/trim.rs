@@ -1,4 +1,4 @@
-//! Eviction within a stream: as [`Log::evict`](rethread_proto::session::stream::Log::evict) does it, on the disk.
+//! Eviction within a stream: as [`Log::evict`](rethread_proto::stream::Log::evict) does it, on the disk.
 
 use crate::books::{Books, Kept, Live};
 use crate::chunk::{Chunk, Held};

@@ -7,7 +7,7 @@ use common::{Home, one_session};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
-use rethread_proto::session::stream::{Log, Refused};
+use rethread_proto::stream::{Log, Refused};
 use rethread_store::{
     Batch, Event, EventStore, Ordinal, ReadLimit, Retain, Retention, Seq, SessionKey, SessionRecord, SessionStore,
     StoreError, StreamKey,

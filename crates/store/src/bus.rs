@@ -1,5 +1,6 @@
 use crate::{StoreError, StoreFuture};
 use bytes::Bytes;
+use rethread_proto::subscription::Change;
 use tokio::sync::broadcast;
 
 /// What every node hears.
@@ -44,6 +45,16 @@ impl ListKind {
             ListKind::Tools => "tools",
             ListKind::Prompts => "prompts",
             ListKind::Resources => "resources",
+        }
+    }
+}
+
+impl From<ListKind> for Change {
+    fn from(list: ListKind) -> Self {
+        match list {
+            ListKind::Tools => Change::Tools,
+            ListKind::Prompts => Change::Prompts,
+            ListKind::Resources => Change::Resources,
         }
     }
 }

@@ -1,5 +1,5 @@
 use rethread_proto::Seq;
-use rethread_proto::session::stream::Refused;
+use rethread_proto::stream::Refused;
 use std::sync::Arc;
 
 /// Why the store did not do what it was asked. Each kind asks for another answer from the server, so they stay apart.

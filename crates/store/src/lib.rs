@@ -24,8 +24,8 @@ pub use queue::PushQueueStore;
 pub use session::{IsLive, SessionRecord, SessionStore, StoredSession};
 use std::hash::{Hash, Hasher};
 
-pub use rethread_proto::session::push::{QueuePosition, QueueUpdate, Queued, StoredQueue};
-pub use rethread_proto::session::stream::{Batch, Event, Page, Retain, Retention, StreamInfo, StreamStatus};
+pub use rethread_proto::push::{QueuePosition, QueueUpdate, Queued, StoredQueue};
+pub use rethread_proto::stream::{Batch, Event, Page, Retain, Retention, StreamInfo, StreamStatus};
 pub use rethread_proto::{Ordinal, Principal, Seq, SessionId};
 
 /// Everything a server needs of its storage.
@@ -57,3 +57,8 @@ pub struct StreamKey {
     /// The stream's number in it.
     pub ordinal: Ordinal,
 }
+
+/// The example of the README is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -10,7 +10,7 @@ use crate::{
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use rethread_proto::clock::Wall;
-use rethread_proto::session::stream::Log;
+use rethread_proto::stream::Log;
 use slot::Slot;
 use std::collections::HashMap;
 use std::fmt;

@@ -18,3 +18,8 @@ pub mod store_suite;
 pub mod transcript;
 #[cfg(unix)]
 pub mod walkthrough;
+
+/// The example of the README is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

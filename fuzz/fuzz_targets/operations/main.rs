@@ -8,7 +8,7 @@ use bytes::Bytes;
 use libfuzzer_sys::{arbitrary, fuzz_target};
 use model::Model;
 use rethread_proto::event_id::{Seq, StreamKind};
-use rethread_proto::session::stream::{Batch, Event, StreamInfo, Log, Retain, Retention};
+use rethread_proto::stream::{Batch, Event, StreamInfo, Log, Retain, Retention};
 
 #[derive(arbitrary::Arbitrary, Debug)]
 enum Operation {

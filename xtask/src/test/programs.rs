@@ -1,4 +1,4 @@
-//! Programs that the tests run, and what to do about missing ones before anything is built.
+//! The programs that the tests run. Missing ones are installed or named before anything is built.
 
 use super::Extent;
 use std::path::PathBuf;
@@ -57,8 +57,8 @@ const PROGRAMS: &[Program] = &[
         names: &["python3"],
         probe: &["-c", HAS_VENV],
         packages: &["python3", "python3-venv"],
-        needed_by: "the official Python clients; with `venv` or `virtualenv`",
-        extent: Extent::Everything,
+        needed_by: "the spelling check and the official Python clients; with `venv` or `virtualenv`",
+        extent: Extent::Fast,
     },
     Program {
         names: &["node"],
@@ -97,11 +97,11 @@ enum Decision {
     Go,
     /// These Debian packages can be installed now.
     Install(Vec<&'static str>),
-    /// A person has to act: the text says how.
+    /// A person has to act; the text has the command.
     Stop(String),
 }
 
-/// StreamInfo about the machine.
+/// The machine that runs the tests.
 #[derive(Clone, Copy)]
 struct Machine {
     is_root: bool,

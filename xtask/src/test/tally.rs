@@ -8,7 +8,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Adds the numbers of a `test result:` line; any other line says nothing.
+    /// Adds the numbers of a `test result:` line; other lines are ignored.
     pub(crate) fn read(&mut self, line: &str) {
         let Some((_, counts)) = line.split_once("test result: ") else {
             return;

@@ -1,18 +1,15 @@
-//! Who speaks of which requirement, over all files of the repository.
+//! The code and the tests that cite each requirement, over all files of the repository.
 
 use super::requirements::{Requirement, is_id};
-use super::source::{self, Saying, Speaker};
+use super::source::{self, Excerpt, Origin};
+use crate::files;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Where code and tests are. This crate is left out: ids are its data.
 const PLACES: [&str; 3] = ["crates", "tests", "examples"];
 
-/// Folders that hold nothing of ours.
-const FOREIGN: [&str; 3] = ["target", "node_modules", ".venv"];
-
-/// Everything that was said, by id.
+/// All mentions, by id.
 #[derive(Debug, Default)]
 pub(crate) struct Mentions {
     by_id: BTreeMap<String, Mention>,
@@ -20,7 +17,7 @@ pub(crate) struct Mentions {
     unknown: BTreeSet<String>,
 }
 
-/// What speaks for one id.
+/// The code and the tests that cite one id.
 #[derive(Debug, Default)]
 pub(crate) struct Mention {
     /// Files.
@@ -33,27 +30,17 @@ impl Mentions {
     /// Reads the whole repository.
     pub(crate) fn collect(root: &Path, requirements: &[Requirement]) -> Result<Self, String> {
         let ids: BTreeSet<&str> = requirements.iter().map(|row| row.id.as_str()).collect();
-        let mut files = Vec::new();
-        for place in PLACES {
-            walk(&root.join(place), &mut files);
-        }
-        files.sort();
         let mut mentions = Mentions::default();
-        for file in files {
-            let name = file
-                .strip_prefix(root)
-                .unwrap_or(&file)
-                .to_string_lossy()
-                .replace('\\', "/");
+        for file in PLACES.iter().flat_map(|place| files::below(&root.join(place))) {
+            let name = files::name(root, &file);
             if let Some(kind) = Kind::of(&name) {
-                let text = fs::read(&file).map_err(|error| format!("cannot read {name}: {error}"))?;
-                mentions.read(&name, kind, &String::from_utf8_lossy(&text), &ids);
+                mentions.read(&name, kind, &files::text(&file)?, &ids);
             }
         }
         Ok(mentions)
     }
 
-    /// What speaks for an id, if anything does.
+    /// The mentions of an id, if there are any.
     pub(crate) fn of(&self, id: &str) -> Option<&Mention> {
         self.by_id.get(id)
     }
@@ -64,20 +51,20 @@ impl Mentions {
     }
 
     fn read(&mut self, file: &str, kind: Kind, text: &str, ids: &BTreeSet<&str>) {
-        let whole_file = || Speaker::Test(file.to_owned());
-        let said = match kind {
-            Kind::Script => vec![(whole_file(), Saying::Comment(text.to_owned()))],
-            Kind::Code => source::read(text, Speaker::Code, |_, attribute| attribute),
+        let whole_file = || Origin::Test(file.to_owned());
+        let excerpts = match kind {
+            Kind::Script => vec![(whole_file(), Excerpt::Comment(text.to_owned()))],
+            Kind::Code => source::read(text, Origin::Code, |_, attribute| attribute),
             Kind::Tests => source::read(text, whole_file(), |_, attribute| attribute),
             // Cases that other crates run by macro have no attribute; their names tell.
-            Kind::Cases => source::read(text, Speaker::Code, |name, attribute| {
+            Kind::Cases => source::read(text, Origin::Code, |name, attribute| {
                 attribute || !in_name(name, ids).is_empty()
             }),
         };
-        for (speaker, saying) in said {
-            let found = match &saying {
-                Saying::Name(name) => in_name(name, ids),
-                Saying::Comment(text) => in_comment(text),
+        for (origin, excerpt) in excerpts {
+            let found = match &excerpt {
+                Excerpt::TestName(name) => in_name(name, ids),
+                Excerpt::Comment(text) => in_comment(text),
             };
             for id in found {
                 if !ids.contains(id.as_str()) {
@@ -87,9 +74,9 @@ impl Mentions {
                     continue;
                 }
                 let mention = self.by_id.entry(id).or_default();
-                match &speaker {
-                    Speaker::Code => mention.code.insert(file.to_owned()),
-                    Speaker::Test(name) => mention.tests.insert(name.clone()),
+                match &origin {
+                    Origin::Code => mention.code.insert(file.to_owned()),
+                    Origin::Test(name) => mention.tests.insert(name.clone()),
                 };
             }
         }
@@ -119,21 +106,6 @@ impl Kind {
             "md" | "json" | "toml" | "lock" => None,
             _ if in_tests => Some(Kind::Script),
             _ => None,
-        }
-    }
-}
-
-fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let name = entry.file_name();
-        if path.is_dir() {
-            let is_ours = !FOREIGN.iter().any(|foreign| name == *foreign);
-            if is_ours {
-                walk(&path, files);
-            }
-        } else {
-            files.push(path);
         }
     }
 }

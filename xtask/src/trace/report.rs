@@ -11,7 +11,7 @@ const NAMES: usize = 6;
 /// The most characters of a rule.
 const RULE: usize = 110;
 
-/// The whole list, with what speaks for each row.
+/// The whole list, each row with its code and its tests.
 pub(crate) struct Report {
     rows: Vec<Row>,
     unknown: Vec<String>,
@@ -69,7 +69,7 @@ impl Report {
             .collect();
         let mut complaints = Vec::new();
         if !bare.is_empty() {
-            complaints.push(format!("no test speaks for {}", bare.join(", ")));
+            complaints.push(format!("no test covers {}", bare.join(", ")));
         }
         if !self.unknown.is_empty() {
             complaints.push(format!("not in spec/requirements.md: {}", self.unknown.join(", ")));
@@ -173,7 +173,7 @@ mod tests {
             "# later\nA-03 A-04",
         );
         assert_eq!(report.summary(), "4 MUST rows: 2 with a test, 1 not yet, 1 bare");
-        assert_eq!(report.check(), Err("no test speaks for A-02".to_owned()));
+        assert_eq!(report.check(), Err("no test covers A-02".to_owned()));
         let text = report.to_string();
         assert!(
             text.contains("| A-01 | MUST | BCD | A rule \\| of A-01 |  | `test_of_A-01` |"),

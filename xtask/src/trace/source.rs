@@ -1,29 +1,27 @@
-//! What a Rust file says in comments and in the names of its tests, and where it says it.
+//! The comments of a Rust file and the names of its tests, each with the test or code that it belongs to.
 //!
 //! Not a parser: it knows strings from comments from code, follows braces, and remembers which of them belong to a
 //! test. That is enough to tell a comment in a test from a comment in code.
 
-mod lexer;
+use crate::lexer::{self, Token};
 
-use lexer::Token;
-
-/// Who says it: a test by name, or code.
+/// The owner of an excerpt: a test by name, or code.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Speaker {
+pub(crate) enum Origin {
     Code,
     Test(String),
 }
 
 /// One comment, or the name of one test.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Saying {
+pub(crate) enum Excerpt {
     Comment(String),
-    Name(String),
+    TestName(String),
 }
 
-/// Reads a file. `base` speaks where nobody else does; `is_test` sees every function's name and whether it has a test
+/// Reads a file. `base` owns all that is in no test; `is_test` gets every function's name and whether it has a test
 /// attribute.
-pub(crate) fn read(text: &str, base: Speaker, is_test: impl Fn(&str, bool) -> bool) -> Vec<(Speaker, Saying)> {
+pub(crate) fn read(text: &str, base: Origin, is_test: impl Fn(&str, bool) -> bool) -> Vec<(Origin, Excerpt)> {
     let mut reader = Reader {
         scopes: vec![Some(base)],
         ..Reader::default()
@@ -32,20 +30,20 @@ pub(crate) fn read(text: &str, base: Speaker, is_test: impl Fn(&str, bool) -> bo
         reader.take(line, token, &is_test);
     }
     reader.settle();
-    reader.said
+    reader.excerpts
 }
 
 #[derive(Default)]
 struct Reader {
-    said: Vec<(Speaker, Saying)>,
-    /// Who speaks inside each open brace; `None` inherits.
-    scopes: Vec<Option<Speaker>>,
+    excerpts: Vec<(Origin, Excerpt)>,
+    /// The origin inside each open brace; `None` inherits.
+    scopes: Vec<Option<Origin>>,
     /// Comments that may belong to the item that follows.
     leading: Vec<String>,
     /// The keyword whose name comes next.
     keyword: Option<Keyword>,
     /// The item whose brace comes next.
-    opening: Option<Speaker>,
+    opening: Option<Origin>,
     attributes: Attributes,
     parentheses: usize,
     last_code_line: usize,
@@ -86,8 +84,8 @@ impl Reader {
     fn comment(&mut self, line: usize, text: &str) {
         let is_inside = self.opening.is_some() || self.last_code_line == line;
         if is_inside {
-            let speaker = self.opening.clone().unwrap_or_else(|| self.speaker());
-            self.said.push((speaker, Saying::Comment(text.to_owned())));
+            let origin = self.opening.clone().unwrap_or_else(|| self.origin());
+            self.excerpts.push((origin, Excerpt::Comment(text.to_owned())));
         } else {
             self.leading.push(text.to_owned());
         }
@@ -103,7 +101,7 @@ impl Reader {
         match word {
             "fn" => self.keyword = Some(Keyword::Fn),
             "mod" if self.opening.is_none() => self.keyword = Some(Keyword::Mod),
-            // What may stand between attributes and keyword.
+            // These words may be between attributes and keyword.
             "pub" | "crate" | "super" | "in" | "async" | "const" | "unsafe" | "extern" => {}
             _ if self.opening.is_none() => self.settle(),
             _ => {}
@@ -116,20 +114,20 @@ impl Reader {
             Keyword::Fn => is_test(name, attributes.test),
             Keyword::Mod => attributes.cfg_test,
         };
-        let speaker = if starts_test {
-            Speaker::Test(name.to_owned())
+        let origin = if starts_test {
+            Origin::Test(name.to_owned())
         } else {
-            self.speaker()
+            self.origin()
         };
         if starts_test && matches!(keyword, Keyword::Fn) {
-            self.said.push((speaker.clone(), Saying::Name(name.to_owned())));
+            self.excerpts.push((origin.clone(), Excerpt::TestName(name.to_owned())));
         }
         let leading = self
             .leading
             .drain(..)
-            .map(|text| (speaker.clone(), Saying::Comment(text)));
-        self.said.extend(leading);
-        self.opening = Some(speaker);
+            .map(|text| (origin.clone(), Excerpt::Comment(text)));
+        self.excerpts.extend(leading);
+        self.opening = Some(origin);
     }
 
     fn mark(&mut self, mark: char) {
@@ -155,20 +153,20 @@ impl Reader {
         }
     }
 
-    /// Comments that belong to no item belong to where they stand.
+    /// Gives comments that belong to no item to the test or code around them.
     fn settle(&mut self) {
         self.attributes = Attributes::default();
-        let speaker = self.speaker();
+        let origin = self.origin();
         let leading = self
             .leading
             .drain(..)
-            .map(|text| (speaker.clone(), Saying::Comment(text)));
-        self.said.extend(leading);
+            .map(|text| (origin.clone(), Excerpt::Comment(text)));
+        self.excerpts.extend(leading);
     }
 
-    fn speaker(&self) -> Speaker {
+    fn origin(&self) -> Origin {
         let innermost = self.scopes.iter().rev().flatten().next();
-        innermost.cloned().unwrap_or(Speaker::Code)
+        innermost.cloned().unwrap_or(Origin::Code)
     }
 }
 
@@ -177,15 +175,15 @@ mod tests {
     use super::*;
 
     fn comments(text: &str) -> Vec<(String, String)> {
-        let said = read(text, Speaker::Code, |_, attribute| attribute);
-        let named = said.into_iter().filter_map(|(speaker, saying)| {
-            let speaker = match speaker {
-                Speaker::Code => "code".to_owned(),
-                Speaker::Test(name) => name,
+        let excerpts = read(text, Origin::Code, |_, attribute| attribute);
+        let named = excerpts.into_iter().filter_map(|(origin, excerpt)| {
+            let origin = match origin {
+                Origin::Code => "code".to_owned(),
+                Origin::Test(name) => name,
             };
-            match saying {
-                Saying::Comment(text) => Some((speaker, text.trim().to_owned())),
-                Saying::Name(_) => None,
+            match excerpt {
+                Excerpt::Comment(text) => Some((origin, text.trim().to_owned())),
+                Excerpt::TestName(_) => None,
             }
         });
         named.collect()
@@ -264,16 +262,16 @@ mod tests {
     #[test]
     fn names_of_tests_are_told() {
         let text = "fn a() {}\n#[test]\nfn b() {}\nfn c() {}";
-        let names = |is_test: fn(&str, bool) -> bool| -> Vec<Saying> {
-            read(text, Speaker::Code, is_test)
+        let names = |is_test: fn(&str, bool) -> bool| -> Vec<Excerpt> {
+            read(text, Origin::Code, is_test)
                 .into_iter()
-                .map(|(_, saying)| saying)
+                .map(|(_, excerpt)| excerpt)
                 .collect()
         };
-        assert_eq!(names(|_, attribute| attribute), [Saying::Name("b".into())]);
+        assert_eq!(names(|_, attribute| attribute), [Excerpt::TestName("b".into())]);
         assert_eq!(
             names(|name, _| name != "b"),
-            [Saying::Name("a".into()), Saying::Name("c".into())]
+            [Excerpt::TestName("a".into()), Excerpt::TestName("c".into())]
         );
     }
 }

@@ -1,6 +1,6 @@
 //! A channel that is bounded in messages and in bytes.
 //!
-//! A message is accepted while the queue holds fewer bytes than its bound, so a message that is larger than the bound passes
+//! The channel accepts a message while the queue holds fewer bytes than its bound. A message larger than the bound passes
 //! too. The queue holds at most its bound and one message more.
 
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc::error::{SendError, TrySendError};
 use tokio::sync::{Notify, mpsc};
 
-/// The size of a queued message.
+/// A message with a size for the bound in bytes.
 pub(crate) trait QueuedBytes {
     fn queued_bytes(&self) -> usize;
 }
 
-/// Makes a channel for `messages` messages and about `bytes` bytes.
+/// Creates a channel for `messages` messages and about `bytes` bytes.
 pub(crate) fn channel<T: QueuedBytes>(messages: usize, bytes: usize) -> (Sender<T>, Receiver<T>) {
     let (sender, receiver) = mpsc::channel(messages);
     let budget = Arc::new(Budget {
@@ -49,7 +49,7 @@ impl Budget {
     }
 }
 
-/// Bytes that are reserved in a queue. They are free again when the message leaves it, or is never sent.
+/// Reserved bytes of a queue. Dropped when the message leaves the queue or is not sent.
 #[derive(Debug)]
 struct Reservation {
     budget: Arc<Budget>,
@@ -78,11 +78,11 @@ impl<T> Clone for Sender<T> {
 }
 
 impl<T: QueuedBytes> Sender<T> {
-    /// Waits for room, then queues `message`.
+    /// Waits for space, then queues `message`.
     pub(crate) async fn send(&self, message: T) -> Result<(), SendError<T>> {
         loop {
             let mut released = std::pin::pin!(self.budget.released.notified());
-            released.as_mut().enable(); // a release between the look and the wait is not missed
+            released.as_mut().enable(); // registers first, so that no release is missed
             if let Some(reservation) = self.reserve(&message) {
                 let sent = self.channel.send((message, reservation)).await;
                 return sent.map_err(|SendError((message, _))| SendError(message));
@@ -94,7 +94,7 @@ impl<T: QueuedBytes> Sender<T> {
         }
     }
 
-    /// Queues `message` if there is room.
+    /// Queues `message` if there is space.
     pub(crate) fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
         let Some(reservation) = self.reserve(&message) else {
             return Err(TrySendError::Full(message));
@@ -106,7 +106,7 @@ impl<T: QueuedBytes> Sender<T> {
         })
     }
 
-    /// Resolves when the receiver is gone.
+    /// Resolves when the receiver is dropped.
     pub(crate) async fn closed(&self) {
         self.channel.closed().await;
     }
@@ -126,7 +126,7 @@ pub(crate) struct Receiver<T> {
 }
 
 impl<T> Receiver<T> {
-    /// The next message; `None` when every sender is gone.
+    /// The next message; `None` when all senders are dropped.
     pub(crate) async fn recv(&mut self) -> Option<T> {
         self.channel.recv().await.map(|(message, _)| message)
     }
@@ -162,7 +162,7 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(!sending.is_finished(), "a sender waits for bytes");
         assert_eq!(receiver.recv().await.map(|message| message.len()), Some(1000));
-        sending.await.expect("no panic").expect("there is room now");
+        sending.await.expect("no panic").expect("there is space now");
         sender.try_send(message(40)).expect("80 bytes of 100");
         sender
             .try_send(message(40))
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sender_that_waits_for_bytes_learns_that_the_receiver_is_gone() {
+    async fn waiting_sender_fails_when_the_receiver_is_dropped() {
         let (sender, receiver) = channel(3, 1);
         sender.send(message(1)).await.expect("the first message fits");
         let sending = tokio::spawn(async move { sender.send(message(1)).await });

@@ -1,8 +1,8 @@
-//! A second process that outlives the first: when the gateway is gone, however it went, no child of it stays behind.
+//! A helper process that kills the children of a gateway that was killed itself.
 //!
-//! The gateway tells the guardian of each process group it starts and of each that has ended. The end of the pipe between
-//! them, which no signal can prevent, is the word to kill what is left. One guardian serves all children, and groups include
-//! what the children themselves have started.
+//! The gateway tells the guardian each process group that starts and each that has ended. When the pipe between them
+//! closes, the guardian kills the remaining groups. The kernel closes the pipe however the gateway ends. One guardian
+//! serves all children; a group includes the descendants of its child.
 
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -13,71 +13,70 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What children get between the request to end and the end.
-const GRACE: Duration = Duration::from_millis(500);
+/// How long children of a dead gateway may run after SIGTERM. Beyond: SIGKILL.
+const SIGTERM_GRACE: Duration = Duration::from_millis(500);
 
-/// The gateway's end of the pipe.
+/// The gateway's end of the pipe to the guardian.
 #[derive(Clone, Debug)]
 pub(crate) struct Guardian(Arc<Mutex<ChildStdin>>);
 
 impl Guardian {
-    /// Starts the guardian: this program again, under another name of its own.
+    /// Starts the guardian: this program with the hidden subcommand `guardian`.
     pub(crate) fn start() -> io::Result<Self> {
         let mut guardian = Command::new(std::env::current_exe()?)
             .arg("guardian")
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .process_group(0) // a Ctrl-C is for the gateway, which then still needs its guardian
+            .process_group(0) // a Ctrl-C in the terminal must not end it before the gateway
             .spawn()?;
         let pipe = guardian
             .stdin
             .take()
             .ok_or_else(|| io::Error::other("no pipe to the guardian"))?;
-        // It ends when we do; there is nothing to wait for.
+        // The thread reaps the guardian if it exits first.
         std::thread::spawn(move || drop(guardian.wait()));
         Ok(Guardian(Arc::new(Mutex::new(pipe))))
     }
 
-    /// A process group has begun. Watched until it is said to be over.
-    pub(crate) fn watch(&self, group: u32) -> Watched {
-        self.tell('+', group);
-        Watched {
+    /// Registers a process group that has started.
+    pub(super) fn register(&self, group: u32) -> GuardedGroup {
+        self.send('+', group);
+        GuardedGroup {
             guardian: self.clone(),
             group,
         }
     }
 
-    fn tell(&self, sign: char, group: u32) {
-        // A few bytes into a pipe that is read at once.
+    fn send(&self, sign: char, group: u32) {
+        // Does not block: the guardian reads at once, and a line has at most 12 bytes.
         if let Err(error) = writeln!(self.0.lock(), "{sign}{group}") {
-            tracing::error!(%error, "the guardian is gone: children may outlive a gateway that is killed");
+            tracing::error!(%error, "guardian is gone; children may outlive a killed gateway");
         }
     }
 }
 
-/// A process group that dies with the gateway. Dropping this says nothing: a gateway that ends drops what it has not
-/// ended yet.
+/// A registered process group. A drop does not unregister it: an exiting gateway drops groups that still run.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(super) struct GuardedGroup {
     guardian: Guardian,
     group: u32,
 }
 
-impl Watched {
-    /// The group is gone.
-    pub(crate) fn over(self) {
-        self.guardian.tell('-', self.group);
+impl GuardedGroup {
+    /// Unregisters a group that has ended.
+    pub(super) fn unregister(self) {
+        self.guardian.send('-', self.group);
     }
 }
 
-/// Sends a signal to a process group; true if there was anybody to get it.
-pub(crate) fn signal(group: u32, signal: Signal) -> bool {
+/// Sends a signal to a process group. Returns whether the group exists.
+pub(super) fn signal_group(group: u32, signal: Signal) -> bool {
     let pid = i32::try_from(group).ok().and_then(Pid::from_raw);
     pid.is_some_and(|pid| kill_process_group(pid, signal).is_ok())
 }
 
-/// The guardian's whole life.
+/// Runs the guardian process until its stdin closes.
 pub(crate) fn run() {
     let mut groups = BTreeSet::new();
     for line in io::stdin().lock().lines() {
@@ -88,12 +87,12 @@ pub(crate) fn run() {
             _ => false,
         };
     }
-    let term = |group: &u32| signal(*group, Signal::TERM);
-    let left: Vec<u32> = groups.into_iter().filter(term).collect();
-    if !left.is_empty() {
-        std::thread::sleep(GRACE);
+    let terminate = |group: &u32| signal_group(*group, Signal::TERM);
+    let running: Vec<u32> = groups.into_iter().filter(terminate).collect();
+    if !running.is_empty() {
+        std::thread::sleep(SIGTERM_GRACE);
     }
-    for group in left {
-        signal(group, Signal::KILL);
+    for group in running {
+        signal_group(group, Signal::KILL);
     }
 }

@@ -1,143 +1,70 @@
-//! The process itself: started in a group of its own, and ended with everything it has started (GW-08).
+//! One process, the leader of its own process group. It ends together with everything it has started (GW-08).
 
-use super::guardian::{Guardian, Watched, signal};
-use crate::settings::Server;
+use super::guardian::{GuardedGroup, Guardian, signal_group};
+use super::spawner::ChildPermit;
 use rustix::process::Signal;
 use std::io;
-use std::process::{ExitStatus, Stdio};
-use std::sync::Arc;
+use std::process::ExitStatus;
 use std::time::Duration;
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
-/// How long a child may take to end after its stdin was closed, and again after SIGTERM.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a new child waits for the place of one that is about to end.
-const PLACE: Duration = Duration::from_secs(1);
+/// How long a child may take to exit after its stdin was closed. Beyond: SIGTERM. After the same time again: SIGKILL.
+const EXIT_GRACE: Duration = Duration::from_secs(2);
 
-/// Where the children of one server grow: what is started, how many at a time, and who watches over them.
-#[derive(Clone, Debug)]
-pub(crate) struct Ground {
-    pub(crate) server: Arc<Server>,
-    guardian: Guardian,
-    places: Arc<Semaphore>,
-}
-
-/// Room for one more child, taken while this lives.
+/// A child process without its pipes.
 #[derive(Debug)]
-pub(crate) struct Room {
-    _permit: OwnedSemaphorePermit,
-}
-
-/// As many children are running as may.
-#[derive(Debug, thiserror::Error)]
-#[error("{limit} children of {server} are running already; try again later")]
-pub(crate) struct Full {
-    limit: usize,
-    server: String,
-}
-
-impl From<Full> for io::Error {
-    fn from(full: Full) -> Self {
-        io::Error::new(io::ErrorKind::ResourceBusy, full)
-    }
-}
-
-/// A process, apart from its pipes.
-#[derive(Debug)]
-pub(crate) struct Process {
+pub(super) struct ChildProcess {
     child: Child,
-    pub(crate) group: u32,
-    watched: Watched,
-    _room: Room,
+    /// The process group, which has the pid of the child.
+    pub(super) group: u32,
+    guarded: GuardedGroup,
+    _permit: ChildPermit,
 }
 
-/// The ends of a child's pipes.
-pub(crate) struct Pipes {
-    pub(crate) stdin: ChildStdin,
-    pub(crate) stdout: ChildStdout,
-    pub(crate) stderr: ChildStderr,
+/// The gateway's ends of a child's pipes.
+pub(super) struct ChildPipes {
+    pub(super) stdin: ChildStdin,
+    pub(super) stdout: ChildStdout,
+    pub(super) stderr: ChildStderr,
 }
 
-impl Ground {
-    pub(crate) fn new(server: Arc<Server>, guardian: Guardian) -> Self {
-        let places = Arc::new(Semaphore::new(server.max_children));
-        Ground {
-            server,
-            guardian,
-            places,
-        }
-    }
-
-    /// Waits a moment for room.
-    pub(crate) async fn room(&self) -> Result<Room, Full> {
-        let room = timeout(PLACE, Arc::clone(&self.places).acquire_owned()).await;
-        let permit = room.ok().and_then(Result::ok);
-        permit.map(|permit| Room { _permit: permit }).ok_or_else(|| Full {
-            limit: self.server.max_children,
-            server: self.server.name.clone(),
-        })
-    }
-
-    /// Starts a child. The command line, the environment and the working directory are the operator's alone (GW-10).
-    pub(crate) fn start(&self, room: Room) -> io::Result<(Process, Pipes)> {
-        let server = &*self.server;
-        let inherited = std::env::vars_os().filter(|(name, _)| server.inherit_env.has(name));
-        let mut command = Command::new(&server.command);
-        command
-            .args(&server.args)
-            .env_clear()
-            .envs(inherited)
-            .envs(&server.env)
-            .env(rethread::BEHIND_GATEWAY, env!("CARGO_PKG_VERSION"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true);
-        if let Some(cwd) = &server.cwd {
-            command.current_dir(cwd);
-        }
-        let mut child = command.spawn().map_err(|error| {
-            let what = format!("cannot start {}: {error}", server.command.display());
-            io::Error::new(error.kind(), what)
-        })?;
+impl ChildProcess {
+    /// Takes a child that leads its own process group and has three pipes.
+    pub(super) fn new(mut child: Child, permit: ChildPermit, guardian: &Guardian) -> io::Result<(Self, ChildPipes)> {
         let missing = || io::Error::other("the child has no pipes");
         let group = child.id().ok_or_else(missing)?;
-        let pipes = Pipes {
+        let pipes = ChildPipes {
             stdin: child.stdin.take().ok_or_else(missing)?,
             stdout: child.stdout.take().ok_or_else(missing)?,
             stderr: child.stderr.take().ok_or_else(missing)?,
         };
-        let process = Process {
+        let process = ChildProcess {
             child,
             group,
-            watched: self.guardian.watch(group),
-            _room: room,
+            guarded: guardian.register(group),
+            _permit: permit,
         };
         Ok((process, pipes))
     }
-}
 
-impl Process {
-    /// Waits until it has ended by itself.
-    pub(crate) async fn ended(&mut self) -> io::Result<ExitStatus> {
+    /// Waits until the process exits by itself.
+    pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
     }
 
-    /// Ends it in bounded time. Its stdin must be closed by now.
-    pub(crate) async fn stop(mut self) {
+    /// Ends the process in bounded time. The caller has closed its stdin.
+    pub(super) async fn terminate(mut self) {
         for next in [Signal::TERM, Signal::KILL] {
-            if timeout(PATIENCE, self.child.wait()).await.is_ok() {
+            if timeout(EXIT_GRACE, self.child.wait()).await.is_ok() {
                 break;
             }
-            tracing::debug!(group = self.group, signal = ?next, "child does not end by itself");
-            signal(self.group, next);
+            tracing::debug!(group = self.group, signal = ?next, "child does not exit; sending a signal");
+            signal_group(self.group, next);
         }
-        let _ = self.child.wait().await; // killed: it cannot refuse
-        // What it has started and left behind goes too.
-        signal(self.group, Signal::KILL);
-        self.watched.over();
+        let _ = self.child.wait().await; // SIGKILL cannot be ignored
+        // Descendants that the child left behind are still in the group.
+        signal_group(self.group, Signal::KILL);
+        self.guarded.unregister();
     }
 }

@@ -1,19 +1,20 @@
-//! What to write instead of an option of another program, or of a command without `--`.
+//! Advice for usage errors: options of other programs, and a command without `--`.
 
-use super::{Cli, LISTEN};
-use crate::config::secret::shown_command;
+use crate::config::options;
+use crate::config::secret::display_command;
 use crate::exit::Exit;
-use crate::logging::{Format, Talk};
-use clap::CommandFactory as _;
+use crate::output::{LogFormat, OutputOptions};
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Adds to a usage error what the person probably meant.
+/// Adds advice to a usage error.
 pub(super) fn advise(mut error: clap::Error, args: &[String]) -> clap::Error {
     let advice = match error.kind() {
-        ErrorKind::UnknownArgument => refused(&error, ContextKind::InvalidArg).and_then(|arg| for_argument(&arg, args)),
+        ErrorKind::UnknownArgument => {
+            invalid_word(&error, ContextKind::InvalidArg).and_then(|arg| advice_for_argument(&arg, args))
+        }
         ErrorKind::InvalidSubcommand if error.get(ContextKind::SuggestedSubcommand).is_none() => {
-            refused(&error, ContextKind::InvalidSubcommand).and_then(|word| with_dashes(&word, args, "serve "))
+            invalid_word(&error, ContextKind::InvalidSubcommand).and_then(|word| insert_dashes(&word, args, "serve "))
         }
         _ => None,
     };
@@ -24,37 +25,41 @@ pub(super) fn advise(mut error: clap::Error, args: &[String]) -> clap::Error {
     error
 }
 
-/// Ends the program with a usage error, or with the help that was asked for, in the form that the log would have.
+/// Prints the usage error or the help, in the format of the log, and exits.
 pub(super) fn exit(error: &clap::Error, args: &[String]) -> ! {
-    let from_env = || std::env::var("RETHREAD_LOG_FORMAT").ok();
-    let format = value_of(args, &["--log-format"]).map(str::to_owned).or_else(from_env);
+    let option = &options::LOG_FORMAT.def;
+    let from_flag = option.flag.as_ref().and_then(|flag| value_of(args, &[flag.long]));
+    let from_env = || option.env.and_then(|name| std::env::var(name).ok());
+    let format = from_flag.map(str::to_owned).or_else(from_env);
     if !error.use_stderr() || format.as_deref() != Some("json") {
         error.exit()
     }
-    let talk = Talk {
-        format: Format::Json,
-        ..Talk::default()
+    let output = OutputOptions {
+        format: LogFormat::Json,
+        ..OutputOptions::default()
     };
     let text = error.to_string();
-    talk.error(text.trim_start_matches("error: ").trim_end(), None);
+    output.print_error(text.trim_start_matches("error: ").trim_end(), None);
     std::process::exit(i32::from(Exit::Usage.code()))
 }
 
-fn refused(error: &clap::Error, kind: ContextKind) -> Option<String> {
+fn invalid_word(error: &clap::Error, kind: ContextKind) -> Option<String> {
     match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         _ => None,
     }
 }
 
-fn for_argument(argument: &str, args: &[String]) -> Option<String> {
+fn advice_for_argument(argument: &str, args: &[String]) -> Option<String> {
     if !argument.starts_with('-') {
-        return with_dashes(argument, args, "");
+        return insert_dashes(argument, args, "");
     }
     let listen = || {
-        let (host, port) = LISTEN.split_once(':').unwrap_or_default();
-        let host = value_of(args, &["--host", "--hostname", "--bind", "--address"]).unwrap_or(host);
-        let port = value_of(args, &["--port", "-p"]).unwrap_or(port);
+        let default = options::LISTEN.default_value();
+        let host = value_of(args, &["--host", "--hostname", "--bind", "--address"]);
+        let host = host.map_or_else(|| default.ip().to_string(), str::to_owned);
+        let port = value_of(args, &["--port", "-p"]);
+        let port = port.map_or_else(|| default.port().to_string(), str::to_owned);
         format!("use --listen {host}:{port}")
     };
     let advice = match argument.split('=').next().unwrap_or(argument) {
@@ -67,7 +72,7 @@ fn for_argument(argument: &str, args: &[String]) -> Option<String> {
             "write the server's command after `--`: rethread serve -- npx -y some-server".to_owned()
         }
         "--sse" | "--transport" | "--outputTransport" | "--output-transport" => {
-            "leave it out: /mcp and /sse are both served".to_owned()
+            "remove it: the gateway serves both /mcp and /sse".to_owned()
         }
         "--baseUrl" | "--base-url" => "use --public-url https://mcp.example".to_owned(),
         "--logLevel" | "--log-level" => "use -v or -q, or set RUST_LOG".to_owned(),
@@ -76,10 +81,10 @@ fn for_argument(argument: &str, args: &[String]) -> Option<String> {
     Some(advice)
 }
 
-/// The command line with `--` in front of the first word that is not an option.
-fn with_dashes(word: &str, args: &[String], verb: &str) -> Option<String> {
+/// The command line with `--` in front of `word`.
+fn insert_dashes(word: &str, args: &[String], verb: &str) -> Option<String> {
     let at = args.iter().skip(1).position(|arg| arg == word)? + 1;
-    let subcommands: Vec<String> = Cli::command()
+    let subcommands: Vec<String> = super::command()
         .get_subcommands()
         .map(|c| c.get_name().to_owned())
         .collect();
@@ -88,18 +93,18 @@ fn with_dashes(word: &str, args: &[String], verb: &str) -> Option<String> {
         return None;
     }
     let before: String = args[1..at].iter().map(|arg| format!("{arg} ")).collect();
-    // A `--` further on belonged to the command already.
+    // A later `--` becomes redundant.
     let command: Vec<String> = args[at..].iter().filter(|arg| *arg != "--").cloned().collect();
-    let command = shown_command(&command[0], &command[1..]);
+    let command = display_command(&command[0], &command[1..]);
     Some(format!(
         "put `--` in front of the command: rethread {before}{verb}-- {command}"
     ))
 }
 
-/// The value of the first of these options, written `--name value` or `--name=value`.
+/// The value of the first option in `names`, as `--name value` or `--name=value`.
 fn value_of<'a>(args: &'a [String], names: &[&str]) -> Option<&'a str> {
-    let ours = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
-    let mut words = args[..ours].iter();
+    let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
+    let mut words = args[..end].iter();
     while let Some(word) = words.next() {
         match word.split_once('=') {
             Some((name, value)) if names.contains(&name) => return Some(value),

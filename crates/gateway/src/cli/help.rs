@@ -1,28 +1,31 @@
-//! The words around the options: examples first.
+//! The texts below the options: examples first.
 
+use crate::accept::{HEAD_TIMEOUT, IDLE_TIMEOUT};
+use crate::config::options::OPTIONS;
+use crate::config::{OptionDef, Reload, Scope};
 use crate::exit::Exit;
 
-pub(super) const SHORT: &str = "\
+pub(super) const PROGRAM_SHORT: &str = "\
 Examples:
-  rethread demo                                  see it work, with no other program
+  rethread demo                                  try it, with no other program
   rethread serve -- npx -y some-server           one stdio server at /mcp and /sse
   rethread serve --config rethread.toml          several, each at /servers/NAME/mcp
 
-`rethread --help` says more.";
+`rethread --help` shows more.";
 
-pub(super) const EXAMPLES: &str = "\
+pub(super) const PROGRAM: &str = "\
 Examples:
   rethread demo
-      See it work: a built-in server, and three things to try with curl.
+      Try the gateway with a built-in server and curl.
 
   rethread serve -- npx -y @modelcontextprotocol/server-everything
-      Put a stdio server at http://127.0.0.1:8080/mcp, and at /sse for old clients.
+      Serve a stdio server at http://127.0.0.1:8080/mcp, and at /sse for old clients.
 
   rethread serve --config rethread.toml
-      Put several at /servers/NAME/mcp.
+      Serve several servers at /servers/NAME/mcp.
 
   rethread check --config rethread.toml
-      See every effective value and where it came from.";
+      Show every effective value and its source.";
 
 pub(super) const SERVE_SHORT: &str = "\
 Examples:
@@ -32,21 +35,21 @@ Examples:
 
 `rethread serve --help` shows all options.";
 
-pub(super) const SERVE: &str = "\
+const SERVE_EXAMPLES: &str = "\
 Examples:
   rethread serve -- npx -y @modelcontextprotocol/server-everything
-      One server, at /mcp and /sse. Sessions and streams survive a restart.
+      One server at /mcp and /sse. Sessions and streams survive a restart.
 
   rethread serve --memory --listen 127.0.0.1:9000 -- uvx mcp-server-git --repository .
-      On another port, and nothing on the disk.
+      On another port, without files on disk.
 
   rethread serve --public-url https://mcp.example -- ./my-server
-      Behind a reverse proxy that ends TLS; it is asked not to hold events back.
+      Behind a reverse proxy that terminates TLS. Responses ask it not to buffer events.
 
   rethread serve --config rethread.toml
-      Several servers, at /servers/NAME/mcp and /servers/NAME/sse.
+      Several servers at /servers/NAME/mcp and /servers/NAME/sse.
 
-A file:
+Configuration file:
   listen = \"127.0.0.1:8080\"
   session_idle = \"2h\"
 
@@ -61,36 +64,28 @@ A file:
   cwd = \"/srv/github\"
   max_children = 20
 
-  Its keys are the options with `_` for `-`; lists are `allow_hosts` and `allow_origins`. Paths
-  are relative to the file. `era`, `restore`, `start_timeout` and `max_children` may stand at
-  the top too, for all servers. A server inherits the variables of this program, those of
-  `inherit_env` only if it is there, and never RETHREAD_* and OTEL_EXPORTER_OTLP_*HEADERS.
+  The keys are the options with `_` for `-`. `allow_hosts` and `allow_origins` are lists. Paths
+  are relative to the file. No server inherits RETHREAD_* and OTEL_EXPORTER_OTLP_*HEADERS.";
 
-Where values come from:
-  Flag, then environment, then file, then default. The variable of an option is RETHREAD_ and
-  its name: RETHREAD_PUBLIC_URL. `rethread check` with the same options shows each value and
-  its source.
+pub(super) const CHECK_ABOUT: &str = "\
+Check the configuration; print every effective value and its source.
 
-Signals:
-  SIGTERM and Ctrl-C let running calls finish; a second one does not wait.
-  SIGHUP reads the file again: servers are added, removed and changed, the others go on. The log
-  names keys that need a restart: listen, data, memory, sync, retry_ms, session_idle.
-
-Connections:
-  A request head must be whole within 15 seconds; an idle connection is closed after 75. One
-  address may have 1024 connections, then it gets 429. A reverse proxy is one address, and
-  each open stream is a connection of it: set max_connections_per_peer to what the proxy may
-  open, or to 0 for no limit.";
+Takes the options of `serve`, starts nothing, and exits with the code that `serve` would. Secrets are masked.";
 
 pub(super) const CHECK: &str = "\
 Examples:
   rethread check --config rethread.toml
   RETHREAD_LISTEN=0.0.0.0:80 rethread check -- npx -y some-server";
 
+pub(super) const DEMO_ABOUT: &str = "\
+Try the gateway with a built-in server.
+
+Prints three commands for curl. Needs no other program.";
+
 pub(super) const DEMO: &str = "\
 Examples:
   rethread demo
-  rethread demo --data ./demo-data      keep sessions when the demo itself is killed";
+  rethread demo --data ./demo-data      sessions survive when the demo itself is killed";
 
 pub(super) const COMPLETIONS: &str = "\
 Examples:
@@ -103,7 +98,49 @@ Examples:
   rethread man | man -l -
   rethread man serve > rethread-serve.1";
 
-/// Examples and exit codes.
-pub(super) fn long(examples: &str) -> String {
-    format!("{examples}\n\n{}", Exit::help())
+/// The text below the options of `serve`.
+pub(super) fn serve() -> String {
+    let file_only = OPTIONS.iter().filter(|option| option.flag.is_none());
+    let file_only: String = file_only
+        .map(|option| format!("    {:<12} {}\n", option.key, option.help))
+        .collect();
+    let every_server = keys(|option| option.scope == Scope::EveryServer);
+    let need_restart = keys(|option| matches!(option.reload, Reload::NeedsRestart { .. }));
+    let (head, idle) = (HEAD_TIMEOUT.as_secs(), IDLE_TIMEOUT.as_secs());
+    format!(
+        "\
+{SERVE_EXAMPLES}
+
+  Keys without a flag:
+{file_only}
+  Keys that apply to every server when they are at the top of the file:
+    {every_server}
+
+Sources of values:
+  Flag, then environment, then file, then default. The variable of an option is RETHREAD_ and
+  its name: RETHREAD_PUBLIC_URL. `rethread check` with the same options shows each value and
+  its source.
+
+Signals:
+  SIGTERM and Ctrl-C let running calls finish. A second signal exits at once.
+  SIGHUP reads the file again and adds, removes and replaces servers. Others continue. These
+  keys need a restart, and the log names them if they have changed:
+    {need_restart}
+
+Connections:
+  A request head must be complete within {head} seconds. An idle connection closes after {idle}. A
+  reverse proxy is one address, and each open stream is one of its connections: set
+  max_connections_per_peer to the number that the proxy may open, or to 0 for no limit."
+    )
+}
+
+fn keys(select: fn(&OptionDef) -> bool) -> String {
+    let options = OPTIONS.iter().filter(|option| select(option));
+    let keys: Vec<_> = options.map(|option| option.key).collect();
+    keys.join(", ")
+}
+
+/// Appends the exit codes.
+pub(super) fn with_exit_codes(text: &str) -> String {
+    format!("{text}\n\n{}", Exit::help())
 }

@@ -1,8 +1,7 @@
-//! Completions and manual pages, made from the one definition.
+//! Completions and manual pages.
 
-use super::Cli;
 use crate::exit::{Exit, Failure};
-use clap::{Command, CommandFactory as _};
+use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
@@ -13,9 +12,9 @@ pub(crate) fn completions(shell: Shell) -> Vec<u8> {
     script
 }
 
-/// The definition without what is not for people: the generators offer hidden commands too.
+/// The command line without hidden commands, which the generators would offer.
 fn visible() -> Command {
-    let full = Cli::command();
+    let full = super::command();
     let commands = full.get_subcommands().filter(|command| !command.is_hide_set());
     Command::new("rethread")
         .propagate_version(true)
@@ -26,14 +25,14 @@ fn visible() -> Command {
 
 /// The manual page of the program, or of one of its commands.
 pub(crate) fn man(command: Option<&str>) -> Result<Vec<u8>, Failure> {
-    let mut root = Cli::command();
-    root.build(); // so that its commands know their full names
+    let mut root = super::command();
+    root.build(); // sets the full names of the commands
     let page = match command {
         Some(name) => root.find_subcommand(name).cloned(),
         None => Some(root),
     };
     let page = page.ok_or_else(|| Failure::new(Exit::Usage, "there is no such command"))?;
-    // The generator leaves out the short help of options that `-h` does not show.
+    // The generator omits options that `-h` hides, unless they have a long help.
     let page = page.mut_args(|arg| match arg.get_help().cloned() {
         Some(help) if arg.get_long_help().is_none() => arg.long_help(help),
         _ => arg,

@@ -1,67 +1,41 @@
-//! The file, read into layers: every value keeps its line, and a key that nobody knows is an error.
+//! Parses a TOML file to layers. Every value keeps its line; an unknown key is a problem.
 
-use super::layer::{Found, Layer, Problem, Raw, Source};
-use super::nearest::nearest;
-use super::slip;
+use super::layer::{ConfigValue, Layer, Source, SourcedValue};
+use super::option::Scope;
+use super::options::OPTIONS;
+use super::problem::Problem;
+use super::suggest::suggest;
+use super::toml_error;
 use std::sync::Arc;
 use toml::de::{DeTable, DeValue};
 
-/// What stands at the top. The last four are for every server that says nothing else.
-const TOP: [&str; 16] = [
-    "listen",
-    "public_url",
-    "allow_hosts",
-    "allow_origins",
-    "data",
-    "memory",
-    "sync",
-    "drain",
-    "retry_ms",
-    "session_idle",
-    "max_connections_per_peer",
-    "servers",
-    "era",
-    "restore",
-    "start_timeout",
-    "max_children",
-];
+/// The table of the servers.
+pub(super) const SERVERS_KEY: &str = "servers";
 
-/// What a server may have.
-const SERVER: [&str; 9] = [
-    "command",
-    "args",
-    "env",
-    "inherit_env",
-    "cwd",
-    "era",
-    "restore",
-    "start_timeout",
-    "max_children",
-];
-
-/// Reads the text of a file. Its `name` is what people see in messages.
-pub(crate) fn parse(name: &str, text: &str) -> Result<Layer, Vec<Problem>> {
-    let file = Reader {
+/// Parses the text of a file. `name` is its name in messages.
+pub(super) fn parse(name: &str, text: &str) -> Result<Layer, Vec<Problem>> {
+    let parser = FileParser {
         name: name.into(),
         text,
     };
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        // One line: the parser's second line repeats the first with other words.
-        let what = error.message().lines().next().unwrap_or("this is not TOML");
-        vec![slip::explain(text, at, what).at(&file.source(at))]
+        // The second line of the parser's message only repeats the first.
+        let message = error.message().lines().next().unwrap_or("invalid TOML");
+        vec![toml_error::explain(text, at, message).at(&parser.source(at))]
     })?;
-    let layer = file.layer(table.get_ref());
-    let mut problems = Vec::new();
-    unknown(&layer, &TOP, "", &mut problems);
-    match layer.get("servers") {
-        Some(Found {
-            raw: Raw::Table(servers),
+    let layer = parser.layer(table.get_ref());
+    let mut problems = unknown_keys(&layer, &top_keys(), "");
+    match layer.get(SERVERS_KEY) {
+        Some(SourcedValue {
+            value: ConfigValue::Table(servers),
             ..
         }) => {
             for (name, server) in servers {
-                match &server.raw {
-                    Raw::Table(server) => unknown(server, &SERVER, &format!("servers.{name}."), &mut problems),
+                match &server.value {
+                    ConfigValue::Table(server) => {
+                        problems.extend(unknown_keys(server, &server_keys(), &format!("servers.{name}.")));
+                    }
                     _ => problems.push(
                         Problem::new(format!("`servers.{name}` is not a table"))
                             .at(&server.source)
@@ -80,29 +54,50 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<Layer, Vec<Problem>> {
     if problems.is_empty() { Ok(layer) } else { Err(problems) }
 }
 
-fn unknown(layer: &Layer, known: &[&str], path: &str, problems: &mut Vec<Problem>) {
-    for (key, found) in layer {
-        if known.contains(&key.as_str()) {
-            continue;
-        }
-        let problem = Problem::new(format!("unknown key `{path}{key}`")).at(&found.source);
-        // A server's setting at the top, or the other way round, is right but in the wrong place.
-        let hint = match nearest(key, known.iter().copied()) {
-            Some(near) => format!("`{path}{near}`"),
-            None if path.is_empty() && SERVER.contains(&key.as_str()) => format!("`{key}` below [servers.NAME]"),
-            None if TOP.contains(&key.as_str()) => format!("`{key}` at the top of the file, before any [table]"),
-            None => format!("one of {}", known.join(", ")),
-        };
-        problems.push(problem.hint(hint));
-    }
+fn keys(in_scope: fn(Scope) -> bool) -> Vec<&'static str> {
+    let options = OPTIONS.iter().filter(|option| in_scope(option.scope));
+    options.map(|option| option.key).collect()
 }
 
-struct Reader<'a> {
+/// The keys at the top of a file.
+fn top_keys() -> Vec<&'static str> {
+    let mut keys = keys(Scope::is_file_top);
+    keys.push(SERVERS_KEY);
+    keys
+}
+
+/// The keys below `[servers.NAME]`.
+fn server_keys() -> Vec<&'static str> {
+    keys(Scope::is_file_server)
+}
+
+fn unknown_keys(layer: &Layer, known: &[&str], path: &str) -> Vec<Problem> {
+    let unknown = layer.iter().filter(|(key, _)| !known.contains(&key.as_str()));
+    let problems = unknown.map(|(key, found)| {
+        let hint = match suggest(key, known.iter().copied()) {
+            Some(similar) => format!("`{path}{similar}`"),
+            // A known key in the wrong place.
+            None if path.is_empty() && server_keys().contains(&key.as_str()) => {
+                format!("`{key}` below [servers.NAME]")
+            }
+            None if top_keys().contains(&key.as_str()) => {
+                format!("`{key}` at the top of the file, before any [table]")
+            }
+            None => format!("one of {}", known.join(", ")),
+        };
+        Problem::new(format!("unknown key `{path}{key}`"))
+            .at(&found.source)
+            .hint(hint)
+    });
+    problems.collect()
+}
+
+struct FileParser<'a> {
     name: Arc<str>,
     text: &'a str,
 }
 
-impl Reader<'_> {
+impl FileParser<'_> {
     fn source(&self, at: usize) -> Source {
         let before = &self.text.as_bytes()[..at.min(self.text.len())];
         Source::File {
@@ -113,8 +108,8 @@ impl Reader<'_> {
 
     fn layer(&self, table: &DeTable<'_>) -> Layer {
         let entries = table.iter().map(|(key, value)| {
-            let found = Found {
-                raw: self.raw(value.get_ref()),
+            let found = SourcedValue {
+                value: self.value(value.get_ref()),
                 source: self.source(key.span().start),
             };
             (key.get_ref().to_string(), found)
@@ -122,24 +117,24 @@ impl Reader<'_> {
         entries.collect()
     }
 
-    fn raw(&self, value: &DeValue<'_>) -> Raw {
+    fn value(&self, value: &DeValue<'_>) -> ConfigValue {
         match value {
-            DeValue::String(text) => Raw::Text(text.to_string()),
+            DeValue::String(text) => ConfigValue::Text(text.to_string()),
             DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
-                Ok(number) => Raw::Number(number),
-                Err(_) => Raw::Other("a very large number"),
+                Ok(number) => ConfigValue::Number(number),
+                Err(_) => ConfigValue::Unsupported("a very large number"),
             },
-            DeValue::Boolean(on) => Raw::Bool(*on),
+            DeValue::Boolean(on) => ConfigValue::Bool(*on),
             DeValue::Array(list) => {
                 let texts = list.iter().map(|item| item.get_ref().as_str().map(str::to_owned));
                 match texts.collect() {
-                    Some(texts) => Raw::List(texts),
-                    None => Raw::Other("a list with something else than texts"),
+                    Some(texts) => ConfigValue::List(texts),
+                    None => ConfigValue::Unsupported("a list with values other than strings"),
                 }
             }
-            DeValue::Table(table) => Raw::Table(self.layer(table)),
-            DeValue::Float(_) => Raw::Other("a fraction"),
-            DeValue::Datetime(_) => Raw::Other("a date"),
+            DeValue::Table(table) => ConfigValue::Table(self.layer(table)),
+            DeValue::Float(_) => ConfigValue::Unsupported("a fraction"),
+            DeValue::Datetime(_) => ConfigValue::Unsupported("a date"),
         }
     }
 }
@@ -153,18 +148,23 @@ mod tests {
         let text = "listen = \"a\"\n\n[servers.x]\ncommand = [\"b\",\n \"c\"]\nmax_children = 0x10\n";
         let layer = parse("r.toml", text).unwrap();
         assert_eq!(layer["listen"].source.to_string(), "r.toml:1");
-        let Raw::Table(servers) = &layer["servers"].raw else {
+        let ConfigValue::Table(servers) = &layer["servers"].value else {
             panic!()
         };
-        let Raw::Table(x) = &servers["x"].raw else { panic!() };
+        let ConfigValue::Table(x) = &servers["x"].value else {
+            panic!()
+        };
         assert_eq!(x["command"].source.to_string(), "r.toml:4");
-        assert_eq!(x["command"].raw, Raw::List(vec!["b".to_owned(), "c".to_owned()]));
-        assert_eq!(x["max_children"].raw, Raw::Number(16));
+        assert_eq!(
+            x["command"].value,
+            ConfigValue::List(vec!["b".to_owned(), "c".to_owned()])
+        );
+        assert_eq!(x["max_children"].value, ConfigValue::Number(16));
         assert_eq!(x["max_children"].source.to_string(), "r.toml:6");
     }
 
     #[test]
-    fn unknown_keys_are_named_with_their_line_and_the_nearest_known() {
+    fn unknown_keys_are_reported_with_line_and_suggestion() {
         let table = [
             ("lisen = 1", "r.toml:1: unknown key `lisen`", "`listen`"),
             (
@@ -201,12 +201,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_toml_is_an_error_with_its_line() {
+    fn invalid_toml_is_reported_with_its_line() {
         for text in ["a = 1\nb = ", "a = 1\na = 2", "a = 1\n[x", "a = 1\n= 2"] {
             let problems = parse("r.toml", text).unwrap_err();
             let shown = problems[0].to_string();
             assert!(shown.starts_with("r.toml:2: "), "{text:?}: {shown}");
             assert_eq!(shown.lines().count(), 1, "{shown}");
+        }
+    }
+
+    #[test]
+    fn file_accepts_every_option_in_its_scope_only() {
+        for option in OPTIONS {
+            let (key, scope) = (option.key, option.scope);
+            let top = parse("r.toml", &format!("{key} = 'x'"));
+            assert_eq!(top.is_ok(), scope.is_file_top(), "{key}");
+            let server = parse("r.toml", &format!("[servers.a]\n{key} = 'x'"));
+            assert_eq!(server.is_ok(), scope.is_file_server(), "{key}");
         }
     }
 }

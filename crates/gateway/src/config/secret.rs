@@ -1,9 +1,9 @@
-//! What must not be shown: in `check`, in the start message, in the log.
+//! Masks secrets in `check`, in the start message and in the log.
 
-/// What stands for a secret.
+/// Replaces a secret.
 pub(crate) const MASK: &str = "******";
 
-const WORDS: [&str; 8] = [
+const SECRET_WORDS: [&str; 8] = [
     "TOKEN",
     "KEY",
     "SECRET",
@@ -14,58 +14,58 @@ const WORDS: [&str; 8] = [
     "AUTHORIZATION",
 ];
 
-/// Whether a variable or a flag of this name holds a secret.
-pub(crate) fn is_secret_name(name: &str) -> bool {
+/// Whether a variable or a flag of this name usually holds a secret.
+fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    WORDS.iter().any(|word| name.contains(word))
+    SECRET_WORDS.iter().any(|word| name.contains(word))
 }
 
-/// The value of a variable, for a person to see.
-pub(crate) fn shown_variable(name: &str, value: &str, expanded: bool) -> String {
+/// The value of a variable for people. An `expanded` value comes from the environment and is masked.
+pub(crate) fn mask_variable(name: &str, value: &str, expanded: bool) -> String {
     if expanded || is_secret_name(name) {
         MASK.to_owned()
     } else {
-        without_password(value)
+        mask_password(value)
     }
 }
 
-/// Arguments for a person to see: `--token x` and `--token=x` are masked, and so are passwords in URLs.
-pub(crate) fn shown_args<'a>(args: impl IntoIterator<Item = &'a str>) -> Vec<String> {
-    let mut is_value = false;
+/// Arguments for people. Masks `--token x`, `--token=x` and passwords in URLs.
+pub(crate) fn mask_args<'a>(args: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let mut is_secret = false;
     let shown = args.into_iter().map(|arg| {
-        let masked = std::mem::take(&mut is_value) && !arg.starts_with('-');
+        let masked = std::mem::take(&mut is_secret) && !arg.starts_with('-');
         if masked {
             return MASK.to_owned();
         }
         let flag = arg.starts_with('-');
         match arg.split_once('=') {
-            // NAME=VALUE too: `docker run -e TOKEN=x` and `env TOKEN=x` are common.
+            // Also without dashes: `docker run -e TOKEN=x` and `env TOKEN=x` are common.
             Some((name, _)) if is_secret_name(name) && !name.contains("://") => format!("{name}={MASK}"),
             None if flag && is_secret_name(arg) => {
-                is_value = true;
+                is_secret = true;
                 arg.to_owned()
             }
-            _ => without_password(arg),
+            _ => mask_password(arg),
         }
     });
     shown.collect()
 }
 
-/// A command line for a person to see, quoted so that a shell would read it the same way.
-pub(crate) fn shown_command(command: &str, args: &[String]) -> String {
-    let mut words = vec![quoted(command)];
-    let args = shown_args(args.iter().map(String::as_str));
-    words.extend(args.iter().map(|arg| quoted(arg)));
+/// A command line for people, quoted for a shell, with secrets masked.
+pub(crate) fn display_command(command: &str, args: &[String]) -> String {
+    let mut words = vec![shell_quote(command)];
+    let args = mask_args(args.iter().map(String::as_str));
+    words.extend(args.iter().map(|arg| shell_quote(arg)));
     words.join(" ")
 }
 
-/// `scheme://user:password@host` without the password.
-fn without_password(text: &str) -> String {
+/// Masks the password of `scheme://user:password@host`.
+fn mask_password(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else {
         return text.to_owned();
     };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    // A password may have an `@` of its own, so the last one counts.
+    // A password may contain `@`, so the last one counts.
     match rest[..end].rsplit_once('@').map(|(user, _)| user.split_once(':')) {
         Some(Some((user, password))) => {
             let after = &rest[user.len() + 1 + password.len()..];
@@ -75,8 +75,8 @@ fn without_password(text: &str) -> String {
     }
 }
 
-/// A word as a shell needs it. Control characters, which could play with the terminal, are escaped.
-pub(crate) fn quoted(word: &str) -> String {
+/// Quotes a word for a shell. Escapes control characters, which could manipulate the terminal.
+pub(crate) fn shell_quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c) || (c == '*' && word.contains(MASK));
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_give_secrets_away() {
+    fn secret_names_are_recognized() {
         for name in ["GITHUB_TOKEN", "api_key", "Db_Password", "CLIENT_SECRET", "--api-key"] {
             assert!(is_secret_name(name), "{name}");
         }
@@ -103,18 +103,18 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_masked_by_name_origin_and_content() {
-        assert_eq!(shown_variable("A_TOKEN", "x", false), MASK);
-        assert_eq!(shown_variable("REGION", "x", true), MASK);
-        assert_eq!(shown_variable("REGION", "eu", false), "eu");
-        assert_eq!(shown_variable("DB", "pg://me:pw@h/d", false), "pg://me:******@h/d");
+    fn variables_are_masked_by_name_source_and_content() {
+        assert_eq!(mask_variable("A_TOKEN", "x", false), MASK);
+        assert_eq!(mask_variable("REGION", "x", true), MASK);
+        assert_eq!(mask_variable("REGION", "eu", false), "eu");
+        assert_eq!(mask_variable("DB", "pg://me:pw@h/d", false), "pg://me:******@h/d");
     }
 
     #[test]
     fn command_lines_are_masked_and_quoted() {
         let shown = |line: &[&str]| {
             let args: Vec<_> = line[1..].iter().map(|&arg| arg.to_owned()).collect();
-            shown_command(line[0], &args)
+            display_command(line[0], &args)
         };
         let table: [(&[&str], &str); 8] = [
             (&["npx", "-y", "@scope/server@1"], "npx -y @scope/server@1"),

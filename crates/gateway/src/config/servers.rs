@@ -1,336 +1,272 @@
-//! The servers: one from the command line, or those of the file.
+//! Resolves the servers: the command after `--`, or the servers of the file.
 
-use super::expand::{Unexpanded, expand};
-use super::layer::{Found, Layer, Problem, Raw, Source};
-use super::settle::{Draft, none, show_list};
-use super::value::{self, Read};
-use super::{name, secret};
-use crate::settings::{EraSetting, InheritedEnv, RestoreSetting, Server, is_own_variable};
+use super::expand::{ExpandError, expand};
+use super::layer::{ConfigValue, Layer, Source, SourcedValue};
+use super::option::Scope;
+use super::options::{self, OPTIONS};
+use super::problem::Problem;
+use super::resolver::Resolver;
+use super::value::{self, ParseResult};
+use super::{file, secret, server_name};
+use crate::settings::ServerSettings;
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-pub(super) fn settle(draft: &mut Draft<'_>) -> Vec<Server> {
-    let of_file = match draft.file.get("servers").map(|found| &found.raw) {
-        Some(Raw::Table(servers)) => servers.clone(),
-        _ => Layer::new(),
-    };
-    let (command, file) = (!draft.given.command.is_empty(), !of_file.is_empty());
-    match (command, file) {
-        (true, false) => vec![from_command(draft)],
-        (false, true) => {
-            refuse_flags_of_a_command(draft);
-            let servers = of_file.iter();
-            servers.map(|(name, found)| from_file(draft, name, found)).collect()
-        }
-        (true, true) => {
-            let problem = Problem::new("there are servers in the file and a command after `--`");
-            let problem = match &draft.given.config {
-                Some((_, source)) => problem.at(source),
-                None => problem,
-            };
-            let hint = "one of the two; to serve both, write the command into the file as [servers.NAME]";
-            draft.problems.push(problem.hint(hint));
-            Vec::new()
-        }
-        (false, false) => {
-            let problem = Problem::new("there is no server to serve");
-            draft.problems.push(match &draft.given.config {
-                Some((path, _)) => problem.hint(format!(
-                    "[servers.NAME] with command = [\"npx\", \"-y\", \"some-server\"] in {}, or a command after `--`",
-                    path.display()
-                )),
-                None => problem.hint(
-                    "`rethread serve -- npx -y some-server`, `rethread serve --config rethread.toml`, or `rethread demo`",
-                ),
-            });
-            Vec::new()
-        }
-    }
+const COMMAND_HINT: &str = r#"command = ["npx", "-y", "some-server"]"#;
+
+/// The command of a server.
+struct ServerCommand {
+    /// As written.
+    program: String,
+    args: Vec<String>,
+    source: Source,
 }
 
-/// Flags that mean one server would silently mean all or none of the file's.
-fn refuse_flags_of_a_command(draft: &mut Draft<'_>) {
-    for key in ["name", "env", "cwd"] {
-        if let Some(found) = draft.given.layer.get(key) {
-            let problem = Problem::new("this is for a command after `--`, not for the servers of a file");
-            let hint = match key {
-                "name" => "[servers.NAME] in the file".to_owned(),
-                key => format!("`{key}` below [servers.NAME] in the file"),
-            };
-            draft.problems.push(problem.at(&found.source).hint(hint));
-        }
-    }
-}
-
-fn from_command(draft: &mut Draft<'_>) -> Server {
-    let (program, args) = (draft.given.command[0].clone(), draft.given.command[1..].to_vec());
-    let (name, named) = match draft.given.layer.get("name").cloned() {
-        Some(found) => {
-            let name = draft.check(&found, fit_name(&found.raw));
-            (name.unwrap_or_else(|| "server".to_owned()), Some(found.source))
-        }
-        None => (name::derived(&program, &args), None),
-    };
-    let source = named.clone().unwrap_or(Source::Derived("the command"));
-    draft.row(Some(&name), "name", name.clone(), &source);
-    let layer = draft.given.layer.clone();
-    let command = program_path(draft, &Source::CommandLine, &program);
-    let mut server = rest(
-        draft,
-        &name,
-        (&program, command, args),
-        &Source::CommandLine,
-        &layer,
-        &Layer::new(),
-    );
-    server.at_root = true;
-    // Somebody who names a server says that it is the same one whatever its arguments.
-    if named.is_none() {
-        let cwd = server.cwd.as_deref().unwrap_or(&draft.world.cwd);
-        server.folder = name::folder(&name, &program, &server.args, cwd);
-    }
-    let source = named.map_or(Source::Derived("the command, its arguments and its directory"), |_| {
-        Source::Derived("the name")
-    });
-    draft.row(Some(&name), "folder", server.folder.clone(), &source);
-    server
-}
-
-fn from_file(draft: &mut Draft<'_>, name: &str, found: &Found) -> Server {
-    let empty = Layer::new();
-    let section = match &found.raw {
-        Raw::Table(section) => section,
-        _ => &empty,
-    };
-    draft.check(found, fit_name(&Raw::Text(name.to_owned())));
-    let (mut words, source) = match section.get("command") {
-        Some(command) => {
-            let words = draft.check(command, value::list(&command.raw)).unwrap_or_default();
-            if words.first().is_none_or(String::is_empty) {
-                let problem = Problem::new(format!("the command of `{name}` is empty")).at(&command.source);
-                draft.problems.push(problem.hint(COMMAND));
+impl Resolver<'_> {
+    pub(super) fn servers(&mut self) -> Vec<ServerSettings> {
+        let file_servers = match self.file.get(file::SERVERS_KEY).map(|found| &found.value) {
+            Some(ConfigValue::Table(servers)) => servers.clone(),
+            _ => Layer::new(),
+        };
+        match (self.input.command.is_empty(), file_servers.is_empty()) {
+            (false, true) => vec![self.command_server()],
+            (true, false) => {
+                self.refuse_command_flags();
+                let servers = file_servers.iter();
+                servers.map(|(name, table)| self.file_server(name, table)).collect()
             }
-            (words, command.source.clone())
-        }
-        None => {
-            let problem = Problem::new(format!("the server `{name}` has no command")).at(&found.source);
-            draft.problems.push(problem.hint(COMMAND));
-            (Vec::new(), found.source.clone())
-        }
-    };
-    if let Some(args) = section.get("args") {
-        words.extend(draft.check(args, list_of_args(&args.raw)).unwrap_or_default());
-    }
-    let mut words = words.into_iter();
-    let program = words.next().unwrap_or_default();
-    let command = program_path(draft, &source, &program);
-    let words = (program.as_str(), command, words.collect());
-    rest(draft, name, words, &source, section, section)
-}
-
-const COMMAND: &str = r#"command = ["npx", "-y", "some-server"]"#;
-
-/// What every server has. `own` says what is its alone (`env`, `cwd`), `section` what the top of a file may say too.
-fn rest(
-    draft: &mut Draft<'_>,
-    name: &str,
-    (program, command, args): (&str, PathBuf, Vec<String>),
-    source: &Source,
-    own: &Layer,
-    section: &Layer,
-) -> Server {
-    let at = Some(name);
-    draft.row(at, "command", secret::shown_command(program, &args), source);
-    let cwd = own.get("cwd").and_then(|found| {
-        let text = draft.check(found, value::text(&found.raw))?;
-        let path = draft.path(&found.source, &text);
-        Some((path, found.source.clone()))
-    });
-    let (shown, source) = match &cwd {
-        Some((path, source)) => (path.display().to_string(), source),
-        None => (none(), &Source::Default),
-    };
-    draft.row(at, "cwd", shown, source);
-    let env = own
-        .get("env")
-        .map(|found| variables(draft, name, found))
-        .unwrap_or_default();
-    let sections = [section];
-    let choices = Choices::default();
-    Server {
-        name: name.to_owned(),
-        folder: name.to_owned(),
-        at_root: false,
-        command,
-        args,
-        env,
-        cwd: cwd.map(|(path, _)| path),
-        inherit_env: draft.value_of(
-            at,
-            &sections,
-            "inherit_env",
-            inherited_env,
-            &Raw::Bool(true),
-            show_inherited_env,
-        ),
-        era: draft.value_of(at, &sections, "era", value::choice, &choices.era, value::show_choice),
-        restore: draft.value_of(
-            at,
-            &sections,
-            "restore",
-            value::choice,
-            &choices.restore,
-            value::show_choice,
-        ),
-        start_timeout: draft.value_of(
-            at,
-            &sections,
-            "start_timeout",
-            value::some_time,
-            &Raw::Text("30s".to_owned()),
-            value::show_duration,
-        ),
-        max_children: draft.value_of(
-            at,
-            &sections,
-            "max_children",
-            |raw| value::size(raw, 1),
-            &Raw::Number(100),
-            usize::to_string,
-        ),
-    }
-}
-
-struct Choices {
-    era: Raw,
-    restore: Raw,
-}
-
-impl Default for Choices {
-    fn default() -> Self {
-        Choices {
-            era: Raw::Text(value::show_choice(&EraSetting::default())),
-            restore: Raw::Text(value::show_choice(&RestoreSetting::default())),
+            (false, false) => {
+                self.problems.push(self.both_problem());
+                Vec::new()
+            }
+            (true, true) => {
+                self.problems.push(self.no_server_problem());
+                Vec::new()
+            }
         }
     }
-}
 
-/// A program with a slash is a path, and relative to where it was written. One without is searched on PATH.
-fn program_path(draft: &Draft<'_>, source: &Source, program: &str) -> PathBuf {
-    // `npx -y @scope/server` in one text is a mistake, but not a path.
-    let first_word = program.split_whitespace().next().unwrap_or(program);
-    if first_word.contains('/') || (cfg!(windows) && program.contains('\\')) {
-        draft.path(source, program)
-    } else {
-        Path::new(program).to_owned()
-    }
-}
-
-fn variables(draft: &mut Draft<'_>, server: &str, found: &Found) -> BTreeMap<String, String> {
-    let entries: Vec<(String, Found)> = match &found.raw {
-        Raw::Table(table) => table.clone().into_iter().collect(),
-        Raw::List(pairs) => {
-            let pairs = pairs.iter().filter_map(|pair| {
-                let Some((name, value)) = pair.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-                    // What stands before a missing `=` may be a secret, so it is not repeated.
-                    let problem = Problem::new("a variable has no `=`").at(&found.source);
-                    draft.problems.push(problem.hint("KEY=VALUE"));
-                    return None;
-                };
-                let value = Found {
-                    raw: Raw::Text(value.to_owned()),
-                    source: found.source.clone(),
-                };
-                Some((name.to_owned(), value))
-            });
-            pairs.collect()
-        }
-        _ => {
-            let problem = Problem::new("`env` is not a table").at(&found.source);
-            draft.problems.push(problem.hint(r#"env = { NAME = "value" }"#));
-            Vec::new()
-        }
-    };
-    let mut env = BTreeMap::new();
-    for (name, found) in entries {
-        if let Some((value, expanded)) = draft.check(&found, variable(draft, &name, &found)) {
-            let shown = secret::shown_variable(&name, &value, expanded);
-            draft.row(Some(server), format!("env.{name}"), shown, &found.source);
-            env.insert(name, value);
+    fn both_problem(&self) -> Problem {
+        let problem = Problem::new("there are servers in the file and a command after `--`")
+            .hint("one of the two; to serve both, write the command into the file as [servers.NAME]");
+        match &self.input.config_file {
+            Some((_, source)) => problem.at(source),
+            None => problem,
         }
     }
-    env
-}
 
-/// The value of a variable, and whether some of it comes from the environment. A shell has expanded what a flag says
-/// already, so only a file is expanded here.
-fn variable(draft: &Draft<'_>, name: &str, found: &Found) -> Read<(String, bool)> {
-    if name.is_empty() || name.contains(['=', '\0']) {
-        return Err(Problem::new(format!(
-            "`{}` cannot be the name of a variable",
-            name.escape_debug()
-        )));
-    }
-    let text = match &found.raw {
-        Raw::Text(text) if text.contains('\0') => {
-            return Err(Problem::new(format!("the value of `{name}` has a zero byte in it")));
+    fn no_server_problem(&self) -> Problem {
+        let problem = Problem::new("there is no server to serve");
+        match &self.input.config_file {
+            Some((path, _)) => problem.hint(format!(
+                "[servers.NAME] with {COMMAND_HINT} in {}, or a command after `--`",
+                path.display()
+            )),
+            None => problem.hint(
+                "`rethread serve -- npx -y some-server`, `rethread serve --config rethread.toml`, or `rethread demo`",
+            ),
         }
-        Raw::Text(text) => text.clone(),
-        // PORT = 3000 can only mean one thing.
-        Raw::Number(_) | Raw::Bool(_) => found.raw.shown(),
-        _ => return Err(Problem::new(format!("the value of `{name}` is not text")).hint("put it in quotes")),
-    };
-    if !matches!(found.source, Source::File { .. }) {
-        return Ok((text, false));
     }
-    // An empty variable is set: somebody may mean it.
-    expand(&text, |var| draft.world.vars.get(var).cloned()).map_err(|error| match error {
-        Unexpanded::Missing(var) => Problem::new(format!("`{name}` needs the variable {var}, which is not set"))
-            .hint(format!("export {var}=… before you start rethread")),
-        Unexpanded::Malformed => Problem::new(format!("the value of `{name}` has a `${{` without a name and a `}}`"))
-            .hint("${NAME}, or $${ for the characters themselves"),
-    })
-}
 
-fn inherited_env(raw: &Raw) -> Read<InheritedEnv> {
-    let names = match raw {
-        Raw::Bool(true) => return Ok(InheritedEnv::All),
-        Raw::List(names) => names.clone(),
-        other => {
-            let what = format!("{} is neither true nor a list of variables", other.shown());
-            return Err(Problem::new(what).hint(r#"inherit_env = ["PATH", "HOME"], or [] for none"#));
+    /// A flag for one server is ambiguous with the servers of a file.
+    fn refuse_command_flags(&mut self) {
+        for option in OPTIONS {
+            let hint = match option.scope {
+                Scope::Command => "[servers.NAME] in the file".to_owned(),
+                Scope::OneServer => format!("`{}` below [servers.NAME] in the file", option.key),
+                _ => continue,
+            };
+            if let Some(found) = self.input.layer.get(option.key) {
+                let problem = Problem::new("this is for a command after `--`, not for the servers of a file");
+                self.problems.push(problem.at(&found.source).hint(hint));
+            }
         }
-    };
-    match names.iter().find(|name| is_own_variable(OsStr::new(name))) {
-        Some(own) => Err(
-            Problem::new(format!("`{own}` is the gateway's own: no server inherits it"))
-                .hint(format!("env = {{ NAME = \"${{{own}}}\" }}")),
-        ),
-        None => Ok(InheritedEnv::Names(names)),
     }
-}
 
-fn show_inherited_env(inherited: &InheritedEnv) -> String {
-    match inherited {
-        InheritedEnv::All => "true".to_owned(),
-        InheritedEnv::Names(names) => show_list(names),
+    fn command_server(&mut self) -> ServerSettings {
+        let layer = self.input.layer.clone();
+        let command = ServerCommand {
+            program: self.input.command[0].clone(),
+            args: self.input.command[1..].to_vec(),
+            source: Source::CommandLine,
+        };
+        let named = layer.get(options::NAME.def.key);
+        let derived_name = server_name::derive_name(&command.program, &command.args);
+        let (name, name_source) = match named {
+            Some(found) => (self.parse(&options::NAME, found), found.source.clone()),
+            None => (Some(derived_name), Source::Derived("the command")),
+        };
+        let name = name.unwrap_or_else(|| server_name::FALLBACK.to_owned());
+        self.add_row(Some(&name), options::NAME.def.key, name.clone(), &name_source);
+        // An explicit name identifies the server whatever its arguments.
+        let (program, args) = (command.program.clone(), command.args.clone());
+        let mut server = self.server(&name, command, &layer);
+        server.at_root = true;
+        let mut folder_source = Source::Derived("the name");
+        if named.is_none() {
+            let cwd = server.cwd.as_deref().unwrap_or(&self.environment.cwd);
+            server.folder = server_name::derive_folder(&name, &program, &args, cwd);
+            folder_source = Source::Derived("the command, its arguments and its directory");
+        }
+        self.add_row(Some(&name), "folder", server.folder.clone(), &folder_source);
+        server
     }
-}
 
-fn fit_name(raw: &Raw) -> Read<String> {
-    let name = value::text(raw)?;
-    if name::is_fit(&name) {
-        return Ok(name);
+    fn file_server(&mut self, name: &str, table: &SourcedValue) -> ServerSettings {
+        let empty = Layer::new();
+        let section = match &table.value {
+            ConfigValue::Table(section) => section,
+            _ => &empty,
+        };
+        self.record(server_name::validate(name), &table.source);
+        let (mut words, source) = match section.get(options::COMMAND.def.key) {
+            Some(found) => {
+                let words = self.parse(&options::COMMAND, found).unwrap_or_default();
+                if words.first().is_none_or(String::is_empty) {
+                    let problem = Problem::new(format!("the command of `{name}` is empty")).at(&found.source);
+                    self.problems.push(problem.hint(COMMAND_HINT));
+                }
+                (words, found.source.clone())
+            }
+            None => {
+                let problem = Problem::new(format!("the server `{name}` has no command")).at(&table.source);
+                self.problems.push(problem.hint(COMMAND_HINT));
+                (Vec::new(), table.source.clone())
+            }
+        };
+        if let Some(found) = section.get(options::ARGS.def.key) {
+            words.extend(self.parse(&options::ARGS, found).unwrap_or_default());
+        }
+        let mut words = words.into_iter();
+        let command = ServerCommand {
+            program: words.next().unwrap_or_default(),
+            args: words.collect(),
+            source,
+        };
+        self.server(name, command, section)
     }
-    let what = format!("`{}` cannot be a server's name", name.escape_debug());
-    Err(Problem::new(what).hint("up to 64 of A-Z a-z 0-9 _ - . without a dot in front: it stands in URLs"))
-}
 
-fn list_of_args(raw: &Raw) -> Read<Vec<String>> {
-    match raw {
-        // One text could be one argument or several: better to ask.
-        Raw::Text(_) => Err(Problem::new("`args` is not a list").hint(r#"args = ["--flag", "value"]"#)),
-        raw => value::list(raw),
+    /// Resolves the options that both kinds of servers have. `section` holds the values of this server.
+    fn server(&mut self, name: &str, command: ServerCommand, section: &Layer) -> ServerSettings {
+        let ServerCommand { program, args, source } = command;
+        let shown = secret::display_command(&program, &args);
+        self.add_row(Some(name), options::COMMAND.def.key, shown, &source);
+        ServerSettings {
+            name: name.to_owned(),
+            folder: name.to_owned(),
+            at_root: false,
+            command: self.program_path(&source, &program),
+            args,
+            cwd: self.cwd(name, section),
+            env: self.variables(name, section),
+            inherit_env: self.server_value(name, section, &options::INHERIT_ENV),
+            era: self.server_value(name, section, &options::ERA),
+            restore: self.server_value(name, section, &options::RESTORE),
+            start_timeout: self.server_value(name, section, &options::START_TIMEOUT),
+            max_children: self.server_value(name, section, &options::MAX_CHILDREN),
+        }
+    }
+
+    /// A program with a slash is a path, relative to its source. Without a slash it is searched on PATH.
+    fn program_path(&self, source: &Source, program: &str) -> PathBuf {
+        // `npx -y @scope/server` in one string is a mistake, but not a path.
+        let first_word = program.split_whitespace().next().unwrap_or(program);
+        if first_word.contains('/') || (cfg!(windows) && program.contains('\\')) {
+            self.path(source, program)
+        } else {
+            Path::new(program).to_owned()
+        }
+    }
+
+    fn cwd(&mut self, server: &str, section: &Layer) -> Option<PathBuf> {
+        let cwd = section.get(options::CWD.def.key).and_then(|found| {
+            let text = self.parse(&options::CWD, found)?;
+            Some((self.path(&found.source, &text), &found.source))
+        });
+        let (shown, source) = match &cwd {
+            Some((path, source)) => (path.display().to_string(), *source),
+            None => (value::none(), &Source::Default),
+        };
+        self.add_row(Some(server), options::CWD.def.key, shown, source);
+        cwd.map(|(path, _)| path)
+    }
+
+    fn variables(&mut self, server: &str, section: &Layer) -> BTreeMap<String, String> {
+        let Some(found) = section.get(options::ENV.key) else {
+            return BTreeMap::new();
+        };
+        let mut variables = BTreeMap::new();
+        for (name, found) in self.variable_entries(found) {
+            let expanded = self.expand_variable(&name, &found);
+            if let Some((value, was_expanded)) = self.record(expanded, &found.source) {
+                let shown = secret::mask_variable(&name, &value, was_expanded);
+                let key = format!("{}.{name}", options::ENV.key);
+                self.add_row(Some(server), key, shown, &found.source);
+                variables.insert(name, value);
+            }
+        }
+        variables
+    }
+
+    /// The entries of a table in a file, or the `KEY=VALUE` pairs of a flag.
+    fn variable_entries(&mut self, found: &SourcedValue) -> Vec<(String, SourcedValue)> {
+        match &found.value {
+            ConfigValue::Table(table) => table.clone().into_iter().collect(),
+            ConfigValue::List(pairs) => {
+                let entries = pairs.iter().filter_map(|pair| {
+                    let Some((name, value)) = pair.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+                        // The message does not repeat the text: it may be a secret.
+                        let problem = Problem::new("a variable has no `=`").at(&found.source);
+                        self.problems.push(problem.hint("KEY=VALUE"));
+                        return None;
+                    };
+                    let value = SourcedValue {
+                        value: ConfigValue::Text(value.to_owned()),
+                        source: found.source.clone(),
+                    };
+                    Some((name.to_owned(), value))
+                });
+                entries.collect()
+            }
+            _ => {
+                let problem = Problem::new("`env` is not a table").at(&found.source);
+                self.problems.push(problem.hint(r#"env = { NAME = "value" }"#));
+                Vec::new()
+            }
+        }
+    }
+
+    /// The value of a variable, and whether `${NAME}` was expanded in it. Only values of a file are expanded: the shell
+    /// has expanded flags.
+    fn expand_variable(&self, name: &str, found: &SourcedValue) -> ParseResult<(String, bool)> {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(Problem::new(format!(
+                "`{}` cannot be the name of a variable",
+                name.escape_debug()
+            )));
+        }
+        let text = match &found.value {
+            ConfigValue::Text(text) if text.contains('\0') => {
+                return Err(Problem::new(format!("the value of `{name}` has a zero byte in it")));
+            }
+            ConfigValue::Text(text) => text.clone(),
+            ConfigValue::Number(_) | ConfigValue::Bool(_) => found.value.to_string(),
+            _ => {
+                let problem = Problem::new(format!("the value of `{name}` is not a string"));
+                return Err(problem.hint("put it in quotes"));
+            }
+        };
+        if !matches!(found.source, Source::File { .. }) {
+            return Ok((text, false));
+        }
+        // An empty variable counts as set.
+        expand(&text, |var| self.environment.vars.get(var).cloned()).map_err(|error| match error {
+            ExpandError::NotSet(var) => Problem::new(format!("`{name}` needs the variable {var}, which is not set"))
+                .hint(format!("export {var}=… before you start rethread")),
+            ExpandError::Malformed => {
+                Problem::new(format!("the value of `{name}` has a `${{` without a name and a `}}`"))
+                    .hint("${NAME}, or $${ for the characters themselves")
+            }
+        })
     }
 }

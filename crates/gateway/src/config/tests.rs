@@ -1,5 +1,6 @@
-//! Layering, table by table.
+//! Tests of the resolver with all sources.
 
+use super::resolver::resolve as resolve_layers;
 use super::*;
 use crate::settings::{EraSetting, InheritedEnv, RestoreSetting, StoreSettings, SyncMode};
 use std::time::Duration;
@@ -7,64 +8,64 @@ use std::time::Duration;
 const FLAG: fn(&'static str) -> Source = Source::Flag;
 const ENV: fn(&'static str) -> Source = Source::Env;
 
-fn world(vars: &[(&str, &str)]) -> World {
+fn environment(vars: &[(&str, &str)]) -> Environment {
     let vars = [("HOME", "/home/me")].iter().chain(vars);
-    World {
+    Environment {
         cwd: "/here".into(),
         vars: vars.map(|&(name, value)| (name.to_owned(), value.to_owned())).collect(),
     }
 }
 
-fn text(value: &str) -> Raw {
-    Raw::Text(value.to_owned())
+fn text(value: &str) -> ConfigValue {
+    ConfigValue::Text(value.to_owned())
 }
 
-fn list(values: &[&str]) -> Raw {
-    Raw::List(values.iter().map(|&value| value.to_owned()).collect())
+fn list(values: &[&str]) -> ConfigValue {
+    ConfigValue::List(values.iter().map(|&value| value.to_owned()).collect())
 }
 
-/// A command, and flags or variables.
-fn given(command: &str, values: &[(&str, Raw, Source)]) -> Given {
-    let layer = values.iter().map(|(key, raw, source)| {
-        let (raw, source) = (raw.clone(), source.clone());
-        ((*key).to_owned(), Found { raw, source })
+/// A command, and values of flags or variables.
+fn input(command: &str, values: &[(&str, ConfigValue, Source)]) -> CliInput {
+    let layer = values.iter().map(|(key, value, source)| {
+        let (value, source) = (value.clone(), source.clone());
+        ((*key).to_owned(), SourcedValue { value, source })
     });
-    Given {
-        config: None,
+    CliInput {
+        config_file: None,
         layer: layer.collect(),
         command: command.split_whitespace().map(str::to_owned).collect(),
     }
 }
 
-fn settled_in(given: &Given, file: &str, world: &World) -> Settled {
+fn resolved_in(input: &CliInput, file: &str, environment: &Environment) -> ResolvedConfig {
     let file = file::parse("r.toml", file).unwrap();
-    settle(given, &file, Path::new("/etc/r"), world)
+    resolve_layers(input, &file, Path::new("/etc/r"), environment)
 }
 
-fn settled(given: &Given, file: &str) -> Settled {
-    settled_in(given, file, &world(&[]))
+fn resolved(input: &CliInput, file: &str) -> ResolvedConfig {
+    resolved_in(input, file, &environment(&[]))
 }
 
-fn fine(settled: &Settled) -> &Settings {
-    assert_eq!(settled.problems, []);
-    &settled.settings
+fn valid_settings(resolved: &ResolvedConfig) -> &Settings {
+    assert_eq!(resolved.problems, []);
+    &resolved.settings
 }
 
 /// `value (source)` of a key.
-fn row(settled: &Settled, key: &str) -> String {
-    let row = settled.rows.iter().find(|row| row.key == key).expect(key);
+fn row(resolved: &ResolvedConfig, key: &str) -> String {
+    let row = resolved.rows.iter().find(|row| row.key == key).expect(key);
     format!("{} ({})", row.value, row.source)
 }
 
-fn problem(settled: &Settled) -> String {
-    let shown: Vec<_> = settled.problems.iter().map(Problem::to_string).collect();
+fn problems(resolved: &ResolvedConfig) -> String {
+    let shown: Vec<_> = resolved.problems.iter().map(Problem::to_string).collect();
     shown.join(" | ")
 }
 
 #[test]
-fn without_a_word_there_are_defaults() {
-    let settled = settled(&given("my-server --x", &[]), "");
-    let settings = fine(&settled);
+fn resolve_without_input_uses_defaults() {
+    let resolved = resolved(&input("my-server --x", &[]), "");
+    let settings = valid_settings(&resolved);
     assert_eq!(settings.listen, ([127, 0, 0, 1], 8080).into());
     assert_eq!(
         settings.store,
@@ -82,12 +83,12 @@ fn without_a_word_there_are_defaults() {
         (server.era, server.restore),
         (EraSetting::Probe, RestoreSetting::Replay)
     );
-    let from_nowhere = |row: &&Row| row.source == "default";
-    assert_eq!(settled.rows.iter().filter(from_nowhere).count(), settled.rows.len() - 3);
+    let is_default = |row: &&ValueRow| row.source == "default";
+    assert_eq!(resolved.rows.iter().filter(is_default).count(), resolved.rows.len() - 3);
 }
 
 #[test]
-fn a_flag_beats_a_variable_beats_a_file_beats_the_default() {
+fn flag_overrides_variable_overrides_file_overrides_default() {
     let file = "listen = '127.0.0.1:3'";
     let flag = ("listen", text("127.0.0.1:1"), FLAG("--listen"));
     let env = ("listen", text("127.0.0.1:2"), ENV("RETHREAD_LISTEN"));
@@ -98,13 +99,13 @@ fn a_flag_beats_a_variable_beats_a_file_beats_the_default() {
         (vec![], "", "127.0.0.1:8080 (default)"),
     ];
     for (values, file, expected) in table {
-        assert_eq!(row(&settled(&given("s", &values), file), "listen"), expected);
+        assert_eq!(row(&resolved(&input("s", &values), file), "listen"), expected);
     }
 }
 
 #[test]
-fn the_layer_that_says_most_chooses_the_store() {
-    let memory = |on, source| ("memory", Raw::Bool(on), source);
+fn first_source_with_memory_or_data_selects_the_store() {
+    let memory = |on, source| ("memory", ConfigValue::Bool(on), source);
     let data = |source| ("data", text("d"), source);
     let (flag, env) = (FLAG("--x"), ENV("X"));
     let kept = |path: &str| StoreSettings::Embedded {
@@ -125,35 +126,35 @@ fn the_layer_that_says_most_chooses_the_store() {
         (vec![], "memory = false", usual()),
     ];
     for (values, file, expected) in table {
-        let settled = settled(&given("s", &values), file);
-        assert_eq!(fine(&settled).store, expected, "{values:?} {file}");
+        let resolved = resolved(&input("s", &values), file);
+        assert_eq!(valid_settings(&resolved).store, expected, "{values:?} {file}");
     }
     for both in [
-        settled(&given("s", &[data(flag.clone()), memory(true, flag)]), ""),
-        settled(&given("s", &[]), "data = 'f'\nmemory = true"),
+        resolved(&input("s", &[data(flag.clone()), memory(true, flag)]), ""),
+        resolved(&input("s", &[]), "data = 'f'\nmemory = true"),
     ] {
-        assert!(problem(&both).contains("exclude each other"), "{}", problem(&both));
+        assert!(problems(&both).contains("exclude each other"), "{}", problems(&both));
     }
 }
 
 #[test]
-fn state_is_kept_where_the_user_keeps_it() {
+fn default_data_directory_follows_xdg() {
     let table: [(&[(&str, &str)], &str); 3] = [
         (&[("XDG_STATE_HOME", "/state")], "/state/rethread"),
         (&[("XDG_STATE_HOME", "relative")], "/home/me/.local/state/rethread"),
         (&[("XDG_STATE_HOME", "")], "/home/me/.local/state/rethread"),
     ];
     for (vars, expected) in table {
-        assert_eq!(world(vars).state_dir(), Some(expected.into()), "{vars:?}");
+        assert_eq!(environment(vars).state_dir(), Some(expected.into()), "{vars:?}");
     }
-    let homeless = settled_in(&given("s", &[]), "", &world(&[("HOME", "")]));
-    assert!(problem(&homeless).contains("no home directory"));
-    let in_memory = given("s", &[("memory", Raw::Bool(true), FLAG("--memory"))]);
-    fine(&settled_in(&in_memory, "", &world(&[("HOME", "")])));
+    let homeless = resolved_in(&input("s", &[]), "", &environment(&[("HOME", "")]));
+    assert!(problems(&homeless).contains("no home directory"));
+    let in_memory = input("s", &[("memory", ConfigValue::Bool(true), FLAG("--memory"))]);
+    valid_settings(&resolved_in(&in_memory, "", &environment(&[("HOME", "")])));
 }
 
 #[test]
-fn servers_of_a_file_have_settings_of_their_own() {
+fn file_servers_override_the_top_of_the_file() {
     let file = "
         max_children = 7
         era = 'legacy'
@@ -168,8 +169,8 @@ fn servers_of_a_file_have_settings_of_their_own() {
         start_timeout = '5s'
         env = { PORT = 3000, ON = true, S = 'x' }
     ";
-    let settled = settled(&given("", &[]), file);
-    let [a, b] = fine(&settled).servers.as_slice() else {
+    let resolved = resolved(&input("", &[]), file);
+    let [a, b] = valid_settings(&resolved).servers.as_slice() else {
         panic!()
     };
     assert_eq!((a.name.as_str(), a.folder.as_str(), a.at_root), ("a", "a", false));
@@ -192,17 +193,22 @@ fn servers_of_a_file_have_settings_of_their_own() {
     assert_eq!(b.env["ON"], "true");
 
     let flag = ("max_children", text("1"), FLAG("--max-children"));
-    let servers = &super::settle(
-        &given("", &[flag]),
+    let servers = &resolve_layers(
+        &input("", &[flag]),
         &file::parse("r.toml", file).unwrap(),
         Path::new("/"),
-        &world(&[]),
+        &environment(&[]),
     );
-    assert!(fine(servers).servers.iter().all(|server| server.max_children == 1));
+    assert!(
+        valid_settings(servers)
+            .servers
+            .iter()
+            .all(|server| server.max_children == 1)
+    );
 }
 
 #[test]
-fn variables_are_expanded_and_masked() {
+fn file_variables_are_expanded_and_masked() {
     let file = "
 [servers.a]
 command = 'x'
@@ -213,9 +219,9 @@ API_KEY = 'abc'
 LITERAL = '$${OUTSIDE}'
 EMPTY = '${NOTHING}'
 ";
-    let outside = world(&[("OUTSIDE", "s3cret"), ("NOTHING", "")]);
-    let found = settled_in(&given("", &[]), file, &outside);
-    let env = &fine(&found).servers[0].env;
+    let outside = environment(&[("OUTSIDE", "s3cret"), ("NOTHING", "")]);
+    let found = resolved_in(&input("", &[]), file, &outside);
+    let env = &valid_settings(&found).servers[0].env;
     assert_eq!(env["FROM_OUTSIDE"], "Bearer s3cret");
     assert_eq!((env["LITERAL"].as_str(), env["EMPTY"].as_str()), ("${OUTSIDE}", ""));
     assert_eq!(row(&found, "env.FROM_OUTSIDE"), "****** (r.toml:6)");
@@ -224,24 +230,24 @@ EMPTY = '${NOTHING}'
     let shown = format!("{:?}", found.rows);
     assert!(!shown.contains("s3cret") && !shown.contains("abc"), "{shown}");
 
-    let missing = settled(&given("", &[]), file);
-    assert!(problem(&missing).contains("r.toml:6: `FROM_OUTSIDE` needs the variable OUTSIDE, which is not set"));
+    let missing = resolved(&input("", &[]), file);
+    assert!(problems(&missing).contains("r.toml:6: `FROM_OUTSIDE` needs the variable OUTSIDE, which is not set"));
 }
 
 #[test]
-fn variables_of_a_flag_are_taken_as_they_are() {
-    let found = settled(
-        &given("s", &[("env", list(&["A=${B}=c", "TOKEN=x"]), FLAG("--env"))]),
+fn flag_variables_are_not_expanded() {
+    let found = resolved(
+        &input("s", &[("env", list(&["A=${B}=c", "TOKEN=x"]), FLAG("--env"))]),
         "",
     );
-    assert_eq!(fine(&found).servers[0].env["A"], "${B}=c");
+    assert_eq!(valid_settings(&found).servers[0].env["A"], "${B}=c");
     assert_eq!(row(&found, "env.TOKEN"), "****** (flag --env)");
-    let wrong = settled(&given("s", &[("env", list(&["hushhush"]), FLAG("--env"))]), "");
-    assert_eq!(problem(&wrong), "flag --env: a variable has no `=`");
+    let wrong = resolved(&input("s", &[("env", list(&["hushhush"]), FLAG("--env"))]), "");
+    assert_eq!(problems(&wrong), "flag --env: a variable has no `=`");
 }
 
 #[test]
-fn hosts_follow_from_the_address_and_the_public_url() {
+fn allowed_hosts_include_listen_address_and_public_url() {
     let table = [
         ("", &[][..]),
         ("public_url = 'https://mcp.example/x'", &["mcp.example"][..]),
@@ -254,23 +260,27 @@ fn hosts_follow_from_the_address_and_the_public_url() {
         ),
     ];
     for (file, expected) in table {
-        assert_eq!(fine(&settled(&given("s", &[]), file)).allow_hosts, expected, "{file}");
+        assert_eq!(
+            valid_settings(&resolved(&input("s", &[]), file)).allow_hosts,
+            expected,
+            "{file}"
+        );
     }
 }
 
 #[test]
-fn a_name_makes_the_folder() {
+fn explicit_name_is_the_folder() {
     let named = [("name", text("mine"), FLAG("--name"))];
-    let found = settled(&given("s a", &named), "");
-    assert_eq!(fine(&found).servers[0].folder, "mine");
+    let found = resolved(&input("s a", &named), "");
+    assert_eq!(valid_settings(&found).servers[0].folder, "mine");
     for bad in ["a/b", "..", "a b"] {
-        let found = settled(&given("s", &[("name", text(bad), FLAG("--name"))]), "");
-        assert!(problem(&found).contains("cannot be a server's name"), "{bad}");
+        let found = resolved(&input("s", &[("name", text(bad), FLAG("--name"))]), "");
+        assert!(problems(&found).contains("cannot be a server's name"), "{bad}");
     }
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
+fn problems_carry_their_location() {
     let one = "[servers.a]\ncommand = 'x'\n";
     let table = [
         ("", "", "there is no server to serve"),
@@ -291,7 +301,7 @@ fn what_is_wrong_is_told_with_its_place() {
         (
             "",
             "[servers.a]\ncommand = 'x'\nargs = ['y', 1]",
-            "r.toml:3: a list with something else than texts",
+            "r.toml:3: a list with values other than strings",
         ),
         (
             "",
@@ -309,7 +319,7 @@ fn what_is_wrong_is_told_with_its_place() {
             "r.toml:1: `a/b` cannot be a server's name",
         ),
         ("s", "drain = 5", "r.toml:1: `5` is not a duration"),
-        ("s", "max_children = 0", "r.toml:1: `0` is not a whole number from 1 on"),
+        ("s", "max_children = 0", "r.toml:1: `0` is not an integer of at least 1"),
         ("s", "memory = 'yes'", "r.toml:1: `yes` is neither true nor false"),
         (
             "s",
@@ -317,25 +327,25 @@ fn what_is_wrong_is_told_with_its_place() {
             "r.toml:1: `app.example` is not an origin",
         ),
         ("s", "sync = 'never'", "r.toml:1: `never` is not among the choices"),
-        ("s", "session_idle = '0s'", "r.toml:1: this cannot be zero"),
+        ("s", "session_idle = '0s'", "r.toml:1: the value cannot be zero"),
     ];
     for (command, file, expected) in table {
-        let found = settled(&given(command, &[]), file);
-        assert!(problem(&found).contains(expected), "{file}: {}", problem(&found));
+        let found = resolved(&input(command, &[]), file);
+        assert!(problems(&found).contains(expected), "{file}: {}", problems(&found));
     }
     let flags = [("cwd", text("/x"), FLAG("--cwd"))];
-    let found = settled(&given("", &flags), one);
-    assert!(problem(&found).contains("flag --cwd: this is for a command after `--`"));
+    let found = resolved(&input("", &flags), one);
+    assert!(problems(&found).contains("flag --cwd: this is for a command after `--`"));
 }
 
 #[test]
-fn everything_wrong_is_told_at_once() {
-    let found = settled(&given("s", &[]), "listen = 'x'\ndrain = 'y'\nretry_ms = 'z'");
+fn all_problems_are_reported_at_once() {
+    let found = resolved(&input("s", &[]), "listen = 'x'\ndrain = 'y'\nretry_ms = 'z'");
     assert_eq!(found.problems.len(), 3);
 }
 
 #[test]
-fn gw_10_a_server_inherits_all_variables_or_those_that_are_named() {
+fn gw_10_server_inherits_all_or_named_variables() {
     let file = |value: &str| format!("[servers.x]\ncommand = \"a\"\n{value}");
     let names = |names: &[&str]| InheritedEnv::Names(names.iter().map(|&name| name.to_owned()).collect());
     for (value, expected, shown) in [
@@ -348,9 +358,9 @@ fn gw_10_a_server_inherits_all_variables_or_those_that_are_named() {
         ),
         ("inherit_env = []", names(&[]), "(none) (r.toml:3)"),
     ] {
-        let settled = settled(&given("", &[]), &file(value));
-        assert_eq!(fine(&settled).servers[0].inherit_env, expected, "{value}");
-        assert_eq!(row(&settled, "inherit_env"), shown);
+        let resolved = resolved(&input("", &[]), &file(value));
+        assert_eq!(valid_settings(&resolved).servers[0].inherit_env, expected, "{value}");
+        assert_eq!(row(&resolved, "inherit_env"), shown);
     }
     for (value, wrong) in [
         ("inherit_env = false", "false is neither true nor a list of variables"),
@@ -360,8 +370,8 @@ fn gw_10_a_server_inherits_all_variables_or_those_that_are_named() {
             "`RETHREAD_DATA` is the gateway's own: no server inherits it",
         ),
     ] {
-        let settled = settled(&given("", &[]), &file(value));
-        assert_eq!(problem(&settled), format!("r.toml:3: {wrong}"));
+        let resolved = resolved(&input("", &[]), &file(value));
+        assert_eq!(problems(&resolved), format!("r.toml:3: {wrong}"));
     }
     let all = InheritedEnv::All;
     for (name, inherited) in [
@@ -371,8 +381,8 @@ fn gw_10_a_server_inherits_all_variables_or_those_that_are_named() {
         ("OTEL_EXPORTER_OTLP_LOGS_HEADERS", false),
         ("RETHREAD_DATA", false),
     ] {
-        assert_eq!(all.has(name.as_ref()), inherited, "{name}");
-        assert_eq!(names(&[name]).has(name.as_ref()), inherited, "{name}");
+        assert_eq!(all.includes(name.as_ref()), inherited, "{name}");
+        assert_eq!(names(&[name]).includes(name.as_ref()), inherited, "{name}");
     }
-    assert!(!names(&["PATH"]).has("HOME".as_ref()));
+    assert!(!names(&["PATH"]).includes("HOME".as_ref()));
 }

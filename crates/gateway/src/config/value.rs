@@ -1,97 +1,106 @@
-//! One reader for each kind of value, whatever layer it comes from.
+//! Parsers of option values. Values of all sources pass the same parser, and get the same errors.
 
-use super::layer::{Problem, Raw};
+use super::layer::ConfigValue;
+use super::problem::Problem;
+use super::server_name as name;
+use crate::settings::{InheritedEnv, is_gateway_variable};
 use clap::ValueEnum;
 use rethread_proto::gate::{HostPolicy, OriginPolicy};
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// What a reader says: the value, or what is wrong and what to write instead.
-pub(crate) type Read<T> = Result<T, Problem>;
+/// A parsed value, or a problem without its location.
+pub(crate) type ParseResult<T> = Result<T, Problem>;
 
-fn wrong<T>(what: impl Into<String>, hint: impl Into<String>) -> Read<T> {
-    Err(Problem::new(what).hint(hint))
+fn invalid<T>(message: impl Into<String>, hint: impl Into<String>) -> ParseResult<T> {
+    Err(Problem::new(message).hint(hint))
 }
 
-pub(crate) fn text(raw: &Raw) -> Read<String> {
-    match raw {
-        Raw::Text(text) if !text.is_empty() => Ok(text.clone()),
-        Raw::Text(_) => Err(Problem::new("this is empty")),
-        other => wrong(format!("{} is not text", other.shown()), "put it in quotes"),
+pub(super) fn text(value: &ConfigValue) -> ParseResult<String> {
+    match value {
+        ConfigValue::Text(text) if !text.is_empty() => Ok(text.clone()),
+        ConfigValue::Text(_) => Err(Problem::new("the value is empty")),
+        other => invalid(format!("{other} is not a string"), "put it in quotes"),
     }
 }
 
-pub(crate) fn list(raw: &Raw) -> Read<Vec<String>> {
-    match raw {
-        Raw::List(list) => Ok(list.clone()),
-        Raw::Text(one) => Ok(vec![one.clone()]),
-        other => wrong(
-            format!("{} is not a list of texts", other.shown()),
+pub(super) fn list(value: &ConfigValue) -> ParseResult<Vec<String>> {
+    match value {
+        ConfigValue::List(list) => Ok(list.clone()),
+        ConfigValue::Text(one) => Ok(vec![one.clone()]),
+        other => invalid(
+            format!("{other} is not a list of strings"),
             r#"["one", "two"], each in quotes"#,
         ),
     }
 }
 
-pub(crate) fn yes_or_no(raw: &Raw) -> Read<bool> {
-    match raw {
-        Raw::Bool(on) => Ok(*on),
-        other => wrong(format!("`{}` is neither true nor false", other.shown()), "true"),
+/// A list. One string is refused: it could mean one argument or several.
+pub(super) fn args(value: &ConfigValue) -> ParseResult<Vec<String>> {
+    match value {
+        ConfigValue::Text(_) => invalid("`args` is not a list", r#"args = ["--flag", "value"]"#),
+        value => list(value),
     }
 }
 
-pub(crate) fn address(raw: &Raw) -> Read<SocketAddr> {
-    let text = raw.shown();
-    // The one name that needs no resolver.
+pub(super) fn boolean(value: &ConfigValue) -> ParseResult<bool> {
+    match value {
+        ConfigValue::Bool(on) => Ok(*on),
+        other => invalid(format!("`{other}` is neither true nor false"), "true"),
+    }
+}
+
+pub(crate) fn address(value: &ConfigValue) -> ParseResult<SocketAddr> {
+    let text = value.to_string();
+    // The only name that needs no resolver.
     let numeric = match text.strip_prefix("localhost:") {
         Some(port) => format!("127.0.0.1:{port}"),
         None => text.clone(),
     };
     match numeric.parse() {
         Ok(address) => Ok(address),
-        Err(_) => wrong(
+        Err(_) => invalid(
             format!("`{text}` is not an address with a port"),
             "127.0.0.1:8080, or [::1]:8080, or port 0 for a free one",
         ),
     }
 }
 
-/// A whole number from `least` on.
-pub(crate) fn count(raw: &Raw, least: u64) -> Read<u64> {
-    let number = match raw {
-        Raw::Number(number) => u64::try_from(*number).ok(),
-        Raw::Text(text) => text.parse().ok(),
+pub(super) fn integer(value: &ConfigValue, min: u64) -> ParseResult<u64> {
+    let number = match value {
+        ConfigValue::Number(number) => u64::try_from(*number).ok(),
+        ConfigValue::Text(text) => text.parse().ok(),
         _ => None,
     };
     match number {
-        Some(number) if number >= least => Ok(number),
-        _ => wrong(
-            format!("`{}` is not a whole number from {least} on", raw.shown()),
-            least.max(10).to_string(),
+        Some(number) if number >= min => Ok(number),
+        _ => invalid(
+            format!("`{value}` is not an integer of at least {min}"),
+            min.max(10).to_string(),
         ),
     }
 }
 
-/// A whole number that counts something in memory.
-pub(crate) fn size(raw: &Raw, least: u64) -> Read<usize> {
-    count(raw, least).map(|count| usize::try_from(count).unwrap_or(usize::MAX))
+pub(super) fn size(value: &ConfigValue, min: u64) -> ParseResult<usize> {
+    integer(value, min).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
 }
 
-/// `30m`, `90s`, `1h30m`, `500ms`. A number alone is refused: nobody remembers whether it is seconds.
-pub(crate) fn duration(raw: &Raw) -> Read<Duration> {
-    let text = raw.shown();
+/// `30m`, `90s`, `1h30m`, `500ms`. A number without a unit is refused as ambiguous.
+pub(super) fn duration(value: &ConfigValue) -> ParseResult<Duration> {
+    let text = value.to_string();
     match parse_duration(&text) {
         Some(duration) => Ok(duration),
-        None => wrong(
+        None => invalid(
             format!("`{text}` is not a duration"),
             "a number and its unit: 500ms, 90s, 30m, 2h, 1h30m or 1d",
         ),
     }
 }
 
-/// A duration that something can happen in.
-pub(crate) fn some_time(raw: &Raw) -> Read<Duration> {
-    match duration(raw)? {
-        Duration::ZERO => wrong("this cannot be zero", "30s"),
+pub(super) fn positive_duration(value: &ConfigValue) -> ParseResult<Duration> {
+    match duration(value)? {
+        Duration::ZERO => invalid("the value cannot be zero", "30s"),
         duration => Ok(duration),
     }
 }
@@ -118,8 +127,8 @@ fn parse_duration(text: &str) -> Option<Duration> {
     (!text.is_empty()).then_some(total)
 }
 
-/// A duration as it would be written.
-pub(crate) fn show_duration(duration: &Duration) -> String {
+/// Formats a duration as a user would write it.
+pub(super) fn show_duration(duration: &Duration) -> String {
     let ms = duration.as_millis();
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")];
     match units.iter().find(|(unit, _)| ms >= *unit && ms.is_multiple_of(*unit)) {
@@ -129,76 +138,115 @@ pub(crate) fn show_duration(duration: &Duration) -> String {
     }
 }
 
-pub(crate) fn choice<T: ValueEnum>(raw: &Raw) -> Read<T> {
-    let text = raw.shown();
+pub(super) fn choice<T: ValueEnum>(value: &ConfigValue) -> ParseResult<T> {
+    let text = value.to_string();
     T::from_str(&text, false).or_else(|_| {
-        let known: Vec<_> = T::value_variants().iter().map(show_choice).collect();
-        wrong(format!("`{text}` is not among the choices"), known.join(", "))
+        let choices: Vec<_> = T::value_variants().iter().map(show_choice).collect();
+        invalid(format!("`{text}` is not among the choices"), choices.join(", "))
     })
 }
 
-pub(crate) fn show_choice<T: ValueEnum>(choice: &T) -> String {
+pub(super) fn show_choice<T: ValueEnum>(choice: &T) -> String {
     choice
         .to_possible_value()
         .map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-pub(crate) fn hosts(raw: &Raw) -> Read<Vec<String>> {
-    let hosts = list(raw)?;
-    for host in &hosts {
-        if HostPolicy::default().allow(host).is_err() {
-            return wrong(
-                format!("`{host}` is not a host"),
-                "mcp.example or mcp.example:8443, without https://",
-            );
-        }
+pub(super) fn hosts(value: &ConfigValue) -> ParseResult<Vec<String>> {
+    let hosts = list(value)?;
+    match hosts.iter().find(|host| HostPolicy::default().allow(host).is_err()) {
+        None => Ok(hosts),
+        Some(host) => invalid(
+            format!("`{host}` is not a host"),
+            "mcp.example or mcp.example:8443, without https://",
+        ),
     }
-    Ok(hosts)
 }
 
-pub(crate) fn origins(raw: &Raw) -> Read<Vec<String>> {
-    let origins = list(raw)?;
-    for origin in &origins {
-        if OriginPolicy::default().allow(origin).is_err() {
-            return wrong(
-                format!("`{origin}` is not an origin"),
-                "https://app.example or https://app.example:8443, without a path",
-            );
-        }
+pub(super) fn origins(value: &ConfigValue) -> ParseResult<Vec<String>> {
+    let origins = list(value)?;
+    match origins
+        .iter()
+        .find(|origin| OriginPolicy::default().allow(origin).is_err())
+    {
+        None => Ok(origins),
+        Some(origin) => invalid(
+            format!("`{origin}` is not an origin"),
+            "https://app.example or https://app.example:8443, without a path",
+        ),
     }
-    Ok(origins)
 }
 
-/// A URL without a slash at its end, so that paths can be put after it.
-pub(crate) fn public_url(raw: &Raw) -> Read<String> {
-    let given = text(raw)?;
-    let url = given.trim_end_matches('/');
+/// A URL. Trailing slashes are removed, so that paths can be appended.
+pub(super) fn public_url(value: &ConfigValue) -> ParseResult<String> {
+    let written = text(value)?;
+    let url = written.trim_end_matches('/');
     if public_host(url).is_none() || url.contains(['?', '#']) {
-        return wrong(
-            format!("`{given}` is not the URL of a server"),
+        return invalid(
+            format!("`{written}` is not the URL of a server"),
             "https://mcp.example, perhaps with a path, but without a user, `?` or `#`",
         );
     }
     Ok(url.to_owned())
 }
 
-/// The host of a URL, with its port if it names one.
-pub(crate) fn public_host(url: &str) -> Option<&str> {
+/// The host of a URL, with its port if present.
+pub(super) fn public_host(url: &str) -> Option<&str> {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"))?;
     let host = rest.split('/').next()?;
     HostPolicy::default().allow(host).is_ok().then_some(host)
+}
+
+pub(super) fn server_name(value: &ConfigValue) -> ParseResult<String> {
+    name::validate(&text(value)?)
+}
+
+pub(super) fn inherited_env(value: &ConfigValue) -> ParseResult<InheritedEnv> {
+    let names = match value {
+        ConfigValue::Bool(true) => return Ok(InheritedEnv::All),
+        ConfigValue::List(names) => names.clone(),
+        other => {
+            return invalid(
+                format!("{other} is neither true nor a list of variables"),
+                r#"inherit_env = ["PATH", "HOME"], or [] for none"#,
+            );
+        }
+    };
+    match names.iter().find(|name| is_gateway_variable(OsStr::new(name))) {
+        None => Ok(InheritedEnv::Names(names)),
+        Some(own) => invalid(
+            format!("`{own}` is the gateway's own: no server inherits it"),
+            format!("env = {{ NAME = \"${{{own}}}\" }}"),
+        ),
+    }
+}
+
+pub(super) fn show_inherited_env(inherited: &InheritedEnv) -> String {
+    match inherited {
+        InheritedEnv::All => "true".to_owned(),
+        InheritedEnv::Names(names) => show_list(names),
+    }
+}
+
+pub(super) fn show_list(list: &[String]) -> String {
+    if list.is_empty() { none() } else { list.join(", ") }
+}
+
+/// Shown for an absent value.
+pub(super) fn none() -> String {
+    "(none)".to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn t(text: &str) -> Raw {
-        Raw::Text(text.to_owned())
+    fn t(text: &str) -> ConfigValue {
+        ConfigValue::Text(text.to_owned())
     }
 
     #[test]
-    fn durations_have_units() {
+    fn durations_need_units() {
         let table = [
             ("30m", Some(1_800_000)),
             ("90s", Some(90_000)),
@@ -218,12 +266,12 @@ mod tests {
         for (text, ms) in table {
             assert_eq!(duration(&t(text)).ok(), ms.map(Duration::from_millis), "{text}");
         }
-        assert!(duration(&Raw::Number(30)).is_err());
-        assert!(some_time(&t("0s")).is_err());
+        assert!(duration(&ConfigValue::Number(30)).is_err());
+        assert!(positive_duration(&t("0s")).is_err());
     }
 
     #[test]
-    fn durations_are_shown_as_they_are_written() {
+    fn shown_durations_parse_to_the_same_value() {
         for text in ["30m", "90s", "500ms", "2h", "1d", "0s", "1500ms"] {
             let shown = show_duration(&duration(&t(text)).unwrap());
             assert_eq!(duration(&t(&shown)), duration(&t(text)), "{text} became {shown}");
@@ -248,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_public_url_is_plain() {
+    fn public_url_has_no_user_query_or_fragment() {
         let table = [
             ("https://mcp.example", Some("https://mcp.example")),
             ("https://mcp.example/", Some("https://mcp.example")),
@@ -266,23 +314,23 @@ mod tests {
     }
 
     #[test]
-    fn numbers_may_be_text() {
-        assert_eq!(count(&t("3"), 1), Ok(3));
-        assert_eq!(count(&Raw::Number(3), 1), Ok(3));
+    fn integers_may_be_text() {
+        assert_eq!(integer(&t("3"), 1), Ok(3));
+        assert_eq!(integer(&ConfigValue::Number(3), 1), Ok(3));
         for bad in [
             t("0"),
             t("-1"),
             t("x"),
-            Raw::Number(0),
-            Raw::Number(-4),
-            Raw::Bool(true),
+            ConfigValue::Number(0),
+            ConfigValue::Number(-4),
+            ConfigValue::Bool(true),
         ] {
-            assert!(count(&bad, 1).is_err(), "{bad:?}");
+            assert!(integer(&bad, 1).is_err(), "{bad:?}");
         }
     }
 
     #[test]
-    fn hosts_and_origins_are_not_mixed_up() {
+    fn hosts_and_origins_are_distinct() {
         assert!(hosts(&t("mcp.example:8443")).is_ok());
         assert!(hosts(&t("https://mcp.example")).is_err());
         assert!(origins(&t("https://app.example")).is_ok());

@@ -1,4 +1,4 @@
-//! The built-in stdio server: a little of everything, and one call that takes its time.
+//! The built-in stdio server: tools, a changing resource, a prompt, and a call that takes long.
 
 use rethread::catalog::{Catalog, NoArgs, Prompt, PromptMessage, Resource, ResourceContents, Tool};
 use rethread::{Context, McpService, Notifier, RpcError};
@@ -9,49 +9,48 @@ use std::io;
 use std::time::{Duration, Instant};
 use tokio::io::BufReader;
 
-/// The resource that changes.
-const UPTIME: &str = "demo://uptime";
+const UPTIME_URI: &str = "demo://uptime";
 
-/// How often it changes.
-const CHANGES: Duration = Duration::from_secs(2);
+/// The interval of change notifications for [`UPTIME_URI`].
+const UPTIME_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How often a countdown reports.
-const TICK: Duration = Duration::from_millis(500);
+/// The interval of progress reports of a countdown.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The longest countdown: an hour is enough to see anything.
-const LONGEST: u64 = 3600;
+/// The longest countdown. Beyond: invalid params.
+const MAX_COUNTDOWN_SECONDS: u64 = 3600;
 
-/// Speaks MCP on stdin and stdout until the input ends.
+/// Serves MCP on stdin and stdout until the input ends.
 pub(crate) async fn serve() -> io::Result<()> {
     let mcp = McpService::builder(catalog(Instant::now()))
         .try_build()
         .map_err(io::Error::other)?;
-    let ticker = tokio::spawn(touch(mcp.notifier()));
+    let ticker = tokio::spawn(notify_uptime(mcp.notifier()));
     let (input, output) = (BufReader::new(tokio::io::stdin()), tokio::io::stdout());
     let served = mcp.serve_lines(input, output).await;
     ticker.abort();
     served
 }
 
-/// Says again and again that the resource changed. Only who subscribed to it hears of that.
-async fn touch(notifier: Notifier) {
+/// Notifies subscribers that the resource has changed, again and again.
+async fn notify_uptime(notifier: Notifier) {
     loop {
-        tokio::time::sleep(CHANGES).await;
-        notifier.resource_updated(UPTIME);
+        tokio::time::sleep(UPTIME_INTERVAL).await;
+        notifier.resource_updated(UPTIME_URI);
     }
 }
 
 fn catalog(started: Instant) -> Catalog {
     Catalog::new("rethread-demo", env!("CARGO_PKG_VERSION"))
         .title("Rethread demo")
-        .instructions("Call `countdown`, break the connection, and resume: nothing is lost.")
+        .instructions("Call `countdown`, break the connection, and resume: no event is lost.")
         .tool(
             Tool::new("countdown")
-                .description("Counts down, reports progress twice a second, and says when it is done")
+                .description("Counts down and reports progress twice a second")
                 .input(json!({
                     "type": "object",
                     "properties": {
-                        "seconds": { "type": "integer", "minimum": 0, "maximum": LONGEST, "default": 10 },
+                        "seconds": { "type": "integer", "minimum": 0, "maximum": MAX_COUNTDOWN_SECONDS, "default": 10 },
                     },
                 })),
             countdown,
@@ -65,12 +64,12 @@ fn catalog(started: Instant) -> Catalog {
             echo,
         )
         .tool(
-            Tool::new("ask_name").description("Asks the user for a name, and greets"),
+            Tool::new("ask_name").description("Asks the user for a name, and greets the user"),
             ask_name,
         )
         .resource(
-            Resource::new(UPTIME, "uptime")
-                .description("For how long this server has been running; changes every two seconds")
+            Resource::new(UPTIME_URI, "uptime")
+                .description("How long this server has been running; changes every two seconds")
                 .mime_type("text/plain"),
             move |uri, _| async move {
                 let text = format!("{} seconds", started.elapsed().as_secs());
@@ -86,22 +85,24 @@ fn catalog(started: Instant) -> Catalog {
 }
 
 #[derive(Deserialize)]
-struct Countdown {
-    #[serde(default = "ten")]
+struct CountdownArgs {
+    #[serde(default = "default_seconds")]
     seconds: u64,
 }
 
-fn ten() -> u64 {
+fn default_seconds() -> u64 {
     10
 }
 
-async fn countdown(args: Countdown, cx: Context) -> Result<String, RpcError> {
+async fn countdown(args: CountdownArgs, cx: Context) -> Result<String, RpcError> {
     let seconds = args.seconds;
-    if seconds > LONGEST {
-        return Err(RpcError::invalid_params(format!("seconds must be at most {LONGEST}")));
+    if seconds > MAX_COUNTDOWN_SECONDS {
+        return Err(RpcError::invalid_params(format!(
+            "seconds must be at most {MAX_COUNTDOWN_SECONDS}"
+        )));
     }
     let ticks = seconds * 2;
-    let mut clock = tokio::time::interval_at(tokio::time::Instant::now() + TICK, TICK);
+    let mut clock = tokio::time::interval_at(tokio::time::Instant::now() + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
     for tick in 1..=ticks {
         tokio::select! {
             _ = clock.tick() => {}
@@ -114,17 +115,17 @@ async fn countdown(args: Countdown, cx: Context) -> Result<String, RpcError> {
 }
 
 #[derive(Deserialize)]
-struct Echo {
+struct EchoArgs {
     message: String,
 }
 
-async fn echo(args: Echo, _: Context) -> Result<String, RpcError> {
+async fn echo(args: EchoArgs, _: Context) -> Result<String, RpcError> {
     Ok(args.message)
 }
 
 async fn ask_name(_: NoArgs, cx: Context) -> Result<String, RpcError> {
     #[derive(Deserialize)]
-    struct Elicited {
+    struct ElicitResult {
         action: String,
         #[serde(default)]
         content: Map<String, Value>,
@@ -137,10 +138,10 @@ async fn ask_name(_: NoArgs, cx: Context) -> Result<String, RpcError> {
             "required": ["name"],
         },
     });
-    let Elicited { action, content } = cx.elicit(question).await?.json()?;
+    let ElicitResult { action, content } = cx.elicit(question).await?.json()?;
     Ok(match content.get("name").and_then(Value::as_str) {
         Some(name) if action == "accept" => format!("Hello, {name}!"),
-        _ => "Hello, whoever you are!".to_owned(),
+        _ => "Hello, stranger!".to_owned(),
     })
 }
 

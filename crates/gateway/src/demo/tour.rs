@@ -1,12 +1,10 @@
-//! The three things to try: pure text. Every line works as it is printed, in bash and in zsh.
+//! The guided tour of the demo. Every command works as printed, in bash and in zsh.
 
-/// The message of `rethread demo`, which listens at `base`, such as `http://127.0.0.1:8080`.
-pub(crate) fn tour(base: &str, colour: bool) -> String {
-    let (bold, dim, plain) = if colour {
-        ("\x1b[1m", "\x1b[2m", "\x1b[0m")
-    } else {
-        ("", "", "")
-    };
+use crate::output::Styles;
+
+/// The start message of `rethread demo`. `base` is its URL, such as `http://127.0.0.1:8080`.
+pub(crate) fn tour(base: &str, color: bool) -> String {
+    let Styles { bold, dim, plain, .. } = Styles::new(color);
     let [headers, session, call, resume] = commands(&format!("{base}/mcp"));
     format!(
         "\
@@ -18,20 +16,20 @@ In another terminal:
 {headers}
 {session}
 
-{bold}2. Start a call of ten seconds, and press Ctrl-C in the middle.{plain} Every event has an id.
+{bold}2. Start a call of ten seconds, and press Ctrl-C before it ends.{plain} Every event has an id.
 {call}
 
-{bold}3. Pick up the thread.{plain} The call went on without you. Put in the last id you saw for 1-3, or leave it.
+{bold}3. Resume the stream.{plain} The call has continued. Replace 1-3 by the last id you saw, or keep it.
 {resume}
 
 {dim}Or add it to a client: claude mcp add --transport http rethread-demo {base}/mcp
-Ctrl-C here stops the demo. Your own server: rethread serve -- COMMAND{plain}
+Ctrl-C here stops the demo. For your own server: rethread serve -- COMMAND{plain}
 "
     )
 }
 
-/// Headers, session, call, resume. An array for the headers, since zsh does not split what bash would; no comments at
-/// the end of a line, which zsh would take for arguments.
+/// Headers, session, call, resume. The headers are an array, since zsh does not split words as bash does. No line ends with
+/// a comment, since zsh would pass it as arguments.
 fn commands(url: &str) -> [String; 4] {
     let initialize = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"curl","version":"1"}}}"#;
     let countdown = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"countdown","arguments":{"seconds":10},"_meta":{"progressToken":1}}}"#;
@@ -50,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tour_shows_every_command_on_a_line_of_its_own() {
+    fn tour_shows_every_command_on_its_own_line() {
         let text = tour("http://127.0.0.1:1", false);
         for command in commands("http://127.0.0.1:1/mcp") {
             assert!(text.lines().any(|line| line == command), "{command}");
@@ -60,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_json_between_single_quotes() {
+    fn bodies_are_json_in_single_quotes() {
         for command in commands("http://x/mcp") {
             let Some((_, body)) = command.split_once("-d '") else {
                 continue;

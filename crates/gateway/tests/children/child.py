@@ -1,9 +1,25 @@
-"""A stdio MCP server for tests: well behaved unless told otherwise.
+"""A stdio MCP server for tests.
 
-python3 child.py WORDS MARKER [anything]
+python3 child.py BEHAVIORS MARKER
 
-WORDS, joined by commas, say how it behaves; MARKER tells its processes from those of other tests. What it is told is
-appended to the file $RECORD, if there is one.
+BEHAVIORS is a comma-separated list:
+
+legacy, modern, dual         the eras; legacy is the default
+version=V                    negotiates V
+start-delay=S                reads no line for S seconds
+wrong-params                 answers server/discover with "invalid params"
+ignores-unknown-methods      does not answer unknown methods
+exits-on-unknown-method      exits on an unknown method before initialize
+ignores-initialize           does not answer initialize
+refuses-initialize           answers initialize with an error
+logs-before-initialize       logs and pings before it answers initialize
+asks-for-roots               sends roots/list after notifications/initialized
+noisy-stdout                 writes invalid lines and escape sequences
+writes-at-exit               writes more than a pipe holds after its stdin has ended
+ignores-sigterm              ends only with SIGKILL
+spawns-descendant            starts a process in its group that holds its stdout
+
+MARKER identifies its processes. If RECORD is set, the messages that it receives are appended to that file.
 """
 
 import json
@@ -14,7 +30,7 @@ import sys
 import threading
 import time
 
-WORDS = set(sys.argv[1].split(","))
+BEHAVIORS = set(sys.argv[1].split(","))
 MARKER = sys.argv[2]
 MODERN = "2026-07-28"
 LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
@@ -27,38 +43,38 @@ listening = {}  # id of a subscription: its filter
 cancelled = set()
 waiting = {}  # id of a question: [event, answer]
 collected = []
-told = []
-hello = {}
-greeted = False
-asked = 0
+received = []
+initialize_params = {}
+initialized = False
+questions_sent = 0
 
 
-def word(name):
-    """The value of a word such as `version=2024-11-05`."""
-    return next((w.split("=", 1)[1] for w in WORDS if w.startswith(name + "=")), None)
+def option(name):
+    """The value of a behavior such as `version=2024-11-05`."""
+    return next((w.split("=", 1)[1] for w in BEHAVIORS if w.startswith(name + "=")), None)
 
 
 def send(message):
     line = json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":"))
     with out:
-        if "noisy" in WORDS:
+        if "noisy-stdout" in BEHAVIORS:
             sys.stdout.write("\x1b[31mred alert\x1b[0m %d\r\n\r\n{not json\r\n" % os.getpid())
             sys.stderr.write("a word on \x1b[1mstderr\x07\n")
             sys.stderr.flush()
-        sys.stdout.write(line + ("\r\n" if "noisy" in WORDS else "\n"))
+        sys.stdout.write(line + ("\r\n" if "noisy-stdout" in BEHAVIORS else "\n"))
         sys.stdout.flush()
 
 
-def note(method, **params):
+def notify(method, **params):
     send({"method": method, "params": params})
 
 
 def ask(method, params, id=None):
-    """Asks the client, and returns what it answers."""
-    global asked
+    """Sends a question. Returns a slot: an event, and later the answer."""
+    global questions_sent
     with state:
-        asked += 1
-        id = id if id is not None else "q%d" % asked
+        questions_sent += 1
+        id = id if id is not None else "q%d" % questions_sent
         waiting[id] = slot = [threading.Event(), None]
     send({"id": id, "method": method, "params": params})
     return slot
@@ -74,7 +90,7 @@ def call(id, params):
     meta = params.get("_meta") or {}
     token = meta.get("progressToken")
     if name == "echo":
-        return text({"pid": os.getpid(), "said": args.get("text"), "name": name})
+        return text({"pid": os.getpid(), "text": args.get("text"), "name": name})
     if name == "slow":
         steps = args.get("steps", 1)
         for step in range(steps):
@@ -82,9 +98,9 @@ def call(id, params):
             if id in cancelled:
                 return None
             if token is not None:
-                note("notifications/progress", progressToken=token, progress=step + 1, total=steps,
+                notify("notifications/progress", progressToken=token, progress=step + 1, total=steps,
                      message="%s %s" % (args.get("text", ""), "x" * args.get("bytes", 0)))
-        return text({"pid": os.getpid(), "said": args.get("text")})
+        return text({"pid": os.getpid(), "text": args.get("text")})
     if name == "counter":
         with state:
             counter += 1
@@ -94,43 +110,43 @@ def call(id, params):
         if "late" in args:
             # Reports progress while its question is open.
             time.sleep(args["late"] / 1000)
-            note("notifications/progress", progressToken=token, progress=1, extra="kept")
+            notify("notifications/progress", progressToken=token, progress=1, extra="kept")
             record("reported", {})
         slot[0].wait()
         return text(slot[1])
-    if name == "ask-aside":
+    if name == "ask-without-waiting":
         # The call ends before its question is answered.
         threading.Thread(target=roots, daemon=True).start()
         time.sleep(args.get("ms", 0) / 1000)
         return text("asked")
-    if name == "withdraw":
-        # Its question has the number of the call: each side counts for itself.
+    if name == "cancel-question":
+        # The question has the id of the call: each side has its own ids.
         ask("sampling/createMessage", {"messages": [], "maxTokens": 1}, id)
         time.sleep(0.2)
-        note("notifications/cancelled", requestId=id, reason="never mind")
+        notify("notifications/cancelled", requestId=id, reason="never mind")
         time.sleep(0.2)
         return text("done")
     if name == "log":
-        note("notifications/message", level="info", data=args.get("text"))
+        notify("notifications/message", level="info", data=args.get("text"))
         return text("logged")
-    if name == "aside":
-        # Says so much when the call is over, which makes it a message of no call.
+    if name == "notify-after-response":
+        # Not a log message: the gateway would send that to the next call if it has begun by then.
         send({"id": id, "result": text("soon")})
         for n in range(args.get("count", 1)):
-            note("notifications/message", level="info", data=n)
+            notify("notifications/test", data=n)
         return None
     if name == "crash":
         os._exit(args.get("code", 1))
-    if name == "deaf":
+    if name == "close-stdin":
         os.close(0)
-        send({"id": id, "result": text("what?")})
+        send({"id": id, "result": text("closed")})
         time.sleep(600)
     if name == "hang":
         time.sleep(600)
     if name == "big":
         return text("x" * args.get("bytes", 1))
     if name == "shuffle":
-        # Answers when `of` such calls have come, in any order.
+        # Responds in random order when `of` such calls have arrived.
         with state:
             collected.append((id, token, args))
             batch = list(collected) if len(collected) >= args.get("of", 1) else []
@@ -139,25 +155,26 @@ def call(id, params):
         random.shuffle(batch)
         for id, token, args in batch:
             if token is not None:
-                note("notifications/progress", progressToken=token, progress=1, message=args.get("text"))
+                notify("notifications/progress", progressToken=token, progress=1, message=args.get("text"))
         random.shuffle(batch)
         for id, token, args in batch:
-            send({"id": id, "result": text({"pid": os.getpid(), "said": args.get("text"), "meta": meta})})
+            send({"id": id, "result": text({"pid": os.getpid(), "text": args.get("text"), "meta": meta})})
         return None
     if name == "dump":
-        return text({"argv": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd(), "hello": hello})
-    if name == "told":
-        return text(told)
-    if name == "cancelled":
+        return text({"argv": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd(),
+                     "initialize_params": initialize_params})
+    if name == "received":
+        return text(received)
+    if name == "count-cancelled":
         return text(len(cancelled))
-    if name == "touch":
+    if name == "change-tools":
         for subscription in list(listening):
-            note("notifications/tools/list_changed", _meta={SUBSCRIPTION: subscription})
+            notify("notifications/tools/list_changed", _meta={SUBSCRIPTION: subscription})
         return text(len(listening))
-    if name == "unlisten":
+    if name == "end-subscriptions":
         for subscription in list(listening):
             listening.pop(subscription, None)
-            note("notifications/cancelled", requestId=subscription)
+            notify("notifications/cancelled", requestId=subscription)
         return text("done")
     if name == "region":
         return text(args.get("region", ""))
@@ -174,7 +191,7 @@ def run_call(id, params):
         send({"id": id, "result": result})
 
 
-TOOLS = ["echo", "slow", "counter", "ask", "withdraw", "log", "crash", "hang", "big", "shuffle", "dump", "told"]
+TOOLS = ["echo", "slow", "counter", "ask", "cancel-question", "log", "crash", "hang", "big", "shuffle", "dump", "received"]
 
 
 def tools(modern, params):
@@ -189,23 +206,23 @@ def tools(modern, params):
 
 
 def initialize(id, params):
-    global greeted, hello
-    if "mute" in WORDS:
+    global initialized, initialize_params
+    if "ignores-initialize" in BEHAVIORS:
         return
-    if "refuses" in WORDS:
+    if "refuses-initialize" in BEHAVIORS:
         send({"id": id, "error": {"code": -32000, "message": "not today"}})
         return
-    if "chatty" in WORDS:
-        # Allowed before `initialize` is answered: log messages and pings.
+    if "logs-before-initialize" in BEHAVIORS:
+        # The protocol allows log messages and pings before the result of `initialize`.
         for n in range(200):
-            note("notifications/message", level="debug", data="starting %d" % n)
-        waiting["hello"] = slot = [threading.Event(), None]
-        send({"id": "hello", "method": "ping"})
+            notify("notifications/message", level="debug", data="starting %d" % n)
+        waiting["early-ping"] = slot = [threading.Event(), None]
+        send({"id": "early-ping", "method": "ping"})
         message = json.loads(sys.stdin.readline())
-        assert message.get("id") == "hello" and message.get("result") == {}, message
-    greeted, hello = True, params
+        assert message.get("id") == "early-ping" and message.get("result") == {}, message
+    initialized, initialize_params = True, params
     asked_for = params.get("protocolVersion")
-    version = word("version") or (asked_for if asked_for in LEGACY else LEGACY[-1])
+    version = option("version") or (asked_for if asked_for in LEGACY else LEGACY[-1])
     send({"id": id, "result": {
         "protocolVersion": version,
         "capabilities": {"tools": {"listChanged": True}, "logging": {}, "resources": {"subscribe": True}},
@@ -217,10 +234,10 @@ def initialize(id, params):
 def roots():
     slot = ask("roots/list", {})
     slot[0].wait()
-    told.append({"roots": slot[1]})
+    received.append({"roots": slot[1]})
 
 
-def take(message):
+def handle(message):
     method, id, params = message.get("method"), message.get("id"), message.get("params") or {}
     if method is None:
         slot = waiting.pop(id, None)
@@ -228,10 +245,10 @@ def take(message):
             slot[1] = message.get("result", message.get("error"))
             slot[0].set()
         return
-    told.append({"method": method, "params": params})
+    received.append({"method": method, "params": params})
     record(method, params)
-    modern = bool(WORDS & {"modern", "dual"})
-    legacy = not modern or "dual" in WORDS
+    modern = bool(BEHAVIORS & {"modern", "dual"})
+    legacy = not modern or "dual" in BEHAVIORS
     if method == "initialize" and legacy:
         initialize(id, params)
     elif method == "server/discover" and modern:
@@ -239,29 +256,29 @@ def take(message):
         send({"id": id, "result": {"resultType": "complete", "supportedVersions": versions,
                                    "capabilities": {"tools": {"listChanged": True}},
                                    "serverInfo": {"name": "fake", "version": "7"}}})
-    elif method == "server/discover" and "wrong-params" in WORDS:
+    elif method == "server/discover" and "wrong-params" in BEHAVIORS:
         send({"id": id, "error": {"code": -32602, "message": "before initialize"}})
     elif method == "tools/list":
         send({"id": id, "result": tools(modern, params)})
     elif method == "tools/call":
-        # Python's threads are dear: only what takes time gets one.
-        quick = params.get("name") not in ("slow", "ask", "withdraw", "hang")
+        # Threads are slow in Python: only tools that wait get one.
+        quick = params.get("name") not in ("slow", "ask", "cancel-question", "hang")
         (run_call if quick else spawn)(id, params)
     elif method in ("logging/setLevel", "resources/subscribe", "resources/unsubscribe", "ping"):
         send({"id": id, "result": {}})
     elif method == "subscriptions/listen" and modern:
         listening[id] = params.get("notifications")
-        note("notifications/subscriptions/acknowledged", notifications=listening[id], _meta={SUBSCRIPTION: id})
+        notify("notifications/subscriptions/acknowledged", notifications=listening[id], _meta={SUBSCRIPTION: id})
     elif method == "notifications/cancelled":
         cancelled.add(params.get("requestId"))
         listening.pop(params.get("requestId"), None)
     elif method == "notifications/initialized":
-        if "roots" in WORDS:
+        if "asks-for-roots" in BEHAVIORS:
             threading.Thread(target=roots, daemon=True).start()
     elif id is not None:
-        if "touchy" in WORDS and not greeted:
+        if "exits-on-unknown-method" in BEHAVIORS and not initialized:
             os._exit(3)
-        if "silent" not in WORDS:
+        if "ignores-unknown-methods" not in BEHAVIORS:
             send({"id": id, "error": {"code": -32601, "message": "method not found"}})
 
 
@@ -277,34 +294,34 @@ def record(method, params):
 
 
 def main():
-    if "stubborn" in WORDS:
+    if "ignores-sigterm" in BEHAVIORS:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if "spawner" in WORDS:
-        # In the same process group, with the same stdout: what a shell script leaves behind.
+    if "spawns-descendant" in BEHAVIORS:
+        # In the same process group and with the same stdout, as from a shell script.
         os.posix_spawnp("sleep", [MARKER + "-grandchild", "600"], os.environ)
-    time.sleep(float(word("late") or 0))
+    time.sleep(float(option("start-delay") or 0))
     while True:
         line = sys.stdin.readline()
         if not line:
             break
         message = json.loads(line)
-        take(message)
-    if "farewell" in WORDS:
-        farewell()
-    while "stubborn" in WORDS:
+        handle(message)
+    if "writes-at-exit" in BEHAVIORS:
+        write_at_exit()
+    while "ignores-sigterm" in BEHAVIORS:
         time.sleep(600)
     os._exit(0)
 
 
-def farewell():
-    """Writes more than a pipe holds after its stdin has ended, as servers do that end in good order."""
+def write_at_exit():
+    """Writes more than a pipe holds."""
     time.sleep(0.3)
     try:
         for _ in range(100):
-            note("notifications/message", level="info", data="x" * 4000)
-        sys.stderr.write("farewell was read to its end\n")
+            notify("notifications/message", level="info", data="x" * 4000)
+        sys.stderr.write("exit output was read to its end\n")
     except BrokenPipeError:
-        sys.stderr.write("farewell met a broken pipe\n")
+        sys.stderr.write("exit output met a broken pipe\n")
     sys.stderr.flush()
 
 

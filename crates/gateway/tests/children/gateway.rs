@@ -1,4 +1,4 @@
-//! The gateway as a process, and what it leaves on the machine.
+//! The gateway as a process, and the processes that it starts.
 
 use crate::client::Client;
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long a gateway may take until it is ready. The machine may be busy.
-const START: Duration = Duration::from_secs(30);
-/// How long a test may take. Beyond: its gateway is killed, and nothing waits for it any more.
-const LIFE: Duration = Duration::from_secs(60);
+/// How long a gateway may take to start on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a test may take. Beyond: its gateway is killed, so that the test fails.
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A gateway to be started.
-pub(crate) struct Plan {
+/// The options of a gateway.
+pub(crate) struct GatewayBuilder {
     dir: Arc<TempDir>,
     marker: String,
     options: Vec<String>,
@@ -28,35 +28,35 @@ pub(crate) struct Plan {
 /// A running gateway. Dropping it kills it.
 pub(crate) struct Gateway {
     pub(crate) addr: SocketAddr,
-    plan: Plan,
+    builder: GatewayBuilder,
     process: Child,
     log: Arc<Mutex<String>>,
-    _lives: mpsc::Sender<()>,
+    _watchdog: mpsc::Sender<()>,
 }
 
-/// A living process that carries the marker of a test.
+/// A running process with the marker of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct ProcessInfo {
     pub(crate) pid: u32,
     pub(crate) parent: u32,
 }
 
-/// A gateway in memory whose children behave as `words` say.
-pub(crate) fn plan(words: &str) -> Plan {
-    let mut plan = Plan::new();
-    plan.command = fake(words, &plan.marker);
-    plan.option("--memory")
+/// A gateway with a memory store and a fake child. `behavior` is a comma-separated list for `child.py`.
+pub(crate) fn gateway_with(behavior: &str) -> GatewayBuilder {
+    let mut builder = GatewayBuilder::new();
+    builder.command = fake_child_command(behavior, &builder.marker);
+    builder.option("--memory")
 }
 
-/// The command of a fake child.
-pub(crate) fn fake(words: &str, marker: &str) -> Vec<String> {
+/// The command line of a fake child.
+pub(crate) fn fake_child_command(behavior: &str, marker: &str) -> Vec<String> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/children/child.py");
-    [python(), "-S", "-E", script, words, marker]
+    [python(), "-S", "-E", script, behavior, marker]
         .map(str::to_owned)
         .to_vec()
 }
 
-/// The interpreter itself: what is called so may be a script that looks for it, which takes its time.
+/// The path of the interpreter. `python3` may be a slow wrapper script.
 fn python() -> &'static str {
     static PYTHON: OnceLock<String> = OnceLock::new();
     PYTHON.get_or_init(|| {
@@ -68,11 +68,11 @@ fn python() -> &'static str {
     })
 }
 
-impl Plan {
+impl GatewayBuilder {
     pub(crate) fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        Plan {
+        GatewayBuilder {
             dir: Arc::new(tempfile::tempdir().unwrap()),
             marker: format!("marker-{}-{number}-end", std::process::id()),
             options: Vec::new(),
@@ -98,16 +98,16 @@ impl Plan {
         self
     }
 
-    /// Keeps sessions in files instead of memory.
-    pub(crate) fn durable(mut self) -> Self {
+    /// Uses the embedded store instead of memory.
+    pub(crate) fn with_data_dir(mut self) -> Self {
         self.options.retain(|option| option != "--memory");
         let data = self.path("data").display().to_string();
         self.options.extend(["--data".to_owned(), data]);
         self
     }
 
-    /// Has the children write down what they are told.
-    pub(crate) fn recording(mut self) -> Self {
+    /// Makes the children record the messages that they receive.
+    pub(crate) fn record_messages(mut self) -> Self {
         let record = format!("RECORD={}", self.path("record").display());
         self.options.extend(["--env".to_owned(), record]);
         self
@@ -141,22 +141,22 @@ impl Plan {
         command
     }
 
-    /// Runs it to its end: for what cannot be started.
-    pub(crate) fn fails(&self) -> (Option<i32>, String) {
-        self.runs("serve")
+    /// Runs `serve` until it exits, for configurations that cannot start.
+    pub(crate) fn run_to_exit(&self) -> (Option<i32>, String) {
+        self.run_subcommand("serve")
     }
 
-    /// Runs a command that takes the options of `serve` to its end.
-    pub(crate) fn runs(&self, subcommand: &str) -> (Option<i32>, String) {
+    /// Runs a command with the options of `serve` until it exits.
+    pub(crate) fn run_subcommand(&self, subcommand: &str) -> (Option<i32>, String) {
         let output = self.build(subcommand).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     }
 
-    /// Starts it, and does not wait until it is ready.
+    /// Starts the gateway without waiting until it is ready.
     pub(crate) fn spawn(self) -> (Gateway, mpsc::Receiver<SocketAddr>) {
         let mut process = self.build("serve").stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
-        let (tell, told) = mpsc::channel();
+        let (ready_sender, ready) = mpsc::channel();
         let (stderr, lines) = (process.stderr.take().unwrap(), Arc::clone(&log));
         std::thread::spawn(move || {
             let mut addr = None;
@@ -168,32 +168,32 @@ impl Plan {
                     addr = rest[..rest.find('/').unwrap()].parse().ok();
                 }
                 if line.starts_with("Ctrl-C stops it") {
-                    let _ = tell.send(addr.unwrap());
+                    let _ = ready_sender.send(addr.unwrap());
                 }
                 lines.lock().unwrap().push_str(&format!("{line}\n"));
             }
         });
-        let (lives, life) = mpsc::channel::<()>();
+        let (watchdog, watchdog_dropped) = mpsc::channel::<()>();
         let pid = process.id();
         std::thread::spawn(move || {
-            if life.recv_timeout(LIFE) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if watchdog_dropped.recv_timeout(TEST_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
                 kill(pid, Signal::KILL);
             }
         });
         let gateway = Gateway {
             addr: SocketAddr::from(([127, 0, 0, 1], 0)),
-            plan: self,
+            builder: self,
             process,
             log,
-            _lives: lives,
+            _watchdog: watchdog,
         };
-        (gateway, told)
+        (gateway, ready)
     }
 
     pub(crate) fn start(self) -> Gateway {
-        let (mut gateway, told) = self.spawn();
-        gateway.addr = told
-            .recv_timeout(START)
+        let (mut gateway, ready) = self.spawn();
+        gateway.addr = ready
+            .recv_timeout(START_TIMEOUT)
             .unwrap_or_else(|_| panic!("not ready: {}", gateway.log()));
         gateway
     }
@@ -204,16 +204,16 @@ impl Gateway {
         Client::new(self.addr, "")
     }
 
-    pub(crate) fn plan(&self) -> &Plan {
-        &self.plan
+    pub(crate) fn builder(&self) -> &GatewayBuilder {
+        &self.builder
     }
 
-    /// All it has written to stderr so far.
+    /// All of stderr so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
-    /// The line of the start message that says what the servers speak.
+    /// The eras in the start message.
     pub(crate) fn eras(&self) -> String {
         let log = self.log();
         let line = log.lines().find(|line| line.trim().starts_with("eras"));
@@ -224,8 +224,8 @@ impl Gateway {
         kill(self.process.id(), signal);
     }
 
-    /// Whether it has ended, and how, after at most `limit`.
-    pub(crate) fn ended_within(&mut self, limit: Duration) -> Option<ExitStatus> {
+    /// Waits up to `limit` for the exit.
+    pub(crate) fn wait_for_exit(&mut self, limit: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + limit;
         loop {
             match self.process.try_wait().unwrap() {
@@ -235,33 +235,33 @@ impl Gateway {
         }
     }
 
-    /// Kills it and starts its successor on the same data.
-    pub(crate) fn restarted(mut self) -> Gateway {
+    /// Kills the gateway, and starts another one with the same options and data.
+    pub(crate) fn kill_and_restart(mut self) -> Gateway {
         self.signal(Signal::KILL);
-        self.ended_within(Duration::from_secs(5));
-        self.again()
+        self.wait_for_exit(Duration::from_secs(5));
+        self.start_successor()
     }
 
-    /// Starts the successor of one that has ended.
-    pub(crate) fn again(&self) -> Gateway {
-        let plan = Plan {
-            dir: Arc::clone(&self.plan.dir),
-            marker: self.plan.marker.clone(),
-            options: self.plan.options.clone(),
-            vars: self.plan.vars.clone(),
-            command: self.plan.command.clone(),
+    /// Starts another gateway with the same options and data.
+    pub(crate) fn start_successor(&self) -> Gateway {
+        let builder = GatewayBuilder {
+            dir: Arc::clone(&self.builder.dir),
+            marker: self.builder.marker.clone(),
+            options: self.builder.options.clone(),
+            vars: self.builder.vars.clone(),
+            command: self.builder.command.clone(),
         };
-        plan.start()
+        builder.start()
     }
 
-    /// The children that live, and what they have started.
-    pub(crate) fn children(&self) -> Vec<Found> {
-        let mut found = living(&self.plan.marker);
+    /// The running children and their descendants.
+    pub(crate) fn children(&self) -> Vec<ProcessInfo> {
+        let mut found = live_processes(&self.builder.marker);
         found.retain(|process| process.pid != self.process.id());
         found
     }
 
-    /// The processes that it has started itself, marked or not, its guardian aside.
+    /// The direct child processes without the guardian, marked or not.
     pub(crate) fn own_children(&self) -> Vec<u32> {
         let own = processes().filter(|(pid, parent, state)| {
             *parent == self.process.id() && *state != 'Z' && !command_line(*pid).contains("guardian")
@@ -269,9 +269,9 @@ impl Gateway {
         own.map(|(pid, ..)| pid).collect()
     }
 
-    /// Waits until as many processes live.
-    pub(crate) async fn has_children(&self, count: usize, limit: Duration) {
-        let right = until(limit, || self.children().len() == count).await;
+    /// Waits until `count` children and descendants run.
+    pub(crate) async fn wait_for_children(&self, count: usize, limit: Duration) {
+        let right = wait_until(limit, || self.children().len() == count).await;
         assert!(
             right,
             "{count} children are expected, not {:?}\n{}",
@@ -280,42 +280,47 @@ impl Gateway {
         );
     }
 
-    /// Waits until at least one process lives.
-    pub(crate) async fn has_some_children(&self, limit: Duration) {
-        let some = until(limit, || !self.children().is_empty()).await;
+    /// Waits until at least one child runs.
+    pub(crate) async fn wait_for_any_child(&self, limit: Duration) {
+        let some = wait_until(limit, || !self.children().is_empty()).await;
         assert!(some, "no child lives\n{}", self.log());
     }
 
-    /// Waits until a line of the log holds `words`.
-    pub(crate) async fn says(&self, words: &str) {
-        let said = until(Duration::from_secs(10), || self.log().contains(words)).await;
+    /// Waits until the log contains `words`.
+    pub(crate) async fn wait_for_log(&self, words: &str) {
+        let said = wait_until(Duration::from_secs(10), || self.log().contains(words)).await;
         assert!(said, "`{words}` is not in\n{}", self.log());
     }
 
-    /// Waits until every child that has ended is reaped.
-    pub(crate) async fn has_no_zombies(&self) {
+    /// Waits until every exited child is reaped.
+    pub(crate) async fn wait_for_no_zombies(&self) {
         let of_ours = |(_, parent, state): &(u32, u32, char)| *parent == self.process.id() && *state == 'Z';
-        let reaped = until(Duration::from_secs(2), || processes().filter(of_ours).count() == 0).await;
+        let reaped = wait_until(Duration::from_secs(2), || processes().filter(of_ours).count() == 0).await;
         assert!(reaped, "{:?}", processes().filter(of_ours).collect::<Vec<_>>());
     }
 
-    /// The gateway's memory in KiB.
+    /// The resident memory of the gateway in KiB.
     pub(crate) fn rss(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// What its children were told, by pid, in order.
-    pub(crate) fn record(&self) -> Vec<serde_json::Value> {
-        let text = std::fs::read_to_string(self.plan.path("record")).unwrap_or_default();
+    /// The messages that its children have received, in order.
+    pub(crate) fn recorded_messages(&self) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(self.builder.path("record")).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The methods that the child `pid` was told, in order.
-    pub(crate) fn told(&self, pid: u64) -> Vec<String> {
-        let of_it = self.record().into_iter().filter(|told| told["pid"] == pid);
-        of_it.map(|told| told["method"].as_str().unwrap().to_owned()).collect()
+    /// The methods that the child `pid` has received, in order.
+    pub(crate) fn methods_received(&self, pid: u64) -> Vec<String> {
+        let of_it = self
+            .recorded_messages()
+            .into_iter()
+            .filter(|message| message["pid"] == pid);
+        of_it
+            .map(|message| message["method"].as_str().unwrap().to_owned())
+            .collect()
     }
 }
 
@@ -334,8 +339,8 @@ pub(crate) fn kill(pid: u32, signal: Signal) {
     let _ = kill_process(pid, signal); // it may have ended
 }
 
-/// Polls until `done` or the limit; says whether it is done.
-pub(crate) async fn until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+/// Polls until `done` returns true. False if `limit` passes first.
+pub(crate) async fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + limit;
     while !done() {
         if Instant::now() > deadline {
@@ -346,10 +351,10 @@ pub(crate) async fn until(limit: Duration, mut done: impl FnMut() -> bool) -> bo
     true
 }
 
-/// The living processes that carry `marker` in an argument.
-pub(crate) fn living(marker: &str) -> Vec<Found> {
+/// The running processes with `marker` in an argument.
+pub(crate) fn live_processes(marker: &str) -> Vec<ProcessInfo> {
     let found = processes().filter(|(pid, _, state)| *state != 'Z' && command_line(*pid).contains(marker));
-    found.map(|(pid, parent, _)| Found { pid, parent }).collect()
+    found.map(|(pid, parent, _)| ProcessInfo { pid, parent }).collect()
 }
 
 fn command_line(pid: u32) -> String {
@@ -357,13 +362,13 @@ fn command_line(pid: u32) -> String {
     String::from_utf8_lossy(&line).into_owned()
 }
 
-/// Every process: its id, its parent, its state.
+/// All processes: pid, parent pid, state.
 fn processes() -> impl Iterator<Item = (u32, u32, char)> {
     let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     entries.filter_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
         let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The name stands in parentheses and may hold anything.
+        // The name is in parentheses and may contain any character.
         let mut rest = stat[stat.rfind(')')? + 1..].split_whitespace();
         let state = rest.next()?.chars().next()?;
         Some((pid, rest.next()?.parse().ok()?, state))

@@ -1,19 +1,19 @@
-//! GW-02: everybody uses the same ids, and nobody sees another's answer.
+//! GW-02: clients use equal ids, and each gets only its own responses.
 
-use crate::client::{LATEST, said};
-use crate::gateway::plan;
+use crate::client::{LATEST, tool_result};
+use crate::gateway::gateway_with;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 #[tokio::test]
-async fn gw_02_fifty_sessions_with_equal_ids_and_tokens_keep_apart() {
-    let gateway = plan("legacy").start();
+async fn gw_02_sessions_with_equal_ids_and_tokens_are_isolated() {
+    let gateway = gateway_with("legacy").start();
     let client = gateway.client();
     let mut working = JoinSet::new();
     for n in 0..50 {
         let client = client.clone();
         working.spawn(async move {
-            let session = client.open(LATEST).await;
+            let session = client.open_session(LATEST).await;
             let pid = session.first_pid();
             let mut calls = JoinSet::new();
             for (id, token) in [(json!(1), json!(1)), (json!("1"), json!("1")), (json!(2), json!(7))] {
@@ -27,8 +27,8 @@ async fn gw_02_fifty_sessions_with_equal_ids_and_tokens_keep_apart() {
                     };
                     assert_eq!(progress["params"]["progressToken"], token);
                     assert_eq!(progress["params"]["message"], own);
-                    assert_eq!((&answer["id"], &said(answer)["said"]), (&id, &json!(own)));
-                    assert_eq!(said(answer)["pid"], pid);
+                    assert_eq!((&answer["id"], &tool_result(answer)["text"]), (&id, &json!(own)));
+                    assert_eq!(tool_result(answer)["pid"], pid);
                 });
             }
             calls.join_all().await;
@@ -42,8 +42,8 @@ async fn gw_02_fifty_sessions_with_equal_ids_and_tokens_keep_apart() {
 }
 
 #[tokio::test]
-async fn gw_02_fifty_stateless_requests_with_equal_ids_share_a_child_and_nothing_else() {
-    let gateway = plan("modern").start();
+async fn gw_02_stateless_requests_with_equal_ids_are_isolated_on_a_shared_child() {
+    let gateway = gateway_with("modern").start();
     let client = gateway.client();
     let mut working = JoinSet::new();
     for n in 0..50 {
@@ -60,8 +60,8 @@ async fn gw_02_fifty_stateless_requests_with_equal_ids_share_a_child_and_nothing
             };
             assert_eq!(progress["params"]["progressToken"], "mine");
             assert_eq!(progress["params"]["message"], own);
-            assert_eq!((&answer["id"], &said(answer)["said"]), (&json!(1), &json!(own)));
-            said(answer)["pid"].as_u64().unwrap()
+            assert_eq!((&answer["id"], &tool_result(answer)["text"]), (&json!(1), &json!(own)));
+            tool_result(answer)["pid"].as_u64().unwrap()
         });
     }
     let mut pids = working.join_all().await;
@@ -70,8 +70,8 @@ async fn gw_02_fifty_stateless_requests_with_equal_ids_share_a_child_and_nothing
 }
 
 #[tokio::test]
-async fn gw_02_who_asks_for_no_progress_gets_none_and_the_child_is_not_asked_for_any() {
-    let gateway = plan("modern").recording().start();
+async fn gw_02_call_without_progress_token_gets_no_progress() {
+    let gateway = gateway_with("modern").record_messages().start();
     let params = json!({ "name": "slow", "arguments": { "ms": 50, "steps": 5 } });
     let messages = gateway
         .client()
@@ -80,18 +80,18 @@ async fn gw_02_who_asks_for_no_progress_gets_none_and_the_child_is_not_asked_for
         .messages()
         .await;
     assert_eq!(messages.len(), 1, "{messages:?}");
-    let record = gateway.record();
-    let call = record.iter().find(|told| told["method"] == "tools/call").unwrap();
+    let record = gateway.recorded_messages();
+    let call = record.iter().find(|message| message["method"] == "tools/call").unwrap();
     assert_eq!(call["params"]["_meta"]["progressToken"], Value::Null);
 }
 
 #[tokio::test]
-async fn gw_02_a_cancellation_names_the_call_as_the_child_knows_it() {
-    let gateway = plan("legacy").recording().start();
-    let session = gateway.client().open(LATEST).await;
-    session.tool(1, "counter", json!({})).await;
+async fn gw_02_cancellation_carries_the_upstream_id() {
+    let gateway = gateway_with("legacy").record_messages().start();
+    let session = gateway.client().open_session(LATEST).await;
+    session.call_tool(1, "counter", json!({})).await;
     let mut call = session
-        .begin("mine", "slow", json!({ "ms": 30_000, "steps": 300 }))
+        .start_tool("mine", "slow", json!({ "ms": 30_000, "steps": 300 }))
         .await;
     call.next().await.expect("it has begun");
     let note = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": "mine" } });
@@ -99,39 +99,47 @@ async fn gw_02_a_cancellation_names_the_call_as_the_child_knows_it() {
     let rest = call.messages().await;
     assert!(
         rest.iter().all(|message| message.get("id").is_none()),
-        "no answer comes: {rest:?}"
+        "no response comes: {rest:?}"
     );
-    while said(&session.tool(2, "cancelled", json!({})).await) != 1 {
+    while tool_result(&session.call_tool(2, "count-cancelled", json!({})).await) != 1 {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    let record = gateway.record();
-    let told = record.iter().filter(|told| told["method"] == "notifications/cancelled");
-    let ids: Vec<_> = told.map(|told| told["params"]["requestId"].clone()).collect();
+    let record = gateway.recorded_messages();
+    let cancellations = record
+        .iter()
+        .filter(|message| message["method"] == "notifications/cancelled");
+    let ids: Vec<_> = cancellations
+        .map(|message| message["params"]["requestId"].clone())
+        .collect();
     assert!(matches!(&ids[..], [id] if id.is_number()), "{ids:?}");
 }
 
 #[tokio::test]
-async fn gw_02_a_question_with_the_number_of_a_call_is_withdrawn_like_any_other() {
-    let gateway = plan("legacy").start();
-    let session = gateway.client().open(LATEST).await;
-    let messages = session.begin(1, "withdraw", json!({})).await.messages().await;
+async fn gw_02_question_with_the_id_of_a_call_can_be_cancelled() {
+    let gateway = gateway_with("legacy").start();
+    let session = gateway.client().open_session(LATEST).await;
+    let messages = session
+        .start_tool(1, "cancel-question", json!({}))
+        .await
+        .messages()
+        .await;
     let [question, withdrawn, answer] = &messages[..] else {
         panic!("{messages:?}")
     };
     assert_eq!(question["method"], "sampling/createMessage");
     assert_eq!(withdrawn["method"], "notifications/cancelled");
     assert_eq!(withdrawn["params"]["requestId"], question["id"]);
-    assert_eq!(said(answer), "done");
+    assert_eq!(tool_result(answer), "done");
 }
 
 #[tokio::test]
-async fn gw_02_a_question_comes_under_the_gateways_id_and_its_answer_goes_back() {
-    let gateway = plan("legacy").start();
-    let session = gateway.client().open(LATEST).await;
-    let mut call = session.begin("q1", "ask", json!({ "text": "colour" })).await;
+async fn gw_02_question_carries_a_gateway_id_and_its_answer_returns() {
+    let gateway = gateway_with("legacy").start();
+    let session = gateway.client().open_session(LATEST).await;
+    let mut call = session.start_tool("q1", "ask", json!({ "text": "colour" })).await;
     let question = call.next().await.unwrap();
     assert_eq!(question["params"]["about"], "colour");
-    let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "model": "m", "said": "blue" } });
+    let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "model": "m", "text": "blue" } });
     assert_eq!(session.post(&answer).await.status.as_u16(), 202);
-    assert_eq!(said(&call.answer().await)["said"], "blue");
+    assert_eq!(tool_result(&call.response().await)["text"], "blue");
 }

@@ -1,70 +1,72 @@
-//! GW-01, GW-10, T-32: what goes through the pipes, and what does not.
+//! GW-01, GW-10, T-32: messages and variables between gateway and child.
 
-use crate::client::{Client, LATEST, Session, said};
-use crate::gateway::{Plan, fake, plan};
+use crate::client::{Client, LATEST, Session, tool_result};
+use crate::gateway::{GatewayBuilder, fake_child_command, gateway_with};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 #[tokio::test]
-async fn gw_01_a_noisy_child_is_understood_and_its_noise_is_made_harmless() {
-    let gateway = plan("legacy,noisy").start();
-    let session = gateway.client().open(LATEST).await;
-    assert_eq!(said(&session.tool(1, "counter", json!({})).await), 1);
+async fn gw_01_invalid_lines_are_skipped_and_logged_without_escapes() {
+    let gateway = gateway_with("legacy,noisy-stdout").start();
+    let session = gateway.client().open_session(LATEST).await;
+    assert_eq!(tool_result(&session.call_tool(1, "counter", json!({})).await), 1);
     let slow = session
-        .begin(2, "slow", json!({ "ms": 20, "steps": 2 }))
+        .start_tool(2, "slow", json!({ "ms": 20, "steps": 2 }))
         .await
         .messages()
         .await;
     assert_eq!(slow.len(), 3, "{slow:?}");
+    for line in ["\\u{1b}[31mred alert\\u{1b}[0m", "{not json"] {
+        let logged = format!("child wrote an invalid line server=\"child\" line={line}");
+        gateway.wait_for_log(&logged).await;
+    }
     gateway
-        .says("child wrote a line that is no message: \\u{1b}[31mred alert\\u{1b}[0m")
+        .wait_for_log("child stderr server=\"child\" line=a word on \\u{1b}[1mstderr\\u{7}")
         .await;
-    gateway.says("child wrote a line that is no message: {not json").await;
-    gateway.says("a word on \\u{1b}[1mstderr\\u{7}").await;
     assert!(!gateway.log().contains('\u{1b}'), "no escape reaches a terminal");
 }
 
 #[tokio::test]
-async fn gw_01_a_message_of_many_lines_reaches_the_child_as_one() {
-    let gateway = plan("legacy").start();
-    let session = gateway.client().open(LATEST).await;
+async fn gw_01_multi_line_request_reaches_the_child_as_one_line() {
+    let gateway = gateway_with("legacy").start();
+    let session = gateway.client().open_session(LATEST).await;
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": { "name": "echo", "arguments": { "text": "two\nlines\r\nand \u{2028} more" } } });
     let pretty = serde_json::to_string_pretty(&body).unwrap().replace('\n', "\r\n");
-    let answer = session.raw("POST", &[], pretty.as_bytes()).await.answer().await;
-    assert_eq!(said(&answer)["said"], "two\nlines\r\nand \u{2028} more");
+    let answer = session.raw("POST", &[], pretty.as_bytes()).await.response().await;
+    assert_eq!(tool_result(&answer)["text"], "two\nlines\r\nand \u{2028} more");
 }
 
 #[tokio::test]
-async fn gw_01_large_messages_pass_both_ways() {
-    let gateway = plan("legacy").start();
-    let session = gateway.client().open(LATEST).await;
-    let big = session.tool(1, "big", json!({ "bytes": 3 << 20 })).await;
-    assert_eq!(said(&big).as_str().unwrap().len(), 3 << 20);
+async fn gw_01_large_messages_pass_in_both_directions() {
+    let gateway = gateway_with("legacy").start();
+    let session = gateway.client().open_session(LATEST).await;
+    let big = session.call_tool(1, "big", json!({ "bytes": 3 << 20 })).await;
+    assert_eq!(tool_result(&big).as_str().unwrap().len(), 3 << 20);
     let text = "y".repeat(3 << 20);
     assert_eq!(
-        said(&session.tool(2, "echo", json!({ "text": text })).await)["said"],
+        tool_result(&session.call_tool(2, "echo", json!({ "text": text })).await)["text"],
         text
     );
 }
 
 #[tokio::test]
-async fn gw_01_a_child_may_log_and_ping_before_it_answers() {
-    let gateway = plan("legacy,chatty").start();
-    let session = gateway.client().open(LATEST).await;
-    assert_eq!(said(&session.tool(1, "counter", json!({})).await), 1);
+async fn gw_01_child_may_log_and_ping_before_initialize_completes() {
+    let gateway = gateway_with("legacy,logs-before-initialize").start();
+    let session = gateway.client().open_session(LATEST).await;
+    assert_eq!(tool_result(&session.call_tool(1, "counter", json!({})).await), 1);
     let mut stream = session.listen().await;
     assert_eq!(
         stream.next().await.unwrap()["params"]["data"],
         "starting 0",
-        "what it logged is not lost"
+        "its log messages are not lost"
     );
 }
 
 #[tokio::test]
-async fn gw_10_nothing_of_a_request_reaches_the_command_the_environment_or_the_directory() {
+async fn gw_10_request_cannot_change_command_environment_or_directory() {
     let strange = "$(touch owned); `id` --flag ../../x LD_PRELOAD=/evil \u{1b}[0m";
-    let gateway = plan("dual").start();
+    let gateway = gateway_with("dual").start();
     let client = gateway.client();
     let headers = [
         ("path", "/evil"),
@@ -72,28 +74,28 @@ async fn gw_10_nothing_of_a_request_reaches_the_command_the_environment_or_the_d
         ("cwd", "/evil"),
         ("mcp-param-env", "A=evil"),
     ];
-    let hello = json!({ "jsonrpc": "2.0", "id": "--evil", "method": "initialize", "params": {
+    let request = json!({ "jsonrpc": "2.0", "id": "--evil", "method": "initialize", "params": {
         "protocolVersion": LATEST, "capabilities": {}, "command": strange, "args": [strange], "cwd": "/evil",
         "env": { "EVIL": "1", "PATH": "/evil" }, "clientInfo": { "name": strange, "version": strange },
         "_meta": { "env": { "EVIL": "1" } } } });
-    let reply = client.post(&headers, &hello).await;
+    let reply = client.post(&headers, &request).await;
     let id = reply.headers["mcp-session-id"].to_str().unwrap().to_owned();
-    assert!(reply.answer().await["result"].is_object());
+    assert!(reply.response().await["result"].is_object());
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": { "name": "dump", "arguments": { "command": strange, "env": { "EVIL": "1" } } } });
     let with_session = [&headers[..], &[("mcp-session-id", id.as_str())]].concat();
-    let legacy = said(&client.post(&with_session, &call).await.answer().await);
+    let legacy = tool_result(&client.post(&with_session, &call).await.response().await);
     let params = json!({ "name": "dump", "arguments": { "cwd": strange } });
-    let modern = said(
+    let modern = tool_result(
         &client
             .stateless(json!(strange), "tools/call", params, &headers)
             .await
-            .answer()
+            .response()
             .await,
     );
     for dump in [legacy, modern] {
-        assert_eq!(dump["argv"], json!(["dual", gateway.plan().marker()]));
-        let home = std::fs::canonicalize(gateway.plan().path("")).unwrap();
+        assert_eq!(dump["argv"], json!(["dual", gateway.builder().marker()]));
+        let home = std::fs::canonicalize(gateway.builder().path("")).unwrap();
         assert_eq!(dump["cwd"], json!(home.to_str().unwrap()));
         let env = dump["env"].as_object().unwrap();
         assert_eq!(env["PATH"], json!(std::env::var("PATH").unwrap()));
@@ -104,22 +106,22 @@ async fn gw_10_nothing_of_a_request_reaches_the_command_the_environment_or_the_d
             .collect();
         assert!(strangers.is_empty(), "{strangers:?}");
     }
-    assert!(!gateway.plan().path("owned").exists());
+    assert!(!gateway.builder().path("owned").exists());
 }
 
-/// GW-10: what the gateway is told in secret is not told to its servers.
+/// GW-10: the variables may hold secrets of the gateway.
 #[tokio::test]
-async fn gw_10_variables_of_the_gateway_itself_reach_no_child() {
-    let plan = plan("legacy")
+async fn gw_10_child_does_not_inherit_variables_of_the_gateway() {
+    let builder = gateway_with("legacy")
         .var("RETHREAD_RETRY_MS", "5")
         .var("RETHREAD_SOME_TOKEN", "secret")
         .var("OTEL_EXPORTER_OTLP_HEADERS", "authorization=secret")
         .var("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "authorization=secret")
         .var("OTEL_SERVICE_NAME", "kept")
         .var("OTHER", "kept");
-    let gateway = plan.option("--env RETHREAD_OWN=given").start();
-    let session = gateway.client().open(LATEST).await;
-    let dump = said(&session.tool(1, "dump", json!({})).await);
+    let gateway = builder.option("--env RETHREAD_OWN=given").start();
+    let session = gateway.client().open_session(LATEST).await;
+    let dump = tool_result(&session.call_tool(1, "dump", json!({})).await);
     let env = dump["env"].as_object().unwrap();
     let own: Vec<_> = env
         .keys()
@@ -130,32 +132,33 @@ async fn gw_10_variables_of_the_gateway_itself_reach_no_child() {
     assert!(env.contains_key("PATH") && env.contains_key("HOME"));
 }
 
-/// GW-10: an operator may name the variables that a server inherits.
 #[tokio::test]
-async fn gw_10_a_child_inherits_the_variables_that_its_configuration_names() {
-    let plan = Plan::new().option("--config rethread.toml").var("WANTED", "yes");
-    let plan = plan.var("UNWANTED", "no").var("ABSENT", "");
-    let command = serde_json::to_string(&fake("legacy", plan.marker())).unwrap();
+async fn gw_10_child_inherits_the_variables_of_inherit_env() {
+    let builder = GatewayBuilder::new()
+        .option("--config rethread.toml")
+        .var("WANTED", "yes");
+    let builder = builder.var("UNWANTED", "no").var("ABSENT", "");
+    let command = serde_json::to_string(&fake_child_command("legacy", builder.marker())).unwrap();
     let text = format!(
         "memory = true\n[servers.x]\ncommand = {command}\nenv = {{ GIVEN = \"too\" }}\n\
          inherit_env = [\"WANTED\", \"ABSENT\", \"NOT_SET\"]\n"
     );
-    std::fs::write(plan.path("rethread.toml"), text).unwrap();
-    let gateway = plan.start();
-    let session = Client::new(gateway.addr, "/servers/x").open(LATEST).await;
-    let dump = said(&session.tool(1, "dump", json!({})).await);
+    std::fs::write(builder.path("rethread.toml"), text).unwrap();
+    let gateway = builder.start();
+    let session = Client::new(gateway.addr, "/servers/x").open_session(LATEST).await;
+    let dump = tool_result(&session.call_tool(1, "dump", json!({})).await);
     let mut env = dump["env"].as_object().unwrap().clone();
     env.remove("LC_CTYPE"); // Python sets it for itself
     let names: Vec<_> = env.keys().collect();
     assert_eq!(names, ["ABSENT", "GIVEN", "RETHREAD_GATEWAY", "WANTED"]);
 }
 
-/// HTTP-04: a child that takes the last of two equal members would run another tool than the one that was seen.
+/// HTTP-04: a child that reads the last of two equal members would run another tool than the gateway has checked.
 #[tokio::test]
-async fn http_04_repeated_members_of_params_reach_no_child_in_any_era() {
-    let gateway = plan("dual").recording().start();
+async fn http_04_params_with_repeated_members_reach_no_child() {
+    let gateway = gateway_with("dual").record_messages().start();
     let client = gateway.client();
-    let session = client.open(LATEST).await;
+    let session = client.open_session(LATEST).await;
     let meta =
         r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
     for twice in [
@@ -178,7 +181,7 @@ async fn http_04_repeated_members_of_params_reach_no_child_in_any_era() {
             client.send("POST", "/mcp", &headers, modern.as_bytes()).await,
         ] {
             let status = reply.status.as_u16();
-            let answer = reply.answer().await;
+            let answer = reply.response().await;
             assert_eq!(
                 (status, &answer["error"]["code"]),
                 (400, &json!(-32602)),
@@ -187,77 +190,91 @@ async fn http_04_repeated_members_of_params_reach_no_child_in_any_era() {
             assert_eq!(answer["id"], 7, "{twice}: {answer}");
         }
     }
-    assert!(gateway.record().iter().all(|told| told["method"] != "tools/call"));
+    assert!(
+        gateway
+            .recorded_messages()
+            .iter()
+            .all(|message| message["method"] != "tools/call")
+    );
 }
 
 /// Answers the questions among `messages` with `roots`.
-async fn answer(session: &Session, messages: &[Value], roots: &Value) {
+async fn answer_questions(session: &Session, messages: &[Value], roots: &Value) {
     for question in messages.iter().filter(|message| message["method"] == "roots/list") {
         let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": roots });
         assert_eq!(session.post(&answer).await.status.as_u16(), 202);
     }
 }
 
-/// Waits until the child has its answer. A question may come with any call.
-async fn roots_of(session: &Session, roots: &Value) {
+/// Waits until the child has received `roots`. Its question may come on the stream of any call.
+async fn wait_for_roots(session: &Session, roots: &Value) {
     loop {
-        let messages = session.begin("told", "told", json!({})).await.messages().await;
-        answer(session, &messages, roots).await;
-        let told = said(messages.last().unwrap());
-        if let Some(found) = told.as_array().unwrap().iter().find(|told| told.get("roots").is_some()) {
+        let messages = session
+            .start_tool("received", "received", json!({}))
+            .await
+            .messages()
+            .await;
+        answer_questions(session, &messages, roots).await;
+        let received = tool_result(messages.last().unwrap());
+        if let Some(found) = received
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|message| message.get("roots").is_some())
+        {
             return assert_eq!(&found["roots"], roots);
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// Answers whatever is asked on a stream of its own.
-async fn answer_aside(session: &Session, roots: &Value) {
+/// Answers all questions on a GET stream.
+async fn answer_on_get_stream(session: &Session, roots: &Value) {
     let (session, roots, mut stream) = (session.clone(), roots.clone(), session.listen().await);
     tokio::spawn(async move {
         while let Some(message) = stream.next().await {
-            answer(&session, &[message], &roots).await;
+            answer_questions(&session, &[message], &roots).await;
         }
     });
 }
 
 #[tokio::test]
-async fn t_32_a_child_that_asks_for_roots_at_once_blocks_nobody() {
-    let gateway = plan("legacy,roots").start();
-    let session = gateway.client().open(LATEST).await;
-    let messages = session.begin(1, "counter", json!({})).await.messages().await;
-    assert_eq!(said(messages.last().unwrap()), 1, "calls are served meanwhile");
+async fn t_32_early_roots_question_blocks_no_call() {
+    let gateway = gateway_with("legacy,asks-for-roots").start();
+    let session = gateway.client().open_session(LATEST).await;
+    let messages = session.start_tool(1, "counter", json!({})).await.messages().await;
+    assert_eq!(tool_result(messages.last().unwrap()), 1, "calls are served meanwhile");
     let roots = json!({ "roots": [{ "uri": "file:///a" }] });
-    answer(&session, &messages, &roots).await;
-    answer_aside(&session, &roots).await;
-    roots_of(&session, &roots).await;
+    answer_questions(&session, &messages, &roots).await;
+    answer_on_get_stream(&session, &roots).await;
+    wait_for_roots(&session, &roots).await;
 }
 
 #[tokio::test]
-async fn t_32_a_question_may_be_answered_after_the_call_that_it_came_with() {
-    let gateway = plan("legacy").start();
+async fn t_32_question_may_be_answered_after_its_call() {
+    let gateway = gateway_with("legacy").start();
     for ms in [0, 200] {
-        let session = gateway.client().open(LATEST).await;
+        let session = gateway.client().open_session(LATEST).await;
         let messages = session
-            .begin(1, "ask-aside", json!({ "ms": ms }))
+            .start_tool(1, "ask-without-waiting", json!({ "ms": ms }))
             .await
             .messages()
             .await;
-        assert_eq!(said(messages.last().unwrap()), "asked");
+        assert_eq!(tool_result(messages.last().unwrap()), "asked");
         let roots = json!({ "roots": [] });
-        answer(&session, &messages, &roots).await;
-        // It comes on the stream of the call, or on another if that is over.
-        answer_aside(&session, &roots).await;
-        roots_of(&session, &roots).await;
+        answer_questions(&session, &messages, &roots).await;
+        // The question comes on the stream of the call, or on the GET stream if the call has ended.
+        answer_on_get_stream(&session, &roots).await;
+        wait_for_roots(&session, &roots).await;
     }
 }
 
 #[tokio::test]
-async fn t_32_roots_are_asked_for_again_when_a_child_takes_up_a_session() {
-    let gateway = plan("legacy,roots").start();
-    let session = gateway.client().open(LATEST).await;
+async fn t_32_restarted_child_asks_for_roots_again() {
+    let gateway = gateway_with("legacy,asks-for-roots").start();
+    let session = gateway.client().open_session(LATEST).await;
     let roots = json!({ "roots": [{ "uri": "file:///b" }] });
-    answer_aside(&session, &roots).await;
+    answer_on_get_stream(&session, &roots).await;
     for (method, params) in [
         ("logging/setLevel", json!({ "level": "info" })),
         ("resources/subscribe", json!({ "uri": "test://a" })),
@@ -265,8 +282,8 @@ async fn t_32_roots_are_asked_for_again_when_a_child_takes_up_a_session() {
         ("tools/call", json!({ "name": "counter" })),
     ] {
         let messages = session.call(1, method, params).await.messages().await;
-        answer(&session, &messages, &roots).await;
+        answer_questions(&session, &messages, &roots).await;
     }
-    roots_of(&session, &roots).await;
-    assert_ne!(session.pid().await, u64::from(session.first_pid()));
+    wait_for_roots(&session, &roots).await;
+    assert_ne!(session.child_pid().await, u64::from(session.first_pid()));
 }

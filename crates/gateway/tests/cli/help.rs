@@ -1,12 +1,12 @@
 //! Help, completions, manual pages.
 
-use crate::run::Bench;
+use crate::program::ProgramRunner;
 
 #[test]
-fn short_help_is_short_and_full_help_has_examples_and_exit_codes() {
-    let bench = Bench::new();
+fn long_help_adds_examples_and_exit_codes_to_short_help() {
+    let runner = ProgramRunner::new();
     for command in [&[][..], &["serve"], &["check"], &["demo"]] {
-        let with = |flag| bench.run(&[command, &[flag]].concat());
+        let with = |flag| runner.run(&[command, &[flag]].concat());
         let (short, full) = (with("-h"), with("--help"));
         short.assert_code(0);
         full.assert_code(0);
@@ -22,9 +22,9 @@ fn short_help_is_short_and_full_help_has_examples_and_exit_codes() {
 }
 
 #[test]
-fn no_line_of_the_help_is_broken_by_its_width() {
-    // A line of our own that is too wide is wrapped, and then a word stands alone at the left.
-    let help = Bench::new().run(&["serve", "--help"]).stdout;
+fn help_fits_in_100_columns() {
+    // clap wraps a line that is too wide, and the rest starts without an indent.
+    let help = ProgramRunner::new().run(&["serve", "--help"]).stdout;
     let examples = help.split_once("Examples:").unwrap().1;
     for line in examples.lines().filter(|line| !line.is_empty()) {
         assert!(line.starts_with("  ") || line.ends_with(':'), "{line:?}");
@@ -33,8 +33,8 @@ fn no_line_of_the_help_is_broken_by_its_width() {
 }
 
 #[test]
-fn every_option_of_serve_is_in_the_full_help() {
-    let help = Bench::new().run(&["serve", "--help"]).stdout;
+fn long_help_of_serve_shows_every_option() {
+    let help = ProgramRunner::new().run(&["serve", "--help"]).stdout;
     for option in [
         "listen",
         "config",
@@ -65,8 +65,8 @@ fn every_option_of_serve_is_in_the_full_help() {
 }
 
 #[test]
-fn wrong_usage_ends_with_2_and_says_what_to_try() {
-    let bench = Bench::new();
+fn usage_error_exits_with_2_and_advice() {
+    let runner = ProgramRunner::new();
     let table: [(&[&str], &str); 7] = [
         (&[], "Usage: rethread"),
         (&["serv"], "'serve'"),
@@ -77,15 +77,15 @@ fn wrong_usage_ends_with_2_and_says_what_to_try() {
         (&["serve", "--era", "old", "--", "x"], "probe, legacy, modern, dual"),
     ];
     for (args, words) in table {
-        let ran = bench.run(args);
-        ran.assert_code(2).assert_says(words);
-        assert!(ran.stdout.is_empty(), "{ran:?}");
+        let output = runner.run(args);
+        output.assert_code(2).assert_stderr_contains(words);
+        assert!(output.stdout.is_empty(), "{output:?}");
     }
 }
 
 #[test]
-fn options_of_other_programs_are_answered_with_ours() {
-    let bench = Bench::new();
+fn options_of_other_programs_get_advice() {
+    let runner = ProgramRunner::new();
     let table: [(&[&str], &str); 11] = [
         (
             &["serve", "npx", "-y", "some-server"],
@@ -118,36 +118,36 @@ fn options_of_other_programs_are_answered_with_ours() {
         (&["serve", "--lisen", "x"], "'--listen'"),
     ];
     for (args, words) in table {
-        bench.run(args).assert_code(2).assert_says(words);
+        runner.run(args).assert_code(2).assert_stderr_contains(words);
     }
 }
 
 #[test]
-fn completions_are_there_for_every_shell_and_hide_what_is_hidden() {
-    let bench = Bench::new();
+fn completions_exist_for_every_shell_without_hidden_commands() {
+    let runner = ProgramRunner::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let ran = bench.run(&["completions", shell]);
-        ran.assert_code(0);
+        let output = runner.run(&["completions", shell]);
+        output.assert_code(0);
         assert!(
-            ran.stdout.contains("allow-origin") && ran.stdout.contains("completions"),
+            output.stdout.contains("allow-origin") && output.stdout.contains("completions"),
             "{shell}"
         );
         assert!(
-            !ran.stdout.contains("guardian") && !ran.stdout.contains("demo-server"),
+            !output.stdout.contains("guardian") && !output.stdout.contains("demo-server"),
             "{shell}"
         );
     }
 }
 
 #[test]
-fn manual_pages_are_there_for_every_command() {
-    let bench = Bench::new();
-    let root = bench.run(&["man"]);
+fn man_prints_a_page_for_every_command() {
+    let runner = ProgramRunner::new();
+    let root = runner.run(&["man"]);
     root.assert_code(0);
     assert!(root.stdout.contains(".TH rethread 1"), "{}", root.stdout);
     assert!(!root.stdout.contains("guardian"));
     for command in ["serve", "check", "demo", "completions", "man"] {
-        let page = bench.run(&["man", command]);
+        let page = runner.run(&["man", command]);
         page.assert_code(0);
         assert!(
             page.stdout.contains(&format!(".TH rethread-{command} 1")),
@@ -155,16 +155,16 @@ fn manual_pages_are_there_for_every_command() {
             page.stdout
         );
     }
-    let serve = bench.run(&["man", "serve"]).stdout;
+    let serve = runner.run(&["man", "serve"]).stdout;
     assert!(
         serve.contains("How long running calls may take"),
-        "help that `-h` hides is in the page"
+        "the page has options that `-h` hides"
     );
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
-    let mut child = Bench::new()
+fn closed_stdout_is_not_a_failure() {
+    let mut child = ProgramRunner::new()
         .command(&["man", "serve"])
         .stdout(std::process::Stdio::piped())
         .spawn()

@@ -1,13 +1,13 @@
-//! `rethread demo`, followed to the letter: what it prints is run by bash as it is.
+//! `rethread demo`: bash runs the commands that it prints.
 
-use crate::run::Bench;
+use crate::program::ProgramRunner;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// Ends the demo when the test ends, whichever way.
-struct Running(Child);
+/// Kills the demo when dropped.
+struct RunningDemo(Child);
 
-impl Drop for Running {
+impl Drop for RunningDemo {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -15,29 +15,29 @@ impl Drop for Running {
 }
 
 #[test]
-fn the_printed_commands_work_as_they_are_printed() {
-    let bench = Bench::new();
-    let mut demo = bench.command(&["demo", "--quiet", "--listen", "127.0.0.1:0"]);
-    let mut demo = Running(demo.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
-    let told = BufReader::new(demo.0.stderr.take().unwrap())
+fn tour_commands_work_as_printed() {
+    let runner = ProgramRunner::new();
+    let mut demo = runner.command(&["demo", "--quiet", "--listen", "127.0.0.1:0"]);
+    let mut demo = RunningDemo(demo.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    let lines = BufReader::new(demo.0.stderr.take().unwrap())
         .lines()
         .map(Result::unwrap);
-    let told: Vec<String> = told.take_while(|line| !line.starts_with("Ctrl-C here")).collect();
+    let lines: Vec<String> = lines.take_while(|line| !line.starts_with("Ctrl-C here")).collect();
     let is_command = |line: &&String| ["H=", "SESSION=", "curl "].iter().any(|start| line.starts_with(start));
-    let commands: Vec<_> = told.iter().filter(is_command).cloned().collect();
+    let commands: Vec<_> = lines.iter().filter(is_command).cloned().collect();
     let [headers, session, call, resume] = commands.as_slice() else {
-        panic!("{told:#?}")
+        panic!("{lines:#?}")
     };
-    // Two seconds stand for Ctrl-C, and for patience.
+    // A timeout of two seconds replaces Ctrl-C.
     let script = format!(
         "curl() {{ command curl -s --max-time 2.2 \"$@\"; }}\n{headers}\n{session}\n{call}\necho ---\n{resume}\ntrue\n"
     );
-    let ran = Command::new("bash")
+    let output = Command::new("bash")
         .args(["-c", &script])
         .output()
         .expect("bash is there");
-    let ran = String::from_utf8(ran.stdout).unwrap();
-    let (before, after) = ran.split_once("---\n").unwrap();
+    let output = String::from_utf8(output.stdout).unwrap();
+    let (before, after) = output.split_once("---\n").unwrap();
     for (part, has, lacks) in [
         (before, ["id: 1-0", "id: 1-3"], "id: 1-9"),
         (after, ["id: 1-4", "id: 1-7"], "id: 1-3"),
@@ -51,12 +51,13 @@ fn the_printed_commands_work_as_they_are_printed() {
 }
 
 #[test]
-fn an_address_in_use_ends_with_3_and_says_what_to_try() {
+fn address_in_use_exits_with_3_and_advice() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let ran = Bench::new().run(&["demo", "--listen", &address]);
-    ran.assert_code(3)
-        .assert_says(&format!("cannot listen on {address}"))
-        .assert_says("--listen 127.0.0.1:0");
-    assert!(ran.stdout.is_empty());
+    let output = ProgramRunner::new().run(&["demo", "--listen", &address]);
+    output
+        .assert_code(3)
+        .assert_stderr_contains(&format!("cannot listen on {address}"))
+        .assert_stderr_contains("--listen 127.0.0.1:0");
+    assert!(output.stdout.is_empty());
 }

@@ -1,4 +1,4 @@
-//! A gateway before its built-in server.
+//! A gateway in front of the built-in server.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -8,31 +8,30 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_rethread");
 
 pub(crate) struct Gateway {
     child: Child,
-    /// Where it listens.
     pub(crate) address: String,
     _home: TempDir,
 }
 
 impl Gateway {
-    /// `rethread` with `args`, which must hold a `--public-url`: then it tells where it listens.
+    /// Starts `rethread` with `args`. They must contain `--public-url`, so that the start message has the address.
     pub(crate) fn start(args: &[String]) -> Self {
         let home = tempfile::tempdir().unwrap();
         let mut child = command(home.path(), args).stderr(Stdio::piped()).spawn().unwrap();
-        let mut told = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-        let mut heard = String::new();
-        let address = told.by_ref().find_map(|line| {
-            heard.push_str(&line);
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let mut seen = String::new();
+        let address = lines.by_ref().find_map(|line| {
+            seen.push_str(&line);
             let words: Vec<&str> = line.split_whitespace().collect();
             match serde_json::from_str::<serde_json::Value>(&line) {
                 Ok(event) => event["listen"].as_str().map(str::to_owned), // `--log-format json`
                 Err(_) => matches!(words.as_slice(), ["listens", _]).then(|| words[1].to_owned()),
             }
         });
-        // It must not wait for somebody to read what it says.
-        std::thread::spawn(move || told.for_each(drop));
+        // Keeps the pipe empty, so that the gateway never blocks.
+        std::thread::spawn(move || lines.for_each(drop));
         Gateway {
             child,
-            address: address.unwrap_or_else(|| panic!("it says nothing of its address: {heard}")),
+            address: address.unwrap_or_else(|| panic!("no address in: {seen}")),
             _home: home,
         }
     }
@@ -58,7 +57,7 @@ impl Drop for Gateway {
     }
 }
 
-/// The program in an environment with nothing of ours.
+/// The program in an environment without variables of the user.
 pub(crate) fn command(home: &std::path::Path, args: &[String]) -> Command {
     let mut command = Command::new(PROGRAM);
     command

@@ -1,15 +1,15 @@
-//! What Kubernetes would do with the manifest, as far as it concerns the gateway.
+//! Runs the gateway as the Kubernetes manifest describes.
 
-use crate::file;
+use crate::curl::Curl;
+use crate::deploy_file;
 use crate::gateway::{Gateway, PROGRAM, command};
-use crate::stream::Curl;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use std::process::Stdio;
 
-/// The object of this kind.
+/// The only object of this kind.
 fn object(kind: &str) -> Value {
-    let text = file("kubernetes.yaml");
+    let text = deploy_file("kubernetes.yaml");
     let objects = serde_norway::Deserializer::from_str(&text).map(|one| Value::deserialize(one).unwrap());
     let mut found: Vec<Value> = objects.filter(|object| object["kind"] == kind).collect();
     assert_eq!(found.len(), 1, "{kind}");
@@ -27,7 +27,7 @@ fn container() -> Value {
     containers.remove(0)
 }
 
-/// The arguments, with the built-in server in the place of yours and a folder of the test's in that of the volume.
+/// The arguments of the manifest, with the built-in server as command and `data` instead of the volume.
 fn args(data: &str) -> Vec<String> {
     let container = container();
     assert_eq!(container["command"], json!(["rethread"]));
@@ -52,13 +52,13 @@ fn flag(name: &str) -> String {
 }
 
 #[test]
-fn its_parts_belong_together() {
+fn manifest_is_consistent() {
     let (service, set, container) = (object("Service"), object("StatefulSet"), container());
     let labels = &set["spec"]["template"]["metadata"]["labels"];
     assert_eq!(service["spec"]["selector"], *labels);
     assert_eq!(set["spec"]["selector"]["matchLabels"], *labels);
     assert_eq!(set["spec"]["serviceName"], service["metadata"]["name"]);
-    // One process at a time has the store open.
+    // Only one process may open the store.
     assert_eq!(set["spec"]["replicas"], 1);
 
     let port = &container["ports"][0];
@@ -76,21 +76,21 @@ fn its_parts_belong_together() {
     );
 }
 
-/// `rethread check` takes the arguments, and its values fit those around them.
+/// `rethread check` accepts the arguments, and its values fit the probes and the grace period.
 #[test]
-fn the_program_accepts_its_arguments() {
+fn check_accepts_the_arguments_of_the_manifest() {
     let home = tempfile::tempdir().unwrap();
     let mut args = args(&home.path().join("data").display().to_string());
     assert_eq!(args[0], "serve");
     args[0] = "check".to_owned();
     let ran = command(home.path(), &args).stdout(Stdio::piped()).output().unwrap();
-    let (told, complaints) = (
+    let (values, errors) = (
         String::from_utf8(ran.stdout).unwrap(),
         String::from_utf8_lossy(&ran.stderr),
     );
-    assert!(ran.status.success(), "{complaints}");
+    assert!(ran.status.success(), "{errors}");
     let seconds = |key: &str| -> u64 {
-        let line = told.lines().find(|line| line.split_whitespace().next() == Some(key));
+        let line = values.lines().find(|line| line.split_whitespace().next() == Some(key));
         let value = line.unwrap().split_whitespace().nth(2).unwrap();
         value
             .strip_suffix('s')
@@ -101,29 +101,32 @@ fn the_program_accepts_its_arguments() {
     let number = |value: &Value| value.as_u64().unwrap();
     let pod = pod();
     let grace = number(&pod["spec"]["terminationGracePeriodSeconds"]);
-    assert!(grace >= seconds("drain") + 10, "killed before it has drained");
-    let start = &container()["startupProbe"];
-    let patience = number(&start["periodSeconds"]) * number(&start["failureThreshold"]);
     assert!(
-        patience >= seconds("start_timeout") + 10,
-        "killed before it has started"
+        grace >= seconds("drain") + 10,
+        "the drain must fit into the grace period"
+    );
+    let start = &container()["startupProbe"];
+    let startup = number(&start["periodSeconds"]) * number(&start["failureThreshold"]);
+    assert!(
+        startup >= seconds("start_timeout") + 10,
+        "the start must fit into the startup probe"
     );
 }
 
-/// Probes are answered under the pod's address, clients under the public name, and a drain shows.
+/// The gateway answers probes at the address of the pod and clients at the public name, and reports a drain.
 #[test]
-fn probes_and_clients_find_it() {
+fn gateway_answers_probes_and_clients_of_the_manifest() {
     let volume = tempfile::tempdir().unwrap();
     let mut args = args(&volume.path().display().to_string());
     let listen = args.iter_mut().find(|arg| arg.starts_with("--listen=")).unwrap();
-    *listen = "--listen=0.0.0.0:0".to_owned(); // everywhere, as in the pod, but on a port that is free
+    *listen = "--listen=0.0.0.0:0".to_owned(); // as in the pod, but on a free port
     let text = args.iter_mut().find(|arg| arg.starts_with("--log-format=")).unwrap();
     assert_eq!(text, "--log-format=json");
     let mut gateway = Gateway::start(&args);
     let port = gateway.port();
     let public = flag("public-url");
     let at = |host: &str, path: &str| Curl {
-        way: vec!["-H".to_owned(), format!("host: {host}")],
+        curl_options: vec!["-H".to_owned(), format!("host: {host}")],
         url: format!("http://127.0.0.1:{port}{path}"),
     };
     let container = container();
@@ -140,18 +143,18 @@ fn probes_and_clients_find_it() {
     );
 
     let mut call = client.call(&session, "countdown", json!({ "seconds": 5 }));
-    call.until("1-1");
+    call.events_until("1-1");
     gateway.terminate();
     let ready = at("10.1.2.3:8080", &path("readinessProbe"));
     while ready.status(&[]) == "200" {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    assert_eq!(ready.status(&[]), "503", "drains, and says so");
+    assert_eq!(ready.status(&[]), "503", "readiness ends with the drain");
     assert_eq!(at("10.1.2.3:8080", &path("livenessProbe")).status(&[]), "200");
-    let rest = call.rest();
+    let rest = call.remaining_events();
     assert!(
         rest.last().unwrap().data["result"].is_object(),
-        "the call has come to its end"
+        "the call has completed"
     );
     assert!(gateway.wait().success());
 }

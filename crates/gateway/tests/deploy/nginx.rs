@@ -1,6 +1,6 @@
-//! nginx, with the file of the docs.
+//! nginx with the documented file.
 
-use crate::file;
+use crate::deploy_file;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -12,7 +12,7 @@ pub(crate) struct Nginx {
     process: Option<Child>,
 }
 
-/// nginx, where it is installed. CI must have it; elsewhere the tests are skipped.
+/// The path of nginx. CI must have it; elsewhere the tests are skipped.
 pub(crate) fn program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
@@ -26,13 +26,13 @@ pub(crate) fn program() -> Option<PathBuf> {
 }
 
 impl Nginx {
-    /// nginx before the server at `upstream`, with the file of the docs.
+    /// nginx with the documented file in front of the server at `upstream`.
     pub(crate) fn start(program: &PathBuf, upstream: &str) -> Self {
-        Self::with(program, upstream, file("nginx.conf"))
+        Self::with(program, upstream, deploy_file("nginx.conf"))
     }
 
-    /// nginx with all its defaults.
-    pub(crate) fn bare(program: &PathBuf, upstream: &str) -> Self {
+    /// nginx with its default settings.
+    pub(crate) fn with_defaults(program: &PathBuf, upstream: &str) -> Self {
         let site = "server { listen 80; location / { proxy_pass http://mcp; proxy_set_header Host $host; } }";
         let upstreams = "upstream mcp { server 127.0.0.1:8080; }";
         Self::with(program, upstream, format!("{upstreams}\n{site}\n"))
@@ -41,7 +41,7 @@ impl Nginx {
     fn with(program: &PathBuf, upstream: &str, mut site: String) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().display();
-        // As it is, but for what must differ on this machine.
+        // Replaces only the addresses.
         for (from, to) in [
             ("listen 80;", format!("listen unix:{at}/socket;")),
             ("server 127.0.0.1:8080;", format!("server {upstream};")),
@@ -61,9 +61,9 @@ impl Nginx {
         nginx
     }
 
-    /// Starts it, again if it was killed.
+    /// Starts nginx, also after `kill`.
     pub(crate) fn run(&mut self, program: &PathBuf) {
-        let _ = std::fs::remove_file(self.socket()); // one that was killed leaves it behind
+        let _ = std::fs::remove_file(self.socket()); // a killed nginx leaves its socket behind
         let at = self.dir.path();
         let process = Command::new(program)
             .arg("-p")
@@ -88,7 +88,7 @@ impl Nginx {
         }
     }
 
-    /// Kills it: nobody is told.
+    /// Kills nginx without a shutdown.
     pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();

@@ -1,8 +1,9 @@
 //! The answer to arguments that do not fit a tool.
 
-use super::ToolResult;
 use super::schema::shorten;
-use crate::handler::{Reply, RpcError};
+use super::tool_result::ToolResult;
+use crate::call::reply::Reply;
+use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::version::Version;
 
 /// Bound of the text, in bytes: a model reads it, and the arguments decide its length.

@@ -1,8 +1,10 @@
 //! Completion of arguments.
 
-use super::Running;
-use crate::context::Context;
-use crate::handler::{Call, Reply, RpcError};
+use super::function::{FunctionFuture, params};
+use crate::call::context::Context;
+use crate::call::reply::Reply;
+use crate::call::request::Call;
+use rethread_proto::jsonrpc::RpcError;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::future::Future;
@@ -52,7 +54,7 @@ impl std::fmt::Display for Reference {
     }
 }
 
-type Suggest = Box<dyn Fn(String, Context) -> Running + Send + Sync>;
+type Suggest = Box<dyn Fn(String, Context) -> FunctionFuture + Send + Sync>;
 
 /// The functions that complete arguments.
 #[derive(Default)]
@@ -102,8 +104,8 @@ impl Completers {
         call: &Call,
         cx: &Context,
         exists: impl FnOnce(&Reference) -> bool,
-    ) -> Result<Running, RpcError> {
-        let CompleteParams { reference, argument } = super::params(call)?;
+    ) -> Result<FunctionFuture, RpcError> {
+        let CompleteParams { reference, argument } = params(call)?;
         let known = exists(&reference);
         let key = (reference, argument.name);
         match self.0.get(&key) {

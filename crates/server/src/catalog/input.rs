@@ -1,8 +1,11 @@
 //! Functions that ask the client for input and are called again with it.
 
-use crate::context::Context;
-use crate::handler::{InputRequests, Inputs, Reply, RpcError};
+use crate::call::context::Context;
+use crate::call::reply::Reply;
+use crate::call::request::Inputs;
 use bytes::Bytes;
+use rethread_proto::jsonrpc::RpcError;
+use rethread_proto::mrtr::InputRequests;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;

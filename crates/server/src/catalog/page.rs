@@ -1,6 +1,9 @@
 //! Lists in pages.
 
-use crate::handler::{Call, Reply, RpcError};
+use super::function::params;
+use crate::call::reply::Reply;
+use crate::call::request::Call;
+use rethread_proto::jsonrpc::RpcError;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -60,7 +63,7 @@ impl<T> Listing<T> {
 
     /// Answers a list call.
     pub(super) fn page(&self, call: &Call, size: usize) -> Result<Reply, RpcError> {
-        let ListParams { cursor } = super::params(call)?;
+        let ListParams { cursor } = params(call)?;
         self.page_after(cursor.as_deref(), size).map(Reply::raw)
     }
 

@@ -1,10 +1,13 @@
 //! Prompts: what they are, how they are made.
 
+use super::Content;
+use super::function::{FunctionFuture, params};
 use super::input::{self, NeedsInput};
 use super::page::Listing;
-use super::{Content, Running};
-use crate::context::Context;
-use crate::handler::{Call, Inputs, Reply, RpcError};
+use crate::call::context::Context;
+use crate::call::reply::Reply;
+use crate::call::request::{Call, Inputs};
+use rethread_proto::jsonrpc::RpcError;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -111,7 +114,7 @@ impl From<PromptMessage> for Vec<PromptMessage> {
 
 type Arguments = BTreeMap<String, String>;
 
-type Make = dyn Fn(Arguments, &Call, Context) -> Running + Send + Sync;
+type Make = dyn Fn(Arguments, &Call, Context) -> FunctionFuture + Send + Sync;
 
 /// The function of a prompt, and the arguments it cannot do without.
 pub(super) struct PromptEntry {
@@ -163,7 +166,7 @@ impl PromptEntry {
 
     fn making<F>(prompt: &Prompt, make: F) -> Self
     where
-        F: Fn(Arguments, &Call, Context) -> Running + Send + Sync + 'static,
+        F: Fn(Arguments, &Call, Context) -> FunctionFuture + Send + Sync + 'static,
     {
         assert!(!prompt.name.is_empty(), "a prompt needs a name");
         let required = prompt.arguments.iter().filter(|a| a.required).map(|a| a.name.clone());
@@ -194,8 +197,8 @@ struct GetParams<'a> {
 }
 
 /// Starts a `prompts/get`.
-pub(super) fn get(prompts: &Listing<PromptEntry>, call: &Call, cx: &Context) -> Result<Running, RpcError> {
-    let GetParams { name, arguments } = super::params(call)?;
+pub(super) fn get(prompts: &Listing<PromptEntry>, call: &Call, cx: &Context) -> Result<FunctionFuture, RpcError> {
+    let GetParams { name, arguments } = params(call)?;
     let arguments = arguments.unwrap_or_default();
     let prompt = prompts
         .get(&name)

@@ -1,10 +1,12 @@
 //! Resources: listed, read, watched.
 
-use super::Running;
+use super::function::{FunctionFuture, params};
 use super::page::{Listing, shown};
 use super::template::UriTemplate;
-use crate::context::Context;
-use crate::handler::{Call, Reply, RpcError};
+use crate::call::context::Context;
+use crate::call::reply::Reply;
+use crate::call::request::Call;
+use rethread_proto::jsonrpc::RpcError;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::borrow::Cow;
@@ -161,8 +163,8 @@ impl From<ResourceContents> for Vec<ResourceContents> {
     }
 }
 
-type ReadOne = Box<dyn Fn(String, Context) -> Running + Send + Sync>;
-type ReadTemplate = Box<dyn Fn(BTreeMap<String, String>, String, Context) -> Running + Send + Sync>;
+type ReadOne = Box<dyn Fn(String, Context) -> FunctionFuture + Send + Sync>;
+type ReadTemplate = Box<dyn Fn(BTreeMap<String, String>, String, Context) -> FunctionFuture + Send + Sync>;
 
 /// The resources of a catalog.
 pub(super) struct Resources {
@@ -234,8 +236,8 @@ impl Resources {
     }
 
     /// Starts a `resources/read`.
-    pub(super) fn read(&self, call: &Call, cx: &Context) -> Result<Running, RpcError> {
-        let UriParams { uri } = super::params(call)?;
+    pub(super) fn read(&self, call: &Call, cx: &Context) -> Result<FunctionFuture, RpcError> {
+        let UriParams { uri } = params(call)?;
         if let Some(read) = self.single.get(&uri) {
             return Ok(read(uri.into_owned(), cx.clone()));
         }
@@ -247,7 +249,7 @@ impl Resources {
 
     /// Answers `resources/subscribe` and `resources/unsubscribe`: the transport does the rest.
     pub(super) fn watch(&self, call: &Call, cx: &Context) -> Result<Reply, RpcError> {
-        let UriParams { uri } = super::params(call)?;
+        let UriParams { uri } = params(call)?;
         if self.single.get(&uri).is_some() || self.expand(&uri).is_some() {
             Ok(Reply::empty())
         } else {
@@ -266,7 +268,7 @@ struct Read {
     contents: Vec<ResourceContents>,
 }
 
-fn reply<Fut, R>(reading: Fut, mime_type: Option<String>) -> Running
+fn reply<Fut, R>(reading: Fut, mime_type: Option<String>) -> FunctionFuture
 where
     Fut: Future<Output = Result<R, RpcError>> + Send + 'static,
     R: Into<Vec<ResourceContents>>,

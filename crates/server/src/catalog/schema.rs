@@ -59,15 +59,6 @@ impl Schema {
         Ok(schema)
     }
 
-    /// Describes how an object violates the schema, if it does.
-    pub(super) fn check(&self, object: &str) -> Result<(), String> {
-        if self.allows_every_object {
-            return Ok(());
-        }
-        let value = serde_json::from_str(object).map_err(|error| format!("- {error}"))?;
-        check::check(self, &value, object.len())
-    }
-
     /// The schema that a `$ref` names.
     fn resolve(&self, reference: &str) -> Option<&Value> {
         let id = self.root.get("$id").and_then(Value::as_str).unwrap_or_default();

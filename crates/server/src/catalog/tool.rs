@@ -1,12 +1,16 @@
 //! Tools: what they are, how they are called, what they return.
 
 use super::arguments::refuse;
+use super::function::{FunctionFuture, params};
 use super::input::{self, NeedsInput};
 use super::page::Listing;
 use super::schema::Schema;
-use super::{Content, Running};
-use crate::context::Context;
-use crate::handler::{Call, HeaderParams, Inputs, Reply, RpcError};
+use super::tool_result::IntoToolResult;
+use crate::call::context::Context;
+use crate::call::reply::Reply;
+use crate::call::request::{Call, Inputs};
+use rethread_proto::gate::mirror::HeaderParams;
+use rethread_proto::jsonrpc::RpcError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -105,75 +109,9 @@ impl Tool {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct NoArgs {}
 
-/// What a tool returns.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct ToolResult {
-    /// What the model reads.
-    pub content: Vec<Content>,
-    /// What programs read: a JSON object. Since 2025-06-18.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub structured_content: Option<Value>,
-    /// Whether the tool failed, in a way that the model should know of.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub is_error: bool,
-}
-
-impl ToolResult {
-    /// A success.
-    pub fn new(content: Vec<Content>) -> Self {
-        ToolResult {
-            content,
-            ..ToolResult::default()
-        }
-    }
-
-    /// A failure that the model reads about. A call that makes no sense at all is an [`RpcError`] instead.
-    pub fn error(content: impl Into<Content>) -> Self {
-        ToolResult {
-            is_error: true,
-            ..ToolResult::new(vec![content.into()])
-        }
-    }
-
-    /// A success with a JSON object for programs, and the same as text for those that read only text.
-    pub fn structured(object: Value) -> Self {
-        ToolResult {
-            content: vec![Content::text(object.to_string())],
-            structured_content: Some(object),
-            is_error: false,
-        }
-    }
-}
-
-/// What the function of a tool may return.
-pub trait IntoToolResult {
-    /// The result to send.
-    fn into_tool_result(self) -> ToolResult;
-}
-
-impl IntoToolResult for ToolResult {
-    fn into_tool_result(self) -> ToolResult {
-        self
-    }
-}
-
-impl IntoToolResult for Vec<Content> {
-    fn into_tool_result(self) -> ToolResult {
-        ToolResult::new(self)
-    }
-}
-
-impl<C: Into<Content>> IntoToolResult for C {
-    fn into_tool_result(self) -> ToolResult {
-        ToolResult::new(vec![self.into()])
-    }
-}
-
 /// From the raw arguments of a call, and the call itself, to the running call. Fails with the reason if the arguments are
 /// not of the function's type.
-type Run = dyn Fn(&str, &Call, Context) -> Result<Running, String> + Send + Sync;
+type Run = dyn Fn(&str, &Call, Context) -> Result<FunctionFuture, String> + Send + Sync;
 
 /// The function of a tool, the schema of its arguments, and which of these come in headers too.
 pub(super) struct ToolEntry {
@@ -224,7 +162,7 @@ impl ToolEntry {
 
     fn running<F>(tool: &Tool, run: F) -> Self
     where
-        F: Fn(&str, &Call, Context) -> Result<Running, String> + Send + Sync + 'static,
+        F: Fn(&str, &Call, Context) -> Result<FunctionFuture, String> + Send + Sync + 'static,
     {
         let name = tool.name.as_str();
         assert!(
@@ -268,8 +206,8 @@ struct CallParams<'a> {
 }
 
 /// Starts a `tools/call`. The params are read once and the arguments go from raw text straight to their type.
-pub(super) fn call(tools: &Listing<ToolEntry>, call: &Call, cx: &Context) -> Result<Running, RpcError> {
-    let CallParams { name, arguments } = super::params(call)?;
+pub(super) fn call(tools: &Listing<ToolEntry>, call: &Call, cx: &Context) -> Result<FunctionFuture, RpcError> {
+    let CallParams { name, arguments } = params(call)?;
     let tool = tools
         .get(&name)
         .ok_or_else(|| RpcError::invalid_params(format!("unknown tool: {name}")))?;
@@ -293,6 +231,7 @@ fn is_tool_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tool_result::ToolResult;
     use super::*;
 
     #[test]

@@ -2,19 +2,9 @@
 //! opening and the session's end comes second sees the other. `Handler::on_session_closed` follows every opening that succeeded, once.
 
 use super::Session;
-use crate::handler::RpcError;
+use super::stage::Stage;
+use rethread_proto::jsonrpc::RpcError;
 use std::sync::Arc;
-
-/// How far the handler has come with a session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Stage {
-    #[default]
-    Unopened,
-    /// An `initialize` runs.
-    SessionStart,
-    /// The handler has opened the session, and must be told when it ends.
-    Open,
-}
 
 /// An `initialize` that runs, or the restore of a session. Dropped before it is [kept](Self::keep), it leaves the session
 /// unopened: a handler that has opened it is told that it is closed.

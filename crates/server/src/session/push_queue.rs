@@ -4,8 +4,8 @@
 //! becomes few updates and a message to ten thousand sessions waits for none of them. Nothing here waits for the store.
 
 use super::Session;
-use crate::telemetry;
-use rethread_proto::session::push::{Collapse, Lifetime};
+use crate::node::telemetry;
+use rethread_proto::push::{Collapse, Lifetime};
 use rethread_proto::sse::Draft;
 use rethread_store::{QueuePosition, QueueUpdate, StoreError};
 use std::sync::Arc;
@@ -29,20 +29,20 @@ impl Session {
     }
 
     fn offer_for(self: &Arc<Self>, lifetime: Lifetime, draft: Draft, collapse: Collapse) {
-        if self.hub.offer(draft, collapse, lifetime, self.node.clock.now()) {
+        if self.push.offer(draft, collapse, lifetime, self.node.clock.now()) {
             self.update_stored_queue(false);
         }
     }
 
     /// The store has the session: from now on it has the push queue, too.
     pub(crate) fn begin_stored_queue(self: &Arc<Self>) {
-        self.hub.begin_copy();
+        self.push.begin_copy();
         self.update_stored_queue(false);
     }
 
     /// Messages of the queue up to `position` were appended to a stream, or will not be.
     pub(crate) fn push_bound(self: &Arc<Self>, position: QueuePosition, appended: bool) {
-        self.hub.bound(position, appended);
+        self.push.bound(position, appended);
         self.update_stored_queue(false);
     }
 
@@ -71,7 +71,7 @@ impl Session {
         if self.has_ended() {
             return None;
         }
-        self.hub.next_update(self.epoch, retry)
+        self.push.next_update(self.epoch, retry)
     }
 
     /// Takes note of the store's answer. Returns what it lacks now.
@@ -80,7 +80,7 @@ impl Session {
             Err(error) if error.is_outage() => telemetry::queue_not_stored(error),
             _ => self.heard(result),
         }
-        let next = self.hub.updated(result.is_ok(), self.epoch);
+        let next = self.push.updated(result.is_ok(), self.epoch);
         next.filter(|_| !self.has_ended())
     }
 }

@@ -1,23 +1,24 @@
 //! The streams of a session: opened, resumed, abandoned, forgotten.
 
 use super::Session;
-use crate::outbox::{Close, Stream};
-use crate::restore::{self, Orphaned};
-use crate::tail::{Start, Tail};
-use crate::telemetry;
+use super::orphan::{self, Orphaned};
+use crate::node::telemetry;
+use crate::stream::Stream;
+use crate::stream::StreamOwner;
+use crate::stream::reader_body::ReaderBody;
 use rethread_proto::Ordinal;
 use rethread_proto::clock::Mono;
 use rethread_proto::event_id::{EventId, Seq, StreamKind};
 use rethread_proto::jsonrpc::RequestId;
 use rethread_proto::refusal::Reason;
-use rethread_proto::session::stream::{Plan, plan};
 use rethread_proto::sse::Draft;
+use rethread_proto::stream::{Close, Plan, ReaderStart, plan};
 use rethread_store::{Batch, Event, StoreError, StreamInfo, StreamKey, StreamStatus};
 use std::sync::Arc;
 
 /// How a GET begins.
 pub(crate) struct Opened {
-    pub(crate) tail: Tail,
+    pub(crate) reader: ReaderBody,
     /// The oldest event that is kept, if some after the cursor are gone.
     pub(crate) gap: Option<String>,
 }
@@ -44,7 +45,7 @@ impl Session {
             calls: Vec::new(),
             node: self.node.name.clone(),
         };
-        let stream = Stream::live(self, ordinal, info);
+        let stream = Stream::connection_bound(self.stream_owner(), ordinal, info);
         self.keep(&stream);
         stream
     }
@@ -56,9 +57,21 @@ impl Session {
             calls: calls.to_vec(),
             node: self.node.name.clone(),
         };
-        let stream = Stream::open(self, ordinal, info);
+        let stream = Stream::open(self.stream_owner(), ordinal, info);
         self.keep(&stream);
         stream
+    }
+
+    pub(super) fn stream_owner(self: &Arc<Self>) -> StreamOwner<'_> {
+        let observer = Arc::downgrade(self);
+        StreamOwner {
+            node: &self.node,
+            session: &self.key,
+            version: self.version(),
+            framing: self.transport.framing(),
+            epoch: self.epoch,
+            observer,
+        }
     }
 
     fn keep(&self, stream: &Arc<Stream>) {
@@ -69,7 +82,7 @@ impl Session {
         if ended {
             stream.stop(); // opened while the session ended
         }
-        if stream.is_over() {
+        if stream.is_closed() {
             self.stream_over(stream);
         }
     }
@@ -105,13 +118,13 @@ impl Session {
     }
 
     fn push_stream_abandoned(&self, stream: &Arc<Stream>) {
-        let busy = stream.is_busy();
+        let busy = stream.has_pending_append();
         // It stays the stream's one writer, should its reader return meanwhile; or it knows what the store does not: that
         // messages went out without ids.
-        if !busy && stream.unlogged().is_none() {
+        if !busy && stream.last_unlogged().is_none() {
             self.stream_over(stream);
         }
-        let kept = (busy || stream.is_stored()) && !stream.is_over();
+        let kept = (busy || stream.may_be_in_store()) && !stream.is_closed();
         if kept && !self.has_ended() {
             self.push_stream_left(stream.key.ordinal);
         }
@@ -132,7 +145,7 @@ impl Session {
 
     /// Forgets push streams whose readers did not come back, and passes over a listener that does not read.
     pub(crate) fn sweep(self: &Arc<Self>, now: Mono) {
-        self.hub.pass_over_stalled(now, self.node.timing.stall);
+        self.push.pass_over_stalled(now, self.node.timing.stall);
         self.update_stored_queue(true);
         let mut aged = Vec::new();
         {
@@ -169,7 +182,7 @@ impl Session {
         let id = last_event_id.and_then(|text| self.node.ids.parse(&self.key.session, text));
         let _alone = match id {
             // Between the look at the store and the taking up, nobody else may do the same: a stream has one writer.
-            Some(id) if id.ordinal.kind() == StreamKind::Push => Some(self.node.adopting.wait(&self.key.session).await),
+            Some(id) if id.ordinal.kind() == StreamKind::Push => Some(self.adopting.lock().await),
             _ => None,
         };
         let (issued, live) = match id {
@@ -184,12 +197,12 @@ impl Session {
             None => None,
         };
         let refreshed = match (&live, &mut found) {
-            (Some(stream), Some(found)) if stream.is_lost() => self.recover(stream, found).await,
+            (Some(stream), Some(found)) if stream.is_unlogged() => self.recover(stream, found).await,
             _ => false,
         };
-        let unlogged = live.as_ref().and_then(|stream| stream.unlogged());
+        let unlogged = live.as_ref().and_then(|stream| stream.last_unlogged());
         let missed = live.as_ref().zip(found.as_ref());
-        let missed = missed.is_some_and(|(stream, found)| stream.has_unlogged(found.last));
+        let missed = missed.is_some_and(|(stream, found)| stream.has_unlogged_after(found.last));
         match plan(id, issued, found.as_ref(), missed || refreshed) {
             Plan::Forgotten => Err(Reason::StreamForgotten),
             Plan::Ended => Err(Reason::StreamEnded),
@@ -200,7 +213,7 @@ impl Session {
                 };
                 telemetry::resumed(gap);
                 let opened = self.resume(id.ordinal, after, gap, refresh && !refreshed, live.clone(), found);
-                if let Some(stream) = live.filter(|stream| stream.unlogged() != unlogged) {
+                if let Some(stream) = live.filter(|stream| stream.last_unlogged() != unlogged) {
                     // More went out without ids before it was attached: the next resume is told.
                     stream.close_reader(self.close());
                 }
@@ -217,8 +230,8 @@ impl Session {
         if found.info.kind != StreamKind::Push {
             return false;
         }
-        let unlogged = stream.unlogged();
-        let missed = stream.has_unlogged(found.last);
+        let unlogged = stream.last_unlogged();
+        let missed = stream.has_unlogged_after(found.last);
         let refresh = if missed { self.refresh_drafts() } else { Vec::new() };
         let numbers = (found.last.unwrap_or_default().next().0..).map(Seq);
         let event = |(seq, (draft, _)): (Seq, (Draft, _))| Event::new(seq, draft.into_payload());
@@ -234,7 +247,7 @@ impl Session {
         match self.node.store.append(&stream.key, batch).await {
             Ok(()) => {
                 found.last = last;
-                stream.recover(unlogged, last) && missed
+                stream.store_recovered(unlogged, last) && missed
             }
             Err(error) if error.is_outage() => false,
             Err(error) => {
@@ -251,7 +264,7 @@ impl Session {
         let mut found = self.node.store.status(&key).await;
         let orphaned = |found: &StreamStatus| !found.sealed && !live && ordinal.kind() == StreamKind::Call;
         if found.as_ref().is_ok_and(orphaned) {
-            let closed = restore::close_orphan(self, ordinal, Orphaned::Unstored).await;
+            let closed = orphan::close_orphan(self, ordinal, Orphaned::Unstored).await;
             closed.map_err(|_| Reason::StoreUnavailable)?;
             found = self.node.store.status(&key).await;
         }
@@ -273,48 +286,41 @@ impl Session {
     ) -> Opened {
         let kind = ordinal.kind();
         let oldest = found.first_kept;
-        let stream = live.unwrap_or_else(|| Stream::adopt(self, ordinal, found));
-        let gap = gap.then(|| oldest.map_or_else(|| stream.prefix.id(after), |seq| stream.prefix.id(seq)));
-        let start = Start {
+        let stream = live.unwrap_or_else(|| Stream::adopt(self.stream_owner(), ordinal, found));
+        let gap = gap.then(|| stream.params.prefix.id(oldest.unwrap_or(after)));
+        let start = ReaderStart {
             cursor: after,
-            preamble: if refresh { self.refresh() } else { None },
-            resumed: true,
-            gap_told: gap.is_some(),
-            takes_push: kind == StreamKind::Push && !stream.is_over(),
+            first: if refresh { self.refresh() } else { None },
+            resumes: true,
+            gap_announced: gap.is_some(),
         };
-        self.limit_listeners(start.takes_push);
-        let tail = Tail::open(self, Arc::clone(&stream), start);
+        let takes_push = kind == StreamKind::Push && !stream.is_closed();
+        self.limit_listeners(takes_push);
+        let reader = self.open_reader(Arc::clone(&stream), start, takes_push);
         if kind == StreamKind::Push {
             // Its last connection may have ended while the store was asked, and have left the stream: it is live again. Were
             // that not written down, the next resume would make a second writer.
             self.push_reader_changed(&stream);
         }
-        Opened { tail, gap }
+        Opened { reader, gap }
     }
 
     fn fresh_push_stream(self: &Arc<Self>, refresh: bool) -> Opened {
         let stream = self.open_stream(StreamKind::Push, &[]);
-        let start = Start {
-            cursor: Seq::PRIMING,
-            preamble: None,
-            resumed: false,
-            gap_told: false,
-            takes_push: true,
-        };
         self.limit_listeners(true);
-        let tail = Tail::open(self, Arc::clone(&stream), start);
+        let reader = self.open_reader(Arc::clone(&stream), ReaderStart::default(), true);
         stream.flush();
         if refresh {
             for (draft, _) in self.refresh_drafts() {
-                let _ = stream.say(draft, rethread_store::Retain::None, false); // over only if the session is
+                let _ = stream.emit(draft, rethread_store::Retain::None, false); // over only if the session is
             }
         }
-        Opened { tail, gap: None }
+        Opened { reader, gap: None }
     }
 
     /// Too many GETs at once: the oldest make room, and may come back (T-17).
     fn limit_listeners(&self, opening: bool) {
-        let streams = self.hub.streams();
+        let streams = self.push.streams();
         let limit = self.node.limits.push_streams_per_session.max(1);
         let over = (streams.len() + usize::from(opening)).saturating_sub(limit);
         for stream in streams.iter().take(over) {

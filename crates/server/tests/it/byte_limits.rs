@@ -1,8 +1,11 @@
 //! SEC-06: every stored string has a limit in bytes, and its refusal names the limit.
 
 use crate::support::{LEGACY_REVISIONS, ScriptedHandler, V2025_11_25};
-use rethread::{Limits, MemoryLimits, MemoryStore};
-use rethread_testkit::client::Reply;
+use rethread::{
+    Call, Context, Handler, Limits, McpService, MemoryLimits, MemoryStore, Params, Principal, Reply as HandlerReply,
+    RpcError,
+};
+use rethread_testkit::client::{Client, Reply};
 use serde_json::{Value, json};
 
 async fn body_of(reply: Reply) -> (u16, Value) {
@@ -94,6 +97,32 @@ async fn sec_06_filters_of_listen_streams_are_bounded_in_bytes() {
         events.next().await.data["method"],
         "notifications/subscriptions/acknowledged"
     );
+}
+
+/// A handler that serves `subscriptions/listen` itself, as a gateway does, keeps the filter as long as the transport would.
+#[tokio::test]
+async fn sec_06_filters_are_bounded_for_handlers_that_serve_listen_themselves() {
+    struct Listening;
+
+    impl Handler for Listening {
+        fn listens(&self, _: &Params, _: &Principal) -> bool {
+            true
+        }
+
+        async fn handle(&self, _: Call, _: &Context) -> Result<HandlerReply, RpcError> {
+            Ok(HandlerReply::empty())
+        }
+    }
+
+    let client = Client::new(McpService::builder(Listening).build());
+    let listen = async |bytes: usize| {
+        let filter = json!({ "notifications": { "resourceSubscriptions": ["u".repeat(bytes)] } });
+        let reply = client.stateless(1, "subscriptions/listen", filter, json!({})).await;
+        reply.json().await["error"]["code"].as_i64()
+    };
+    let limit = Limits::default().uri_bytes_per_subscription;
+    assert_eq!(listen(limit).await, Some(-32602));
+    assert_eq!(listen(limit - 4).await, None);
 }
 
 /// D13: a full store refuses a new session with an error.

@@ -11,7 +11,7 @@ const FIRST_SERVER: &str = include_str!("../../src/guide/first_server.md");
 const HELLO: &str = include_str!("../../examples/hello.rs");
 const NGINX: &str = include_str!("../../src/guide/nginx.md");
 const KUBERNETES: &str = include_str!("../../src/guide/kubernetes.md");
-const TELEMETRY: &str = include_str!("../../src/telemetry.rs");
+const TELEMETRY: &str = include_str!("../../src/node/telemetry.rs");
 
 /// The first two cells of each row in the table under `heading`.
 fn table<'a>(page: &'a str, heading: &str) -> Vec<(&'a str, &'a str)> {

@@ -27,6 +27,7 @@ mod races;
 mod restart;
 mod retained_questions;
 mod sessions;
+mod slow_readers;
 mod stdio;
 mod subscriptions;
 mod support;

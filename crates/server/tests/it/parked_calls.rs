@@ -457,3 +457,79 @@ async fn t_38_shutdown_accepts_only_retries_of_parked_calls() {
     assert_eq!(slow.await.unwrap().status, 200);
     draining.await.unwrap();
 }
+
+/// LOG-02: a log message of a parked call is kept whatever the first request wanted. The retry chooses.
+#[tokio::test]
+async fn log_02_retry_alone_chooses_among_logs_of_a_parked_call() {
+    for first_level in [None, Some("error")] {
+        let steps = Steps::new();
+        let handler = handler_that_emits(&steps, |cx| async move {
+            cx.log(LogLevel::Info, None, "while parked").await
+        });
+        let (_, client) = handler.serve();
+        let meta = first_level.map_or(json!({}), |level| json!({ LOG_LEVEL_KEY: level }));
+        let asked = park(&client, 1, meta).await;
+        steps.run().await;
+        let retry = call(&client, 2, retry_params(&asked), json!({ LOG_LEVEL_KEY: "debug" })).await;
+        let got = messages(retry).await;
+        assert_eq!(got[0].data["params"]["data"], "while parked", "{got:?}");
+    }
+}
+
+/// D13: questions that a parked call has withdrawn leave room for others.
+#[tokio::test]
+async fn d13_withdrawn_questions_of_a_parked_call_do_not_count() {
+    let handler = ClosureHandler::new(|cx, _| async move {
+        for _ in 0..200 {
+            let asked = tokio::time::timeout(Duration::from_millis(1), cx.elicit(form())).await;
+            if let Ok(Err(error)) = asked {
+                return Err(RpcError::internal(format!("{error:?}")));
+            }
+        }
+        Ok(text("asked often"))
+    });
+    let (_, client) = handler.serve();
+    let mut reply = call(&client, 1, json!({}), json!({})).await.json().await;
+    for id in 2..400 {
+        if reply["result"]["resultType"] != "input_required" {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let state = json!({ "requestState": reply["result"]["requestState"] });
+        reply = call(&client, id, state, json!({})).await.json().await;
+    }
+    let text = reply["result"]["content"][0]["text"].as_str();
+    let rounds = reply["error"]["message"]
+        .as_str()
+        .is_some_and(|text| text.contains("too many times"));
+    assert!(text == Some("asked often") || rounds, "{reply}");
+}
+
+/// SEC-06: what parked calls keep is bounded in bytes, and is free again when they end.
+#[tokio::test]
+async fn sec_06_parked_calls_are_bounded_in_bytes() {
+    let handler = ClosureHandler::new(|cx, _| async move {
+        let _ = cx.elicit(form()).await;
+        Ok(text("done"))
+    });
+    let limits = rethread::Limits {
+        parked_bytes: 10_000,
+        ..rethread::Limits::default()
+    };
+    let service = McpService::builder(handler).limits(limits).build();
+    let client = Client::new(service.clone());
+    let large = json!({ "arguments": { "x": "y".repeat(4_000) } });
+    let first = call(&client, 1, large.clone(), json!({})).await.json().await;
+    assert_eq!(first["result"]["resultType"], "input_required", "{first}");
+    let second = call(&client, 2, large.clone(), json!({})).await.json().await;
+    assert_eq!(second["result"]["resultType"], "input_required", "{second}");
+    let third = call(&client, 3, large.clone(), json!({})).await.json().await;
+    assert_eq!(third["error"]["code"], -32603, "{third}");
+    let mut retry = retry_params(&first);
+    retry["arguments"] = large["arguments"].clone();
+    let answer = call(&client, 4, retry, json!({})).await.json().await;
+    assert_eq!(result_text(&answer), "done", "{answer}");
+    let third = call(&client, 5, large, json!({})).await.json().await;
+    assert_eq!(third["result"]["resultType"], "input_required", "{third}");
+    assert_eq!(service.parked_calls(), 2);
+}

@@ -5,7 +5,7 @@ use crate::{Batch, QueueUpdate, Queued, Retention, SessionRecord, StoreError, St
 use bytes::Bytes;
 use rethread_proto::Ordinal;
 use rethread_proto::clock::Wall;
-use rethread_proto::session::stream::Log;
+use rethread_proto::stream::Log;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

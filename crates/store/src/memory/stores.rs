@@ -8,7 +8,7 @@ use crate::{
 };
 use parking_lot::Mutex;
 use rethread_proto::Ordinal;
-use rethread_proto::session::stream::Log;
+use rethread_proto::stream::Log;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

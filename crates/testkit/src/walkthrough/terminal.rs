@@ -29,7 +29,9 @@ pub(super) struct Terminal {
 
 impl Terminal {
     pub(super) fn open(directory: &Path) -> Self {
-        let mut shell = Command::new("bash")
+        // A shell cannot catch a signal that its parent ignores. Background jobs ignore SIGINT.
+        let mut shell = Command::new("env")
+            .args(["--default-signal=INT", "bash"])
             .current_dir(directory)
             .env("TMPDIR", directory)
             .env("NO_PROXY", "127.0.0.1")

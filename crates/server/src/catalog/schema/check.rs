@@ -21,6 +21,17 @@ const MIN_STEPS: usize = 10_000;
 /// Bound of schemas within schemas. The parser allows 128 values within values.
 const MAX_DEPTH: usize = 256;
 
+impl Schema {
+    /// Describes how an object violates the schema, if it does.
+    pub(in super::super) fn check(&self, object: &str) -> Result<(), String> {
+        if self.allows_every_object {
+            return Ok(());
+        }
+        let value = serde_json::from_str(object).map_err(|error| format!("- {error}"))?;
+        check(self, &value, object.len())
+    }
+}
+
 /// Checks `value`, whose text has so many bytes.
 pub(super) fn check(schema: &Schema, value: &Value, bytes: usize) -> Result<(), String> {
     let steps = bytes.saturating_mul(STEPS_PER_BYTE).saturating_add(MIN_STEPS);

@@ -1,0 +1,224 @@
+//! Encodes messages as lines (GW-01) and rewrites ids and tokens inside them (GW-02).
+
+use super::connection::CallId;
+use bytes::Bytes;
+use rethread::Version;
+use rethread_proto::jsonrpc::RequestId;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Encodes a request under the gateway's own id.
+pub(super) fn encode_request(call_id: CallId, method: &str, params: &[u8]) -> Bytes {
+    encode_line(&[b"\"id\":", call_id.to_string().as_bytes()], Some(method), params)
+}
+
+/// Encodes a notification.
+pub(super) fn encode_notification(method: &str, params: &[u8]) -> Bytes {
+    encode_line(&[], Some(method), params)
+}
+
+/// Encodes the response to a question of the child. Both sides of `outcome` are raw JSON.
+pub(super) fn encode_response(id: &RequestId, outcome: Result<&[u8], &[u8]>) -> Bytes {
+    let (member, json) = match outcome {
+        Ok(result) => (&b",\"result\":"[..], result),
+        Err(error) => (&b",\"error\":"[..], error),
+    };
+    encode_line(&[b"\"id\":", id.as_json(), member, json], None, &[])
+}
+
+fn encode_line(parts: &[&[u8]], method: Option<&str>, params: &[u8]) -> Bytes {
+    let size: usize = parts.iter().map(|part| part.len()).sum();
+    let mut line = Vec::with_capacity(64 + size + method.map_or(0, str::len) + params.len());
+    line.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
+    if !parts.is_empty() {
+        line.push(b',');
+    }
+    for part in parts {
+        line.extend_from_slice(part);
+    }
+    if let Some(method) = method {
+        line.extend_from_slice(b",\"method\":");
+        serde_json::to_writer(&mut line, method).expect("a string is JSON");
+    }
+    if !params.is_empty() {
+        line.extend_from_slice(b",\"params\":");
+        line.extend_from_slice(params);
+    }
+    line.push(b'}');
+    // Outside of strings JSON allows a space for a line break. Inside of strings line breaks are escaped.
+    for byte in &mut line {
+        if matches!(byte, b'\n' | b'\r') {
+            *byte = b' ';
+        }
+    }
+    line.push(b'\n');
+    Bytes::from(line)
+}
+
+/// A JSON object with raw values. Encoding sorts the keys.
+type Object<'a> = BTreeMap<String, &'a RawValue>;
+
+fn raw_value(json: &str) -> Option<Box<RawValue>> {
+    RawValue::from_string(json.to_owned()).ok()
+}
+
+fn parse_object(json: &[u8]) -> Option<Object<'_>> {
+    serde_json::from_slice(json).ok()
+}
+
+/// Replaces `_meta.progressToken` of `params`, if present, by `call_id`.
+pub(super) fn replace_progress_token(params: &Bytes, call_id: CallId) -> Bytes {
+    // Most calls have no token, and a text search is cheaper than parsing. `\u` may hide an escaped key.
+    let may_have_token = |text: &str| text.contains("progressToken") || text.contains("\\u");
+    if !std::str::from_utf8(params).is_ok_and(may_have_token) {
+        return params.clone();
+    }
+    let rewritten = || {
+        let mut outer = parse_object(params)?;
+        let meta = outer.get("_meta")?.get();
+        let mut inner = parse_object(meta.as_bytes())?;
+        let token = raw_value(&call_id.to_string())?;
+        *inner.get_mut("progressToken")? = &token;
+        let meta = raw_value(&serde_json::to_string(&inner).ok()?)?;
+        outer.insert("_meta".to_owned(), &meta);
+        serde_json::to_vec(&outer).ok().map(Bytes::from)
+    };
+    rewritten().unwrap_or_else(|| params.clone())
+}
+
+/// The call that a progress notification belongs to.
+pub(super) fn progress_call_id(params: &[u8]) -> Option<CallId> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Progress {
+        progress_token: CallId,
+    }
+    serde_json::from_slice::<Progress>(params)
+        .ok()
+        .map(|progress| progress.progress_token)
+}
+
+/// Removes the gateway's token from the params of a progress notification.
+pub(crate) fn remove_progress_token(params: &[u8]) -> Option<Box<RawValue>> {
+    let mut report = parse_object(params)?;
+    report.remove("progressToken");
+    raw_value(&serde_json::to_string(&report).ok()?)
+}
+
+const SUBSCRIPTION_ID_KEY: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// The subscription call that a notification belongs to.
+pub(super) fn subscription_call_id(params: &[u8]) -> Option<CallId> {
+    #[derive(Deserialize)]
+    struct Tagged {
+        #[serde(rename = "_meta")]
+        meta: Meta,
+    }
+    #[derive(Deserialize)]
+    struct Meta {
+        #[serde(rename = "io.modelcontextprotocol/subscriptionId")]
+        subscription: CallId,
+    }
+    let tagged = serde_json::from_slice::<Tagged>(params).ok();
+    tagged.map(|tagged| tagged.meta.subscription)
+}
+
+/// Replaces the subscription id in params or a result by the client's own id, with its JSON type (T-25).
+pub(crate) fn set_subscription_id(json: &[u8], id: &RequestId) -> Option<Box<RawValue>> {
+    let mut outer = parse_object(json)?;
+    let meta = outer.get("_meta").map_or("{}", |meta| meta.get());
+    let mut inner = parse_object(meta.as_bytes())?;
+    let id = raw_value(std::str::from_utf8(id.as_json()).ok()?)?;
+    inner.insert(SUBSCRIPTION_ID_KEY.to_owned(), &id);
+    let meta = raw_value(&serde_json::to_string(&inner).ok()?)?;
+    outer.insert("_meta".to_owned(), &meta);
+    raw_value(&serde_json::to_string(&outer).ok()?)
+}
+
+/// The `requestId` of a notification.
+pub(super) fn notified_request_id(params: &[u8]) -> Option<RequestId> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Params {
+        request_id: RequestId,
+    }
+    serde_json::from_slice::<Params>(params)
+        .ok()
+        .map(|params| params.request_id)
+}
+
+/// The `clientInfo` of the gateway itself.
+pub(crate) fn gateway_client_info() -> Value {
+    json!({ "name": "rethread", "version": env!("CARGO_PKG_VERSION") })
+}
+
+/// The `_meta` of stateless requests of the gateway itself.
+pub(crate) fn gateway_request_meta() -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": Version::V2026_07_28.as_str(),
+        "io.modelcontextprotocol/clientInfo": gateway_client_info(),
+        "io.modelcontextprotocol/clientCapabilities": {},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gw_01_encoded_message_is_one_line() {
+        let line = encode_request(7, "tools/call", b"{\r\n \"name\": \"a\\nb\"\n}");
+        assert_eq!(
+            line,
+            "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/call\",\"params\":{   \"name\": \"a\\nb\" }}\n"
+        );
+        assert_eq!(
+            encode_notification("x", b""),
+            "{\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n"
+        );
+        assert_eq!(
+            encode_response(&RequestId::from("q"), Ok(b"{}")),
+            "{\"jsonrpc\":\"2.0\",\"id\":\"q\",\"result\":{}}\n"
+        );
+        assert_eq!(
+            encode_response(&RequestId::from(1), Err(br#"{"code":1,"message":"no"}"#)),
+            "{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":1,\"message\":\"no\"}}\n"
+        );
+    }
+
+    #[test]
+    fn gw_02_rewrite_changes_tokens_and_nothing_else() {
+        let params =
+            Bytes::from(r#"{"name":"x","_meta":{"progressToken":"mine","other":1},"arguments":{"b":1,"a":2.50}}"#);
+        let rewritten = replace_progress_token(&params, 9);
+        let value: serde_json::Value = serde_json::from_slice(&rewritten).unwrap();
+        assert_eq!(value["_meta"], serde_json::json!({ "progressToken": 9, "other": 1 }));
+        assert!(std::str::from_utf8(&rewritten).unwrap().contains(r#"{"b":1,"a":2.50}"#));
+        let none = Bytes::from(r#"{"name":"x"}"#);
+        assert_eq!(replace_progress_token(&none, 9), none);
+        let escaped = Bytes::from(r#"{"_meta":{"progress\u0054oken":"mine"}}"#);
+        assert_eq!(replace_progress_token(&escaped, 9), r#"{"_meta":{"progressToken":9}}"#);
+        let unasked = Bytes::from(r#"{"name":"x","_meta":{"other":1}}"#);
+        assert_eq!(replace_progress_token(&unasked, 9), unasked);
+
+        let report = br#"{"progressToken":9,"progress":1,"total":2}"#;
+        assert_eq!(progress_call_id(report), Some(9));
+        assert_eq!(progress_call_id(br#"{"progressToken":"9","progress":1}"#), None);
+        let bare = remove_progress_token(report).unwrap();
+        assert_eq!(bare.get(), r#"{"progress":1,"total":2}"#);
+        assert_eq!(notified_request_id(br#"{"requestId":"a"}"#), Some(RequestId::from("a")));
+
+        let tagged = br#"{"_meta":{"io.modelcontextprotocol/subscriptionId":4,"x":1},"uri":"a"}"#;
+        assert_eq!(subscription_call_id(tagged), Some(4));
+        assert_eq!(subscription_call_id(b"{}"), None);
+        let back = set_subscription_id(tagged, &RequestId::from("7")).unwrap();
+        assert_eq!(
+            back.get(),
+            r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":"7","x":1},"uri":"a"}"#
+        );
+        let fresh = set_subscription_id(b"{}", &RequestId::from(7)).unwrap();
+        assert_eq!(fresh.get(), r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7}}"#);
+    }
+}

@@ -1,0 +1,86 @@
+//! Starts the children of one server, up to its limit.
+
+use super::guardian::Guardian;
+use super::process::{ChildPipes, ChildProcess};
+use crate::settings::ServerSettings;
+use std::io;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::process::Command;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// How long a new child waits for a permit of one that is about to end. Beyond: [`TooManyChildren`].
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Starts the children of one server.
+#[derive(Clone, Debug)]
+pub(crate) struct ChildSpawner {
+    pub(crate) server: Arc<ServerSettings>,
+    guardian: Guardian,
+    permits: Arc<Semaphore>,
+}
+
+/// The right to run one child. Returned when dropped.
+#[derive(Debug)]
+pub(crate) struct ChildPermit {
+    _permit: OwnedSemaphorePermit,
+}
+
+/// `max_children` are running.
+#[derive(Debug, thiserror::Error)]
+#[error("{limit} children of {server} are running already; try again later")]
+pub(crate) struct TooManyChildren {
+    limit: usize,
+    server: String,
+}
+
+impl ChildSpawner {
+    pub(crate) fn new(server: Arc<ServerSettings>, guardian: Guardian) -> Self {
+        let permits = Arc::new(Semaphore::new(server.max_children));
+        ChildSpawner {
+            server,
+            guardian,
+            permits,
+        }
+    }
+
+    /// Waits up to [`PERMIT_TIMEOUT`] for a permit.
+    pub(crate) async fn acquire_permit(&self) -> Result<ChildPermit, TooManyChildren> {
+        let acquired = timeout(PERMIT_TIMEOUT, Arc::clone(&self.permits).acquire_owned()).await;
+        let permit = acquired.ok().and_then(Result::ok);
+        permit
+            .map(|permit| ChildPermit { _permit: permit })
+            .ok_or_else(|| TooManyChildren {
+                limit: self.server.max_children,
+                server: self.server.name.clone(),
+            })
+    }
+
+    /// Starts a child. Only the operator sets its command line, environment and working directory (GW-10).
+    pub(super) fn spawn(&self, permit: ChildPermit) -> io::Result<(ChildProcess, ChildPipes)> {
+        let server = &*self.server;
+        let inherited = std::env::vars_os().filter(|(name, _)| server.inherit_env.includes(name));
+        let mut command = Command::new(&server.command);
+        command
+            .args(&server.args)
+            .env_clear()
+            .envs(inherited)
+            .envs(&server.env)
+            .env(rethread::BEHIND_GATEWAY, env!("CARGO_PKG_VERSION"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        if let Some(cwd) = &server.cwd {
+            command.current_dir(cwd);
+        }
+        let child = command.spawn().map_err(|error| {
+            let message = format!("cannot start {}: {error}", server.command.display());
+            io::Error::new(error.kind(), message)
+        })?;
+        ChildProcess::new(child, permit, &self.guardian)
+    }
+}

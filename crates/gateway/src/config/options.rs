@@ -1,0 +1,472 @@
+//! Every option of the program, in the order of the help.
+
+use super::option::{DefaultValue, Flag, FlagKind, Heading, OptionDef, Reload, Scope, TypedOption, choices};
+use super::value;
+use crate::output::LogFormat;
+use crate::settings::{EraSetting, InheritedEnv, RestoreSetting, Settings, StoreSettings, SyncMode};
+use clap::ColorChoice;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+pub(crate) static OPTIONS: &[&OptionDef] = &[
+    &LISTEN.def,
+    &CONFIG,
+    &DATA.def,
+    &MEMORY.def,
+    &SYNC.def,
+    &PUBLIC_URL.def,
+    &ALLOW_HOSTS.def,
+    &ALLOW_ORIGINS.def,
+    &RETRY_MS.def,
+    &SESSION_IDLE.def,
+    &DRAIN.def,
+    &MAX_CONNECTIONS_PER_PEER.def,
+    &NAME.def,
+    &COMMAND.def,
+    &ARGS.def,
+    &ENV,
+    &INHERIT_ENV.def,
+    &CWD.def,
+    &ERA.def,
+    &RESTORE.def,
+    &START_TIMEOUT.def,
+    &MAX_CHILDREN.def,
+    &VERBOSE,
+    &QUIET,
+    &COLOR.def,
+    &LOG_FORMAT.def,
+];
+
+pub(crate) static LISTEN: TypedOption<SocketAddr> = TypedOption {
+    def: OptionDef {
+        key: "listen",
+        scope: Scope::Gateway,
+        flag: Some(Flag::new("--listen", FlagKind::Text("ADDR")).short('l')),
+        env: Some("RETHREAD_LISTEN"),
+        default: DefaultValue::Text("127.0.0.1:8080"),
+        help: "Address to listen on; port 0 picks a free port",
+        reload: Reload::NeedsRestart {
+            differs: |old, new| old.listen != new.listen,
+            keep: |old, new| new.listen = old.listen,
+        },
+    },
+    parse: value::address,
+    show: SocketAddr::to_string,
+};
+
+pub(crate) static CONFIG: OptionDef = OptionDef {
+    key: "config",
+    scope: Scope::Program,
+    flag: Some(Flag::new("--config", FlagKind::File("FILE")).short('c')),
+    env: Some("RETHREAD_CONFIG"),
+    default: DefaultValue::Unset,
+    help: "TOML file with servers; read again on SIGHUP",
+    reload: Reload::Ignored,
+};
+
+pub(crate) static DATA: TypedOption<String> = TypedOption {
+    def: OptionDef {
+        key: "data",
+        scope: Scope::Gateway,
+        flag: Some(Flag::new("--data", FlagKind::Dir("DIR")).short('d')),
+        env: Some("RETHREAD_DATA"),
+        default: DefaultValue::Computed("$XDG_STATE_HOME/rethread or ~/.local/state/rethread"),
+        help: "Directory for sessions and streams",
+        reload: Reload::NeedsRestart {
+            differs: |old, new| match (&old.store, &new.store) {
+                (StoreSettings::Embedded { data: old, .. }, StoreSettings::Embedded { data: new, .. }) => old != new,
+                _ => false,
+            },
+            keep: keep_store,
+        },
+    },
+    parse: value::text,
+    show: String::clone,
+};
+
+pub(crate) static MEMORY: TypedOption<bool> = TypedOption {
+    def: OptionDef {
+        key: "memory",
+        scope: Scope::Gateway,
+        flag: Some(Flag::new("--memory", FlagKind::Switch).short('m')),
+        env: Some("RETHREAD_MEMORY"),
+        default: DefaultValue::Bool(false),
+        help: "Keep sessions and streams in memory; they end with the gateway",
+        reload: Reload::NeedsRestart {
+            differs: |old, new| (old.store == StoreSettings::Memory) != (new.store == StoreSettings::Memory),
+            keep: keep_store,
+        },
+    },
+    parse: value::boolean,
+    show: bool::to_string,
+};
+
+pub(crate) static SYNC: TypedOption<SyncMode> = TypedOption {
+    def: OptionDef {
+        key: "sync",
+        scope: Scope::Gateway,
+        flag: Some(Flag::new("--sync", FlagKind::Choice("WHEN", choices::<SyncMode>)).advanced()),
+        env: Some("RETHREAD_SYNC"),
+        default: DefaultValue::Text("interval"),
+        help: "When an event counts as stored",
+        reload: Reload::NeedsRestart {
+            differs: |old, new| match (&old.store, &new.store) {
+                (StoreSettings::Embedded { sync: old, .. }, StoreSettings::Embedded { sync: new, .. }) => old != new,
+                _ => false,
+            },
+            keep: keep_store,
+        },
+    },
+    parse: value::choice,
+    show: value::show_choice,
+};
+
+fn keep_store(old: &Settings, new: &mut Settings) {
+    new.store.clone_from(&old.store);
+}
+
+pub(crate) static PUBLIC_URL: TypedOption<String> = TypedOption {
+    def: OptionDef {
+        key: "public_url",
+        scope: Scope::Gateway,
+        flag: Some(Flag::new("--public-url", FlagKind::Url("URL")).heading(Heading::Clients)),
+        env: Some("RETHREAD_PUBLIC_URL"),
+        default: DefaultValue::Unset,
+        help: "Public URL of the gateway when it runs behind a reverse proxy",
+        reload: Reload::Applied {
+            differs: |old, new| old.public_url != new.public_url,
+        },
+    },
+    parse: value::public_url,
+    show: String::clone,
+};
+
+pub(crate) static ALLOW_HOSTS: TypedOption<Vec<String>> = TypedOption {
+    def: OptionDef {
+        key: "allow_hosts",
+        scope: Scope::Gateway,
+        flag: Some(Flag::new("--allow-host", FlagKind::CommaList("HOST")).heading(Heading::Clients)),
+        env: Some("RETHREAD_ALLOW_HOST"),
+        default: DefaultValue::EmptyList,
+        help: "Host to accept besides the loopback names; may be repeated",
+        reload: Reload::Applied {
+            differs: |old, new| old.allow_hosts != new.allow_hosts,
+        },
+    },
+    parse: value::hosts,
+    show: |hosts| value::show_list(hosts),
+};
+
+pub(crate) static ALLOW_ORIGINS: TypedOption<Vec<String>> = TypedOption {
+    def: OptionDef {
+        key: "allow_origins",
+        scope: Scope::Gateway,
+        flag: Some(Flag::new("--allow-origin", FlagKind::CommaList("ORIGIN")).heading(Heading::Clients)),
+        env: Some("RETHREAD_ALLOW_ORIGIN"),
+        default: DefaultValue::EmptyList,
+        help: "Origin to accept besides the loopback origins; may be repeated",
+        reload: Reload::Applied {
+            differs: |old, new| old.allow_origins != new.allow_origins,
+        },
+    },
+    parse: value::origins,
+    show: |origins| value::show_list(origins),
+};
+
+pub(crate) static RETRY_MS: TypedOption<Duration> = TypedOption {
+    def: OptionDef {
+        key: "retry_ms",
+        scope: Scope::Gateway,
+        flag: Some(
+            Flag::new("--retry-ms", FlagKind::Text("MS"))
+                .heading(Heading::Clients)
+                .advanced(),
+        ),
+        env: Some("RETHREAD_RETRY_MS"),
+        default: DefaultValue::Text("1000"),
+        help: "Delay before clients reconnect, in milliseconds",
+        reload: Reload::NeedsRestart {
+            differs: |old, new| old.retry != new.retry,
+            keep: |old, new| new.retry = old.retry,
+        },
+    },
+    parse: |value| value::integer(value, 0).map(Duration::from_millis),
+    show: |retry| retry.as_millis().to_string(),
+};
+
+pub(crate) static SESSION_IDLE: TypedOption<Duration> = TypedOption {
+    def: OptionDef {
+        key: "session_idle",
+        scope: Scope::Gateway,
+        flag: Some(
+            Flag::new("--session-idle", FlagKind::Text("TIME"))
+                .heading(Heading::Clients)
+                .advanced(),
+        ),
+        env: Some("RETHREAD_SESSION_IDLE"),
+        default: DefaultValue::Text("30m"),
+        help: "How long a session may be unused before it expires",
+        reload: Reload::NeedsRestart {
+            differs: |old, new| old.session_idle != new.session_idle,
+            keep: |old, new| new.session_idle = old.session_idle,
+        },
+    },
+    parse: value::positive_duration,
+    show: value::show_duration,
+};
+
+pub(crate) static DRAIN: TypedOption<Duration> = TypedOption {
+    def: OptionDef {
+        key: "drain",
+        scope: Scope::Gateway,
+        flag: Some(
+            Flag::new("--drain", FlagKind::Text("TIME"))
+                .heading(Heading::Clients)
+                .advanced(),
+        ),
+        env: Some("RETHREAD_DRAIN"),
+        default: DefaultValue::Text("10s"),
+        help: "How long running calls may take to finish when the gateway stops",
+        reload: Reload::Applied {
+            differs: |old, new| old.drain != new.drain,
+        },
+    },
+    parse: value::duration,
+    show: value::show_duration,
+};
+
+pub(crate) static MAX_CONNECTIONS_PER_PEER: TypedOption<usize> = TypedOption {
+    def: OptionDef {
+        key: "max_connections_per_peer",
+        scope: Scope::Gateway,
+        flag: Some(
+            Flag::new("--max-connections-per-peer", FlagKind::Text("N"))
+                .heading(Heading::Clients)
+                .advanced(),
+        ),
+        env: Some("RETHREAD_MAX_CONNECTIONS_PER_PEER"),
+        default: DefaultValue::Text("1024"),
+        help: "Connections of one address, 0 for no limit; more get 429. A proxy is one address",
+        reload: Reload::Applied {
+            differs: |old, new| old.max_connections_per_peer != new.max_connections_per_peer,
+        },
+    },
+    parse: |value| value::size(value, 0),
+    show: usize::to_string,
+};
+
+pub(crate) static NAME: TypedOption<String> = TypedOption {
+    def: OptionDef {
+        key: "name",
+        scope: Scope::Command,
+        flag: Some(Flag::new("--name", FlagKind::Text("NAME")).heading(Heading::Server)),
+        env: Some("RETHREAD_NAME"),
+        default: DefaultValue::Computed("from the command"),
+        help: "Name of the server in the log and on disk",
+        reload: Reload::Ignored,
+    },
+    parse: value::server_name,
+    show: String::clone,
+};
+
+pub(crate) static COMMAND: TypedOption<Vec<String>> = TypedOption {
+    def: OptionDef {
+        key: "command",
+        scope: Scope::OneServer,
+        flag: None,
+        env: None,
+        default: DefaultValue::Unset,
+        help: "Program of the server, or a list of the program and its arguments",
+        reload: Reload::ReplacesServer,
+    },
+    parse: value::list,
+    show: |words| value::show_list(words),
+};
+
+pub(crate) static ARGS: TypedOption<Vec<String>> = TypedOption {
+    def: OptionDef {
+        key: "args",
+        scope: Scope::OneServer,
+        flag: None,
+        env: None,
+        default: DefaultValue::EmptyList,
+        help: "List of further arguments",
+        reload: Reload::ReplacesServer,
+    },
+    parse: value::args,
+    show: |args| value::show_list(args),
+};
+
+pub(crate) static ENV: OptionDef = OptionDef {
+    key: "env",
+    scope: Scope::OneServer,
+    flag: Some(
+        Flag::new("--env", FlagKind::List("KEY=VALUE"))
+            .short('e')
+            .heading(Heading::Server),
+    ),
+    env: None,
+    default: DefaultValue::Unset,
+    help: "Variable for the server besides the inherited ones; may be repeated",
+    reload: Reload::ReplacesServer,
+};
+
+pub(crate) static INHERIT_ENV: TypedOption<InheritedEnv> = TypedOption {
+    def: OptionDef {
+        key: "inherit_env",
+        scope: Scope::OneServer,
+        flag: None,
+        env: None,
+        default: DefaultValue::Bool(true),
+        help: "List of the variables that the server inherits, instead of all",
+        reload: Reload::ReplacesServer,
+    },
+    parse: value::inherited_env,
+    show: value::show_inherited_env,
+};
+
+pub(crate) static CWD: TypedOption<String> = TypedOption {
+    def: OptionDef {
+        key: "cwd",
+        scope: Scope::OneServer,
+        flag: Some(Flag::new("--cwd", FlagKind::Dir("DIR")).heading(Heading::Server)),
+        env: Some("RETHREAD_CWD"),
+        default: DefaultValue::Unset,
+        help: "Working directory of the server",
+        reload: Reload::ReplacesServer,
+    },
+    parse: value::text,
+    show: String::clone,
+};
+
+pub(crate) static ERA: TypedOption<EraSetting> = TypedOption {
+    def: OptionDef {
+        key: "era",
+        scope: Scope::EveryServer,
+        flag: Some(
+            Flag::new("--era", FlagKind::Choice("ERA", choices::<EraSetting>))
+                .heading(Heading::Server)
+                .advanced(),
+        ),
+        env: Some("RETHREAD_ERA"),
+        default: DefaultValue::Text("probe"),
+        help: "Protocol era of the server",
+        reload: Reload::ReplacesServer,
+    },
+    parse: value::choice,
+    show: value::show_choice,
+};
+
+pub(crate) static RESTORE: TypedOption<RestoreSetting> = TypedOption {
+    def: OptionDef {
+        key: "restore",
+        scope: Scope::EveryServer,
+        flag: Some(
+            Flag::new("--restore", FlagKind::Choice("HOW", choices::<RestoreSetting>))
+                .heading(Heading::Server)
+                .advanced(),
+        ),
+        env: Some("RETHREAD_RESTORE"),
+        default: DefaultValue::Text("replay"),
+        help: "How to continue a session whose server process has exited",
+        reload: Reload::ReplacesServer,
+    },
+    parse: value::choice,
+    show: value::show_choice,
+};
+
+pub(crate) static START_TIMEOUT: TypedOption<Duration> = TypedOption {
+    def: OptionDef {
+        key: "start_timeout",
+        scope: Scope::EveryServer,
+        flag: Some(
+            Flag::new("--start-timeout", FlagKind::Text("TIME"))
+                .heading(Heading::Server)
+                .advanced(),
+        ),
+        env: Some("RETHREAD_START_TIMEOUT"),
+        default: DefaultValue::Text("30s"),
+        help: "How long a server process may take to answer",
+        reload: Reload::ReplacesServer,
+    },
+    parse: value::positive_duration,
+    show: value::show_duration,
+};
+
+pub(crate) static MAX_CHILDREN: TypedOption<usize> = TypedOption {
+    def: OptionDef {
+        key: "max_children",
+        scope: Scope::EveryServer,
+        flag: Some(
+            Flag::new("--max-children", FlagKind::Text("N"))
+                .heading(Heading::Server)
+                .advanced(),
+        ),
+        env: Some("RETHREAD_MAX_CHILDREN"),
+        default: DefaultValue::Text("100"),
+        help: "Server processes at the same time, one per session; more clients get 503",
+        reload: Reload::ReplacesServer,
+    },
+    parse: |value| value::size(value, 1),
+    show: usize::to_string,
+};
+
+pub(crate) static VERBOSE: OptionDef = OptionDef {
+    key: "verbose",
+    scope: Scope::Program,
+    flag: Some(
+        Flag::new("--verbose", FlagKind::Count)
+            .short('v')
+            .heading(Heading::Messages),
+    ),
+    env: None,
+    default: DefaultValue::Unset,
+    help: "Log more; -vv logs everything. RUST_LOG sets levels for each module",
+    reload: Reload::Ignored,
+};
+
+pub(crate) static QUIET: OptionDef = OptionDef {
+    key: "quiet",
+    scope: Scope::Program,
+    flag: Some(
+        Flag::new("--quiet", FlagKind::Switch)
+            .short('q')
+            .heading(Heading::Messages),
+    ),
+    env: None,
+    default: DefaultValue::Unset,
+    help: "Log only errors",
+    reload: Reload::Ignored,
+};
+
+pub(crate) static COLOR: TypedOption<ColorChoice> = TypedOption {
+    def: OptionDef {
+        key: "color",
+        scope: Scope::Program,
+        flag: Some(Flag::new("--color", FlagKind::Choice("WHEN", choices::<ColorChoice>)).heading(Heading::Messages)),
+        env: Some("RETHREAD_COLOR"),
+        default: DefaultValue::Text("auto"),
+        help: "When to use colors; `auto` obeys NO_COLOR",
+        reload: Reload::Ignored,
+    },
+    parse: value::choice,
+    show: value::show_choice,
+};
+
+pub(crate) static LOG_FORMAT: TypedOption<LogFormat> = TypedOption {
+    def: OptionDef {
+        key: "log_format",
+        scope: Scope::Program,
+        flag: Some(
+            Flag::new("--log-format", FlagKind::Choice("FORMAT", choices::<LogFormat>))
+                .heading(Heading::Messages)
+                .advanced(),
+        ),
+        env: Some("RETHREAD_LOG_FORMAT"),
+        default: DefaultValue::Text("text"),
+        help: "Format of the log on stderr",
+        reload: Reload::Ignored,
+    },
+    parse: value::choice,
+    show: value::show_choice,
+};

@@ -1,0 +1,213 @@
+//! Resolves the options: flag, then environment, then file, then default. Does no I/O.
+
+use super::layer::{Layer, Source, SourcedValue};
+use super::option::TypedOption;
+use super::options;
+use super::problem::Problem;
+use super::value::{self, ParseResult};
+use super::{CliInput, Environment, ResolvedConfig, ValueRow};
+use crate::settings::{Settings, StoreSettings};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// Resolves `input` and a `file` in the directory `file_dir`.
+pub(super) fn resolve(input: &CliInput, file: &Layer, file_dir: &Path, environment: &Environment) -> ResolvedConfig {
+    let mut resolver = Resolver {
+        input,
+        file,
+        file_dir,
+        environment,
+        rows: Vec::new(),
+        problems: Vec::new(),
+    };
+    resolver.add_program_rows();
+    let settings = resolver.settings();
+    ResolvedConfig {
+        settings,
+        rows: resolver.rows,
+        problems: resolver.problems,
+    }
+}
+
+/// Collects the rows of `check` and all problems while it resolves.
+pub(super) struct Resolver<'a> {
+    pub(super) input: &'a CliInput,
+    pub(super) file: &'a Layer,
+    file_dir: &'a Path,
+    pub(super) environment: &'a Environment,
+    rows: Vec<ValueRow>,
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Resolver<'_> {
+    /// Adds options of the program to `check`. `cli` has applied them.
+    fn add_program_rows(&mut self) {
+        let (value, source) = match &self.input.config_file {
+            Some((path, source)) => (path.display().to_string(), source.clone()),
+            None => (value::none(), Source::Default),
+        };
+        self.add_row(None, options::CONFIG.key, value, &source);
+        self.value(&options::COLOR);
+        self.value(&options::LOG_FORMAT);
+    }
+
+    fn settings(&mut self) -> Settings {
+        let listen = self.value(&options::LISTEN);
+        let public_url = self.optional(&options::PUBLIC_URL);
+        let mut allow_hosts = self.value(&options::ALLOW_HOSTS);
+        // Safe against DNS rebinding: an attacker can rebind neither an IP address nor the operator's own name.
+        let listen_host = own_host(listen);
+        let public_host = public_url.as_deref().and_then(value::public_host).map(str::to_owned);
+        for (host, source) in [
+            (listen_host, options::LISTEN.def.key),
+            (public_host, options::PUBLIC_URL.def.key),
+        ] {
+            if let Some(host) = host.filter(|host| !allow_hosts.contains(host)) {
+                let key = format!("{} +", options::ALLOW_HOSTS.def.key);
+                self.add_row(None, key, host.clone(), &Source::Derived(source));
+                allow_hosts.push(host);
+            }
+        }
+        Settings {
+            listen,
+            public_url,
+            allow_hosts,
+            allow_origins: self.value(&options::ALLOW_ORIGINS),
+            store: self.store(),
+            drain: self.value(&options::DRAIN),
+            retry: self.value(&options::RETRY_MS),
+            session_idle: self.value(&options::SESSION_IDLE),
+            max_connections_per_peer: self.value(&options::MAX_CONNECTIONS_PER_PEER),
+            servers: self.servers(),
+        }
+    }
+
+    /// `memory` and `data` exclude each other. The first source that has one of them decides, so `--data` overrides
+    /// `memory = true` in a file.
+    fn store(&mut self) -> StoreSettings {
+        let select = |layer: &Layer, has_source: fn(&Source) -> bool| {
+            let get = |key: &str| layer.get(key).filter(|found| has_source(&found.source)).cloned();
+            (get(options::MEMORY.def.key), get(options::DATA.def.key))
+        };
+        let sources = [
+            select(&self.input.layer, |source| !source.is_env()),
+            select(&self.input.layer, Source::is_env),
+            select(self.file, |_| true),
+        ];
+        let (memory, data) = sources
+            .into_iter()
+            .find(|(memory, data)| memory.is_some() || data.is_some())
+            .unwrap_or_default();
+        let in_memory = memory.as_ref().and_then(|found| self.parse(&options::MEMORY, found));
+        let in_memory = in_memory.unwrap_or_else(|| options::MEMORY.default_value());
+        let source = memory.map_or(Source::Default, |found| found.source);
+        self.add_row(None, options::MEMORY.def.key, in_memory.to_string(), &source);
+        if in_memory {
+            if let Some(data) = data {
+                let problem = Problem::new("a data directory and memory exclude each other").at(&data.source);
+                self.problems.push(problem.hint("one of the two"));
+            }
+            return StoreSettings::Memory;
+        }
+        StoreSettings::Embedded {
+            data: self.data_dir(data),
+            sync: self.value(&options::SYNC),
+        }
+    }
+
+    fn data_dir(&mut self, found: Option<SourcedValue>) -> PathBuf {
+        let (path, source) = match found {
+            Some(found) => {
+                let text = self.parse(&options::DATA, &found).unwrap_or_default();
+                (self.path(&found.source, &text), found.source)
+            }
+            None => {
+                let default = self.environment.state_dir();
+                if default.is_none() {
+                    let problem = Problem::new("there is no home directory to keep sessions in");
+                    let hint = "--data DIR, or --memory to keep sessions in memory";
+                    self.problems.push(problem.hint(hint));
+                }
+                (default.unwrap_or_default(), Source::Default)
+            }
+        };
+        self.add_row(None, options::DATA.def.key, path.display().to_string(), &source);
+        path
+    }
+
+    /// Makes a path absolute. It is relative to the file that has it, or to the working directory.
+    pub(super) fn path(&self, source: &Source, path: &str) -> PathBuf {
+        let base = match source {
+            Source::File { .. } => self.file_dir,
+            _ => &self.environment.cwd,
+        };
+        self.environment.absolute(base, path)
+    }
+
+    /// An option without a default.
+    fn optional<T>(&mut self, option: &TypedOption<T>) -> Option<T> {
+        let Some(found) = self.find(None, option.def.key) else {
+            self.add_row(None, option.def.key, value::none(), &Source::Default);
+            return None;
+        };
+        let parsed = self.parse(option, &found);
+        let shown = parsed.as_ref().map_or_else(|| found.value.to_string(), option.show);
+        self.add_row(None, option.def.key, shown, &found.source);
+        parsed
+    }
+
+    fn value<T>(&mut self, option: &TypedOption<T>) -> T {
+        self.value_in(None, None, option)
+    }
+
+    /// The value of an option for `server`, whose own values are in `section`.
+    pub(super) fn server_value<T>(&mut self, server: &str, section: &Layer, option: &TypedOption<T>) -> T {
+        self.value_in(Some(server), Some(section), option)
+    }
+
+    fn value_in<T>(&mut self, server: Option<&str>, section: Option<&Layer>, option: &TypedOption<T>) -> T {
+        let found = self.find(section, option.def.key);
+        let parsed = found.as_ref().and_then(|found| self.parse(option, found));
+        let shown = match (&parsed, &found) {
+            (None, Some(invalid)) => invalid.value.to_string(),
+            (Some(value), _) => (option.show)(value),
+            (None, None) => (option.show)(&option.default_value()),
+        };
+        let source = found.map_or(Source::Default, |found| found.source);
+        self.add_row(server, option.def.key, shown, &source);
+        parsed.unwrap_or_else(|| option.default_value())
+    }
+
+    /// Looks in the command line, then in `section`, then at the top of the file.
+    fn find(&self, section: Option<&Layer>, key: &str) -> Option<SourcedValue> {
+        let layers = [Some(&self.input.layer), section, Some(self.file)];
+        layers.into_iter().flatten().find_map(|layer| layer.get(key)).cloned()
+    }
+
+    pub(super) fn parse<T>(&mut self, option: &TypedOption<T>, found: &SourcedValue) -> Option<T> {
+        self.record((option.parse)(&found.value), &found.source)
+    }
+
+    /// Collects a problem: all are reported at once.
+    pub(super) fn record<T>(&mut self, parsed: ParseResult<T>, source: &Source) -> Option<T> {
+        parsed.map_err(|problem| self.problems.push(problem.at(source))).ok()
+    }
+
+    pub(super) fn add_row(&mut self, server: Option<&str>, key: impl Into<String>, value: String, source: &Source) {
+        self.rows.push(ValueRow {
+            server: server.map(str::to_owned),
+            key: key.into(),
+            value,
+            source: source.to_string(),
+        });
+    }
+}
+
+/// The host of the listening address, if clients can use it.
+pub(crate) fn own_host(listen: SocketAddr) -> Option<String> {
+    match listen.ip() {
+        ip if ip.is_loopback() || ip.is_unspecified() => None,
+        ip if ip.is_ipv6() => Some(format!("[{ip}]")),
+        ip => Some(ip.to_string()),
+    }
+}

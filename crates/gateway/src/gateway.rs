@@ -1,0 +1,165 @@
+//! The running gateway: its mounts, its routes and its shutdown. `reload.rs` changes it while it runs.
+
+use crate::accept::{self, PeerLimiter};
+use crate::child::Guardian;
+use crate::mount::{Mount, path_prefix};
+use crate::settings::Settings;
+use crate::store_registry::StoreRegistry;
+use anyhow::Context as _;
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tower::Service as _;
+
+/// How long open connections may take to flush after all servers are closed. Beyond: they are cut.
+const CONNECTION_FLUSH_GRACE: Duration = Duration::from_secs(1);
+
+type Body = Either<rethread::Body, Full<Bytes>>;
+
+/// The gateway while it runs.
+pub(crate) struct Gateway {
+    /// The settings in force.
+    pub(crate) settings: RwLock<Arc<Settings>>,
+    pub(crate) guardian: Guardian,
+    pub(crate) stores: StoreRegistry,
+    pub(crate) peers: Arc<PeerLimiter>,
+    /// By path prefix. A mount stays while it closes: it answers 503, not 404.
+    pub(crate) mounts: RwLock<BTreeMap<String, Arc<Mount>>>,
+    ready: AtomicBool,
+}
+
+impl Gateway {
+    /// Opens all servers of `settings`.
+    pub(crate) async fn open(settings: Settings) -> anyhow::Result<Arc<Self>> {
+        let guardian = Guardian::start().context("cannot start the guardian of the children")?;
+        let stores = StoreRegistry::default();
+        let mut mounts = BTreeMap::new();
+        for server in &settings.servers {
+            let mount = Mount::open(&settings, server, &guardian, &stores, Duration::ZERO).await?;
+            mounts.insert(path_prefix(server), Arc::new(mount));
+        }
+        Ok(Arc::new(Gateway {
+            peers: PeerLimiter::new(settings.max_connections_per_peer),
+            settings: RwLock::new(Arc::new(settings)),
+            guardian,
+            stores,
+            mounts: RwLock::new(mounts),
+            ready: AtomicBool::new(true),
+        }))
+    }
+
+    pub(crate) fn mounts(&self) -> Vec<Arc<Mount>> {
+        self.mounts.read().values().cloned().collect()
+    }
+
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.read())
+    }
+
+    /// Serves until `stop` resolves, then drains.
+    pub(crate) async fn run(
+        self: Arc<Self>,
+        listener: TcpListener,
+        stop: impl Future<Output = ()>,
+    ) -> anyhow::Result<()> {
+        let gateway = Arc::clone(&self);
+        let handler = move |request| {
+            let gateway = Arc::clone(&gateway);
+            async move { gateway.respond(request).await }
+        };
+        let drained = Arc::new(Notify::new());
+        let stop_accepting = {
+            let drained = Arc::clone(&drained);
+            async move { drained.notified().await }
+        };
+        let peers = Arc::clone(&self.peers);
+        let accepting = accept::serve(listener, peers, handler, stop_accepting, CONNECTION_FLUSH_GRACE);
+        let accepting = tokio::spawn(accepting);
+        stop.await;
+        self.ready.store(false, Ordering::Relaxed);
+        let drain = self.settings().drain;
+        tracing::info!(?drain, "draining");
+        let mut closing = JoinSet::new();
+        for mount in self.mounts() {
+            closing.spawn(async move { mount.close(drain).await });
+        }
+        closing.join_all().await;
+        drained.notify_one();
+        Ok(accepting.await?)
+    }
+
+    async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
+        let path = request.uri().path();
+        match path {
+            "/healthz" => return health_response(request.method(), StatusCode::OK, "ok\n"),
+            "/readyz" if self.ready.load(Ordering::Relaxed) => {
+                return health_response(request.method(), StatusCode::OK, "ready\n");
+            }
+            "/readyz" => return health_response(request.method(), StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+            _ => {}
+        }
+        let (prefix, endpoint) = path.rsplit_once('/').unwrap_or_default();
+        let mount = self.mounts.read().get(prefix).cloned();
+        match (mount, endpoint) {
+            (Some(mount), "mcp") => into_body(mount.mcp.clone().call(request).await),
+            (Some(mount), "sse" | "messages") => into_body(mount.sse.clone().call(request).await),
+            _ => self.not_found(),
+        }
+    }
+
+    /// 404 with the paths that exist.
+    fn not_found(&self) -> Response<Body> {
+        let mounts = self.mounts.read();
+        let paths: Vec<String> = mounts.keys().map(|prefix| format!("{prefix}/mcp")).collect();
+        text_response(
+            StatusCode::NOT_FOUND,
+            &format!("nothing here; MCP is at {}\n", paths.join(", ")),
+        )
+    }
+}
+
+/// A health response that no cache may store (T-38).
+fn health_response(method: &Method, status: StatusCode, body: &str) -> Response<Body> {
+    let allowed = matches!(*method, Method::GET | Method::HEAD);
+    let mut response = if allowed {
+        text_response(status, body)
+    } else {
+        text_response(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method not allowed; this path takes GET and HEAD\n",
+        )
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if !allowed {
+        headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
+    response
+}
+
+fn into_body(response: Result<Response<rethread::Body>, Infallible>) -> Response<Body> {
+    match response {
+        Ok(response) => response.map(Either::Left),
+        Err(never) => match never {},
+    }
+}
+
+fn text_response(status: StatusCode, body: &str) -> Response<Body> {
+    let mut response = Response::new(Either::Right(Full::from(body.to_owned())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    response
+}

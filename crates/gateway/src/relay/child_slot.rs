@@ -1,0 +1,120 @@
+//! At most one running child, and the backoff between its starts.
+
+use super::restart_backoff::RestartBackoff;
+use super::unavailable_error;
+use crate::child::ChildConnection;
+use rethread::RpcError;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+/// A place for one child. A caller holds the lock while it starts a child, so that there is never a second one.
+pub(super) struct ChildSlot<C> {
+    child: Option<C>,
+    backoff: RestartBackoff,
+    /// The time base of `backoff`.
+    created: Instant,
+    /// No child may be started any more.
+    pub(super) stopped: bool,
+}
+
+/// A child with the task that receives its unsolicited messages. Dropping it ends the child.
+pub(super) struct RunningChild {
+    pub(super) connection: Arc<ChildConnection>,
+    started: Instant,
+    _receive_task: AbortOnDrop,
+}
+
+impl RunningChild {
+    /// `receive_task` owns the receiver of unsolicited messages.
+    pub(super) fn new(connection: Arc<ChildConnection>, receive_task: JoinHandle<()>) -> Self {
+        RunningChild {
+            connection,
+            started: Instant::now(),
+            _receive_task: AbortOnDrop(receive_task),
+        }
+    }
+}
+
+impl AsRef<RunningChild> for RunningChild {
+    fn as_ref(&self) -> &RunningChild {
+        self
+    }
+}
+
+/// Aborts a task when dropped.
+pub(super) struct AbortOnDrop(pub(super) JoinHandle<()>);
+
+impl AbortOnDrop {
+    pub(super) fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+}
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl<C> Default for ChildSlot<C> {
+    fn default() -> Self {
+        ChildSlot {
+            child: None,
+            backoff: RestartBackoff::default(),
+            created: Instant::now(),
+            stopped: false,
+        }
+    }
+}
+
+impl<C: AsRef<RunningChild>> ChildSlot<C> {
+    /// The child, alive or not.
+    pub(super) fn child(&self) -> Option<&C> {
+        self.child.as_ref()
+    }
+
+    /// The child, if it is alive.
+    pub(super) fn live_child(&self) -> Option<&C> {
+        self.child().filter(|child| child.as_ref().connection.is_alive())
+    }
+
+    /// Removes a dead child and waits for the backoff. Fails if the backoff is too long for a caller.
+    pub(super) async fn prepare_start(&mut self) -> Result<(), RpcError> {
+        if let Some(dead) = self.child.take() {
+            let uptime = dead.as_ref().started.elapsed();
+            self.backoff.record_crash(self.created.elapsed(), uptime);
+        }
+        let delay = self.backoff.delay(self.created.elapsed());
+        tokio::time::sleep(delay.map_err(unavailable_error)?).await;
+        Ok(())
+    }
+
+    /// Stores the child that was started. A failed start counts as a crash.
+    pub(super) fn fill(&mut self, started: Result<C, RpcError>) -> Result<&C, RpcError> {
+        if started.is_err() {
+            self.backoff.record_crash(self.created.elapsed(), Duration::ZERO);
+        }
+        Ok(self.child.insert(started?))
+    }
+
+    /// Ends the child without waiting for its exit.
+    pub(super) fn clear(&mut self) {
+        self.child = None;
+    }
+}
+
+/// Ends the child of a slot for good, and waits for its exit.
+pub(super) async fn stop<C: AsRef<RunningChild>>(slot: &Mutex<ChildSlot<C>>) {
+    let child = {
+        let mut slot = slot.lock().await;
+        slot.stopped = true;
+        slot.child.take()
+    };
+    if let Some(child) = child {
+        let connection = Arc::clone(&child.as_ref().connection);
+        drop(child);
+        connection.exited().await;
+    }
+}

@@ -1,0 +1,249 @@
+//! The start message: URLs, stores and how to add the gateway to a client.
+
+use crate::config::secret;
+use crate::mount::path_prefix;
+use crate::output::Styles;
+use crate::settings::{ServerSettings, Settings, StoreSettings, SyncMode};
+use std::net::SocketAddr;
+
+/// A server that is being served.
+pub(crate) struct ReadyServer<'a> {
+    pub(crate) server: &'a ServerSettings,
+    /// For people.
+    pub(crate) eras: &'a str,
+}
+
+/// The public URL, or the address of the listener.
+pub(crate) fn base_url(settings: &Settings, bound: SocketAddr) -> String {
+    if let Some(url) = &settings.public_url {
+        return url.clone();
+    }
+    // A client cannot connect to the unspecified address.
+    let host = match bound.ip() {
+        ip if ip.is_unspecified() => "localhost".to_owned(),
+        ip if ip.is_ipv6() => format!("[{ip}]"),
+        ip => ip.to_string(),
+    };
+    format!("http://{host}:{}", bound.port())
+}
+
+/// The URL of a server without `/mcp` or `/sse`.
+pub(crate) fn server_url(base: &str, server: &ServerSettings) -> String {
+    format!("{base}{}", path_prefix(server))
+}
+
+/// The message as log events: one for each server, then `ready`.
+pub(crate) fn log(settings: &Settings, servers: &[ReadyServer<'_>], bound: SocketAddr) {
+    let base = base_url(settings, bound);
+    for ReadyServer { server, eras } in servers {
+        let (url, store) = (server_url(&base, server), describe_store(settings, server));
+        tracing::info!(
+            server = server.name,
+            url = format!("{url}/mcp"),
+            eras,
+            store,
+            "server ready"
+        );
+    }
+    for warning in warnings(settings, bound) {
+        tracing::warn!(warning, "configuration warning");
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    tracing::info!(version, listen = %bound, url = base, servers = servers.len(), "ready");
+}
+
+/// The message as text. `bound` is the address of the socket.
+pub(crate) fn text(settings: &Settings, servers: &[ReadyServer<'_>], bound: SocketAddr, color: bool) -> String {
+    let Styles { bold, dim, plain, .. } = Styles::new(color);
+    let base = base_url(settings, bound);
+    let mut lines = vec![
+        format!("{bold}rethread {} is ready{plain}", env!("CARGO_PKG_VERSION")),
+        String::new(),
+    ];
+    let mut line = |name: &str, value: &str| lines.push(format!("  {dim}{name:<7}{plain} {value}"));
+    for ReadyServer { server, eras } in servers {
+        let url = server_url(&base, server);
+        line(
+            "url",
+            &format!("{bold}{url}/mcp{plain}   {dim}old clients: {url}/sse{plain}"),
+        );
+        line(
+            "server",
+            &secret::display_command(&server.command.to_string_lossy(), &server.args),
+        );
+        line("eras", eras);
+        line("store", &describe_store(settings, server));
+        if servers.len() > 1 {
+            line("", "");
+        }
+    }
+    line("health", &format!("{base}/healthz   {base}/readyz"));
+    if settings.public_url.is_some() {
+        line("listens", &bound.to_string());
+    }
+    lines.push(String::new());
+    lines.extend(
+        warnings(settings, bound)
+            .iter()
+            .flat_map(|warning| [format!("  warning: {warning}"), String::new()]),
+    );
+    lines.push("Add it to a client:".to_owned());
+    for ReadyServer { server, .. } in servers {
+        let url = server_url(&base, server);
+        lines.push(format!("  claude mcp add --transport http {} {url}/mcp", server.name));
+    }
+    lines.push(format!("  {}", client_config(&base, servers)));
+    lines.push(String::new());
+    lines.push(format!("{dim}Ctrl-C stops it and lets running calls finish.{plain}"));
+    let trimmed: Vec<_> = lines.iter().map(|line| line.trim_end()).collect();
+    trimmed.join("\n") + "\n"
+}
+
+fn describe_store(settings: &Settings, server: &ServerSettings) -> String {
+    match &settings.store {
+        StoreSettings::Memory => "memory: sessions end with the gateway".to_owned(),
+        StoreSettings::Embedded { data, sync } => {
+            let survives = match sync {
+                SyncMode::Always => "a restart and a power cut",
+                SyncMode::Interval | SyncMode::Os => "a restart",
+            };
+            let folder = data.join(&server.folder);
+            format!("{}: sessions survive {survives}", folder.display())
+        }
+    }
+}
+
+/// Settings that are allowed but probably not intended.
+pub(crate) fn warnings(settings: &Settings, bound: SocketAddr) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !bound.ip().is_loopback() {
+        let text = format!("{bound} is open to the network, and the gateway does not authenticate clients");
+        warnings.push(format!(
+            "{text}; put an authenticating proxy in front of it, or listen on 127.0.0.1"
+        ));
+    }
+    if bound.ip().is_unspecified() && settings.allow_hosts.is_empty() {
+        let text = "the gateway answers only requests to loopback names";
+        warnings.push(format!(
+            "{text}; allow others with --allow-host NAME or --public-url URL"
+        ));
+    }
+    warnings
+}
+
+/// The `mcpServers` object that many clients read, on one line.
+fn client_config(base: &str, servers: &[ReadyServer<'_>]) -> String {
+    let entries = servers.iter().map(|ReadyServer { server, .. }| {
+        let url = format!("{}/mcp", server_url(base, server));
+        format!(r#""{}": {{ "type": "http", "url": "{url}" }}"#, server.name)
+    });
+    let entries: Vec<_> = entries.collect();
+    format!(r#"{{ "mcpServers": {{ {} }} }}"#, entries.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn server(name: &str, at_root: bool) -> ServerSettings {
+        ServerSettings {
+            name: name.to_owned(),
+            folder: format!("{name}-1"),
+            at_root,
+            command: "npx".into(),
+            args: vec![
+                "-y".to_owned(),
+                "it".to_owned(),
+                "--token".to_owned(),
+                "hush".to_owned(),
+            ],
+            env: Default::default(),
+            inherit_env: Default::default(),
+            cwd: None,
+            era: Default::default(),
+            restore: Default::default(),
+            start_timeout: Duration::from_secs(1),
+            max_children: 1,
+        }
+    }
+
+    fn settings(servers: Vec<ServerSettings>) -> Settings {
+        Settings {
+            listen: ([127, 0, 0, 1], 0).into(),
+            public_url: None,
+            allow_hosts: vec![],
+            allow_origins: vec![],
+            store: StoreSettings::Embedded {
+                data: "/data".into(),
+                sync: SyncMode::Interval,
+            },
+            drain: Duration::ZERO,
+            retry: Duration::ZERO,
+            session_idle: Duration::ZERO,
+            max_connections_per_peer: 0,
+            servers,
+        }
+    }
+
+    fn message(settings: &Settings, bound: &str) -> String {
+        let servers = settings
+            .servers
+            .iter()
+            .map(|server| ReadyServer { server, eras: "both" });
+        text(settings, &servers.collect::<Vec<_>>(), bound.parse().unwrap(), false)
+    }
+
+    #[test]
+    fn message_shows_one_server_in_full() {
+        let expected = format!(
+            "\
+rethread {} is ready
+
+  url     http://127.0.0.1:8080/mcp   old clients: http://127.0.0.1:8080/sse
+  server  npx -y it --token ******
+  eras    both
+  store   /data/it-1: sessions survive a restart
+  health  http://127.0.0.1:8080/healthz   http://127.0.0.1:8080/readyz
+
+Add it to a client:
+  claude mcp add --transport http it http://127.0.0.1:8080/mcp
+  {{ \"mcpServers\": {{ \"it\": {{ \"type\": \"http\", \"url\": \"http://127.0.0.1:8080/mcp\" }} }} }}
+
+Ctrl-C stops it and lets running calls finish.
+",
+            env!("CARGO_PKG_VERSION")
+        );
+        assert_eq!(message(&settings(vec![server("it", true)]), "127.0.0.1:8080"), expected);
+    }
+
+    #[test]
+    fn message_shows_a_path_for_each_of_several_servers() {
+        let mut settings = settings(vec![server("a", false), server("b", false)]);
+        settings.public_url = Some("https://mcp.example/x".to_owned());
+        settings.store = StoreSettings::Memory;
+        let message = message(&settings, "127.0.0.1:9");
+        for expected in [
+            "https://mcp.example/x/servers/a/mcp   old clients: https://mcp.example/x/servers/a/sse\n",
+            "claude mcp add --transport http b https://mcp.example/x/servers/b/mcp\n",
+            "store   memory: sessions end with the gateway\n",
+            "listens 127.0.0.1:9\n",
+        ] {
+            assert!(message.contains(expected), "{expected}\n{message}");
+        }
+        let json = message.lines().find(|line| line.contains("mcpServers")).unwrap();
+        let json: serde_json::Value = serde_json::from_str(json).unwrap();
+        assert_eq!(json["mcpServers"]["b"]["url"], "https://mcp.example/x/servers/b/mcp");
+    }
+
+    #[test]
+    fn message_warns_of_an_open_address() {
+        let mut settings = settings(vec![server("it", true)]);
+        assert!(!message(&settings, "[::1]:80").contains("warning"));
+        let open = message(&settings, "0.0.0.0:80");
+        assert_eq!(open.matches("warning: ").count(), 2, "{open}");
+        assert!(open.contains("http://localhost:80/mcp"), "{open}");
+        settings.allow_hosts.push("mcp.example".to_owned());
+        assert_eq!(message(&settings, "0.0.0.0:80").matches("warning: ").count(), 1);
+    }
+}

@@ -1,0 +1,207 @@
+//! Streams (design D2, D4): the log of one stream, the state of its writer and its reader, and where a resume begins.
+//!
+//! [`Log`] is what a store holds. [`StreamCore`] is who writes it and who reads along, in the process that serves the
+//! stream. [`Reader`] is one connection. [`plan`] decides how a GET with `Last-Event-ID` begins.
+
+mod complete;
+mod core;
+mod live_buffer;
+mod log;
+mod queue;
+mod read;
+mod reader;
+mod resume;
+pub mod retention;
+mod write;
+
+pub use self::core::{
+    Close, CloseReason, ConnectionId, Effects, StreamClosed, StreamCore, StreamParams, UnloggedCause,
+};
+pub use complete::complete;
+pub use log::{Log, Page, Refused, StreamStatus};
+pub use read::{Room, Taken};
+pub use reader::{Input, Reader, ReaderStart, Step};
+pub use resume::{Plan, plan};
+pub use write::AppendOutcome;
+
+use crate::event_id::{Seq, StreamKind};
+use crate::jsonrpc::RequestId;
+use crate::push::QueuePosition;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The numbers of one stream, proposed by its one writer.
+#[derive(Debug)]
+pub struct Numbering {
+    next: Seq,
+}
+
+impl Numbering {
+    /// Counts from the priming event if the stream has one, from the first message otherwise.
+    pub fn new(primed: bool) -> Self {
+        Numbering {
+            next: if primed { Seq::PRIMING } else { Seq::FIRST },
+        }
+    }
+
+    /// Goes on after `last`: what a writer that finds a stream starts from.
+    pub fn after(last: Seq) -> Self {
+        Numbering { next: last.next() }
+    }
+
+    /// The next number.
+    pub fn take(&mut self) -> Seq {
+        let seq = self.next;
+        self.next = seq.next();
+        seq
+    }
+
+    /// The number that will be taken next.
+    pub fn peek(&self) -> Seq {
+        self.next
+    }
+
+    /// The number that was taken last, here or by the writer before.
+    pub fn last(&self) -> Option<Seq> {
+        self.next.0.checked_sub(1).map(Seq)
+    }
+}
+
+/// What is known of a stream from its first append on, whatever happens to its events.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct StreamInfo {
+    /// What the stream is for.
+    pub kind: StreamKind,
+    /// The requests that it answers; none for a push stream.
+    pub calls: Vec<RequestId>,
+    /// The node on which it was born.
+    pub node: Arc<str>,
+}
+
+impl StreamInfo {
+    /// What they count against byte limits: they stay when the events are gone.
+    pub fn cost(&self) -> usize {
+        let calls = self.calls.iter().map(|id| size_of::<RequestId>() + id.as_json().len());
+        self.node.len() + calls.sum::<usize>()
+    }
+}
+
+/// Why an event outlasts its neighbours (design D4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Retain {
+    /// It does not.
+    #[default]
+    None,
+    /// A question that waits for its answer.
+    Question,
+    /// An answer: what the client came for.
+    Answer,
+}
+
+/// An event as it is stored: a number and a payload. The priming event has an empty payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The number in the stream.
+    pub seq: Seq,
+    /// The message.
+    pub payload: Bytes,
+    /// Whether eviction passes it over.
+    pub retain: Retain,
+}
+
+/// A batch of events for one stream (design D2).
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// The writer's epoch: a later writer fences an earlier one.
+    pub epoch: u64,
+    /// The info of the stream, with the append that creates it.
+    pub info: Option<StreamInfo>,
+    /// The events, numbered without a gap.
+    pub events: Vec<Event>,
+    /// Questions that were settled since: they may be evicted from now on.
+    pub released: Vec<Seq>,
+    /// Whether the stream ends with this batch.
+    pub seals: bool,
+    /// The events were taken from the session's push queue: with the append, messages up to here leave it (design D6).
+    pub taken: Option<QueuePosition>,
+}
+
+/// How much of a stream is kept (design D4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// How many events.
+    pub events: usize,
+    /// How many bytes of payload and bookkeeping.
+    pub bytes: usize,
+    /// How long after the stream was sealed.
+    pub age: Duration,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Retention {
+            events: 4096,
+            bytes: 8 << 20,
+            age: Duration::from_secs(600),
+        }
+    }
+}
+
+/// How the messages of a stream are framed on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// Events with ids; without ids while the stream is not logged.
+    Numbered,
+    /// Events with a name and no id (2024-11-05).
+    Named,
+    /// Lines, as stdio carries them.
+    Line,
+}
+
+/// The bounds of a stream while it is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamLimits {
+    /// Events in the live buffer. Beyond: the reader catches up from the store.
+    pub live_events: usize,
+    /// Bytes in the live buffer. Beyond: the same.
+    pub live_bytes: usize,
+    /// Events that the store retains. An emitter waits for a reader that is so far behind.
+    pub retained_events: usize,
+    /// Bytes that the store retains. The same.
+    pub retained_bytes: usize,
+}
+
+impl Default for StreamLimits {
+    fn default() -> Self {
+        let retention = Retention::default();
+        StreamLimits {
+            live_events: 1024,
+            live_bytes: 1 << 20,
+            retained_events: retention.events,
+            retained_bytes: retention.bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event_id::IdPrefix;
+
+    /// The parameters of a call stream whose ids begin with `7-`.
+    pub(super) fn params(primed: bool) -> StreamParams {
+        StreamParams {
+            prefix: IdPrefix::new("7-"),
+            framing: Framing::Numbered,
+            epoch: 1,
+            info: StreamInfo {
+                kind: StreamKind::Call,
+                calls: vec![7.into()],
+                node: "n".into(),
+            },
+            primed,
+            limits: Arc::new(StreamLimits::default()),
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! The log of one stream, without a disk under it. The memory backend is a table of these; every other backend must
+//! behave as if it were.
+
+use super::retention::{self, Held};
+use super::{Batch, Event, Retain, Retention, StreamInfo};
+use crate::event_id::Seq;
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+/// What an event costs beside its payload, for the byte limits: its entry, its number, its share of the frame.
+const OVERHEAD: usize = 96;
+
+/// One stream's events, and what remains known when they are gone.
+#[derive(Debug)]
+pub struct Log {
+    info: StreamInfo,
+    epoch: u64,
+    events: VecDeque<Event>,
+    bytes: usize,
+    last: Option<Seq>,
+    purged: Option<Seq>,
+    sealed: bool,
+    answers_lost: bool,
+}
+
+/// Why a batch was not taken. Holds what is stored, so that a writer can tell its own repeated append from another
+/// writer's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The stream has another writer, or the numbers do not follow.
+    #[error("the append does not fit what is stored (epoch {epoch}, last number {last:?})")]
+    Conflict {
+        /// The epoch of the last writer.
+        epoch: u64,
+        /// The last number stored.
+        last: Option<Seq>,
+    },
+    /// The stream has ended.
+    #[error("the stream has ended")]
+    Sealed,
+    /// The first append of a stream must bring its info.
+    #[error("the stream does not exist")]
+    Unknown,
+}
+
+/// A stream in one glance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamStatus {
+    /// What the stream is.
+    pub info: StreamInfo,
+    /// The last writer's epoch.
+    pub epoch: u64,
+    /// The last number appended.
+    pub last: Option<Seq>,
+    /// The highest number that was evicted.
+    pub purged: Option<Seq>,
+    /// The oldest number that is kept.
+    pub first_kept: Option<Seq>,
+    /// Whether it has ended.
+    pub sealed: bool,
+    /// Whether an answer was among what was evicted.
+    pub answers_lost: bool,
+}
+
+/// Events after a cursor, and where the stream stands.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// The events, in order.
+    pub events: Vec<Event>,
+    /// The stream when they were read.
+    pub status: StreamStatus,
+}
+
+impl Page {
+    /// Whether events after `cursor` are gone.
+    pub fn has_gap_after(&self, cursor: Seq) -> bool {
+        retention::has_gap_after(cursor, self.status.purged)
+    }
+}
+
+impl Log {
+    /// An empty log.
+    pub fn new(info: StreamInfo, epoch: u64) -> Self {
+        Log {
+            info,
+            epoch,
+            events: VecDeque::new(),
+            bytes: 0,
+            last: None,
+            purged: None,
+            sealed: false,
+            answers_lost: false,
+        }
+    }
+
+    /// Takes a batch if it fits: same or later epoch, numbers that follow, not sealed. Taking the same batch again is
+    /// harmless.
+    pub fn append(&mut self, batch: Batch) -> Result<(), Refused> {
+        let conflict = Refused::Conflict {
+            epoch: self.epoch,
+            last: self.last,
+        };
+        let (first, end) = match (batch.events.first(), batch.events.last()) {
+            (Some(first), Some(last)) => (first.seq, last.seq),
+            _ => (self.next(), self.last.unwrap_or_default()),
+        };
+        let stored = if batch.events.is_empty() {
+            batch.seals
+        } else {
+            self.last == Some(end)
+        };
+        if stored && batch.epoch == self.epoch && batch.seals == self.sealed {
+            return Ok(());
+        }
+        if self.sealed {
+            return Err(Refused::Sealed);
+        }
+        let gapless = batch.events.windows(2).all(|pair| pair[1].seq == pair[0].seq.next());
+        let follows = first == self.next() || (self.last.is_none() && first <= Seq::FIRST);
+        if batch.epoch < self.epoch || !follows || !gapless {
+            return Err(conflict);
+        }
+        self.epoch = batch.epoch;
+        self.bytes += batch.events.iter().map(Event::cost).sum::<usize>();
+        self.last = batch.events.last().map(|event| event.seq).or(self.last);
+        if self.events.is_empty() {
+            self.events = batch.events.into(); // its room and all
+        } else {
+            self.events.extend(batch.events);
+        }
+        self.sealed |= batch.seals;
+        if self.sealed {
+            self.release(|event| event.retain == Retain::Question);
+            self.events.shrink_to_fit();
+        } else if !batch.released.is_empty() {
+            self.release(|event| batch.released.contains(&event.seq));
+        }
+        Ok(())
+    }
+
+    /// Evicts the oldest events beyond `limits`, passing over the pinned ones (RES-08). Returns how many went.
+    pub fn evict(&mut self, limits: &Retention) -> usize {
+        let mut evicted = 0;
+        while limits.is_exceeded(self.held())
+            && let Some(at) = retention::next_victim(self.events.iter().map(|event| event.retain))
+        {
+            self.remove(at);
+            evicted += 1;
+        }
+        evicted
+    }
+
+    /// Drops every event and leaves a tombstone: the info, and how far the stream had come (design D4). Returns the
+    /// bytes that were freed.
+    pub fn bury(&mut self) -> usize {
+        let freed = self.bytes;
+        while !self.events.is_empty() {
+            self.remove(0);
+        }
+        self.events = VecDeque::new();
+        freed
+    }
+
+    /// Up to `limit` events after `cursor`, and at most `bytes` of payload unless the first event alone is larger.
+    pub fn read_after(&self, cursor: Seq, limit: usize, bytes: usize) -> Page {
+        // Nobody's cursor lies before the priming event, and replay skips it (STO-03).
+        let start = self.events.partition_point(|event| event.seq <= cursor);
+        let mut total = 0;
+        let fits = |event: &&Event| {
+            let first = total == 0;
+            total += event.payload.len().max(1);
+            first || total <= bytes
+        };
+        let events = self
+            .events
+            .range(start..)
+            .take(limit)
+            .take_while(fits)
+            .cloned()
+            .collect();
+        Page {
+            events,
+            status: self.status(),
+        }
+    }
+
+    /// The stream in one glance.
+    pub fn status(&self) -> StreamStatus {
+        StreamStatus {
+            info: self.info.clone(),
+            epoch: self.epoch,
+            last: self.last,
+            purged: self.purged,
+            first_kept: self.events.front().map(|event| event.seq),
+            sealed: self.sealed,
+            answers_lost: self.answers_lost,
+        }
+    }
+
+    /// Bytes held: payloads and bookkeeping.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether the stream has ended.
+    pub fn is_sealed(&self) -> bool {
+        self.sealed
+    }
+
+    /// How many events are held.
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Whether no event is held.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    fn held(&self) -> Held {
+        Held {
+            events: self.events.len(),
+            bytes: self.bytes,
+        }
+    }
+
+    fn next(&self) -> Seq {
+        self.last.map_or(Seq::PRIMING, Seq::next)
+    }
+
+    fn release(&mut self, which: impl Fn(&Event) -> bool) {
+        for event in &mut self.events {
+            if which(event) {
+                event.retain = Retain::None;
+            }
+        }
+    }
+
+    fn remove(&mut self, at: usize) {
+        let Some(event) = self.events.remove(at) else {
+            return;
+        };
+        self.bytes -= event.cost();
+        self.answers_lost |= event.retain == Retain::Answer;
+        self.purged = retention::evicted_up_to(self.purged, event.seq);
+    }
+}
+
+impl Event {
+    /// An ordinary event.
+    pub fn new(seq: Seq, payload: Bytes) -> Self {
+        Event {
+            seq,
+            payload,
+            retain: Retain::None,
+        }
+    }
+
+    /// What it counts against byte limits: its payload and its bookkeeping.
+    pub fn cost(&self) -> usize {
+        self.payload.len() + OVERHEAD
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event_id::StreamKind;
+    use proptest::prelude::*;
+
+    fn log() -> Log {
+        let info = StreamInfo {
+            kind: StreamKind::Call,
+            calls: vec![7.into()],
+            node: "n".into(),
+        };
+        Log::new(info, 1)
+    }
+
+    fn events(range: std::ops::Range<u64>) -> Vec<Event> {
+        range.map(|n| Event::new(Seq(n), Bytes::from(n.to_string()))).collect()
+    }
+
+    fn batch(range: std::ops::Range<u64>) -> Batch {
+        Batch {
+            epoch: 1,
+            info: None,
+            events: events(range),
+            released: Vec::new(),
+            seals: false,
+            taken: None,
+        }
+    }
+
+    fn seqs(page: &Page) -> Vec<u64> {
+        page.events.iter().map(|event| event.seq.0).collect()
+    }
+
+    const KEEP_TEN: Retention = Retention {
+        events: 10,
+        bytes: usize::MAX,
+        age: std::time::Duration::ZERO,
+    };
+
+    #[test]
+    fn d2_numbers_must_follow_and_a_repeated_append_is_harmless() {
+        let mut log = log();
+        log.append(batch(0..3)).unwrap();
+        log.append(batch(0..3)).unwrap();
+        assert_eq!(log.len(), 3);
+        for wrong in [0..2, 1..2, 2..4, 4..5] {
+            assert!(matches!(
+                log.append(batch(wrong)),
+                Err(Refused::Conflict {
+                    epoch: 1,
+                    last: Some(Seq(2))
+                })
+            ));
+        }
+        log.append(batch(3..4)).unwrap();
+        let holed = Batch {
+            events: [events(4..5), events(6..7)].concat(),
+            ..batch(0..0)
+        };
+        assert!(log.append(holed).is_err());
+    }
+
+    #[test]
+    fn d2_a_later_writer_fences_an_earlier_one() {
+        let mut log = log();
+        log.append(batch(1..2)).unwrap();
+        log.append(Batch {
+            epoch: 2,
+            ..batch(2..3)
+        })
+        .unwrap();
+        assert!(matches!(
+            log.append(batch(3..4)),
+            Err(Refused::Conflict { epoch: 2, .. })
+        ));
+    }
+
+    #[test]
+    fn d2_a_sealed_stream_takes_no_more() {
+        let mut log = log();
+        let last = || Batch {
+            seals: true,
+            ..batch(1..3)
+        };
+        log.append(last()).unwrap();
+        log.append(last()).unwrap();
+        log.append(Batch {
+            seals: true,
+            ..batch(0..0)
+        })
+        .unwrap();
+        assert_eq!(log.append(batch(3..4)), Err(Refused::Sealed));
+        assert_eq!(
+            log.append(Batch {
+                seals: true,
+                ..batch(3..4)
+            }),
+            Err(Refused::Sealed)
+        );
+    }
+
+    #[test]
+    fn res_08_eviction_keeps_the_answer_and_the_newest() {
+        let mut log = log();
+        log.append(batch(0..51)).unwrap();
+        log.evict(&KEEP_TEN);
+        let mut answer = events(51..52);
+        answer[0].retain = Retain::Answer;
+        log.append(Batch {
+            events: answer,
+            seals: true,
+            ..batch(0..0)
+        })
+        .unwrap();
+        log.evict(&KEEP_TEN);
+        let page = log.read_after(Seq(1), 100, usize::MAX);
+        assert_eq!(seqs(&page), (42..52).collect::<Vec<_>>());
+        assert!(page.has_gap_after(Seq(1)) && page.has_gap_after(Seq(40)) && !page.has_gap_after(Seq(41)));
+        log.evict(&Retention { events: 0, ..KEEP_TEN });
+        assert_eq!(seqs(&log.read_after(Seq(0), 9, usize::MAX)), [51]);
+        assert!(!log.status().answers_lost);
+    }
+
+    #[test]
+    fn d4_open_questions_are_not_evicted_until_they_are_settled() {
+        let mut log = log();
+        let mut asked = events(1..3);
+        asked[0].retain = Retain::Question;
+        log.append(Batch {
+            events: asked,
+            ..batch(0..0)
+        })
+        .unwrap();
+        log.append(batch(3..40)).unwrap();
+        log.evict(&KEEP_TEN);
+        assert_eq!(seqs(&log.read_after(Seq(0), 1, usize::MAX)), [1]);
+        log.append(Batch {
+            released: vec![Seq(1)],
+            ..batch(40..41)
+        })
+        .unwrap();
+        log.evict(&KEEP_TEN);
+        assert_eq!(seqs(&log.read_after(Seq(0), 1, usize::MAX)), [31]);
+    }
+
+    #[test]
+    fn d4_a_tombstone_remembers_who_waits_for_an_answer() {
+        let mut log = log();
+        let mut answer = events(1..2);
+        answer[0].retain = Retain::Answer;
+        log.append(Batch {
+            events: answer,
+            seals: true,
+            ..batch(0..0)
+        })
+        .unwrap();
+        assert!(log.bury() > 0);
+        let page = log.read_after(Seq(0), 9, usize::MAX);
+        assert!(page.events.is_empty() && page.status.answers_lost && page.status.sealed);
+        assert_eq!(page.status.info.calls, [7.into()]);
+        assert_eq!(log.bytes(), 0);
+    }
+
+    #[test]
+    fn pages_are_bounded_by_count_and_bytes() {
+        let mut log = log();
+        log.append(batch(1..100)).unwrap();
+        assert_eq!(seqs(&log.read_after(Seq(10), 3, usize::MAX)), [11, 12, 13]);
+        assert_eq!(seqs(&log.read_after(Seq(10), 99, 5)), [11, 12]);
+        assert_eq!(
+            seqs(&log.read_after(Seq(10), 99, 0)),
+            [11],
+            "a large event still makes progress"
+        );
+        assert_eq!(seqs(&log.read_after(Seq(99), 9, 9)), [0u64; 0]);
+    }
+
+    proptest! {
+        /// The oracle, for one log: any cursor reads what is kept after it, in order, once; what is missing is told.
+        #[test]
+        fn oracle_a_cursor_sees_the_suffix_or_is_told_of_the_gap(
+            appends in proptest::collection::vec(1u64..6, 1..40),
+            keep in 1usize..30,
+            cursor in 0u64..100,
+            page_size in 1usize..7,
+        ) {
+            let mut log = log();
+            let mut next = 1;
+            for n in appends {
+                log.append(batch(next..next + n)).unwrap();
+                next += n;
+                log.evict(&Retention { events: keep, bytes: usize::MAX, age: std::time::Duration::ZERO });
+            }
+            let last = next - 1;
+            let cursor = cursor.min(last);
+            let (mut at, mut seen, mut gap) = (Seq(cursor), Vec::new(), false);
+            loop {
+                let page = log.read_after(at, page_size, usize::MAX);
+                gap |= page.has_gap_after(at);
+                let Some(end) = page.events.last() else { break };
+                at = end.seq;
+                seen.extend(seqs(&page));
+            }
+            let first_kept = last + 1 - (keep as u64).min(last);
+            prop_assert_eq!(seen, (first_kept.max(cursor + 1)..=last).collect::<Vec<_>>());
+            prop_assert_eq!(gap, cursor + 1 < first_kept);
+        }
+    }
+}

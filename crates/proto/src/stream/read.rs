@@ -1,0 +1,208 @@
+//! The reader's inputs: attach, take, catch up, detach; and backpressure for those who emit.
+
+use super::core::{AttachedReader, Close, ConnectionId, Effects, Feed, StreamCore, StreamParams, WriterState};
+use crate::event_id::Seq;
+use bytes::Bytes;
+
+/// What a reader finds.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// Frames, and the cursor after them.
+    Frames(Bytes, Seq),
+    /// More than the live buffer holds: read the store.
+    Behind,
+    /// Close the connection; the stream lives on.
+    Close(Close),
+    /// Another connection reads now, or the stream has ended.
+    End,
+    /// Nothing yet; the waiter is kept.
+    Nothing,
+}
+
+/// Whether an emitter may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// It may.
+    Free,
+    /// It should let the reader run once: half of the live buffer is full.
+    YieldOnce,
+    /// The reader is a retained window behind: wait, so that eviction does not overtake it.
+    WaitForReader,
+    /// The store is behind: wait. That is not the reader's fault.
+    WaitForStore,
+}
+
+impl<W: Clone> StreamCore<W> {
+    /// Attaches a connection that has seen everything up to `cursor`. An older connection is displaced (RES-06). One that
+    /// `resumes` reads the store first.
+    pub fn attach(&mut self, connection: ConnectionId, cursor: Seq, resumes: bool) -> Effects<W> {
+        let mut effects = Effects::default();
+        self.wake_reader(&mut effects); // the displaced one
+        // In an outage the store gets nothing new: a reader that has all of it misses nothing from here on.
+        let at_end = self.is_unlogged() && self.appended.is_none_or(|appended| cursor >= appended);
+        self.reader = Some(AttachedReader {
+            connection,
+            feed: if resumes && !at_end {
+                Feed::CatchingUp
+            } else {
+                Feed::Live
+            },
+            taken: cursor,
+            taken_bytes: self.appended_bytes,
+            waiter: None,
+            close: None,
+        });
+        self.live.clear();
+        effects.room = true;
+        effects
+    }
+
+    /// The connection is gone. Says whether it was the reader.
+    pub fn detach(&mut self, connection: ConnectionId) -> (bool, Effects<W>) {
+        let mut effects = Effects::default();
+        let was_reader = self.is_reader(connection);
+        if was_reader {
+            self.detach_reader(&mut effects);
+        }
+        (was_reader, effects)
+    }
+
+    /// Takes what is ready for `connection`. Keeps `waiter` if nothing is.
+    pub fn take(&mut self, connection: ConnectionId, waiter: &W) -> (Taken, Effects<W>) {
+        let mut effects = Effects::default();
+        if !self.is_reader(connection) {
+            return (Taken::End, effects);
+        }
+        let (is_closed, is_pending) = (self.is_closed(), self.has_pending_append());
+        let Some(reader) = &mut self.reader else {
+            return (Taken::End, effects);
+        };
+        if let Some(run) = self.live.take() {
+            reader.taken = run.last;
+            reader.taken_bytes += run.payload_bytes as u64;
+            effects.room = true;
+            return (Taken::Frames(run.wire, run.last), effects);
+        }
+        if is_closed && reader.feed == Feed::Live {
+            return (Taken::End, effects);
+        }
+        // Messages emitted before the close reach the client before it: a client without an id cannot come back.
+        if let Some(close) = reader.close.filter(|_| !is_pending) {
+            return (Taken::Close(close), effects);
+        }
+        if reader.feed == Feed::CatchingUp {
+            return (Taken::Behind, effects);
+        }
+        match &mut reader.waiter {
+            Some(kept) => kept.clone_from(waiter),
+            none => *none = Some(waiter.clone()),
+        }
+        (Taken::Nothing, effects)
+    }
+
+    /// The connection has read the store up to `cursor`. True if it is live from here on; false if there is more to read.
+    pub fn caught_up(&mut self, connection: ConnectionId, cursor: Seq, bytes: usize) -> (bool, Effects<W>) {
+        let mut effects = Effects::default();
+        if !self.is_reader(connection) {
+            return (true, effects); // displaced: the next `take` says so
+        }
+        let is_caught_up = self.appended.is_none_or(|appended| cursor >= appended);
+        let is_unlogged = self.is_unlogged();
+        if let Some(reader) = &mut self.reader {
+            // A reader that a message without an id has passed is closed. A later message would hide the gap.
+            let goes_live = is_caught_up && !(is_unlogged && reader.close.is_some());
+            reader.feed = if goes_live { Feed::Live } else { Feed::CatchingUp };
+            reader.taken = reader.taken.max(cursor);
+            reader.taken_bytes = (reader.taken_bytes + bytes as u64).min(self.appended_bytes);
+            if is_caught_up {
+                reader.taken_bytes = self.appended_bytes;
+            }
+        }
+        effects.room = true;
+        (is_caught_up, effects)
+    }
+
+    /// Asks the reader to close while the stream lives on.
+    pub fn close_reader(&mut self, close: Close) -> Effects<W> {
+        if let Some(reader) = &mut self.reader {
+            reader.close = Some(close);
+        }
+        self.wake()
+    }
+
+    /// Wakes the reader: there may be something for it elsewhere.
+    pub fn wake(&mut self) -> Effects<W> {
+        let mut effects = Effects::default();
+        self.wake_reader(&mut effects);
+        effects
+    }
+
+    /// Whether a connection reads the stream.
+    pub fn has_reader(&self) -> bool {
+        self.reader.is_some()
+    }
+
+    /// Whether `connection` has taken everything and waits for more, and its client has an id to come back with. Only then a
+    /// push message may go to it directly: otherwise a connection that has broken unnoticed would take the message along.
+    pub fn is_waiting(&self, params: &StreamParams, connection: ConnectionId) -> bool {
+        let is_idle = matches!(self.state, WriterState::Ready) && !self.sealing && self.queue.is_empty();
+        is_idle
+            && self.live.is_empty()
+            && self.reader.as_ref().is_some_and(|reader| {
+                reader.connection == connection
+                    && reader.feed == Feed::Live
+                    && reader.waiter.is_some()
+                    && reader.close.is_none()
+                    && (params.primed || reader.taken > Seq::PRIMING)
+            })
+    }
+
+    /// Whether an emitter may go on.
+    pub fn room(&self, params: &StreamParams) -> Room {
+        if self.is_closed() {
+            return Room::Free;
+        }
+        if self.queue.is_long() {
+            return Room::WaitForStore;
+        }
+        let Some(reader) = &self.reader else { return Room::Free };
+        let limits = &params.limits;
+        let is_half_full = self.live.is_half_full(limits);
+        let must_wait = if self.is_unlogged() {
+            is_half_full // there is no store to catch up from
+        } else {
+            let last = self.appended.unwrap_or_default();
+            let events = last.0.saturating_sub(reader.taken.0) as usize + self.queue.len();
+            let bytes = self.appended_bytes.saturating_sub(reader.taken_bytes) as usize;
+            events >= limits.retained_events.saturating_sub(1).max(1) || bytes >= limits.retained_bytes
+        };
+        match (must_wait, is_half_full) {
+            (true, _) => Room::WaitForReader,
+            (false, true) => Room::YieldOnce,
+            (false, false) => Room::Free,
+        }
+    }
+
+    /// The reader kept an emitter waiting for too long: it is detached, unless it has taken something meanwhile.
+    pub fn reader_stalled(&mut self, params: &StreamParams) -> Effects<W> {
+        let mut effects = Effects::default();
+        if self.room(params) == Room::WaitForReader {
+            self.wake_reader(&mut effects);
+            self.detach_reader(&mut effects);
+            effects.reader_stalled = true;
+        }
+        effects
+    }
+
+    pub(super) fn detach_reader(&mut self, effects: &mut Effects<W>) {
+        self.reader = None;
+        self.live.clear();
+        effects.room = true;
+    }
+
+    fn is_reader(&self, connection: ConnectionId) -> bool {
+        self.reader
+            .as_ref()
+            .is_some_and(|reader| reader.connection == connection)
+    }
+}

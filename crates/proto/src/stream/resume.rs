@@ -1,0 +1,191 @@
+//! What a GET with `Last-Event-ID` gets, by cause (RES-07, design D4). The seeds' `resumeFrom` and
+//! `handle_reconnection`.
+
+use super::log::StreamStatus;
+use super::retention::has_gap_after;
+use crate::event_id::{EventId, Seq, StreamKind};
+
+/// How a GET begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// A new push stream that replays nothing. `refresh` if the client has missed push messages: then it is told to
+    /// look again at every list and every resource it subscribed to.
+    Fresh {
+        /// Whether messages were missed.
+        refresh: bool,
+    },
+    /// The stream the id belongs to, from the cursor on.
+    Tail {
+        /// The last event the client has seen.
+        after: Seq,
+        /// Whether something after the cursor is gone.
+        gap: bool,
+        /// Whether the client's missed push messages are made up for by a refresh.
+        refresh: bool,
+    },
+    /// A call stream that was here once and is wholly forgotten, or whose last events the store has lost: an error says so.
+    /// An empty answer would make clients come back for ever, a fresh stream would let them wait for an answer that never
+    /// comes (T-16).
+    Forgotten,
+    /// A call stream that has ended, and the client has seen all of it. An error lets it rest: an empty answer would
+    /// make it come back for ever.
+    Ended,
+}
+
+/// Decides how a GET begins. `issued` says whether the id's stream was ever issued in this session, `found` is what the
+/// store knows of it. `unlogged` if messages of it went out without ids, because the store failed: nobody can read those
+/// again (STO-02).
+pub fn plan(id: Option<EventId>, issued: bool, found: Option<&StreamStatus>, unlogged: bool) -> Plan {
+    let Some(id) = id.filter(|_| issued) else {
+        return Plan::Fresh { refresh: false };
+    };
+    let kind = id.ordinal.kind();
+    // A client that is ahead of the store has seen what the store has lost: its stream does not go on from there.
+    let found = found.filter(|stream| stream.last.is_some_and(|last| id.seq <= last));
+    match found {
+        None if kind == StreamKind::Call => Plan::Forgotten,
+        None => Plan::Fresh { refresh: true },
+        Some(stream) if stream.sealed && stream.last == Some(id.seq) => Plan::Ended,
+        Some(stream) => {
+            let gap = unlogged || has_gap_after(id.seq, stream.purged);
+            Plan::Tail {
+                after: id.seq,
+                gap,
+                refresh: gap && kind == StreamKind::Push,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::StreamInfo;
+    use super::*;
+    use crate::event_id::Ordinal;
+
+    fn stream(last: u64, purged: Option<u64>) -> StreamStatus {
+        StreamStatus {
+            info: StreamInfo {
+                kind: StreamKind::Call,
+                calls: vec![1.into()],
+                node: "n".into(),
+            },
+            epoch: 1,
+            last: Some(Seq(last)),
+            purged: purged.map(Seq),
+            first_kept: None,
+            sealed: false,
+            answers_lost: false,
+        }
+    }
+
+    fn id(ordinal: u64, seq: u64) -> Option<EventId> {
+        Some(EventId {
+            ordinal: Ordinal(ordinal),
+            seq: Seq(seq),
+        })
+    }
+
+    /// RES-07, RES-08, T-16: one row per cause.
+    #[test]
+    fn res_07_every_cause_has_its_answer() {
+        let tail = |after, gap, refresh| Plan::Tail {
+            after: Seq(after),
+            gap,
+            refresh,
+        };
+        let fresh = |refresh| Plan::Fresh { refresh };
+        for (name, id, issued, found, expected) in [
+            ("unparseable", None, false, None, fresh(false)),
+            ("ordinal never issued", id(9, 1), false, None, fresh(false)),
+            (
+                "client ahead of a call stream",
+                id(1, 4),
+                true,
+                Some(stream(3, None)),
+                Plan::Forgotten,
+            ),
+            (
+                "client ahead of a push stream",
+                id(2, 4),
+                true,
+                Some(stream(3, None)),
+                fresh(true),
+            ),
+            (
+                "known call stream",
+                id(1, 2),
+                true,
+                Some(stream(3, None)),
+                tail(2, false, false),
+            ),
+            (
+                "at its tip",
+                id(1, 3),
+                true,
+                Some(stream(3, None)),
+                tail(3, false, false),
+            ),
+            (
+                "call stream with a gap",
+                id(1, 2),
+                true,
+                Some(stream(9, Some(5))),
+                tail(2, true, false),
+            ),
+            (
+                "purged, but seen before",
+                id(1, 5),
+                true,
+                Some(stream(9, Some(5))),
+                tail(5, false, false),
+            ),
+            (
+                "push stream with a gap",
+                id(2, 2),
+                true,
+                Some(stream(9, Some(5))),
+                tail(2, true, true),
+            ),
+            (
+                "known push stream",
+                id(2, 2),
+                true,
+                Some(stream(9, None)),
+                tail(2, false, false),
+            ),
+            (
+                "ended, all seen",
+                id(1, 3),
+                true,
+                Some(StreamStatus {
+                    sealed: true,
+                    ..stream(3, None)
+                }),
+                Plan::Ended,
+            ),
+            ("push stream gone", id(2, 2), true, None, fresh(true)),
+            ("call stream gone", id(1, 2), true, None, Plan::Forgotten),
+        ] {
+            assert_eq!(plan(id, issued, found.as_ref(), false), expected, "{name}");
+        }
+    }
+
+    /// STO-02, D4: what went out without an id is a gap like any other.
+    #[test]
+    fn sto_02_messages_without_ids_are_a_gap() {
+        for (ordinal, seq) in [(1, 2), (1, 3), (2, 2), (2, 3)] {
+            let expected = Plan::Tail {
+                after: Seq(seq),
+                gap: true,
+                refresh: ordinal == 2,
+            };
+            assert_eq!(plan(id(ordinal, seq), true, Some(&stream(3, None)), true), expected);
+        }
+        let sealed = StreamStatus {
+            sealed: true,
+            ..stream(3, None)
+        };
+        assert_eq!(plan(id(1, 3), true, Some(&sealed), true), Plan::Ended);
+    }
+}

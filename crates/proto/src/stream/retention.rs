@@ -1,0 +1,75 @@
+//! What eviction may remove, and what a cursor misses then (RES-08, design D4). Every store asks these functions.
+
+use super::{Retain, Retention};
+use crate::event_id::Seq;
+
+/// How much of a stream is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Events.
+    pub events: usize,
+    /// Their cost in bytes.
+    pub bytes: usize,
+}
+
+impl Retention {
+    /// Whether a stream holds more than it may.
+    pub fn is_exceeded(&self, held: Held) -> bool {
+        held.events > self.events || held.bytes > self.bytes
+    }
+}
+
+/// The index of the event that goes next when a stream exceeds its limits, among the held events from the oldest to the newest.
+/// The oldest event that nothing retains goes. The newest event stays, whatever its size. `None` if none may go.
+pub fn next_victim(held: impl ExactSizeIterator<Item = Retain>) -> Option<usize> {
+    let newest = held.len().checked_sub(1)?;
+    held.take(newest).position(may_be_evicted)
+}
+
+/// Whether retention limits may remove an event.
+pub fn may_be_evicted(retain: Retain) -> bool {
+    retain == Retain::None
+}
+
+/// The highest number that a cursor can miss, after `seq` was evicted too. The priming event has no message, so its loss is no
+/// gap.
+pub fn evicted_up_to(evicted: Option<Seq>, seq: Seq) -> Option<Seq> {
+    if seq > Seq::PRIMING {
+        evicted.max(Some(seq))
+    } else {
+        evicted
+    }
+}
+
+/// Whether events after `cursor` are gone.
+pub fn has_gap_after(cursor: Seq, evicted: Option<Seq>) -> bool {
+    evicted.is_some_and(|evicted| evicted > cursor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn res_08_oldest_event_that_nothing_retains_is_evicted() {
+        use Retain::{Answer, None as Plain, Question};
+        for (held, victim) in [
+            (&[][..], None),
+            (&[Plain], None),
+            (&[Plain, Plain], Some(0)),
+            (&[Question, Plain, Plain], Some(1)),
+            (&[Question, Answer, Plain], None),
+            (&[Answer, Question, Plain, Answer], Some(2)),
+        ] {
+            assert_eq!(next_victim(held.iter().copied()), victim, "{held:?}");
+        }
+    }
+
+    #[test]
+    fn res_08_loss_of_the_priming_event_is_no_gap() {
+        assert_eq!(evicted_up_to(None, Seq::PRIMING), None);
+        let evicted = evicted_up_to(evicted_up_to(None, Seq(5)), Seq(3));
+        assert_eq!(evicted, Some(Seq(5)));
+        assert!(has_gap_after(Seq(4), evicted) && !has_gap_after(Seq(5), evicted));
+    }
+}

@@ -1,0 +1,311 @@
+//! The writer's inputs: messages, appends, the end.
+
+use super::core::{
+    Close, CloseReason, Effects, Feed, InFlight, StreamClosed, StreamCore, StreamParams, UnloggedCause, WriterState,
+};
+use super::queue::FrameRun;
+use super::{Batch, Framing, Numbering, Retain};
+use crate::event_id::{Seq, StreamKind};
+use crate::push::QueuePosition;
+use crate::sse::EncodeMessage;
+
+/// A larger emptied table of runs is freed.
+const MAX_SPARE_RUNS: usize = 64;
+
+/// The store's answer to an append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendOutcome {
+    /// The store has the batch.
+    Stored,
+    /// The store cannot be reached. It may have the batch nevertheless.
+    StoreFailed,
+    /// The store refused the batch: another writer, a sealed stream or an ended session.
+    Refused,
+}
+
+impl<W: Clone> StreamCore<W> {
+    /// Accepts a message. `seals` if the stream ends with it. Then ask for the [next append](Self::next_append).
+    pub fn emit(
+        &mut self,
+        params: &StreamParams,
+        message: impl EncodeMessage,
+        retain: Retain,
+        seals: bool,
+    ) -> Result<(Seq, Effects<W>), StreamClosed> {
+        if !self.accepts_messages() {
+            return Err(StreamClosed);
+        }
+        let mut effects = Effects::default();
+        let seq = self.accept(params, message, retain, false, &mut effects);
+        if seals {
+            self.begin_seal(&mut effects);
+        }
+        Ok((seq, effects))
+    }
+
+    /// Binds messages of the push queue to this stream, about a batch at most. `next` gives a message, its position in the
+    /// stored queue, and whether another one follows. Binds none while an append is pending: a slow store lets messages wait
+    /// in the queue, where they are bounded. Returns how many were bound.
+    pub fn bind<M: EncodeMessage>(
+        &mut self,
+        params: &StreamParams,
+        mut next: impl FnMut() -> Option<(M, Option<QueuePosition>, bool)>,
+    ) -> Result<(usize, Effects<W>), StreamClosed> {
+        if !self.accepts_messages() {
+            return Err(StreamClosed);
+        }
+        let (mut bound, mut effects) = (0, Effects::default());
+        if self.has_pending_append() {
+            return Ok((bound, effects));
+        }
+        while (bound == 0 || !self.queue.is_full())
+            && let Some((message, position, more)) = next()
+        {
+            self.accept(params, message, Retain::None, more, &mut effects);
+            if self.is_unlogged() {
+                effects.settled = position.map(|position| (position, false)).or(effects.settled);
+            } else {
+                self.bound = position.or(self.bound);
+            }
+            bound += 1;
+        }
+        Ok((bound, effects))
+    }
+
+    /// Ends the stream without a message.
+    pub fn seal(&mut self) -> Effects<W> {
+        let mut effects = Effects::default();
+        if self.accepts_messages() {
+            self.begin_seal(&mut effects);
+        }
+        effects
+    }
+
+    /// A reader may exist from now on: messages are appended as they come.
+    pub fn flush(&mut self) {
+        match &mut self.state {
+            WriterState::Buffering => self.state = WriterState::Ready,
+            WriterState::Appending(in_flight) => in_flight.buffering = false,
+            _ => {}
+        }
+    }
+
+    /// A question of this stream is settled: the store need not retain it. The store learns it at once, even if no message
+    /// follows: a call may be silent for long, and the bounds of its stream hold meanwhile (design D4).
+    pub fn release(&mut self, question: Seq) {
+        if matches!(self.state, WriterState::Unlogged(_) | WriterState::Closed(_)) {
+            return;
+        }
+        self.released.push(question);
+        self.release_due = true;
+    }
+
+    /// Ends the stream at once: its session has ended. Queued messages are dropped.
+    pub fn stop(&mut self) -> Effects<W> {
+        let mut effects = Effects::default();
+        self.queue.clear();
+        self.close(CloseReason::Stopped, &mut effects);
+        effects
+    }
+
+    /// The store accepts appends again, and `last` is the last event that it has of this stream: numbers go on from there. The
+    /// reader of the outage ends, because it counts differently. `None` if messages without ids were emitted after
+    /// `last_unlogged`.
+    pub fn store_recovered(&mut self, last_unlogged: Option<Seq>, last: Option<Seq>) -> Option<Effects<W>> {
+        let failed = matches!(self.state, WriterState::Unlogged(UnloggedCause::StoreFailed));
+        if !failed || self.last_unlogged() != last_unlogged {
+            return None;
+        }
+        let mut effects = Effects::default();
+        self.state = WriterState::Ready;
+        self.numbering = Numbering::after(last.unwrap_or_default());
+        self.appended = last;
+        self.wake_reader(&mut effects);
+        self.detach_reader(&mut effects);
+        Some(effects)
+    }
+
+    /// The batch to append now: everything that is queued. It is in flight from here on, and its outcome goes to
+    /// [`appended`](Self::appended). `None` if no append is due, or one is in flight.
+    pub fn next_append(&mut self, params: &StreamParams) -> Option<Batch> {
+        let (due, buffering) = match self.state {
+            WriterState::Buffering => (self.sealing || self.queue.is_full(), true),
+            WriterState::Ready => (self.sealing || self.release_due || !self.queue.is_empty(), false),
+            _ => return None,
+        };
+        if !due {
+            return None;
+        }
+        self.release_due = false;
+        self.binding = self.bound.take();
+        let mut runs = std::mem::take(&mut self.spare);
+        let batch = Batch {
+            epoch: params.epoch,
+            info: (!self.in_store).then(|| params.info.clone()),
+            events: self.queue.take(&mut runs),
+            released: std::mem::take(&mut self.released),
+            seals: self.sealing,
+            taken: self.binding,
+        };
+        let released = if batch.events.is_empty() {
+            batch.released.clone()
+        } else {
+            Vec::new()
+        };
+        self.state = WriterState::Appending(InFlight {
+            runs,
+            released,
+            seals: self.sealing,
+            buffering,
+        });
+        Some(batch)
+    }
+
+    /// The store has answered the append in flight.
+    pub fn appended(&mut self, params: &StreamParams, outcome: AppendOutcome) -> Effects<W> {
+        let mut effects = Effects::default();
+        let binding = self.binding.take();
+        let is_stored = outcome == AppendOutcome::Stored;
+        let settled = if is_stored {
+            binding
+        } else {
+            self.bound.take().or(binding)
+        };
+        effects.settled = settled.map(|position| (position, is_stored));
+        let WriterState::Appending(in_flight) = &mut self.state else {
+            return effects; // it has closed meanwhile
+        };
+        let in_flight = std::mem::take(in_flight);
+        match outcome {
+            AppendOutcome::Stored => self.batch_stored(params, in_flight, &mut effects),
+            AppendOutcome::StoreFailed if in_flight.runs.is_empty() && !in_flight.seals => {
+                // It only released questions, and no message is missing. The next append releases them.
+                self.after_append(in_flight.buffering);
+                self.released.extend(in_flight.released);
+                self.wake_reader(&mut effects); // it may wait for the append before it closes
+            }
+            AppendOutcome::StoreFailed => self.batch_failed(params, in_flight, &mut effects),
+            AppendOutcome::Refused => {
+                self.queue.clear();
+                self.close(CloseReason::Fenced, &mut effects);
+            }
+        }
+        effects
+    }
+
+    fn batch_stored(&mut self, params: &StreamParams, mut in_flight: InFlight, effects: &mut Effects<W>) {
+        self.in_store = true;
+        self.after_append(in_flight.buffering);
+        for run in in_flight.runs.drain(..) {
+            effects.stored += run.events();
+            self.appended = Some(run.last);
+            self.appended_bytes += run.payload_bytes as u64;
+            self.offer(params, run);
+        }
+        if params.info.kind == StreamKind::Push {
+            // A push stream is mostly idle, and there may be many: it keeps no tables.
+            if self.queue.is_empty() {
+                self.queue.clear();
+            }
+        } else if in_flight.runs.capacity() <= MAX_SPARE_RUNS {
+            self.spare = in_flight.runs;
+        }
+        effects.room = true;
+        if in_flight.seals {
+            self.close(CloseReason::Sealed, effects);
+        } else {
+            self.wake_reader(effects);
+        }
+    }
+
+    /// STO-02: messages go on without ids, to the attached reader or to nobody. So do those in flight and those queued.
+    fn batch_failed(&mut self, params: &StreamParams, in_flight: InFlight, effects: &mut Effects<W>) {
+        effects.store_failed = true;
+        effects.room = true;
+        self.state = WriterState::Unlogged(UnloggedCause::StoreFailed);
+        self.released = Vec::new();
+        self.release_due = false;
+        let InFlight { mut runs, .. } = in_flight;
+        self.in_doubt = runs.last().map(|run| run.last);
+        self.queue.take(&mut runs);
+        for run in runs.iter().filter_map(FrameRun::without_ids) {
+            self.offer(params, run);
+        }
+        if self.sealing {
+            self.close(CloseReason::Unlogged, effects);
+        } else {
+            self.wake_reader(effects);
+        }
+    }
+
+    fn after_append(&mut self, buffering: bool) {
+        self.state = if buffering {
+            WriterState::Buffering
+        } else {
+            WriterState::Ready
+        };
+    }
+
+    fn begin_seal(&mut self, effects: &mut Effects<W>) {
+        let nothing_to_seal = !self.in_store && !self.has_pending_append();
+        match self.state {
+            WriterState::Unlogged(_) => self.close(CloseReason::Unlogged, effects),
+            _ if nothing_to_seal => self.close(CloseReason::Sealed, effects),
+            _ => self.sealing = true,
+        }
+    }
+
+    /// Numbers a message and queues it; `joined` if another message follows at once. Without a log it goes to the reader.
+    fn accept(
+        &mut self,
+        params: &StreamParams,
+        message: impl EncodeMessage,
+        retain: Retain,
+        joined: bool,
+        effects: &mut Effects<W>,
+    ) -> Seq {
+        let seq = self.numbering.take();
+        if let WriterState::Unlogged(_) = self.state {
+            let draft = message.draft();
+            let frame = match params.framing {
+                Framing::Named => draft.named("message"),
+                Framing::Line => draft.line(),
+                Framing::Numbered => draft.unnumbered(),
+            };
+            self.offer(params, FrameRun::one(seq, frame));
+            self.wake_reader(effects);
+        } else {
+            let may_join = joined || !matches!(self.state, WriterState::Ready);
+            self.queue.push(&params.prefix, seq, message, retain, may_join);
+        }
+        seq
+    }
+
+    /// Hands a run to the attached reader.
+    fn offer(&mut self, params: &StreamParams, run: FrameRun) {
+        let is_unlogged = self.is_unlogged();
+        let Some(reader) = &mut self.reader else { return };
+        // The store may show events before it acknowledges them, so the reader may have seen them. A priming event has no
+        // message, and the number that every cursor starts from.
+        if run.last <= reader.taken && run.last > Seq::PRIMING {
+            return;
+        }
+        if reader.feed == Feed::CatchingUp {
+            if is_unlogged {
+                // It will not find this in the store. It ends behind what is there, and its next resume is told.
+                reader.close = Some(Close { retry: 0 });
+            }
+            return;
+        }
+        let is_half_seen = reader.taken > Seq::PRIMING && run.first <= reader.taken;
+        if is_half_seen || !self.live.fits(&run, &params.limits) {
+            reader.feed = Feed::CatchingUp;
+            if is_unlogged {
+                reader.close = Some(Close { retry: 0 }); // there is no store to catch up from
+            }
+            self.live.clear();
+            return;
+        }
+        self.live.push(run);
+    }
+}

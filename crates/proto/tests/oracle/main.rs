@@ -1,0 +1,51 @@
+//! The oracle: every cursor sees its own stream, in order, once, without an unannounced gap.
+//!
+//! A schedule is made from one seed: messages, appends that are acknowledged at once, late, wrongly or never, cuts, resumes,
+//! takeovers, evictions, outages, recoveries and restarts. The world has no clock and no threads, so a seed always gives the
+//! same run. A failing seed is printed; run it again with `ORACLE_SEED=<seed> cargo test -p rethread-proto --test oracle`.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the crate is pure; its tests measure and are configured
+
+mod client;
+mod random;
+mod world;
+
+use random::Random;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+use world::World;
+
+const OPERATIONS: usize = 200;
+/// The test runs at least so many schedules, for at least so long. `ORACLE_SCHEDULES` asks for more.
+const MIN_SCHEDULES: u64 = 500;
+const MIN_TIME: Duration = Duration::from_secs(3);
+
+fn run(seed: u64) {
+    let mut random = Random::new(seed);
+    let mut world = World::new(&mut random);
+    for _ in 0..OPERATIONS {
+        world.operate(&mut random);
+        world.check_wake_ups();
+    }
+    world.finish(&mut random);
+}
+
+#[test]
+fn oracle_every_cursor_sees_its_own_stream_in_order_once_without_unannounced_gaps() {
+    let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    if let Some(seed) = variable("ORACLE_SEED") {
+        return run(seed);
+    }
+    let min_schedules = variable("ORACLE_SCHEDULES").unwrap_or(MIN_SCHEDULES);
+    let began = Instant::now();
+    let mut schedules = 0;
+    while schedules < min_schedules || began.elapsed() < MIN_TIME {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(schedules))) {
+            eprintln!("failing seed: ORACLE_SEED={schedules}");
+            std::panic::resume_unwind(panic);
+        }
+        schedules += 1;
+    }
+    let rate = schedules as f64 / began.elapsed().as_secs_f64();
+    println!("{schedules} schedules of {OPERATIONS} operations, {rate:.0} per second");
+}

@@ -1,0 +1,213 @@
+//! Questions to the client: asked on the call's stream, answered on another POST (design D7).
+
+use crate::call::active_call::{ActiveCall, CallScope, InSession};
+use crate::call::ask_error::{Answer, AskError, WITHDRAWN};
+use crate::call::context::Context;
+use crate::call::outlet::Said;
+use crate::call::peer::Peer;
+use bytes::Bytes;
+use rethread_proto::jsonrpc::RpcError;
+use rethread_proto::jsonrpc::write_request;
+use rethread_proto::mrtr::InputMethod;
+use rethread_proto::questions::Question;
+use rethread_proto::sse::Draft;
+use rethread_store::Retain;
+use serde::Serialize;
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+impl Context {
+    /// Asks the client's model to continue a conversation: `sampling/createMessage`. `params` are
+    /// `CreateMessageRequestParams` of the MCP schema.
+    pub async fn sample(&self, params: impl Serialize) -> Result<Answer, AskError> {
+        let params = value(params)?;
+        self.require(InputMethod::Sample, &params)?;
+        self.ask("sampling/createMessage", &params).await
+    }
+
+    /// Asks the client's user: `elicitation/create`. `params` are `ElicitRequestParams` of the MCP schema; a form unless
+    /// their `mode` is `url`.
+    pub async fn elicit(&self, params: impl Serialize) -> Result<Answer, AskError> {
+        let mut params = value(params)?;
+        let version = self.version();
+        let by_url = params.get("mode").is_some_and(|mode| mode == "url");
+        if !version.has_elicitation() || (by_url && !version.has_elicitation_modes()) {
+            return Err(AskError::NotSupported("elicitation"));
+        }
+        self.require(InputMethod::Elicit, &params)?;
+        if let Some(params) = params.as_object_mut().filter(|_| !version.has_elicitation_modes()) {
+            params.remove("mode");
+        }
+        self.ask("elicitation/create", &params).await
+    }
+
+    /// Asks the client which directories it works in: `roots/list`.
+    pub async fn roots(&self) -> Result<Answer, AskError> {
+        self.require(InputMethod::Roots, &Value::Null)?;
+        self.ask("roots/list", &()).await
+    }
+
+    /// Asks the client anything on this call's stream, for handlers that pass on the questions of others. What the client
+    /// declared is not looked at.
+    pub async fn request(&self, method: &str, params: impl Serialize) -> Result<Answer, AskError> {
+        self.ask(method, &params).await
+    }
+
+    /// Asks whether the client is there.
+    pub async fn ping(&self) -> Result<(), AskError> {
+        self.ask("ping", &()).await.map(drop)
+    }
+
+    /// S2C-05, MRTR-03: nothing is asked that the client did not say it can answer.
+    fn require(&self, method: InputMethod, params: &Value) -> Result<(), AskError> {
+        let lacks = self.call.client().lacks_for(method, params);
+        lacks.map_or(Ok(()), |what| Err(AskError::NotSupported(what)))
+    }
+
+    /// Asks on this call's stream. If the connection breaks, the question is asked again on the client's return, under
+    /// the same id. Dropping the future withdraws the question.
+    async fn ask(&self, method: &str, params: &impl Serialize) -> Result<Answer, AskError> {
+        match &self.call.venue {
+            CallScope::Session(place) => self.ask_in_session(place, method, params).await,
+            CallScope::Request(direct) => {
+                let params = serde_json::to_vec(params).map_err(|e| AskError::NotJson(e.to_string()))?;
+                let params = if params == b"null" { Bytes::new() } else { params.into() };
+                let answer = direct.ask(method, params)?;
+                tokio::select! {
+                    biased;
+                    answer = answer => match answer {
+                        Ok(json) => Ok(Answer { json, in_params: true }),
+                        Err(_) => Err(AskError::TimedOut),
+                    },
+                    () = self.call.cancelled() => Err(AskError::Ended),
+                }
+            }
+        }
+    }
+
+    async fn ask_in_session(
+        &self,
+        place: &InSession,
+        method: &str,
+        params: &impl Serialize,
+    ) -> Result<Answer, AskError> {
+        let session = &place.outlet.session;
+        let deadline = tokio::time::sleep(session.node.timing.question);
+        tokio::pin!(deadline);
+        if method != "ping" {
+            tokio::select! {
+                () = session.ready() => {} // SES-08
+                () = self.call.pointless() => return Err(self.why_pointless()),
+                () = &mut deadline => return Err(AskError::TimedOut),
+            }
+        }
+        let (waiter, answer) = oneshot::channel();
+        let question = self.call.ask(session, waiter).map_err(|_| AskError::TooMany)?;
+        let mut asked = Asked {
+            call: &self.call,
+            question,
+            said: None,
+        };
+        let mut problem = None;
+        let draft = Draft::new(256, |out| {
+            problem = write_request(out, &question.id(), method, params).err();
+        });
+        if let Some(error) = problem {
+            return Err(AskError::NotJson(error.to_string()));
+        }
+        match place.outlet.say(draft, Retain::Question) {
+            Ok(Some(said)) => asked.said = Some(said),
+            Ok(None) => return Err(AskError::ClientLeft),
+            Err(_) => return Err(AskError::Ended),
+        }
+        let outcome = tokio::select! {
+            biased;
+            outcome = answer => outcome.map_err(|_| AskError::Ended),
+            () = self.call.pointless() => Err(self.why_pointless()),
+            () = &mut deadline => Err(AskError::TimedOut),
+        };
+        match outcome? {
+            Ok(json) => Ok(Answer { json, in_params: false }),
+            Err(error) => Err(AskError::Refused(read_error(&error))),
+        }
+    }
+
+    fn why_pointless(&self) -> AskError {
+        if self.is_cancelled() {
+            AskError::Ended
+        } else {
+            AskError::ClientLeft
+        }
+    }
+}
+
+/// A question that is withdrawn when nobody waits for its answer any more (S2C-06), and released however it ends: answered,
+/// given up in time, or dropped (design D4).
+struct Asked<'a> {
+    call: &'a ActiveCall,
+    question: Question,
+    /// Where it was asked.
+    said: Option<Said>,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let Some(said) = self.said.take() else {
+            self.call.forget(self.question);
+            return;
+        };
+        self.call.withdraw(self.question);
+        said.stream.release(said.seq);
+    }
+}
+
+impl Peer {
+    /// Asks the client something that belongs to no call: on one of the session's GET streams, or the next one that is
+    /// opened. What the client declared is not looked at. Dropping the future withdraws the question.
+    pub async fn request(&self, method: &str, params: impl Serialize) -> Result<Answer, AskError> {
+        let session = &self.0;
+        let deadline = tokio::time::sleep(session.node.timing.question);
+        let (waiter, answer) = oneshot::channel();
+        let question = session.questions.lock().ask(waiter).map_err(|_| AskError::TooMany)?;
+        let _withdrawn = AskedAside { peer: self, question };
+        let mut problem = None;
+        let draft = Draft::new(256, |out| {
+            problem = write_request(out, &question.id(), method, &params).err();
+        });
+        if let Some(error) = problem {
+            return Err(AskError::NotJson(error.to_string()));
+        }
+        session.offer_question(draft);
+        tokio::select! {
+            biased;
+            answer = answer => match answer.map_err(|_| AskError::Ended)? {
+                Ok(json) => Ok(Answer { json, in_params: false }),
+                Err(error) => Err(AskError::Refused(read_error(&error))),
+            },
+            () = deadline => Err(AskError::TimedOut),
+        }
+    }
+}
+
+/// A question of no call, withdrawn when nobody waits for its answer any more (S2C-06).
+struct AskedAside<'a> {
+    peer: &'a Peer,
+    question: Question,
+}
+
+impl Drop for AskedAside<'_> {
+    fn drop(&mut self) {
+        if self.peer.0.questions.lock().abandon(self.question) {
+            let params = serde_json::json!({ "requestId": self.question.id(), "reason": WITHDRAWN });
+            let _ = self.peer.push("notifications/cancelled", params); // the session has ended: so has the question
+        }
+    }
+}
+
+fn value(params: impl Serialize) -> Result<Value, AskError> {
+    serde_json::to_value(params).map_err(|e| AskError::NotJson(e.to_string()))
+}
+
+fn read_error(raw: &[u8]) -> RpcError {
+    serde_json::from_slice(raw).unwrap_or_else(|_| RpcError::internal("the client answered with a malformed error"))
+}

@@ -1,0 +1,266 @@
+//! What a handler may do while it serves a call.
+
+use crate::call::active_call::{ActiveCall, CallScope};
+use crate::call::call_ended::CallEnded;
+use crate::call::peer::Peer;
+use crate::session::Transport;
+use crate::session::notifier::Notifier;
+use http::Extensions;
+use rethread_proto::ClientCapabilities;
+use rethread_proto::jsonrpc::{Report, write_notification};
+use rethread_proto::sse::{Draft, EncodeMessage};
+use rethread_proto::subscription::Change;
+use rethread_proto::{LogLevel, Principal, ProgressToken, RequestId, Revisions, Version};
+use rethread_store::ListKind;
+use serde::Serialize;
+use std::sync::Arc;
+
+/// How a server on stdio asks the gateway before it to close the client's connection while a call goes on.
+pub const CLOSE_CONNECTION: &str = "notifications/rethread/close_connection";
+/// The variable in a child's environment by which it knows that this gateway is its client: see
+/// [`Builder::behind_gateway`](crate::Builder::behind_gateway).
+pub const BEHIND_GATEWAY: &str = "RETHREAD_GATEWAY";
+
+/// A call, seen from inside: report progress, log, ask the client, notice cancellation.
+///
+/// Whatever is said here travels on the stream of this call, and nowhere else. Cheap to clone; a clone may be kept beyond
+/// the call, and then says that the call has [`CallEnded`].
+#[derive(Clone)]
+pub struct Context {
+    pub(crate) call: Arc<ActiveCall>,
+    peer: Option<Peer>,
+}
+
+impl Context {
+    pub(crate) fn new(call: Arc<ActiveCall>) -> Self {
+        let peer = call.session().map(|session| Peer(Arc::clone(session)));
+        Context { call, peer }
+    }
+
+    /// Reports progress, if the client asked for it; otherwise does nothing. Values must rise: one that does not is
+    /// dropped (PRG-01).
+    ///
+    /// The first thing said turns the answer into a stream. When the client reads so slowly that a whole retained window
+    /// waits for it, this waits too, for a bounded time.
+    pub async fn progress(&self, progress: f64, message: impl Into<Option<&str>>) -> Result<(), CallEnded> {
+        self.report(progress, None, message.into()).await
+    }
+
+    /// Reports progress out of `total`.
+    pub async fn progress_of(
+        &self,
+        progress: f64,
+        total: f64,
+        message: impl Into<Option<&str>>,
+    ) -> Result<(), CallEnded> {
+        self.report(progress, Some(total), message.into()).await
+    }
+
+    /// The token under which the client wants to hear of progress, if it does: a string or a number, as it stands in
+    /// `params.progressToken`.
+    pub fn progress_token(&self) -> Option<ProgressToken> {
+        self.call.progress_token()
+    }
+
+    /// Whether the client asked for progress.
+    pub fn wants_progress(&self) -> bool {
+        self.call.progress_token().is_some()
+    }
+
+    async fn report(&self, progress: f64, total: Option<f64>, message: Option<&str>) -> Result<(), CallEnded> {
+        let report = Report::Value {
+            progress,
+            total: total.filter(|total| total.is_finite()),
+            message: message.filter(|_| self.version().progress_has_message()),
+        };
+        self.call.report(report).await.map_err(|_| CallEnded)?;
+        yield_to_readers().await;
+        Ok(())
+    }
+
+    /// Passes on the progress report of another server, under the client's own token: for handlers that relay. `report`
+    /// must be a JSON object, the `params` of that server's notification; its `progressToken` must have been taken out.
+    /// Does nothing if the client did not ask for progress.
+    pub async fn relay_progress(&self, report: impl Serialize) -> Result<(), CallEnded> {
+        let mut report = serde_json::to_vec(&report).unwrap_or_default();
+        for byte in &mut report {
+            if matches!(byte, b'\n' | b'\r') {
+                *byte = b' '; // SSE-02; a string has no such byte
+            }
+        }
+        let members = report.trim_ascii();
+        let Some(members) = members.strip_prefix(b"{").and_then(|rest| rest.strip_suffix(b"}")) else {
+            tracing::error!(target: crate::node::telemetry::TARGET, "progress dropped: its params are not a JSON object");
+            return Ok(());
+        };
+        let report = Report::Members(members.trim_ascii());
+        self.call.report(report).await.map_err(|_| CallEnded)?;
+        yield_to_readers().await;
+        Ok(())
+    }
+
+    /// Sends a log message, if the client's level lets it through (LOG-01).
+    ///
+    /// While a call of 2026-07-28 waits for input, 64 messages of 256 KiB together are kept for the request that brings
+    /// it, and sent if its own level lets them through. The rest is dropped, and counted. Of progress the latest is kept.
+    pub async fn log(
+        &self,
+        level: LogLevel,
+        logger: impl Into<Option<&str>>,
+        data: impl Serialize,
+    ) -> Result<(), CallEnded> {
+        #[derive(Serialize)]
+        struct Log<'a, T> {
+            level: LogLevel,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            logger: Option<&'a str>,
+            data: T,
+        }
+        if !self.call.wants_log(level) || !self.call.declares("logging") {
+            return Ok(());
+        }
+        let logger = logger.into();
+        self.say("notifications/message", &Log { level, logger, data }, 224)
+            .await
+    }
+
+    /// Whether a log message of this level would be sent: the client's level lets it through, and the server declares
+    /// that it logs.
+    pub fn wants_log(&self, level: LogLevel) -> bool {
+        self.call.wants_log(level) && self.call.declares("logging")
+    }
+
+    /// A list changed for this caller, if the server declares `listChanged` for it: told to the session that the call is
+    /// in; on 2026-07-28 to every subscription of the caller. [`Notifier`](crate::Notifier) tells everybody. Works after
+    /// the call, too.
+    pub fn list_changed(&self, list: ListKind) {
+        match &self.peer {
+            Some(peer) => peer.list_changed(list),
+            None if !self.call.declares(&format!("{}.listChanged", list.capability())) => {}
+            None => self.announce(&list.into()),
+        }
+    }
+
+    /// A resource changed for this caller: told where it subscribed to it, or to something above it; see
+    /// [`list_changed`](Self::list_changed).
+    pub fn resource_updated(&self, uri: &str) {
+        match &self.peer {
+            Some(peer) => peer.resource_updated(uri),
+            None => self.announce(&Change::Updated(uri.into())),
+        }
+    }
+
+    fn announce(&self, change: &Change) {
+        if let CallScope::Request(direct) = &self.call.venue {
+            direct.subscriptions.announce(change, Some(&direct.principal));
+        }
+    }
+
+    /// Sends any notification on this call's stream, for handlers that pass on what others say. Progress and log messages
+    /// have methods of their own, which know what the client wants to hear.
+    pub async fn notify(&self, method: &str, params: impl Serialize) -> Result<(), CallEnded> {
+        self.say(method, &params, 256).await
+    }
+
+    async fn say(&self, method: &str, params: &impl Serialize, expected: usize) -> Result<(), CallEnded> {
+        let mut problem = None;
+        let draft = Draft::new(expected, |out| problem = write_notification(out, method, params).err());
+        if let Some(error) = problem {
+            tracing::error!(target: crate::node::telemetry::TARGET, %error, method, "notification dropped: its params are not JSON");
+            return Ok(());
+        }
+        self.send(draft).await
+    }
+
+    async fn send(&self, words: impl EncodeMessage) -> Result<(), CallEnded> {
+        self.call.say(words).await.map_err(|_| CallEnded)?;
+        yield_to_readers().await;
+        Ok(())
+    }
+
+    /// Closes the client's connection while the call goes on: the client comes back for the rest when the `retry` delay
+    /// has passed (SSE-08). Does nothing on revisions that have no such thing (SSE-09).
+    pub async fn close_connection(&self) {
+        let CallScope::Session(place) = &self.call.venue else {
+            return;
+        };
+        if place.outlet.session.transport == Transport::Lines && self.call.node.behind_gateway {
+            // There is no connection of the client's here: the gateway that has it is asked.
+            let params = serde_json::json!({ "requestId": place.id });
+            let _ = self.notify(CLOSE_CONNECTION, params).await; // the call has ended: so has its connection
+            return;
+        }
+        if !self.version().may_close_early() {
+            return;
+        }
+        place.outlet.upgrade();
+        if let Some(stream) = place.outlet.stream() {
+            stream.close_reader(place.outlet.session.close());
+        }
+    }
+
+    /// Raises change notifications for every client, not only for the one that calls: for handlers that change what others
+    /// may have subscribed to.
+    pub fn notifier(&self) -> Notifier {
+        Notifier::new(Arc::clone(&self.call.node))
+    }
+
+    /// Resolves when the client cancels the call, or the session ends; on 2026-07-28 when the client hangs up.
+    pub async fn cancelled(&self) {
+        self.call.cancelled().await;
+    }
+
+    /// Whether the call was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.call.is_cancelled()
+    }
+
+    /// The negotiated revision.
+    pub fn version(&self) -> Version {
+        self.call.version
+    }
+
+    /// The revisions that this endpoint serves.
+    pub fn revisions(&self) -> Revisions {
+        self.call.node.revisions
+    }
+
+    /// The client at the other end of this session; `None` on revisions without sessions.
+    pub fn session(&self) -> Option<&Peer> {
+        self.peer.as_ref()
+    }
+
+    /// The id of the request that waits for the answer.
+    pub fn request_id(&self) -> RequestId {
+        self.call.id()
+    }
+
+    /// Who is calling.
+    pub fn principal(&self) -> Principal {
+        self.call.principal()
+    }
+
+    /// What the client can do.
+    pub fn client(&self) -> ClientCapabilities {
+        self.call.client()
+    }
+
+    /// The extensions of the HTTP request that brought this call: what other layers left there. Empty for a handler that
+    /// [wants the whole head](crate::Handler::wants_parts): they are in it.
+    pub fn extensions(&self) -> &Extensions {
+        &self.call.extensions
+    }
+}
+
+/// A handler that only talks must not keep its thread from those who listen.
+async fn yield_to_readers() {
+    tokio::task::coop::consume_budget().await;
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context")
+            .field("request", &self.call.id())
+            .finish_non_exhaustive()
+    }
+}

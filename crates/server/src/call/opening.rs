@@ -1,0 +1,158 @@
+//! How a session begins for a handler that keeps something for each: a child process, an object of its own.
+
+use crate::call::peer::Peer;
+use crate::node::server_info::ServerInfo;
+use crate::session::previous_state::PreviousState;
+use bytes::Bytes;
+use http::request::Parts;
+use rethread_proto::jsonrpc::RpcError;
+use rethread_proto::refusal::Reason;
+use rethread_proto::{Principal, Version};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// A session that is about to begin, or to begin again.
+#[derive(Clone, Debug)]
+pub struct SessionStart {
+    pub(crate) peer: Peer,
+    pub(crate) params: Bytes,
+    pub(crate) version: Version,
+    pub(crate) earlier: Option<PreviousState>,
+    pub(crate) parts: Option<Box<Parts>>,
+}
+
+impl SessionStart {
+    /// The client. What is pushed to it before it has said that it is initialized waits until then.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// The raw `params` of its `initialize`.
+    pub fn params(&self) -> &Bytes {
+        &self.params
+    }
+
+    /// The revision that this server would agree to; for a session that begins again, the one it had.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Who opened it.
+    pub fn principal(&self) -> &Principal {
+        self.peer.principal()
+    }
+
+    /// The head of the HTTP request that opened it, or found it gone; only for a handler that
+    /// [wants it](crate::Handler::wants_parts).
+    pub fn parts(&self) -> Option<&Parts> {
+        self.parts.as_deref()
+    }
+
+    /// What the session had before, if it begins again in a new process.
+    pub fn earlier(&self) -> Option<&PreviousState> {
+        self.earlier.as_ref()
+    }
+}
+
+/// Why a session does not begin.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// This client is told so as the answer to its `initialize`.
+    #[error("the session is refused: {0}")]
+    Refused(RpcError),
+    /// Not now: the client gets 503 and may try again. The text says what is missing.
+    #[error("the session cannot begin now: {0}")]
+    Unavailable(String),
+}
+
+impl From<RpcError> for OpenError {
+    fn from(error: RpcError) -> Self {
+        OpenError::Refused(error)
+    }
+}
+
+impl OpenError {
+    /// As the answer to an `initialize` where there are no statuses.
+    pub(crate) fn into_error(self) -> RpcError {
+        match self {
+            OpenError::Refused(error) => error,
+            OpenError::Unavailable(what) => RpcError::internal(what),
+        }
+    }
+
+    /// As the answer to a client that comes back: its session is not lost, so whatever is wrong may pass.
+    pub(crate) fn into_reason(self) -> Reason {
+        Reason::Upstream(self.into_error().message)
+    }
+}
+
+/// The answer to `initialize`.
+#[derive(Clone, Debug, Default)]
+pub struct InitializeReply(Option<Bytes>);
+
+/// What the transport itself needs of a welcome.
+pub(crate) struct Negotiated {
+    pub(crate) version: Version,
+    /// What the server can do in this session, if that is not what it can do in every one.
+    pub(crate) declared: Option<Value>,
+    pub(crate) answer: Bytes,
+}
+
+impl InitializeReply {
+    /// What [`Handler::info`](crate::Handler::info) says, and the revision of [`SessionStart::version`].
+    pub fn standard() -> Self {
+        InitializeReply(None)
+    }
+
+    /// An `initialize` result that is JSON already. Its `protocolVersion` is the one that is spoken from here on.
+    pub fn raw(result: impl Into<Bytes>) -> Self {
+        InitializeReply(Some(result.into()))
+    }
+
+    pub(crate) fn agree(self, info: &ServerInfo, proposed: Version) -> Result<Negotiated, RpcError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Given {
+            protocol_version: String,
+            #[serde(default)]
+            capabilities: Value,
+        }
+        let Some(answer) = self.0 else {
+            return Ok(Negotiated {
+                version: proposed,
+                declared: None,
+                answer: standard(info, proposed).to_string().into(),
+            });
+        };
+        let given: Given = serde_json::from_slice(&answer)
+            .map_err(|e| RpcError::internal(format!("the server's answer to initialize is malformed: {e}")))?;
+        let version = given.protocol_version.parse().map_err(|_| {
+            RpcError::internal(format!(
+                "the server speaks protocol version {}, which is not served here",
+                given.protocol_version
+            ))
+        })?;
+        Ok(Negotiated {
+            version,
+            declared: Some(given.capabilities),
+            answer,
+        })
+    }
+}
+
+/// The answer to `initialize` of a server that is the same for everybody.
+fn standard(info: &ServerInfo, version: Version) -> Value {
+    let mut result = json!({
+        "protocolVersion": version.as_str(),
+        "capabilities": info.capabilities,
+        "serverInfo": { "name": info.name, "version": info.version },
+    });
+    if let Some(title) = &info.title {
+        result["serverInfo"]["title"] = json!(title);
+    }
+    if let Some(instructions) = &info.instructions {
+        result["instructions"] = json!(instructions);
+    }
+    result
+}

@@ -1,0 +1,224 @@
+//! Calls that wait for input (design D7): bounded, expiring, and taken up once.
+
+use super::outcome::{self, Outcome};
+use super::request_state;
+use super::stateless_request::{Direct, ParkingTable, Question};
+use crate::call::active_call::ActiveCall;
+use crate::node::random;
+use parking_lot::Mutex;
+use rethread_proto::clock::Mono;
+use rethread_proto::jsonrpc::RpcError;
+use rethread_proto::mrtr::{self, InputRequests, State};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The calls of this node that wait for input.
+#[derive(Default)]
+pub(crate) struct ParkedCalls(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    calls: HashMap<u128, ParkedCall>,
+    /// Bytes that they keep.
+    bytes: usize,
+}
+
+impl Table {
+    fn remove(&mut self, id: u128) -> Option<ParkedCall> {
+        let park = self.calls.remove(&id)?;
+        self.bytes -= park.bytes;
+        Some(park)
+    }
+}
+
+/// A call that waits for input.
+pub(crate) struct ParkedCall {
+    pub(crate) running: Arc<ActiveCall>,
+    pub(crate) direct: Arc<Direct>,
+    pub(crate) round: u32,
+    expires: Mono,
+    /// Bytes that it keeps: its arguments, and what waits for the retry.
+    bytes: usize,
+}
+
+impl ParkedCalls {
+    /// Adds a call. False if the table is full.
+    fn insert(&self, id: u128, park: ParkedCall) -> bool {
+        let (limits, principal) = (&park.running.node.limits, &park.direct.principal);
+        let mut table = self.0.lock();
+        let owned = || {
+            let calls = table.calls.values();
+            calls.filter(|other| other.direct.principal == *principal).count()
+        };
+        let full = table.calls.len() >= limits.parks
+            || (!table.calls.is_empty() && table.bytes + park.bytes > limits.parked_bytes)
+            || (!principal.is_anonymous() && owned() >= limits.parks_per_principal);
+        if !full {
+            table.bytes += park.bytes;
+            table.calls.insert(id, park);
+        }
+        !full
+    }
+
+    /// Takes a call out: whoever comes second finds nothing (MRTR-05, T-28).
+    pub(crate) fn take(&self, id: u128) -> Option<ParkedCall> {
+        self.0.lock().remove(id)
+    }
+
+    /// Ends the calls whose client did not come back (MRTR-07).
+    pub(crate) fn sweep(&self, now: Mono) {
+        self.end(|park| park.expires <= now);
+    }
+
+    /// Ends every waiting call.
+    pub(crate) fn clear(&self) {
+        self.end(|_| true);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().calls.len()
+    }
+
+    fn end(&self, which: impl Fn(&ParkedCall) -> bool) {
+        let ended: Vec<ParkedCall> = {
+            let mut table = self.0.lock();
+            let ids = table.calls.iter().filter(|(_, park)| which(park)).map(|(id, _)| *id);
+            let ids: Vec<_> = ids.collect();
+            ids.into_iter().filter_map(|id| table.remove(id)).collect()
+        };
+        for park in ended {
+            park.running.cancel();
+        }
+    }
+}
+
+impl ParkingTable for ParkedCalls {
+    fn forget(&self, id: u128) {
+        self.take(id);
+    }
+
+    fn grow(&self, id: u128, bytes: usize) {
+        let mut table = self.0.lock();
+        if let Some(park) = table.calls.get_mut(&id) {
+            park.bytes += bytes;
+            table.bytes += bytes;
+        }
+    }
+}
+
+impl std::fmt::Debug for ParkedCalls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ParkedCalls({})", self.len())
+    }
+}
+
+/// ParkedCalls a call with what it asks: the answer for the client that waits. `None` if there is something to send first.
+pub(crate) fn park(
+    table: &ParkedCalls,
+    running: &Arc<ActiveCall>,
+    direct: &Arc<Direct>,
+    round: u32,
+) -> Option<Outcome> {
+    let id = u128::from_le_bytes(random());
+    let questions = direct.park(id)?;
+    let outcome = match enter(table, running, direct, id, &questions, round) {
+        Ok(result) => outcome::result_for(direct, &result),
+        Err(error) => {
+            running.cancel();
+            outcome::error_for(direct, &error)
+        }
+    };
+    running.node.grew_quieter();
+    Some(outcome)
+}
+
+/// Enters a parked call into the table. Returns the result that asks `questions` and names it.
+fn enter(
+    table: &ParkedCalls,
+    running: &Arc<ActiveCall>,
+    direct: &Arc<Direct>,
+    id: u128,
+    questions: &[Question],
+    round: u32,
+) -> Result<Vec<u8>, RpcError> {
+    let node = &running.node;
+    if round > node.limits.input_rounds {
+        return Err(RpcError::internal("this call asked for input too many times")); // MRTR-08
+    }
+    let mut requests = InputRequests::new();
+    for question in questions {
+        let asked = requests.ask(&question.key, question.method, &question.params);
+        asked.map_err(|error| RpcError::internal(error.to_string()))?;
+    }
+    let state = request_state::seal(direct, State::Parked { id, round })?;
+    let result = mrtr::input_required(&requests, Some(&state))?;
+    let park = ParkedCall {
+        running: Arc::clone(running),
+        direct: Arc::clone(direct),
+        round,
+        expires: node.clock.now() + node.timing.question,
+        bytes: direct.params.raw().len() + direct.kept_bytes(),
+    };
+    let full = || RpcError::internal("too many calls wait for input; try again later");
+    table.insert(id, park).then_some(result).ok_or_else(full)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Call, Context, Handler, McpService, Reply};
+    use rethread_testkit::client::Client;
+    use serde_json::{Value, json};
+    use std::time::Duration;
+
+    struct Asking;
+
+    impl Handler for Asking {
+        async fn handle(&self, _: Call, cx: &Context) -> Result<Reply, RpcError> {
+            cx.roots().await?;
+            Ok(Reply::empty())
+        }
+    }
+
+    async fn call(client: &Client, id: u64, state: Option<&Value>) -> Value {
+        let mut params = json!({ "name": "t" });
+        if let Some(state) = state {
+            params["requestState"] = state.clone();
+        }
+        let answer = async { client.stateless(id, "tools/call", params, json!({})).await.json().await };
+        let answer = tokio::time::timeout(Duration::from_secs(5), answer).await;
+        answer.expect("an answer comes in time")
+    }
+
+    /// MRTR-07: a parked call that is cancelled leaves the table, and its retry is refused, also if the retry has found the
+    /// call before.
+    #[tokio::test]
+    async fn mrtr_07_cancelled_call_leaves_the_table_and_its_retry_is_refused() {
+        let service = McpService::builder(Asking).build();
+        let (client, node) = (Client::new(service.clone()), &service.inner.node);
+        let parked = &service.inner.parked;
+        let first = call(&client, 1, None).await;
+        let park = parked
+            .0
+            .lock()
+            .calls
+            .values()
+            .next()
+            .map(|park| Arc::clone(&park.running));
+        park.unwrap().cancel();
+        assert_eq!(service.parked_calls(), 0);
+        let refused = call(&client, 2, Some(&first["result"]["requestState"])).await;
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+
+        call(&client, 3, None).await;
+        let id = *parked.0.lock().calls.keys().next().unwrap();
+        let park = parked.take(id).unwrap();
+        park.running.cancel();
+        let meta = park.direct.request(Clone::clone);
+        assert!(!park.direct.retry(meta, &mrtr::InputResponses::default()));
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!((node.calls.now(), node.calls.at_work()), (0, 0), "every permit is back");
+    }
+}

@@ -1,0 +1,87 @@
+//! Replies of a handler.
+
+use bytes::Bytes;
+use rethread_proto::jsonrpc::RpcError;
+use rethread_proto::mrtr::InputRequests;
+use serde::Serialize;
+
+/// The answer to a call: the `result` of the JSON-RPC response, or a wish for input.
+#[derive(Clone, Debug)]
+pub struct Reply(pub(crate) ReplyKind);
+
+/// What a handler wants of the client before it can answer.
+#[derive(Clone, Debug)]
+pub(crate) struct InputWish {
+    pub(crate) requests: InputRequests,
+    pub(crate) state: Option<Vec<u8>>,
+    pub(crate) meta: Option<Bytes>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum ReplyKind {
+    Result(Bytes),
+    InputRequired(InputWish),
+}
+
+impl Reply {
+    /// About how many bytes it keeps.
+    pub(crate) fn size(&self) -> usize {
+        match &self.0 {
+            ReplyKind::Result(json) => json.len(),
+            ReplyKind::InputRequired(wish) => wish.state.as_ref().map_or(0, Vec::len),
+        }
+    }
+
+    /// An answer that is anything that serializes to a JSON object.
+    ///
+    /// # Panics
+    /// If `result` cannot be written as JSON (a map with keys that are no strings, say). The call then answers
+    /// `-32603`.
+    pub fn json(result: impl Serialize) -> Self {
+        let json = serde_json::to_vec(&result).expect("a reply must be serializable as JSON");
+        Reply(ReplyKind::Result(json.into()))
+    }
+
+    /// An answer that is JSON already. It is passed on as it is.
+    pub fn raw(json: impl Into<Bytes>) -> Self {
+        Reply(ReplyKind::Result(json.into()))
+    }
+
+    /// `{}`: done, nothing to say.
+    pub fn empty() -> Self {
+        Reply(ReplyKind::Result(Bytes::from_static(b"{}")))
+    }
+
+    /// Asks the client for input and ends the call (2026-07-28): the client calls again with its answers in
+    /// [`Call::inputs`](crate::Call::inputs). `state` is whatever the handler wants to find there again; nothing is kept on the server.
+    ///
+    /// Most handlers are simpler with [`Context::elicit`](crate::Context::elicit) and its siblings, which work on every revision and keep their
+    /// place in the code. This form survives restarts, because nothing waits.
+    pub fn input_required(requests: InputRequests, state: Option<Vec<u8>>) -> Self {
+        Reply(ReplyKind::InputRequired(InputWish {
+            requests,
+            state,
+            meta: None,
+        }))
+    }
+
+    /// Gives a wish for input a `_meta` of its own; a result has its own words for that. What is no JSON object is left out.
+    #[must_use]
+    pub fn with_meta(mut self, meta: impl Serialize) -> Self {
+        if let ReplyKind::InputRequired(wish) = &mut self.0 {
+            let json = serde_json::to_vec(&meta).unwrap_or_default();
+            wish.meta = json.starts_with(b"{").then(|| json.into());
+        }
+        self
+    }
+
+    /// The result, where only a result will do.
+    pub(crate) fn into_result(self) -> Result<Bytes, RpcError> {
+        match self.0 {
+            ReplyKind::Result(json) => Ok(json),
+            ReplyKind::InputRequired(..) => Err(RpcError::internal(
+                "this tool asks for input in a way that needs protocol version 2026-07-28",
+            )),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The sealed `requestState` that a client carries for a call (MRTR-05).
+
+use crate::call::stateless_request::Direct;
+use crate::node::{Node, random};
+use rethread_proto::Principal;
+use rethread_proto::clock::Wall;
+use rethread_proto::jsonrpc::{Params, RpcError};
+use rethread_proto::mrtr::{self, Binding, Claims, Invalid, State};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Seals what the client will bring back, for this caller and these arguments only.
+pub(crate) fn seal(direct: &Direct, state: State) -> Result<String, RpcError> {
+    let node = &direct.node;
+    let claims = Claims {
+        binding: binding(&direct.principal, direct.method.as_str(), &direct.params),
+        expires: Wall::from_millis(now().as_millis() + node.timing.question.as_millis() as u64),
+        state,
+    };
+    let sealed = node.seal.seal(random(), &claims);
+    sealed.map_err(|too_long| RpcError::internal(too_long.to_string()))
+}
+
+/// Opens what the client brought back with a call.
+pub(crate) fn open(
+    node: &Node,
+    text: &str,
+    principal: &Principal,
+    method: &str,
+    params: &Params,
+) -> Result<State, RpcError> {
+    let opened = node.seal.open(text, &binding(principal, method, params), now());
+    opened.map_err(refused)
+}
+
+/// The log is told why; the client is not.
+pub(crate) fn refused(invalid: Invalid) -> RpcError {
+    crate::node::telemetry::state_refused(invalid);
+    invalid.into()
+}
+
+fn binding<'a>(principal: &'a Principal, method: &'a str, params: &Params) -> Binding<'a> {
+    Binding {
+        principal,
+        method,
+        digest: mrtr::digest(params),
+    }
+}
+
+fn now() -> Wall {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Wall::from_millis(since.as_millis() as u64)
+}

@@ -1,0 +1,18 @@
+//! The endpoint: HTTP, `/sse` and lines in, responses out.
+
+pub(crate) mod background;
+pub(crate) mod bound_session;
+pub(crate) mod builder;
+pub(crate) mod http_sse;
+pub(crate) mod legacy;
+pub(crate) mod modern;
+pub(crate) mod open_session;
+pub(crate) mod pending_response;
+mod read_body;
+pub(crate) mod request_head;
+pub(crate) mod respond;
+pub(crate) mod restore;
+pub(crate) mod server;
+pub(crate) mod service;
+pub(crate) mod shutdown;
+pub(crate) mod stdio;

@@ -1,0 +1,303 @@
+//! Configuring an endpoint. Everything has a default, and the defaults are safe.
+
+use crate::call::handler::Handler;
+use crate::endpoint::server::Server;
+use crate::endpoint::service::McpService;
+use crate::node::limits::{Limits, Timing};
+use crate::node::restore_policy::Restore;
+use crate::node::{Node, random};
+use crate::session::registry::Registry;
+use rethread_proto::event_id::{EventIdFormat, Plain};
+use rethread_proto::exchange::SseUpgradeDelay;
+use rethread_proto::gate::{AccessHints, BadEntry, HeadPolicy, HostPolicy, OriginPolicy};
+use rethread_proto::mrtr::Seal;
+use rethread_proto::{Revisions, SessionId};
+use rethread_store::{MemoryStore, Store};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Configures an [`McpService`].
+pub struct Builder<H> {
+    handler: H,
+    store: Option<Arc<dyn Store>>,
+    limits: Limits,
+    timing: Timing,
+    upgrade_after: SseUpgradeDelay,
+    ids: Arc<dyn EventIdFormat>,
+    policy: HeadPolicy,
+    unbuffered: bool,
+    restore: Restore,
+    behind_gateway: bool,
+    name: Box<str>,
+    new_session_id: Box<dyn Fn() -> SessionId + Send + Sync>,
+    key: Option<[u8; 32]>,
+    wrong: Option<BadEntry>,
+}
+
+impl<H: Handler> McpService<H> {
+    /// Starts to configure an endpoint for `handler`.
+    pub fn builder(handler: H) -> Builder<H> {
+        Builder::new(handler)
+    }
+}
+
+impl<H: Handler> Builder<H> {
+    pub(crate) fn new(handler: H) -> Self {
+        Builder {
+            handler,
+            store: None,
+            limits: Limits::default(),
+            timing: Timing::default(),
+            upgrade_after: SseUpgradeDelay::default(),
+            ids: Arc::new(Plain),
+            policy: HeadPolicy {
+                revisions: Revisions::BOTH,
+                ..HeadPolicy::default()
+            },
+            unbuffered: false,
+            restore: Restore::default(),
+            behind_gateway: false,
+            name: "0".into(),
+            new_session_id: Box::new(random_session_id),
+            key: None,
+            wrong: None,
+        }
+    }
+
+    /// Lets pages at `origin`, such as `https://app.example`, talk to this endpoint. Loopback origins and the endpoint's
+    /// own host may always (SEC-01).
+    #[must_use]
+    pub fn allow_origin(mut self, origin: &str) -> Self {
+        if let Err(wrong) = self.policy.origins.allow(origin) {
+            self.wrong.get_or_insert(wrong);
+        }
+        self
+    }
+
+    /// Lets this endpoint be reached as `host`, such as `mcp.example` or `mcp.example:8443`. Loopback names always work
+    /// (SEC-02).
+    #[must_use]
+    pub fn allow_host(mut self, host: &str) -> Self {
+        if let Err(wrong) = self.policy.hosts.allow(host) {
+            self.wrong.get_or_insert(wrong);
+        }
+        self
+    }
+
+    /// Lets pages at any origin talk to this endpoint. Any website that a user visits can then use the user's access to
+    /// it, unless another layer checks credentials that a browser does not send on its own.
+    #[must_use]
+    pub fn dangerous_allow_any_origin(mut self) -> Self {
+        self.policy.origins = OriginPolicy::Any;
+        self
+    }
+
+    /// Lets this endpoint be reached under any name. A website can then reach it through DNS rebinding.
+    #[must_use]
+    pub fn dangerous_allow_any_host(mut self) -> Self {
+        self.policy.hosts = HostPolicy::Any;
+        self
+    }
+
+    /// Says how the operator allows a host or an origin, in the words of the program that this endpoint is part of. A
+    /// refusal repeats them; by default they name the methods of this builder.
+    #[must_use]
+    pub fn access_hints(mut self, hints: AccessHints) -> Self {
+        self.policy.hints = hints;
+        self
+    }
+
+    /// Keeps events and sessions in `store`. The default is a [`MemoryStore`].
+    #[must_use]
+    pub fn store(self, store: impl Store) -> Self {
+        self.shared_store(Arc::new(store))
+    }
+
+    /// Keeps events and sessions in a store that others have too, such as the endpoint that takes this one's place
+    /// later. One endpoint at a time may serve the sessions of a store.
+    #[must_use]
+    pub fn shared_store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// What becomes of sessions when their process is gone and the store still knows them: they are brought back on first
+    /// use, unless set otherwise.
+    #[must_use]
+    pub fn restore(mut self, restore: Restore) -> Self {
+        self.restore = restore;
+        self
+    }
+
+    /// For a server on stdio behind the `rethread` gateway: what only the transport at the client's end can do, such as
+    /// [`Context::close_connection`](crate::Context::close_connection), is asked of the gateway. It tells its children by the
+    /// variable [`BEHIND_GATEWAY`](crate::BEHIND_GATEWAY).
+    #[must_use]
+    pub fn behind_gateway(mut self, yes: bool) -> Self {
+        self.behind_gateway = yes;
+        self
+    }
+
+    /// Bounds on everything that can grow.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// How long everything that can wait may wait.
+    #[must_use]
+    pub fn timing(mut self, timing: Timing) -> Self {
+        self.timing = timing;
+        self
+    }
+
+    /// The reconnection delay that clients are asked to keep: [`Timing::retry`].
+    #[must_use]
+    pub fn retry(mut self, delay: Duration) -> Self {
+        self.timing.retry = delay;
+        self
+    }
+
+    /// When a silent call becomes a stream. Zero makes every call resumable from its first byte.
+    #[must_use]
+    pub fn upgrade_after(mut self, after: SseUpgradeDelay) -> Self {
+        self.upgrade_after = after;
+        self
+    }
+
+    /// How event ids look: [`Plain`] unless set.
+    #[must_use]
+    pub fn event_ids(mut self, format: impl EventIdFormat + 'static) -> Self {
+        self.ids = Arc::new(format);
+        self
+    }
+
+    /// This node's name, for event id formats that show it.
+    #[must_use]
+    pub fn node_name(mut self, name: impl Into<Box<str>>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Sends `X-Accel-Buffering: no` with every stream, for proxies that would hold events back otherwise (SSE-03).
+    #[must_use]
+    pub fn disable_proxy_buffering(mut self) -> Self {
+        self.unbuffered = true;
+        self
+    }
+
+    /// Refuses GET with 405: no push, and no resumption (GET-01).
+    #[must_use]
+    pub fn without_get(mut self) -> Self {
+        self.policy.push = false;
+        self
+    }
+
+    /// Refuses DELETE with 405: clients cannot end their sessions.
+    #[must_use]
+    pub fn without_delete(mut self) -> Self {
+        self.policy.delete = false;
+        self
+    }
+
+    /// Which revisions to serve: all of them, unless set.
+    #[must_use]
+    pub fn revisions(mut self, revisions: Revisions) -> Self {
+        self.policy.revisions = revisions;
+        self
+    }
+
+    /// The key that seals `requestState`, which clients of 2026-07-28 carry from one request to the next. Nodes behind one
+    /// address must share it; a single node makes up its own.
+    #[must_use]
+    pub fn state_key(mut self, key: [u8; 32]) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// Takes session ids from `source`: for tests that compare bytes. Whoever can guess a session id, and is not told
+    /// apart by an auth layer, is in the session.
+    #[must_use]
+    pub fn dangerous_session_ids(mut self, source: impl Fn() -> SessionId + Send + Sync + 'static) -> Self {
+        self.new_session_id = Box::new(source);
+        self
+    }
+
+    /// Makes the endpoint.
+    ///
+    /// # Panics
+    /// If an allowed origin or host is malformed; [`Builder::try_build`] returns the error instead.
+    pub fn build(self) -> McpService<H> {
+        match self.try_build() {
+            Ok(service) => service,
+            Err(wrong) => panic!("{wrong}"),
+        }
+    }
+
+    /// Makes the endpoint, or says which allowed origin or host is malformed.
+    pub fn try_build(mut self) -> Result<McpService<H>, BadEntry> {
+        if let Some(wrong) = self.wrong {
+            return Err(wrong);
+        }
+        self.policy.max_header_bytes = self.limits.header_bytes;
+        self.policy.max_headers = self.limits.headers;
+        let handler = Arc::new(self.handler);
+        let node = Node::new(
+            self.name.into(),
+            self.store.unwrap_or_else(|| Arc::new(MemoryStore::default())),
+            self.limits,
+            self.timing,
+            self.upgrade_after,
+            self.ids,
+            self.policy.revisions,
+            self.unbuffered,
+            self.restore,
+            self.behind_gateway,
+            handler.info(),
+            (handler.relays(), handler.hears_all(), handler.wants_parts()),
+            {
+                // A handler may hold peers, which hold the node. One that is gone has nothing left to give up.
+                let handler = Arc::downgrade(&handler);
+                Box::new(move |session| {
+                    if let Some(handler) = handler.upgrade() {
+                        handler.on_session_closed(session);
+                    }
+                })
+            },
+            {
+                let key = self.key.unwrap_or_else(random);
+                if handler.relays() {
+                    Seal::for_relay(key)
+                } else {
+                    Seal::new(key)
+                }
+            },
+        );
+        let inner = Server {
+            node: Arc::new(node),
+            sessions: Arc::new(Registry::new()),
+            parked: Arc::default(),
+            handler,
+            new_session_id: self.new_session_id,
+            background: AtomicBool::new(false),
+        };
+        Ok(McpService {
+            inner: Arc::new(inner),
+            policy: Arc::new(self.policy),
+        })
+    }
+}
+
+impl<H> std::fmt::Debug for Builder<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+fn random_session_id() -> SessionId {
+    SessionId::from_random(random())
+}

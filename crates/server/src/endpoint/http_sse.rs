@@ -1,0 +1,162 @@
+//! The 2024-11-05 transport, HTTP+SSE: a GET opens a stream that carries everything, POSTs to another path are only
+//! acknowledged (LEG-01 to LEG-05). The session lives as long as its stream; nothing has an id, nothing can be resumed.
+
+use crate::call::handler::Handler;
+use crate::endpoint::bound_session;
+use crate::endpoint::read_body::read_body;
+use crate::endpoint::request_head::RequestHead;
+use crate::endpoint::respond;
+use crate::endpoint::server::Server;
+use crate::endpoint::service::McpService;
+use crate::session::Transport;
+use crate::stream::body::Body;
+use http::{Method, Request, Response, header};
+use http_body::Body as HttpBody;
+use rethread_proto::gate::{self, HeadPolicy, SessionHeader, Verb};
+use rethread_proto::jsonrpc;
+use rethread_proto::refusal::Reason;
+use rethread_proto::{Principal, Refusal, SessionId, Version};
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// The 2024-11-05 transport of an [`McpService`]: see [`McpService::http_sse`]. Cheap to clone.
+pub struct HttpSse<H> {
+    inner: Arc<Server<H>>,
+    messages: Arc<str>,
+    policy: Arc<HeadPolicy>,
+}
+
+impl<H: Handler> McpService<H> {
+    /// The 2024-11-05 transport, HTTP+SSE, before the same handler: mount it at the path that clients GET (such as `/sse`)
+    /// and at the one they POST to (such as `/messages`), and say here how the latter looks from outside, prefix included.
+    /// Any session-era revision may be negotiated inside.
+    pub fn http_sse(&self, messages_path: impl Into<String>) -> HttpSse<H> {
+        HttpSse::new(self, messages_path.into())
+    }
+}
+
+impl<H: Handler> HttpSse<H> {
+    pub(crate) fn new(service: &McpService<H>, messages: String) -> Self {
+        let inner = Arc::clone(&service.inner);
+        let policy = HeadPolicy {
+            delete: false,
+            push: true,
+            ..HeadPolicy::clone(&service.policy)
+        };
+        HttpSse {
+            inner,
+            messages: messages.into(),
+            policy: Arc::new(policy),
+        }
+    }
+
+    async fn serve<B: HttpBody>(self, request: Request<B>) -> Response<Body> {
+        self.inner.start_background();
+        let origin = request.headers().get(header::ORIGIN).cloned();
+        match self.admit(request).await {
+            Ok(response) => respond::for_origin(response, origin),
+            Err(refusal) => respond::refusal(&refusal),
+        }
+    }
+
+    async fn admit<B: HttpBody>(&self, request: Request<B>) -> Result<Response<Body>, Refusal> {
+        let (mut parts, body) = request.into_parts();
+        if parts.method == Method::POST {
+            // Clients of that time do not say what they accept: the answer is only ever an acknowledgement.
+            parts.headers.remove(header::ACCEPT);
+        }
+        let head = gate::head::admit(&parts.method, &parts.uri, &parts.headers, &self.policy)?;
+        let query = parts.uri.query().map(str::to_owned);
+        let (request_head, principal) = RequestHead::new(parts, self.inner.node.wants_parts);
+        match head.verb {
+            Verb::Get => self.open(principal).await,
+            Verb::Post => {
+                let named = named_session(query.as_deref());
+                let inner = &self.inner;
+                let session = inner.sessions.find(&named, &principal, Transport::HttpSse)?;
+                let session = session.ok_or(Reason::UnknownSession)?;
+                let node = &inner.node;
+                let body = read_body(body, node.limits.body_bytes, node.timing.body).await?;
+                let payload = jsonrpc::parse(&body, &node.envelope)?;
+                bound_session::take(inner, &session, payload, request_head).await?;
+                Ok(respond::accepted())
+            }
+            Verb::Options => {
+                let requested = request_head.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS);
+                Ok(respond::preflight(requested, "GET, POST"))
+            }
+            Verb::Delete => Err(Reason::Method { allow: "GET, POST" }.into()),
+        }
+    }
+
+    /// A GET: a session begins, and the first event says where to POST (LEG-01).
+    async fn open(&self, principal: Principal) -> Result<Response<Body>, Refusal> {
+        let inner = &self.inner;
+        let node = &inner.node;
+        if node.is_draining() {
+            return Err(Reason::ShuttingDown.into());
+        }
+        if node.connections.now() >= node.limits.connections {
+            return Err(Reason::Overloaded("open streams").into());
+        }
+        let separator = if self.messages.contains('?') { '&' } else { '?' };
+        let connection = bound_session::open(inner, principal, Transport::HttpSse, |id| {
+            let endpoint = format!("{}{separator}sessionId={}", self.messages, id.as_str());
+            Some(format!("event: endpoint\ndata: {endpoint}\n\n").into())
+        })?;
+        Ok(respond::stream(connection, Version::V2024_11_05, node.is_unbuffered()))
+    }
+}
+
+/// LEG-03: the session that a POST's query names.
+fn named_session(query: Option<&str>) -> SessionHeader {
+    let value = query
+        .unwrap_or_default()
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("sessionId="));
+    match value {
+        None => SessionHeader::Absent,
+        Some(text) => SessionId::parse(text).map_or(SessionHeader::Malformed, SessionHeader::Id),
+    }
+}
+
+impl<H> Clone for HttpSse<H> {
+    fn clone(&self) -> Self {
+        HttpSse {
+            inner: Arc::clone(&self.inner),
+            messages: Arc::clone(&self.messages),
+            policy: Arc::clone(&self.policy),
+        }
+    }
+}
+
+impl<H> std::fmt::Debug for HttpSse<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpSse")
+            .field("messages", &self.messages)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<H, B> tower_service::Service<Request<B>> for HttpSse<H>
+where
+    H: Handler,
+    B: HttpBody + Send + 'static,
+    B::Data: Send,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move { Ok(service.serve(request).await) })
+    }
+}

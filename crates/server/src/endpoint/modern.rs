@@ -1,0 +1,274 @@
+//! The stateless era: 2026-07-28. Every request carries what is needed to answer it, and nothing is remembered (HTTP-15).
+
+use crate::call::active_call::ActiveCall;
+use crate::call::handler::Handler;
+use crate::call::outcome::Outcome;
+use crate::call::parked_calls::ParkedCall;
+use crate::call::request::{Call, Inputs};
+use crate::call::request_meta::Asker;
+use crate::call::request_state;
+use crate::call::run;
+use crate::call::serving::{Served, Serving};
+use crate::call::stateless_request::Direct;
+use crate::endpoint::request_head::RequestHead;
+use crate::endpoint::respond;
+use crate::endpoint::server::Server;
+use crate::node::Node;
+use crate::session::subscriptions::SubscriptionStream;
+use crate::stream::body::Body;
+use crate::stream::events::Events;
+use http::{HeaderMap, Response};
+use rethread_proto::gate::mirror::{self, Stateless};
+use rethread_proto::jsonrpc::RpcError;
+use rethread_proto::jsonrpc::{Notification, Request};
+use rethread_proto::mrtr::{self, InputResponses};
+use rethread_proto::refusal::Reason;
+use rethread_proto::subscription::{Filter, Offered};
+use rethread_proto::{Principal, Refusal, Version};
+use serde_json::json;
+use std::sync::Arc;
+
+/// A request of this era. VER-05: checked in this order, then answered.
+pub(crate) async fn post<H: Handler>(
+    inner: &Server<H>,
+    principal: Principal,
+    version: Version,
+    request: Request,
+    parts: Result<Box<Stateless>, Reason>,
+    request_head: RequestHead,
+) -> Result<Response<Body>, Refusal> {
+    let id = request.id.clone();
+    let refuse = |reason| Refusal::new(reason).about(Some(&id));
+    let parts = parts.map_err(refuse)?;
+    check(request_head.headers(), &request, &parts).map_err(refuse)?;
+    let asker = match admit(principal, &request, &parts).map_err(refuse)? {
+        Ok(asker) => asker,
+        Err(outcome) => return Ok(respond::json_with(outcome.status, outcome.message)),
+    };
+    if request.method.as_str() == "tools/call"
+        && let Some(tool) = parts.name.as_str()
+        && let Some(params) = inner.handler.header_params(tool, &asker.principal).await
+    {
+        let arguments = parts.arguments.as_deref();
+        params.check(request_head.headers(), arguments).map_err(refuse)?;
+    }
+    let node = &inner.node;
+    let begun = begin(inner, version, request, asker, request_head).map_err(refuse)?;
+    let served = match begun {
+        Begun::Listening(listening) => {
+            let events = Events::new(listening, node.timing.keep_alive);
+            return Ok(respond::stream(events, version, node.is_unbuffered()));
+        }
+        Begun::Answered(outcome) => Served::Answered(outcome),
+        Begun::Serving(serving) => serving.await,
+    };
+    Ok(match served {
+        Served::Answered(outcome) => respond::json_with(outcome.status, outcome.message),
+        Served::Stream(flow) => {
+            let pause = flow.keep_alive();
+            respond::stream(Events::new(flow, pause), version, node.is_unbuffered())
+        }
+    })
+}
+
+fn check(headers: &HeaderMap, request: &Request, parts: &Stateless) -> Result<(), Reason> {
+    let method = request.method.as_str();
+    parts.capabilities()?;
+    mirror::check_method(headers, method)?;
+    mirror::check_name(headers, method, parts)
+}
+
+/// VER-05, the rows that every transport has: the client's capabilities are there, the method is known, the log level is
+/// valid. A method of no revision may be the handler's own, so it counts as unknown only if something else is wrong.
+/// What is unknown is answered with the outcome.
+pub(crate) fn admit(
+    principal: Principal,
+    request: &Request,
+    parts: &Stateless,
+) -> Result<Result<Asker, Outcome>, Reason> {
+    parts.capabilities()?;
+    let method = request.method.as_str();
+    if is_removed(method) || (!request.method.is_standard() && parts.log_level().is_err()) {
+        return Ok(Err(Outcome::error(&request.id, &RpcError::method_not_found(method))));
+    }
+    Asker::read(principal, parts).map(Ok)
+}
+
+/// What a request leads to.
+#[allow(clippy::large_enum_variant)] // the largest is the rule
+pub(crate) enum Begun {
+    Answered(Outcome),
+    Listening(SubscriptionStream),
+    Serving(Serving),
+}
+
+/// Begins to serve an [admitted](admit) request, over HTTP or on lines.
+pub(crate) fn begin<H: Handler>(
+    inner: &Server<H>,
+    version: Version,
+    request: Request,
+    asker: Asker,
+    request_head: RequestHead,
+) -> Result<Begun, Reason> {
+    let node = &inner.node;
+    match request.method.as_str() {
+        "server/discover" if !node.hears_all => {
+            node.accept_work()?;
+            Ok(Begun::Answered(discover(node, &request)))
+        }
+        "subscriptions/listen" => {
+            // A handler that serves it itself keeps the filter as long as we would: the bounds are the same.
+            let filter = match Filter::read(&request.params, node.limits.filter()) {
+                Ok(filter) => filter,
+                Err(error) => return Ok(Begun::Answered(Outcome::error(&request.id, &error))),
+            };
+            if inner.handler.listens(&request.params, &asker.principal) {
+                return serve(inner, request, version, asker, request_head).map(Begun::Serving);
+            }
+            node.accept_work()?;
+            listen(inner, &request, &filter, asker.principal)
+        }
+        _ => serve(inner, request, version, asker, request_head).map(Begun::Serving),
+    }
+}
+
+/// A notification of this era: taken and dropped (HTTP-06, CAN-04). Ids are not unique over clients, so nothing here can
+/// cancel a call.
+pub(crate) fn notified(headers: &HeaderMap, note: &Notification) -> Result<Response<Body>, Refusal> {
+    mirror::check_method_if_sent(headers, note.method.as_str())?;
+    Ok(respond::accepted())
+}
+
+/// HTTP-12: methods of the session era that this one has not.
+fn is_removed(method: &str) -> bool {
+    matches!(
+        method,
+        "initialize"
+            | "ping"
+            | "logging/setLevel"
+            | "resources/subscribe"
+            | "resources/unsubscribe"
+            | "tasks/list"
+            | "tasks/result"
+    )
+}
+
+/// `server/discover`: who we are, what we can do, and in which revisions (VER-07).
+fn discover(node: &Node, request: &Request) -> Outcome {
+    let versions: Vec<_> = node.revisions.newest_first().map(Version::as_str).collect();
+    let mut result = json!({ "supportedVersions": versions, "capabilities": node.info.capabilities });
+    if let Some(instructions) = &node.info.instructions {
+        result["instructions"] = json!(instructions);
+    }
+    let result = result.to_string();
+    Outcome::result(&request.id, result.as_bytes(), "server/discover", node)
+}
+
+/// `subscriptions/listen`: a stream of changes.
+fn listen<H>(inner: &Server<H>, request: &Request, filter: &Filter, principal: Principal) -> Result<Begun, Reason> {
+    let node = &inner.node;
+    let declares = |capability: &str| node.info.declares(capability);
+    let filter = filter.honour(Offered {
+        tools: declares("tools.listChanged"),
+        prompts: declares("prompts.listChanged"),
+        resources: declares("resources.listChanged"),
+        subscribe: declares("resources.subscribe"),
+    });
+    let opened = inner
+        .sessions
+        .subscriptions
+        .open(node, request.id.clone(), filter, principal);
+    opened.map(Begun::Listening)
+}
+
+/// A request for the handler: a new call, or one that waited for what this request brings.
+fn serve<H: Handler>(
+    inner: &Server<H>,
+    request: Request,
+    version: Version,
+    asker: Asker,
+    request_head: RequestHead,
+) -> Result<Serving, Reason> {
+    let node = &inner.node;
+    let brought = if asker.is_retry {
+        brought(inner, &request, &asker.principal)
+    } else {
+        Ok(Brought::Call { inputs: None, round: 0 })
+    };
+    match brought {
+        Err(error) => Ok(Serving::answered(Outcome::error(&request.id, &error))),
+        Ok(Brought::Parked(park, responses)) => {
+            let meta = asker.into_meta(request.id.clone());
+            if !park.direct.retry(meta, &responses) {
+                let gone = request_state::refused(mrtr::Invalid::Gone);
+                return Ok(Serving::answered(Outcome::error(&request.id, &gone)));
+            }
+            Ok(Serving::waiting(
+                Arc::clone(&inner.parked),
+                None,
+                park.running,
+                park.direct,
+                park.round,
+            ))
+        }
+        Ok(Brought::Call { inputs, round }) => {
+            node.accept_work()?; // a parked call may still have its input
+            if !node.calls.enter(node.limits.calls) {
+                return Err(Reason::Overloaded("calls"));
+            }
+            let (extensions, parts) = request_head.open();
+            let direct = Direct::new(node, inner.stateless_tables(), version, &request, asker, round);
+            let running = ActiveCall::in_request(Arc::clone(&direct), extensions);
+            let call = Call { request, inputs, parts };
+            let work = run::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
+            Ok(Serving::waiting(
+                Arc::clone(&inner.parked),
+                Some(work),
+                running,
+                direct,
+                0,
+            ))
+        }
+    }
+}
+
+/// What a request brings along beside its arguments.
+enum Brought {
+    /// A call for the handler, with input that it asked for in an answer of its own, if any.
+    Call { inputs: Option<Box<Inputs>>, round: u32 },
+    /// A call that waits, and input for it.
+    Parked(ParkedCall, InputResponses),
+}
+
+/// Reads what the client brings back, and checks that it is its own (MRTR-05). A relay passes on what it has not sealed
+/// itself: that belongs to the server behind it (GW-07).
+fn brought<H>(inner: &Server<H>, request: &Request, principal: &Principal) -> Result<Brought, RpcError> {
+    let node = &inner.node;
+    let params = &request.params;
+    let state = mrtr::request_state(params);
+    if node.relays && !matches!(&state, Ok(Some(text)) if node.seal.looks_sealed(text)) {
+        return Ok(Brought::Call { inputs: None, round: 0 });
+    }
+    let responses = InputResponses::read(params)?;
+    let (round, state) = match state? {
+        None => (0, None),
+        Some(text) => match request_state::open(node, &text, principal, request.method.as_str(), params)? {
+            mrtr::State::Own { round, bytes } => (round, Some(bytes.into())),
+            mrtr::State::Parked { id, .. } => {
+                // Single use: whoever comes second, or after a restart (RST-05), finds nothing.
+                let park = inner.parked.take(id);
+                let park = park.ok_or_else(|| request_state::refused(mrtr::Invalid::Gone))?;
+                return Ok(Brought::Parked(park, responses));
+            }
+        },
+    };
+    let responses = responses.iter().map(|(key, raw)| (key.to_owned(), raw.clone()));
+    let inputs = Inputs {
+        responses: responses.collect(),
+        state,
+    };
+    Ok(Brought::Call {
+        inputs: Some(Box::new(inputs)),
+        round,
+    })
+}

@@ -1,0 +1,37 @@
+//! A response that may have to be waited for.
+
+use super::respond;
+use crate::call::calling::Calling;
+use crate::stream::body::Body;
+use http::Response;
+use rethread_proto::Refusal;
+use std::future::Future;
+use std::pin::Pin;
+
+/// What a request leads to.
+#[allow(clippy::large_enum_variant)] // the largest is the rule
+pub(crate) enum PendingResponse<'a> {
+    /// There is nothing to wait for.
+    Done(Response<Body>),
+    /// A call in a session.
+    Call(Calling),
+    /// Anything else.
+    Later(Pin<Box<dyn Future<Output = Result<Response<Body>, Refusal>> + Send + 'a>>),
+}
+
+impl<'a> PendingResponse<'a> {
+    pub(crate) fn later(response: impl Future<Output = Result<Response<Body>, Refusal>> + Send + 'a) -> Self {
+        PendingResponse::Later(Box::pin(response))
+    }
+
+    pub(crate) async fn response(self) -> Result<Response<Body>, Refusal> {
+        match self {
+            PendingResponse::Done(response) => Ok(response),
+            PendingResponse::Call(mut calling) => {
+                let answer = (&mut calling).await;
+                Ok(respond::answer(answer, calling.session()))
+            }
+            PendingResponse::Later(response) => response.await,
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Reads request bodies.
+
+use bytes::{Buf, Bytes, BytesMut};
+use http_body::Body as HttpBody;
+use rethread_proto::Refusal;
+use rethread_proto::refusal::Reason;
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+/// Reads a body under a limit. One that arrives in one piece is not copied, and no timer is set for it.
+pub(crate) async fn read_body<B: HttpBody>(body: B, limit: usize, patience: Duration) -> Result<Bytes, Refusal> {
+    if body.size_hint().lower() > limit as u64 {
+        return Err(Reason::BodyTooLarge { limit }.into());
+    }
+    let mut body = pin!(body);
+    // One frame is kept as it came. With the second, all move to `joined`, and `first` is empty again.
+    let mut first = Bytes::new();
+    let mut joined = BytesMut::new();
+    let mut collect = pin!(async {
+        while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+            let frame = frame.map_err(|_| Reason::BodyIncomplete)?;
+            let Ok(mut data) = frame.into_data() else { continue };
+            let size = data.remaining();
+            if first.len() + joined.len() + size > limit {
+                return Err(Reason::BodyTooLarge { limit });
+            }
+            if first.is_empty() && joined.is_empty() {
+                first = data.copy_to_bytes(size);
+            } else {
+                joined.reserve(first.len() + size);
+                joined.extend_from_slice(&std::mem::take(&mut first));
+                joined.extend_from_slice(&data.copy_to_bytes(size));
+            }
+        }
+        Ok(if joined.is_empty() { first } else { joined.freeze() })
+    });
+    let mut patience_ends = None;
+    let collected = std::future::poll_fn(|cx| {
+        if let Poll::Ready(collected) = collect.as_mut().poll(cx) {
+            return Poll::Ready(collected);
+        }
+        let sleep = patience_ends.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        sleep.as_mut().poll(cx).map(|()| Err(Reason::BodyIncomplete))
+    });
+    collected.await.map_err(Refusal::from)
+}

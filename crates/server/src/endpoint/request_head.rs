@@ -1,0 +1,49 @@
+//! What comes around a message: the head of the HTTP request that brought it.
+
+use http::request::Parts;
+use http::{Extensions, HeaderMap};
+use rethread_proto::Principal;
+
+/// The headers and extensions of a request; the whole head for handlers that asked for it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RequestHead {
+    headers: HeaderMap,
+    extensions: Extensions,
+    /// Everything, and then nothing is in the other two.
+    parts: Option<Box<Parts>>,
+}
+
+impl RequestHead {
+    /// Takes what is needed from a request's head, and who sent it.
+    pub(crate) fn new(mut parts: Parts, wanted: bool) -> (Self, Principal) {
+        let principal = parts.extensions.remove::<Principal>();
+        let request_head = if wanted {
+            principal.clone().map(|principal| parts.extensions.insert(principal));
+            RequestHead {
+                parts: Some(Box::new(parts)),
+                ..RequestHead::default()
+            }
+        } else {
+            RequestHead {
+                headers: parts.headers,
+                extensions: parts.extensions,
+                parts: None,
+            }
+        };
+        (request_head, principal.unwrap_or_default())
+    }
+
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        self.parts.as_ref().map_or(&self.headers, |parts| &parts.headers)
+    }
+
+    /// What a call takes along: the extensions, or the whole head.
+    pub(crate) fn open(self) -> (Extensions, Option<Box<Parts>>) {
+        (self.extensions, self.parts)
+    }
+
+    /// The whole head, for handlers that asked for it.
+    pub(crate) fn parts(&self) -> Option<Box<Parts>> {
+        self.parts.clone()
+    }
+}

@@ -1,0 +1,276 @@
+//! The trunk: one HTTP request, from headers to answer. It reads like the table in ARCHITECTURE.md.
+
+use crate::call::handler::Handler;
+use crate::endpoint::pending_response::PendingResponse;
+use crate::endpoint::read_body::read_body;
+use crate::endpoint::request_head::RequestHead;
+use crate::endpoint::restore::restore;
+use crate::endpoint::server::Server;
+use crate::endpoint::{legacy, modern, respond, shutdown};
+use crate::session::notifier::Notifier;
+use crate::session::{Session, Transport};
+use crate::stream::body::Body;
+use bytes::Bytes;
+use http::{Request, Response, header};
+use http_body::Body as HttpBody;
+use rethread_proto::gate::{self, Admitted, BadEntry, Head, HeadPolicy, HostPolicy, OriginPolicy, SessionHeader, Verb};
+use rethread_proto::refusal::Reason;
+use rethread_proto::{Principal, Refusal, jsonrpc};
+use rethread_store::SessionKey;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// An MCP endpoint: a `tower::Service` that never fails. Cheap to clone; clones are the same endpoint.
+///
+/// Mount it at one path. Authentication, TLS and rate limits are other layers' work; a layer that knows the caller puts a
+/// [`Principal`] into the request's extensions.
+pub struct McpService<H> {
+    pub(crate) inner: Arc<Server<H>>,
+    /// What may come in. Not the inner's: endpoints that differ in this alone share the rest.
+    pub(crate) policy: Arc<HeadPolicy>,
+}
+
+/// An answer on its way.
+type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+impl<H: Handler> McpService<H> {
+    /// Raises change notifications from outside of calls.
+    pub fn notifier(&self) -> Notifier {
+        Notifier::new(Arc::clone(&self.inner.node))
+    }
+
+    /// How many sessions are live.
+    pub fn sessions(&self) -> usize {
+        self.inner.sessions.len()
+    }
+
+    /// How many calls are running.
+    pub fn running_calls(&self) -> usize {
+        self.inner.node.calls.now()
+    }
+
+    /// How many connections read streams.
+    pub fn open_streams(&self) -> usize {
+        self.inner.node.connections.now()
+    }
+
+    /// How many `subscriptions/listen` streams are open.
+    pub fn subscriptions(&self) -> usize {
+        self.inner.sessions.subscriptions.len()
+    }
+
+    /// How many calls wait for input (2026-07-28).
+    pub fn parked_calls(&self) -> usize {
+        self.inner.parked.len()
+    }
+
+    /// Drains: no new sessions and calls (503), GET streams are closed after a `retry:` that spreads their return, calls
+    /// may finish until `deadline`. Then the rest is closed too, in a way that can be resumed elsewhere if the store is
+    /// shared. Returns when all is quiet, or shortly after the deadline. Dropping the future leaves the service draining.
+    pub async fn shutdown(&self, deadline: Duration) {
+        let inner = &self.inner;
+        shutdown::drain(&inner.node, &inner.sessions, &inner.parked, deadline).await;
+    }
+
+    /// Changes [`Builder::disable_proxy_buffering`](crate::Builder::disable_proxy_buffering) for streams to come.
+    pub fn set_proxy_buffering_disabled(&self, unbuffered: bool) {
+        self.inner.node.unbuffered.store(unbuffered, Ordering::Relaxed);
+    }
+
+    /// The same endpoint for other names and other pages: for a configuration that is read again while clients are
+    /// served. Registry, calls and streams are shared with `self`, which goes on with what it was built with.
+    ///
+    /// The lists replace those of [`Builder::allow_host`](crate::Builder::allow_host) and
+    /// [`Builder::allow_origin`](crate::Builder::allow_origin).
+    pub fn with_access<'a>(
+        &self,
+        hosts: impl IntoIterator<Item = &'a str>,
+        origins: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, BadEntry> {
+        let mut policy = HeadPolicy::clone(&self.policy);
+        policy.hosts = HostPolicy::default();
+        policy.origins = OriginPolicy::default();
+        for host in hosts {
+            policy.hosts.allow(host)?;
+        }
+        for origin in origins {
+            policy.origins.allow(origin)?;
+        }
+        Ok(McpService {
+            inner: Arc::clone(&self.inner),
+            policy: Arc::new(policy),
+        })
+    }
+}
+
+impl<H> Clone for McpService<H> {
+    fn clone(&self) -> Self {
+        McpService {
+            inner: Arc::clone(&self.inner),
+            policy: Arc::clone(&self.policy),
+        }
+    }
+}
+
+impl<H> std::fmt::Debug for McpService<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("McpService")
+            .field("sessions", &self.inner.sessions.len())
+            .field("calls", &self.inner.node.calls.now())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<H, B> tower_service::Service<Request<B>> for McpService<H>
+where
+    H: Handler,
+    B: HttpBody + Send + 'static,
+    B::Data: Send,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        Arc::clone(&self.inner).serve(request, &self.policy)
+    }
+}
+
+impl<H: Handler> Server<H> {
+    /// What needs no body is decided at once; the future begins where something may have to be waited for.
+    fn serve<B>(self: Arc<Self>, request: Request<B>, policy: &HeadPolicy) -> Answer
+    where
+        B: HttpBody + Send + 'static,
+        B::Data: Send,
+    {
+        self.start_background();
+        let (mut parts, body) = request.into_parts();
+        let head = gate::head::admit(&parts.method, &parts.uri, &parts.headers, policy);
+        let head = match head {
+            Ok(head) => head,
+            Err(refusal) => {
+                // A page at a refused origin must not read even the refusal.
+                let hidden = matches!(refusal.reason, Reason::Origin { .. } | Reason::Host { .. });
+                let origin = parts.headers.remove(header::ORIGIN).filter(|_| !hidden);
+                let response = respond::for_origin(respond::refusal(&refusal), origin);
+                return Box::pin(std::future::ready(Ok(response)));
+            }
+        };
+        let (request_head, principal) = RequestHead::new(parts, self.node.wants_parts);
+        // This future is made for every request: what is rare in it is boxed, and nothing is handed through it twice.
+        Box::pin(async move {
+            let posted = match head.verb {
+                Verb::Post => match read_body(body, self.node.limits.body_bytes, self.node.timing.body).await {
+                    Ok(body) => self.post(&head, request_head, principal, &body),
+                    Err(refusal) => Err(refusal),
+                },
+                _ => Ok(self.bodyless(&head, request_head, principal)),
+            };
+            let answered = match posted {
+                Ok(PendingResponse::Done(response)) => Ok(response),
+                Ok(PendingResponse::Call(mut calling)) => {
+                    let answer = (&mut calling).await;
+                    Ok(respond::answer(answer, calling.session()))
+                }
+                Ok(PendingResponse::Later(response)) => response.await,
+                Err(refusal) => Err(refusal),
+            };
+            let response = answered.unwrap_or_else(|refusal| respond::refusal(&refusal));
+            Ok(respond::for_origin(response, head.origin))
+        })
+    }
+
+    fn post(
+        &self,
+        head: &Head,
+        request_head: RequestHead,
+        principal: Principal,
+        body: &Bytes,
+    ) -> Result<PendingResponse<'_>, Refusal> {
+        let payload = jsonrpc::parse(body, &self.node.envelope)?;
+        match gate::body::admit(head, payload, self.node.revisions)? {
+            Admitted::Initialize(request) => Ok(PendingResponse::later(async move {
+                legacy::initialize(self, principal, request, &request_head).await
+            })),
+            Admitted::Legacy(payload) => {
+                let about = |payload: &_, reason| Refusal::new(reason).about(only_request(payload));
+                match self.find(&head.session, principal) {
+                    Ok(Found::Here(session)) => legacy::post(self, session, payload, request_head),
+                    Ok(Found::Elsewhere(key)) => Ok(PendingResponse::later(async move {
+                        let restored = restore(self, key, &request_head).await;
+                        let session = restored.map_err(|reason| about(&payload, reason))?;
+                        legacy::post(self, session, payload, request_head)?.response().await
+                    })),
+                    Err(reason) => Err(about(&payload, reason)),
+                }
+            }
+            Admitted::Modern {
+                version,
+                request,
+                parts,
+            } => Ok(PendingResponse::later(modern::post(
+                self,
+                principal,
+                version,
+                request,
+                parts,
+                request_head,
+            ))),
+            Admitted::Notice(note) => modern::notified(request_head.headers(), &note).map(PendingResponse::Done),
+        }
+    }
+
+    fn bodyless<'a>(&'a self, head: &Head, request_head: RequestHead, principal: Principal) -> PendingResponse<'a> {
+        let head = head.clone();
+        PendingResponse::later(async move {
+            if head.verb == Verb::Options {
+                let requested = request_head.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS);
+                return Ok(respond::preflight(requested, "GET, POST, DELETE"));
+            }
+            gate::body::admit_bodyless(&head, self.node.revisions)?;
+            let session = match self.find(&head.session, principal)? {
+                Found::Here(session) => session,
+                Found::Elsewhere(key) => restore(self, key, &request_head).await?,
+            };
+            match head.verb {
+                Verb::Get => legacy::get(self, session, &head).await,
+                _ => legacy::delete(self, &session).await,
+            }
+        })
+    }
+
+    /// The session that a request names.
+    fn find(&self, header: &SessionHeader, principal: Principal) -> Result<Found, Reason> {
+        match (self.sessions.find(header, &principal, Transport::Streamable)?, header) {
+            (Some(session), _) => Ok(Found::Here(session)),
+            (None, SessionHeader::Id(id)) => {
+                let session = id.clone();
+                Ok(Found::Elsewhere(SessionKey { principal, session }))
+            }
+            (None, _) => Err(Reason::UnknownSession),
+        }
+    }
+}
+
+/// Where a session is.
+enum Found {
+    Here(Arc<Session>),
+    /// Only the store may know it: it is to be brought back.
+    Elsewhere(SessionKey),
+}
+
+fn only_request(payload: &jsonrpc::Payload) -> Option<&jsonrpc::RequestId> {
+    match payload {
+        jsonrpc::Payload::One(message) => message.request_id(),
+        jsonrpc::Payload::Batch(_) => None,
+    }
+}

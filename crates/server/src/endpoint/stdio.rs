@@ -1,0 +1,231 @@
+//! Lines of JSON-RPC on a pair of byte streams, both eras: what a client that starts its server as a child speaks.
+
+use crate::call::handler::Handler;
+use crate::call::serving::Served;
+use crate::endpoint::bound_session;
+use crate::endpoint::modern::{self, Begun};
+use crate::endpoint::request_head::RequestHead;
+use crate::endpoint::server::Server;
+use crate::endpoint::service::McpService;
+use crate::session::Transport;
+use crate::stream::body::Chunks;
+use crate::stream::events::Messages;
+use bytes::Bytes;
+use rethread_proto::gate::mirror::Stateless;
+use rethread_proto::jsonrpc::{self, Message, Payload, Request, RequestId};
+use rethread_proto::refusal::Reason;
+use rethread_proto::{Era, Principal, Refusal, Version};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+
+/// Lines that wait to be written; a handler that is further ahead waits too.
+const AHEAD: usize = 64;
+
+impl<H: Handler> McpService<H> {
+    /// Serves one client over lines, such as stdin and stdout, until the input ends. The session ends with it: running
+    /// calls are cancelled. Whatever the revision, one message is one line.
+    pub async fn serve_lines(
+        &self,
+        input: impl AsyncBufRead + Unpin + Send,
+        output: impl AsyncWrite + Unpin + Send,
+    ) -> io::Result<()> {
+        let inner = &self.inner;
+        inner.start_background();
+        let mut connection = bound_session::open(inner, Principal::anonymous(), Transport::Lines, |_| None)
+            .map_err(|reason| io::Error::other(Refusal::new(reason).error().to_string()))?;
+        let session = Arc::clone(&connection.session);
+        let (lines, waiting) = mpsc::channel(AHEAD);
+        let reader = Lines {
+            inner,
+            lines: lines.clone(),
+            stateless: HashMap::new(),
+            tasks: JoinSet::new(),
+        };
+        let pump = async move {
+            while let Some(chunk) = poll_fn(|cx| connection.poll_chunk(cx)).await {
+                if lines.send(chunk).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            read = reader.read(input, &session) => read,
+            () = pump => Ok(()),
+            written = write(output, waiting) => written,
+        }
+    }
+}
+
+async fn write(mut output: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<Bytes>) -> io::Result<()> {
+    while let Some(line) = lines.recv().await {
+        output.write_all(&line).await?;
+        while let Ok(line) = lines.try_recv() {
+            output.write_all(&line).await?;
+        }
+        output.flush().await?;
+    }
+    Ok(())
+}
+
+struct Lines<'a, H> {
+    inner: &'a Arc<Server<H>>,
+    lines: mpsc::Sender<Bytes>,
+    /// Stateless requests under way: on this transport a notification cancels them.
+    stateless: HashMap<RequestId, AbortHandle>,
+    tasks: JoinSet<()>,
+}
+
+impl<H: Handler> Lines<'_, H> {
+    async fn read(
+        mut self,
+        mut input: impl AsyncBufRead + Unpin,
+        session: &Arc<crate::session::Session>,
+    ) -> io::Result<()> {
+        let limit = self.inner.node.limits.body_bytes as u64;
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = (&mut input).take(limit + 1).read_until(b'\n', &mut line).await?;
+            if read == 0 {
+                return Ok(());
+            }
+            if read as u64 > limit {
+                self.refuse(&Reason::BodyTooLarge { limit: limit as usize }.into())
+                    .await;
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "a line is longer than the limit",
+                ));
+            }
+            let text = Bytes::copy_from_slice(line.trim_ascii());
+            if text.is_empty() {
+                continue;
+            }
+            let taken = match jsonrpc::parse(&text, &self.inner.node.envelope) {
+                Ok(payload) => self.take(session, payload).await,
+                Err(error) => Err(error.into()),
+            };
+            if let Err(refusal) = taken {
+                self.refuse(&refusal).await;
+            }
+            while self.tasks.try_join_next().is_some() {}
+            self.stateless.retain(|_, task| !task.is_finished());
+        }
+    }
+
+    async fn refuse(&self, refusal: &Refusal) {
+        let _ = self.send(refusal.body()).await; // nobody listens: the input ends soon
+    }
+
+    async fn send(&self, mut message: Vec<u8>) -> Result<(), mpsc::error::SendError<Bytes>> {
+        message.push(b'\n');
+        self.lines.send(message.into()).await
+    }
+
+    /// VER-04 without headers: `_meta` alone names the era.
+    async fn take(&mut self, session: &Arc<crate::session::Session>, payload: Payload) -> Result<(), Refusal> {
+        let params = match &payload {
+            Payload::One(Message::Request(request)) => Some(&request.params),
+            Payload::One(Message::Notification(note)) => Some(&note.params),
+            _ => None,
+        };
+        let served = self.inner.node.revisions;
+        match params.and_then(jsonrpc::Params::meta_protocol_version) {
+            None => {
+                if let Payload::One(Message::Notification(note)) = &payload
+                    && note.method.as_str() == "notifications/cancelled"
+                    && let Some(task) = note
+                        .params
+                        .cancelled_request()
+                        .and_then(|id| self.stateless.remove(&id))
+                {
+                    task.abort();
+                    return Ok(());
+                }
+                bound_session::take(self.inner, session, payload, RequestHead::default()).await
+            }
+            Some(named) => {
+                let version = named
+                    .parse()
+                    .ok()
+                    .filter(|v: &Version| v.era() == Era::Modern && served.serves(*v));
+                match (version, payload) {
+                    (Some(version), Payload::One(Message::Request(request))) => {
+                        let id = request.id.clone();
+                        let taken = self.stateless(version, request).await;
+                        taken.map_err(|reason| Refusal::new(reason).about(Some(&id)))
+                    }
+                    (Some(_), Payload::One(Message::Notification(note))) => {
+                        if let Some(task) = note
+                            .params
+                            .cancelled_request()
+                            .and_then(|id| self.stateless.remove(&id))
+                        {
+                            task.abort();
+                        }
+                        Ok(())
+                    }
+                    (_, payload) => {
+                        let id = match &payload {
+                            Payload::One(message) => message.request_id().cloned(),
+                            Payload::Batch(_) => None,
+                        };
+                        let reason = Reason::UnsupportedVersion {
+                            requested: named,
+                            served,
+                        };
+                        Err(Refusal::new(reason).about(id.as_ref()))
+                    }
+                }
+            }
+        }
+    }
+
+    /// VER-05 without headers; what it leads to is the same as over HTTP.
+    async fn stateless(&mut self, version: Version, request: Request) -> Result<(), Reason> {
+        let parts = Stateless::read(&request.params)?;
+        let id = request.id.clone();
+        let begun = match modern::admit(Principal::anonymous(), &request, &parts)? {
+            Ok(asker) => modern::begin(self.inner, version, request, asker, RequestHead::default())?,
+            Err(unknown) => Begun::Answered(unknown),
+        };
+        let lines = self.lines.clone();
+        let task = match begun {
+            Begun::Answered(outcome) => {
+                let _ = self.send(outcome.message.into()).await; // nobody listens: the input ends soon
+                return Ok(());
+            }
+            Begun::Listening(listening) => self.tasks.spawn(forward(listening, lines)),
+            Begun::Serving(serving) => self.tasks.spawn(async move {
+                match serving.await {
+                    Served::Answered(outcome) => {
+                        let mut line = outcome.message.to_vec();
+                        line.push(b'\n');
+                        let _ = lines.send(line.into()).await;
+                    }
+                    Served::Stream(flow) => forward(flow, lines).await,
+                }
+            }),
+        };
+        self.stateless.insert(id, task);
+        Ok(())
+    }
+}
+
+async fn forward(mut messages: impl Messages, lines: mpsc::Sender<Bytes>) {
+    while let Some(batch) = poll_fn(|cx| messages.poll_messages(cx)).await {
+        for message in batch {
+            let mut line = Vec::with_capacity(message.len() + 1);
+            line.extend_from_slice(&message);
+            line.push(b'\n');
+            if lines.send(line.into()).await.is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Every bound, its default, and what happens when it is reached (design D13).
+
+use rethread_proto::subscription::FilterLimits;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// How much there may be of everything that can grow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Limits {
+    /// Bytes in a request body. Beyond: 413.
+    pub body_bytes: usize,
+    /// Bytes in all headers together. Beyond: 431.
+    pub header_bytes: usize,
+    /// How many headers. Beyond: 431.
+    pub headers: usize,
+    /// How deep JSON may nest. Beyond: 400.
+    pub json_depth: usize,
+    /// Messages in a batch (2025-03-26). Beyond: 400.
+    pub batch: usize,
+    /// Bytes of a request's `id`, and of its `progressToken`, as JSON text. Beyond: 400.
+    pub id_bytes: usize,
+    /// Bytes of the params of `initialize`, which are kept with the session. Beyond: -32602.
+    pub initialize_bytes: usize,
+    /// Registry in all. Beyond: `initialize` gets 503.
+    pub sessions: usize,
+    /// Registry of one principal, the anonymous one aside. Beyond: `initialize` gets 429.
+    pub sessions_per_principal: usize,
+    /// Calls running in all. Beyond: 503.
+    pub calls: usize,
+    /// Calls running in one session. Beyond: 429.
+    pub calls_per_session: usize,
+    /// Open connections that read streams. Beyond: a GET gets 503, a call is still served.
+    pub connections: usize,
+    /// GET streams open in one session. Beyond: the oldest is closed and can be resumed.
+    pub push_streams_per_session: usize,
+    /// GET streams of one session that nobody reads, kept for a resume. Beyond: the oldest is forgotten.
+    pub abandoned_push_streams_per_session: usize,
+    /// Open questions to the client in one session. Beyond: the question fails.
+    pub questions_per_session: usize,
+    /// Messages waiting for a GET in one session, in memory and in the store. Beyond: the oldest is dropped, and counted.
+    pub waiting_messages_per_session: usize,
+    /// Bytes waiting for a GET in one session. Beyond: the oldest is dropped, and counted.
+    pub waiting_bytes_per_session: usize,
+    /// Subscribed resources in one session. Beyond: `resources/subscribe` fails.
+    pub subscriptions_per_session: usize,
+    /// Bytes of all subscribed URIs of one session. Beyond: `resources/subscribe` fails.
+    pub subscription_bytes_per_session: usize,
+    /// Open `subscriptions/listen` streams in all. Beyond: 503.
+    pub subscriptions: usize,
+    /// Open `subscriptions/listen` streams of one principal, the anonymous one aside. Beyond: 429.
+    pub subscriptions_per_principal: usize,
+    /// Resources named by one `subscriptions/listen`. Beyond: -32602.
+    pub uris_per_subscription: usize,
+    /// Bytes of all URIs named by one `subscriptions/listen`. Beyond: -32602.
+    pub uri_bytes_per_subscription: usize,
+    /// Calls that wait for input in all (2026-07-28). Beyond: the call fails.
+    pub parks: usize,
+    /// Calls of one principal that wait for input, the anonymous one aside. Beyond: the call fails.
+    pub parks_per_principal: usize,
+    /// Bytes that all calls that wait for input keep: their arguments, what they emit meanwhile, their answers. Beyond: the call
+    /// that asks fails. One call may always wait.
+    pub parked_bytes: usize,
+    /// How often one call may ask for input (MRTR-08). Beyond: the call fails.
+    pub input_rounds: u32,
+    /// Events ready for one connection. Beyond: it reads them from the store when it comes to it.
+    pub window_events: usize,
+    /// Bytes ready for one connection. Beyond: it reads them from the store when it comes to it.
+    pub window_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            body_bytes: 4 << 20,
+            header_bytes: 32 << 10,
+            headers: 100,
+            json_depth: 64,
+            batch: 100,
+            id_bytes: 1 << 10,
+            initialize_bytes: 64 << 10,
+            sessions: 16_384,
+            sessions_per_principal: 1_024,
+            calls: 16_384,
+            calls_per_session: 256,
+            connections: 32_768,
+            push_streams_per_session: 16,
+            abandoned_push_streams_per_session: 16,
+            questions_per_session: 64,
+            waiting_messages_per_session: 1_024,
+            waiting_bytes_per_session: 1 << 20,
+            subscriptions_per_session: 1_024,
+            subscription_bytes_per_session: 256 << 10,
+            subscriptions: 32_768,
+            subscriptions_per_principal: 256,
+            uris_per_subscription: 256,
+            uri_bytes_per_subscription: 64 << 10,
+            parks: 4_096,
+            parks_per_principal: 256,
+            parked_bytes: 64 << 20,
+            input_rounds: 16,
+            window_events: 1_024,
+            window_bytes: 1 << 20,
+        }
+    }
+}
+
+impl Limits {
+    /// The bounds of one `subscriptions/listen`.
+    pub(crate) fn filter(&self) -> FilterLimits {
+        FilterLimits {
+            uris: self.uris_per_subscription,
+            uri_bytes: self.uri_bytes_per_subscription,
+        }
+    }
+}
+
+impl Timing {
+    /// How often the store is told that a session is in use (design D9).
+    pub(crate) fn touch_every(&self) -> Duration {
+        self.session_idle / 10
+    }
+
+    /// A session that the store was not told of for this long is gone: idle, and what it may be late in telling so.
+    pub(crate) fn forgotten_after(&self) -> Duration {
+        self.session_idle + self.touch_every() + Duration::from_secs(3)
+    }
+}
+
+/// How long everything that can wait may wait.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Timing {
+    /// A comment goes out on a stream that was silent this long (SSE-04).
+    pub keep_alive: Duration,
+    /// A session that nobody uses expires after this; an open stream or a running call is use (SES-09).
+    pub session_idle: Duration,
+    /// A body must be whole by then. Beyond: 400.
+    pub body: Duration,
+    /// A writer waits this long for a reader that is a whole retained window behind; then the reader is disconnected.
+    /// A GET that does not take its messages for this long is passed over.
+    pub stall: Duration,
+    /// The same wait of a call for its own reader while other calls of its session run: all of them may depend on one source,
+    /// such as the pipe of a child process, that nobody reads meanwhile. At most [`stall`](Self::stall).
+    pub shared_stall: Duration,
+    /// A question to the client is given up after this (S2C-06).
+    pub question: Duration,
+    /// A cancelled handler is dropped after this.
+    pub cancel_grace: Duration,
+    /// The reconnection delay clients are asked to keep (SSE-07).
+    pub retry: Duration,
+    /// On shutdown reconnections are spread over this, so that not everybody comes back at once.
+    pub retry_spread: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Timing {
+            keep_alive: Duration::from_secs(15),
+            session_idle: Duration::from_secs(30 * 60),
+            body: Duration::from_secs(30),
+            stall: Duration::from_secs(10),
+            shared_stall: Duration::from_millis(250),
+            question: Duration::from_secs(600),
+            cancel_grace: Duration::from_secs(5),
+            retry: Duration::from_secs(1),
+            retry_spread: Duration::from_secs(2),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What a server says of itself.
+
+use serde_json::{Value, json};
+
+/// The `_meta` key under which a server names itself.
+pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+
+/// Who a server is and what it can do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerInfo {
+    /// The program's name.
+    pub name: String,
+    /// The program's version.
+    pub version: String,
+    /// The name for people, if it differs.
+    pub title: Option<String>,
+    /// What the server can do: `ServerCapabilities` of the MCP schema.
+    pub capabilities: Value,
+    /// How to use the server, for a model to read.
+    pub instructions: Option<String>,
+}
+
+impl ServerInfo {
+    /// A server with tools and logging and no instructions.
+    pub fn new(name: impl Into<String>, version: impl Into<String>) -> Self {
+        ServerInfo {
+            name: name.into(),
+            version: version.into(),
+            title: None,
+            capabilities: json!({ "tools": {}, "logging": {} }),
+            instructions: None,
+        }
+    }
+
+    /// The `Implementation` object of the MCP schema.
+    pub(crate) fn implementation(&self) -> Value {
+        let mut value = json!({ "name": self.name, "version": self.version });
+        if let Some(title) = &self.title {
+            value["title"] = json!(title);
+        }
+        value
+    }
+
+    /// The member of `_meta` that names this server in every result of 2026-07-28.
+    pub(crate) fn meta_member(&self) -> String {
+        format!("\"{SERVER_INFO}\":{}", self.implementation())
+    }
+
+    /// Whether `name`, such as `tools` or `resources.subscribe`, is declared (and not declared `false`).
+    pub fn declares(&self, name: &str) -> bool {
+        declares(&self.capabilities, name)
+    }
+}
+
+/// Whether `capabilities` declare what lies at the path `name`, and do not declare it `false`.
+pub(crate) fn declares(capabilities: &Value, name: &str) -> bool {
+    let mut at = capabilities;
+    for part in name.split('.') {
+        match at.get(part) {
+            None | Some(Value::Null | Value::Bool(false)) => return false,
+            Some(inner) => at = inner,
+        }
+    }
+    true
+}
+
+impl Default for ServerInfo {
+    fn default() -> Self {
+        ServerInfo::new("rethread-server", env!("CARGO_PKG_VERSION"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_are_found_by_path() {
+        let info = ServerInfo {
+            capabilities: json!({ "resources": { "subscribe": true, "listChanged": false }, "tools": {} }),
+            ..ServerInfo::default()
+        };
+        assert!(info.declares("tools") && info.declares("resources.subscribe"));
+        assert!(!info.declares("resources.listChanged") && !info.declares("prompts") && !info.declares("tools.x"));
+    }
+}

@@ -1,0 +1,113 @@
+//! Streams that an earlier process left open: they are fenced, and calls that nobody runs any more end with an error.
+
+use super::Session;
+use crate::node::telemetry;
+use rethread_proto::event_id::{Seq, StreamKind};
+use rethread_proto::jsonrpc::{Message, Payload, RequestId, RpcError, error_message, parse};
+use rethread_store::{Batch, Event, ReadLimit, Retain, StoreError, StreamKey, StreamStatus};
+use serde_json::json;
+use std::sync::Arc;
+
+/// Why nobody works on a call any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Orphaned {
+    /// The process that ran it is gone (RST-03).
+    Restarted,
+    /// Its answer could not be stored when it came.
+    Unstored,
+}
+
+impl Orphaned {
+    fn error(self) -> RpcError {
+        let (message, reason) = match self {
+            Orphaned::Restarted => (
+                "the server was restarted while this request was running; it was not run again",
+                "restarted",
+            ),
+            Orphaned::Unstored => (
+                "the answer to this request could not be stored and is lost",
+                "answer_lost",
+            ),
+        };
+        RpcError::internal(message).with_data(json!({ "reason": reason }))
+    }
+}
+
+/// Settles what the life before left open.
+pub(crate) async fn take_over(session: &Arc<Session>) -> Result<(), StoreError> {
+    let store = &session.node.store;
+    for ordinal in store.open_streams(&session.key).await? {
+        // Nothing is appended but our epoch: from here on the writer of the life before, should it still run, is refused.
+        let fence = last_words(session, Vec::new(), false);
+        match store.append(&session.stream_key(ordinal), fence).await {
+            Err(StoreError::Sealed | StoreError::UnknownStream) => continue, // it ended at the last moment
+            fenced => fenced?,
+        }
+        match ordinal.kind() {
+            StreamKind::Call => close_orphan(session, ordinal, Orphaned::Restarted).await?,
+            StreamKind::Push => session.push_stream_left(ordinal),
+        }
+    }
+    Ok(())
+}
+
+/// Ends a call stream that nobody writes any more: each call without an answer gets an error, so that the client
+/// learns the truth instead of waiting.
+pub(crate) async fn close_orphan(
+    session: &Session,
+    ordinal: rethread_proto::Ordinal,
+    why: Orphaned,
+) -> Result<(), StoreError> {
+    let store = &session.node.store;
+    let key = session.stream_key(ordinal);
+    let status = match store.status(&key).await {
+        Ok(status) if !status.sealed => status,
+        Ok(_) | Err(StoreError::UnknownStream) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let answered = answered(session, &key, &status).await?;
+    let mut seq = status.last.map_or(Seq::FIRST, Seq::next);
+    let mut events = Vec::new();
+    for id in status.info.calls.iter().filter(|id| !answered.contains(id)) {
+        events.push(Event {
+            seq,
+            payload: error_message(Some(id), &why.error()).into(),
+            retain: Retain::Answer,
+        });
+        seq = seq.next();
+    }
+    telemetry::orphaned(events.len());
+    match store.append(&key, last_words(session, events, true)).await {
+        // Somebody else closed it at the same moment: it is closed.
+        Err(StoreError::Sealed | StoreError::UnknownStream) => Ok(()),
+        result => result,
+    }
+}
+
+fn last_words(session: &Session, events: Vec<Event>, seals: bool) -> Batch {
+    Batch {
+        epoch: session.epoch,
+        info: None,
+        events,
+        released: Vec::new(),
+        seals,
+        taken: None,
+    }
+}
+
+/// The calls of a batch that have their answers already. A stream of one call ends with its answer, so it has none.
+async fn answered(session: &Session, key: &StreamKey, status: &StreamStatus) -> Result<Vec<RequestId>, StoreError> {
+    let mut answered = Vec::new();
+    let mut cursor = Seq::PRIMING;
+    while status.info.calls.len() > 1 {
+        let page = session.node.store.read_after(key, cursor, ReadLimit::default()).await?;
+        let Some(last) = page.events.last() else { break };
+        cursor = last.seq;
+        for event in page.events.iter().filter(|event| event.retain == Retain::Answer) {
+            if let Ok(Payload::One(Message::Answer(answer))) = parse(&event.payload, &session.node.envelope) {
+                answered.push(answer.id);
+            }
+        }
+    }
+    Ok(answered)
+}

@@ -1,0 +1,226 @@
+//! Every session of this node: finding, opening, ending, expiring.
+
+use crate::node::telemetry;
+use crate::node::{LimitedCount, Node};
+use crate::session::session_locks::SessionLocks;
+use crate::session::subscriptions::Subscriptions;
+use crate::session::{PendingEnd, Session, Transport};
+use foldhash::fast::RandomState;
+use parking_lot::{Mutex, RwLock};
+use rethread_proto::gate::SessionHeader;
+use rethread_proto::refusal::Reason;
+use rethread_proto::{Principal, SessionId};
+use rethread_store::SessionKey;
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+const SHARDS: usize = 64;
+
+type Shard = HashMap<SessionId, Arc<Session>, RandomState>;
+
+/// The sessions, in shards, so that finding one never waits for opening another.
+pub(crate) struct Registry {
+    shards: [RwLock<Shard>; SHARDS],
+    hasher: RandomState,
+    live: LimitedCount,
+    /// A session is restored once, however many ask for it.
+    pub(crate) restoring: SessionLocks,
+    /// Open `subscriptions/listen` streams, which belong to no session.
+    pub(crate) subscriptions: Arc<Subscriptions>,
+    /// How many each principal has; the anonymous one is not counted.
+    per_principal: Mutex<HashMap<Principal, usize>>,
+}
+
+impl Registry {
+    pub(crate) fn new() -> Self {
+        Registry {
+            shards: std::array::from_fn(|_| RwLock::default()),
+            hasher: RandomState::default(),
+            live: LimitedCount::default(),
+            restoring: SessionLocks::default(),
+            subscriptions: Arc::default(),
+            per_principal: Mutex::default(),
+        }
+    }
+
+    fn shard(&self, id: &SessionId) -> &RwLock<Shard> {
+        &self.shards[self.hasher.hash_one(id) as usize % SHARDS]
+    }
+
+    /// The session of this name, if this process has it.
+    pub(crate) fn known(&self, id: &SessionId) -> Option<Arc<Session>> {
+        self.shard(id).read().get(id).cloned()
+    }
+
+    /// Whether this process has the session, and it has not ended.
+    pub(crate) fn has(&self, key: &SessionKey) -> bool {
+        self.known(&key.session)
+            .is_some_and(|session| session.key == *key && !session.has_ended())
+    }
+
+    /// The session that a request names, if it is `principal`'s. Another's session does not exist (SES-04, SES-06). `None` if
+    /// this process has never heard of it.
+    pub(crate) fn find(
+        &self,
+        header: &SessionHeader,
+        principal: &Principal,
+        transport: Transport,
+    ) -> Result<Option<Arc<Session>>, Reason> {
+        let id = match header {
+            SessionHeader::Absent => return Err(Reason::MissingSession),
+            SessionHeader::Malformed => return Err(Reason::UnknownSession),
+            SessionHeader::Id(id) => id,
+        };
+        let Some(session) = self.known(id) else { return Ok(None) };
+        if session.key.principal != *principal || session.transport != transport || session.has_ended() {
+            return Err(Reason::UnknownSession);
+        }
+        session.touch();
+        Ok(Some(session))
+    }
+
+    /// Takes a place for a session of `principal`, before it is made. Dropping it gives it back.
+    pub(crate) fn reserve(&self, node: &Node, principal: &Principal) -> Result<Place<'_>, Reason> {
+        if !self.live.enter(node.limits.sessions) {
+            return Err(Reason::Overloaded("sessions"));
+        }
+        if !principal.is_anonymous() {
+            let mut owned = self.per_principal.lock();
+            let count = owned.entry(principal.clone()).or_default();
+            if *count >= node.limits.sessions_per_principal {
+                self.live.leave();
+                return Err(Reason::TooMany("sessions of this caller"));
+            }
+            *count += 1;
+        }
+        Ok(Place {
+            sessions: self,
+            principal: principal.clone(),
+            filled: false,
+        })
+    }
+
+    fn release(&self, principal: &Principal) {
+        self.live.leave();
+        if !principal.is_anonymous() {
+            let mut owned = self.per_principal.lock();
+            if let Some(count) = owned.get_mut(principal) {
+                *count -= 1;
+                if *count == 0 {
+                    owned.remove(principal);
+                }
+            }
+        }
+    }
+
+    /// Ends a session.
+    pub(crate) fn end(&self, session: &Session, why: &'static str) -> PendingEnd {
+        let id = &session.key.session;
+        // After a restore, the next life of the session has its place.
+        let is_it = |found: &Arc<Session>| std::ptr::eq(&**found, session);
+        if !self.shard(id).read().get(id).is_some_and(is_it) {
+            return PendingEnd::default();
+        }
+        // It ends before it leaves: its next life is opened in the handler only after this one was closed there.
+        let pending_end = session.end();
+        let removed = {
+            let mut shard = self.shard(id).write();
+            if shard.get(id).is_some_and(is_it) {
+                shard.remove(id)
+            } else {
+                None
+            }
+        };
+        if removed.is_some() {
+            self.release(&session.key.principal);
+            telemetry::session_closed(self.live.now(), why);
+        }
+        pending_end
+    }
+
+    /// Calls `each` for every session, without a lock held.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(&Arc<Session>)) {
+        for shard in &self.shards {
+            let sessions: Vec<_> = shard.read().values().cloned().collect();
+            sessions.iter().for_each(&mut each);
+        }
+    }
+
+    /// Every session of one shard, and how many shards there are: for work that yields in between.
+    pub(crate) fn shard_sessions(&self, shard: usize) -> Option<Vec<Arc<Session>>> {
+        Some(self.shards.get(shard)?.read().values().cloned().collect())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.live.now()
+    }
+}
+
+/// A place for a session that is being made. The client may leave before it is: then the place is free again.
+pub(crate) struct Place<'a> {
+    sessions: &'a Registry,
+    principal: Principal,
+    filled: bool,
+}
+
+impl Place<'_> {
+    pub(crate) fn fill(mut self, session: &Arc<Session>) {
+        self.filled = true;
+        let id = &session.key.session;
+        let shard = self.sessions.shard(id);
+        shard.write().insert(id.clone(), Arc::clone(session));
+        telemetry::session_opened(self.sessions.live.now());
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if !self.filled {
+            self.sessions.release(&self.principal);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Call, Context, Handler, McpService, Reply, RpcError};
+
+    struct Idle;
+
+    impl Handler for Idle {
+        async fn handle(&self, _: Call, _: &Context) -> Result<Reply, RpcError> {
+            Ok(Reply::empty())
+        }
+    }
+
+    /// RST-01: the end of one life of a session does not remove the next one.
+    #[test]
+    fn rst_01_a_session_that_has_ended_does_not_remove_its_next_life() {
+        let service = McpService::builder(Idle).build();
+        let (node, sessions) = (&service.inner.node, &service.inner.sessions);
+        let key = SessionKey {
+            principal: Principal::new("issuer", "alice"),
+            session: SessionId::parse("one-session").expect("a session id"),
+        };
+        let begin = || {
+            let session = Session::new(node, key.clone(), Transport::Streamable);
+            let place = sessions.reserve(node, &key.principal);
+            place.unwrap_or_else(|_| panic!("there is room")).fill(&session);
+            session
+        };
+        let first = begin();
+        sessions.end(&first, "ended elsewhere").skip();
+        let next = begin();
+        sessions.end(&first, "deleted").skip();
+        let found = sessions.known(&key.session);
+        assert!(
+            found.is_some_and(|found| Arc::ptr_eq(&found, &next)),
+            "its next life is lost"
+        );
+        assert_eq!((sessions.len(), sessions.has(&key), next.has_ended()), (1, true, false));
+        sessions.end(&next, "deleted").skip();
+        assert_eq!((sessions.len(), sessions.has(&key), next.has_ended()), (0, false, true));
+    }
+}

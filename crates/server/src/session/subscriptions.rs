@@ -1,0 +1,181 @@
+//! `subscriptions/listen`: a stream of changes, filtered, stamped and collapsed (SUB-01 to SUB-08).
+
+use crate::node::Node;
+use crate::stream::events::Messages;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rethread_proto::Principal;
+use rethread_proto::jsonrpc::RequestId;
+use rethread_proto::refusal::Reason;
+use rethread_proto::sse::Draft;
+use rethread_proto::stream::ConnectionId;
+use rethread_proto::subscription::{self, Change, Filter, Pending};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// Every open subscription of this node.
+#[derive(Default)]
+pub(crate) struct Subscriptions(Mutex<HashMap<u64, Arc<Subscription>>>);
+
+/// One open subscription.
+struct Subscription {
+    filter: Filter,
+    principal: Principal,
+    state: Mutex<State>,
+}
+
+struct State {
+    pending: Pending,
+    closing: bool,
+    waker: Option<Waker>,
+}
+
+impl Subscription {
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        change(&mut state);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Subscriptions {
+    /// Opens a subscription: it hears everything from here on, and is acknowledged first (SUB-02).
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        id: RequestId,
+        filter: Filter,
+        principal: Principal,
+    ) -> Result<SubscriptionStream, Reason> {
+        let mut table = self.0.lock();
+        if table.len() >= node.limits.subscriptions {
+            return Err(Reason::Overloaded("subscriptions"));
+        }
+        let owned = || table.values().filter(|other| other.principal == principal).count();
+        if !principal.is_anonymous() && owned() >= node.limits.subscriptions_per_principal {
+            return Err(Reason::TooMany("subscriptions of this caller"));
+        }
+        let first = filter.acknowledgement(&id).into_payload();
+        let listener = Arc::new(Subscription {
+            filter,
+            principal,
+            state: Mutex::new(State {
+                pending: Pending::new(node.limits.filter()),
+                closing: false,
+                waker: None,
+            }),
+        });
+        let ConnectionId(connection) = node.next_connection();
+        table.insert(connection, Arc::clone(&listener));
+        node.connections.enter(usize::MAX);
+        Ok(SubscriptionStream {
+            node: Arc::clone(node),
+            table: Arc::clone(self),
+            listener,
+            connection,
+            id,
+            first: Some(first),
+            ended: false,
+        })
+    }
+
+    /// Something changed, for `principal` or for everybody: every matching stream gets its own copy (SUB-05, T-11).
+    pub(crate) fn announce(&self, change: &Change, principal: Option<&Principal>) {
+        for listener in self.all() {
+            let concerned = principal.is_none_or(|principal| *principal == listener.principal);
+            if concerned && listener.filter.matches(change) {
+                listener.change(|state| {
+                    state.pending.add(&listener.filter, change);
+                });
+            }
+        }
+    }
+
+    /// Signals were lost: everything may have changed.
+    pub(crate) fn announce_everything(&self) {
+        for listener in self.all() {
+            let filter = &listener.filter;
+            let lists = [Change::Tools, Change::Prompts, Change::Resources];
+            let uris = filter.uris.iter().map(|uri| Change::Updated(Arc::from(&**uri)));
+            listener.change(|state| {
+                for change in lists.into_iter().chain(uris) {
+                    state.pending.add(filter, &change);
+                }
+            });
+        }
+    }
+
+    /// Ends every subscription, each with its result (SUB-06).
+    pub(crate) fn close_all(&self) {
+        for listener in self.all() {
+            listener.change(|state| state.closing = true);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    fn all(&self) -> Vec<Arc<Subscription>> {
+        self.0.lock().values().cloned().collect()
+    }
+}
+
+impl std::fmt::Debug for Subscriptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Subscriptions({})", self.len())
+    }
+}
+
+/// The connection of one subscription. Dropping it ends the subscription (SUB-07).
+pub(crate) struct SubscriptionStream {
+    node: Arc<Node>,
+    table: Arc<Subscriptions>,
+    listener: Arc<Subscription>,
+    connection: u64,
+    id: RequestId,
+    first: Option<Bytes>,
+    ended: bool,
+}
+
+impl Messages for SubscriptionStream {
+    fn poll_messages(&mut self, cx: &mut Context<'_>) -> Poll<Option<VecDeque<Bytes>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(VecDeque::from([first])));
+        }
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let mut state = self.listener.state.lock();
+        let changes = state.pending.take();
+        let closing = state.closing;
+        if changes.is_empty() && !closing {
+            state.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        drop(state);
+        let told = changes
+            .iter()
+            .map(|change| subscription::notification(change, &self.id));
+        let mut messages: VecDeque<_> = told.map(Draft::into_payload).collect();
+        if closing {
+            let info = self.node.info.implementation();
+            messages.push_back(subscription::closing(&self.id, Some(&info)).into_payload());
+            self.ended = true;
+        }
+        Poll::Ready(Some(messages))
+    }
+}
+
+impl Drop for SubscriptionStream {
+    fn drop(&mut self) {
+        self.table.0.lock().remove(&self.connection);
+        self.node.connections.leave();
+        self.node.grew_quieter();
+    }
+}

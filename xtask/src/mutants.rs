@@ -1,0 +1,150 @@
+//! `xtask mutants`: breaks the stream engine in one place at a time, and sees whether a test of `proto` fails by assertion.
+//!
+//! Each mutant is one replaced piece of text. It is applied in a work tree of its own, at the last commit.
+
+mod engine;
+
+use crate::run;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A test run that takes longer hangs, and a hang does not count as a failed assertion.
+const MAX_TEST_TIME: Duration = Duration::from_secs(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// One change of the code that a test must notice.
+pub(crate) struct Mutant {
+    pub(crate) name: &'static str,
+    /// Below `crates/proto/src`.
+    pub(crate) file: &'static str,
+    pub(crate) code: &'static str,
+    pub(crate) mutated: &'static str,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Caught,
+    Survived,
+    DoesNotCompile,
+    Hangs,
+}
+
+/// Runs the mutants whose names contain one of `names`, or all.
+pub(crate) fn run(names: &[&str]) -> Result<(), String> {
+    let directory = run::target().join("mutants");
+    let tree = directory.join("tree");
+    prepare(&tree)?;
+    let mut failures = Vec::new();
+    for mutant in engine::MUTANTS {
+        if !names.is_empty() && !names.iter().any(|name| mutant.name.contains(name)) {
+            continue;
+        }
+        let verdict = judge(mutant, &tree, &directory.join("build"))?;
+        println!("{verdict:?}: {}", mutant.name);
+        if verdict != Verdict::Caught {
+            failures.push(mutant.name);
+        }
+    }
+    if failures.is_empty() {
+        return Ok(());
+    }
+    Err(format!("not caught: {}", failures.join(", ")))
+}
+
+/// A clean work tree at the last commit.
+fn prepare(tree: &Path) -> Result<(), String> {
+    let path = tree.to_string_lossy().into_owned();
+    if tree.exists() {
+        git(&["worktree", "remove", "--force", &path])?;
+    }
+    git(&["worktree", "prune"])?;
+    git(&["worktree", "add", "--detach", &path, "HEAD"])
+}
+
+fn git(arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new("git")
+        .args(arguments)
+        .current_dir(run::root())
+        .output()
+        .map_err(|error| format!("cannot start git: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!(
+        "git {}: {}",
+        arguments.join(" "),
+        String::from_utf8_lossy(&output.stderr)
+    ))
+}
+
+fn judge(mutant: &Mutant, tree: &Path, build: &Path) -> Result<Verdict, String> {
+    let path = tree.join("crates/proto/src").join(mutant.file);
+    let original = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mutated = apply(mutant, &original)?;
+    fs::write(&path, mutated).map_err(|error| format!("{}: {error}", path.display()))?;
+    let verdict = test(tree, build);
+    fs::write(&path, original).map_err(|error| format!("{}: {error}", path.display()))?;
+    verdict
+}
+
+fn apply(mutant: &Mutant, original: &str) -> Result<String, String> {
+    match original.matches(mutant.code).count() {
+        1 => Ok(original.replacen(mutant.code, mutant.mutated, 1)),
+        count => Err(format!(
+            "the mutant `{}` does not fit: its code is {count} times in {}",
+            mutant.name, mutant.file
+        )),
+    }
+}
+
+fn test(tree: &Path, build: &Path) -> Result<Verdict, String> {
+    let cargo = |arguments: &[&str]| {
+        let mut command = run::cargo(arguments);
+        command
+            .current_dir(tree)
+            .env("CARGO_TARGET_DIR", build)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command
+    };
+    let compiled = cargo(&["test", "--no-run", "--quiet", "-p", "rethread-proto"]).status();
+    match compiled {
+        Ok(status) if status.success() => {}
+        Ok(_) => return Ok(Verdict::DoesNotCompile),
+        Err(error) => return Err(format!("cannot start cargo: {error}")),
+    }
+    let mut child = cargo(&["test", "--quiet", "-p", "rethread-proto"])
+        .spawn()
+        .map_err(|error| format!("cannot start cargo: {error}"))?;
+    let began = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => return Ok(Verdict::Survived),
+            Ok(Some(_)) => return Ok(Verdict::Caught),
+            Ok(None) if began.elapsed() > MAX_TEST_TIME => {
+                let _ = child.kill(); // it may have ended at this moment
+                return Ok(Verdict::Hangs);
+            }
+            Ok(None) => std::thread::sleep(POLL_INTERVAL),
+            Err(error) => return Err(format!("cannot wait for cargo: {error}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mutant whose code has changed must be adapted, not forgotten.
+    #[test]
+    fn every_mutant_fits_the_code() {
+        let source = run::root().join("crates/proto/src");
+        for mutant in engine::MUTANTS {
+            let original = fs::read_to_string(source.join(mutant.file)).expect("the file of a mutant");
+            let mutated = apply(mutant, &original);
+            assert!(mutated.is_ok_and(|mutated| mutated != original), "{}", mutant.name);
+        }
+    }
+}

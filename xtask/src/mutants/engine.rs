@@ -1,0 +1,138 @@
+//! Mutants of the stream engine in `proto::stream`.
+
+use super::Mutant;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "frames are sent before the store acknowledges them",
+        file: "stream/write.rs",
+        code: "        Some(batch)\n    }\n\n    /// The store has answered",
+        mutated: "        let WriterState::Appending(in_flight) = &mut self.state else { return None };\n        for run in std::mem::take(&mut in_flight.runs) {\n            self.offer(params, run);\n        }\n        Some(batch)\n    }\n\n    /// The store has answered",
+    },
+    Mutant {
+        name: "a run that the reader has seen is sent again",
+        file: "stream/write.rs",
+        code: "if run.last <= reader.taken && run.last > Seq::PRIMING {",
+        mutated: "if false && run.last <= reader.taken {",
+    },
+    Mutant {
+        name: "a run that the reader has half seen is sent whole",
+        file: "stream/write.rs",
+        code: "let is_half_seen = reader.taken > Seq::PRIMING && run.first <= reader.taken;",
+        mutated: "let is_half_seen = false;",
+    },
+    Mutant {
+        name: "a displaced reader is not woken",
+        file: "stream/read.rs",
+        code: "        self.wake_reader(&mut effects); // the displaced one\n",
+        mutated: "",
+    },
+    Mutant {
+        name: "messages keep their ids in an outage",
+        file: "stream/write.rs",
+        code: "for run in runs.iter().filter_map(FrameRun::without_ids) {",
+        mutated: "for run in runs {",
+    },
+    Mutant {
+        name: "a reader that catches up stays open in an outage",
+        file: "stream/write.rs",
+        code: "            if is_unlogged {\n                // It will not find this in the store.",
+        mutated: "            if false {\n                // It will not find this in the store.",
+    },
+    Mutant {
+        name: "a seal ends the stream with the batch in flight",
+        file: "stream/write.rs",
+        code: "        if in_flight.seals {\n            self.close(CloseReason::Sealed, effects);",
+        mutated: "        if self.sealing {\n            self.close(CloseReason::Sealed, effects);",
+    },
+    Mutant {
+        name: "a flush leaves the stream buffering",
+        file: "stream/write.rs",
+        code: "WriterState::Appending(in_flight) => in_flight.buffering = false,",
+        mutated: "WriterState::Appending(_) => {}",
+    },
+    Mutant {
+        name: "a reader counts as caught up one event too late",
+        file: "stream/read.rs",
+        code: "let is_caught_up = self.appended.is_none_or(|appended| cursor >= appended);",
+        mutated: "let is_caught_up = self.appended.is_none_or(|appended| cursor > appended);",
+    },
+    Mutant {
+        name: "a reader counts as caught up one event too early",
+        file: "stream/read.rs",
+        code: "let is_caught_up = self.appended.is_none_or(|appended| cursor >= appended);",
+        mutated: "let is_caught_up = self.appended.is_none_or(|appended| cursor.next() >= appended);",
+    },
+    Mutant {
+        name: "a close overtakes pending events",
+        file: "stream/read.rs",
+        code: "if let Some(close) = reader.close.filter(|_| !is_pending) {",
+        mutated: "if let Some(close) = reader.close {",
+    },
+    Mutant {
+        name: "the stream counts as stored before the acknowledgement",
+        file: "stream/write.rs",
+        code: "        self.release_due = false;\n        self.binding = self.bound.take();",
+        mutated: "        self.release_due = false;\n        self.in_store = true;\n        self.binding = self.bound.take();",
+    },
+    Mutant {
+        name: "a late acknowledgement revives a stopped stream",
+        file: "stream/write.rs",
+        code: "            return effects; // it has closed meanwhile",
+        mutated: "            self.state = WriterState::Ready;\n            return effects;",
+    },
+    Mutant {
+        name: "two appends are in flight",
+        file: "stream/write.rs",
+        code: "            _ => return None,\n        };\n        if !due {",
+        mutated: "            WriterState::Appending(_) => (!self.queue.is_empty(), false),\n            _ => return None,\n        };\n        if !due {",
+    },
+    Mutant {
+        name: "a failed append that was stored is forgotten",
+        file: "stream/core.rs",
+        code: "self.in_store || self.in_doubt.is_some()",
+        mutated: "self.in_store",
+    },
+    Mutant {
+        name: "the reader is not woken when a run is stored",
+        file: "stream/write.rs",
+        code: "            self.close(CloseReason::Sealed, effects);\n        } else {\n            self.wake_reader(effects);",
+        mutated: "            self.close(CloseReason::Sealed, effects);\n        } else {",
+    },
+    Mutant {
+        name: "the reader is not woken when the stream closes",
+        file: "stream/core.rs",
+        code: "        effects.room = true;\n        self.wake_reader(effects);\n    }",
+        mutated: "        effects.room = true;\n    }",
+    },
+    Mutant {
+        name: "a released question stays retained when its release fails",
+        file: "stream/write.rs",
+        code: "                self.released.extend(in_flight.released);\n",
+        mutated: "",
+    },
+    Mutant {
+        name: "an unannounced gap is read over",
+        file: "stream/reader.rs",
+        code: "if page.has_gap_after(self.cursor) && !self.gap_announced {",
+        mutated: "if false && page.has_gap_after(self.cursor) {",
+    },
+    Mutant {
+        name: "a resume of an ended stream without new events does not confirm the cursor",
+        file: "stream/reader.rs",
+        code: "} else if chunk.is_empty() && self.confirms_cursor {",
+        mutated: "} else if false {",
+    },
+    Mutant {
+        name: "eviction takes a retained event",
+        file: "stream/retention.rs",
+        code: "    retain == Retain::None\n",
+        mutated: "    retain != Retain::Answer\n",
+    },
+    Mutant {
+        name: "eviction takes the newest event",
+        file: "stream/retention.rs",
+        code: "held.take(newest).position(may_be_evicted)",
+        mutated: "held.take(newest + 1).position(may_be_evicted)",
+    },
+];

@@ -1,0 +1,121 @@
+//! Compiles packages with another Rust version or for another target than the tests do.
+
+use crate::run;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+
+/// Nothing is run, so dependencies and their macros need no optimization.
+const FAST_BUILD: &str = "profile.dev.package.\"*\".opt-level=0";
+
+/// Packages by `rust-version`.
+type Promises = BTreeMap<String, Vec<String>>;
+
+/// The target without clock, threads, sockets or files.
+const WASM: &str = "wasm32-unknown-unknown";
+
+/// `xtask wasm`: compiles the protocol crate for a target without an operating system. Fails if the target is missing.
+pub(crate) fn wasm() -> Result<(), String> {
+    // `rust-toolchain.toml` lists the target, but rustup adds it by itself only where that is not turned off. A failure is
+    // not the end: the compiler may have the target from elsewhere.
+    let mut add = Command::new("rustup");
+    if let Err(error) = run::watch(add.args(["target", "add", WASM]).current_dir(run::root()), |_| ()) {
+        println!("rustup does not add {WASM}: {error}");
+    }
+    let check = ["check", "--locked", "-p", "rethread-proto", "--target", WASM];
+    run::watch(&mut run::cargo(&check), |_| ()).map_err(|error| format!("proto does not compile for {WASM}: {error}"))
+}
+
+/// `xtask msrv`: compiles each published package with the oldest Rust that its manifest promises.
+pub(crate) fn msrv() -> Result<(), String> {
+    let mut metadata = run::cargo(&["metadata", "--no-deps", "--format-version", "1"]);
+    let output = metadata
+        .output()
+        .map_err(|error| format!("cannot start cargo: {error}"))?;
+    let metadata = serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))?;
+    for (version, packages) in promises(&metadata)? {
+        install(&version)?;
+        println!("{version}: {}", packages.join(", "));
+        let mut check = Command::new("rustup");
+        check
+            .args(["run", &version, "cargo", "check", "--locked", "--config", FAST_BUILD])
+            .args(packages.iter().flat_map(|package| ["-p", package]))
+            .current_dir(run::root());
+        run::watch(&mut check, |_| ()).map_err(|error| format!("Rust {version} does not compile it: {error}"))?;
+    }
+    Ok(())
+}
+
+/// The packages that are published, by the version that they promise.
+fn promises(metadata: &Value) -> Result<Promises, String> {
+    let mut promises = Promises::new();
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    // `publish = false` is an empty list of registries.
+    for package in packages.filter(|package| package["publish"].is_null()) {
+        let name = package["name"].as_str().unwrap_or_default();
+        let version = package["rust_version"].as_str();
+        let version = version.ok_or_else(|| format!("{name} has no rust-version"))?;
+        promises
+            .entry(first_release(version))
+            .or_default()
+            .push(name.to_owned());
+    }
+    match promises.is_empty() {
+        true => Err("cargo metadata names no package that is published".to_owned()),
+        false => Ok(promises),
+    }
+}
+
+/// The name of the toolchain: `1.88` promises 1.88.0.
+fn first_release(version: &str) -> String {
+    match version.matches('.').count() {
+        1 => format!("{version}.0"),
+        _ => version.to_owned(),
+    }
+}
+
+fn install(version: &str) -> Result<(), String> {
+    let mut probe = Command::new("rustup");
+    probe.args(["run", version, "rustc", "--version"]);
+    let found = probe.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match found {
+        Ok(status) if status.success() => return Ok(()),
+        Ok(_) => {}
+        Err(error) => return Err(format!("cannot start rustup, which brings Rust {version}: {error}")),
+    }
+    let mut install = Command::new("rustup");
+    install.args([
+        "toolchain",
+        "install",
+        version,
+        "--profile",
+        "minimal",
+        "--no-self-update",
+    ]);
+    run::watch(&mut install, |_| ()).map_err(|error| format!("cannot install Rust {version}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn published_packages_are_grouped_by_version() {
+        let package = |name: &str, version: Value, publish: Value| json!({ "name": name, "rust_version": version, "publish": publish });
+        let metadata = json!({ "packages": [
+            package("a", json!("1.88"), Value::Null),
+            package("b", json!("1.90.1"), Value::Null),
+            package("c", json!("1.88"), Value::Null),
+            package("tool", Value::Null, json!([])),
+        ] });
+        let expected = [
+            ("1.88.0".to_owned(), vec!["a".to_owned(), "c".to_owned()]),
+            ("1.90.1".to_owned(), vec!["b".to_owned()]),
+        ];
+        assert_eq!(promises(&metadata), Ok(expected.into()));
+        let bare = json!({ "packages": [package("a", Value::Null, Value::Null)] });
+        assert!(promises(&bare).is_err());
+        assert!(promises(&json!({})).is_err());
+    }
+}

