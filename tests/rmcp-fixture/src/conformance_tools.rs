@@ -113,10 +113,10 @@ impl EverythingServer {
         Ok("The client can sample.".to_owned())
     }
 
-    #[tool(description = "Logs once, for clients that want to hear of it")]
+    #[tool(description = "Logs once")]
     async fn test_logging_tool(&self, context: RequestContext<RoleServer>) -> Result<String, ErrorData> {
         self.log(&context, LOGGER, "The logging tool was called".into()).await?;
-        Ok("Logged, if anybody wanted to hear of it".to_owned())
+        Ok("Logged".to_owned())
     }
 
     #[tool(description = "Returns its argument, which clients also send as a header")]

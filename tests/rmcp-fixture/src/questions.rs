@@ -19,13 +19,13 @@ use crate::load_tools::number_default;
 
 #[derive(Deserialize, JsonSchema)]
 struct Sampling {
-    /// What to ask
+    /// Prompt for the model
     prompt: String,
 }
 
 #[derive(Deserialize, JsonSchema)]
 struct Elicitation {
-    /// What the user is shown
+    /// Message for the user
     message: String,
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn all() -> Vec<Resource> {
             .with_description("A picture that never changes")
             .with_mime_type("image/png"),
         Resource::new(WATCHED, "watched-resource")
-            .with_description("A text to subscribe to: it is said to change every two seconds")
+            .with_description("A text to subscribe to. The server reports a change every two seconds")
             .with_mime_type("text/plain"),
     ]
 }

@@ -170,7 +170,7 @@ async fn d10_full_disk_affects_only_requests_that_need_it() {
     disk.free();
     let deadline = Instant::now() + STEP_TIMEOUT;
     while initialize(addr).await.status != 200 {
-        assert!(Instant::now() < deadline, "there is room again, and nobody has noticed");
+        assert!(Instant::now() < deadline, "the server has not noticed the free space");
         sleep(Duration::from_millis(100)).await;
     }
     // The old session continues, and its events have ids again.

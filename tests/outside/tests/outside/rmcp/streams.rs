@@ -39,7 +39,7 @@ async fn result_survives_a_disconnect() {
     let result = rest(&mut session.get(Some(&primed.id)).await).await;
     assert!(
         result.len() == 1 && result[0].data.contains("slept 300"),
-        "a result that came while nobody listened: {result:?}"
+        "a result from a disconnected call: {result:?}"
     );
 
     let events = rest(&mut session.get(Some(&first.id)).await).await;
@@ -115,12 +115,12 @@ async fn slow_reader_blocks_nobody() {
     assert!(said.contains("burst 50 done"), "{said}");
     session.answer(4, "notify_self", r#"{"events":5,"tag":"heard"}"#).await;
     // Messages that the stalled stream did not take arrive here first.
-    let mut heard = Vec::new();
-    while heard.len() < 5 {
+    let mut received = Vec::new();
+    while received.len() < 5 {
         let event = next(&mut listening).await.expect("it stays open");
-        heard.extend(Some(event).filter(|event| event.data.contains("\"heard ")));
+        received.extend(Some(event).filter(|event| event.data.contains("\"heard ")));
     }
-    assert_eq!(numbers(&heard, "heard"), [1, 2, 3, 4, 5], "in order");
+    assert_eq!(numbers(&received, "heard"), [1, 2, 3, 4, 5], "in order");
     let others = Session::open(&server).await;
     assert!(
         others
