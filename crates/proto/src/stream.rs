@@ -185,6 +185,9 @@ impl Default for StreamLimits {
 }
 
 #[cfg(test)]
+mod transitions;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::event_id::IdPrefix;

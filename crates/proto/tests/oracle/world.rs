@@ -95,9 +95,10 @@ impl World {
     pub(crate) fn operate(&mut self, random: &mut Random) {
         let client = random.below(self.clients.len());
         match random.below(100) {
-            0..30 => self.emit(random, false),
-            30..50 => self.acknowledge(random),
-            50..70 => self.poll(client, random),
+            0..28 => self.emit(random, false),
+            28..45 => self.acknowledge(random),
+            45..63 => self.poll(client, random),
+            63..70 => self.early_apply(random),
             70..76 => self.resume(client, random),
             76..80 => self.cut(client, random),
             80..83 => self.notice_cut(),
@@ -145,7 +146,11 @@ impl World {
             return;
         };
         if !self.log.as_ref().is_some_and(Log::is_sealed) {
-            return; // the stream ended in an outage; its session closes it
+            assert!(
+                self.core.is_unlogged(),
+                "the stream has ended and its log is not sealed"
+            );
+            return; // it ended in an outage; its session closes it
         }
         for client in 0..self.clients.len() {
             let mut rounds = 0;

@@ -479,30 +479,30 @@ async fn log_02_retry_alone_chooses_among_logs_of_a_parked_call() {
 /// D13: questions that a parked call has withdrawn leave room for others.
 #[tokio::test]
 async fn d13_withdrawn_questions_of_a_parked_call_do_not_count() {
-    let handler = ClosureHandler::new(|cx, _| async move {
-        for _ in 0..200 {
-            let asked = tokio::time::timeout(Duration::from_millis(1), cx.elicit(form())).await;
-            if let Ok(Err(error)) = asked {
-                return Err(RpcError::internal(format!("{error:?}")));
+    let steps = Steps::new();
+    let handler = ClosureHandler::new({
+        let steps = steps.clone();
+        move |cx, _| {
+            let steps = steps.clone();
+            async move {
+                steps.ask_until_allowed(&cx).await;
+                for _ in 0..200 {
+                    let asked = tokio::time::timeout(Duration::from_micros(100), cx.elicit(form())).await;
+                    if let Ok(Err(error)) = asked {
+                        steps.done();
+                        return Err(RpcError::internal(format!("{error:?}")));
+                    }
+                }
+                steps.done();
+                Ok(text("asked often"))
             }
         }
-        Ok(text("asked often"))
     });
     let (_, client) = handler.serve();
-    let mut reply = call(&client, 1, json!({}), json!({})).await.json().await;
-    for id in 2..400 {
-        if reply["result"]["resultType"] != "input_required" {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-        let state = json!({ "requestState": reply["result"]["requestState"] });
-        reply = call(&client, id, state, json!({})).await.json().await;
-    }
-    let text = reply["result"]["content"][0]["text"].as_str();
-    let rounds = reply["error"]["message"]
-        .as_str()
-        .is_some_and(|text| text.contains("too many times"));
-    assert!(text == Some("asked often") || rounds, "{reply}");
+    let asked = park(&client, 1, json!({})).await;
+    steps.run().await; // it withdraws 200 questions while it is parked
+    let answer = call(&client, 2, retry_params(&asked), json!({})).await.json().await;
+    assert_eq!(result_text(&answer), "asked often", "{answer}");
 }
 
 /// SEC-06: what parked calls keep is bounded in bytes, and is free again when they end.

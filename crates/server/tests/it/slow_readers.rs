@@ -29,7 +29,7 @@ async fn sse_14_reader_that_takes_a_little_now_and_then_does_not_hold_up_other_c
         let mut seen = 0;
         while events.message().await.is_some() {
             seen += 1;
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
         (seen, events.cursor().to_owned())
     });

@@ -1,0 +1,268 @@
+//! Single transitions of [`StreamCore`], one promise each. Random schedules are in `tests/oracle`.
+
+use super::tests::params;
+use super::*;
+use crate::sse::Draft;
+
+const READER: ConnectionId = ConnectionId(1);
+const OTHER: ConnectionId = ConnectionId(2);
+
+type Core = StreamCore<ConnectionId>;
+
+fn emit(core: &mut Core, text: &str) -> Effects<ConnectionId> {
+    let emitted = core.emit(&params(false), Draft::copy_of(text.as_bytes()), Retain::None, false);
+    emitted.expect("the stream is open").1
+}
+
+fn append(core: &mut Core) -> Batch {
+    core.next_append(&params(false)).expect("an append is due")
+}
+
+fn acknowledge(core: &mut Core, outcome: AppendOutcome) -> Effects<ConnectionId> {
+    core.appended(&params(false), outcome)
+}
+
+fn take(core: &mut Core, connection: ConnectionId) -> Taken {
+    core.take(connection, &connection).0
+}
+
+/// A stream with an attached reader that may read.
+fn live() -> Core {
+    let mut core = Core::open(&params(false), 1000);
+    let _ = core.attach(READER, Seq::PRIMING, false);
+    core.flush();
+    core
+}
+
+fn frames(text: &str, last: u64) -> Taken {
+    Taken::Frames(Bytes::from(text.to_owned()), Seq(last))
+}
+
+#[test]
+fn sto_02_frame_is_sent_when_the_store_has_it() {
+    let mut core = live();
+    let _ = emit(&mut core, "{}");
+    append(&mut core);
+    assert_eq!(take(&mut core, READER), Taken::Nothing);
+    assert_eq!(acknowledge(&mut core, AppendOutcome::Stored).wake, Some(READER));
+    assert_eq!(take(&mut core, READER), frames("id: 7-1\ndata: {}\n\n", 1));
+}
+
+/// RES-05: the store may show events before it acknowledges them.
+#[test]
+fn res_05_event_that_a_page_has_shown_is_not_sent_again() {
+    let mut core = live();
+    for _ in 0..3 {
+        let _ = emit(&mut core, "{}");
+    }
+    append(&mut core);
+    let _ = core.attach(OTHER, Seq::PRIMING, true);
+    assert_eq!(take(&mut core, OTHER), Taken::Behind);
+    assert!(core.caught_up(OTHER, Seq(3), 6).0, "nothing is acknowledged yet");
+    let _ = acknowledge(&mut core, AppendOutcome::Stored);
+    assert_eq!(take(&mut core, OTHER), Taken::Nothing);
+}
+
+/// RES-05: a run of which a page has shown a part is read from the store.
+#[test]
+fn res_05_run_that_a_page_has_shown_in_part_is_read_from_the_store() {
+    let mut core = Core::open(&params(false), 1000);
+    for _ in 0..3 {
+        let _ = emit(&mut core, "{}"); // nobody can read: they become one run
+    }
+    core.flush();
+    append(&mut core);
+    let _ = core.attach(OTHER, Seq::PRIMING, true);
+    assert!(core.caught_up(OTHER, Seq(2), 4).0);
+    assert_eq!(take(&mut core, OTHER), Taken::Nothing);
+    assert_eq!(acknowledge(&mut core, AppendOutcome::Stored).wake, Some(OTHER));
+    assert_eq!(take(&mut core, OTHER), Taken::Behind);
+    assert!(
+        core.caught_up(OTHER, Seq(3), 2).0,
+        "at the last number it is live again"
+    );
+    assert_eq!(take(&mut core, OTHER), Taken::Nothing);
+}
+
+/// RES-06: one connection reads a stream.
+#[test]
+fn res_06_displaced_reader_is_woken_and_ends() {
+    let mut core = live();
+    assert_eq!(take(&mut core, READER), Taken::Nothing);
+    assert_eq!(core.attach(OTHER, Seq::PRIMING, false).wake, Some(READER));
+    assert_eq!(take(&mut core, READER), Taken::End);
+    assert!(!core.detach(READER).0, "the displaced connection changes nothing");
+    assert!(core.has_reader());
+}
+
+/// STO-02: a reader that catches up would miss the messages without ids.
+#[test]
+fn sto_02_reader_that_catches_up_is_closed_in_an_outage() {
+    let mut core = live();
+    let _ = emit(&mut core, "{}");
+    append(&mut core);
+    let _ = core.attach(OTHER, Seq::PRIMING, true);
+    let _ = acknowledge(&mut core, AppendOutcome::StoreFailed);
+    assert_eq!(take(&mut core, OTHER), Taken::Close(Close { retry: 0 }));
+}
+
+#[test]
+fn sto_02_live_reader_gets_messages_without_ids_in_an_outage() {
+    let mut core = live();
+    let _ = emit(&mut core, "{}");
+    append(&mut core);
+    let _ = emit(&mut core, "[]");
+    assert!(acknowledge(&mut core, AppendOutcome::StoreFailed).store_failed);
+    let _ = emit(&mut core, "7");
+    assert_eq!(
+        take(&mut core, READER),
+        frames("data: {}\n\ndata: []\n\ndata: 7\n\n", 3)
+    );
+    assert!(core.next_append(&params(false)).is_none());
+    assert_eq!(core.last_unlogged(), Some(Seq(3)));
+}
+
+/// D2: the seal is stored, also if it comes while an append is in flight.
+#[test]
+fn d2_seal_during_an_append_is_an_append_of_its_own() {
+    let mut core = live();
+    let _ = emit(&mut core, "{}");
+    append(&mut core);
+    assert_eq!(core.seal().ended, None);
+    assert!(
+        core.emit(&params(false), Draft::copy_of(b"{}"), Retain::None, false)
+            .is_err()
+    );
+    assert_eq!(acknowledge(&mut core, AppendOutcome::Stored).ended, None);
+    let seal = append(&mut core);
+    assert!(seal.seals && seal.events.is_empty());
+    assert_eq!(
+        acknowledge(&mut core, AppendOutcome::Stored).ended,
+        Some(CloseReason::Sealed)
+    );
+    assert!(matches!(take(&mut core, READER), Taken::Frames(..)));
+    assert_eq!(take(&mut core, READER), Taken::End);
+}
+
+#[test]
+fn d2_stream_without_messages_closes_without_an_append() {
+    let mut core = live();
+    assert_eq!(core.seal().ended, Some(CloseReason::Sealed));
+    assert!(core.next_append(&params(false)).is_none());
+}
+
+/// D5: a full batch is appended before anybody can read. From the flush on, every message is.
+#[test]
+fn d5_flush_during_an_append_ends_the_buffering() {
+    let mut core = Core::open(&params(false), 1000);
+    let _ = emit(&mut core, "{}");
+    assert!(core.next_append(&params(false)).is_none(), "it waits for others");
+    let _ = emit(&mut core, &format!("\"{}\"", "x".repeat(300 << 10)));
+    append(&mut core);
+    core.flush();
+    let _ = acknowledge(&mut core, AppendOutcome::Stored);
+    let _ = emit(&mut core, "{}");
+    assert_eq!(append(&mut core).events.len(), 1);
+}
+
+/// SSE-08: a client without an id could not come back for the messages in flight.
+#[test]
+fn sse_08_close_waits_for_pending_events() {
+    let mut core = live();
+    let _ = emit(&mut core, "{}");
+    append(&mut core);
+    let _ = core.close_reader(Close { retry: 5 });
+    assert_eq!(take(&mut core, READER), Taken::Nothing);
+    let _ = acknowledge(&mut core, AppendOutcome::Stored);
+    assert!(matches!(take(&mut core, READER), Taken::Frames(..)));
+    assert_eq!(take(&mut core, READER), Taken::Close(Close { retry: 5 }));
+}
+
+/// D4: a release that fails is not forgotten, and costs the stream no ids.
+#[test]
+fn d4_release_that_fails_goes_with_the_next_append() {
+    let mut core = live();
+    let _ = emit(&mut core, "{}");
+    append(&mut core);
+    let _ = acknowledge(&mut core, AppendOutcome::Stored);
+    core.release(Seq(1));
+    assert_eq!(append(&mut core).released, [Seq(1)]);
+    assert!(!acknowledge(&mut core, AppendOutcome::StoreFailed).store_failed);
+    let _ = emit(&mut core, "{}");
+    assert_eq!(append(&mut core).released, [Seq(1)]);
+}
+
+/// D9: an append that is refused ends this stream alone, and a late answer changes nothing.
+#[test]
+fn d9_refused_append_and_late_acknowledgement() {
+    let mut fenced = live();
+    let _ = emit(&mut fenced, "{}");
+    append(&mut fenced);
+    assert_eq!(
+        acknowledge(&mut fenced, AppendOutcome::Refused).ended,
+        Some(CloseReason::Fenced)
+    );
+    let mut stopped = live();
+    let _ = emit(&mut stopped, "{}");
+    append(&mut stopped);
+    assert_eq!(stopped.stop().ended, Some(CloseReason::Stopped));
+    let late = acknowledge(&mut stopped, AppendOutcome::Stored);
+    assert!(late.ended.is_none() && late.stored == 0);
+    assert!(stopped.is_closed());
+    assert_eq!(take(&mut stopped, READER), Taken::End);
+}
+
+/// SSE-14: an emitter waits for a reader that is a retained window behind, and for the store.
+#[test]
+fn sse_14_emitter_waits_for_the_reader_or_for_the_store() {
+    let mut limited = params(false);
+    limited.limits = Arc::new(StreamLimits {
+        retained_events: 4,
+        ..StreamLimits::default()
+    });
+    let mut core = live();
+    for _ in 0..4 {
+        let _ = emit(&mut core, "{}");
+        append(&mut core);
+        let _ = acknowledge(&mut core, AppendOutcome::Stored);
+    }
+    assert_eq!(core.room(&limited), Room::WaitForReader);
+    assert!(matches!(take(&mut core, READER), Taken::Frames(..)));
+    assert_eq!(core.room(&limited), Room::Free);
+    assert!(!core.reader_stalled(&limited).reader_stalled, "it has taken something");
+    for _ in 0..2 {
+        let _ = emit(&mut core, &format!("\"{}\"", "x".repeat(300 << 10)));
+    }
+    assert_eq!(core.room(&limited), Room::WaitForStore);
+    assert!(
+        !core.reader_stalled(&limited).reader_stalled,
+        "a slow store is not the reader's fault"
+    );
+}
+
+/// RES-09: a stream may end between the choice of a resume and its first page. The client keeps its cursor.
+#[test]
+fn res_09_resume_of_a_stream_that_ends_meanwhile_confirms_the_cursor() {
+    let start = ReaderStart {
+        cursor: Seq(3),
+        resumes: true,
+        ..ReaderStart::default()
+    };
+    let mut reader = Reader::new(start, crate::Version::V2025_11_25, 1000);
+    assert_eq!(reader.step(), Step::Read(Seq(3)));
+    let page = Page {
+        events: Vec::new(),
+        status: StreamStatus {
+            info: params(true).info,
+            epoch: 1,
+            last: Some(Seq(3)),
+            purged: None,
+            first_kept: None,
+            sealed: true,
+            answers_lost: false,
+        },
+    };
+    let input = reader.page(&params(true), Some(&page), |_, _| panic!("the stream has ended"));
+    assert_eq!(input, Input::Send(Bytes::from_static(b"id: 7-3\ndata:\n\n")));
+    assert_eq!(reader.step(), Step::End);
+}
