@@ -16,7 +16,7 @@ pub(crate) struct Results {
     pub(crate) suites: Vec<SuiteResult>,
     /// Measurements that were repeated because of steal.
     pub(crate) repeated: usize,
-    /// What was not measured, each with a reason.
+    /// Skipped measurements, each with a reason.
     pub(crate) not_measured: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ impl CaseResult {
     }
 }
 
-/// What to run. An empty selection means everything.
+/// The suites, servers and cases to run. An empty selection means everything.
 pub(crate) struct Selection<'a> {
     pub(crate) suites: &'a [String],
     /// Servers besides bare hyper.

@@ -1,7 +1,7 @@
 //! Reuses peer loops.
 //!
 //! A call leases a loop and releases it at its end. If a handler retained the peer, the loop stays bound to that peer and
-//! sends to the session from then on. Only a loop whose peer nobody holds is leased again (see `peer_refcount.rs`). A
+//! sends to the session from then on. Only a loop whose peer no handler holds is leased again (see `peer_refcount.rs`). A
 //! message of one call can therefore never appear in another.
 
 use crate::notification_handler::{NotificationGuard, NotificationHandler};

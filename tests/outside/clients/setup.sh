@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the official clients and the conformance suite into DIR; quick when nothing changed.
+# Installs the official clients and the conformance suite into DIR. Fast if nothing changed.
 #   setup.sh DIR   ->  DIR/ts (scripts + node_modules), DIR/py (scripts), DIR/py1, DIR/py2 (virtual environments)
 set -eu
 
@@ -34,10 +34,10 @@ else
     exit 3
 fi
 
-# Sum of the files given, and of the interpreter where it matters.
+# Checksum of the given files, and of the interpreter if relevant.
 sum() { cat "$@" | python3 -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())'; }
 
-# The scripts are always fresh: node looks for node_modules beside them.
+# Always copy the scripts: node searches node_modules beside them.
 mkdir -p "$dir/ts" "$dir/py"
 cp "$here"/ts/*.mjs "$here/ts/package.json" "$here/ts/package-lock.json" "$here/ts/.npmrc" "$dir/ts/"
 cp "$here"/py/*.py "$dir/py/"

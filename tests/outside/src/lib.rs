@@ -1,1 +1,1 @@
-//! Nothing of its own: the checks from outside are in `tests/outside`, the scripts they start in `clients`.
+//! Empty. The tests are in `tests/outside`, and the scripts that they run in `clients`.

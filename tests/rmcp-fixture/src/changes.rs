@@ -1,6 +1,6 @@
-//! What changes, and who hears of it: every session and every subscription of the process.
+//! Changes, which are sent to every session and every subscription of the process.
 
-#![expect(deprecated)] // logging, which clients still use
+#![expect(deprecated)] // clients still use logging
 
 use rmcp::service::{ServiceError, SubscriptionContext, SubscriptionSendError, SubscriptionSink};
 use rmcp::{Peer, RoleServer, model::ResourceUpdatedNotificationParam};
@@ -10,14 +10,14 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{Receiver, Sender};
 use tokio::time::MissedTickBehavior;
 
+use crate::emit::message;
 use crate::handler::Session;
 use crate::resources::WATCHED;
-use crate::say::message;
 
-/// How many changes a session may be behind before it misses some.
-const BACKLOG: usize = 1024;
+/// A session that is further behind misses changes.
+const MAX_PENDING_CHANGES: usize = 1024;
 
-/// Something that everybody hears of.
+/// A change or a message for all clients.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     Message(String),
@@ -27,37 +27,37 @@ pub(crate) enum Change {
     Updated(&'static str),
 }
 
-/// The way from whoever changes something to whoever wants to know.
+/// Broadcasts changes to all subscribers.
 pub struct Changes(Sender<Change>);
 
 impl Default for Changes {
     fn default() -> Self {
-        Changes(Sender::new(BACKLOG))
+        Changes(Sender::new(MAX_PENDING_CHANGES))
     }
 }
 
 impl Changes {
-    pub(crate) fn tell(&self, change: Change) {
-        let _ = self.0.send(change); // to nobody, if nobody is there
+    pub(crate) fn publish(&self, change: Change) {
+        let _ = self.0.send(change); // an error means that nobody listens
     }
 
-    /// Says every two seconds that the watched resource changed.
-    pub async fn touch_the_watched_resource(&self) {
+    /// Publishes a change of the watched resource every two seconds.
+    pub async fn notify_watched_resource(&self) {
         let mut ticks = tokio::time::interval(Duration::from_secs(2));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.tell(Change::Updated(WATCHED));
+            self.publish(Change::Updated(WATCHED));
         }
     }
 
-    /// From now on until the session ends.
-    pub(crate) fn forward_to(&self, peer: Peer<RoleServer>, session: &Arc<Session>) {
+    /// Forwards changes until the session ends.
+    pub(crate) fn forward_to_session(&self, peer: Peer<RoleServer>, session: &Arc<Session>) {
         tokio::spawn(forward(self.0.subscribe(), peer, Arc::downgrade(session)));
     }
 
-    /// From now on until the subscription ends.
-    pub(crate) async fn send_to(&self, context: &SubscriptionContext) {
+    /// Forwards changes until the subscription ends.
+    pub(crate) async fn forward_to_subscription(&self, context: &SubscriptionContext) {
         let mut changes = self.0.subscribe();
         loop {
             let change = tokio::select! {
@@ -82,7 +82,7 @@ async fn forward(mut changes: Receiver<Change>, peer: Peer<RoleServer>, session:
     }
 }
 
-/// The next change; those that were missed are missed.
+/// The next change. Skips missed ones.
 async fn next(changes: &mut Receiver<Change>) -> Option<Change> {
     loop {
         match changes.recv().await {
@@ -109,7 +109,7 @@ async fn notify_session(peer: &Peer<RoleServer>, session: &Session, change: Chan
 
 async fn notify_subscription(sink: &SubscriptionSink, change: Change) -> Result<(), SubscriptionSendError> {
     match change {
-        Change::Message(_) => Ok(()), // is for sessions
+        Change::Message(_) => Ok(()), // only sessions get messages
         Change::Tools => sink.notify_tool_list_changed().await,
         Change::Prompts => sink.notify_prompt_list_changed().await,
         Change::Resources => sink.notify_resource_list_changed().await,

@@ -1,6 +1,6 @@
-//! The server: what it shares, what it keeps per session, and its answers to everything but tools.
+//! The server: shared state, session state and all methods except tools.
 
-// Logging, roots and sampling are deprecated in rmcp, and offered as long as clients use them.
+// rmcp deprecates logging, roots and sampling. Clients still use them.
 #![expect(deprecated)]
 
 use futures::future::BoxFuture;
@@ -14,46 +14,46 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::changes::Changes;
-use crate::fixture::Sleeps;
+use crate::load_tools::SleepCounters;
 use crate::{inputs, prompts, resources};
 
-/// How a call closes its connection and lives on, where the transport can do that.
+/// Closes the connection of a running call, if the transport supports it.
 pub type CloseConnection = Box<dyn Fn(&RequestContext<RoleServer>) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// What all sessions of the process share.
+/// State shared by all sessions of the process.
 #[derive(Default)]
-pub struct Process {
+pub struct SharedState {
     pub(crate) changes: Changes,
-    pub(crate) sleeps: Sleeps,
+    pub(crate) sleep_counters: SleepCounters,
     close: Option<CloseConnection>,
 }
 
-impl Process {
-    /// A process whose calls can close their connections in this way.
-    pub fn closing_connections_with(close: CloseConnection) -> Self {
-        Process {
+impl SharedState {
+    /// Creates the state with a function that closes connections.
+    pub fn with_close_connection(close: CloseConnection) -> Self {
+        SharedState {
             close: Some(close),
-            ..Process::default()
+            ..SharedState::default()
         }
     }
 
-    /// Where changes are told, which every session and every subscription then hears.
+    /// The broadcast of changes.
     pub fn changes(&self) -> &Changes {
         &self.changes
     }
 }
 
-/// What is known of one session.
+/// State of one session.
 #[derive(Default)]
 pub(crate) struct Session {
-    /// Who to talk to when no call runs.
+    /// The peer for messages outside of calls.
     pub(crate) peer: OnceLock<Peer<RoleServer>>,
     level: Mutex<Option<LoggingLevel>>,
     subscribed: Mutex<BTreeSet<String>>,
 }
 
 impl Session {
-    /// The least level that the client wants to hear of; all if it did not say.
+    /// The minimum log level. `None` means all levels.
     pub(crate) fn level(&self) -> Option<LoggingLevel> {
         *self.level.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -62,46 +62,46 @@ impl Session {
         self.subscriptions(|subscribed| subscribed.contains(uri))
     }
 
-    fn subscriptions<T>(&self, look: impl FnOnce(&mut BTreeSet<String>) -> T) -> T {
-        look(&mut self.subscribed.lock().unwrap_or_else(PoisonError::into_inner))
+    fn subscriptions<T>(&self, access: impl FnOnce(&mut BTreeSet<String>) -> T) -> T {
+        access(&mut self.subscribed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The server, one for each session.
+/// The server of one session.
 #[derive(Clone)]
-pub struct Everything {
-    pub(crate) process: Arc<Process>,
+pub struct EverythingServer {
+    pub(crate) shared: Arc<SharedState>,
     pub(crate) session: Arc<Session>,
     tool_router: ToolRouter<Self>,
     prompt_router: PromptRouter<Self>,
 }
 
-impl Everything {
-    /// A server for one more session of the process.
-    pub fn new(process: Arc<Process>) -> Self {
-        let tool_router = Self::content_tools()
+impl EverythingServer {
+    /// Creates the server of a new session.
+    pub fn new(shared: Arc<SharedState>) -> Self {
+        let tool_router = Self::conformance_tools()
             + Self::question_tools()
             + Self::input_tools()
-            + Self::fixture_tools()
+            + Self::load_tools()
             + Self::unsolicited_tools();
-        Everything {
-            process,
+        EverythingServer {
+            shared,
             session: Arc::default(),
             tool_router,
             prompt_router: Self::prompt_router(),
         }
     }
 
-    /// Closes the connection of a call, which goes on. Does nothing where the transport cannot do it.
+    /// Closes the connection of a call, which continues. Does nothing if the transport does not support it.
     pub(crate) async fn close_connection(&self, context: &RequestContext<RoleServer>) {
-        if let Some(close) = &self.process.close {
+        if let Some(close) = &self.shared.close {
             close(context).await;
         }
     }
 }
 
 #[tool_handler(router = self.tool_router)]
-impl ServerHandler for Everything {
+impl ServerHandler for EverythingServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder()
             .enable_logging()
@@ -122,7 +122,7 @@ impl ServerHandler for Everything {
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         if self.session.peer.set(context.peer.clone()).is_ok() {
-            self.process.changes.forward_to(context.peer, &self.session);
+            self.shared.changes.forward_to_session(context.peer, &self.session);
         }
     }
 
@@ -169,13 +169,13 @@ impl ServerHandler for Everything {
         Ok(())
     }
 
-    /// Everything that was asked for; rmcp takes out what the capabilities do not name.
+    /// Accepts the whole filter. rmcp removes kinds without a declared capability.
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
         Some(requested.clone())
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        self.process.changes.send_to(&context).await;
+        self.shared.changes.forward_to_subscription(&context).await;
         Ok(())
     }
 
@@ -204,7 +204,7 @@ impl ServerHandler for Everything {
         Ok(ListPromptsResult::with_all_items(self.prompt_router.list_all()))
     }
 
-    /// By hand, since the router hands the answers of a round to tools only.
+    /// Written by hand, because the router passes input responses only to tools.
     async fn get_prompt(
         &self,
         request: GetPromptRequestParams,

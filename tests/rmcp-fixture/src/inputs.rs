@@ -1,8 +1,8 @@
-//! Tools and a prompt that ask the client by returning what they need, and are called again with it (2026-07-28).
+//! Tools and a prompt that return input-required results (2026-07-28).
 //!
-//! Nothing waits meanwhile: all that such a function remembers is in the state it hands out.
+//! No call waits for the retry: the returned state contains everything that the tool needs.
 
-#![expect(deprecated)] // sampling and roots, which clients still use
+#![expect(deprecated)] // clients still use sampling and roots
 
 use rmcp::handler::server::tool::{InputResponses as Answers, RequestState, ToolName};
 use rmcp::model::*;
@@ -13,10 +13,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
-use crate::Everything;
-use crate::questions::{form, text_of};
+use crate::EverythingServer;
+use crate::questions::{form, sampled_text};
 
-/// The prompt that asks.
+/// The prompt with an input-required result.
 pub(crate) const PROMPT: &str = "test_input_required_result_prompt";
 
 const CONTEXT: &str = "user_context";
@@ -24,18 +24,18 @@ const NAME: &str = "user_name";
 const ROOTS: &str = "client_roots";
 const CAPITAL: &str = "capital_question";
 
-/// One key for all processes, so that a round may be finished by another one. A server that means it keeps it secret.
-static STATES: LazyLock<RequestStateCodec> =
+/// One key for all processes, so that another process can finish a round. A real server keeps its key secret.
+static STATE_CODEC: LazyLock<RequestStateCodec> =
     LazyLock::new(|| RequestStateCodec::new_unchecked(*b"a key that everybody who reads this file knows"));
 
 #[tool_router(router = input_tools, vis = "pub(crate)")]
-impl Everything {
+impl EverythingServer {
     #[tool(description = "Asks the user for a name")]
     async fn test_input_required_result_elicitation(
         &self,
         Answers(answers): Answers,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(name) = filled_in(answers.as_ref(), NAME)? else {
+        let Some(name) = form_value(answers.as_ref(), NAME)? else {
             return ask([(NAME, name()?)]);
         };
         say(name.map_or_else(declined, |Name { name }| format!("Hello, {name}!")))
@@ -49,7 +49,7 @@ impl Everything {
         let Some(sampled) = answer(answers.as_ref(), CAPITAL)? else {
             return ask([(CAPITAL, sample("What is the capital of France?", 100))]);
         };
-        say(format!("The model says: {}", text_of(&sampled)))
+        say(format!("The model says: {}", sampled_text(&sampled)))
     }
 
     #[tool(description = "Asks the client for its roots")]
@@ -91,10 +91,10 @@ impl Everything {
         RequestState(state): RequestState,
     ) -> Result<CallToolResponse, ErrorData> {
         const GREETING: &str = "greeting";
-        opened(&tool, state.as_deref())?;
+        unseal_state(&tool, state.as_deref())?;
         let answers = answers.as_ref();
         let all = (
-            filled_in(answers, NAME)?,
+            form_value(answers, NAME)?,
             answer(answers, GREETING)?,
             answer(answers, ROOTS)?,
         );
@@ -107,10 +107,14 @@ impl Everything {
             return ask_and_remember(questions, &tool, "asked for three things");
         };
         let user = user.map_or_else(|| "whoever you are".to_owned(), |Name { name }| name);
-        say(format!("{} {user} works in: {}", text_of(&greeting), named(&works_in)))
+        say(format!(
+            "{} {user} works in: {}",
+            sampled_text(&greeting),
+            named(&works_in)
+        ))
     }
 
-    /// The state is the name, once it is known.
+    /// The state contains the name once it is known.
     #[tool(description = "Asks the user for a name, then for a color")]
     async fn test_input_required_result_multi_round(
         &self,
@@ -127,9 +131,9 @@ impl Everything {
             let color = field("Step 2: What is your favorite color?", "color", "string")?;
             ask_and_remember([("step2", color)], &tool, name)
         };
-        let known = opened(&tool, state.as_deref())?.filter(|name| name != NAMELESS);
+        let known = unseal_state(&tool, state.as_deref())?.filter(|name| name != NAMELESS);
         let Some(name) = known else {
-            let Some(said) = filled_in(answers.as_ref(), "step1")? else {
+            let Some(said) = form_value(answers.as_ref(), "step1")? else {
                 let name = field("Step 1: What is your name?", "name", "string")?;
                 return ask_and_remember([("step1", name)], &tool, NAMELESS);
             };
@@ -138,7 +142,7 @@ impl Everything {
             };
             return second_step(&name);
         };
-        let Some(said) = filled_in(answers.as_ref(), "step2")? else {
+        let Some(said) = form_value(answers.as_ref(), "step2")? else {
             return second_step(&name);
         };
         say(said.map_or_else(declined, |Color { color }| format!("{name} likes {color}.")))
@@ -171,27 +175,27 @@ impl Everything {
     }
 }
 
-/// The prompt, with what the client answered, if it was asked.
+/// The prompt with the answer of the client, if present.
 pub(crate) fn prompt(answers: Option<&InputResponses>) -> Result<GetPromptResponse, ErrorData> {
     #[derive(Deserialize)]
     struct About {
         context: String,
     }
-    let Some(about) = filled_in(answers, CONTEXT)? else {
-        return Ok(question_of_the_prompt()?.into());
+    let Some(about) = form_value(answers, CONTEXT)? else {
+        return Ok(prompt_question()?.into());
     };
     let about = about.map_or_else(declined, |About { context }| context);
     let message = PromptMessage::new_text(Role::User, format!("Use this context: {about}"));
     Ok(GetPromptResult::new(vec![message]).into())
 }
 
-/// What the prompt must know first.
-pub(crate) fn question_of_the_prompt() -> Result<InputRequiredResult, ErrorData> {
+/// The question of the prompt.
+pub(crate) fn prompt_question() -> Result<InputRequiredResult, ErrorData> {
     let question = field("What context should the prompt use?", "context", "string")?;
     Ok(required([(CONTEXT, question)], None))
 }
 
-/// Asks the user to confirm. Finished only with the state that was handed out for this tool.
+/// Asks the user to confirm. The retry needs the state of this tool.
 fn confirmation(
     tool: &str,
     answers: Option<&InputResponses>,
@@ -203,8 +207,8 @@ fn confirmation(
     }
     const KEY: &str = "confirm";
     const STATE: &str = "asked to confirm";
-    let remembered = opened(tool, state)?.is_some_and(|state| state == STATE);
-    let confirmed = filled_in(answers, KEY)?.filter(|_| remembered);
+    let remembered = unseal_state(tool, state)?.is_some_and(|state| state == STATE);
+    let confirmed = form_value(answers, KEY)?.filter(|_| remembered);
     let Some(confirmed) = confirmed else {
         return ask_and_remember([(KEY, field("Please confirm", "ok", "boolean")?)], tool, STATE);
     };
@@ -224,7 +228,7 @@ fn name() -> Result<InputRequest, ErrorData> {
     field("What is your name?", "name", "string")
 }
 
-/// A form with one field, which must be filled in.
+/// A form with one required field.
 fn field(message: &str, field: &str, kind: &str) -> Result<InputRequest, ErrorData> {
     let schema = json!({ "type": "object", "properties": { field: { "type": kind } }, "required": [field] });
     Ok(InputRequest::Elicitation(ElicitRequest::new(form(message, schema)?)))
@@ -250,7 +254,7 @@ fn ask_and_remember<'a>(
     tool: &str,
     state: &str,
 ) -> Result<CallToolResponse, ErrorData> {
-    let state = STATES.seal_with(state.as_bytes(), &SealOptions::new().associated_data(tool.as_bytes()));
+    let state = STATE_CODEC.seal_with(state.as_bytes(), &SealOptions::new().associated_data(tool.as_bytes()));
     Ok(required(questions, Some(state)).into())
 }
 
@@ -260,26 +264,29 @@ fn required<'a>(questions: impl Into<Questions<'a>>, state: Option<String>) -> I
     InputRequiredResult::new(Some(questions.collect()), state)
 }
 
-/// What was remembered for this tool, if anything was; an error if somebody meddled with it.
-fn opened(tool: &str, state: Option<&str>) -> Result<Option<String>, ErrorData> {
+/// The unsealed state of this tool, if present. An error if the state is invalid.
+fn unseal_state(tool: &str, state: Option<&str>) -> Result<Option<String>, ErrorData> {
     let Some(state) = state else { return Ok(None) };
     let refused = |reason: String| ErrorData::invalid_params(reason, None);
-    let state = STATES.open_with(state, tool.as_bytes());
+    let state = STATE_CODEC.open_with(state, tool.as_bytes());
     let state = state.map_err(|error| refused(error.to_string()))?;
     String::from_utf8(state)
         .map(Some)
         .map_err(|error| refused(error.to_string()))
 }
 
-/// What the client answered to a question, if it did.
+/// The answer to a question, if present.
 fn answer<T: DeserializeOwned>(answers: Option<&InputResponses>, key: &str) -> Result<Option<T>, ErrorData> {
     let given = answers.and_then(|answers| answers.get(key));
     let given = given.map(|answer| T::deserialize(answer)).transpose();
     given.map_err(|error| ErrorData::invalid_params(format!("the answer to {key}: {error}"), None))
 }
 
-/// What the user filled in: `None` if the user was not asked, `Some(None)` if the user did not want to say.
-fn filled_in<T: DeserializeOwned>(answers: Option<&InputResponses>, key: &str) -> Result<Option<Option<T>>, ErrorData> {
+/// The value of a form: `None` if the user was not asked, `Some(None)` if the user declined.
+fn form_value<T: DeserializeOwned>(
+    answers: Option<&InputResponses>,
+    key: &str,
+) -> Result<Option<Option<T>>, ErrorData> {
     let Some(ElicitResult { action, content, .. }) = answer(answers, key)? else {
         return Ok(None);
     };

@@ -1,20 +1,20 @@
-//! The server of the outside tests as a user of rmcp writes it: `#[tool_router]`, `#[prompt_router]` and a
-//! `ServerHandler`, and nothing of Rethread in sight. `main` puts it behind either transport.
+//! The server of the outside tests, written as rmcp users write servers: `#[tool_router]`, `#[prompt_router]` and a
+//! `ServerHandler`, without Rethread. `main` serves it with either transport.
 //!
-//! It offers what the example `everything` offers: the tools, resources and prompts of the public MCP conformance suite,
-//! and the tools that measure speed, delivery and resumption from outside.
+//! It has the features of the example `everything`: the tools, resources and prompts of the public MCP conformance suite,
+//! and tools that measure speed, delivery and resumption.
 
 mod changes;
-mod fixture;
+mod conformance_tools;
+mod emit;
 mod handler;
 mod inputs;
+mod load_tools;
 mod media;
 mod prompts;
 mod questions;
 mod resources;
-mod say;
-mod tools;
 mod unsolicited;
 
 pub use changes::Changes;
-pub use handler::{CloseConnection, Everything, Process};
+pub use handler::{CloseConnection, EverythingServer, SharedState};

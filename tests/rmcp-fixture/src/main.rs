@@ -1,11 +1,11 @@
-//! One server, written with rmcp, on either of two transports: rmcp's own, or Rethread.
+//! An rmcp server on rmcp's own transport or on Rethread.
 //!
 //! ```text
 //! cargo run -p rethread-rmcp-fixture -- --transport rethread --listen 127.0.0.1:8931
 //! ```
 //!
-//! You should see one line, `everything: ready at http://127.0.0.1:8931/mcp`. With `--transport rmcp` the same server is
-//! reached in the same way, and the outside tests compare what clients see.
+//! You should see one line, `everything: ready at http://127.0.0.1:8931/mcp`. `--transport rmcp` serves the same server with
+//! rmcp's transport. The outside tests compare the two.
 
 use axum::Router;
 use axum::serve::ListenerExt;
@@ -15,7 +15,7 @@ use rethread_rmcp::RmcpHandler;
 use rethread_store_embedded::EmbeddedStore;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
-use rmcp_everything::{Everything, Process};
+use rmcp_everything::{EverythingServer, SharedState};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,26 +26,26 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
-/// How long running calls may take to finish when the server stops.
-const DRAIN: Duration = Duration::from_secs(5);
+/// Time for running calls to finish at shutdown.
+const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
 
-/// An MCP server that offers something of everything, for testing transports.
+/// An MCP server with every feature, for testing transports.
 #[derive(Parser)]
 #[command(name = "rmcp-everything", version)]
 struct Options {
-    /// Who carries the messages.
+    /// Transport to use.
     #[arg(long, value_enum)]
     transport: Transport,
-    /// The address to serve on; port 0 picks a free one.
+    /// Address to listen on; port 0 selects a free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8931")]
     listen: SocketAddr,
-    /// Where Rethread keeps sessions and events.
+    /// Store of sessions and events, for Rethread.
     #[arg(long, value_enum, default_value_t = Store::Memory)]
     store: Store,
-    /// The folder of a store that keeps files; made if it is not there.
+    /// Folder of the embedded store; created if missing.
     #[arg(long, value_name = "DIR", required_if_eq("store", "embedded"))]
     data: Option<PathBuf>,
-    /// How long clients are asked to wait before they reconnect.
+    /// Reconnect delay for clients.
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     retry_ms: u64,
 }
@@ -60,16 +60,16 @@ enum Transport {
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Store {
-    /// In this process: gone when it ends.
+    /// In memory; lost at exit.
     Memory,
-    /// In files: survives a restart.
+    /// In files; survives a restart.
     Embedded,
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let options = Options::parse();
-    // rmcp calls it an error when a client leaves, as clients under test do.
+    // rmcp logs every disconnect as an error, and the tests disconnect often.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,rmcp=off"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -96,16 +96,20 @@ async fn with_rmcp(options: &Options) -> io::Result<()> {
         .with_cancellation_token(stop.clone());
     let mut sessions = LocalSessionManager::default();
     sessions.session_config.sse_retry = retry;
-    let process = Arc::new(Process::default());
-    let served = process.clone();
-    let service = StreamableHttpService::new(move || Ok(Everything::new(served.clone())), Arc::new(sessions), config);
+    let shared = Arc::new(SharedState::default());
+    let served = shared.clone();
+    let service = StreamableHttpService::new(
+        move || Ok(EverythingServer::new(served.clone())),
+        Arc::new(sessions),
+        config,
+    );
     let routes = Router::new().route_service("/mcp", service);
-    serve(options.listen, routes, process, async move { stop.cancel() }).await
+    serve(options.listen, routes, shared, async move { stop.cancel() }).await
 }
 
 async fn with_rethread(options: &Options) -> io::Result<()> {
-    // The one thing that rmcp has no word for: Rethread's own view of the call is among the extensions.
-    let process = Process::closing_connections_with(Box::new(|call| {
+    // rmcp has no API to close a connection. Rethread's context of the call is in the extensions.
+    let shared = SharedState::with_close_connection(Box::new(|call| {
         let context = call.extensions.get::<Context>().cloned();
         Box::pin(async move {
             if let Some(context) = context {
@@ -113,35 +117,32 @@ async fn with_rethread(options: &Options) -> io::Result<()> {
             }
         })
     }));
-    let process = Arc::new(process);
-    let served = process.clone();
-    let mut builder = McpService::builder(RmcpHandler::new(move || Everything::new(served.clone())))
+    let shared = Arc::new(shared);
+    let served = shared.clone();
+    let mut builder = McpService::builder(RmcpHandler::new(move || EverythingServer::new(served.clone())))
         .retry(Duration::from_millis(options.retry_ms));
     if let (Store::Embedded, Some(data)) = (options.store, &options.data) {
         let store = EmbeddedStore::builder().open(data);
         builder = builder.store(store.map_err(io::Error::other)?);
     }
     let mcp = builder.try_build().map_err(io::Error::other)?;
-    let old = mcp.http_sse("/messages");
+    let http_sse = mcp.http_sse("/messages");
     let routes = Router::new()
         .route_service("/mcp", mcp.clone())
-        .route_service("/sse", old.clone())
-        .route_service("/messages", old);
-    serve(
-        options.listen,
-        routes,
-        process,
-        async move { mcp.shutdown(DRAIN).await },
-    )
+        .route_service("/sse", http_sse.clone())
+        .route_service("/messages", http_sse);
+    serve(options.listen, routes, shared, async move {
+        mcp.shutdown(SHUTDOWN_DEADLINE).await;
+    })
     .await
 }
 
-/// Serves until told to stop, then waits for `drain`, after which no answer is open any more.
+/// Serves until a stop signal, then waits for `shutdown`, which ends all responses.
 async fn serve(
     listen: SocketAddr,
     routes: Router,
-    process: Arc<Process>,
-    drain: impl Future<Output = ()> + Send + 'static,
+    shared: Arc<SharedState>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let stop = stop_signal()?;
     let listener = TcpListener::bind(listen)
@@ -153,16 +154,16 @@ async fn serve(
     });
     let stopped = async {
         stop.await;
-        drain.await;
+        shutdown.await;
     };
     let serving = axum::serve(listener, routes).with_graceful_shutdown(stopped);
     tokio::select! {
         served = serving => served,
-        () = process.changes().touch_the_watched_resource() => Ok(()),
+        () = shared.changes().notify_watched_resource() => Ok(()),
     }
 }
 
-/// Resolves on SIGTERM or SIGINT. They are caught from now on, not from the first poll on.
+/// Resolves on SIGTERM or SIGINT. The handlers are installed by this call, not by the first poll.
 fn stop_signal() -> io::Result<impl Future<Output = ()> + Send + 'static> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut term = signal(SignalKind::terminate())?;

@@ -1,8 +1,8 @@
-//! The smallest picture and the smallest sound.
+//! A minimal image and a minimal sound.
 
-/// A picture of one red pixel.
+/// An image of one red pixel.
 pub(crate) const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mO44KAAAAMUATHJQh/6AAAAAElFTkSuQmCC";
 
-/// A millisecond of silence.
+/// One millisecond of silence.
 pub(crate) const WAV: &str = "UklGRiwAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQgAAACAgICAgICAgA==";

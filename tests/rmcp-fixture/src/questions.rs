@@ -1,6 +1,6 @@
-//! Tools that ask the client while they run: for a sample of its model, for a word of its user, for its roots.
+//! Tools that ask the client while they run: sampling, elicitation, roots.
 
-#![expect(deprecated)] // sampling and roots, which clients still use
+#![expect(deprecated)] // clients still use sampling and roots
 
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::{
@@ -13,19 +13,19 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::Everything;
-use crate::fixture::or;
-use crate::say::{failed, progress};
+use crate::EverythingServer;
+use crate::emit::{progress, to_error_data};
+use crate::load_tools::number_default;
 
 #[derive(Deserialize, JsonSchema)]
 struct Sampling {
-    /// What to ask
+    /// Prompt for the model
     prompt: String,
 }
 
 #[derive(Deserialize, JsonSchema)]
 struct Elicitation {
-    /// What the user is shown
+    /// Message for the user
     message: String,
 }
 
@@ -46,12 +46,12 @@ enum Question {
 
 #[derive(Deserialize, JsonSchema)]
 struct AskMany {
-    #[serde(default = "or::<2>")]
+    #[serde(default = "number_default::<2>")]
     rounds: u64,
 }
 
 #[tool_router(router = question_tools, vis = "pub(crate)")]
-impl Everything {
+impl EverythingServer {
     #[tool(description = "Asks the client's model")]
     async fn test_sampling(
         &self,
@@ -59,7 +59,7 @@ impl Everything {
         context: RequestContext<RoleServer>,
     ) -> Result<String, ErrorData> {
         let answer = sample(&context, &args.prompt).await?;
-        Ok(format!("LLM response: {}", text_of(&answer)))
+        Ok(format!("LLM response: {}", sampled_text(&answer)))
     }
 
     #[tool(description = "Asks the user for a name and an address")]
@@ -159,7 +159,7 @@ impl Everything {
         match args.what {
             Question::Sampling => json_of(&sample(&context, "Say anything.").await?),
             Question::Elicitation => json_of(&elicit(&context, "Say anything.", one_field()).await?),
-            Question::Roots => json_of(&context.peer.list_roots().await.map_err(failed)?),
+            Question::Roots => json_of(&context.peer.list_roots().await.map_err(to_error_data)?),
         }
     }
 
@@ -180,7 +180,7 @@ impl Everything {
 
 async fn sample(context: &RequestContext<RoleServer>, prompt: &str) -> Result<CreateMessageResult, ErrorData> {
     let question = CreateMessageRequestParams::new(vec![SamplingMessage::user_text(prompt)], 100);
-    context.peer.create_message(question).await.map_err(failed)
+    context.peer.create_message(question).await.map_err(to_error_data)
 }
 
 async fn elicit(context: &RequestContext<RoleServer>, message: &str, schema: Value) -> Result<ElicitResult, ErrorData> {
@@ -188,10 +188,10 @@ async fn elicit(context: &RequestContext<RoleServer>, message: &str, schema: Val
         .peer
         .create_elicitation(form(message, schema)?)
         .await
-        .map_err(failed)
+        .map_err(to_error_data)
 }
 
-/// A question for the user, to be answered by filling in a form.
+/// A form elicitation.
 pub(crate) fn form(message: &str, schema: Value) -> Result<ElicitRequestParams, ErrorData> {
     let schema = ElicitationSchema::from_json_schema(rmcp::model::object(schema));
     Ok(ElicitRequestParams::FormElicitationParams {
@@ -201,8 +201,8 @@ pub(crate) fn form(message: &str, schema: Value) -> Result<ElicitRequestParams, 
     })
 }
 
-/// What a model said.
-pub(crate) fn text_of(sampled: &CreateMessageResult) -> String {
+/// The text of a sampling result.
+pub(crate) fn sampled_text(sampled: &CreateMessageResult) -> String {
     let blocks = sampled.message.content.iter();
     blocks
         .filter_map(|block| block.as_text())
@@ -218,7 +218,7 @@ fn one_field() -> Value {
     })
 }
 
-/// What the user did with a question, in words.
+/// Action and content of an elicitation result.
 fn action_and_content(answer: &ElicitResult) -> Result<String, ErrorData> {
     let action = json_of(&answer.action)?;
     let content = answer.content.clone().unwrap_or_else(|| json!({}));

@@ -1,4 +1,4 @@
-//! Resources: text, bytes, a template and one that changes.
+//! Resources: text, binary, a template, and one that changes.
 
 use rmcp::ErrorData;
 use rmcp::model::{ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
@@ -12,7 +12,7 @@ pub(crate) const WATCHED: &str = "test://watched-resource";
 
 pub(crate) const TEMPLATE: &str = "test://template/{id}/data";
 
-/// What is suggested for the id of the template.
+/// Completions of the template's id.
 pub(crate) const IDS: &[&str] = &["1", "12", "123"];
 
 const TEXT: &str = "test://static-text";
@@ -27,7 +27,7 @@ pub(crate) fn all() -> Vec<Resource> {
             .with_description("A picture that never changes")
             .with_mime_type("image/png"),
         Resource::new(WATCHED, "watched-resource")
-            .with_description("A text to subscribe to: it is said to change every two seconds")
+            .with_description("A text to subscribe to. The server reports a change every two seconds")
             .with_mime_type("text/plain"),
     ]
 }
@@ -71,7 +71,7 @@ pub(crate) fn read(uri: String) -> Result<ReadResourceResult, ErrorData> {
     Ok(ReadResourceResult::new(vec![contents]))
 }
 
-/// The variable of the template in a URI made from it.
+/// The id in a URI of the template.
 fn id_of(uri: &str) -> Option<&str> {
     let id = uri.strip_prefix("test://template/")?.strip_suffix("/data")?;
     (!id.is_empty() && !id.contains('/')).then_some(id)

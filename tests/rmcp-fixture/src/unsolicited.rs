@@ -1,6 +1,6 @@
-//! Tools that make the server speak unasked: to this session, or to every one.
+//! Tools that send messages outside of calls, to this session or to all sessions.
 
-#![expect(deprecated)] // logging, which clients still use
+#![expect(deprecated)] // clients still use logging
 
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
@@ -9,15 +9,15 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::Everything;
+use crate::EverythingServer;
 use crate::changes::Change;
-use crate::fixture::{or, padded};
+use crate::emit::{has_sessions, message, to_error_data};
+use crate::load_tools::{number_default, padded};
 use crate::resources::WATCHED;
-use crate::say::{failed, has_sessions, message};
 
 #[derive(Deserialize, JsonSchema)]
 struct Push {
-    #[serde(default = "or::<1>")]
+    #[serde(default = "number_default::<1>")]
     count: u64,
     #[serde(default)]
     tag: String,
@@ -25,9 +25,9 @@ struct Push {
 
 #[derive(Deserialize, JsonSchema)]
 struct NotifySelf {
-    #[serde(default = "or::<1>")]
+    #[serde(default = "number_default::<1>")]
     events: u64,
-    #[serde(default = "or::<32>")]
+    #[serde(default = "number_default::<32>")]
     bytes: u64,
     #[serde(default)]
     tag: String,
@@ -52,13 +52,13 @@ enum Kind {
 }
 
 #[tool_router(router = unsolicited_tools, vis = "pub(crate)")]
-impl Everything {
+impl EverythingServer {
     #[tool(description = "Sends messages to this session that belong to no call")]
     async fn push(&self, Parameters(args): Parameters<Push>) -> Result<String, ErrorData> {
         let session = self.peer()?;
         for n in 1..=args.count {
             let message = message("fixture", json!({ "push": args.tag, "n": n }));
-            session.notify_logging_message(message).await.map_err(failed)?;
+            session.notify_logging_message(message).await.map_err(to_error_data)?;
         }
         Ok(format!("pushed {}", args.count))
     }
@@ -69,7 +69,7 @@ impl Everything {
         for event in 1..=args.events {
             let data = padded(format!("{} {event} ", args.tag), args.bytes)?;
             let message = message("fixture", data.into());
-            session.notify_logging_message(message).await.map_err(failed)?;
+            session.notify_logging_message(message).await.map_err(to_error_data)?;
         }
         Ok(format!("notified {}", args.events))
     }
@@ -81,7 +81,7 @@ impl Everything {
         } else {
             Kind::Tools
         };
-        self.process.changes.tell(match args.kind.unwrap_or(usual) {
+        self.shared.changes.publish(match args.kind.unwrap_or(usual) {
             Kind::Message => Change::Message(args.text),
             Kind::Tools => Change::Tools,
             Kind::Prompts => Change::Prompts,
@@ -93,17 +93,17 @@ impl Everything {
 
     #[tool(description = "Says that the tools have changed")]
     async fn test_trigger_tool_change(&self) -> String {
-        self.process.changes.tell(Change::Tools);
+        self.shared.changes.publish(Change::Tools);
         "notified".to_owned()
     }
 
     #[tool(description = "Says that the prompts have changed")]
     async fn test_trigger_prompt_change(&self) -> String {
-        self.process.changes.tell(Change::Prompts);
+        self.shared.changes.publish(Change::Prompts);
         "notified".to_owned()
     }
 
-    /// The client of this session, outside of any call.
+    /// The peer of this session, for messages outside of calls.
     fn peer(&self) -> Result<&Peer<RoleServer>, ErrorData> {
         let none = || ErrorData::invalid_params("this tool needs a session, which this revision does not have", None);
         self.session.peer.get().ok_or_else(none)

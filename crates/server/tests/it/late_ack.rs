@@ -1,7 +1,6 @@
 //! A store that acknowledges appends late. Readers may see an event first; no event is repeated or lost.
 
-use crate::support::{ScriptedHandler, V2025_11_25, flaky_store, progress_values, result_text};
-use rethread::MemoryStore;
+use crate::support::{V2025_11_25, flaky_session, progress_values, result_text};
 use serde_json::json;
 use std::time::Duration;
 
@@ -10,10 +9,7 @@ const ACK_DELAY: Duration = Duration::from_millis(60);
 /// SSE-08: the client needs an event id before its connection is closed. Otherwise it could not resume.
 #[tokio::test]
 async fn sse_08_close_does_not_overtake_earlier_events() {
-    let handler = ScriptedHandler::new();
-    let (store, switches) = flaky_store(&MemoryStore::default());
-    let (_, client) = handler.serve_with(|b| b.store(store));
-    let session = client.open(V2025_11_25).await;
+    let (handler, session, switches) = flaky_session(V2025_11_25).await;
     switches.delay_acknowledgements(ACK_DELAY);
     let script = handler.script("a");
     let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.close());
@@ -28,10 +24,7 @@ async fn sse_08_close_does_not_overtake_earlier_events() {
 /// SSE-08: the stream has already ended.
 #[tokio::test]
 async fn sse_08_close_after_the_answer_does_nothing() {
-    let handler = ScriptedHandler::new();
-    let (store, switches) = flaky_store(&MemoryStore::default());
-    let (_, client) = handler.serve_with(|b| b.store(store));
-    let session = client.open(V2025_11_25).await;
+    let (handler, session, switches) = flaky_session(V2025_11_25).await;
     switches.delay_acknowledgements(ACK_DELAY);
     let script = handler.script("a");
     let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), async {
@@ -54,10 +47,7 @@ async fn sse_08_close_after_the_answer_does_nothing() {
 /// RES-05: the reader finds the event in the store before the writer knows of it.
 #[tokio::test]
 async fn res_05_event_read_before_its_acknowledgement_arrives_once() {
-    let handler = ScriptedHandler::new();
-    let (store, switches) = flaky_store(&MemoryStore::default());
-    let (_, client) = handler.serve_with(|b| b.store(store));
-    let session = client.open(V2025_11_25).await;
+    let (handler, session, switches) = flaky_session(V2025_11_25).await;
     let script = handler.script("a");
     let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
     drop(reply);
@@ -81,10 +71,7 @@ async fn res_05_event_read_before_its_acknowledgement_arrives_once() {
 /// RES-05, STO-02: the reader has seen the event, so it has no gap.
 #[tokio::test]
 async fn res_05_lost_acknowledgement_does_not_disconnect_its_reader() {
-    let handler = ScriptedHandler::new();
-    let (store, switches) = flaky_store(&MemoryStore::default());
-    let (_, client) = handler.serve_with(|b| b.store(store));
-    let session = client.open(V2025_11_25).await;
+    let (handler, session, switches) = flaky_session(V2025_11_25).await;
     let script = handler.script("a");
     let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
     drop(reply);
@@ -104,10 +91,7 @@ async fn res_05_lost_acknowledgement_does_not_disconnect_its_reader() {
 /// RES-06: a push stream has one writer while readers connect and disconnect.
 #[tokio::test]
 async fn res_06_resume_during_an_append_loses_nothing() {
-    let handler = ScriptedHandler::new();
-    let (store, switches) = flaky_store(&MemoryStore::default());
-    let (_, client) = handler.serve_with(|b| b.store(store));
-    let session = client.open(V2025_11_25).await;
+    let (handler, session, switches) = flaky_session(V2025_11_25).await;
     let script = handler.script("p");
     let pushing = session.clone();
     let call = tokio::spawn(async move { pushing.call(1, "tools/call", json!({ "name": "p" })).await });

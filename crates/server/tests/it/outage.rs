@@ -1,6 +1,8 @@
 //! A store whose appends fail while its reads work. Events without ids are always reported as a gap (STO-02, D4, D10).
 
-use crate::support::{CallScript, ScriptedHandler, V2025_06_18, V2025_11_25, flaky_store, progress_values, push};
+use crate::support::{
+    CallScript, ScriptedHandler, V2025_06_18, V2025_11_25, flaky_session, flaky_store, progress_values, push,
+};
 use rethread::{Limits, MemoryStore};
 use rethread_testkit::client::{Events, Session};
 use serde_json::{Value, json};
@@ -19,10 +21,7 @@ async fn cut_call(handler: &ScriptedHandler, session: &Session) -> CallScript {
 #[tokio::test]
 async fn sto_02_reader_behind_an_outage_is_closed_and_gets_a_gap() {
     for version in [V2025_06_18, V2025_11_25] {
-        let (store, switches) = flaky_store(&MemoryStore::default());
-        let handler = ScriptedHandler::new();
-        let (_, client) = handler.serve_with(|b| b.store(store));
-        let session = client.open(version).await;
+        let (handler, session, switches) = flaky_session(version).await;
         let script = cut_call(&handler, &session).await;
         script.progress(2).await;
         let mut behind = session.resume("1-1").await; // has not read anything yet
@@ -50,10 +49,7 @@ async fn sto_02_reader_behind_an_outage_is_closed_and_gets_a_gap() {
 /// STO-02, D4: events without ids were sent before the resume.
 #[tokio::test]
 async fn sto_02_call_stream_resumed_in_an_outage_reports_the_gap() {
-    let (store, switches) = flaky_store(&MemoryStore::default());
-    let handler = ScriptedHandler::new();
-    let (_, client) = handler.serve_with(|b| b.store(store));
-    let session = client.open(V2025_11_25).await;
+    let (handler, session, switches) = flaky_session(V2025_11_25).await;
     let script = cut_call(&handler, &session).await;
     let no_gap = session.get(Some("1-1")).await;
     assert_eq!(no_gap.header("rethread-gap"), None);
@@ -77,10 +73,7 @@ async fn sto_02_call_stream_resumed_in_an_outage_reports_the_gap() {
 /// STO-02: the outage starts while the resume reads the status of the stream.
 #[tokio::test]
 async fn sto_02_outage_during_a_resume_reports_the_gap() {
-    let (store, switches) = flaky_store(&MemoryStore::default());
-    let handler = ScriptedHandler::new();
-    let (_, client) = handler.serve_with(|b| b.store(store));
-    let session = client.open(V2025_11_25).await;
+    let (handler, session, switches) = flaky_session(V2025_11_25).await;
     let script = cut_call(&handler, &session).await;
     switches.delay_status(Duration::from_millis(50));
     let (reply, ()) = tokio::join!(session.get(Some("1-1")), async {
@@ -109,10 +102,7 @@ async fn three(events: &mut Events) -> Vec<(Option<String>, Value)> {
 /// STO-02, D4: every resume starts with a refresh until the store has one.
 #[tokio::test(start_paused = true)]
 async fn sto_02_push_stream_resumed_after_an_outage_starts_with_a_refresh() {
-    let (store, switches) = flaky_store(&MemoryStore::default());
-    let handler = ScriptedHandler::new();
-    let (_, client) = handler.serve_with(|b| b.store(store));
-    let session = client.open(V2025_11_25).await;
+    let (handler, session, switches) = flaky_session(V2025_11_25).await;
     let mut get = session.get(None).await.events();
     push(&handler, &session, 1..2).await;
     assert_eq!(get.next().await.id.as_deref(), Some("2-1"));
@@ -182,10 +172,7 @@ async fn sto_02_recovered_push_stream_has_one_reader() {
 /// STO-02: the store accepts the refresh but its acknowledgement is lost. A repeated refresh is safe, a lost one is not.
 #[tokio::test(start_paused = true)]
 async fn sto_02_unacknowledged_refresh_is_sent_again() {
-    let (store, switches) = flaky_store(&MemoryStore::default());
-    let handler = ScriptedHandler::new();
-    let (_, client) = handler.serve_with(|b| b.store(store));
-    let session = client.open(V2025_11_25).await;
+    let (handler, session, switches) = flaky_session(V2025_11_25).await;
     let mut get = session.get(None).await.events();
     push(&handler, &session, 1..2).await;
     get.next().await;

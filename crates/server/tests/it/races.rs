@@ -1,6 +1,8 @@
 //! Races: each test holds one operation at an await, completes another, and checks the result.
 
-use crate::support::{ScriptedHandler, V2025_03_26, V2025_06_18, V2025_11_25, as_principal, flaky_store, push};
+use crate::support::{
+    ScriptedHandler, V2025_03_26, V2025_06_18, V2025_11_25, as_principal, flaky_session, flaky_store, push,
+};
 use rethread::store::{SessionKey, SessionStore as _};
 use rethread::{Call, Context, Handler, McpService, MemoryStore, Principal, Reply, RpcError, SessionId};
 use rethread_testkit::client::{Client, Events, Session};
@@ -87,10 +89,7 @@ async fn ses_05_stream_opened_while_the_session_ends_is_stopped() {
 /// RES-06: the later connection reads, and the stream has one writer.
 #[tokio::test]
 async fn res_06_push_stream_resumed_twice_at_once_has_one_reader() {
-    let (flaky, switches) = flaky_store(&MemoryStore::default());
-    let handler = ScriptedHandler::new();
-    let (_, client) = handler.serve_with(|b| b.store(flaky));
-    let session = client.open(V2025_11_25).await;
+    let (handler, session, switches) = flaky_session(V2025_11_25).await;
     let cursor = abandoned_push_stream(&handler, &session).await;
     switches.delay_status(SHORT_DELAY * 2);
     let (mut first, mut second) = tokio::join!(session.resume(&cursor), session.resume(&cursor));

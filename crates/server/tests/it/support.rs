@@ -317,6 +317,15 @@ pub(crate) fn flaky_store(store: &MemoryStore) -> (FlakyStore<MemoryStore>, Arc<
     (flaky, switches)
 }
 
+/// A session of `version` on a store with switchable faults.
+pub(crate) async fn flaky_session(version: &str) -> (ScriptedHandler, Session, Arc<Switches>) {
+    let handler = ScriptedHandler::new();
+    let (store, switches) = flaky_store(&MemoryStore::default());
+    let (_, client) = handler.serve_with(|builder| builder.store(store));
+    let session = client.open(version).await;
+    (handler, session, switches)
+}
+
 /// Starts a process on `store`. A second one on the same store is a restart.
 pub(crate) fn start(handler: &ScriptedHandler, store: &(impl Store + Clone)) -> (McpService<ScriptedHandler>, Client) {
     handler.serve_with(|builder| builder.store(store.clone()))

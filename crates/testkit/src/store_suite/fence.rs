@@ -1,4 +1,4 @@
-//! Who may write, and that ended things stay ended (D2).
+//! Fencing of writers; ended sessions and forgotten streams stay that way (D2).
 
 use super::Harness;
 use super::fixture::*;
@@ -274,10 +274,10 @@ pub async fn session_survives_forgetting_its_streams<H: Harness>(harness: &H) {
         record()
     );
     fixture.append(&fixture.stream(Ordinal(3)), batch(0..3)).await;
-    let nobody = fresh_session(principal());
+    let unknown = fresh_session(principal());
     fixture
         .store
-        .forget_session(&nobody)
+        .forget_session(&unknown)
         .await
         .expect("forgetting an unknown session is not an error");
 }

@@ -263,7 +263,7 @@ pub async fn bus_does_not_replay<H: Harness>(harness: &H) {
     store
         .publish(Signal::ListChanged(ListKind::Tools))
         .await
-        .expect("nobody wants to know");
+        .expect("published without subscribers");
     let mut witness = store.subscribe();
     store
         .publish(Signal::ListChanged(ListKind::Prompts))
@@ -294,7 +294,7 @@ pub async fn slow_subscriber_learns_of_loss<H: Harness>(harness: &H) {
         store
             .publish(signal)
             .await
-            .expect("a slow listener is nobody else's trouble");
+            .expect("published despite a slow subscriber");
     }
     let (mut next, mut lagged) = (0, false);
     while next < SIGNALS {
@@ -305,7 +305,7 @@ pub async fn slow_subscriber_learns_of_loss<H: Harness>(harness: &H) {
                 assert!(n == next || (lagged && n > next), "next_event {n}, expected {next}");
                 (next, lagged) = (n + 1, false);
             }
-            BusEvent::Signal(other) => panic!("nobody said {other:?}"),
+            BusEvent::Signal(other) => panic!("unexpected {other:?}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-"""A server that others made, behind the gateway: @modelcontextprotocol/server-everything, or server.py that has the same.
+"""A third-party server behind the gateway: @modelcontextprotocol/server-everything, or server.py with the same features.
 
 usage: python behind.py <url>                  every feature once; a URL that ends in /sse uses HTTP+SSE
        python behind.py <url> <calls> [seed]   calls through a proxy that cuts every SSE response
@@ -39,7 +39,7 @@ check = report.check
 
 
 class Answering(Handlers):
-    """Also keeps the prompts that it was asked about."""
+    """Also records the prompts of its questions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ def all_text(result: Any) -> str:
 
 
 class Kit:
-    """The tools of the server that say something on their way."""
+    """The tools of the server that report progress."""
 
     def __init__(self, session: Any, handlers: Answering) -> None:
         self.session = session

@@ -1,4 +1,4 @@
-"""What the other scripts share: one face for mcp 1.x and 2.x, a look at the wire, and the report."""
+"""Shared by the other scripts: one interface for mcp 1.x and 2.x, a recorder of HTTP exchanges, and the report."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ else:
     import mcp_types as types  # type: ignore[no-redef]
 
 logging.basicConfig(level=logging.CRITICAL)
-# 2.x marks session-era calls as deprecated; they are what is tested here.
+# 2.x deprecates calls of the legacy era, which are tested here.
 warnings.simplefilter("ignore")
 
 
 class Failure(Exception):
-    """A check that did not hold."""
+    """A failed check."""
 
 
 def expect(condition: Any, message: str) -> None:
@@ -78,7 +78,7 @@ class Report:
             self.ok(name)
 
     def finish(self) -> None:
-        """Last line and exit code. Exits hard, so that a client that still retries cannot hold the process."""
+        """Prints the last line and exits at once, because a client that still retries would keep the process alive."""
         print(f"{self.passed} passed, {self.failed} failed", flush=True)
         sys.stdout.flush()
         os._exit(0 if self.failed == 0 and self.passed > 0 else 1)
@@ -93,7 +93,7 @@ def describe(error: Any) -> str:
 
 
 def wire_form(model: Any) -> Any:
-    """A result as it was on the wire, so that both releases read alike."""
+    """A result as on the wire, the same for both releases."""
     return model.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
@@ -137,7 +137,7 @@ class Exchange:
 
 
 class _Body(http.AsyncByteStream):
-    """Passes a response body on; notes its text and, if asked, turns a broken connection into a plain end."""
+    """Forwards a response body and records its text. Can turn a broken connection into a regular end."""
 
     def __init__(self, inner: Any, exchange: Exchange, field: str, record: bool, soften: bool) -> None:
         self.inner = inner
@@ -204,7 +204,7 @@ class Wire(http.AsyncBaseTransport):
 
 
 class Handlers:
-    """What the client answers and what it hears."""
+    """The answers of the client and the notifications that it received."""
 
     def __init__(self) -> None:
         self.notes: list[tuple[str, dict[str, Any]]] = []
@@ -274,7 +274,7 @@ class Session:
         return value
 
     async def cancel(self, request_id: Any) -> None:
-        """`notifications/cancelled`, which 1.x leaves to its user."""
+        """Sends `notifications/cancelled`, which 1.x does not do itself."""
         note = types.CancelledNotification.model_validate(
             {"method": "notifications/cancelled", "params": {"requestId": request_id, "reason": "enough"}}
         )
@@ -305,7 +305,7 @@ async def connect(url: str, wire: Wire, handlers: Handlers, timeout: float):  # 
 
 
 def run(main: Any, report: Report, limit: float) -> None:
-    """Runs `main()` with a limit for the whole run and reports whatever escapes it."""
+    """Runs `main()` with a timeout and reports any exception."""
 
     async def bounded() -> None:
         try:

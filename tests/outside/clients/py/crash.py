@@ -1,12 +1,12 @@
-"""Calls to a server that is killed and restarted again and again; the official Python client has to resume by itself.
+"""Calls to a server that is killed and restarted repeatedly. The official Python client has to resume by itself.
 
 usage: python crash.py <url> <folder> [seed] [--behind]
 
-Puts a file `connected-<pid>` into <folder> once its session is open. Calls go on until there is a file `over` in it,
-which holds the number of kills; then a last round of calls must succeed in the same session.
+Creates a file `connected-<pid>` in <folder> once its session is open. Calls continue until a file `over` exists there,
+which contains the number of kills. Then a last round of calls must succeed in the same session.
 
-With --behind it is the gateway that is killed, and the server behind it has the tools that `behind.py` knows. If there is no
-file `finished-<pid>` in <folder> when a call begins, and the call finishes, it is put there: whoever kills may wait for it.
+With --behind the gateway is killed, and the server behind it has the tools of `behind.py`. A call that starts without a
+file `finished-<pid>` in <folder> creates it at its end. The killing test may wait for it.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ LAST_CALLS = 12
 EVENTS = 3
 WATCHED = "demo://resource/dynamic/text/7"
 ROOT = "file:///outside/root"
-# Not a code that the server sends.
-UNBORN = -32099
+# The server does not use this code.
+UNKNOWN_OUTCOME = -32099
 
 report = Report()
 dice = random.Random(SEED)
 
 
-def epitaph(request: Any, reason: str, code: int = UNBORN) -> bytes:
-    """The answer to a call that will have no other."""
+def error_response(request: Any, reason: str, code: int = UNKNOWN_OUTCOME) -> bytes:
+    """An error response for a call without an answer."""
     error = {"code": code, "message": reason}
     return json.dumps({"jsonrpc": "2.0", "id": json.loads(request.content).get("id"), "error": error}).encode()
 
 
-class Mourner(Wire):
-    """Speaks for a server that died under a POST, as a reverse proxy would.
+class ErrorResponder(Wire):
+    """Answers a POST whose server was killed, as a reverse proxy would.
 
-    The client cannot bear it: a POST that fails takes all others down with it, and one whose stream ends before its
-    first event is waited for until its timeout in 1.x (FINDINGS.md, P6). Of resumptions, the second in a row may not fail
-    (P2): it waits for the server, which may take long to come back on a busy machine.
+    A failed POST ends the whole client, and in 1.x a call whose stream ends before its first event waits for its
+    timeout (FINDINGS.md, P6). A second failed resumption in a row ends the call (P2), so this one waits for the server,
+    which may take long to restart on a busy machine.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Mourner(Wire):
             if request.method != "POST":
                 self.failed.add(cursor)
                 raise
-            body = epitaph(request, describe(error))
+            body = error_response(request, describe(error))
             return http.Response(200, headers={"content-type": "application/json"}, content=body)
         if kind.startswith("text/event-stream"):
             response.stream = FirstEvent(response.stream, request, self)
@@ -98,14 +98,14 @@ class Mourner(Wire):
                     await anyio.sleep(0.1)
 
     def begins(self, request: Any, stream: str) -> None:
-        """A stream has its first event."""
+        """Records the first event of a stream."""
         if request.method == "POST":
             self.streams[json.loads(request.content)["params"].get("arguments", {}).get("tag")] = stream
         elif "last-event-id" not in request.headers:
             self.fresh_streams += 1
 
     def trace(self, tag: str) -> str:
-        """What a call left on the wire, to see why it failed."""
+        """The exchanges of a call, to find out why it failed."""
         stream = self.streams.get(tag)
         gets = [e for e in self.exchanges if stream and (e.last_event_id or "").startswith(f"{stream}-")]
         answers = ", ".join(f"{e.last_event_id}: {e.status or 'no answer'}" for e in gets)
@@ -113,9 +113,9 @@ class Mourner(Wire):
 
 
 class FirstEvent(http.AsyncByteStream):
-    """Passes a body on, and waits for the first event with an id. A call without one is answered here."""
+    """Forwards a body and waits for the first event with an id. Answers a call without one."""
 
-    def __init__(self, inner: Any, request: Any, wire: Mourner) -> None:
+    def __init__(self, inner: Any, request: Any, wire: ErrorResponder) -> None:
         self.inner = inner
         self.request = request
         self.wire = wire
@@ -131,9 +131,9 @@ class FirstEvent(http.AsyncByteStream):
             yield chunk
         if head is not None and self.request.method == "POST":
             if self.inner.exchange.broken:
-                answer = epitaph(self.request, "the connection broke before the first event")
+                answer = error_response(self.request, "the connection broke before the first event")
             else:
-                answer = epitaph(self.request, "the stream ended in good order, but without an event with an id", -32000)
+                answer = error_response(self.request, "the stream ended in good order, but without an event with an id", -32000)
             yield b"\n\ndata: " + answer + b"\n\n"
 
     async def aclose(self) -> None:
@@ -147,7 +147,7 @@ def said(error: BaseException) -> tuple[int | None, Any]:
 
 
 async def main() -> None:
-    wire = Mourner()
+    wire = ErrorResponder()
     handlers = Handlers()
     async with connect(URL, wire, handlers, CALL_TIMEOUT) as session:
         await until(lambda: wire.fresh_streams == 1, 10, "no GET stream")
@@ -158,14 +158,14 @@ async def main() -> None:
         await drive(session, wire, handlers)
 
 
-async def drive(session: Any, wire: Mourner, handlers: Handlers) -> None:
-    tally = {"finished": 0, "restarted": 0, "unborn": 0}
+async def drive(session: Any, wire: ErrorResponder, handlers: Handlers) -> None:
+    tally = {"finished": 0, "restarted": 0, "unknown": 0}
     wrong: list[str] = []
     numbers = itertools.count()
 
     async def one(kind: str, arguments: dict[str, Any], expected: str) -> str:
-        """One call. `finished` and `restarted` are checked to the last event; `unborn` is a call whose POST met a dead
-        server before it had an event with an id: no client can know what became of it."""
+        """Makes one call. `finished` and `restarted` are checked to the last event. `unknown` is a call whose POST failed
+        before an event with an id arrived: no client can know its outcome."""
         seen: list[float] = []
         events = arguments.get("events", arguments.get("steps", 0))
         tag = f"k{next(numbers)}"
@@ -183,9 +183,9 @@ async def drive(session: Any, wire: Mourner, handlers: Handlers) -> None:
                 expect(len(seen) <= events, f"more progress than there is: {seen}")
                 sequence(seen, len(seen), "progress before the kill")
                 return "restarted"
-            if code == UNBORN:
+            if code == UNKNOWN_OUTCOME:
                 equal(seen, [], "progress of a call without events")
-                return "unborn"
+                return "unknown"
             heard = f"{len(seen)} of {events} progress"
             raise Failure(f"{kind} {arguments}: {describe(error)} (code {code}); {wire.trace(tag)}; {heard}") from error
         await anyio.sleep(0.05)
@@ -205,7 +205,7 @@ async def drive(session: Any, wire: Mourner, handlers: Handlers) -> None:
                 arguments = {"events": events, "bytes": 64, "delay_us": dice.randint(1000, 15_000)}
                 outcome = await one("burst", arguments, f"burst {events} done")
             else:
-                # Finishes while its client is away.
+                # Finishes while its client is disconnected.
                 outcome = await one("close_connection", {"ms": ms}, "reconnected")
         except Failure as error:
             wrong.append(describe(error))
@@ -217,7 +217,7 @@ async def drive(session: Any, wire: Mourner, handlers: Handlers) -> None:
 
     async def worker() -> None:
         while not OVER.exists() and len(wrong) < 20:
-            if await attempt() == "unborn":
+            if await attempt() == "unknown":
                 await anyio.sleep(0.1)
 
     batches: list[str] = []
@@ -229,11 +229,11 @@ async def drive(session: Any, wire: Mourner, handlers: Handlers) -> None:
         try:
             equal(text(await session.call("notify_self", {"events": EVENTS, "tag": name})), f"notified {EVENTS}", "result")
         except Exception as error:
-            if must_return or said(error)[0] != UNBORN:
+            if must_return or said(error)[0] != UNKNOWN_OUTCOME:
                 trouble.append(f"{name}: {describe(error)}")
 
     async def notifier() -> None:
-        # One batch after another. The kill may take those that were not sent yet, never one of the middle.
+        # In batches. A kill may remove unsent messages at the end, never one in the middle.
         while not OVER.exists():
             await batch(False)
             await anyio.sleep(0.15)
@@ -296,7 +296,7 @@ async def drive(session: Any, wire: Mourner, handlers: Handlers) -> None:
             equal(seen, every([name])[: len(seen)], "the beginning of a batch")
         expect(len(got) >= len(every(batches)) / 5, f"only {len(got)} of {len(every(batches))} arrived")
 
-    # What the session had agreed to before the kills, its new server process knows too.
+    # The new server process of the session knows the state from before the kills.
     async def subscription() -> None:
         def updates() -> set[str]:
             return {params["uri"] for method, params in handlers.notes if method == "notifications/resources/updated"}
@@ -332,7 +332,7 @@ async def drive(session: Any, wire: Mourner, handlers: Handlers) -> None:
         numbers = f"{kills} kills, {tally}, {wire.resumes()} resumptions"
         enough = kills > 0 and tally["finished"] >= kills and tally["restarted"] > 0 and wire.resumes() >= kills
         expect(enough, f"too little happened: {numbers}")
-        expect(tally["unborn"] <= kills * CONCURRENCY * 4, f"too many calls came to nothing: {numbers}")
+        expect(tally["unknown"] <= kills * CONCURRENCY * 4, f"too many calls came to nothing: {numbers}")
 
     if BEHIND:
         await report.check("the subscription is still there", subscription)
@@ -348,7 +348,7 @@ async def drive(session: Any, wire: Mourner, handlers: Handlers) -> None:
     await report.check("the run means something", means_something)
     print(
         f"info {kills} kills in {elapsed} ms: {tally['finished']} finished, {tally['restarted']} restarted,"
-        f" {tally['unborn']} unborn, {len(arrived())} of {len(every(batches))} unsolicited;"
+        f" {tally['unknown']} unknown, {len(arrived())} of {len(every(batches))} unsolicited;"
         f" {wire.resumes()} resumptions, seed {SEED}",
         flush=True,
     )

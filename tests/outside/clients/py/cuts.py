@@ -1,4 +1,4 @@
-"""Calls through a proxy that cuts every SSE response; the official Python client has to resume by itself.
+"""Calls through a proxy that cuts every SSE response. The official Python client has to resume by itself.
 
 usage: python cuts.py <url> <calls> [seed] [--no-cut] [--bare]
 
@@ -45,7 +45,7 @@ def drawn() -> list[dict[str, Any]]:
         if die < 0.7:
             steps.append({"kind": "burst", "events": dice.randint(12, 40), "delay_us": dice.randint(3000, 8000)})
         elif die < 0.8:
-            # The pad length tells the log messages of one call from those of another.
+            # The pad length distinguishes the log messages of different calls.
             steps.append({"kind": "log_burst", "count": dice.randint(5, 15), "bytes": 100 + index})
         elif die < 0.9:
             steps.append({"kind": "ask_many", "rounds": 2})

@@ -312,7 +312,7 @@ async def checks(session: Any, wire: Wire, handlers: Handlers) -> None:
                 group.start_soon(one, 10 + i)
 
     async def one_token_per_stream() -> None:
-        # A question of the server may carry a token of its own: what the client would report on it.
+        # A question of the server may have its own token, for progress by the client.
         reports = [[line for line in e.sse.split("\n") if "notifications/progress" in line] for e in wire.exchanges]
         expect(sum(1 for lines in reports if lines) >= 30, "streams with progress")
         for lines in reports:

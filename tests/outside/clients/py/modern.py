@@ -59,7 +59,7 @@ class Asked(Handlers):
 
 
 def only_cancelled(start: dict, end: dict, finished: int) -> None:
-    """Other clients of the same process may sleep too (RETHREAD_SHARED=1): then only what was cancelled is counted."""
+    """With RETHREAD_SHARED=1 other clients may call `sleep` too, so only cancellations are counted."""
     equal(end["cancelled"] - start["cancelled"], 1, "cancelled")
     if not os.environ.get("RETHREAD_SHARED"):
         equal(end["finished"] - start["finished"], finished, "finished")
@@ -82,7 +82,7 @@ async def connect(mode: str, handlers: Asked | None):  # type: ignore[no-untyped
 
 
 class _Shared(http.AsyncBaseTransport):
-    """All clients of the run on one wire; closing one of them leaves it open."""
+    """One recorder for all clients of the run. Closing a client leaves it open."""
 
     async def handle_async_request(self, request: Any) -> Any:
         return await wire.handle_async_request(request)
@@ -91,7 +91,7 @@ class _Shared(http.AsyncBaseTransport):
 def payload(
     method: str, params: dict[str, Any], request_id: Any, headers: dict[str, str | None], meta: dict[str, Any]
 ) -> dict[str, Any]:
-    """A request by hand, or a notification if the id is None. A value None in `headers` or `meta` leaves that one out."""
+    """A raw request, or a notification if the id is None. A value None in `headers` or `meta` removes that entry."""
     name = params.get("name") or params.get("uri")
     sent: dict[str, str | None] = {
         "accept": "application/json, text/event-stream",
@@ -114,7 +114,7 @@ async def raw(
     headers: dict[str, str | None] | None = None,
     meta: dict[str, Any] | None = None,
 ) -> tuple[int, int | None]:
-    """Status and error code of a request by hand."""
+    """Status and error code of a raw request."""
     async with http.AsyncClient(timeout=20) as client:
         response = await client.post(URL, **payload(method, params or {}, request_id, headers or {}, meta or {}))
     body = re.sub(r"^data: ?", "", response.text)
@@ -348,7 +348,7 @@ async def checks(client: Any, second: Any, handlers: Asked, probes: list[str]) -
 
 async def input_rounds(client: Any, second: Any, handlers: Asked) -> None:
     async def rounds(tool: str, expected: dict[str, int], body: Any) -> list[Any]:
-        """Runs `body`; checks how often it asked, and that each round was a request of its own with the state echoed."""
+        """Runs `body` and checks the number of questions, and that each round was a new request with the echoed state."""
         before = handlers.counts()
         start = len(wire.exchanges)
         await body()
@@ -484,7 +484,7 @@ async def input_rounds(client: Any, second: Any, handlers: Asked) -> None:
 
 async def logging(client: Any, handlers: Asked) -> None:
     async def logged(tool: str, level: str | None, **arguments: Any) -> list[dict[str, Any]]:
-        """What a call logged, which must have come on the stream of that call alone."""
+        """The logs of a call, which must arrive only on its stream."""
         start, before = len(wire.exchanges), len(handlers.messages())
         await client.call_tool(tool, arguments, meta={LEVEL: level} if level else None)
         await anyio.sleep(0.1)
@@ -537,7 +537,7 @@ async def listening(client: Any, second: Any, handlers: Asked) -> None:
         def updates(stream: str) -> list[str]:
             return [e.uri for e in seen[stream] if isinstance(e, ResourceUpdated)]
 
-        # One at a time: a server may collapse changes that nobody has read yet, and so does the client.
+        # One at a time, because the server and the client may merge unread changes.
         async def trigger(tool: str, arguments: dict[str, Any], change: str, *for_streams: str) -> None:
             await client.call_tool(tool, arguments)
             for name in for_streams:
@@ -715,7 +715,7 @@ async def gone() -> None:
 
 async def whole_run(handlers: Asked, others: Asked) -> None:
     def aborted(e: Any) -> bool:
-        """A call this script gave up: its stream, if there was one, has no response."""
+        """A call that this script abandoned: its stream, if any, has no response."""
         return e.rpc["tool"] == "sleep" and not answer(e)[1]
 
     async def no_session() -> None:

@@ -39,7 +39,7 @@ wire = Wire(record=False, soften=False)
 
 
 class Tap:
-    """A stream of the transport that notes every message, in order, as `(sent or got, message)`."""
+    """A stream of the transport that records every message, in order, as `(sent or got, message)`."""
 
     def __init__(self, inner: Any, log: list[tuple[str, dict[str, Any]]]) -> None:
         self.inner = inner
@@ -74,7 +74,7 @@ class Tap:
 
 
 class Shared(http.AsyncBaseTransport):
-    """All sessions of the run on one wire; closing one of them leaves it open."""
+    """One recorder for all sessions of the run. Closing a session leaves it open."""
 
     async def handle_async_request(self, request: Any) -> Any:
         return await wire.handle_async_request(request)
@@ -99,7 +99,7 @@ def ids(log: list[Any], what: str, test: Any) -> list[Any]:
 
 
 async def check_log(log: list[Any]) -> None:
-    """What every run must have in common, read from the messages themselves."""
+    """Invariants of every run, checked in the recorded messages."""
 
     async def once() -> None:
         cancelled = {m["params"]["requestId"] for side, m in log if side == "sent" and m.get("method") == "notifications/cancelled"}
@@ -157,8 +157,8 @@ async def cancellation(call: Any, log: list[Any], cancel: Any) -> None:
         return json.loads(text(await call("counters", {})))
 
     async def several(count: int, pause: Any) -> None:
-        """The server need not begin a call that is cancelled by then; those that it began it must have cancelled, and none
-        may begin later."""
+        """The server may never start a call that is cancelled early. It must cancel every started call, and none may start
+        later."""
         start = await counters()
         for i in range(count):
             async with anyio.create_task_group() as group:
@@ -512,7 +512,7 @@ async def modern_checks(client: Any, handlers: Handlers, log: list[Any]) -> None
         equal(await logged(None), [], "without a level")
 
     async def rounds(tool: str, arguments: dict[str, Any], count: int) -> Any:
-        """Calls `tool`; each of its `count` questions is a request of its own with the state echoed."""
+        """Calls `tool`. Each of its `count` questions is a new request with the echoed state."""
         before, start = handlers.elicited, len(log)
         said = json.loads(text(await call(tool, arguments)))
         equal(handlers.elicited - before, count, "questions")

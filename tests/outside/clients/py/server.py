@@ -33,7 +33,7 @@ else:
     inner = server._lowlevel_server  # type: ignore[attr-defined]
 
 logging.disable(logging.INFO)
-# 2.x marks session-era calls as deprecated; they are what is tested here.
+# 2.x deprecates calls of the legacy era, which are tested here.
 warnings.simplefilter("ignore")
 
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
@@ -162,7 +162,7 @@ def set_level(wanted: str) -> None:
     level = wanted
 
 
-# What the package leaves to its lower level.
+# Methods that only the low-level API of the package offers.
 if hasattr(inner, "request_handlers"):
 
     @inner.subscribe_resource()

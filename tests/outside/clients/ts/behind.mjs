@@ -1,4 +1,4 @@
-// A server that others made, behind the gateway: @modelcontextprotocol/server-everything, or py/server.py that has the same.
+// A third-party server behind the gateway: @modelcontextprotocol/server-everything, or py/server.py with the same features.
 //   node behind.mjs <sdk1|client2> <url>                   every feature once; a URL that ends in /sse uses HTTP+SSE
 //   node behind.mjs <sdk1|client2> <url> <calls> [seed]    calls through a proxy that cuts every SSE response
 
@@ -41,7 +41,7 @@ const on = {
   },
 };
 
-/** For HTTP+SSE, with every message noted in `log`, in order. */
+/** A transport for HTTP+SSE that records every message in `log`, in order. */
 const log = [];
 async function oldTransport() {
   const from = which === 'sdk1' ? '@modelcontextprotocol/sdk/client/sse.js' : '@modelcontextprotocol/client';
@@ -52,7 +52,7 @@ async function oldTransport() {
     log.push({ sent: message });
     return send(message, options);
   };
-  // The client calls the handler it finds before its own.
+  // The client calls an existing handler before its own.
   transport.onmessage = (message) => log.push({ got: message });
   return transport;
 }
@@ -71,7 +71,7 @@ const logs = (part) => notes.filter((n) => n.method === 'notifications/message' 
 const all = (result) => result.content.map((block) => block.text).join('\n');
 
 let operations = 0;
-/** A call of some seconds in some steps, each of which is told. */
+/** A call of several seconds that reports each step. */
 async function operate(duration, steps) {
   let seen = [];
   const tag = `o${(operations += 1)}`; // no server knows it
@@ -80,7 +80,7 @@ async function operate(duration, steps) {
   await sleep(0);
   equal(text(result), `Long running operation completed. Duration: ${duration} seconds, Steps: ${steps}.`, 'result');
   if (old) {
-    // The client drops progress that comes together with the response (FINDINGS.md, O1): what came is in the messages.
+    // The client drops progress that arrives with the response (FINDINGS.md, O1). The recorded messages have it.
     const token = log.find((e) => e.sent?.params?.arguments?.tag === tag).sent.params._meta.progressToken;
     seen = log.filter((e) => e.got?.params?.progressToken === token).map((e) => e.got.params);
   }

@@ -1,5 +1,5 @@
-// What the other scripts share: one face for both official TypeScript
-// clients, a look at the wire through their `fetch` option, and the report.
+// Shared by the other scripts: one interface for both official TypeScript
+// clients, a recorder of HTTP exchanges through their `fetch` option, and the report.
 
 /** Prints one line per check and counts them. */
 export class Report {
@@ -27,7 +27,7 @@ export class Report {
     }
   }
 
-  /** Last line and exit code. Exits hard: a client that still retries must not keep the process. */
+  /** Prints the last line and exits at once, because a client that still retries would keep the process alive. */
   finish() {
     process.stdout.write(`${this.passed} passed, ${this.failed} failed\n`, () => {
       process.exit(this.failed === 0 && this.passed > 0 ? 0 : 1);
@@ -98,7 +98,7 @@ export function random(seed) {
 /**
  * Records every HTTP exchange the client makes. With `bodies`, also the SSE or JSON
  * text of each response, to see which stream carried what; leave it off where
- * connections are cut, so that the client reads its sockets undisturbed.
+ * connections are cut, so that recording does not affect the client's reads.
  */
 export class Wire {
   exchanges = [];
@@ -175,10 +175,10 @@ const RECONNECTION = {
 };
 
 /**
- * Connects one of the two clients and hides how they differ.
+ * Connects one of the two clients and hides their differences.
  *
  * `which` is `sdk1` (@modelcontextprotocol/sdk 1.x) or `client2` (@modelcontextprotocol/client 2.x).
- * `on.notification(method, params)` sees every notification but progress;
+ * `on.notification(method, params)` gets every notification except progress;
  * `on.sampling`, `on.elicitation`, `on.roots` answer the server's requests.
  * `transport` replaces the one for Streamable HTTP to `url`.
  */

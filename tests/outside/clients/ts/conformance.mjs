@@ -18,29 +18,29 @@ if (!url || !revision || !outdir) {
   process.exit(2);
 }
 
-/** Not ours to pass: extensions of the protocol. The suite leaves them out when a revision is given. */
+/** Protocol extensions that are not supported. The suite omits them when a revision is given. */
 const EXCLUDED = [
   [/^tasks-/, 'the tasks extension is not offered and never scored'],
   [/^sep-2640-skills-/, 'the skills extension is not offered and never scored'],
 ];
 
-/** Here the suite warns where a client would lose data or a proxy be deceived: a warning is a failure. */
+/** Warnings in these scenarios mean data loss or a security problem, so they count as failures. */
 const STRICT = new Set(['server-sse-polling', 'server-sse-multiple-streams', 'server-session-lifecycle', 'server-stateless',
   'http-header-validation', 'http-custom-header-server-validation']);
 
-/** Not scored by the suite, so a release of it may drop them unnoticed: they must run and pass all the same. */
+/** Not scored by the suite, so a release may drop them unnoticed. They must still run and pass. */
 const UNSCORED = {
   '2025-11-25': ['server-sse-polling', 'server-session-lifecycle', 'json-schema-2020-12'],
   '2026-07-28': ['http-header-validation', 'http-custom-header-server-validation', 'json-schema-2020-12'],
 };
 
-/** The suite as a whole may take this long. */
+/** Timeout of the whole suite. */
 const LIMIT_MS = 10 * 60_000;
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const report = new Report();
 
-/** The suite needs Node 22; the pinned packages bring one where the system's is older. */
+/** The suite needs Node 22. The pinned packages include one for older systems. */
 function node22() {
   const bundled = [`node-linux-${process.arch}`]
     .map((name) => path.join(here, 'node_modules', name, 'bin', 'node'))
@@ -61,7 +61,7 @@ function scenarios(node, main) {
   return [...(stdout ?? '').matchAll(/^\s*- (\S+)/gm)].map((m) => m[1]);
 }
 
-/** Runs the suite; answers where each scenario's results are. */
+/** Runs the suite and returns the result folder of each scenario. */
 function run(node, main, scenario) {
   const args = [main, 'server', '--url', url, '--spec-version', revision, '-o', outdir];
   args.push(...(scenario ? ['--scenario', scenario] : ['--suite', 'all']));

@@ -1,9 +1,9 @@
-// Calls to a server that is killed and restarted again and again; the client has to resume by itself.
+// Calls to a server that is killed and restarted repeatedly. The client has to resume by itself.
 //   node crash.mjs <sdk1|client2> <url> <folder> [seed] [--behind]
-// Puts a file `connected-<pid>` into <folder> once its session is open. Calls go on until there is a file `over` in it,
-// which holds the number of kills; then a last round of calls must succeed in the same session.
-// With --behind it is the gateway that is killed, and the server behind it has the tools that `behind.mjs` knows. If there is no
-// file `finished-<pid>` in <folder> when a call begins, and the call finishes, it is put there: whoever kills may wait for it.
+// Creates a file `connected-<pid>` in <folder> once its session is open. Calls continue until a file `over` exists there,
+// which contains the number of kills. Then a last round of calls must succeed in the same session.
+// With --behind the gateway is killed, and the server behind it has the tools of `behind.mjs`. A call that starts without a
+// file `finished-<pid>` in <folder> creates it at its end. The killing test may wait for it.
 
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -31,14 +31,14 @@ const rnd = random(seed);
 const between = (low, high) => low + Math.floor(rnd() * (high - low + 1));
 
 const wire = new Wire({ bodies: false });
-/** What the wire knows of a call: whether its POST came to nothing, and whether an event with an id came. */
+/** Per call: whether its POST failed, and whether an event with an id arrived. */
 const posts = new Map();
-let mended = 0;
+let repaired = 0;
 let freshStreams = 0;
 
 /**
- * Looks on, and repairs one thing: a resumed stream that breaks before its first event makes the client forget its
- * cursor (FINDINGS.md, T1), so it is given the cursor once more before it hears of the break.
+ * Observes the exchanges and repairs one defect: if a resumed stream breaks before its first event, the client forgets its
+ * cursor (FINDINGS.md, T1). The client gets the cursor again before it learns of the break.
  */
 async function watch(url, init) {
   const cursor = new Headers(init?.headers).get('last-event-id');
@@ -60,7 +60,7 @@ async function watch(url, init) {
   let hasId = false;
   let broken;
   const body = new ReadableStream({
-    // One read per read of the client: nothing is held back, and nothing that it has not read is lost.
+    // One read per read of the client, so no data is buffered here.
     async pull(controller) {
       if (broken) return controller.error(broken);
       try {
@@ -81,7 +81,7 @@ async function watch(url, init) {
         post?.lost('the connection broke before the first event');
         if (!cursor) return controller.error(error);
         broken = error;
-        mended += 1;
+        repaired += 1;
         controller.enqueue(new TextEncoder().encode(`\n\nid: ${cursor}\ndata:\n\n`));
       }
     },
@@ -94,7 +94,7 @@ const logs = [];
 const updates = [];
 const { client, transport, call, errors } = await connect(which, url, {
   wire: { fetch: watch },
-  // Far more than a restart takes. Not without end: after an error response sdk1 asks on until it has no attempts left (T3).
+  // Far longer than a restart. Not unlimited: after an error response sdk1 retries until no attempts are left (T3).
   maxRetries: 40,
   timeout: CALL_TIMEOUT,
   on: {
@@ -118,7 +118,7 @@ if (behind) {
 }
 writeFileSync(join(folder, `connected-${process.pid}`), '');
 
-/** What a long-lasting call left on the wire, to see why it hangs. */
+/** The exchanges of a long call, to find out why it hangs. */
 function trace(post) {
   const stream = post.token?.split('-')[0];
   const gets = wire.exchanges.filter((e) => stream && e.lastEventId?.startsWith(`${stream}-`));
@@ -127,8 +127,8 @@ function trace(post) {
 
 let count = 0;
 /**
- * One call. `finished` and `restarted` are checked to the last event; `unborn` is a call whose POST met a dead server
- * before it had an event with an id: no client can know what became of it.
+ * Makes one call. `finished` and `restarted` are checked to the last event. `unknown` is a call whose POST failed before an
+ * event with an id arrived: no client can know its outcome.
  */
 async function one(kind, args, expected) {
   const tag = `k${seed}-${(count += 1)}`;
@@ -136,7 +136,7 @@ async function one(kind, args, expected) {
   const post = { born: false, reason: undefined, token: undefined };
   post.lost = (reason) => {
     post.reason = reason;
-    setTimeout(() => gone.abort(new Error('unborn')), 50); // later than the client's own error, if it has one
+    setTimeout(() => gone.abort(new Error('unknown')), 50); // later than the client's own error, if it has one
   };
   post.cheated = () => gone.abort(new Error('its stream ended in good order, but without an event with an id'));
   posts.set(tag, post);
@@ -167,20 +167,20 @@ async function one(kind, args, expected) {
   }
   if (post.reason && !post.born) {
     equal(seen, [], 'progress of a call without events');
-    return 'unborn';
+    return 'unknown';
   }
   throw new Error(`${error.message} (code ${error.code}); ${trace(post)}; ${seen.length} of ${events} progress`);
 }
 
 const operated = (duration, steps) => `Long running operation completed. Duration: ${duration} seconds, Steps: ${steps}.`;
-const tally = { finished: 0, restarted: 0, unborn: 0 };
+const tally = { finished: 0, restarted: 0, unknown: 0 };
 const wrong = [];
 async function attempt() {
   const events = between(5, 60);
   const ms = between(20, 500);
   const awaited = behind && !existsSync(finishedFile);
   try {
-    // The last kind finishes while its client is away.
+    // The last kind finishes while its client is disconnected.
     const outcome = behind
       ? await one('trigger-long-running-operation', { duration: ms / 500, steps: events }, operated(ms / 500, events))
       : rnd() < 0.7
@@ -197,11 +197,11 @@ async function attempt() {
 
 async function worker() {
   while (!existsSync(over) && wrong.length < 20) {
-    if ((await attempt()) === 'unborn') await sleep(100);
+    if ((await attempt()) === 'unknown') await sleep(100);
   }
 }
 
-// Unsolicited messages, one batch after another. The kill may take those that were not sent yet, never one of the middle.
+// Unsolicited messages in batches. A kill may remove unsent messages at the end, never one in the middle.
 const batches = [];
 const batchTrouble = [];
 async function batch(mustReturn) {
@@ -228,7 +228,7 @@ await Promise.all([...(behind ? [] : [notifier()]), ...Array.from({ length: CONC
 const elapsed = Date.now() - started;
 const kills = Number(readFileSync(over, 'utf8'));
 
-const { finished, restarted, unborn } = tally;
+const { finished, restarted, unknown } = tally;
 if (finished > 0) report.ok(`${finished} calls finished: result right, progress 1..N once and in order`);
 if (restarted > 0) report.ok(`${restarted} calls ended with the error "restarted": progress 1..n once and in order before it`);
 for (const line of wrong) report.fail('call', line);
@@ -243,7 +243,7 @@ const arrived = () => logs
   .map((m) => m.data.split(' ').slice(0, 2).join(' '));
 const all = (names) => names.flatMap((name) => Array.from({ length: EVENTS }, (_, i) => `${name} ${i + 1}`));
 
-/** What is said without being asked for. */
+/** Unsolicited messages. */
 async function unsolicited() {
   const first = batches.length;
   await batch(true);
@@ -265,7 +265,7 @@ async function unsolicited() {
   });
 }
 
-/** What the session had agreed to before the kills, its new server process knows too. */
+/** The new server process of the session knows the state from before the kills. */
 async function remembered() {
   await report.check('the subscription is still there', async () => {
     await call('toggle-subscriber-updates', {});
@@ -302,12 +302,12 @@ await report.check('one initialize, one session, one GET stream', async () => {
 await report.check('the run means something', async () => {
   const numbers = JSON.stringify({ kills, ...tally, resumes: wire.resumes() });
   assert(kills > 0 && finished >= kills && restarted > 0 && wire.resumes() >= kills, `too little happened: ${numbers}`);
-  assert(unborn <= kills * CONCURRENCY * 4, `too many calls came to nothing: ${numbers}`);
+  assert(unknown <= kills * CONCURRENCY * 4, `too many calls came to nothing: ${numbers}`);
 });
 
 console.log(
-  `info ${kills} kills in ${elapsed} ms: ${finished} finished, ${restarted} restarted, ${unborn} unborn, ` +
-  `${arrived().length} of ${all(batches).length} unsolicited; ${wire.resumes()} resumptions, ${mended} mended, seed ${seed}`,
+  `info ${kills} kills in ${elapsed} ms: ${finished} finished, ${restarted} restarted, ${unknown} unknown, ` +
+  `${arrived().length} of ${all(batches).length} unsolicited; ${wire.resumes()} resumptions, ${repaired} repaired, seed ${seed}`,
 );
 await transport.terminateSession().catch(() => {});
 await client.close().catch(() => {});

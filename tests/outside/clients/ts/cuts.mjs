@@ -1,4 +1,4 @@
-// Calls through a proxy that cuts every SSE response; the client has to resume by itself.
+// Calls through a proxy that cuts every SSE response. The client has to resume by itself.
 //   node cuts.mjs <sdk1|client2> <url> <calls> [seed] [--no-cut]
 // With --no-cut the run may see no resumption at all (to try the script without a proxy).
 
@@ -49,7 +49,7 @@ const { client, transport, call, errors } = await connect(which, url, {
 const plan = Array.from({ length: calls }, (_, i) => {
   const die = rnd();
   if (die < 0.7) return { kind: 'burst', events: between(12, 40), delay_us: between(3000, 8000) };
-  // The pad length tells the log messages of one call from those of another.
+  // The pad length distinguishes the log messages of different calls.
   if (die < 0.8) return { kind: 'log_burst', count: between(5, 15), bytes: 100 + i };
   if (die < 0.9) return { kind: 'ask_many', rounds: 2 };
   return { kind: 'sleep', ms: 300 };
@@ -181,7 +181,7 @@ if (cutting) {
 }
 console.log(`info ${calls} calls in ${elapsed} ms, ${wire.resumes()} resumptions, ${wire.exchanges.length} HTTP requests, seed ${seed}`);
 
-// The session ends even when the answer to DELETE is lost.
+// The session ends even if the response to DELETE is lost.
 await transport.terminateSession().catch(() => {});
 await client.close().catch(() => {});
 report.finish();

@@ -1,6 +1,6 @@
 // Every feature of the fixture server through one session of an official client.
 //   node features.mjs <sdk1|client2> <url> [--gateway]
-// With --gateway the server is a child of the gateway: its lines do not tell which messages belong to the call that runs.
+// With --gateway the server is a child of the gateway: its lines do not name the call that a message belongs to.
 
 import { Report, Wire, assert, connect, equal, sequence, sleep, text, until, watchdog } from './common.mjs';
 
@@ -217,7 +217,7 @@ const selfNotes = (tag) => messages()
   .filter((m) => typeof m.data === 'string' && m.data.startsWith(`${tag} `))
   .map((m) => Number(m.data.split(' ')[1]));
 
-/** Waits for `count` values, then a moment longer for repeats, and checks their order. */
+/** Waits for `count` values and a short time for repeats, then checks their order. */
 async function arrivesOnce(read, count, what) {
   await until(() => read().length >= count, 8000, () => `${what}: got ${JSON.stringify(read())}`);
   await sleep(200);
@@ -269,7 +269,7 @@ await report.check('error response: unknown resource, unknown tool', async () =>
   // An unknown tool may be a JSON-RPC error or a result with isError, but not a success.
   const unknown = await call('no_such_tool', {}).catch(() => ({ isError: true }));
   assert(unknown.isError, 'an unknown tool was called with success');
-  // sdk1 does not take an error response for the end of a stream with ids; it may resume, but must come to rest.
+  // For sdk1 an error response does not end a stream with ids. It may resume, but must stop eventually.
   await sleep(2000);
   const gets = wire.exchanges.slice(before).filter((e) => e.method === 'GET').length;
   assert(gets <= 4, `${gets} GETs within 2 s after an error response: the client is reconnecting in a loop`);
@@ -298,7 +298,7 @@ await report.check('cancellation: sleep stops', async () => {
   abort.abort('enough');
   assert((await running) !== 'finished', 'the call was not aborted');
   await until(async () => (await counters()).cancelled > start.cancelled, 5000, 'counters show no cancellation');
-  // The stream of the cancelled call ended without a response: clients may try to resume it, but must come to rest.
+  // The stream of the cancelled call ended without a response. Clients may resume it, but must stop eventually.
   const before = wire.exchanges.length;
   await sleep(2000);
   const gets = wire.exchanges.slice(before).filter((e) => e.method === 'GET').length;

@@ -1,8 +1,8 @@
 // The stateless revision 2026-07-28 of the fixture server through @modelcontextprotocol/client 2.x.
 //   node modern.mjs <url>
 //
-// Checks whose name says "raw" use fetch, because the client cannot be made to send or show the thing.
-// Nothing else may use the server meanwhile: changes and the counters of `sleep` are seen by all.
+// Checks named "raw" use fetch, because the client cannot send the request or show the response.
+// No other client may use the server: all clients share its changes and its `sleep` counters.
 
 import { Client, LOG_LEVEL_META_KEY, SUBSCRIPTION_ID_META_KEY, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 
@@ -26,7 +26,7 @@ const report = new Report();
 watchdog(report, 180_000);
 const wire = new Wire({ bodies: true });
 
-/** One client with its notes and a count of what it was asked. */
+/** A client that records notifications and counts questions. */
 async function connect(mode, capabilities) {
   const self = { notes: [], errors: [], asked: { sampling: 0, elicitation: 0, roots: 0 }, action: 'accept' };
   const client = new Client({ name: 'outside-modern', version: '1.0.0' }, { capabilities, versionNegotiation: { mode } });
@@ -63,7 +63,7 @@ async function connect(mode, capabilities) {
   return self;
 }
 
-/** A request by hand, or a notification if `id` is null. `headers` and `meta` replace single entries; undefined leaves one out. */
+/** A raw request, or a notification if `id` is null. `headers` and `meta` replace entries; undefined removes one. */
 function raw(method, params = {}, { id = 1, headers = {}, meta = {}, signal } = {}) {
   const name = params.name ?? params.uri;
   const sent = {
@@ -80,7 +80,7 @@ function raw(method, params = {}, { id = 1, headers = {}, meta = {}, signal } = 
   return fetch(url, { method: 'POST', headers: Object.fromEntries(kept), body: JSON.stringify(body), signal });
 }
 
-/** Status and error code of a raw answer. */
+/** Status and error code of a raw response. */
 async function refusal(response) {
   const body = JSON.parse((await response.text()).replace(/^data: ?/, ''));
   return [response.status, body.error?.code];
@@ -90,7 +90,7 @@ const events = (sse) => [...sse.matchAll(/^data: ?(.+)$/gm)].map((m) => JSON.par
 const exchanges = (test) => wire.exchanges.filter(test);
 const lastFor = (tool) => exchanges((e) => e.rpc?.tool === tool).at(-1);
 
-/** What one exchange answered: the notifications and the response. */
+/** The notifications and the response of one exchange. */
 function answer(e) {
   const all = e.sse ? events(e.sse) : e.json ? [JSON.parse(e.json)] : [];
   return { notes: all.filter((m) => m.method), response: all.find((m) => !m.method) };
@@ -297,7 +297,7 @@ await check('completion/complete', async () => {
 
 // ---- input-required rounds
 
-/** Runs `body` and checks how often it asked, and that each round was a request of its own with the state echoed. */
+/** Runs `body` and checks the number of questions, and that each round was a new request with the echoed state. */
 async function rounds(tool, expected, body) {
   const before = { ...asked };
   const from = wire.exchanges.length;
@@ -390,7 +390,7 @@ await check('prompt test_input_required_result_prompt', () => rounds(`${TOOL}pro
 const manual = (from, name, extra = {}) =>
   from.client.callTool({ name, arguments: {}, ...extra }, { allowInputRequired: true, timeout: 30_000 });
 
-// Other clients of the same process may sleep too (RETHREAD_SHARED=1): then only what was cancelled can be counted.
+// With RETHREAD_SHARED=1 other clients may call `sleep` too, so only cancellations can be counted.
 function counted(start, end, finished) {
   equal(end.cancelled - start.cancelled, 1, 'cancelled');
   if (!process.env.RETHREAD_SHARED) equal(end.finished - start.finished, finished, 'finished');
@@ -435,7 +435,7 @@ await check('a client without the capability gets -32021', async () => {
 
 // ---- logging
 
-/** Calls a tool at a log level and answers what was logged, which must have come on the stream of that call alone. */
+/** Calls a tool at a log level and returns its logs, which must arrive only on the stream of that call. */
 async function logged(tool, level, args = {}) {
   const from = wire.exchanges.length;
   const before = main.logs().length;
@@ -471,7 +471,7 @@ await check('raw: an unknown log level is refused', async () => {
 
 const short = (method) => method.replace('notifications/', '');
 
-/** What the handlers of a client saw of one subscription, except repeats of the resource's own ticking. */
+/** The notifications of one subscription that a client received, except repeated periodic updates. */
 function heard(self, id) {
   const mine = self.notes.filter((n) => n.params._meta?.[SUBSCRIPTION_ID_META_KEY] === id);
   return { lists: mine.map((n) => short(n.method)).filter((m) => m !== 'resources/updated'), updated: mine.filter((n) => n.params.uri) };
@@ -490,7 +490,7 @@ await check('subscriptions/listen: three streams, each gets exactly its own', as
   const lists = (e) => answer(e).notes.slice(1).map((n) => short(n.method)).filter((m) => m !== 'resources/updated');
   const updates = (e) => answer(e).notes.filter((n) => n.method === 'notifications/resources/updated');
   const wanted = { a: [], b: [], c: [] };
-  // One at a time: a server may collapse changes that nobody has read yet.
+  // One at a time, because a server may merge unread changes.
   const trigger = async (tool, args, change, ...streams) => {
     await call(tool, args);
     for (const name of streams) wanted[name].push(change);
@@ -561,7 +561,7 @@ await check('raw: listen without a filter is refused', async () =>
 
 const counters = async () => JSON.parse(text(await call('counters')));
 
-/** Starts a long sleep, ends it with `stop` after `ms`, and wants it counted as cancelled within a second. */
+/** Starts a long sleep, ends it with `stop` after `ms`, and expects it in the cancel counter within a second. */
 async function cancelled(ms, options, stop) {
   const start = await counters();
   const from = wire.exchanges.length;
@@ -611,7 +611,7 @@ await check('raw: notifications/cancelled from a stranger is ignored', async () 
   equal(text(await running), 'slept 1200', 'the call');
 });
 
-// ---- what is gone
+// ---- removed methods
 
 await check('raw: removed and unknown methods are 404 with -32601', async () => {
   for (const method of ['initialize', 'ping', 'logging/setLevel', 'resources/subscribe', 'resources/unsubscribe', 'no/such/method']) {
@@ -641,7 +641,7 @@ await check('raw: GET and DELETE are 405', async () => {
 
 // ---- the whole run on the wire
 
-/** A call this script gave up: its stream, if there was one, has no response. */
+/** A call that this script abandoned: its stream, if any, has no response. */
 const aborted = (e) => e.rpc.tool === 'sleep' && !answer(e).response;
 
 await check('no session: no session id, no GET, no DELETE, no cursor', async () => {

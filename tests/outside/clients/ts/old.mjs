@@ -22,7 +22,7 @@ const report = new Report();
 watchdog(report, 120_000);
 const check = (...args) => report.check(...args);
 
-/** The transport of this run, with every message that passes it noted in `log`, in order. */
+/** The transport of this run. It records every message in `log`, in order. */
 async function open(log, wire) {
   const from = which === 'sdk1' ? '@modelcontextprotocol/sdk/client' : '@modelcontextprotocol/client';
   let transport;
@@ -38,12 +38,12 @@ async function open(log, wire) {
     log.push({ sent: message });
     return send(message, options);
   };
-  // The client calls the handler it finds before its own.
+  // The client calls an existing handler before its own.
   transport.onmessage = (message) => log.push({ got: message });
   return transport;
 }
 
-/** What every run must have in common, read from the messages themselves. */
+/** Invariants of every run, checked in the recorded messages. */
 async function checkLog(log) {
   await check('every request was answered once, and nothing else was', async () => {
     const cancelled = new Set(log.filter((e) => e.sent?.method === 'notifications/cancelled').map((e) => e.sent.params.requestId));
@@ -72,8 +72,8 @@ async function checkLog(log) {
 let dropped = 0;
 
 /**
- * Runs `count` of burst and checks its progress, exactly, in the messages as they came. The client drops progress that
- * comes together with the response (FINDINGS.md), so its callback must only have heard the beginning of it.
+ * Runs `count` of burst and checks its progress exactly in the recorded messages. The client drops progress that arrives
+ * with the response (FINDINGS.md, O1), so its callback must only have received a prefix.
  */
 async function burst({ call, log }, count, extra = {}) {
   const from = log.length;
@@ -95,8 +95,8 @@ const bursts = (session) => Promise.all(Array.from({ length: 20 }, (_, i) => bur
 const counters = async (call) => JSON.parse(text(await call('counters', {})));
 
 /**
- * Starts `count` of sleep and cancels each after a moment of `pause`. The server need not begin a call that is cancelled by
- * then; those that it began it must have cancelled, and none may begin later.
+ * Starts `count` of sleep and cancels each after `pause`. The server may never start a call that is cancelled early. It must
+ * cancel every started call, and none may start later.
  */
 async function cancel({ call }, count, pause) {
   const start = await counters(call);
@@ -127,8 +127,8 @@ async function cancellation(session) {
   await check('cancellation: 30 more, none is answered', async () => {
     const { log } = session;
     const from = log.length;
-    // Over HTTP+SSE each message is a POST of its own, and the client does not wait for the answer: a cancellation that comes
-    // first is one of nothing. So each call is accepted before it is cancelled.
+    // Over HTTP+SSE each message is a separate POST, and the client does not wait for the response. A cancellation that
+    // overtakes its call has no effect. So wait until the call is accepted.
     const posts = () => (session.wire?.exchanges ?? []).filter((e) => e.rpc?.tool === 'sleep');
     const before = posts().length;
     let calls = 0;
@@ -145,7 +145,7 @@ async function cancellation(session) {
   });
 }
 
-/** Closes `client`; its server must end by itself when its stdin does, before the client sends a signal (2 s). */
+/** Closes `client`. Its server must exit at the end of stdin, before the client sends a signal (2 s). */
 async function endsWithStdin(client, transport) {
   const child = transport._process; // the only way to learn how it ended
   const ended = new Promise((resolve) => child.once('exit', (code, signal) => resolve([code, signal])));
@@ -272,7 +272,7 @@ async function sessions() {
     equal(updates(), before, 'updates after unsubscribe');
   }, 30_000);
 
-  /** Waits for `count` values, then a moment longer for repeats, and checks their order. */
+  /** Waits for `count` values and a short time for repeats, then checks their order. */
   const arrivesOnce = async (read, count, what) => {
     await until(() => read().length >= count, 8000, () => `${what}: got ${JSON.stringify(read())}`);
     await sleep(200);
@@ -398,7 +398,7 @@ async function modern() {
 
   await check('connect pinned: discover, revision, capabilities', async () => {
     equal([client.getProtocolEra(), client.getNegotiatedProtocolVersion()], ['modern', VERSION], 'negotiated');
-    // The client asked a process of its own for that, which is gone; this one has heard nothing yet.
+    // The client sent the probe to a separate process. This process has received nothing yet.
     equal(session.log, [], 'messages so far');
     assert(client.getDiscoverResult().supportedVersions.includes(VERSION), 'discover does not list the revision');
     assert(client.getServerCapabilities().tools?.listChanged, JSON.stringify(client.getServerCapabilities()));
@@ -442,7 +442,7 @@ async function modern() {
     equal(of('message', from), [], 'without a level');
   });
 
-  /** Calls `tool` and checks that it took `rounds` questions, each of them a request of its own with the state echoed. */
+  /** Calls `tool` and checks for `rounds` questions, each a new request with the echoed state. */
   const rounds = async (tool, args, count) => {
     const [before, from] = [asked, session.log.length];
     const said = JSON.parse(text(await call(tool, args)));

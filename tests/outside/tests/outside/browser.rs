@@ -1,6 +1,6 @@
 //! A page in headless Chromium that talks to the endpoint from another origin (HTTP-14, SEC-01).
 
-use crate::server::{Everything, root};
+use crate::server::{ServerProcess, root};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Serves the page, and waits for the word that it sends back.
+/// Serves the page and waits for its verdict.
 async fn verdict(pages: &TcpListener) -> String {
     loop {
         let (mut socket, _) = pages.accept().await.expect("a connection");
@@ -22,7 +22,7 @@ async fn verdict(pages: &TcpListener) -> String {
     }
 }
 
-/// Answers one request: with the page, or, if it is the page's verdict, with nothing.
+/// Answers one request with the page. Returns the verdict if the request is one.
 async fn serve(socket: &mut TcpStream) -> Option<String> {
     let mut request = Vec::new();
     let mut buffer = [0; 4096];
@@ -46,7 +46,7 @@ async fn serve(socket: &mut TcpStream) -> Option<String> {
         "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{page}",
         page.len()
     );
-    let _ = socket.write_all(answer.as_bytes()).await; // the browser may be gone already
+    let _ = socket.write_all(answer.as_bytes()).await; // the browser may have closed already
     posted.then(|| String::from_utf8_lossy(&request[body_at..]).into_owned())
 }
 
@@ -59,8 +59,8 @@ fn chromium() -> PathBuf {
         .expect("Chromium is missing; install it with: apt-get install chromium")
 }
 
-/// Opens the page under `host` and returns what it found.
-async fn open(host: &str, pages: &TcpListener, server: &Everything, profile: &Path) -> String {
+/// Opens the page under `host` and returns its verdict.
+async fn open(host: &str, pages: &TcpListener, server: &ServerProcess, profile: &Path) -> String {
     let port = pages.local_addr().expect("a bound socket").port();
     let url = format!("http://{host}:{port}/?endpoint={}", server.url());
     let browser = Command::new(chromium())
@@ -76,7 +76,7 @@ async fn open(host: &str, pages: &TcpListener, server: &Everything, profile: &Pa
             "--disable-component-update",
             "--disable-sync",
         ])
-        // Names that are no loopback names, on a machine without any network.
+        // Names that are not loopback names, without a network.
         .arg("--host-resolver-rules=MAP *.example 127.0.0.1")
         .arg("--disable-features=LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests")
         .arg(format!("--user-data-dir={}", profile.display()))
@@ -91,17 +91,17 @@ async fn open(host: &str, pages: &TcpListener, server: &Everything, profile: &Pa
     let word = timeout(LIMIT, verdict(pages))
         .await
         .expect("the page comes to a verdict");
-    let _ = browser.kill().await; // it may have ended by itself
+    let _ = browser.kill().await; // it may have exited already
     word
 }
 
 #[tokio::test]
-async fn a_page_at_an_allowed_origin_drives_the_endpoint_and_a_foreign_one_is_refused() {
+async fn page_of_an_allowed_origin_works_and_a_foreign_one_is_refused() {
     let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
     let pages = TcpListener::bind(any).await.expect("a free port");
     let port = pages.local_addr().expect("a bound socket").port();
     let origin = format!("http://app.example:{port}");
-    let server = Everything::start_with(&["--allow-origin", &origin]);
+    let server = ServerProcess::start_with(&["--allow-origin", &origin]);
     let profile = root().join(format!("target/outside/browser-{port}"));
 
     let allowed = open("app.example", &pages, &server, &profile).await;

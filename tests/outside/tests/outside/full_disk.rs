@@ -1,7 +1,7 @@
-//! A real full disk under the example server (design D10): what needs the store is told to wait, the rest goes on, and
-//! when there is room again nobody has to do anything.
+//! A full disk under the example server (D10). Requests that need the store get 503, others continue, and the server
+//! recovers without help once there is space.
 
-use crate::server::Everything;
+use crate::server::ServerProcess;
 use rethread_testkit::raw::{RawConnection, exchange, request};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,21 +9,21 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// The store's journal is 64 MiB of holes; this leaves room for it and little else.
-const SIZE: &str = "size=72m";
-/// Nothing takes this long.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The journal of the store is a sparse file of 64 MiB. This leaves little more.
+const DISK_SIZE: &str = "size=72m";
+/// Longer than any step takes.
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A small file system of our own. Unmounted when dropped.
+/// A small tmpfs. Unmounted on drop.
 struct Disk(PathBuf);
 
 impl Disk {
-    /// `None` where it is not allowed to mount one.
+    /// `None` if mounting is not permitted.
     fn mount() -> Option<Self> {
         let dir = std::env::temp_dir().join(format!("rethread-full-disk-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a folder can be made");
         let mut mount = Command::new("mount");
-        let mounted = mount.args(["-t", "tmpfs", "-o", SIZE, "tmpfs"]).arg(&dir).output();
+        let mounted = mount.args(["-t", "tmpfs", "-o", DISK_SIZE, "tmpfs"]).arg(&dir).output();
         match mounted {
             Ok(output) if output.status.success() => Some(Disk(dir)),
             _ => {
@@ -37,7 +37,7 @@ impl Disk {
         self.0.join("ballast")
     }
 
-    /// Writes until nothing more fits.
+    /// Writes until the disk is full.
     fn fill(&self) {
         use std::io::Write;
         let mut ballast = std::fs::File::create(self.ballast()).expect("there is room for a name");
@@ -96,7 +96,7 @@ fn burst(id: u32, events: u32, delay_us: u32) -> String {
     )
 }
 
-/// A call on a connection that stays open.
+/// Starts a call and leaves the response on the connection.
 async fn start(addr: SocketAddr, session: &str, body: &str) -> RawConnection {
     let mut connection = RawConnection::open(addr).await.expect("the server listens");
     let headers = [ACCEPT, JSON, ("mcp-session-id", session)];
@@ -107,10 +107,10 @@ async fn start(addr: SocketAddr, session: &str, body: &str) -> RawConnection {
     connection
 }
 
-/// Everything of a stream: how many events with an id, how many without, and whether the answer came.
-async fn drain(mut stream: RawConnection, id: u32) -> (usize, usize, bool) {
+/// Reads a stream: events with an id, events without, and whether the answer arrived.
+async fn read_to_end(mut stream: RawConnection, id: u32) -> (usize, usize, bool) {
     let (mut named, mut bare, mut answered) = (0, 0, false);
-    while let Some(block) = stream.next_block(PATIENCE).await {
+    while let Some(block) = stream.next_block(STEP_TIMEOUT).await {
         let Some(data) = block.data.filter(|data| !data.is_empty()) else {
             continue;
         };
@@ -124,24 +124,24 @@ async fn drain(mut stream: RawConnection, id: u32) -> (usize, usize, bool) {
 }
 
 #[tokio::test]
-async fn d10_a_full_disk_costs_what_needs_it_and_nothing_else() {
+async fn d10_full_disk_affects_only_requests_that_need_it() {
     let Some(disk) = Disk::mount() else {
         eprintln!("SKIPPED: no file system can be mounted here, so none can be filled (needs root)");
         return;
     };
     let data = disk.0.join("data");
-    let server = Everything::start_with(&["--store", "embedded", "--data", text(&data)]);
+    let server = ServerProcess::start_with(&["--store", "embedded", "--data", text(&data)]);
     let addr = server.addr();
     let session = initialize(addr).await.session.expect("a session");
     let begun = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
     assert_eq!(post(addr, Some(&session), begun).await.status, 202);
 
-    // A stream that runs through it all: some events before the disk is full, some after.
+    // This stream runs throughout: some events precede the full disk, some follow.
     let stream = start(addr, &session, &burst(1, 60, 50_000)).await;
     sleep(Duration::from_millis(500)).await;
     disk.fill();
 
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + STEP_TIMEOUT;
     let refused = loop {
         let reply = initialize(addr).await;
         if reply.status != 200 {
@@ -162,21 +162,21 @@ async fn d10_a_full_disk_costs_what_needs_it_and_nothing_else() {
         reply.body
     );
 
-    let (named, bare, answered) = drain(stream, 1).await;
+    let (named, bare, answered) = read_to_end(stream, 1).await;
     assert!(answered, "the stream reached its reader to the end");
     assert!(named >= 5 && bare >= 5, "{named} with an id, {bare} without");
     assert_eq!(named + bare, 61, "each event once");
 
     disk.free();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + STEP_TIMEOUT;
     while initialize(addr).await.status != 200 {
-        assert!(Instant::now() < deadline, "there is room again, and nobody has noticed");
+        assert!(Instant::now() < deadline, "the server has not noticed the free space");
         sleep(Duration::from_millis(100)).await;
     }
-    // The old session goes on, and what it says has ids again.
-    let (named, bare, answered) = drain(start(addr, &session, &burst(2, 10, 1_000)).await, 2).await;
+    // The old session continues, and its events have ids again.
+    let (named, bare, answered) = read_to_end(start(addr, &session, &burst(2, 10, 1_000)).await, 2).await;
     assert_eq!((named, bare, answered), (11, 0, true));
-    // What was told before the disk was full can still be resumed from; what could not be stored is not waited for.
+    // Events from before the full disk can still be resumed. The resume does not wait for unstored events.
     let mut resumed = RawConnection::open(addr).await.expect("the server listens");
     let headers = [
         ("accept", "text/event-stream"),
@@ -189,7 +189,7 @@ async fn d10_a_full_disk_costs_what_needs_it_and_nothing_else() {
         .expect("it takes it");
     assert_eq!(resumed.read_head().await.expect("it answers").0, 200);
     let (mut first, mut last) = (None, String::new());
-    while let Some(block) = resumed.next_block(PATIENCE).await {
+    while let Some(block) = resumed.next_block(STEP_TIMEOUT).await {
         if let (Some(id), Some(data)) = (block.id, block.data) {
             first.get_or_insert(id);
             last = data;

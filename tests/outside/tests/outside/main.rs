@@ -1,6 +1,6 @@
-//! The official clients and the conformance suite against the example server, the gateway and a server that is written
-//! with rmcp, as anybody could run them. These tests need the release builds of the first two, the dev build of the third, and
-//! the installed clients; `cargo xtask test` brings all.
+//! The official clients and the conformance suite against the example server, the gateway and an rmcp server. The tests
+//! need release builds of the first two, the dev build of the third, and the installed clients. `cargo xtask test`
+//! provides all of them.
 
 mod browser;
 mod clients;
@@ -8,7 +8,8 @@ mod conformance;
 mod crash;
 mod full_disk;
 mod gateway;
-mod old;
+mod official_clients;
+mod other_transports;
 mod rmcp;
 mod script;
 mod server;

@@ -1,22 +1,21 @@
-//! A server that is written with rmcp, and of which no line knows Rethread. Behind Rethread its clients can do all that
-//! they can do behind rmcp's own transport, and what they cannot do there: lose no call to a cut or a kill, and go on
-//! while somebody does not read.
+//! An rmcp server without any Rethread code. Behind Rethread, clients pass every check that they pass on rmcp's own
+//! transport. They also lose no call to a cut or a kill, and a client that does not read blocks no other.
 
 mod raw;
 mod streams;
 
-use crate::clients::{CLIENT2, Client, PY1, PY2, SDK1};
 use crate::conformance::conforms;
 use crate::crash;
+use crate::official_clients::{CLIENT2, CLIENTS, Client, PY1, PY2, SDK1};
 use crate::script;
-use crate::server::{Everything, RMCP, RMCP_ALONE};
+use crate::server::{RMCP, RMCP_ALONE, ServerProcess};
 use std::collections::BTreeSet;
 
-/// The same script against the same server on both transports. On ours every check passes; so each that passes on rmcp's
-/// own does, which is asked by name.
+/// Runs one script against the same server on both transports. Behind Rethread all checks must pass, including by name
+/// every check that passes on rmcp's own transport.
 async fn compare(program: &str, script: &[&str]) {
     let (ours, theirs) = (RMCP.start(), RMCP_ALONE.start());
-    let checks = async |server: &Everything| script::checks(program, &[script, &[server.url()]].concat()).await;
+    let checks = async |server: &ServerProcess| script::checks(program, &[script, &[server.url()]].concat()).await;
     let (ours, theirs) = tokio::join!(checks(&ours), checks(&theirs));
     println!(
         "{}: {} of {} checks pass on Rethread, {} of {} on rmcp's own transport",
@@ -45,36 +44,36 @@ async fn compare_features(client: &Client) {
 }
 
 #[tokio::test]
-async fn typescript_sdk_1_can_do_all_that_it_can_on_rmcp() {
+async fn typescript_sdk_1_passes_the_same_checks_as_on_rmcp() {
     compare_features(&SDK1).await;
 }
 
 #[tokio::test]
-async fn typescript_client_2_can_do_all_that_it_can_on_rmcp() {
+async fn typescript_client_2_passes_the_same_checks_as_on_rmcp() {
     compare_features(&CLIENT2).await;
 }
 
 #[tokio::test]
-async fn python_1_can_do_all_that_it_can_on_rmcp() {
+async fn python_1_passes_the_same_checks_as_on_rmcp() {
     compare_features(&PY1).await;
 }
 
 #[tokio::test]
-async fn python_2_can_do_all_that_it_can_on_rmcp() {
+async fn python_2_passes_the_same_checks_as_on_rmcp() {
     compare_features(&PY2).await;
 }
 
 #[tokio::test]
-async fn typescript_client_2_can_do_all_that_it_can_on_rmcp_without_sessions() {
+async fn typescript_client_2_passes_the_same_stateless_checks_as_on_rmcp() {
     compare("node", &["ts/modern.mjs"]).await;
 }
 
 #[tokio::test]
-async fn python_2_can_do_all_that_it_can_on_rmcp_without_sessions() {
+async fn python_2_passes_the_same_stateless_checks_as_on_rmcp() {
     compare("py2/bin/python", &["py/modern.py"]).await;
 }
 
-/// The transport of 2024-11-05, which rmcp has no longer.
+/// rmcp no longer has this transport.
 #[tokio::test]
 async fn clients_use_the_transport_of_2024_11_05() {
     let server = RMCP.start();
@@ -87,25 +86,25 @@ async fn clients_use_the_transport_of_2024_11_05() {
 async fn clients_lose_nothing_to_cuts() {
     let server = RMCP.start();
     tokio::join!(
-        SDK1.survives_cuts_on(&server),
-        CLIENT2.survives_cuts_on(&server),
-        PY1.survives_cuts_on(&server),
-        PY2.survives_cuts_on(&server)
+        SDK1.assert_cuts_lose_nothing_on(&server),
+        CLIENT2.assert_cuts_lose_nothing_on(&server),
+        PY1.assert_cuts_lose_nothing_on(&server),
+        PY2.assert_cuts_lose_nothing_on(&server)
     );
 }
 
-/// As the example does it, with fewer kills: what is new here is that the server is made anew from the stored session.
+/// Like the example, with fewer kills. Here a restored session gets a new rmcp server.
 #[tokio::test]
 async fn rst_03_clients_lose_nothing_to_kills() {
-    let run = crash::Run {
+    let run = crash::CrashRun {
         name: "rmcp",
         program: &RMCP,
         kills: 10,
-        clients: &[crash::SDK1, crash::CLIENT2, crash::PY1, crash::PY2],
+        clients: &CLIENTS,
         retry_ms: "1000",
         life: 1_300..2_000,
     };
-    run.survives_kills().await;
+    run.assert_nothing_lost().await;
 }
 
 #[tokio::test]

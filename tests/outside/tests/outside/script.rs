@@ -1,4 +1,4 @@
-//! The scripts of `clients`, as `setup.sh` installed them.
+//! Runs the scripts in `clients`, as `setup.sh` installed them.
 
 use crate::server::root;
 use std::collections::BTreeSet;
@@ -10,28 +10,28 @@ use tokio::time::timeout;
 
 const HOW_TO_INSTALL: &str = "install the clients with: tests/outside/clients/setup.sh target/outside";
 
-/// The scripts watch their own time; this is for a script that does not.
-const LIMIT: Duration = Duration::from_secs(300);
+/// Scripts have their own timeouts. This one is for a script that hangs.
+const SCRIPT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Runs a script of `folder()` to its end. Prints its closing line; fails with all it said.
+/// Runs a script of `folder()`. Prints its last line; on failure panics with its whole output.
 pub(crate) async fn run(program: &str, arguments: &[&str]) {
     run_with(program, arguments, &[]).await;
 }
 
-/// The same for a script that is not alone with its server.
-pub(crate) async fn run_beside_others(program: &str, arguments: &[&str]) {
+/// Like `run`, for a script that shares its server with others.
+pub(crate) async fn run_concurrently(program: &str, arguments: &[&str]) {
     run_with(program, arguments, &[("RETHREAD_SHARED", "1")]).await;
 }
 
-/// What a script found.
+/// The results of a script.
 pub(crate) struct Checks {
-    /// The names of the checks that passed.
+    /// Names of the passed checks.
     pub(crate) passed: BTreeSet<String>,
-    /// The others, with reasons.
+    /// Failed checks with reasons.
     pub(crate) failed: Vec<String>,
 }
 
-/// Runs a script to its end, whatever it finds.
+/// Runs a script and collects its checks.
 pub(crate) async fn checks(program: &str, arguments: &[&str]) -> Checks {
     let output = output(program, arguments, &[]).await;
     let said = String::from_utf8_lossy(&output.stdout);
@@ -77,14 +77,14 @@ async fn output(program: &str, arguments: &[&str], environment: &[(&str, &str)])
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    match timeout(LIMIT, output).await {
+    match timeout(SCRIPT_TIMEOUT, output).await {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => panic!("cannot start {}: {error}; {HOW_TO_INSTALL}", program.display()),
-        Err(_) => panic!("{}: no end within {} s", arguments.join(" "), LIMIT.as_secs()),
+        Err(_) => panic!("{}: no end within {} s", arguments.join(" "), SCRIPT_TIMEOUT.as_secs()),
     }
 }
 
-/// Where `setup.sh` put everything.
+/// The folder of `setup.sh`.
 fn folder() -> PathBuf {
     let folder = root().join("target/outside");
     assert!(
@@ -95,7 +95,7 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// The Node that the pinned packages bring, where they do: the system's may be too old.
+/// The Node of the pinned packages, if they include one. The system's Node may be too old.
 fn node(folder: &Path) -> PathBuf {
     let brought = ["x64", "arm64"].map(|arch| folder.join(format!("ts/node_modules/node-linux-{arch}/bin/node")));
     let found = brought.into_iter().find(|program| program.is_file());

@@ -1,4 +1,4 @@
-//! The servers under test as processes: the example, and the one that is written with rmcp.
+//! The servers under test as processes: the example and the rmcp server.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 const READY: &str = "everything: ready at ";
 
-/// A server that offers something of everything.
+/// A server program with every feature.
 pub(crate) struct Program {
-    /// Where it is below the target folder.
+    /// Path below the target folder.
     path: &'static str,
     how_to_build: &'static str,
-    /// What it wants to hear besides the options that all have.
+    /// Options besides the common ones.
     options: &'static [&'static str],
 }
 
@@ -24,41 +24,41 @@ pub(crate) const EXAMPLE: Program = Program {
     options: &[],
 };
 
-/// The server that is written with rmcp, behind Rethread.
+/// The rmcp server behind Rethread.
 pub(crate) const RMCP: Program = Program {
     path: "debug/rmcp-everything",
     how_to_build: "cargo build -p rethread-rmcp-fixture",
     options: &["--transport", "rethread"],
 };
 
-/// The same behind rmcp's own transport.
+/// The rmcp server behind its own transport.
 pub(crate) const RMCP_ALONE: Program = Program {
     options: &["--transport", "rmcp"],
     ..RMCP
 };
 
 impl Program {
-    /// Starts it and waits until it says that it is ready.
-    pub(crate) fn start(&'static self) -> Everything {
+    /// Starts the program and waits until it is ready.
+    pub(crate) fn start(&'static self) -> ServerProcess {
         self.start_with(&[])
     }
 
-    /// The same with more options.
-    pub(crate) fn start_with(&'static self, options: &[&str]) -> Everything {
+    /// Like `start`, with more options.
+    pub(crate) fn start_with(&'static self, options: &[&str]) -> ServerProcess {
         self.launch(&["--listen", "127.0.0.1:0", "--retry-ms", "100"], options)
     }
 
-    /// The same on a port that it can be restarted on.
-    pub(crate) fn start_at_fixed_port(&'static self, options: &[&str]) -> Everything {
+    /// Like `start_with`, on a port that stays the same after a restart.
+    pub(crate) fn start_at_fixed_port(&'static self, options: &[&str]) -> ServerProcess {
         self.launch(&["--listen", &format!("127.0.0.1:{}", fixed_port())], options)
     }
 
-    fn launch(&'static self, own: &[&str], options: &[&str]) -> Everything {
+    fn launch(&'static self, own: &[&str], options: &[&str]) -> ServerProcess {
         let arguments = [self.options, own, options].concat();
-        Everything::launch(self, arguments.into_iter().map(str::to_owned).collect())
+        ServerProcess::launch(self, arguments.into_iter().map(str::to_owned).collect())
     }
 
-    /// The name of its file.
+    /// The file name.
     pub(crate) fn name(&self) -> &'static str {
         self.path.rsplit('/').next().unwrap_or(self.path)
     }
@@ -75,27 +75,27 @@ impl Program {
     }
 }
 
-/// A server on a port of its own. Killed when dropped.
-pub(crate) struct Everything {
+/// A running server. Killed on drop.
+pub(crate) struct ServerProcess {
     program: &'static Program,
     arguments: Vec<String>,
     child: Child,
     url: String,
 }
 
-impl Everything {
-    /// The example.
+impl ServerProcess {
+    /// Starts the example.
     pub(crate) fn start() -> Self {
         EXAMPLE.start()
     }
 
-    /// The same with more options.
+    /// Starts the example with more options.
     pub(crate) fn start_with(options: &[&str]) -> Self {
         EXAMPLE.start_with(options)
     }
 
-    /// Kills it with SIGKILL and starts it again at once, with the same arguments.
-    pub(crate) fn killed_and_restarted(mut self) -> Self {
+    /// Kills the server with SIGKILL and restarts it at once with the same arguments.
+    pub(crate) fn kill_and_restart(mut self) -> Self {
         let arguments = std::mem::take(&mut self.arguments);
         let program = self.program;
         drop(self);
@@ -109,7 +109,7 @@ impl Everything {
             .stdout(Stdio::piped())
             .spawn();
         let child = child.unwrap_or_else(|error| panic!("cannot start {}: {error}", program.path));
-        let mut server = Everything {
+        let mut server = ServerProcess {
             program,
             arguments,
             child,
@@ -127,17 +127,17 @@ impl Everything {
         EXAMPLE.file()
     }
 
-    /// Where it is reached, path and all.
+    /// The URL with its path.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// The same without the path.
+    /// The URL without its path.
     pub(crate) fn base_url(&self) -> String {
         format!("http://{}", self.addr())
     }
 
-    /// Its socket.
+    /// The socket address.
     pub(crate) fn addr(&self) -> SocketAddr {
         let (_, rest) = self.url.split_once("://").expect("a URL");
         let authority = rest.split('/').next().unwrap_or(rest);
@@ -145,17 +145,17 @@ impl Everything {
     }
 }
 
-impl Drop for Everything {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have ended by itself
+        let _ = self.child.kill(); // it may have exited already
         let _ = self.child.wait();
     }
 }
 
-/// A free port that the system does not hand out by itself. A client that knocks while the server is down could else be
-/// given the server's port for its own end: it would find itself, and the server could not come back.
+/// A free port outside the ephemeral range. Otherwise a client that reconnects while the server is down may get the server's
+/// port as its own source port. It would connect to itself and block the port.
 pub(crate) fn fixed_port() -> u16 {
-    // Tests of one process start at the same time: each looks in a place of its own.
+    // Tests of one process start concurrently, so each searches its own range.
     static TAKEN: AtomicU16 = AtomicU16::new(0);
     let own = TAKEN.fetch_add(1, Ordering::Relaxed) * 50;
     let first = 20_000 + u16::try_from(std::process::id() % 8_000).unwrap_or_default() + own;

@@ -1,32 +1,35 @@
-//! Messages that belong to no call, and the one who listens for them.
+//! Messages outside of calls, and a client that listens for them.
 
-use super::raw::{KNOCK, LAST, PATIENCE, Session};
-use super::record::{Place, field};
+use super::raw::{FINAL_ROUNDS, RECONNECT_INTERVAL, STEP_TIMEOUT, Session};
+use super::received::{StreamEventId, field};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// A server that is not overloaded is much quicker with an answer for which it has nothing to do.
-const SLOW: Duration = Duration::from_millis(100);
-/// Messages asked for at once.
-const BATCH: usize = 5;
+/// A trivial request that takes longer shows that the server is overloaded.
+const SLOW_RESPONSE: Duration = Duration::from_millis(100);
+/// Messages per request.
+const BATCH_MESSAGES: usize = 5;
 
-/// Messages that were asked for.
+/// Messages of one request.
 pub(super) struct Batch {
     tag: String,
-    /// The life of the server that said that they are under way.
+    /// The lifetime of the server that confirmed the request.
     life: Option<usize>,
 }
 
 impl Session {
-    /// Listens until the last kill is over and all was heard that was said after it.
-    pub(super) async fn keep_listening(&self) {
-        let mut dice = self.dice(100);
-        let mut cursor: Option<Place> = None;
+    /// Listens until the last kill is over and all later messages have arrived.
+    pub(super) async fn listen_until_end(&self) {
+        let mut random = self.random(100);
+        let mut cursor: Option<StreamEventId> = None;
         let mut alone = None;
-        while !self.all_heard() {
-            if self.server.survived() {
+        while !self.all_received() {
+            if self.server.kills_are_over() {
                 let since: &mut Instant = alone.get_or_insert_with(Instant::now);
-                assert!(since.elapsed() < PATIENCE, "messages after the last kill do not come");
+                assert!(
+                    since.elapsed() < STEP_TIMEOUT,
+                    "messages after the last kill are missing"
+                );
             }
             let connection = match cursor {
                 Some(cursor) => self.resume(cursor).await,
@@ -36,108 +39,110 @@ impl Session {
                 }),
             };
             let Some(mut connection) = connection else {
-                sleep(KNOCK).await;
+                sleep(RECONNECT_INTERVAL).await;
                 continue;
             };
             let mut at = match cursor {
                 Some(cursor) => cursor,
-                None => match self.primed(&mut connection).await {
-                    Some(ordinal) => Place::start_of(ordinal),
+                None => match self.read_priming_event(&mut connection).await {
+                    Some(ordinal) => StreamEventId::first_of(ordinal),
                     None => continue,
                 },
             };
             let since = Instant::now();
-            let limit = Duration::from_millis(300 + dice.below(2_000));
-            // Sometimes left in the middle of a batch, when the rest is still on its way to the store.
-            let most = if dice.below(2) == 0 {
-                1 + dice.below(7)
+            let limit = Duration::from_millis(300 + random.below(2_000));
+            // Sometimes disconnect during a batch, before all its messages are stored.
+            let most = if random.below(2) == 0 {
+                1 + random.below(7)
             } else {
                 u64::MAX
             };
-            let begun = at;
+            let started = at;
             let _ = timeout(limit, self.read(&mut connection, &mut at, most, since)).await;
-            // A listener that forgets: everything must come once more, and be the same.
-            let furthest = self.record().last_of(at.ordinal);
-            assert!(at >= begun && at <= furthest);
-            let back = if dice.below(3) == 0 { dice.below(20) } else { 0 };
-            cursor = Some(Place {
+            // Sometimes resume from an older cursor: all events must be repeated unchanged.
+            let furthest = self.received().last_event(at.ordinal);
+            assert!(at >= started && at <= furthest);
+            let back = if random.below(3) == 0 { random.below(20) } else { 0 };
+            cursor = Some(StreamEventId {
                 seq: at.seq - back.min(at.seq),
                 ..at
             });
         }
     }
 
-    /// Whether the last kill is over, and every message came that was asked for after it.
-    fn all_heard(&self) -> bool {
-        if !self.server.survived() {
+    /// Whether the last kill is over and all messages requested after it have arrived.
+    fn all_received(&self) -> bool {
+        if !self.server.kills_are_over() {
             return false;
         }
-        let record = self.record();
-        let last: Vec<String> = (0..LAST).map(|n| format!("\"last{n} {BATCH} ")).collect();
+        let received = self.received();
+        let last: Vec<String> = (0..FINAL_ROUNDS)
+            .map(|n| format!("\"last{n} {BATCH_MESSAGES} "))
+            .collect();
         last.iter()
-            .all(|last| record.pushed().any(|payload| payload.contains(last)))
+            .all(|last| received.pushed().any(|payload| payload.contains(last)))
     }
 
-    /// Has the server say something unasked until the last kill is over, and a little longer.
-    pub(super) async fn keep_pushing(&self) {
-        let mut dice = self.dice(200);
+    /// Requests pushes until the last kill, then `FINAL_ROUNDS` more times.
+    pub(super) async fn push_until_end(&self) {
+        let mut random = self.random(200);
         let mut number = 0;
-        while !self.server.survived() {
+        while !self.server.kills_are_over() {
             self.push(format!("batch{number}")).await;
             number += 1;
-            sleep(Duration::from_millis(50 + dice.below(200))).await;
+            sleep(Duration::from_millis(50 + random.below(200))).await;
         }
-        for number in 0..LAST {
-            assert!(self.push(format!("last{number}")).await, "the server is alive for good");
+        for number in 0..FINAL_ROUNDS {
+            assert!(self.push(format!("last{number}")).await, "no more kills");
         }
     }
 
     async fn push(&self, tag: String) -> bool {
         let id = self.new_id();
-        let arguments = format!(r#"{{"events":{BATCH},"tag":"{tag}"}}"#);
-        let (asked, life) = (Instant::now(), self.server.life());
+        let arguments = format!(r#"{{"events":{BATCH_MESSAGES},"tag":"{tag}"}}"#);
+        let (asked, life) = (Instant::now(), self.server.current());
         let said = self.json(id, "notify_self", &arguments).await;
-        if asked.elapsed() > SLOW {
-            self.server.is_slow();
+        if asked.elapsed() > SLOW_RESPONSE {
+            self.server.record_slow_response();
         }
         if let Some(said) = &said {
             assert_eq!(
                 field(said, "text"),
-                Some(format!("notified {BATCH}").as_str()),
+                Some(format!("notified {BATCH_MESSAGES}").as_str()),
                 "{said}"
             );
         }
-        let life = life.filter(|life| said.is_some() && self.server.life() == Some(*life));
+        let life = life.filter(|life| said.is_some() && self.server.current() == Some(*life));
         self.batches().push(Batch { tag, life });
         said.is_some()
     }
 
-    /// Every push stream, from its beginning.
+    /// Replays every push stream from its start.
     pub(super) async fn replay_all_pushed(&self) {
-        let streams = self.record().push_streams();
+        let streams = self.received().push_streams();
         for ordinal in streams {
-            let (mut cursor, last) = (Place::start_of(ordinal), self.record().last_of(ordinal));
+            let (mut cursor, last) = (StreamEventId::first_of(ordinal), self.received().last_event(ordinal));
             if last == cursor {
                 continue;
             }
             let connection = self.resume(cursor).await;
-            let mut connection = connection.expect("the server is alive for good");
+            let mut connection = connection.expect("no more kills");
             let most = last.seq;
             self.read(&mut connection, &mut cursor, most, Instant::now()).await;
-            assert_eq!(cursor, last, "a push stream comes once more as it came");
+            assert_eq!(cursor, last, "the same push stream as before");
         }
         self.check_batches();
     }
 
-    /// Each message once, in order, and none missing from the middle: a kill takes what it finds in memory, which is
-    /// the last.
+    /// Checks that each message arrived once, in order, without gaps. A kill may only remove the last messages, which were
+    /// still in memory.
     fn check_batches(&self) {
-        let (record, batches) = (self.record(), self.batches());
-        let data = record.pushed().filter_map(|payload| field(payload, "data"));
-        let heard: Vec<String> = data
+        let (received, batches) = (self.received(), self.batches());
+        let data = received.pushed().filter_map(|payload| field(payload, "data"));
+        let received: Vec<String> = data
             .map(|data| data.split(' ').take(2).collect::<Vec<_>>().join(" "))
             .collect();
-        let mut rest = heard.iter().map(String::as_str).peekable();
+        let mut rest = received.iter().map(String::as_str).peekable();
         let mut cut_short = None;
         for Batch { tag, life } in batches.iter() {
             let mut came = 0;
@@ -149,12 +154,12 @@ impl Session {
                 && came > 0
                 && life_before == life
             {
-                panic!("messages of {before} are missing, and {tag} of the same life came; all: {heard:?}");
+                panic!("messages of {before} are missing, and {tag} of the same lifetime arrived; all: {received:?}");
             }
-            if came < BATCH {
+            if came < BATCH_MESSAGES {
                 assert!(
                     !tag.starts_with("last"),
-                    "only {came} of {BATCH} messages of {tag} came"
+                    "only {came} of {BATCH_MESSAGES} messages of {tag} arrived"
                 );
                 cut_short = life.map(|life| (Some(life), tag)).or(cut_short);
             }
@@ -162,7 +167,7 @@ impl Session {
         assert_eq!(
             rest.next(),
             None,
-            "twice, out of order, or from nowhere; all: {heard:?}"
+            "repeated, out of order or unexpected; all: {received:?}"
         );
     }
 }

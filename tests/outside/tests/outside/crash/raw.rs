@@ -1,9 +1,9 @@
-//! The raw client: sessions whose connections break by kills and by their own doing, and who write down what they see.
+//! The raw client: sessions whose connections break because of kills or by choice, and which record every event.
 
-use super::calls::{CALLERS, Tally};
-use super::lives::Server;
+use super::calls::{CALLERS_PER_SESSION, Tally};
+use super::lifetimes::ServerLifetimes;
 use super::push::Batch;
-use super::record::{Place, Record, field};
+use super::received::{ReceivedEvents, StreamEventId, field};
 use rethread_testkit::proxy::SplitMix64;
 use rethread_testkit::raw::{RawConnection, request};
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,52 +12,52 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Nothing takes this long, not even on a busy machine and with a kill in between.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-/// What was done this long before a kill was done in time: the server had nothing left to do for it.
-pub(super) const MARGIN: Duration = Duration::from_millis(800);
-/// Between two knocks at a server that is down.
-pub(super) const KNOCK: Duration = Duration::from_millis(20);
+/// Longer than any step takes, with a kill in between on a busy machine.
+pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(20);
+/// A call that ended this long before a kill must have been stored.
+pub(super) const SETTLE_TIME: Duration = Duration::from_millis(800);
+/// Pause between two attempts while the server is down.
+pub(super) const RECONNECT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Calls and batches of each who makes them, after the last kill.
-pub(super) const LAST: usize = 5;
+/// Calls and batches of each actor after the last kill.
+pub(super) const FINAL_ROUNDS: usize = 5;
 
 /// A session of the raw client.
 pub(super) struct Session {
-    pub(super) server: Arc<Server>,
+    pub(super) server: Arc<ServerLifetimes>,
     pub(super) number: usize,
     id: String,
     seed: u64,
-    record: Mutex<Record>,
+    received: Mutex<ReceivedEvents>,
     batches: Mutex<Vec<Batch>>,
     pub(super) tally: Tally,
 }
 
-/// An answer that begins.
-pub(super) struct Answer {
+/// A response whose body has not been read.
+pub(super) struct OpenResponse {
     pub(super) status: u16,
     pub(super) is_stream: bool,
     gap: Option<String>,
     pub(super) connection: RawConnection,
 }
 
-/// Why a connection was left.
-pub(super) enum Left {
-    /// The answer came.
+/// Why reading stopped.
+pub(super) enum ReadOutcome {
+    /// The answer arrived.
     Answered(String),
-    /// It broke, or the reader broke it.
-    Cut,
+    /// The connection broke, or the reader stopped.
+    Disconnected,
 }
 
 impl Session {
-    /// Opens it. The server must be alive.
-    pub(super) async fn open(server: &Arc<Server>, number: usize, seed: u64) -> Arc<Self> {
+    /// Opens a session. The server must be up.
+    pub(super) async fn open(server: &Arc<ServerLifetimes>, number: usize, seed: u64) -> Arc<Self> {
         let mut session = Session {
             server: Arc::clone(server),
             number,
             id: String::new(),
             seed: SplitMix64::new(seed ^ (number as u64) << 32).next(),
-            record: Mutex::default(),
+            received: Mutex::default(),
             batches: Mutex::default(),
             tally: Tally::default(),
         };
@@ -70,99 +70,95 @@ impl Session {
         ];
         let hello = request("POST", "/mcp", &headers, hello.as_bytes());
         let answer = rethread_testkit::raw::exchange(server.addr, &hello).await;
-        let (status, headers, _) = answer.expect("the server is alive");
-        assert_eq!(status, 200, "initialize succeeds");
+        let (status, headers, _) = answer.expect("the server is up");
+        assert_eq!(status, 200, "initialize");
         let id = headers.get("mcp-session-id").and_then(|id| id.to_str().ok());
         id.expect("a session id").clone_into(&mut session.id);
         let answer = session
             .post(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
             .await;
-        assert_eq!(answer.expect("the server is alive").status, 202);
+        assert_eq!(answer.expect("the server is up").status, 202);
         Arc::new(session)
     }
 
-    /// Calls, listens and looks back until the last kill is over, and a little longer.
+    /// Starts the callers, the listener, the replays and the pushes.
     pub(super) fn start(self: &Arc<Self>, work: &mut JoinSet<()>) {
-        for caller in 0..CALLERS {
+        for caller in 0..CALLERS_PER_SESSION {
             let session = Arc::clone(self);
-            work.spawn(async move { session.keep_calling(caller as u64).await });
+            work.spawn(async move { session.call_until_end(caller as u64).await });
         }
         let session = Arc::clone(self);
-        work.spawn(async move { session.keep_listening().await });
+        work.spawn(async move { session.listen_until_end().await });
         let session = Arc::clone(self);
-        work.spawn(async move { session.keep_looking_back().await });
+        work.spawn(async move { session.replay_until_end().await });
         let session = Arc::clone(self);
-        work.spawn(async move { session.keep_pushing().await });
+        work.spawn(async move { session.push_until_end().await });
     }
 
-    pub(super) fn dice(&self, whose: u64) -> SplitMix64 {
+    pub(super) fn random(&self, whose: u64) -> SplitMix64 {
         SplitMix64::new(self.seed ^ whose)
     }
 
-    /// Reads the priming event of a new stream. `None` if the server dies before.
-    pub(super) async fn primed(&self, connection: &mut RawConnection) -> Option<u64> {
-        let Some(block) = connection.next_block(PATIENCE).await else {
+    /// Reads the priming event of a new stream. `None` if the server is killed first.
+    pub(super) async fn read_priming_event(&self, connection: &mut RawConnection) -> Option<u64> {
+        let Some(block) = connection.next_block(STEP_TIMEOUT).await else {
             assert!(connection.ended(), "a stream without a first event");
             return None;
         };
-        assert_eq!(
-            block.data.as_deref(),
-            Some(""),
-            "a stream begins with a priming event: {block:?}"
-        );
-        let place: Place = block.id.unwrap_or_default().parse().expect("an event id");
-        self.record().begins(place.ordinal);
+        assert_eq!(block.data.as_deref(), Some(""), "a priming event first: {block:?}");
+        let place: StreamEventId = block.id.unwrap_or_default().parse().expect("an event id");
+        self.received().start_stream(place.ordinal);
         Some(place.ordinal)
     }
 
-    /// Reads at most `most` events from `cursor` on, which moves along. Each must be the next one.
+    /// Reads up to `most` events after `cursor` and advances it. Asserts that ids are consecutive.
     pub(super) async fn read(
         &self,
         connection: &mut RawConnection,
-        cursor: &mut Place,
+        cursor: &mut StreamEventId,
         most: u64,
-        begun: Instant,
-    ) -> Left {
+        started: Instant,
+    ) -> ReadOutcome {
         let mut read = 0;
         while read < most {
-            let Some(block) = connection.next_block(PATIENCE).await else {
+            let Some(block) = connection.next_block(STEP_TIMEOUT).await else {
                 assert!(
                     connection.ended(),
-                    "silence for {PATIENCE:?} at {cursor}, {:?} after it began",
-                    begun.elapsed()
+                    "no event for {STEP_TIMEOUT:?} at {cursor}, {:?} after the start",
+                    started.elapsed()
                 );
-                return Left::Cut;
+                return ReadOutcome::Disconnected;
             };
             let Some(data) = block.data else { continue };
-            let place: Place = block.id.clone().unwrap_or_default().parse().expect("an event id");
+            let place: StreamEventId = block.id.clone().unwrap_or_default().parse().expect("an event id");
             if data.is_empty() {
                 assert_eq!(place, *cursor, "an event without data repeats the cursor"); // RES-09
                 continue;
             }
             assert_eq!(place, cursor.next(), "the next event after {cursor}: {data}");
-            self.record().came(place, &data);
+            self.received().add(place, &data);
             *cursor = place;
             read += 1;
             if !data.contains("\"method\":") {
-                while let Some(block) = connection.next_block(PATIENCE).await {
+                while let Some(block) = connection.next_block(STEP_TIMEOUT).await {
                     let says = (block.id, block.data);
-                    assert_eq!(says, (None, None), "nothing comes behind the answer at {place}");
+                    assert_eq!(says, (None, None), "nothing follows the answer at {place}");
                 }
                 assert!(
                     connection.ended(),
-                    "the connection stays open behind the answer at {place}"
+                    "the connection stays open after the answer at {place}"
                 );
-                return Left::Answered(data);
+                return ReadOutcome::Answered(data);
             }
             if let Some(progress) = field(&data, "progress") {
                 assert_eq!(progress, place.seq.to_string(), "progress at {place}");
             }
         }
-        Left::Cut
+        ReadOutcome::Disconnected
     }
 
-    /// POSTs a call of a tool, with its own id as progress token.
-    pub(super) async fn tool(&self, id: usize, tool: &str, arguments: &str) -> Option<Answer> {
+    /// POSTs a tool call. Its progress token is its id.
+    pub(super) async fn tool(&self, id: usize, tool: &str, arguments: &str) -> Option<OpenResponse> {
         let params = format!(r#"{{"name":"{tool}","arguments":{arguments},"_meta":{{"progressToken":{id}}}}}"#);
         self.post(&format!(
             r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#
@@ -170,36 +166,36 @@ impl Session {
         .await
     }
 
-    /// The same for a tool that says nothing on its way. `None` if the server died over it.
+    /// Like `tool`, for a tool without events. `None` if the server is killed first.
     pub(super) async fn json(&self, id: usize, tool: &str, arguments: &str) -> Option<String> {
         let mut answer = self.tool(id, tool, arguments).await?;
         assert_eq!(answer.status, 200, "call {id} of {tool}");
         if answer.is_stream {
-            return self.only_event(&mut answer.connection).await; // on a machine too busy to answer at once
+            return self.only_event(&mut answer.connection).await; // a busy machine answers with a stream
         }
-        let body = timeout(PATIENCE, answer.connection.read_body_to_end()).await;
-        let body = body.expect("an answer that began also ends").ok()?;
+        let body = timeout(STEP_TIMEOUT, answer.connection.read_body_to_end()).await;
+        let body = body.expect("the end of the body").ok()?;
         Some(String::from_utf8(body).expect("JSON is UTF-8"))
     }
 
-    /// What comes behind the priming event of a stream that has nothing more. `None` if the server dies before.
+    /// The only event after the priming event. `None` if the server is killed first.
     async fn only_event(&self, connection: &mut RawConnection) -> Option<String> {
-        let mut cursor = Place::start_of(self.primed(connection).await?);
+        let mut cursor = StreamEventId::first_of(self.read_priming_event(connection).await?);
         match self.read(connection, &mut cursor, 1, Instant::now()).await {
-            Left::Answered(answer) => Some(answer),
-            Left::Cut => {
-                assert_eq!(cursor.seq, 0, "an answer and nothing before it");
+            ReadOutcome::Answered(answer) => Some(answer),
+            ReadOutcome::Disconnected => {
+                assert_eq!(cursor.seq, 0, "only an answer");
                 None
             }
         }
     }
 
-    /// The id of a new request.
+    /// A new request id.
     pub(super) fn new_id(&self) -> usize {
         self.tally.ids.fetch_add(1, Relaxed) + 1
     }
 
-    async fn post(&self, body: &str) -> Option<Answer> {
+    async fn post(&self, body: &str) -> Option<OpenResponse> {
         let headers = [
             ("content-type", "application/json"),
             ("accept", "application/json, text/event-stream"),
@@ -207,31 +203,27 @@ impl Session {
         self.send("POST", &headers, body).await
     }
 
-    pub(super) async fn get(&self, cursor: Option<Place>) -> Option<Answer> {
+    pub(super) async fn get(&self, cursor: Option<StreamEventId>) -> Option<OpenResponse> {
         let cursor = cursor.map(|cursor| cursor.to_string());
         let cursor = cursor.as_deref().map(|cursor| ("last-event-id", cursor));
         let headers: Vec<_> = [("accept", "text/event-stream")].into_iter().chain(cursor).collect();
         self.send("GET", &headers, "").await
     }
 
-    /// Resumes a stream that must be there. `None` after a pause if the server is down.
-    pub(super) async fn resume(&self, cursor: Place) -> Option<RawConnection> {
+    /// Resumes a stream and asserts success. `None` after a pause if the server is down.
+    pub(super) async fn resume(&self, cursor: StreamEventId) -> Option<RawConnection> {
         let Some(answer) = self.get(Some(cursor)).await else {
-            sleep(KNOCK).await;
+            sleep(RECONNECT_INTERVAL).await;
             return None;
         };
-        let Answer { connection, gap, .. } = answer;
-        assert_eq!(
-            (answer.status, gap),
-            (200, None),
-            "{cursor} can be resumed, with nothing missing"
-        );
+        let OpenResponse { connection, gap, .. } = answer;
+        assert_eq!((answer.status, gap), (200, None), "resume after {cursor} without a gap");
         self.tally.resumed.fetch_add(1, Relaxed);
         Some(connection)
     }
 
-    /// One request on a connection of its own. `None` if the server is down, or dies before it answers.
-    async fn send(&self, method: &str, headers: &[(&str, &str)], body: &str) -> Option<Answer> {
+    /// Sends one request on a new connection. `None` if the server is down or is killed first.
+    async fn send(&self, method: &str, headers: &[(&str, &str)], body: &str) -> Option<OpenResponse> {
         let session = [
             ("mcp-session-id", self.id.as_str()),
             ("mcp-protocol-version", "2025-11-25"),
@@ -243,12 +235,12 @@ impl Session {
             let head = connection.read_head().await?;
             std::io::Result::Ok((connection, head))
         };
-        let answered = timeout(PATIENCE, exchange).await;
+        let answered = timeout(STEP_TIMEOUT, exchange).await;
         let answered =
-            answered.unwrap_or_else(|_| panic!("no answer within {PATIENCE:?}: {method} {headers:?} {body}"));
+            answered.unwrap_or_else(|_| panic!("no answer within {STEP_TIMEOUT:?}: {method} {headers:?} {body}"));
         let (connection, (status, headers)) = answered.ok()?;
         let text = |name: &str| Some(headers.get(name)?.to_str().ok()?.to_owned());
-        Some(Answer {
+        Some(OpenResponse {
             status: status.as_u16(),
             is_stream: text("content-type").as_deref() == Some("text/event-stream"),
             gap: text("rethread-gap"),
@@ -256,33 +248,33 @@ impl Session {
         })
     }
 
-    /// The last word, after the last kill: everything that was ever seen is there, from its beginning, and is the same.
-    pub(super) async fn conclude(&self) {
+    /// After the last kill: replays all streams from their start. No event may have changed.
+    pub(super) async fn replay_everything(&self) {
         self.replay_all_calls().await;
         self.replay_all_pushed().await;
     }
 
-    /// What happened, in words.
+    /// Counters in words.
     pub(super) fn summary(&self) -> String {
-        let record = self.record();
-        let (streams, events) = record.size();
-        let again = record.again;
+        let received = self.received();
+        let (streams, events) = received.size();
+        let repeated = received.repeated;
         format!(
-            "{}; {streams} streams, {events} events, {again} times one came again and was the same",
+            "{}; {streams} streams, {events} events, {repeated} repeated without a change",
             self.tally
         )
     }
 
-    pub(super) fn record(&self) -> MutexGuard<'_, Record> {
-        held(&self.record)
+    pub(super) fn received(&self) -> MutexGuard<'_, ReceivedEvents> {
+        lock(&self.received)
     }
 
     pub(super) fn batches(&self) -> MutexGuard<'_, Vec<Batch>> {
-        held(&self.batches)
+        lock(&self.batches)
     }
 }
 
-/// Panics that poison are failures that were seen already.
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// A poisoned mutex is fine: the panic is reported elsewhere.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

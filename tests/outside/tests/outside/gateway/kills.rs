@@ -1,8 +1,8 @@
-//! The gateway is killed with SIGKILL and started again: its clients keep their sessions, and lose nothing that they were
-//! told (RST-01 to RST-03). What they see is checked in their scripts.
+//! The gateway is killed with SIGKILL and restarted. Its clients keep their sessions and lose nothing (RST-01 to RST-03).
+//! The scripts check what they see.
 
-use super::process::{Gateway, Words};
-use super::{Client, seed};
+use super::process::{CommandLine, Gateway};
+use crate::official_clients::{Client, seed};
 use crate::script;
 use rethread_testkit::proxy::SplitMix64;
 use std::path::{Path, PathBuf};
@@ -12,20 +12,19 @@ use tokio::time::{Instant, sleep};
 
 const KILLS: usize = 3;
 
-/// How long a life lasts once everybody is back, in milliseconds at most.
-const LIFE: u64 = 1_500;
+/// Maximum time between two kills, once all clients are connected.
+const MAX_LIFETIME_MILLIS: u64 = 1_500;
 
-/// Node and Python take their time to start, clients and servers, above all together on a small machine.
-const TO_COME_BACK: Duration = Duration::from_secs(60);
+/// Node and Python are slow to start on a small machine, clients and servers together.
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// All clients at once, with a server process for each.
-pub(super) async fn lose_nothing(name: &str, server: Words, clients: &[Client]) {
+/// Runs all clients concurrently, each with its own server process.
+pub(super) async fn assert_kills_lose_nothing(name: &str, server: CommandLine, clients: &[Client]) {
     let seed = seed();
-    println!("seed {seed}; RETHREAD_SEED={seed} repeats its dice");
     let folder = fresh_folder(name);
     let mut gateway = Gateway::with_data(&folder.join("data"), server);
 
-    // Whoever fails first ends the run: the others are dropped with the set, and scripts die with their tasks.
+    // The first failure ends the run. Dropping the set stops the other tasks and their scripts.
     let mut work = JoinSet::new();
     for client in clients {
         let (program, script) = (client.program, client.crash);
@@ -38,15 +37,15 @@ pub(super) async fn lose_nothing(name: &str, server: Words, clients: &[Client]) 
     let all = clients.len();
     let (shared, over) = (folder.clone(), folder.join("over"));
     let killing = tokio::spawn(async move {
-        let mut dice = SplitMix64::new(seed);
+        let mut random = SplitMix64::new(seed);
         for _ in 0..KILLS {
-            everybody_is_back(&shared, all).await;
-            sleep(Duration::from_millis(dice.below(LIFE))).await;
+            wait_for_all_clients(&shared, all).await;
+            sleep(Duration::from_millis(random.below(MAX_LIFETIME_MILLIS))).await;
             // Blocks until the gateway is ready.
-            let restarted = tokio::task::spawn_blocking(|| gateway.killed_and_restarted()).await;
+            let restarted = tokio::task::spawn_blocking(|| gateway.kill_and_restart()).await;
             gateway = restarted.expect("the gateway starts again");
         }
-        everybody_is_back(&shared, all).await;
+        wait_for_all_clients(&shared, all).await;
         std::fs::write(over, KILLS.to_string()).expect("a folder that can be written to");
         gateway
     });
@@ -61,12 +60,12 @@ pub(super) async fn lose_nothing(name: &str, server: Words, clients: &[Client]) 
         ended.expect("no client fails");
     }
     drop(gateway);
-    let _ = std::fs::remove_dir_all(folder); // kept when something failed
+    let _ = std::fs::remove_dir_all(folder); // kept after a failure
 }
 
-/// Waits until each client has begun and finished a call since this was asked. The Python ones do not survive a second kill
-/// before they have come back from the first.
-async fn everybody_is_back(folder: &Path, clients: usize) {
+/// Waits until each client has started and finished a call. The Python clients do not survive a second kill before they
+/// have reconnected.
+async fn wait_for_all_clients(folder: &Path, clients: usize) {
     let start = Instant::now();
     for sign in finished(folder) {
         std::fs::remove_file(sign).expect("what a client has put there");
@@ -74,14 +73,14 @@ async fn everybody_is_back(folder: &Path, clients: usize) {
     while finished(folder).len() < clients {
         let back = finished(folder).len();
         assert!(
-            start.elapsed() < TO_COME_BACK,
+            start.elapsed() < RECONNECT_TIMEOUT,
             "only {back} of {clients} clients finished a call"
         );
         sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// The signs of the clients that have finished a call.
+/// The marker files of clients that have finished a call.
 fn finished(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let signs = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("finished-"));
@@ -90,7 +89,7 @@ fn finished(folder: &Path) -> Vec<PathBuf> {
 
 fn fresh_folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("gateway-{name}"));
-    let _ = std::fs::remove_dir_all(&folder); // of a run that failed, if any
+    let _ = std::fs::remove_dir_all(&folder); // of an earlier failed run
     std::fs::create_dir_all(&folder).expect("a folder for the store");
     folder
 }

@@ -1,6 +1,6 @@
-//! The gateway as a process, and the servers that it has behind it.
+//! The gateway as a process, and its stdio servers.
 
-use crate::server::{Everything, fixed_port, root, target};
+use crate::server::{ServerProcess, fixed_port, root, target};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,16 +9,16 @@ use std::sync::{Arc, Mutex};
 
 const HOW_TO_BUILD: &str = "build it with: cargo build --release -p rethread-gateway";
 
-/// A server on stdin and stdout: the words that start it, in the folder of the clients.
-pub(super) type Words = &'static [&'static str];
+/// The command line of a stdio server, relative to the folder of the clients.
+pub(super) type CommandLine = &'static [&'static str];
 
-/// From npm, as `npx` would start it.
-pub(super) const FROM_NPM: Words = &["ts/node_modules/.bin/mcp-server-everything", "stdio"];
-/// With the official Python package, 1.x and 2.x.
-pub(super) const PYTHON_1: Words = &["py1/bin/python", "py/server.py"];
-pub(super) const PYTHON_2: Words = &["py2/bin/python", "py/server.py"];
+/// From npm, as `npx` starts it.
+pub(super) const FROM_NPM: CommandLine = &["ts/node_modules/.bin/mcp-server-everything", "stdio"];
+/// Official Python package, 1.x and 2.x.
+pub(super) const PYTHON_1: CommandLine = &["py1/bin/python", "py/server.py"];
+pub(super) const PYTHON_2: CommandLine = &["py2/bin/python", "py/server.py"];
 
-/// `rethread serve`. Killed when dropped, which ends its children too.
+/// A running `rethread serve`. Killed on drop, which also ends its children.
 pub(super) struct Gateway {
     arguments: Vec<String>,
     child: Child,
@@ -27,30 +27,30 @@ pub(super) struct Gateway {
 }
 
 impl Gateway {
-    /// Before the example server, everything in memory.
-    pub(super) fn before_example() -> Self {
-        let program = Everything::program().display().to_string();
+    /// In front of the example server, with the memory store.
+    pub(super) fn for_example() -> Self {
+        let program = ServerProcess::program().display().to_string();
         let own = ["--memory", "--listen", "127.0.0.1:0", "--retry-ms", "100", "--"];
         let own = own.map(str::to_owned).into_iter();
         Self::launch(own.chain([program, "--stdio".to_owned()]).collect())
     }
 
-    /// Before another server, everything in memory.
-    pub(super) fn before(server: Words) -> Self {
+    /// In front of another server, with the memory store.
+    pub(super) fn for_server(server: CommandLine) -> Self {
         let own = ["--memory", "--listen", "127.0.0.1:0", "--retry-ms", "100", "--"];
         Self::launch(own.iter().chain(server).map(|&word| word.to_owned()).collect())
     }
 
-    /// Before another server, with a folder to remember in and on a port that it can be restarted on. Clients are asked to
-    /// wait for a second, since the Python ones give up after two attempts.
-    pub(super) fn with_data(data: &Path, server: Words) -> Self {
+    /// In front of another server, with a data folder and a fixed port. The `retry` is one second, because the Python clients
+    /// give up after two attempts.
+    pub(super) fn with_data(data: &Path, server: CommandLine) -> Self {
         let (data, listen) = (data.display().to_string(), format!("127.0.0.1:{}", fixed_port()));
         let own = ["--data", &data, "--listen", &listen, "--retry-ms", "1000", "--"];
         Self::launch(own.iter().chain(server).map(|&word| word.to_owned()).collect())
     }
 
-    /// Kills it with SIGKILL and starts it again at once, with the same arguments.
-    pub(super) fn killed_and_restarted(mut self) -> Self {
+    /// Kills the gateway with SIGKILL and restarts it at once with the same arguments.
+    pub(super) fn kill_and_restart(mut self) -> Self {
         let arguments = std::mem::take(&mut self.arguments);
         drop(self);
         Self::launch(arguments)
@@ -85,25 +85,25 @@ impl Gateway {
         }
         assert_ne!(gateway.addr.port(), 0, "the gateway ended before it was ready");
         let said = Arc::clone(&gateway.said);
-        // A pipe that nobody empties would stop it.
-        std::thread::spawn(move || lines.for_each(|line| said.lock().expect("nobody panics with it").push(line)));
+        // Read stderr for ever. A full pipe would block the gateway.
+        std::thread::spawn(move || lines.for_each(|line| said.lock().expect("no panic while locked").push(line)));
         gateway
     }
 
     fn hears(&self, line: String) {
-        self.said.lock().expect("nobody panics with it").push(line);
+        self.said.lock().expect("no panic while locked").push(line);
     }
 
     pub(super) fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Where Streamable HTTP is spoken.
+    /// The URL of Streamable HTTP.
     pub(super) fn url(&self) -> String {
         format!("http://{}/mcp", self.addr)
     }
 
-    /// Where the transport of 2024-11-05 is spoken.
+    /// The URL of the 2024-11-05 transport.
     pub(super) fn old_url(&self) -> String {
         format!("http://{}/sse", self.addr)
     }
@@ -111,11 +111,11 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have ended by itself
+        let _ = self.child.kill(); // it may have exited already
         let _ = self.child.wait();
         if std::thread::panicking() {
             println!("rethread serve {} complained:", self.arguments.join(" "));
-            let said = self.said.lock().expect("nobody panics with it");
+            let said = self.said.lock().expect("no panic while locked");
             for line in said
                 .iter()
                 .filter(|line| line.contains("WARN") || line.contains("ERROR"))
@@ -126,7 +126,7 @@ impl Drop for Gateway {
     }
 }
 
-/// The socket in the line that names the URL.
+/// The socket address in the line with the URL.
 fn address_of(line: &str) -> Option<SocketAddr> {
     line.strip_prefix("http://")?.split('/').next()?.parse().ok()
 }

@@ -1,5 +1,5 @@
-//! The program starts on either transport and answers. That it has a test also makes `cargo test --workspace` build it, which
-//! is where the outside tests find it.
+//! The program starts on either transport and answers. This test also makes `cargo test --workspace` build the program for
+//! the outside tests.
 
 use rethread_testkit::raw::{exchange, request};
 use std::io::{BufRead, BufReader};
@@ -7,14 +7,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Nothing takes this long, not even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than any step takes on a busy machine.
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
 struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.0.kill(); // it may have ended by itself
+        let _ = self.0.kill(); // it may have exited already
         let _ = self.0.wait();
     }
 }
@@ -33,14 +33,15 @@ async fn answers(transport: &str) {
     let addr = ready.trim_end().strip_prefix("everything: ready at http://");
     let addr = addr.and_then(|rest| rest.strip_suffix("/mcp")?.parse().ok());
     let addr = addr.expect("it says where it is");
-    let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","#.to_owned()
+    let initialize = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","#
+        .to_owned()
         + r#""capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
     let headers = [
         ("content-type", "application/json"),
         ("accept", "application/json, text/event-stream"),
     ];
-    let hello = request("POST", "/mcp", &headers, hello.as_bytes());
-    let answer = timeout(PATIENCE, exchange(addr, &hello)).await;
+    let initialize = request("POST", "/mcp", &headers, initialize.as_bytes());
+    let answer = timeout(STEP_TIMEOUT, exchange(addr, &initialize)).await;
     let (status, headers, body) = answer.expect("in time").expect("an answer");
     assert_eq!(status, 200);
     assert!(headers.contains_key("mcp-session-id"));

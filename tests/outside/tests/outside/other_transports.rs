@@ -1,22 +1,22 @@
-//! The official clients without Streamable HTTP: HTTP+SSE of 2024-11-05, and stdin and stdout in both eras.
+//! The official clients over HTTP+SSE of 2024-11-05, and over stdio in both eras.
 
 use crate::script;
-use crate::server::Everything;
+use crate::server::ServerProcess;
 
 const TYPESCRIPT: (&str, &str) = ("node", "ts/old.mjs");
 const PYTHON_1: (&str, &str) = ("py1/bin/python", "py/old.py");
 const PYTHON_2: (&str, &str) = ("py2/bin/python", "py/old.py");
 
-/// With whatever else the script wants to hear at the end.
+/// `rest` are additional arguments of the script.
 async fn over_sse((program, script): (&str, &str), rest: &[&str]) {
-    let server = Everything::start();
+    let server = ServerProcess::start();
     let url = format!("{}/sse", server.base_url());
     script::run(program, &[&[script, "sse", &url], rest].concat()).await;
 }
 
 /// The client starts the server itself.
 async fn over_stdio((program, script): (&str, &str), how: &str, rest: &[&str]) {
-    let server = Everything::program();
+    let server = ServerProcess::program();
     let server = server.to_str().expect("a path in UTF-8");
     script::run(program, &[&[script, how, server], rest].concat()).await;
 }

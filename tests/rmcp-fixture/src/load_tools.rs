@@ -1,4 +1,4 @@
-//! Tools that measure speed, delivery and resumption from outside, through the wire alone.
+//! Tools that measure speed, delivery and resumption over the wire.
 
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
@@ -9,12 +9,12 @@ use serde_json::json;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::Everything;
-use crate::say::progress;
+use crate::EverythingServer;
+use crate::emit::progress;
 
-/// What became of the calls of `sleep`.
+/// Counters of `sleep` calls.
 #[derive(Default)]
-pub(crate) struct Sleeps {
+pub(crate) struct SleepCounters {
     started: AtomicU64,
     finished: AtomicU64,
     cancelled: AtomicU64,
@@ -28,31 +28,31 @@ struct Echo {
 
 #[derive(Deserialize, JsonSchema)]
 struct Burst {
-    #[serde(default = "or::<10>")]
+    #[serde(default = "number_default::<10>")]
     events: u64,
-    #[serde(default = "or::<32>")]
+    #[serde(default = "number_default::<32>")]
     bytes: u64,
-    #[serde(default = "or::<0>")]
+    #[serde(default = "number_default::<0>")]
     delay_us: u64,
 }
 
 #[derive(Deserialize, JsonSchema)]
 struct Sleep {
-    #[serde(default = "or::<1000>")]
+    #[serde(default = "number_default::<1000>")]
     ms: u64,
 }
 
 #[derive(Deserialize, JsonSchema)]
 struct LogBurst {
-    #[serde(default = "or::<10>")]
+    #[serde(default = "number_default::<10>")]
     count: u64,
-    #[serde(default = "or::<32>")]
+    #[serde(default = "number_default::<32>")]
     bytes: u64,
 }
 
 #[derive(Deserialize, JsonSchema)]
 struct CloseConnection {
-    #[serde(default = "or::<500>")]
+    #[serde(default = "number_default::<500>")]
     ms: u64,
 }
 
@@ -60,14 +60,14 @@ struct CloseConnection {
 struct RegionEcho {
     #[schemars(extend("x-mcp-header" = "Region"))]
     region: String,
-    // Not `Option`: only strings, numbers and booleans may be headers, and the schema of an option is a list of types.
+    // Not an `Option`: its schema is a list of types, but a header needs a string, a number or a boolean.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i64", extend("x-mcp-header" = "N"))]
     n: Option<i64>,
 }
 
-#[tool_router(router = fixture_tools, vis = "pub(crate)")]
-impl Everything {
+#[tool_router(router = load_tools, vis = "pub(crate)")]
+impl EverythingServer {
     #[tool(description = "Returns its message")]
     async fn echo(&self, Parameters(args): Parameters<Echo>) -> String {
         args.message
@@ -102,7 +102,7 @@ impl Everything {
         Parameters(args): Parameters<Sleep>,
         context: RequestContext<RoleServer>,
     ) -> Result<String, ErrorData> {
-        let run = Run::start(&self.process.sleeps);
+        let run = SleepRun::start(&self.shared.sleep_counters);
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(args.ms)) => {
                 run.finish();
@@ -114,11 +114,11 @@ impl Everything {
 
     #[tool(description = "Tells what became of the calls of sleep")]
     async fn counters(&self) -> String {
-        let Sleeps {
+        let SleepCounters {
             started,
             finished,
             cancelled,
-        } = &self.process.sleeps;
+        } = &self.shared.sleep_counters;
         let [started, finished, cancelled] = [started, finished, cancelled].map(|n| n.load(Relaxed));
         format!(r#"{{"started":{started},"finished":{finished},"cancelled":{cancelled}}}"#)
     }
@@ -156,17 +156,17 @@ impl Everything {
     }
 }
 
-/// One call of `sleep`. Whatever ends it before its time, also if that is a drop, counts as a cancel.
-struct Run<'a> {
-    sleeps: &'a Sleeps,
+/// A running `sleep` call. Every early end counts as cancelled, including a drop.
+struct SleepRun<'a> {
+    sleep_counters: &'a SleepCounters,
     finished: bool,
 }
 
-impl<'a> Run<'a> {
-    fn start(sleeps: &'a Sleeps) -> Self {
-        sleeps.started.fetch_add(1, Relaxed);
-        Run {
-            sleeps,
+impl<'a> SleepRun<'a> {
+    fn start(sleep_counters: &'a SleepCounters) -> Self {
+        sleep_counters.started.fetch_add(1, Relaxed);
+        SleepRun {
+            sleep_counters,
             finished: false,
         }
     }
@@ -176,27 +176,28 @@ impl<'a> Run<'a> {
     }
 }
 
-impl Drop for Run<'_> {
+impl Drop for SleepRun<'_> {
     fn drop(&mut self) {
         let counter = if self.finished {
-            &self.sleeps.finished
+            &self.sleep_counters.finished
         } else {
-            &self.sleeps.cancelled
+            &self.sleep_counters.cancelled
         };
         counter.fetch_add(1, Relaxed);
     }
 }
 
-/// The default of a number.
-pub(crate) fn or<const DEFAULT: u64>() -> u64 {
+/// A serde default for numbers.
+pub(crate) fn number_default<const DEFAULT: u64>() -> u64 {
     DEFAULT
 }
 
-/// `text` and as many `x` as it takes to make it `length` long.
+/// Pads `text` with `x` to `length`.
 pub(crate) fn padded(mut text: String, length: u64) -> Result<String, ErrorData> {
-    const MOST: usize = 16 << 20;
-    let length = usize::try_from(length).ok().filter(|&length| length <= MOST);
-    let length = length.ok_or_else(|| ErrorData::invalid_params(format!("bytes must be at most {MOST}"), None))?;
+    const MAX_TEXT_BYTES: usize = 16 << 20;
+    let length = usize::try_from(length).ok().filter(|&length| length <= MAX_TEXT_BYTES);
+    let length =
+        length.ok_or_else(|| ErrorData::invalid_params(format!("bytes must be at most {MAX_TEXT_BYTES}"), None))?;
     text.extend(std::iter::repeat_n('x', length.saturating_sub(text.chars().count())));
     Ok(text)
 }

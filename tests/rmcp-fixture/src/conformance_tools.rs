@@ -1,6 +1,6 @@
-//! Tools of the conformance suite that answer by themselves: every kind of content, logs, progress, an error.
+//! Tools of the conformance suite without questions: every kind of content, logs, progress, an error.
 
-#![expect(deprecated)] // sampling, which clients still use
+#![expect(deprecated)] // clients still use sampling
 
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::{CallToolResult, ClientCapabilities, ContentBlock, JsonObject, ResourceContents};
@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-use crate::say::progress;
-use crate::{Everything, media};
+use crate::emit::progress;
+use crate::{EverythingServer, media};
 
-/// How long one step of a tool takes that works in steps.
-const STEP: Duration = Duration::from_millis(50);
+/// Duration of one step in tools that work in steps.
+const STEP_DURATION: Duration = Duration::from_millis(50);
 
 const LOGGER: &str = "everything";
 
@@ -27,8 +27,8 @@ struct CustomHeader {
     value: String,
 }
 
-#[tool_router(router = content_tools, vis = "pub(crate)")]
-impl Everything {
+#[tool_router(router = conformance_tools, vis = "pub(crate)")]
+impl EverythingServer {
     #[tool(description = "Returns a text")]
     async fn test_simple_text(&self) -> String {
         "This is a simple text response for testing.".to_owned()
@@ -63,9 +63,9 @@ impl Everything {
     #[tool(description = "Logs three messages while it works")]
     async fn test_tool_with_logging(&self, context: RequestContext<RoleServer>) -> Result<String, ErrorData> {
         self.log(&context, LOGGER, "Tool execution started".into()).await?;
-        sleep(STEP).await;
+        sleep(STEP_DURATION).await;
         self.log(&context, LOGGER, "Tool processing data".into()).await?;
-        sleep(STEP).await;
+        sleep(STEP_DURATION).await;
         self.log(&context, LOGGER, "Tool execution completed".into()).await?;
         Ok("Tool with logging executed successfully".to_owned())
     }
@@ -73,9 +73,9 @@ impl Everything {
     #[tool(description = "Reports progress three times while it works")]
     async fn test_tool_with_progress(&self, context: RequestContext<RoleServer>) -> Result<String, ErrorData> {
         progress(&context, 0.0, 100.0, "Started").await?;
-        sleep(STEP).await;
+        sleep(STEP_DURATION).await;
         progress(&context, 50.0, 100.0, "Half way").await?;
-        sleep(STEP).await;
+        sleep(STEP_DURATION).await;
         progress(&context, 100.0, 100.0, "Completed").await?;
         Ok("Tool with progress executed successfully".to_owned())
     }
@@ -89,7 +89,7 @@ impl Everything {
     #[tool(description = "Closes its connection, then works on; the result waits for the client's return")]
     async fn test_reconnection(&self, context: RequestContext<RoleServer>) -> String {
         self.close_connection(&context).await;
-        sleep(2 * STEP).await;
+        sleep(2 * STEP_DURATION).await;
         "Reconnection test completed: the connection was closed, the result was not lost".to_owned()
     }
 
@@ -113,10 +113,10 @@ impl Everything {
         Ok("The client can sample.".to_owned())
     }
 
-    #[tool(description = "Logs once, for clients that want to hear of it")]
+    #[tool(description = "Logs once")]
     async fn test_logging_tool(&self, context: RequestContext<RoleServer>) -> Result<String, ErrorData> {
         self.log(&context, LOGGER, "The logging tool was called".into()).await?;
-        Ok("Logged, if anybody wanted to hear of it".to_owned())
+        Ok("Logged".to_owned())
     }
 
     #[tool(description = "Returns its argument, which clients also send as a header")]
@@ -133,7 +133,7 @@ fn resource(uri: &str, mime_type: &str, text: &str) -> ContentBlock {
     ContentBlock::resource(ResourceContents::text(text, uri).with_mime_type(mime_type))
 }
 
-/// Sent as it is: a schema generator would drop half of it.
+/// Written by hand: a schema generator would omit parts of it.
 fn schema_2020_12() -> Arc<JsonObject> {
     let schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -1,32 +1,32 @@
-//! What a call says while it runs: progress and logs.
+//! Progress and logs of a running call.
 
-#![expect(deprecated)] // logging, which clients still use
+#![expect(deprecated)] // clients still use logging
 
 use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam, ProgressNotificationParam, ProtocolVersion};
 use rmcp::service::{RequestContext, ServiceError};
 use rmcp::{ErrorData, RoleServer};
 use serde_json::Value;
 
-use crate::Everything;
+use crate::EverythingServer;
 
-/// Reports progress, if the client asked for it.
+/// Reports progress if the client sent a token.
 pub(crate) async fn progress(
     context: &RequestContext<RoleServer>,
     done: f64,
-    of: f64,
+    total: f64,
     message: &str,
 ) -> Result<(), ErrorData> {
     let Some(token) = context.meta.get_progress_token() else {
         return Ok(());
     };
     let progress = ProgressNotificationParam::new(token, done)
-        .with_total(of)
+        .with_total(total)
         .with_message(message);
-    context.peer.notify_progress(progress).await.map_err(failed)
+    context.peer.notify_progress(progress).await.map_err(to_error_data)
 }
 
-impl Everything {
-    /// Logs at level info, if the client wants to hear of it.
+impl EverythingServer {
+    /// Logs at level info if the client wants this level.
     pub(crate) async fn log(
         &self,
         context: &RequestContext<RoleServer>,
@@ -42,29 +42,33 @@ impl Everything {
             return Ok(());
         }
         let message = message(logger, data);
-        context.peer.notify_logging_message(message).await.map_err(failed)
+        context
+            .peer
+            .notify_logging_message(message)
+            .await
+            .map_err(to_error_data)
     }
 }
 
-/// A message at level info.
+/// A log message at level info.
 pub(crate) fn message(logger: &str, data: Value) -> LoggingMessageNotificationParam {
     LoggingMessageNotificationParam::new(LoggingLevel::Info, data).with_logger(logger)
 }
 
-/// Whether the call belongs to a session, as it does before 2026-07-28.
+/// Whether the call belongs to a session: all revisions before 2026-07-28.
 pub(crate) fn has_sessions(context: &RequestContext<RoleServer>) -> bool {
     let version = context.protocol_version();
     version.is_none_or(|version| version < ProtocolVersion::V_2026_07_28)
 }
 
-/// The call fails with whatever the client, or the way to it, failed with.
-pub(crate) fn failed(error: ServiceError) -> ErrorData {
+/// Converts an error of a question or a notification to the error of the call.
+pub(crate) fn to_error_data(error: ServiceError) -> ErrorData {
     match error {
         ServiceError::McpError(error) => error,
         other => ErrorData::internal_error(other.to_string(), None),
     }
 }
 
-fn includes_info(least: LoggingLevel) -> bool {
-    matches!(least, LoggingLevel::Debug | LoggingLevel::Info)
+fn includes_info(minimum: LoggingLevel) -> bool {
+    matches!(minimum, LoggingLevel::Debug | LoggingLevel::Info)
 }

@@ -1,0 +1,106 @@
+//! When the server was up and down, as the killing task reports it.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use tokio::task::JoinError;
+use tokio::time::Instant;
+
+/// The lifetimes of a server so far.
+pub(super) struct ServerLifetimes {
+    pub(super) addr: SocketAddr,
+    lives: Mutex<LifetimeState>,
+}
+
+#[derive(Default)]
+struct LifetimeState {
+    /// One entry per kill.
+    outages: Vec<Outage>,
+    /// Times of slow responses to trivial requests.
+    slow: Vec<Instant>,
+    kills_over: bool,
+}
+
+/// The time between a kill and the restart. The kill is shortly after `from`.
+#[derive(Clone, Copy)]
+pub(super) struct Outage {
+    pub(super) from: Instant,
+    to: Option<Instant>,
+}
+
+impl ServerLifetimes {
+    pub(super) fn new(addr: SocketAddr) -> Self {
+        let lives = Mutex::default();
+        ServerLifetimes { addr, lives }
+    }
+
+    /// Call this just before the kill.
+    pub(super) fn record_kill(&self) {
+        let from = Instant::now();
+        self.lives().outages.push(Outage { from, to: None });
+    }
+
+    /// Call this when the server is ready again.
+    pub(super) fn record_restart(&self) {
+        if let Some(outage) = self.lives().outages.last_mut() {
+            outage.to = Some(Instant::now());
+        }
+    }
+
+    /// Call this after the last kill.
+    pub(super) fn record_last_kill(&self) {
+        self.lives().kills_over = true;
+    }
+
+    /// Whether the last kill is over.
+    pub(super) fn kills_are_over(&self) -> bool {
+        self.lives().kills_over
+    }
+
+    /// The number of the current lifetime. `None` during a restart.
+    pub(super) fn current(&self) -> Option<usize> {
+        let lives = self.lives();
+        let between = lives.outages.last().is_some_and(|outage| outage.to.is_none());
+        (!between).then_some(lives.outages.len())
+    }
+
+    /// Records that a trivial request was slow.
+    pub(super) fn record_slow_response(&self) {
+        self.lives().slow.push(Instant::now());
+    }
+
+    /// Whether no response was slow in this time. Then work that was due earlier is done.
+    pub(super) fn was_responsive(&self, from: Instant, to: Instant) -> bool {
+        !self.lives().slow.iter().any(|moment| (from..to).contains(moment))
+    }
+
+    /// The first outage that ends after `moment`.
+    pub(super) fn next_outage_after(&self, moment: Instant) -> Option<Outage> {
+        let lives = self.lives();
+        let over = |outage: &&Outage| outage.to.is_some_and(|to| to <= moment);
+        lives.outages.iter().find(|outage| !over(outage)).copied()
+    }
+
+    /// Number and lengths of the outages.
+    pub(super) fn outage_summary(&self) -> String {
+        let away = |outage: &Outage| Some((outage.to? - outage.from).as_millis());
+        let mut away: Vec<u128> = self.lives().outages.iter().filter_map(away).collect();
+        let (first, last) = (away.first().copied(), away.last().copied());
+        away.sort_unstable();
+        let (median, longest) = (away.get(away.len() / 2).copied(), away.last().copied());
+        let [first, last, median, longest] = [first, last, median, longest].map(Option::unwrap_or_default);
+        let times = away.len();
+        format!("down {times} times, median {median} ms (first {first}, last {last}, longest {longest})")
+    }
+
+    /// Panics if the task has panicked.
+    pub(super) fn propagate_failure(&self, ended: Result<(), JoinError>) {
+        if let Err(error) = ended {
+            println!("the server was {}", self.outage_summary());
+            std::panic::resume_unwind(error.into_panic());
+        }
+    }
+
+    fn lives(&self) -> std::sync::MutexGuard<'_, LifetimeState> {
+        self.lives.lock().expect("no panic while locked")
+    }
+}
