@@ -28,6 +28,26 @@ use tokio::sync::{Notify, watch};
 /// Tells a handler that a session has ended.
 pub(crate) type Closed = Box<dyn Fn(&SessionId) + Send + Sync>;
 
+/// The parts of a [`Node`] that its builder chooses.
+pub(crate) struct NodeConfig {
+    pub(crate) name: Arc<str>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) limits: Limits,
+    pub(crate) timing: Timing,
+    pub(crate) upgrade_after: SseUpgradeDelay,
+    pub(crate) ids: Arc<dyn EventIdFormat>,
+    pub(crate) revisions: Revisions,
+    pub(crate) unbuffered: bool,
+    pub(crate) restore: Restore,
+    pub(crate) behind_gateway: bool,
+    pub(crate) info: ServerInfo,
+    pub(crate) relays: bool,
+    pub(crate) hears_all: bool,
+    pub(crate) wants_parts: bool,
+    pub(crate) closed: Closed,
+    pub(crate) seal: Seal,
+}
+
 pub(crate) struct Node {
     pub(crate) name: Arc<str>,
     pub(crate) store: Arc<dyn Store>,
@@ -74,23 +94,25 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
-    #[allow(clippy::too_many_arguments)] // called once, by the builder
-    pub(crate) fn new(
-        name: Arc<str>,
-        store: Arc<dyn Store>,
-        limits: Limits,
-        timing: Timing,
-        upgrade_after: SseUpgradeDelay,
-        ids: Arc<dyn EventIdFormat>,
-        revisions: Revisions,
-        unbuffered: bool,
-        restore: Restore,
-        behind_gateway: bool,
-        info: ServerInfo,
-        (relays, hears_all, wants_parts): (bool, bool, bool),
-        closed: Closed,
-        seal: Seal,
-    ) -> Self {
+    pub(crate) fn new(config: NodeConfig) -> Self {
+        let NodeConfig {
+            name,
+            store,
+            limits,
+            timing,
+            upgrade_after,
+            ids,
+            revisions,
+            unbuffered,
+            restore,
+            behind_gateway,
+            info,
+            relays,
+            hears_all,
+            wants_parts,
+            closed,
+            seal,
+        } = config;
         let retention = store.retention();
         Node {
             name,

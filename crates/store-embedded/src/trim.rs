@@ -5,6 +5,7 @@ use crate::chunk::{Chunk, Held};
 use crate::db::ReadError;
 use crate::keys;
 use crate::stage::Standing;
+use rethread_proto::stream::retention::{HeldAmount, evicted_up_to, may_be_evicted};
 use rethread_store::{Retain, Retention, Seq, StreamKey};
 
 impl Books {
@@ -44,7 +45,7 @@ impl Books {
         // What was passed over and released since goes first: it is older than the rest.
         while used < budget
             && live.is_beyond(limits)
-            && let Some(at) = live.kept.iter().position(|kept| kept.retain == Retain::None)
+            && let Some(at) = live.kept.iter().position(|kept| may_be_evicted(kept.retain))
         {
             if Some(live.kept[at].seq) == live.head.last {
                 live.settle();
@@ -71,7 +72,8 @@ impl Books {
             let held: Vec<Held> = chunk.held().filter(|held| held.seq >= live.floor).collect();
             for held in held {
                 // The end of a stream releases every question.
-                let pinned = held.retain == Retain::Answer || (held.retain == Retain::Question && !sealed);
+                let is_released = sealed && held.retain == Retain::Question;
+                let pinned = !is_released && !may_be_evicted(held.retain);
                 let newest = !pinned && Some(held.seq) == live.head.last;
                 if used == budget || newest || !live.is_beyond(limits) {
                     done = true;
@@ -104,10 +106,7 @@ impl Books {
         head.count = head.count.saturating_sub(1);
         head.bytes = head.bytes.saturating_sub(cost);
         self.totals.held = self.totals.held.saturating_sub(cost);
-        // The loss of a priming event alone is no gap: it says nothing.
-        if seq > Seq::PRIMING {
-            head.purged = head.purged.max(Some(seq));
-        }
+        head.purged = evicted_up_to(head.purged, seq);
     }
 
     /// A row as it will be when the group is committed.
@@ -126,7 +125,10 @@ impl Books {
 
 impl Live {
     fn is_beyond(&self, limits: &Retention) -> bool {
-        self.head.count > limits.events as u64 || self.head.bytes > limits.bytes as u64
+        limits.is_exceeded(HeldAmount {
+            events: self.head.count as usize,
+            bytes: self.head.bytes as usize,
+        })
     }
 
     fn settle(&mut self) {

@@ -1,7 +1,7 @@
 //! The log of one stream, without a disk under it. The memory backend is a table of these; every other backend must
 //! behave as if it were.
 
-use super::retention::{self, Held};
+use super::retention::{self, HeldAmount};
 use super::{Batch, Event, Retain, Retention, StreamInfo};
 use crate::event_id::Seq;
 use bytes::Bytes;
@@ -217,8 +217,8 @@ impl Log {
         self.events.is_empty()
     }
 
-    fn held(&self) -> Held {
-        Held {
+    fn held(&self) -> HeldAmount {
+        HeldAmount {
             events: self.events.len(),
             bytes: self.bytes,
         }

@@ -5,7 +5,7 @@ use crate::event_id::Seq;
 
 /// How much of a stream is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldAmount {
     /// Events.
     pub events: usize,
     /// Their cost in bytes.
@@ -14,7 +14,7 @@ pub struct Held {
 
 impl Retention {
     /// Whether a stream holds more than it may.
-    pub fn is_exceeded(&self, held: Held) -> bool {
+    pub fn is_exceeded(&self, held: HeldAmount) -> bool {
         held.events > self.events || held.bytes > self.bytes
     }
 }

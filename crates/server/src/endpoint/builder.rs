@@ -5,7 +5,7 @@ use crate::endpoint::server::Server;
 use crate::endpoint::service::McpService;
 use crate::node::limits::{Limits, Timing};
 use crate::node::restore_policy::Restore;
-use crate::node::{Node, random};
+use crate::node::{Node, NodeConfig, random};
 use crate::session::registry::Registry;
 use rethread_proto::event_id::{EventIdFormat, Plain};
 use rethread_proto::exchange::SseUpgradeDelay;
@@ -244,37 +244,38 @@ impl<H: Handler> Builder<H> {
         self.policy.max_header_bytes = self.limits.header_bytes;
         self.policy.max_headers = self.limits.headers;
         let handler = Arc::new(self.handler);
-        let node = Node::new(
-            self.name.into(),
-            self.store.unwrap_or_else(|| Arc::new(MemoryStore::default())),
-            self.limits,
-            self.timing,
-            self.upgrade_after,
-            self.ids,
-            self.policy.revisions,
-            self.unbuffered,
-            self.restore,
-            self.behind_gateway,
-            handler.info(),
-            (handler.relays(), handler.hears_all(), handler.wants_parts()),
-            {
-                // A handler may hold peers, which hold the node. One that is gone has nothing left to give up.
-                let handler = Arc::downgrade(&handler);
-                Box::new(move |session| {
-                    if let Some(handler) = handler.upgrade() {
-                        handler.on_session_closed(session);
-                    }
-                })
-            },
-            {
-                let key = self.key.unwrap_or_else(random);
-                if handler.relays() {
-                    Seal::for_relay(key)
-                } else {
-                    Seal::new(key)
+        // A handler may hold peers, which hold the node. A handler that is dropped has nothing left to release.
+        let closed = {
+            let handler = Arc::downgrade(&handler);
+            move |session: &SessionId| {
+                if let Some(handler) = handler.upgrade() {
+                    handler.on_session_closed(session);
                 }
+            }
+        };
+        let key = self.key.unwrap_or_else(random);
+        let node = Node::new(NodeConfig {
+            name: self.name.into(),
+            store: self.store.unwrap_or_else(|| Arc::new(MemoryStore::default())),
+            limits: self.limits,
+            timing: self.timing,
+            upgrade_after: self.upgrade_after,
+            ids: self.ids,
+            revisions: self.policy.revisions,
+            unbuffered: self.unbuffered,
+            restore: self.restore,
+            behind_gateway: self.behind_gateway,
+            info: handler.info(),
+            relays: handler.relays(),
+            hears_all: handler.hears_all(),
+            wants_parts: handler.wants_parts(),
+            closed: Box::new(closed),
+            seal: if handler.relays() {
+                Seal::for_relay(key)
+            } else {
+                Seal::new(key)
             },
-        );
+        });
         let inner = Server {
             node: Arc::new(node),
             sessions: Arc::new(Registry::new()),
