@@ -10,8 +10,8 @@ use crate::child::{ChildCall, ChildMessage, ChildQuestion, ChildSpawner, codec, 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rethread::{
-    Answer, AskError, Call, Context, Handler, HeaderParams, InitializeReply, Notification, OpenError, Peer, Principal,
-    Reply, RpcError, ServerInfo, SessionId, SessionStart,
+    Answer, AskError, Call, Context, Handler, HandlerOptions, HeaderParams, InitializeReply, Notification, OpenError,
+    Peer, Principal, Reply, RpcError, ServerInfo, SessionId, SessionStart,
 };
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -104,8 +104,8 @@ impl Handler for Relay {
         self.0.info.clone()
     }
 
-    fn relays(&self) -> bool {
-        true
+    fn options(&self) -> HandlerOptions {
+        HandlerOptions::new().relays()
     }
 
     /// GW-05: the child itself answers `initialize`.

@@ -10,8 +10,8 @@ use crate::session_server::SessionServer;
 use crate::tool_schemas::ToolSchemas;
 use parking_lot::Mutex;
 use rethread::{
-    Call, Context, Handler, HeaderParams, InitializeReply, Notification, OpenError, Params, Peer, Principal, Reply,
-    RpcError, ServerInfo, SessionId, SessionStart,
+    Call, Context, Handler, HandlerOptions, HeaderParams, InitializeReply, Notification, OpenError, Params, Peer,
+    Principal, Reply, RpcError, ServerInfo, SessionId, SessionStart,
 };
 use rmcp::ServerHandler;
 use rmcp::model::SubscriptionsListenRequestParams;
@@ -91,15 +91,11 @@ impl<S: ServerHandler> Handler for RmcpHandler<S> {
         }
     }
 
-    fn hears_all(&self) -> bool {
-        true
+    fn options(&self) -> HandlerOptions {
+        HandlerOptions::new().receives_all().wants_request_head()
     }
 
-    fn wants_parts(&self) -> bool {
-        true
-    }
-
-    fn listens(&self, params: &Params, _: &Principal) -> bool {
+    fn serves_subscription(&self, params: &Params, _: &Principal) -> bool {
         let params = params.read::<SubscriptionsListenRequestParams>();
         let (Ok(params), Some(template)) = (params, self.template()) else {
             return false;

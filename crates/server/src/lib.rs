@@ -87,6 +87,7 @@ pub use catalog::Catalog;
 pub use endpoint::builder::Builder;
 pub use endpoint::http_sse::HttpSse;
 pub use endpoint::service::McpService;
+pub use node::handler_options::HandlerOptions;
 pub use node::limits::{Limits, Timing};
 pub use node::restore_policy::Restore;
 pub use node::server_info::ServerInfo;

@@ -1,6 +1,7 @@
-//! What everything on one node shares: the store, the bounds, the clock, the counters.
+//! The state that everything on one node shares: the store, the bounds, the clock, the counters.
 
 pub(crate) mod clock;
+pub(crate) mod handler_options;
 pub(crate) mod limits;
 mod random;
 pub(crate) mod restore_policy;
@@ -10,6 +11,7 @@ pub(crate) mod telemetry;
 pub(crate) use random::random;
 
 use clock::Clock;
+use handler_options::HandlerOptions;
 use limits::{Limits, Timing};
 use restore_policy::Restore;
 use rethread_proto::event_id::EventIdFormat;
@@ -41,9 +43,7 @@ pub(crate) struct NodeConfig {
     pub(crate) restore: Restore,
     pub(crate) behind_gateway: bool,
     pub(crate) info: ServerInfo,
-    pub(crate) relays: bool,
-    pub(crate) hears_all: bool,
-    pub(crate) wants_parts: bool,
+    pub(crate) handler: HandlerOptions,
     pub(crate) closed: Closed,
     pub(crate) seal: Seal,
 }
@@ -66,12 +66,8 @@ pub(crate) struct Node {
     pub(crate) info: ServerInfo,
     /// How every result of the stateless era names us.
     pub(crate) named: String,
-    /// The handler answers nearly everything itself.
-    pub(crate) relays: bool,
-    /// The handler hears what we could settle alone.
-    pub(crate) hears_all: bool,
-    /// The handler wants the heads of requests.
-    pub(crate) wants_parts: bool,
+    /// The tasks that the handler takes over from the transport.
+    pub(crate) handler: HandlerOptions,
     /// Tells the handler that a session has ended.
     pub(crate) closed: Closed,
     pub(crate) clock: Clock,
@@ -107,9 +103,7 @@ impl Node {
             restore,
             behind_gateway,
             info,
-            relays,
-            hears_all,
-            wants_parts,
+            handler,
             closed,
             seal,
         } = config;
@@ -139,9 +133,7 @@ impl Node {
             behind_gateway,
             named: info.meta_member(),
             info,
-            relays,
-            hears_all,
-            wants_parts,
+            handler,
             closed,
             clock: Clock::start(),
             calls: CallCount::default(),
@@ -176,7 +168,7 @@ impl Node {
         Ok(())
     }
 
-    /// Something ended: whoever waits for quiet looks again.
+    /// Something ended: a drain that waits looks again.
     pub(crate) fn grew_quieter(&self) {
         if self.is_draining() {
             self.quieter.notify_waiters();

@@ -1,10 +1,11 @@
-//! What users write: a [`Handler`], which answers calls.
+//! The [`Handler`] trait: users implement it to answer calls.
 
 use crate::call::context::Context;
 use crate::call::opening::{InitializeReply, OpenError, SessionStart};
 use crate::call::peer::Peer;
 use crate::call::reply::Reply;
 use crate::call::request::{Call, Notification};
+use crate::node::handler_options::HandlerOptions;
 use crate::node::server_info::ServerInfo;
 use rethread_proto::gate::mirror::HeaderParams;
 use rethread_proto::jsonrpc::Params;
@@ -25,7 +26,7 @@ pub trait Handler: Send + Sync + 'static {
     /// Answers one request.
     fn handle(&self, call: Call, cx: &Context) -> impl Future<Output = Result<Reply, RpcError>> + Send;
 
-    /// Who this server is and what it can do: the answer to `initialize`. Asked once, when the service is built.
+    /// The name and the capabilities of this server: the answer to `initialize`. Asked once, when the service is built.
     fn info(&self) -> ServerInfo {
         ServerInfo::default()
     }
@@ -52,34 +53,17 @@ pub trait Handler: Send + Sync + 'static {
         let _ = session;
     }
 
-    /// Whether this handler answers every request itself but `ping`, and hears every notification but cancellations: for
-    /// those that pass them on. On 2026-07-28 `subscriptions/listen` is its business too, and so are `requestState` and
-    /// `inputResponses`, which stay in the params. Only what the transport has sealed itself, because this handler asked
-    /// through its [`Context`], is the transport's: that retry takes up the waiting call and is not passed on. A relay
-    /// behind a relay cannot ask so, since the outer one takes the seal for its own. Otherwise the transport answers `logging/setLevel`, and keeps back log
-    /// messages below the level that was set.
-    fn relays(&self) -> bool {
-        false
+    /// The tasks that this handler takes over from the transport. For gateways and adapters; a server has no need of it. Asked
+    /// once, when the service is built.
+    fn options(&self) -> HandlerOptions {
+        HandlerOptions::default()
     }
 
-    /// Whether this handler also wants to hear what the transport can settle alone: `notifications/initialized` and
-    /// `notifications/cancelled`, `logging/setLevel`, and `server/discover` (2026-07-28), which it then answers. The
-    /// transport keeps its books all the same: the level that was agreed to, say, holds for [`Context::log`].
-    fn hears_all(&self) -> bool {
-        false
-    }
-
-    /// Whether [`handle`](Self::handle) serves this `subscriptions/listen` (2026-07-28). Otherwise the transport does, and
-    /// tells of what [`Notifier`](crate::Notifier) and [`Context::list_changed`] announce.
-    fn listens(&self, params: &Params, caller: &Principal) -> bool {
+    /// Whether [`handle`](Self::handle) serves this `subscriptions/listen` (2026-07-28). Otherwise the transport does, with the
+    /// changes of [`Notifier`](crate::Notifier) and [`Context::list_changed`]. By default a relay serves all of them.
+    fn serves_subscription(&self, params: &Params, caller: &Principal) -> bool {
         let _ = (params, caller);
-        self.relays()
-    }
-
-    /// Whether this handler wants the whole head of the HTTP request with everything it is told: see [`Call::take_parts`].
-    /// The request's extensions are then in there, and not in [`Context::extensions`].
-    fn wants_parts(&self) -> bool {
-        false
+        self.options().relays
     }
 
     /// Hears a notification of the client that the transport has no use for, such as

@@ -43,7 +43,7 @@ impl SessionStart {
     }
 
     /// The head of the HTTP request that opened it, or found it gone; only for a handler that
-    /// [wants it](crate::Handler::wants_parts).
+    /// [wants it](crate::HandlerOptions::wants_request_head).
     pub fn parts(&self) -> Option<&Parts> {
         self.parts.as_deref()
     }

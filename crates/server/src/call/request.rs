@@ -47,7 +47,7 @@ impl Call {
     }
 
     /// The head of the HTTP request that brought this call, the caller's [`Principal`](crate::Principal) among its extensions; once, and
-    /// only for a handler that [wants it](crate::Handler::wants_parts). `None` on transports without HTTP.
+    /// only for a handler that [wants it](crate::HandlerOptions::wants_request_head). `None` on transports without HTTP.
     pub fn take_parts(&mut self) -> Option<Parts> {
         self.parts.take().map(|parts| *parts)
     }

@@ -266,11 +266,9 @@ impl<H: Handler> Builder<H> {
             restore: self.restore,
             behind_gateway: self.behind_gateway,
             info: handler.info(),
-            relays: handler.relays(),
-            hears_all: handler.hears_all(),
-            wants_parts: handler.wants_parts(),
+            handler: handler.options(),
             closed: Box::new(closed),
-            seal: if handler.relays() {
+            seal: if handler.options().relays {
                 Seal::for_relay(key)
             } else {
                 Seal::new(key)

@@ -70,7 +70,7 @@ impl<H: Handler> HttpSse<H> {
         }
         let head = gate::head::admit(&parts.method, &parts.uri, &parts.headers, &self.policy)?;
         let query = parts.uri.query().map(str::to_owned);
-        let (request_head, principal) = RequestHead::new(parts, self.inner.node.wants_parts);
+        let (request_head, principal) = RequestHead::new(parts, self.inner.node.handler.wants_request_head);
         match head.verb {
             Verb::Get => self.open(principal).await,
             Verb::Post => {

@@ -183,7 +183,7 @@ pub(crate) fn is_ours(session: &Session, request: &Request) -> bool {
     let node = &session.node;
     match request.method.as_str() {
         "ping" => true,
-        "logging/setLevel" => !node.relays && !node.hears_all && session.declares("logging"),
+        "logging/setLevel" => !node.handler.relays && !node.handler.receives_all && session.declares("logging"),
         _ => false,
     }
 }
@@ -266,13 +266,15 @@ pub(crate) async fn notified<H: Handler>(
 ) {
     let node = &session.node;
     match note.method.as_str() {
-        "notifications/initialized" if !node.relays && !node.hears_all => session.mark_initialized().await,
+        "notifications/initialized" if !node.handler.relays && !node.handler.receives_all => {
+            session.mark_initialized().await;
+        }
         "notifications/cancelled" => {
             // CAN-01: malformed params and unknown ids are ignored.
             if let Some(id) = note.params.cancelled_request() {
                 session.cancel(&id);
             }
-            if node.hears_all {
+            if node.handler.receives_all {
                 tell(inner, session, note, request_head).await;
             }
         }

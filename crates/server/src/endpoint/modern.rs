@@ -112,7 +112,7 @@ pub(crate) fn begin<H: Handler>(
 ) -> Result<Begun, Reason> {
     let node = &inner.node;
     match request.method.as_str() {
-        "server/discover" if !node.hears_all => {
+        "server/discover" if !node.handler.receives_all => {
             node.accept_work()?;
             Ok(Begun::Answered(discover(node, &request)))
         }
@@ -122,7 +122,7 @@ pub(crate) fn begin<H: Handler>(
                 Ok(filter) => filter,
                 Err(error) => return Ok(Begun::Answered(Outcome::error(&request.id, &error))),
             };
-            if inner.handler.listens(&request.params, &asker.principal) {
+            if inner.handler.serves_subscription(&request.params, &asker.principal) {
                 return serve(inner, request, version, asker, request_head).map(Begun::Serving);
             }
             node.accept_work()?;
@@ -246,7 +246,7 @@ fn brought<H>(inner: &Server<H>, request: &Request, principal: &Principal) -> Re
     let node = &inner.node;
     let params = &request.params;
     let state = mrtr::request_state(params);
-    if node.relays && !matches!(&state, Ok(Some(text)) if node.seal.looks_sealed(text)) {
+    if node.handler.relays && !matches!(&state, Ok(Some(text)) if node.seal.looks_sealed(text)) {
         return Ok(Brought::Call { inputs: None, round: 0 });
     }
     let responses = InputResponses::read(params)?;

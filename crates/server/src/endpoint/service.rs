@@ -165,7 +165,7 @@ impl<H: Handler> Server<H> {
                 return Box::pin(std::future::ready(Ok(response)));
             }
         };
-        let (request_head, principal) = RequestHead::new(parts, self.node.wants_parts);
+        let (request_head, principal) = RequestHead::new(parts, self.node.handler.wants_request_head);
         // This future is made for every request: what is rare in it is boxed, and nothing is handed through it twice.
         Box::pin(async move {
             let posted = match head.verb {

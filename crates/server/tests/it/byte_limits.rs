@@ -105,7 +105,7 @@ async fn sec_06_filters_are_bounded_for_handlers_that_serve_listen_themselves() 
     struct Listening;
 
     impl Handler for Listening {
-        fn listens(&self, _: &Params, _: &Principal) -> bool {
+        fn serves_subscription(&self, _: &Params, _: &Principal) -> bool {
             true
         }
 

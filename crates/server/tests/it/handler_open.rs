@@ -61,8 +61,8 @@ impl Handler for Relay {
         self.log(|log| log.closed.push(session.as_str().to_owned()));
     }
 
-    fn relays(&self) -> bool {
-        true
+    fn options(&self) -> rethread::HandlerOptions {
+        rethread::HandlerOptions::new().relays()
     }
 
     async fn handle(&self, call: Call, cx: &Context) -> Result<Reply, RpcError> {

@@ -47,8 +47,9 @@ impl Handler for ClosureHandler {
         ServerInfo::new("scripted", "1")
     }
 
-    fn relays(&self) -> bool {
-        self.relays
+    fn options(&self) -> rethread::HandlerOptions {
+        let options = rethread::HandlerOptions::new();
+        if self.relays { options.relays() } else { options }
     }
 
     async fn handle(&self, call: Call, cx: &Context) -> Result<Reply, RpcError> {
