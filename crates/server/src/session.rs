@@ -2,6 +2,7 @@
 
 mod call_table;
 mod complete_stream;
+pub(crate) mod connections;
 pub(crate) mod handshake;
 pub(crate) mod notifier;
 pub(crate) mod orphan;
@@ -21,8 +22,7 @@ pub(crate) use persistence::PendingEnd;
 
 use crate::node::Node;
 use crate::node::server_info::declares;
-use crate::stream::reader_body::{ConnectionHost, ReaderBody};
-use crate::stream::{Stream, StreamObserver};
+use crate::stream::Stream;
 use bytes::Bytes;
 use call_table::CallTable;
 use foldhash::fast::RandomState;
@@ -38,10 +38,10 @@ use rethread_proto::push::{Collapse, PushLimits};
 use rethread_proto::questions::{Questions, Settled};
 use rethread_proto::refusal::Reason;
 use rethread_proto::sse::{self, Draft};
-use rethread_proto::stream::{ConnectionId, Framing, ReaderStart, StreamClosed};
+use rethread_proto::stream::Framing;
 use rethread_proto::subscription::covers;
 use rethread_proto::{Ordinal, Version};
-use rethread_store::{ListKind, QueuePosition, SessionKey, SessionRecord, StoreError, StoredQueue};
+use rethread_store::{ListKind, SessionKey, SessionRecord, StoredQueue};
 use serde::Serialize;
 use serde_json::{Value, json};
 use stage::Stage;
@@ -241,37 +241,6 @@ impl Session {
         self.last_used.store(self.node.clock.coarse_millis(), Ordering::Relaxed);
     }
 
-    /// Something that lasts uses the session until the guard is dropped.
-    pub(crate) fn in_use(self: &Arc<Self>) -> InUse {
-        self.uses.fetch_add(1, Ordering::Relaxed);
-        InUse {
-            session: Arc::clone(self),
-        }
-    }
-
-    /// Opens a connection that reads `stream`. It uses the session until it is dropped.
-    pub(crate) fn open_reader(
-        self: &Arc<Self>,
-        stream: Arc<Stream>,
-        start: ReaderStart,
-        takes_push: bool,
-    ) -> ReaderBody {
-        self.node.connections.enter(usize::MAX);
-        self.uses.fetch_add(1, Ordering::Relaxed);
-        let connection = stream.attach(start.cursor, start.resumes);
-        if takes_push {
-            self.push.listen(connection, &stream);
-        }
-        let host = Arc::clone(self) as Arc<dyn ConnectionHost>;
-        ReaderBody::new(stream, connection, start, takes_push, self.keep_alive(), host)
-    }
-
-    fn unused(&self) {
-        self.touch();
-        self.uses.fetch_sub(1, Ordering::Relaxed);
-        self.node.grew_quieter();
-    }
-
     pub(crate) fn is_idle(&self, now: Mono) -> bool {
         let used = Mono::from_millis(self.last_used.load(Ordering::Relaxed));
         self.uses.load(Ordering::Relaxed) == 0 && now.since(used) >= self.node.timing.session_idle
@@ -468,58 +437,5 @@ impl std::fmt::Debug for Session {
             .field("id", &self.key.session)
             .field("version", &self.version())
             .finish_non_exhaustive()
-    }
-}
-
-/// Keeps a session from being taken for idle.
-pub(crate) struct InUse {
-    session: Arc<Session>,
-}
-
-impl InUse {
-    pub(crate) fn session(&self) -> &Arc<Session> {
-        &self.session
-    }
-}
-
-impl Drop for InUse {
-    fn drop(&mut self) {
-        self.session.unused();
-    }
-}
-
-impl ConnectionHost for Session {
-    fn bind_waiting(&self, connection: ConnectionId, stream: &Arc<Stream>, max: usize) -> Result<bool, StreamClosed> {
-        self.push.take(connection, stream, max).map(|taken| taken > 0)
-    }
-
-    fn detached(&self, connection: ConnectionId, stream: &Arc<Stream>, takes_push: bool, was_reader: bool) {
-        if takes_push {
-            self.push.leave(connection);
-            if was_reader {
-                self.push_reader_changed(stream);
-            }
-        }
-        self.node.connections.leave();
-        self.unused();
-    }
-}
-
-impl StreamObserver for Session {
-    fn stream_closed(&self, stream: &Stream) {
-        self.stream_over(stream);
-    }
-
-    fn append_refused(&self, error: StoreError) {
-        self.refused(error);
-    }
-
-    fn push_settled(self: Arc<Self>, position: QueuePosition, appended: bool) {
-        self.push_bound(position, appended);
-    }
-
-    fn runs_other_calls(&self, calls: &[RequestId]) -> bool {
-        let running = &self.state.lock().calls;
-        running.len() > calls.iter().filter(|id| running.get(id).is_some()).count()
     }
 }

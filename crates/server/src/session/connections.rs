@@ -1,0 +1,96 @@
+//! The users of a session: connections that read its streams, and calls that run.
+
+use super::Session;
+use crate::stream::reader_body::{ConnectionHost, ReaderBody};
+use crate::stream::{Stream, StreamObserver};
+use rethread_proto::jsonrpc::RequestId;
+use rethread_proto::stream::{ConnectionId, ReaderStart, StreamClosed};
+use rethread_store::{QueuePosition, StoreError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Session {
+    /// Something that lasts uses the session until the guard is dropped.
+    pub(crate) fn in_use(self: &Arc<Self>) -> InUse {
+        self.uses.fetch_add(1, Ordering::Relaxed);
+        InUse {
+            session: Arc::clone(self),
+        }
+    }
+
+    /// Opens a connection that reads `stream`. It uses the session until it is dropped.
+    pub(crate) fn open_reader(
+        self: &Arc<Self>,
+        stream: Arc<Stream>,
+        start: ReaderStart,
+        takes_push: bool,
+    ) -> ReaderBody {
+        self.node.connections.enter(usize::MAX);
+        self.uses.fetch_add(1, Ordering::Relaxed);
+        let connection = stream.attach(start.cursor, start.resumes);
+        if takes_push {
+            self.push.listen(connection, &stream);
+        }
+        let host = Arc::clone(self) as Arc<dyn ConnectionHost>;
+        ReaderBody::new(stream, connection, start, takes_push, self.keep_alive(), host)
+    }
+
+    fn unused(&self) {
+        self.touch();
+        self.uses.fetch_sub(1, Ordering::Relaxed);
+        self.node.grew_quieter();
+    }
+}
+
+/// Keeps a session from being taken for idle.
+pub(crate) struct InUse {
+    session: Arc<Session>,
+}
+
+impl InUse {
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.session.unused();
+    }
+}
+
+impl ConnectionHost for Session {
+    fn bind_waiting(&self, connection: ConnectionId, stream: &Arc<Stream>, max: usize) -> Result<bool, StreamClosed> {
+        self.push.take(connection, stream, max).map(|taken| taken > 0)
+    }
+
+    fn detached(&self, connection: ConnectionId, stream: &Arc<Stream>, takes_push: bool, was_reader: bool) {
+        if takes_push {
+            self.push.leave(connection);
+            if was_reader {
+                self.push_reader_changed(stream);
+            }
+        }
+        self.node.connections.leave();
+        self.unused();
+    }
+}
+
+impl StreamObserver for Session {
+    fn stream_closed(&self, stream: &Stream) {
+        self.stream_over(stream);
+    }
+
+    fn append_refused(&self, error: StoreError) {
+        self.refused(error);
+    }
+
+    fn push_settled(self: Arc<Self>, position: QueuePosition, appended: bool) {
+        self.push_bound(position, appended);
+    }
+
+    fn runs_other_calls(&self, calls: &[RequestId]) -> bool {
+        let running = &self.state.lock().calls;
+        running.len() > calls.iter().filter(|id| running.get(id).is_some()).count()
+    }
+}
