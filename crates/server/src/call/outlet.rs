@@ -9,7 +9,7 @@ use rethread_proto::event_id::Seq;
 use rethread_proto::exchange::{Emit, End, Exchange};
 use rethread_proto::jsonrpc::RequestId;
 use rethread_proto::sse::{Draft, EncodeMessage};
-use rethread_proto::stream::ReaderStart;
+use rethread_proto::stream::{Framing, ReaderStart};
 use rethread_store::Retain;
 use std::sync::Arc;
 use std::task::Waker;
@@ -119,6 +119,7 @@ impl Outlet {
             }
         };
         wake(waker);
+        self.bind_pushed(&stream);
         let seq = stream.emit(words, retain, false).map_err(|_| TooLate)?;
         Ok(Some(Said { stream, seq }))
     }
@@ -147,6 +148,7 @@ impl Outlet {
                 Some(Bytes::from(body))
             }
             (End::Append { seals }, Some(stream)) => {
+                self.bind_pushed(&stream);
                 // An error here says that the session is gone, and the reader with it.
                 let _ = stream.emit(Draft::new(expected, answer), Retain::Answer, seals);
                 None
@@ -168,6 +170,13 @@ impl Outlet {
             }
             (End::Append { seals: true }, Some(stream)) => stream.seal(),
             _ => {}
+        }
+    }
+
+    /// On the one stream of a session, messages keep the order in which a handler emitted them.
+    fn bind_pushed(&self, stream: &Arc<Stream>) {
+        if stream.params.framing != Framing::Numbered {
+            self.session.push.bind_before_call_message(stream);
         }
     }
 

@@ -139,6 +139,18 @@ impl SessionPush {
         Ok(taken)
     }
 
+    /// Binds what waits to the one stream of a session before a message of a call follows on it: what a handler pushed
+    /// first comes first. Stops when the stream is full, and the rest follows later.
+    pub(crate) fn bind_before_call_message(&self, stream: &Arc<Stream>) {
+        let listener = {
+            let state = self.0.lock();
+            let waits = state.push.has_begun() && state.push.waiting() > 0;
+            state.listeners.last().map(|(id, _)| *id).filter(|_| waits)
+        };
+        let Some(ListenerId(connection)) = listener else { return };
+        while stream.has_room() && matches!(self.take(ConnectionId(connection), stream, 1), Ok(1)) {}
+    }
+
     /// Gives the turn to another connection if the one whose turn it is does not take its messages (SSE-14).
     pub(crate) fn pass_over_stalled(&self, now: Mono, patience: Duration) {
         self.change(|push| push.pass_over_stalled(now, patience));

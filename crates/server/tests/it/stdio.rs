@@ -1,7 +1,8 @@
 //! JSON-RPC lines on a pair of byte streams, for both eras (GW-01).
 
 use crate::support::{ScriptedHandler, V2025_11_25, result_text};
-use rethread::{ListKind, McpService};
+use rethread::catalog::{Catalog, NoArgs, Tool};
+use rethread::{Context, Handler, ListKind, McpService};
 use rethread_testkit::client::stateless;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -13,7 +14,7 @@ struct StdioClient {
 }
 
 impl StdioClient {
-    fn open(service: &McpService<ScriptedHandler>) -> Self {
+    fn open<H: Handler>(service: &McpService<H>) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let service = service.clone();
         tokio::spawn(async move {
@@ -35,6 +36,15 @@ impl StdioClient {
         self.input.write_all(format!("{text}\n").as_bytes()).await.unwrap();
     }
 
+    async fn initialize(&mut self) {
+        let params = json!({ "protocolVersion": V2025_11_25, "capabilities": { "roots": {} }, "clientInfo": { "name": "x", "version": "1" } });
+        self.send(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }))
+            .await;
+        assert_eq!(self.next().await["result"]["protocolVersion"], V2025_11_25);
+        self.send_text("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\r")
+            .await; // CRLF is accepted
+    }
+
     async fn next(&mut self) -> Value {
         let line = tokio::time::timeout(Duration::from_secs(5), self.output.next_line());
         let line = line.await.expect("a line").unwrap().expect("a line");
@@ -51,14 +61,7 @@ async fn gw_01_session_and_stateless_requests_share_stdio() {
     let handler = ScriptedHandler::new();
     let (service, _) = handler.serve();
     let mut client = StdioClient::open(&service);
-    let params = json!({ "protocolVersion": V2025_11_25, "capabilities": { "roots": {} }, "clientInfo": { "name": "x", "version": "1" } });
-    client
-        .send(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }))
-        .await;
-    assert_eq!(client.next().await["result"]["protocolVersion"], V2025_11_25);
-    client
-        .send_text("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\r")
-        .await; // CRLF is accepted
+    client.initialize().await;
 
     // A call of the legacy era: progress, a question, the result.
     let script = handler.script("a");
@@ -110,6 +113,28 @@ async fn gw_01_session_and_stateless_requests_share_stdio() {
     assert_eq!(client.next().await["error"]["code"], -32700);
     client.send(&modern(json!(9), "ping", json!({}))).await;
     assert_eq!(client.next().await["error"]["code"], -32601);
+}
+
+/// A gateway sends a message without a call to the call that runs , so the response must not overtake it.
+#[tokio::test]
+async fn gw_01_response_follows_the_messages_that_the_handler_pushed_before_it() {
+    let push = |_: NoArgs, cx: Context| async move {
+        for n in 1..=5 {
+            cx.session().unwrap().push("notifications/message", json!({ "n": n }))?;
+        }
+        Ok("pushed")
+    };
+    let catalog = Catalog::new("pushing", "1").tool(Tool::new("push"), push);
+    let service = McpService::builder(catalog).build();
+    let mut client = StdioClient::open(&service);
+    client.initialize().await;
+    client
+        .send(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "push" } }))
+        .await;
+    for n in 1..=5 {
+        assert_eq!(client.next().await["params"]["n"], n);
+    }
+    assert_eq!(result_text(&client.next().await), "pushed");
 }
 
 #[tokio::test]
