@@ -1,40 +1,67 @@
-//! One POST and its answer: when silence becomes a stream, and when an answer is a plain JSON object (design D5).
+//! The response to one request, for both eras: which form it takes, and when it ends (design D5, D7, D8).
 //!
 //! ```text
-//!            reply                        emit, close, or silence too long
-//!   Held ----------------> Done (JSON)    Held ------------------------------> Streaming --last reply--> Done
-//!     |
-//!     +-- client leaves --> Unreachable: the handler goes on, nothing is stored, nobody can ever ask for it
+//!          reply                           emit, close, or silence for too long
+//!  Held ----------> Done (JSON)    Held ----------------------------------------> Streaming --last reply--> Done
+//!   |  |                                                                              |
+//!   |  +--- park (the questions are the JSON body) ---> WaitingForInput <--- park ----+
+//!   |                                                        |
+//!   |                                                        +-- retry --> Held or Streaming
+//!   +-- client gone --> Unreachable or Done
 //! ```
+//!
+//! [`Response`] decides and holds no bytes. The calls of a batch share one. What differs between kinds of responses is data:
+//! [`ResponseRules`].
+
+#[cfg(test)]
+mod model;
+mod upgrade_delay;
+
+pub use upgrade_delay::SseUpgradeDelay;
 
 use crate::version::Version;
-use std::time::Duration;
 
-/// When a silent call becomes a stream (design D5).
+/// How the response to a request of one kind behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SseUpgradeDelay {
-    /// For a version whose streams are primed, with a store: the sooner a call has an id, the sooner it is safe.
-    pub resumable: Duration,
-    /// For everything else: only to keep proxies from giving up on a silent connection (HTTP-08, T-37).
-    pub fallback: Duration,
+#[non_exhaustive]
+pub struct ResponseRules {
+    /// The client can fetch the response after a lost connection (CAN-02). Otherwise a lost connection cancels the call
+    /// (CAN-03).
+    pub survives_disconnect: bool,
+    /// A question ends the response, and the answer comes with a retry (MRTR-01). Otherwise it goes out on the stream.
+    pub parks_questions: bool,
+    /// The response is a stream from the start.
+    pub starts_streaming: bool,
+    /// The stream ends with the last reply.
+    pub ends_with_last_reply: bool,
 }
 
-impl Default for SseUpgradeDelay {
-    fn default() -> Self {
-        SseUpgradeDelay {
-            resumable: Duration::from_millis(100),
-            fallback: Duration::from_secs(10),
+impl ResponseRules {
+    /// The rules for a single request of `version`.
+    pub const fn request(version: Version) -> Self {
+        ResponseRules {
+            survives_disconnect: !version.disconnect_cancels(),
+            parks_questions: !version.has_sessions(),
+            starts_streaming: false,
+            ends_with_last_reply: true,
         }
     }
-}
 
-impl SseUpgradeDelay {
-    /// How long a call on `version` may be silent before its answer becomes a stream.
-    pub fn delay(&self, version: Version, resumable: bool) -> Duration {
-        if resumable && version.sends_priming_event() {
-            self.resumable
-        } else {
-            self.fallback
+    /// The rules for a batch: a stream from the start (HTTP-09, T-21).
+    pub const fn batch(version: Version) -> Self {
+        ResponseRules {
+            starts_streaming: true,
+            ..Self::request(version)
+        }
+    }
+
+    /// The rules for a request in a session that has one stream for everything (LEG-02): the stream outlives the call.
+    pub const fn connection_bound() -> Self {
+        ResponseRules {
+            survives_disconnect: false,
+            parks_questions: false,
+            starts_streaming: true,
+            ends_with_last_reply: false,
         }
     }
 }
@@ -43,118 +70,232 @@ impl SseUpgradeDelay {
 enum State {
     Held,
     Streaming,
+    WaitingForInput { replied: bool },
     Unreachable,
     Done,
 }
 
-/// The answer to one POST.
+/// The response to one request or batch.
 #[derive(Debug)]
-pub struct Exchange {
+pub struct Response {
+    rules: ResponseRules,
     state: State,
-    unanswered: usize,
+    open_replies: usize,
 }
 
-/// What to do with a message that a call emits.
+/// What to do with a message of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Emit {
-    /// Open the stream, then append the message.
-    Start,
-    /// Append the message.
-    Append,
+    /// Open the stream, then deliver the message.
+    Open,
+    /// Deliver the message.
+    Deliver,
+    /// Keep the message for the retry.
+    Keep,
     /// Nobody can ever read it: drop it.
     Discard,
-    /// The exchange is over: the emitter is late (PRG-01).
+    /// The response has ended: the message is late (PRG-01).
     TooLate,
 }
 
-/// What to do with the end of a call.
+/// What to do with the reply of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Answer with this one JSON object; no store is touched.
+pub enum Reply {
+    /// It is the JSON body of the response. No store is touched.
     Json,
-    /// Append it to the stream; `seals` if it was the last one.
-    Append {
+    /// Deliver it on the stream.
+    Deliver {
         /// Whether the stream ends with it.
         seals: bool,
     },
+    /// Keep it for the retry, not encoded: it gets the id of the retry.
+    Keep,
     /// Nobody can ever read it: drop it.
     Discard,
 }
 
-impl Exchange {
-    /// The exchange of a single request: the form of its answer is open.
-    pub fn single() -> Self {
-        Exchange {
-            state: State::Held,
-            unanswered: 1,
+/// What a retry finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// Open a stream: there are kept messages to deliver.
+    pub opens: bool,
+    /// A reply was kept: apply [`Response::reply`] again.
+    pub replied: bool,
+}
+
+/// What a lost client means for the calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientGone {
+    /// Nothing: the client may come back, or the response has ended.
+    Continue,
+    /// The calls go on, but their questions fail: no client can answer them.
+    FailQuestions,
+    /// Cancel the calls (CAN-03).
+    Cancel,
+}
+
+/// What to do when a call is cancelled: it gets no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// End the response, which has no form yet.
+    Empty,
+    /// End the stream without a message.
+    Seal,
+    /// Remove the call from the table of parked calls.
+    Unpark,
+    /// Nothing: other calls use the stream, or the response has ended.
+    Nothing,
+}
+
+impl Response {
+    /// The response to `requests` requests.
+    pub fn new(rules: ResponseRules, requests: usize) -> Self {
+        Response {
+            rules,
+            state: if rules.starts_streaming {
+                State::Streaming
+            } else {
+                State::Held
+            },
+            open_replies: requests,
         }
     }
 
-    /// The exchange of a batch: a stream from the start (HTTP-09, T-21).
-    pub fn batch(requests: usize) -> Self {
-        Exchange {
-            state: State::Streaming,
-            unanswered: requests,
-        }
+    /// The rules that it follows.
+    pub fn rules(&self) -> &ResponseRules {
+        &self.rules
     }
 
-    /// A call speaks.
+    /// A call emits a message.
     pub fn emit(&mut self) -> Emit {
         match self.state {
             State::Held => {
                 self.state = State::Streaming;
-                Emit::Start
+                Emit::Open
             }
-            State::Streaming => Emit::Append,
+            State::Streaming => Emit::Deliver,
+            State::WaitingForInput { replied: false } => Emit::Keep,
             State::Unreachable => Emit::Discard,
-            State::Done => Emit::TooLate,
+            State::WaitingForInput { replied: true } | State::Done => Emit::TooLate,
         }
     }
 
-    /// The call has been silent too long, or asks for its stream. True if the stream must be opened now.
+    /// The call was silent for too long, or needs its stream. True if the stream must be opened now.
     pub fn upgrade(&mut self) -> bool {
-        let held = self.state == State::Held;
-        if held {
+        let is_held = self.state == State::Held;
+        if is_held {
             self.state = State::Streaming;
         }
-        held
+        is_held
     }
 
-    /// A call ends, with an answer or (cancelled) without one.
-    pub fn end(&mut self) -> End {
-        self.unanswered = self.unanswered.saturating_sub(1);
+    /// A call replies.
+    pub fn reply(&mut self) -> Reply {
         match self.state {
             State::Held => {
                 self.state = State::Done;
-                End::Json
+                Reply::Json
+            }
+            State::Streaming => Reply::Deliver {
+                seals: self.ends_stream() && self.rules.ends_with_last_reply,
+            },
+            State::WaitingForInput { .. } => {
+                self.state = State::WaitingForInput { replied: true };
+                Reply::Keep
+            }
+            State::Unreachable => {
+                self.state = State::Done;
+                Reply::Discard
+            }
+            State::Done => Reply::Discard,
+        }
+    }
+
+    /// The questions of a call end the response: they are its JSON body, or the last message of its stream (T-27). A retry
+    /// continues it. False if questions do not park, or the response has ended.
+    pub fn park(&mut self) -> bool {
+        let parks = self.rules.parks_questions && matches!(self.state, State::Held | State::Streaming);
+        if parks {
+            self.state = State::WaitingForInput { replied: false };
+        }
+        parks
+    }
+
+    /// A retry arrived. `None` if the call does not wait for input (any more).
+    pub fn retry(&mut self, has_kept_messages: bool) -> Option<Retry> {
+        let State::WaitingForInput { replied } = self.state else {
+            return None;
+        };
+        self.state = if has_kept_messages {
+            State::Streaming
+        } else {
+            State::Held
+        };
+        Some(Retry {
+            opens: has_kept_messages,
+            replied,
+        })
+    }
+
+    /// The connection that waits for the response, or reads it, is gone.
+    pub fn client_gone(&mut self) -> ClientGone {
+        match self.state {
+            State::Held | State::Streaming if !self.rules.survives_disconnect => ClientGone::Cancel,
+            State::Held => {
+                self.state = State::Unreachable;
+                ClientGone::FailQuestions
+            }
+            State::Unreachable => ClientGone::FailQuestions,
+            State::Streaming | State::WaitingForInput { .. } | State::Done => ClientGone::Continue,
+        }
+    }
+
+    /// A call is cancelled.
+    pub fn cancel(&mut self) -> Cancelled {
+        match self.state {
+            State::Held => {
+                self.state = State::Done;
+                Cancelled::Empty
             }
             State::Streaming => {
-                let seals = self.unanswered == 0;
-                if seals {
-                    self.state = State::Done;
-                }
-                End::Append { seals }
+                let seals = self.ends_stream() && self.rules.ends_with_last_reply;
+                if seals { Cancelled::Seal } else { Cancelled::Nothing }
             }
-            State::Unreachable | State::Done => End::Discard,
+            State::Done => Cancelled::Nothing,
+            State::WaitingForInput { .. } => {
+                self.state = State::Done;
+                Cancelled::Unpark
+            }
+            State::Unreachable => {
+                self.state = State::Done;
+                Cancelled::Nothing
+            }
         }
     }
 
-    /// The client hung up. True if no cursor can ever reach this exchange: its questions must fail now.
-    pub fn client_left(&mut self) -> bool {
-        if self.state == State::Held {
-            self.state = State::Unreachable;
+    /// Counts a reply of a streaming response. True if it was the last one.
+    fn ends_stream(&mut self) -> bool {
+        self.open_replies = self.open_replies.saturating_sub(1);
+        let is_last = self.open_replies == 0;
+        if is_last {
+            self.state = State::Done;
         }
-        self.state == State::Unreachable
+        is_last
     }
 
-    /// Whether the form of the answer is still open.
-    pub fn is_held(&self) -> bool {
-        self.state == State::Held
-    }
-
-    /// Whether the client is gone and can never come back for this.
+    /// Whether no client can ever read the response.
     pub fn is_unreachable(&self) -> bool {
         self.state == State::Unreachable
+    }
+
+    /// Whether the call waits for a retry.
+    pub fn is_waiting_for_input(&self) -> bool {
+        matches!(self.state, State::WaitingForInput { .. })
+    }
+
+    /// Whether every call has ended.
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
     }
 }
 
@@ -162,62 +303,129 @@ impl Exchange {
 mod tests {
     use super::*;
 
-    #[test]
-    fn http_07_an_answer_without_emissions_is_json() {
-        let mut exchange = Exchange::single();
-        assert_eq!(exchange.end(), End::Json);
-        assert_eq!(exchange.emit(), Emit::TooLate);
+    fn session() -> Response {
+        Response::new(ResponseRules::request(Version::V2025_11_25), 1)
+    }
+
+    fn stateless() -> Response {
+        Response::new(ResponseRules::request(Version::V2026_07_28), 1)
     }
 
     #[test]
-    fn http_07_the_first_emission_starts_the_stream_and_the_answer_ends_it() {
-        let mut exchange = Exchange::single();
-        assert_eq!(exchange.emit(), Emit::Start);
-        assert_eq!(exchange.emit(), Emit::Append);
-        assert_eq!(exchange.end(), End::Append { seals: true });
-        assert_eq!(exchange.emit(), Emit::TooLate, "SSE-10: nothing follows the response");
+    fn http_07_response_without_emissions_is_json() {
+        for mut response in [session(), stateless()] {
+            assert_eq!(response.reply(), Reply::Json);
+            assert_eq!(response.emit(), Emit::TooLate);
+        }
+    }
+
+    #[test]
+    fn http_07_first_emission_opens_the_stream_and_the_reply_ends_it() {
+        for mut response in [session(), stateless()] {
+            assert_eq!(response.emit(), Emit::Open);
+            assert_eq!(response.emit(), Emit::Deliver);
+            assert_eq!(response.reply(), Reply::Deliver { seals: true });
+            assert_eq!(response.emit(), Emit::TooLate, "SSE-10: nothing follows the response");
+        }
     }
 
     #[test]
     fn d5_silence_upgrades_once() {
-        let mut exchange = Exchange::single();
-        assert!(exchange.upgrade());
-        assert!(!exchange.upgrade());
-        assert_eq!(exchange.emit(), Emit::Append);
+        let mut response = session();
+        assert!(response.upgrade());
+        assert!(!response.upgrade());
+        assert_eq!(response.emit(), Emit::Deliver);
     }
 
     #[test]
-    fn d5_a_client_that_leaves_before_any_id_makes_the_call_unreachable() {
-        let mut exchange = Exchange::single();
-        assert!(exchange.client_left());
-        assert_eq!(exchange.emit(), Emit::Discard);
-        assert!(!exchange.upgrade());
-        assert_eq!(exchange.end(), End::Discard);
-        let mut streaming = Exchange::single();
+    fn can_02_lost_client_without_an_id_makes_the_response_unreachable() {
+        let mut response = session();
+        assert_eq!(response.client_gone(), ClientGone::FailQuestions);
+        assert!(response.is_unreachable());
+        assert_eq!(response.emit(), Emit::Discard);
+        assert!(!response.upgrade());
+        assert_eq!(response.reply(), Reply::Discard);
+        let mut streaming = session();
         streaming.emit();
-        assert!(
-            !streaming.client_left(),
-            "CAN-02: an id is out, the client may come back"
+        assert_eq!(
+            streaming.client_gone(),
+            ClientGone::Continue,
+            "the client has an id to come back with"
         );
-        assert_eq!(streaming.emit(), Emit::Append);
+        assert_eq!(streaming.emit(), Emit::Deliver);
     }
 
     #[test]
-    fn http_09_a_batch_ends_with_its_last_answer() {
-        let mut exchange = Exchange::batch(3);
-        assert_eq!(exchange.end(), End::Append { seals: false });
-        assert_eq!(exchange.emit(), Emit::Append);
-        assert_eq!(exchange.end(), End::Append { seals: false });
-        assert_eq!(exchange.end(), End::Append { seals: true });
+    fn can_03_lost_client_cancels_a_stateless_call_unless_it_is_parked() {
+        let mut held = stateless();
+        assert_eq!(held.client_gone(), ClientGone::Cancel);
+        assert_eq!(held.cancel(), Cancelled::Empty);
+        let mut streaming = stateless();
+        streaming.emit();
+        assert_eq!(streaming.client_gone(), ClientGone::Cancel);
+        assert_eq!(streaming.cancel(), Cancelled::Seal);
+        let mut parked = stateless();
+        parked.park();
+        assert_eq!(parked.client_gone(), ClientGone::Continue);
+        assert_eq!(parked.cancel(), Cancelled::Unpark);
+        assert_eq!(parked.retry(false), None);
     }
 
     #[test]
-    fn d5_upgrade_delays() {
-        let after = SseUpgradeDelay::default();
-        for version in Version::ALL {
-            let soon = version == Version::V2025_11_25;
-            assert_eq!(after.delay(version, true).as_millis(), if soon { 100 } else { 10_000 });
-            assert_eq!(after.delay(version, false).as_secs(), 10, "no store, nothing to gain");
-        }
+    fn http_09_batch_ends_with_its_last_reply() {
+        let mut response = Response::new(ResponseRules::batch(Version::V2025_03_26), 3);
+        assert_eq!(response.reply(), Reply::Deliver { seals: false });
+        assert_eq!(response.emit(), Emit::Deliver);
+        assert_eq!(response.cancel(), Cancelled::Nothing, "CAN-01: no reply, and counted");
+        assert_eq!(response.reply(), Reply::Deliver { seals: true });
+    }
+
+    #[test]
+    fn leg_02_reply_does_not_end_the_stream_of_the_session() {
+        let mut response = Response::new(ResponseRules::connection_bound(), 1);
+        assert_eq!(response.emit(), Emit::Deliver);
+        assert_eq!(response.reply(), Reply::Deliver { seals: false });
+        assert_eq!(response.emit(), Emit::TooLate);
+        let mut cancelled = Response::new(ResponseRules::connection_bound(), 1);
+        assert_eq!(cancelled.cancel(), Cancelled::Nothing);
+        assert!(!cancelled.park());
+    }
+
+    #[test]
+    fn mrtr_01_questions_end_the_response_in_any_form() {
+        assert!(stateless().park());
+        let mut streaming = stateless();
+        streaming.emit();
+        assert!(streaming.park() && !streaming.park());
+        assert!(!session().park(), "sessions ask on the stream");
+    }
+
+    #[test]
+    fn mrtr_04_messages_and_the_reply_of_a_parked_call_wait_for_the_retry() {
+        let mut response = stateless();
+        response.park();
+        assert_eq!(response.emit(), Emit::Keep);
+        assert_eq!(response.reply(), Reply::Keep);
+        assert_eq!(response.emit(), Emit::TooLate, "the call has replied");
+        let retry = Retry {
+            opens: true,
+            replied: true,
+        };
+        assert_eq!(response.retry(true), Some(retry));
+        assert_eq!(response.reply(), Reply::Deliver { seals: true });
+        assert_eq!(response.retry(true), None, "MRTR-05: a retry is used once");
+    }
+
+    #[test]
+    fn mrtr_04_retry_without_kept_messages_is_held() {
+        let mut response = stateless();
+        response.emit();
+        response.park();
+        let retry = Retry {
+            opens: false,
+            replied: false,
+        };
+        assert_eq!(response.retry(false), Some(retry));
+        assert!(response.park(), "MRTR-06: it asks again");
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod background;
 pub(crate) mod bound_session;
 pub(crate) mod builder;
+pub(crate) mod dispatch;
 pub(crate) mod http_sse;
 pub(crate) mod legacy;
 pub(crate) mod modern;

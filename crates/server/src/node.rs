@@ -14,12 +14,12 @@ use clock::Clock;
 use handler_options::HandlerOptions;
 use limits::{Limits, Timing};
 use restore_policy::Restore;
-use rethread_proto::event_id::EventIdFormat;
+use rethread_proto::event_id::{EventIdFormat, IdPrefix, StreamKind};
 use rethread_proto::exchange::SseUpgradeDelay;
 use rethread_proto::jsonrpc;
 use rethread_proto::mrtr::Seal;
 use rethread_proto::refusal::Reason;
-use rethread_proto::stream::{ConnectionId, StreamLimits};
+use rethread_proto::stream::{ConnectionId, Framing, StreamInfo, StreamLimits, StreamParams};
 use rethread_proto::{Revisions, SessionId};
 use rethread_store::{Retention, Store};
 use server_info::ServerInfo;
@@ -53,6 +53,9 @@ pub(crate) struct Node {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) retention: Retention,
     pub(crate) stream_limits: Arc<StreamLimits>,
+    /// The constants of responses to stateless requests over HTTP, and on lines.
+    pub(crate) direct_events: Arc<StreamParams>,
+    pub(crate) direct_lines: Arc<StreamParams>,
     pub(crate) limits: Limits,
     pub(crate) timing: Timing,
     pub(crate) upgrade_after: SseUpgradeDelay,
@@ -108,15 +111,18 @@ impl Node {
             seal,
         } = config;
         let retention = store.retention();
+        let stream_limits = Arc::new(StreamLimits {
+            live_events: limits.window_events,
+            live_bytes: limits.window_bytes,
+            retained_events: retention.events,
+            retained_bytes: retention.bytes,
+        });
         Node {
+            direct_events: direct_params(Framing::Numbered, &name, &stream_limits),
+            direct_lines: direct_params(Framing::Line, &name, &stream_limits),
             name,
             retention,
-            stream_limits: Arc::new(StreamLimits {
-                live_events: limits.window_events,
-                live_bytes: limits.window_bytes,
-                retained_events: retention.events,
-                retained_bytes: retention.bytes,
-            }),
+            stream_limits,
             store,
             envelope: jsonrpc::Limits {
                 depth: limits.json_depth,
@@ -174,6 +180,22 @@ impl Node {
             self.quieter.notify_waiters();
         }
     }
+}
+
+/// The constants of all streams without a log: nothing in them depends on the request.
+fn direct_params(framing: Framing, node: &Arc<str>, limits: &Arc<StreamLimits>) -> Arc<StreamParams> {
+    Arc::new(StreamParams {
+        prefix: IdPrefix::new(""),
+        framing,
+        epoch: 0,
+        info: StreamInfo {
+            kind: StreamKind::Call,
+            calls: Vec::new(),
+            node: Arc::clone(node),
+        },
+        primed: false,
+        limits: Arc::clone(limits),
+    })
 }
 
 /// The calls that hold a permit, and how many of them are parked. Both are in one word, so that a drain reads them at

@@ -6,6 +6,7 @@
 
 mod backpressure;
 pub(crate) mod body;
+pub(crate) mod direct_stream;
 pub(crate) mod events;
 pub(crate) mod keep_alive;
 pub(crate) mod reader_body;
@@ -118,13 +119,21 @@ impl Stream {
         retain: Retain,
         seals: bool,
     ) -> Result<Seq, StreamClosed> {
-        let (seq, pending) = {
-            let mut core = self.core.lock();
-            let (seq, effects) = core.emit(&self.params, message, retain, seals)?;
-            (seq, self.pending(&mut core, effects))
-        };
+        let (seq, pending) = self.begin_emit(message, retain, seals)?;
         self.perform(pending);
         Ok(seq)
+    }
+
+    /// The same, for a caller that performs the effects after it has released its own locks.
+    pub(crate) fn begin_emit(
+        &self,
+        message: impl EncodeMessage,
+        retain: Retain,
+        seals: bool,
+    ) -> Result<(Seq, Pending), StreamClosed> {
+        let mut core = self.core.lock();
+        let (seq, effects) = core.emit(&self.params, message, retain, seals)?;
+        Ok((seq, self.pending(&mut core, effects)))
     }
 
     /// Emits a push message if this listener has taken everything and waits; otherwise the message comes back. The caller

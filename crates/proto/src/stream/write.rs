@@ -298,7 +298,9 @@ impl<W: Clone> StreamCore<W> {
             return;
         }
         let is_half_seen = reader.taken > Seq::PRIMING && run.first <= reader.taken;
-        if is_half_seen || !self.live.fits(&run, &params.limits) {
+        // A connection-bound stream has no other place for the run. Its emitters wait for room instead.
+        let must_fit = !matches!(self.state, WriterState::Unlogged(UnloggedCause::ConnectionBound));
+        if is_half_seen || (must_fit && !self.live.fits(&run, &params.limits)) {
             reader.feed = Feed::CatchingUp;
             if is_unlogged {
                 reader.close = Some(Close { retry: 0 }); // there is no store to catch up from

@@ -1,14 +1,16 @@
 //! Questions to the client: asked on the call's stream, answered on another POST (design D7).
 
-use crate::call::active_call::{ActiveCall, CallScope, InSession};
+use crate::call::active_call::ActiveCall;
 use crate::call::ask_error::{Answer, AskError, WITHDRAWN};
+use crate::call::call_scope::{CallScope, StatelessScope};
 use crate::call::context::Context;
-use crate::call::outlet::Said;
 use crate::call::peer::Peer;
+use crate::call::response_sink::Emitted;
+use crate::session::Session;
 use bytes::Bytes;
 use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::jsonrpc::write_request;
-use rethread_proto::mrtr::InputMethod;
+use rethread_proto::mrtr::{self, InputMethod};
 use rethread_proto::questions::Question;
 use rethread_proto::sse::Draft;
 use rethread_store::Retain;
@@ -67,31 +69,39 @@ impl Context {
     /// Asks on this call's stream. If the connection breaks, the question is asked again on the client's return, under
     /// the same id. Dropping the future withdraws the question.
     async fn ask(&self, method: &str, params: &impl Serialize) -> Result<Answer, AskError> {
-        match &self.call.venue {
-            CallScope::Session(place) => self.ask_in_session(place, method, params).await,
-            CallScope::Request(direct) => {
-                let params = serde_json::to_vec(params).map_err(|e| AskError::NotJson(e.to_string()))?;
-                let params = if params == b"null" { Bytes::new() } else { params.into() };
-                let answer = direct.ask(method, params)?;
-                tokio::select! {
-                    biased;
-                    answer = answer => match answer {
-                        Ok(json) => Ok(Answer { json, in_params: true }),
-                        Err(_) => Err(AskError::TimedOut),
-                    },
-                    () = self.call.cancelled() => Err(AskError::Ended),
-                }
-            }
+        match &self.call.exchange.scope {
+            CallScope::Session(session) => self.ask_on_stream(session, method, params).await,
+            CallScope::Stateless(scope) => self.ask_by_parking(scope, method, params).await,
         }
     }
 
-    async fn ask_in_session(
+    async fn ask_by_parking(
         &self,
-        place: &InSession,
+        scope: &StatelessScope,
         method: &str,
         params: &impl Serialize,
     ) -> Result<Answer, AskError> {
-        let session = &place.outlet.session;
+        let params = serde_json::to_vec(params).map_err(|e| AskError::NotJson(e.to_string()))?;
+        let params = if params == b"null" { Bytes::new() } else { params.into() };
+        let method = InputMethod::from_name(method).filter(|_| mrtr::allows_input_required(scope.method.as_str()));
+        let method = method.ok_or(AskError::NotSupported("this question during this request"))?;
+        let answer = self.call.exchange.ask(method.as_str(), params)?;
+        tokio::select! {
+            biased;
+            answer = answer => match answer {
+                Ok(json) => Ok(Answer { json, in_params: true }),
+                Err(_) => Err(AskError::TimedOut),
+            },
+            () = self.call.cancelled() => Err(AskError::Ended),
+        }
+    }
+
+    async fn ask_on_stream(
+        &self,
+        session: &Session,
+        method: &str,
+        params: &impl Serialize,
+    ) -> Result<Answer, AskError> {
         let deadline = tokio::time::sleep(session.node.timing.question);
         tokio::pin!(deadline);
         if method != "ping" {
@@ -106,7 +116,7 @@ impl Context {
         let mut asked = Asked {
             call: &self.call,
             question,
-            said: None,
+            emitted: None,
         };
         let mut problem = None;
         let draft = Draft::new(256, |out| {
@@ -115,8 +125,8 @@ impl Context {
         if let Some(error) = problem {
             return Err(AskError::NotJson(error.to_string()));
         }
-        match place.outlet.say(draft, Retain::Question) {
-            Ok(Some(said)) => asked.said = Some(said),
+        match self.call.exchange.emit(draft, Retain::Question) {
+            Ok(Some(emitted)) => asked.emitted = Some(emitted),
             Ok(None) => return Err(AskError::ClientLeft),
             Err(_) => return Err(AskError::Ended),
         }
@@ -147,17 +157,17 @@ struct Asked<'a> {
     call: &'a ActiveCall,
     question: Question,
     /// Where it was asked.
-    said: Option<Said>,
+    emitted: Option<Emitted>,
 }
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        let Some(said) = self.said.take() else {
+        let Some(Emitted { sink, seq }) = self.emitted.take() else {
             self.call.forget(self.question);
             return;
         };
         self.call.withdraw(self.question);
-        said.stream.release(said.seq);
+        sink.release(seq);
     }
 }
 

@@ -1,8 +1,10 @@
 //! What a handler may do while it serves a call.
 
-use crate::call::active_call::{ActiveCall, CallScope};
+use crate::call::active_call::ActiveCall;
 use crate::call::call_ended::CallEnded;
+use crate::call::call_scope::CallScope;
 use crate::call::peer::Peer;
+use crate::call::response_sink::ResponseSink;
 use crate::session::Transport;
 use crate::session::notifier::Notifier;
 use http::Extensions;
@@ -116,7 +118,7 @@ impl Context {
             logger: Option<&'a str>,
             data: T,
         }
-        if !self.call.wants_log(level) || !self.call.declares("logging") {
+        if !self.call.exchange.wants_log(level) || !self.call.declares("logging") {
             return Ok(());
         }
         let logger = logger.into();
@@ -127,7 +129,7 @@ impl Context {
     /// Whether a log message of this level would be sent: the client's level lets it through, and the server declares
     /// that it logs.
     pub fn wants_log(&self, level: LogLevel) -> bool {
-        self.call.wants_log(level) && self.call.declares("logging")
+        self.call.exchange.wants_log(level) && self.call.declares("logging")
     }
 
     /// A list changed for this caller, if the server declares `listChanged` for it: told to the session that the call is
@@ -151,8 +153,8 @@ impl Context {
     }
 
     fn announce(&self, change: &Change) {
-        if let CallScope::Request(direct) = &self.call.venue {
-            direct.subscriptions.announce(change, Some(&direct.principal));
+        if let CallScope::Stateless(scope) = &self.call.exchange.scope {
+            scope.tables.subscriptions.announce(change, Some(&scope.principal));
         }
     }
 
@@ -172,8 +174,8 @@ impl Context {
         self.send(draft).await
     }
 
-    async fn send(&self, words: impl EncodeMessage) -> Result<(), CallEnded> {
-        self.call.say(words).await.map_err(|_| CallEnded)?;
+    async fn send(&self, message: impl EncodeMessage) -> Result<(), CallEnded> {
+        self.call.emit(message).await.map_err(|_| CallEnded)?;
         yield_to_readers().await;
         Ok(())
     }
@@ -181,28 +183,29 @@ impl Context {
     /// Closes the client's connection while the call goes on: the client comes back for the rest when the `retry` delay
     /// has passed (SSE-08). Does nothing on revisions that have no such thing (SSE-09).
     pub async fn close_connection(&self) {
-        let CallScope::Session(place) = &self.call.venue else {
+        let exchange = &self.call.exchange;
+        let Some(session) = exchange.session() else {
             return;
         };
-        if place.outlet.session.transport == Transport::Lines && self.call.node.behind_gateway {
-            // There is no connection of the client's here: the gateway that has it is asked.
-            let params = serde_json::json!({ "requestId": place.id });
+        if session.transport == Transport::Lines && exchange.node.behind_gateway {
+            // The gateway has the client's connection.
+            let params = serde_json::json!({ "requestId": self.call.id() });
             let _ = self.notify(CLOSE_CONNECTION, params).await; // the call has ended: so has its connection
             return;
         }
         if !self.version().may_close_early() {
             return;
         }
-        place.outlet.upgrade();
-        if let Some(stream) = place.outlet.stream() {
-            stream.close_reader(place.outlet.session.close());
+        exchange.upgrade();
+        if let Some(ResponseSink::Session(stream)) = exchange.sink() {
+            stream.close_reader(session.close());
         }
     }
 
     /// Raises change notifications for every client, not only for the one that calls: for handlers that change what others
     /// may have subscribed to.
     pub fn notifier(&self) -> Notifier {
-        Notifier::new(Arc::clone(&self.call.node))
+        Notifier::new(Arc::clone(&self.call.exchange.node))
     }
 
     /// Resolves when the client cancels the call, or the session ends; on 2026-07-28 when the client hangs up.
@@ -217,12 +220,12 @@ impl Context {
 
     /// The negotiated revision.
     pub fn version(&self) -> Version {
-        self.call.version
+        self.call.version()
     }
 
     /// The revisions that this endpoint serves.
     pub fn revisions(&self) -> Revisions {
-        self.call.node.revisions
+        self.call.exchange.node.revisions
     }
 
     /// The client at the other end of this session; `None` on revisions without sessions.
@@ -237,7 +240,7 @@ impl Context {
 
     /// Who is calling.
     pub fn principal(&self) -> Principal {
-        self.call.principal()
+        self.call.exchange.principal().clone()
     }
 
     /// What the client can do.

@@ -1,6 +1,7 @@
-//! Answers to stateless requests, encoded for the request that waits when they are delivered.
+//! Replies as messages, encoded for the request that waits when they are delivered.
 
-use super::stateless_request::Direct;
+use super::call_scope::{CallScope, StatelessScope};
+use super::request_meta::RequestMeta;
 use super::{decorate, request_state};
 use crate::call::ask_error::AskError;
 use crate::call::reply::{InputWish, Reply, ReplyKind};
@@ -8,19 +9,19 @@ use crate::node::Node;
 use crate::node::telemetry;
 use bytes::Bytes;
 use http::StatusCode;
-use rethread_proto::jsonrpc::RpcError;
-use rethread_proto::jsonrpc::{RequestId, write_error};
+use rethread_proto::jsonrpc::{RESULT_FRAME, RequestId, RpcError, code, write_error, write_result};
 use rethread_proto::mrtr;
 use rethread_proto::refusal::stateless_status;
+use rethread_proto::sse::Draft;
 
-/// The answer: one JSON-RPC message, and the status it has if nothing was sent before.
+/// A response that is one JSON-RPC message, and its status if it is the body.
 pub(crate) struct Outcome {
     pub(crate) status: StatusCode,
     pub(crate) message: Bytes,
 }
 
 impl Outcome {
-    /// A result, with what the revision adds to it (VER-13).
+    /// A result of a stateless request, with what the revision adds to it (VER-13).
     pub(crate) fn result(id: &RequestId, json: &[u8], method: &str, node: &Node) -> Self {
         match decorate::result(id, json, method, &node.named) {
             Ok(message) => Outcome {
@@ -31,7 +32,7 @@ impl Outcome {
         }
     }
 
-    /// An error; some of them fix the status, if it is not on the wire yet (HTTP-08, HTTP-12, HTTP-13).
+    /// An error of a stateless request; some of them fix the status (HTTP-08, HTTP-12, HTTP-13).
     pub(crate) fn error(id: &RequestId, error: &RpcError) -> Self {
         let mut message = Vec::new();
         let error = &decorate::error(error);
@@ -43,45 +44,95 @@ impl Outcome {
     }
 }
 
-/// A result for the request that waits.
-pub(crate) fn result_for(direct: &Direct, json: &[u8]) -> Outcome {
-    let id = direct.request(|request| request.id.clone());
-    Outcome::result(&id, json, direct.method.as_str(), &direct.node)
+/// The reply of a call in a session.
+pub(crate) struct SessionReply<'a> {
+    id: &'a RequestId,
+    reply: Result<Bytes, RpcError>,
 }
 
-/// An error for the request that waits.
-pub(crate) fn error_for(direct: &Direct, error: &RpcError) -> Outcome {
-    Outcome::error(&direct.request(|request| request.id.clone()), error)
-}
+impl<'a> SessionReply<'a> {
+    pub(crate) fn new(id: &'a RequestId, reply: Result<Reply, RpcError>) -> Self {
+        let reply = reply.and_then(Reply::into_result).map_err(|mut error| {
+            if error.code == code::MISSING_CAPABILITY {
+                error.code = code::INTERNAL_ERROR; // sessions have no such code
+            }
+            error
+        });
+        SessionReply { id, reply }
+    }
 
-/// The reply of a handler, for the request that waits.
-pub(crate) fn encode(direct: &Direct, reply: Result<Reply, RpcError>) -> Outcome {
-    match reply {
-        Ok(Reply(ReplyKind::Result(json))) => result_for(direct, &json),
-        Ok(Reply(ReplyKind::InputRequired(wish))) => {
-            encode_wish(direct, wish).unwrap_or_else(|error| error_for(direct, &error))
+    /// The size is exact for a result: a stored reply wastes no byte.
+    fn size(&self) -> usize {
+        match &self.reply {
+            Ok(result) => result.len() + self.id.as_json().len() + RESULT_FRAME,
+            Err(_) => 160,
         }
-        Err(error) => error_for(direct, &error),
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        match &self.reply {
+            Ok(result) => write_result(out, self.id, result),
+            Err(error) => write_error(out, Some(self.id), error),
+        }
+    }
+
+    /// The message as a JSON body. An error is a response like any other: status 200 (HTTP-11).
+    pub(crate) fn outcome(&self) -> Outcome {
+        let mut body = Vec::with_capacity(self.size());
+        self.write(&mut body);
+        Outcome {
+            status: StatusCode::OK,
+            message: body.into(),
+        }
+    }
+
+    /// The message as an event.
+    pub(crate) fn draft(&self) -> Draft {
+        Draft::new(self.size(), |out| self.write(out))
     }
 }
 
-/// A handler's own wish for input (MRTR-01, MRTR-03).
-fn encode_wish(direct: &Direct, wish: InputWish) -> Result<Outcome, RpcError> {
-    let (requests, own) = (&wish.requests, wish.state);
-    if !mrtr::allows_input_required(direct.method.as_str()) {
-        tracing::error!(target: telemetry::TARGET, method = direct.method.as_str(), "a handler asked for input where none can be asked for");
+/// The reply of a handler as a message for `request`.
+pub(crate) fn encode(node: &Node, scope: &CallScope, request: &RequestMeta, reply: Result<Reply, RpcError>) -> Outcome {
+    let scope = match scope {
+        CallScope::Session(_) => return SessionReply::new(&request.id, reply).outcome(),
+        CallScope::Stateless(scope) => scope,
+    };
+    let result = |json: &[u8]| Outcome::result(&request.id, json, scope.method.as_str(), node);
+    let encoded = match reply {
+        Ok(Reply(ReplyKind::Result(json))) => return result(&json),
+        Ok(Reply(ReplyKind::InputRequired(wish))) => input_required(node, scope, request, wish),
+        Err(error) => Err(error),
+    };
+    match encoded {
+        Ok(json) => result(&json),
+        Err(error) => Outcome::error(&request.id, &error),
+    }
+}
+
+/// The result that carries a handler's own request for input (MRTR-01, MRTR-03).
+fn input_required(
+    node: &Node,
+    scope: &StatelessScope,
+    request: &RequestMeta,
+    wish: InputWish,
+) -> Result<Vec<u8>, RpcError> {
+    let requests = &wish.requests;
+    if !mrtr::allows_input_required(scope.method.as_str()) {
+        tracing::error!(target: telemetry::TARGET, method = scope.method.as_str(), "a handler asked for input where none can be asked for");
         return Err(RpcError::internal("this request cannot ask for input"));
     }
-    let client = direct.request(|request| request.client);
+    let client = request.client.capabilities;
     if let Some(missing) = requests.iter().find_map(|(_, request)| client.lacks(request)) {
         return Err(AskError::NotSupported(missing).into());
     }
-    let round = direct.round + 1;
-    if round > direct.node.limits.input_rounds {
+    let round = scope.round + 1;
+    if round > node.limits.input_rounds {
         return Err(RpcError::internal("this call asked for input too many times")); // MRTR-08
     }
-    let sealed = own
-        .map(|bytes| request_state::seal(direct, mrtr::State::Own { round, bytes }))
+    let sealed = wish
+        .state
+        .map(|bytes| request_state::seal(node, scope, mrtr::State::Own { round, bytes }))
         .transpose()?;
     let mut result = mrtr::input_required(requests, sealed.as_deref())?;
     if let Some(meta) = &wish.meta {
@@ -90,5 +141,5 @@ fn encode_wish(direct: &Direct, wish: InputWish) -> Result<Outcome, RpcError> {
         result.extend_from_slice(meta);
         result.push(b'}');
     }
-    Ok(result_for(direct, &result))
+    Ok(result)
 }

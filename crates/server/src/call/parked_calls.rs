@@ -1,8 +1,9 @@
 //! Calls that wait for input (design D7): bounded, expiring, and taken up once.
 
-use super::outcome::{self, Outcome};
+use super::call_scope::{CallScope, ParkingTable, StatelessScope};
+use super::input::Question;
+use super::outcome::Outcome;
 use super::request_state;
-use super::stateless_request::{Direct, ParkingTable, Question};
 use crate::call::active_call::ActiveCall;
 use crate::node::random;
 use parking_lot::Mutex;
@@ -34,8 +35,6 @@ impl Table {
 /// A call that waits for input.
 pub(crate) struct ParkedCall {
     pub(crate) running: Arc<ActiveCall>,
-    pub(crate) direct: Arc<Direct>,
-    pub(crate) round: u32,
     expires: Mono,
     /// Bytes that it keeps: its arguments, and what waits for the retry.
     bytes: usize,
@@ -44,11 +43,13 @@ pub(crate) struct ParkedCall {
 impl ParkedCalls {
     /// Adds a call. False if the table is full.
     fn insert(&self, id: u128, park: ParkedCall) -> bool {
-        let (limits, principal) = (&park.running.node.limits, &park.direct.principal);
+        let (limits, principal) = (&park.running.exchange.node.limits, park.running.exchange.principal());
         let mut table = self.0.lock();
         let owned = || {
             let calls = table.calls.values();
-            calls.filter(|other| other.direct.principal == *principal).count()
+            calls
+                .filter(|other| other.running.exchange.principal() == principal)
+                .count()
         };
         let full = table.calls.len() >= limits.parks
             || (!table.calls.is_empty() && table.bytes + park.bytes > limits.parked_bytes)
@@ -112,36 +113,37 @@ impl std::fmt::Debug for ParkedCalls {
     }
 }
 
-/// ParkedCalls a call with what it asks: the answer for the client that waits. `None` if there is something to send first.
-pub(crate) fn park(
-    table: &ParkedCalls,
-    running: &Arc<ActiveCall>,
-    direct: &Arc<Direct>,
-    round: u32,
-) -> Option<Outcome> {
+/// Parks a call with its open questions. Returns the message that ends the request of the client that waits. `None` if
+/// there is something else to send first.
+pub(crate) fn park(table: &ParkedCalls, running: &Arc<ActiveCall>) -> Option<Outcome> {
+    let exchange = &running.exchange;
+    let CallScope::Stateless(scope) = &exchange.scope else {
+        return None;
+    };
     let id = u128::from_le_bytes(random());
-    let questions = direct.park(id)?;
-    let outcome = match enter(table, running, direct, id, &questions, round) {
-        Ok(result) => outcome::result_for(direct, &result),
+    let questions = exchange.park(id)?;
+    let request = running.id();
+    let outcome = match enter(table, running, scope, id, &questions) {
+        Ok(result) => Outcome::result(&request, &result, scope.method.as_str(), &exchange.node),
         Err(error) => {
             running.cancel();
-            outcome::error_for(direct, &error)
+            Outcome::error(&request, &error)
         }
     };
-    running.node.grew_quieter();
+    exchange.node.grew_quieter();
     Some(outcome)
 }
 
-/// Enters a parked call into the table. Returns the result that asks `questions` and names it.
+/// Enters a parked call into the table. Returns the result that asks `questions` and names the call.
 fn enter(
     table: &ParkedCalls,
     running: &Arc<ActiveCall>,
-    direct: &Arc<Direct>,
+    scope: &StatelessScope,
     id: u128,
     questions: &[Question],
-    round: u32,
 ) -> Result<Vec<u8>, RpcError> {
-    let node = &running.node;
+    let node = &running.exchange.node;
+    let (round, kept_bytes) = running.exchange.parked_facts();
     if round > node.limits.input_rounds {
         return Err(RpcError::internal("this call asked for input too many times")); // MRTR-08
     }
@@ -150,14 +152,12 @@ fn enter(
         let asked = requests.ask(&question.key, question.method, &question.params);
         asked.map_err(|error| RpcError::internal(error.to_string()))?;
     }
-    let state = request_state::seal(direct, State::Parked { id, round })?;
+    let state = request_state::seal(node, scope, State::Parked { id, round })?;
     let result = mrtr::input_required(&requests, Some(&state))?;
     let park = ParkedCall {
         running: Arc::clone(running),
-        direct: Arc::clone(direct),
-        round,
         expires: node.clock.now() + node.timing.question,
-        bytes: direct.params.raw().len() + direct.kept_bytes(),
+        bytes: scope.params.raw().len() + kept_bytes,
     };
     let full = || RpcError::internal("too many calls wait for input; try again later");
     table.insert(id, park).then_some(result).ok_or_else(full)
@@ -214,8 +214,9 @@ mod tests {
         let id = *parked.0.lock().calls.keys().next().unwrap();
         let park = parked.take(id).unwrap();
         park.running.cancel();
-        let meta = park.direct.request(Clone::clone);
-        assert!(!park.direct.retry(meta, &mrtr::InputResponses::default()));
+        let exchange = &park.running.exchange;
+        let meta = exchange.request(0, Clone::clone);
+        assert!(!exchange.retry(meta, &mrtr::InputResponses::default()));
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }

@@ -1,50 +1,67 @@
-//! What a stateless request says of itself and of its client.
+//! What a call knows of the request that waits for its reply.
 
 use rethread_proto::ClientCapabilities;
 use rethread_proto::LogLevel;
-use rethread_proto::Principal;
 use rethread_proto::gate::mirror::Stateless;
-use rethread_proto::jsonrpc::{ProgressToken, RequestId};
+use rethread_proto::jsonrpc::{ProgressToken, Report, Request, RequestId};
 use rethread_proto::refusal::Reason;
 
-/// What a request brings that a call needs to know.
-pub(crate) struct Asker {
-    pub(crate) principal: Principal,
-    log_level: Option<LogLevel>,
-    client: ClientCapabilities,
-    progress_token: Option<ProgressToken>,
-    /// It brings input that was asked for.
-    pub(crate) is_retry: bool,
-}
-
-impl Asker {
-    /// Fails if the request does not say what it must, or says it wrongly (VER-05).
-    pub(crate) fn read(principal: Principal, parts: &Stateless) -> Result<Self, Reason> {
-        Ok(Asker {
-            principal,
-            client: ClientCapabilities::of_request(parts.capabilities()?),
-            log_level: parts.log_level()?.and_then(LogLevel::parse),
-            progress_token: parts.progress_token.clone(),
-            is_retry: parts.is_retry(),
-        })
-    }
-
-    /// What a call knows of the request `id`.
-    pub(crate) fn into_meta(self, id: RequestId) -> RequestMeta {
-        RequestMeta {
-            id,
-            progress_token: self.progress_token,
-            log_level: self.log_level,
-            client: self.client,
-        }
-    }
-}
-
-/// What a call knows of the request that waits for its answer. A retry replaces it.
+/// A request, as its call sees it. A retry replaces it.
 #[derive(Clone)]
 pub(crate) struct RequestMeta {
     pub(crate) id: RequestId,
     pub(crate) progress_token: Option<ProgressToken>,
+    /// The last progress that was reported.
+    pub(crate) last_progress: Option<f64>,
+    /// What the request says of its client, if no session says it.
+    pub(crate) client: ClientMeta,
+}
+
+/// What a stateless request says of its client.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ClientMeta {
     pub(crate) log_level: Option<LogLevel>,
-    pub(crate) client: ClientCapabilities,
+    pub(crate) capabilities: ClientCapabilities,
+}
+
+impl ClientMeta {
+    /// Fails if the request does not say what it must, or says it wrongly (VER-05).
+    pub(crate) fn read(parts: &Stateless) -> Result<Self, Reason> {
+        Ok(ClientMeta {
+            capabilities: ClientCapabilities::of_request(parts.capabilities()?),
+            log_level: parts.log_level()?.and_then(LogLevel::parse),
+        })
+    }
+}
+
+impl RequestMeta {
+    /// A request in a session, which knows its client.
+    pub(crate) fn in_session(request: &Request) -> Self {
+        Self::new(
+            request.id.clone(),
+            request.params.progress_token(),
+            ClientMeta::default(),
+        )
+    }
+
+    pub(crate) fn new(id: RequestId, progress_token: Option<ProgressToken>, client: ClientMeta) -> Self {
+        RequestMeta {
+            id,
+            progress_token,
+            last_progress: None,
+            client,
+        }
+    }
+
+    /// Whether progress rises with this report (PRG-01). Then the next one must be higher. A report that is passed on from
+    /// another server is not checked.
+    pub(crate) fn rises(&mut self, report: Report<'_>) -> bool {
+        if let Report::Value { progress, .. } = report {
+            if !progress.is_finite() || self.last_progress.is_some_and(|last| progress <= last) {
+                return false;
+            }
+            self.last_progress = Some(progress);
+        }
+        true
+    }
 }

@@ -1,6 +1,6 @@
 //! The sealed `requestState` that a client carries for a call (MRTR-05).
 
-use crate::call::stateless_request::Direct;
+use crate::call::call_scope::StatelessScope;
 use crate::node::{Node, random};
 use rethread_proto::Principal;
 use rethread_proto::clock::Wall;
@@ -9,10 +9,9 @@ use rethread_proto::mrtr::{self, Binding, Claims, Invalid, State};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Seals what the client will bring back, for this caller and these arguments only.
-pub(crate) fn seal(direct: &Direct, state: State) -> Result<String, RpcError> {
-    let node = &direct.node;
+pub(crate) fn seal(node: &Node, scope: &StatelessScope, state: State) -> Result<String, RpcError> {
     let claims = Claims {
-        binding: binding(&direct.principal, direct.method.as_str(), &direct.params),
+        binding: binding(&scope.principal, scope.method.as_str(), &scope.params),
         expires: Wall::from_millis(now().as_millis() + node.timing.question.as_millis() as u64),
         state,
     };

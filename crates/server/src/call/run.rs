@@ -1,39 +1,41 @@
 //! Runs a handler: in the request's future, or in a task of its own (design D8).
 
-use crate::call::active_call::{ActiveCall, CallScope};
+use crate::call::active_call::ActiveCall;
+use crate::call::call_scope::CallScope;
 use crate::call::context::Context;
+use crate::call::exchange::{Exchange, Replied};
 use crate::call::handler::Handler;
+use crate::call::outcome::Outcome;
 use crate::call::reply::Reply;
 use crate::call::request::Call;
 use crate::node::telemetry;
 use crate::session::Session;
 use crate::session::connections::InUse;
-use bytes::Bytes;
 use rethread_proto::LogLevel;
-use rethread_proto::jsonrpc::{RESULT_FRAME, Request, RpcError, code, write_error, write_result};
+use rethread_proto::jsonrpc::{Request, RequestId, RpcError};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
 
-/// How a call ended, for the POST that may still wait for it.
+/// How a call ended, for the response future that may wait for it.
 pub(crate) enum Finished {
-    /// This is the whole answer.
-    Json(Bytes),
-    /// The answer went into a stream, or to nobody.
+    /// This is the JSON body of the response.
+    Json(Outcome),
+    /// The reply is in a stream, waits for a retry, or nobody wants it.
     Elsewhere,
 }
 
-/// A call at work. Dropping it ends the call without an answer.
+/// A handler at work. Dropping it ends the call without a reply.
 pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Finished> + Send>>;
 
-/// Sets a handler to work on `call`. Nothing happens until the work is polled.
+/// Runs a handler on `call`. Nothing happens until the future is polled.
 pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<ActiveCall>) -> HandlerFuture {
-    let guard = Guard {
-        use_of: running.session().map(Session::in_use),
-        holds_permit: true,
+    let guard = CallGuard {
+        in_session: running
+            .session()
+            .map(|session| (session.in_use(), call.request.id.clone())),
         running,
     };
     Box::pin(async move {
@@ -60,42 +62,51 @@ pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<ActiveC
         {
             result = Err(error);
         }
-        finish(&running, result, guard)
+        finish(&running, result, guard).await
     })
 }
 
-/// What a call holds while it runs; it is given back even if the work is dropped half way.
-struct Guard {
+/// What a call holds while it runs. It is released even if the future is dropped in the middle.
+struct CallGuard {
     running: Arc<ActiveCall>,
-    use_of: Option<InUse>,
-    holds_permit: bool,
+    /// The use of its session, and its id there.
+    in_session: Option<(InUse, RequestId)>,
 }
 
-impl Drop for Guard {
+impl CallGuard {
+    /// The id is free before the reply is out: a client may use it again at once.
+    fn release_id(&self) {
+        if let Some((in_use, id)) = &self.in_session {
+            in_use.session().end_call(id, &*self.running);
+        }
+    }
+}
+
+impl Drop for CallGuard {
     fn drop(&mut self) {
-        if let Some(use_of) = &self.use_of {
-            use_of.session().end_call(&self.running.id(), &*self.running);
+        self.release_id();
+        let exchange = &self.running.exchange;
+        match &exchange.scope {
+            CallScope::Session(_) => exchange.node.calls.leave(),
+            CallScope::Stateless(_) => exchange.release_permit(),
         }
-        match &self.running.venue {
-            CallScope::Session(_) => {
-                self.running.node.calls.leave();
-                self.running.node.grew_quieter();
-            }
-            CallScope::Request(direct) if self.holds_permit => direct.release_permit(),
-            CallScope::Request(_) => {}
-        }
+        exchange.node.grew_quieter();
     }
 }
 
 /// Runs what is left of a call whose connection no longer waits for it. A cancelled handler gets a grace.
 pub(crate) async fn run_detached(work: HandlerFuture, running: Arc<ActiveCall>) {
-    let grace = running.node.timing.cancel_grace;
+    let grace = running.exchange.node.timing.cancel_grace;
     let overdue = async {
         running.cancelled().await;
         tokio::time::sleep(grace).await;
     };
     tokio::select! {
-        _ = work => {}
+        finished = work => {
+            if let Finished::Json(outcome) = finished {
+                running.exchange.complete(outcome);
+            }
+        }
         () = overdue => telemetry::abandoned(),
     }
 }
@@ -142,35 +153,28 @@ impl Remembering {
     }
 }
 
-/// Delivers the reply of a handler.
-fn finish(call: &ActiveCall, result: Result<Reply, RpcError>, mut guard: Guard) -> Finished {
-    let place = match &call.venue {
-        CallScope::Session(place) => place,
-        CallScope::Request(direct) => {
-            if !call.ended.swap(true, Ordering::AcqRel) {
-                // The answer is there when a drain sees the permit.
-                direct.finish(result);
-                guard.holds_permit = false;
-            }
-            return Finished::Elsewhere;
-        }
-    };
-    // The id is free again before the answer is out: a client may use it at once.
-    drop(guard);
-    if call.ended.swap(true, Ordering::AcqRel) {
-        return Finished::Elsewhere; // cancelled: nobody wants the answer
+/// Delivers the reply of a handler. Only then its permit is free, so that a drain does not overtake the reply.
+async fn finish(call: &ActiveCall, result: Result<Reply, RpcError>, guard: CallGuard) -> Finished {
+    guard.release_id();
+    if !call.end() {
+        return Finished::Elsewhere; // cancelled: nobody wants the reply
     }
-    let json = match result.and_then(Reply::into_result) {
-        Ok(result) => {
-            let expected = result.len() + place.id.as_json().len() + RESULT_FRAME; // exact: no byte is kept for nothing
-            place.outlet.end(|out| write_result(out, &place.id, &result), expected)
-        }
-        Err(mut error) => {
-            if error.code == code::MISSING_CAPABILITY {
-                error.code = code::INTERNAL_ERROR; // sessions have no such code
+    reply(&call.exchange, call.index(), result).await
+}
+
+/// Delivers the reply to the request `index`. Waits if the stream has no room for it.
+pub(crate) async fn reply(exchange: &Exchange, index: usize, mut result: Result<Reply, RpcError>) -> Finished {
+    loop {
+        match exchange.reply(index, result) {
+            Replied::Json(outcome) => return Finished::Json(outcome),
+            Replied::Elsewhere => return Finished::Elsewhere,
+            Replied::NoRoom(sink, unsent) => {
+                result = unsent;
+                if !Box::pin(sink.wait_for_room()).await {
+                    exchange.cancel();
+                    return Finished::Elsewhere;
+                }
             }
-            place.outlet.end(|out| write_error(out, Some(&place.id), &error), 160)
         }
-    };
-    json.map_or(Finished::Elsewhere, Finished::Json)
+    }
 }

@@ -1,11 +1,12 @@
 //! A session that is its connection: one stream carries everything, and when it goes the session ends. What HTTP+SSE and
 //! stdio have in common.
 
+use crate::call::exchange::Exchange;
 use crate::call::handler::Handler;
 use crate::call::opening::OpenError;
-use crate::call::outlet::Outlet;
-use crate::call::request::Call;
-use crate::call::run;
+use crate::call::reply::Reply;
+use crate::call::request_meta::RequestMeta;
+use crate::endpoint::dispatch::{self, ReplySlot};
 use crate::endpoint::legacy;
 use crate::endpoint::open_session;
 use crate::endpoint::request_head::RequestHead;
@@ -16,7 +17,7 @@ use crate::stream::body::Chunks;
 use crate::stream::reader_body::ReaderBody;
 use bytes::Bytes;
 use rethread_proto::jsonrpc::RpcError;
-use rethread_proto::jsonrpc::{Message, Payload, Request as RpcRequest, write_error, write_result};
+use rethread_proto::jsonrpc::{Message, Payload, Request as RpcRequest};
 use rethread_proto::refusal::Reason;
 use rethread_proto::stream::ReaderStart;
 use rethread_proto::{Era, Principal, Refusal, SessionId};
@@ -61,7 +62,7 @@ pub(crate) async fn take<H: Handler>(
     match payload {
         Payload::Batch(_) => Err(Reason::InvalidRequest("this transport has no batches".into()).into()), // LEG-05
         Payload::One(Message::Notification(note)) => {
-            legacy::notified(inner, session, note, &request_head).await;
+            dispatch::notified(inner, session, note, &request_head).await;
             Ok(())
         }
         Payload::One(Message::Answer(answer)) => Ok(session.answer(answer)?),
@@ -77,51 +78,33 @@ async fn call<H: Handler>(
 ) -> Result<(), Refusal> {
     let id = request.id.clone();
     let stream = session.live_stream().ok_or(Reason::UnknownSession)?;
-    let outlet = Outlet::shared(session, stream);
-    let result = match request.method.as_str() {
-        "initialize" => Some(hello(inner, session, &request, &request_head).await),
-        _ if legacy::is_ours(session, &request) => {
-            let done = legacy::answer_ourselves(session, &request).await;
-            Some(done.map(|()| b"{}".to_vec()))
-        }
-        _ => None,
-    };
-    if let Some(result) = result {
-        match result {
-            Ok(result) => outlet.end(|out| write_result(out, &id, &result), result.len() + 64),
-            Err(error) => outlet.end(|out| write_error(out, Some(&id), &error), 160),
-        };
+    let exchange = Exchange::connection_bound(session, stream, RequestMeta::in_session(&request));
+    let slot = ReplySlot::new(&exchange, 0);
+    if request.method.as_str() == "initialize" {
+        let reply = initialize(inner, session, &request, &request_head).await;
+        slot.reply(reply).await;
         return Ok(());
     }
-    let (extensions, parts) = request_head.open();
-    match legacy::begin(inner, session, &request, Arc::clone(&outlet), extensions) {
-        Ok(Some(running)) => {
-            let call = Call::new(request, parts);
-            let work = run::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
-            tokio::spawn(run::run_detached(work, running));
-            Ok(())
-        }
-        Ok(None) => {
-            outlet.end(|out| write_error(out, Some(&id), &legacy::in_flight(&id)), 160);
-            Ok(())
-        }
-        Err(reason) => Err(Refusal::new(reason).about(Some(&id))),
-    }
+    let served = dispatch::serve_on_stream(inner, session, slot, request, request_head).await;
+    served.map_err(|(slot, reason)| {
+        slot.close();
+        Refusal::new(reason).about(Some(&id))
+    })
 }
 
 /// `initialize`: any session-era revision (LEG-04). One succeeds; another gets an error.
-async fn hello<H: Handler>(
+async fn initialize<H: Handler>(
     inner: &Server<H>,
     session: &Arc<Session>,
     request: &RpcRequest,
     request_head: &RequestHead,
-) -> Result<Vec<u8>, RpcError> {
+) -> Result<Reply, RpcError> {
     let asked = legacy::asked_version(&inner.node, request)?;
     let served = inner.node.revisions;
     let version = served.negotiate(&asked).filter(|v| v.era() == Era::Legacy);
     let version = version.ok_or_else(|| RpcError::invalid_params("no protocol version of this transport is served"))?;
     let welcomed = open_session::open_session(inner, session, request, version, request_head).await;
-    Ok(welcomed.map_err(OpenError::into_error)?.keep().to_vec())
+    Ok(Reply::raw(welcomed.map_err(OpenError::into_error)?.keep()))
 }
 
 /// The connection that is the session: when it goes, the session ends (LEG-03).

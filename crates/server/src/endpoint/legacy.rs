@@ -1,27 +1,25 @@
 //! The session era: revisions up to 2025-11-25. POST, GET and DELETE within a session that `initialize` opened.
 
-use crate::call::active_call::ActiveCall;
-use crate::call::answering::Answering;
-use crate::call::calling::Calling;
+use crate::call::exchange::Exchange;
 use crate::call::handler::Handler;
 use crate::call::opening::OpenError;
-use crate::call::outlet::Outlet;
-use crate::call::peer::Peer;
-use crate::call::request::{Call, Notification};
-use crate::call::run;
+use crate::call::request_meta::RequestMeta;
+use crate::call::response_future::ResponseFuture;
+use crate::call::run::{self, Finished};
+use crate::call::waiting_client::WaitingClient;
+use crate::endpoint::dispatch::{self, NotStarted, ReplySlot, Route};
 use crate::endpoint::open_session::open_session;
 use crate::endpoint::pending_response::PendingResponse;
 use crate::endpoint::request_head::RequestHead;
 use crate::endpoint::respond;
 use crate::endpoint::server::Server;
 use crate::node::Node;
-use crate::session::{CancelHandle, Session, Transport};
+use crate::session::{Session, Transport};
 use crate::stream::body::Body;
-use http::{Extensions, Response};
-use rethread_proto::LogLevel;
+use http::Response;
 use rethread_proto::gate::Head;
 use rethread_proto::jsonrpc::RpcError;
-use rethread_proto::jsonrpc::{self, Message, Payload, Request, RequestId, code, write_error, write_result};
+use rethread_proto::jsonrpc::{Message, Payload, Request};
 use rethread_proto::refusal::Reason;
 use rethread_proto::{Principal, Refusal, StreamKind};
 use rethread_store::SessionKey;
@@ -98,7 +96,7 @@ pub(crate) fn post<H: Handler>(
     match payload {
         Payload::One(Message::Request(request)) => call(inner, session, request, request_head),
         Payload::One(Message::Notification(note)) => Ok(PendingResponse::later(async move {
-            notified(inner, &session, note, &request_head).await;
+            dispatch::notified(inner, &session, note, &request_head).await;
             Ok(respond::accepted())
         })),
         Payload::One(Message::Answer(answer)) => {
@@ -121,88 +119,30 @@ fn call<H: Handler>(
     request: Request,
     request_head: RequestHead,
 ) -> Result<PendingResponse<'_>, Refusal> {
-    if is_ours(&session, &request) {
+    let exchange = Exchange::in_session(&session, RequestMeta::in_session(&request));
+    if let Route::Builtin = dispatch::route(&session, &request) {
         return Ok(PendingResponse::later(async move {
-            Ok(match answer_ourselves(&session, &request).await {
-                Ok(()) => respond::result(&request.id, b"{}"),
-                Err(error) => respond::error(&request.id, &error),
+            let reply = dispatch::handle_builtin(&session, &request).await;
+            Ok(match run::reply(&exchange, 0, reply).await {
+                Finished::Json(outcome) => respond::json_with(outcome.status, outcome.message),
+                Finished::Elsewhere => respond::accepted(), // cannot happen: nothing else uses the exchange
             })
         }));
     }
     let id = request.id.clone();
-    let refuse = |reason| Refusal::new(reason).about(Some(&id));
-    let outlet = Outlet::single(&session, id.clone());
-    let (extensions, parts) = request_head.open();
-    let Some(running) = begin(inner, &session, &request, Arc::clone(&outlet), extensions).map_err(refuse)? else {
-        return Ok(PendingResponse::Done(respond::error(&id, &in_flight(&id))));
-    };
-    let call = Call::new(request, parts);
-    let work = run::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
-    let upgrade_after = inner.node.upgrade_after.delay(session.version(), true);
-    let answering = Answering::new(work, running, outlet, upgrade_after);
-    Ok(PendingResponse::Call(Calling::new(answering, session, id)))
-}
-
-/// Takes note of a call that is about to run. `None` if its id is in flight.
-pub(crate) fn begin<H: Handler>(
-    inner: &Server<H>,
-    session: &Arc<Session>,
-    request: &Request,
-    outlet: Arc<Outlet>,
-    extensions: Extensions,
-) -> Result<Option<Arc<ActiveCall>>, Reason> {
-    let node = &inner.node;
-    if node.is_draining() {
-        return Err(Reason::ShuttingDown);
-    }
-    if !node.calls.enter(node.limits.calls) {
-        return Err(Reason::Overloaded("calls"));
-    }
-    let running = ActiveCall::in_session(request, outlet, extensions);
-    let handle = Arc::clone(&running) as Arc<dyn CancelHandle>;
-    match session.start_call(&request.id, &handle) {
-        Ok(true) => Ok(Some(running)),
-        Ok(false) => {
-            node.calls.leave();
-            Ok(None)
+    match dispatch::start_call(inner, &session, &exchange, 0, request, request_head) {
+        Ok((running, work)) => {
+            let upgrade_after = inner.node.upgrade_after.delay(session.version(), true);
+            let client = WaitingClient::in_session(running);
+            let response = ResponseFuture::new(Some(work), client, upgrade_after);
+            Ok(PendingResponse::Call(response))
         }
-        Err(reason) => {
-            node.calls.leave();
-            Err(reason)
-        }
+        Err(NotStarted::Refused(reason)) => Err(Refusal::new(reason).about(Some(&id))),
+        Err(duplicate) => Ok(PendingResponse::Done(respond::error(&id, &duplicate.into_error()))),
     }
 }
 
-/// SES-10: the first call keeps its id, the second learns why it gets no answer.
-pub(crate) fn in_flight(id: &RequestId) -> RpcError {
-    RpcError::invalid_request(format!("a request with id {id} is in flight in this session"))
-}
-
-/// Whether the transport answers a request itself.
-pub(crate) fn is_ours(session: &Session, request: &Request) -> bool {
-    let node = &session.node;
-    match request.method.as_str() {
-        "ping" => true,
-        "logging/setLevel" => !node.handler.relays && !node.handler.receives_all && session.declares("logging"),
-        _ => false,
-    }
-}
-
-/// Answers such a request.
-pub(crate) async fn answer_ourselves(session: &Session, request: &Request) -> Result<(), RpcError> {
-    #[derive(serde::Deserialize)]
-    struct SetLevel {
-        level: LogLevel,
-    }
-    if request.method.as_str() == "logging/setLevel" {
-        let set = request.params.read::<SetLevel>();
-        let set = set.map_err(|error| RpcError::invalid_params(format!("invalid params: {error}")))?;
-        session.set_log_level(set.level).await;
-    }
-    Ok(())
-}
-
-/// HTTP-09: one stream, one answer event per request, closed after the last.
+/// HTTP-09: one stream, one reply for each request, closed after the last.
 async fn batch<H: Handler>(
     inner: &Server<H>,
     session: Arc<Session>,
@@ -213,90 +153,37 @@ async fn batch<H: Handler>(
     for message in messages {
         match message {
             Message::Request(request) => requests.push(request),
-            Message::Notification(note) => notified(inner, &session, note, request_head).await,
+            Message::Notification(note) => dispatch::notified(inner, &session, note, request_head).await,
             Message::Answer(answer) => session.answer(answer)?,
         }
     }
     if requests.is_empty() {
         return Ok(respond::accepted());
     }
-    if inner.node.is_draining() {
-        return Err(Reason::ShuttingDown.into());
+    inner.node.accept_work()?;
+    // The transport's own replies come first: a client that leaves meanwhile leaves no stream behind.
+    let mut replies = Vec::with_capacity(requests.len());
+    for request in &requests {
+        replies.push(match dispatch::route(&session, request) {
+            Route::Builtin => Some(dispatch::handle_builtin(&session, request).await),
+            Route::Handler => None,
+        });
     }
-    let ids = requests.iter().map(|request| request.id.clone()).collect();
-    let (ours, calls): (Vec<_>, Vec<_>) = requests.into_iter().partition(|request| is_ours(&session, request));
-    let mut answers = Vec::with_capacity(ours.len());
-    for request in ours {
-        let answer = answer_ourselves(&session, &request).await;
-        answers.push((request.id, answer));
-    }
-    // From here on nothing is awaited: a client that leaves cannot leave a stream behind that nobody ends.
-    let (outlet, reader) = Outlet::batch(&session, ids);
-    let fail = |id: &RequestId, error: &RpcError| drop(outlet.end(|out| write_error(out, Some(id), error), 160));
-    for (id, answer) in &answers {
-        match answer {
-            Ok(()) => drop(outlet.end(|out| write_result(out, id, b"{}"), 64)),
-            Err(error) => fail(id, error),
-        }
-    }
-    for request in calls {
-        let id = request.id.clone();
-        let (extensions, parts) = request_head.clone().open();
-        match begin(inner, &session, &request, Arc::clone(&outlet), extensions) {
-            Ok(Some(running)) => {
-                let call = Call::new(request, parts);
-                let work = run::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
-                tokio::spawn(run::run_detached(work, running));
-            }
-            Ok(None) => fail(&id, &in_flight(&id)),
-            Err(reason) => {
-                let message = Refusal::new(reason).error().message;
-                fail(&id, &RpcError::new(code::INTERNAL_ERROR, message));
+    let waiting = requests.iter().map(RequestMeta::in_session).collect();
+    let (exchange, reader) = Exchange::batch(&session, waiting);
+    for (index, (request, reply)) in requests.into_iter().zip(replies).enumerate() {
+        let slot = ReplySlot::new(&exchange, index);
+        match reply {
+            Some(reply) => slot.reply(reply).await,
+            None => {
+                let head = request_head.clone();
+                if let Err((slot, reason)) = dispatch::serve_on_stream(inner, &session, slot, request, head).await {
+                    slot.reply(Err(NotStarted::Refused(reason).into_error())).await;
+                }
             }
         }
     }
     Ok(respond::stream(reader, session.version(), inner.node.is_unbuffered()))
-}
-
-pub(crate) async fn notified<H: Handler>(
-    inner: &Server<H>,
-    session: &Arc<Session>,
-    note: jsonrpc::Notification,
-    request_head: &RequestHead,
-) {
-    let node = &session.node;
-    match note.method.as_str() {
-        "notifications/initialized" if !node.handler.relays && !node.handler.receives_all => {
-            session.mark_initialized().await;
-        }
-        "notifications/cancelled" => {
-            // CAN-01: malformed params and unknown ids are ignored.
-            if let Some(id) = note.params.cancelled_request() {
-                session.cancel(&id);
-            }
-            if node.handler.receives_all {
-                tell(inner, session, note, request_head).await;
-            }
-        }
-        method => {
-            let begins = method == "notifications/initialized";
-            tell(inner, session, note, request_head).await;
-            if begins {
-                session.mark_initialized().await;
-            }
-        }
-    }
-}
-
-async fn tell<H: Handler>(
-    inner: &Server<H>,
-    session: &Arc<Session>,
-    note: jsonrpc::Notification,
-    request_head: &RequestHead,
-) {
-    let peer = Peer(Arc::clone(session));
-    let parts = request_head.parts();
-    inner.handler.on_notification(Notification { note, parts }, &peer).await;
 }
 
 /// A GET in a session: a push stream, or the resumption of any stream.

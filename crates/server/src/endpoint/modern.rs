@@ -1,15 +1,17 @@
 //! The stateless era: 2026-07-28. Every request carries what is needed to answer it, and nothing is remembered (HTTP-15).
 
 use crate::call::active_call::ActiveCall;
+use crate::call::call_scope::StatelessScope;
+use crate::call::exchange::Exchange;
 use crate::call::handler::Handler;
 use crate::call::outcome::Outcome;
 use crate::call::parked_calls::ParkedCall;
 use crate::call::request::{Call, Inputs};
-use crate::call::request_meta::Asker;
+use crate::call::request_meta::{ClientMeta, RequestMeta};
 use crate::call::request_state;
+use crate::call::response_future::ResponseFuture;
 use crate::call::run;
-use crate::call::serving::{Served, Serving};
-use crate::call::stateless_request::Direct;
+use crate::call::waiting_client::WaitingClient;
 use crate::endpoint::request_head::RequestHead;
 use crate::endpoint::respond;
 use crate::endpoint::server::Server;
@@ -19,10 +21,10 @@ use crate::stream::body::Body;
 use crate::stream::events::Events;
 use http::{HeaderMap, Response};
 use rethread_proto::gate::mirror::{self, Stateless};
-use rethread_proto::jsonrpc::RpcError;
-use rethread_proto::jsonrpc::{Notification, Request};
+use rethread_proto::jsonrpc::{Notification, ProgressToken, Request, RpcError};
 use rethread_proto::mrtr::{self, InputResponses};
 use rethread_proto::refusal::Reason;
+use rethread_proto::stream::StreamParams;
 use rethread_proto::subscription::{Filter, Offered};
 use rethread_proto::{Principal, Refusal, Version};
 use serde_json::json;
@@ -41,34 +43,53 @@ pub(crate) async fn post<H: Handler>(
     let refuse = |reason| Refusal::new(reason).about(Some(&id));
     let parts = parts.map_err(refuse)?;
     check(request_head.headers(), &request, &parts).map_err(refuse)?;
-    let asker = match admit(principal, &request, &parts).map_err(refuse)? {
-        Ok(asker) => asker,
+    let sender = match admit(principal, &request, &parts).map_err(refuse)? {
+        Ok(sender) => sender,
         Err(outcome) => return Ok(respond::json_with(outcome.status, outcome.message)),
     };
     if request.method.as_str() == "tools/call"
         && let Some(tool) = parts.name.as_str()
-        && let Some(params) = inner.handler.header_params(tool, &asker.principal).await
+        && let Some(params) = inner.handler.header_params(tool, &sender.principal).await
     {
         let arguments = parts.arguments.as_deref();
         params.check(request_head.headers(), arguments).map_err(refuse)?;
     }
     let node = &inner.node;
-    let begun = begin(inner, version, request, asker, request_head).map_err(refuse)?;
-    let served = match begun {
-        Begun::Listening(listening) => {
-            let events = Events::new(listening, node.timing.keep_alive);
-            return Ok(respond::stream(events, version, node.is_unbuffered()));
-        }
-        Begun::Answered(outcome) => Served::Answered(outcome),
-        Begun::Serving(serving) => serving.await,
+    let request = StatelessRequest {
+        version,
+        request,
+        sender,
+        stream_params: Arc::clone(&node.direct_events),
     };
-    Ok(match served {
-        Served::Answered(outcome) => respond::json_with(outcome.status, outcome.message),
-        Served::Stream(flow) => {
-            let pause = flow.keep_alive();
-            respond::stream(Events::new(flow, pause), version, node.is_unbuffered())
+    Ok(match begin(inner, request, request_head).map_err(refuse)? {
+        Begun::Subscribed(subscription) => {
+            let events = Events::new(subscription, node.timing.keep_alive);
+            respond::stream(events, version, node.is_unbuffered())
+        }
+        Begun::Answered(outcome) => respond::json_with(outcome.status, outcome.message),
+        Begun::Call(mut response) => {
+            let answer = (&mut response).await;
+            respond::answer(answer, &response.call().exchange)
         }
     })
+}
+
+/// A request that was [admitted](admit).
+pub(crate) struct StatelessRequest {
+    pub(crate) version: Version,
+    pub(crate) request: Request,
+    pub(crate) sender: Sender,
+    /// How a stream is framed on the transport that brought it.
+    pub(crate) stream_params: Arc<StreamParams>,
+}
+
+/// Who sends a request, and what it says of its client.
+pub(crate) struct Sender {
+    principal: Principal,
+    client: ClientMeta,
+    progress_token: Option<ProgressToken>,
+    /// The request brings input that was asked for.
+    is_retry: bool,
 }
 
 fn check(headers: &HeaderMap, request: &Request, parts: &Stateless) -> Result<(), Reason> {
@@ -85,50 +106,54 @@ pub(crate) fn admit(
     principal: Principal,
     request: &Request,
     parts: &Stateless,
-) -> Result<Result<Asker, Outcome>, Reason> {
+) -> Result<Result<Sender, Outcome>, Reason> {
     parts.capabilities()?;
     let method = request.method.as_str();
     if is_removed(method) || (!request.method.is_standard() && parts.log_level().is_err()) {
         return Ok(Err(Outcome::error(&request.id, &RpcError::method_not_found(method))));
     }
-    Asker::read(principal, parts).map(Ok)
+    Ok(Ok(Sender {
+        principal,
+        client: ClientMeta::read(parts)?,
+        progress_token: parts.progress_token.clone(),
+        is_retry: parts.is_retry(),
+    }))
 }
 
 /// What a request leads to.
 #[allow(clippy::large_enum_variant)] // the largest is the rule
 pub(crate) enum Begun {
     Answered(Outcome),
-    Listening(SubscriptionStream),
-    Serving(Serving),
+    Subscribed(SubscriptionStream),
+    Call(ResponseFuture),
 }
 
-/// Begins to serve an [admitted](admit) request, over HTTP or on lines.
+/// Begins to serve a request, over HTTP or on lines.
 pub(crate) fn begin<H: Handler>(
     inner: &Server<H>,
-    version: Version,
-    request: Request,
-    asker: Asker,
+    stateless: StatelessRequest,
     request_head: RequestHead,
 ) -> Result<Begun, Reason> {
     let node = &inner.node;
+    let StatelessRequest { request, sender, .. } = &stateless;
     match request.method.as_str() {
         "server/discover" if !node.handler.receives_all => {
             node.accept_work()?;
-            Ok(Begun::Answered(discover(node, &request)))
+            Ok(Begun::Answered(discover(node, request)))
         }
         "subscriptions/listen" => {
-            // A handler that serves it itself keeps the filter as long as we would: the bounds are the same.
+            // A handler that serves it itself keeps the filter as long as the transport would: the bounds are the same.
             let filter = match Filter::read(&request.params, node.limits.filter()) {
                 Ok(filter) => filter,
                 Err(error) => return Ok(Begun::Answered(Outcome::error(&request.id, &error))),
             };
-            if inner.handler.serves_subscription(&request.params, &asker.principal) {
-                return serve(inner, request, version, asker, request_head).map(Begun::Serving);
+            if inner.handler.serves_subscription(&request.params, &sender.principal) {
+                return serve(inner, stateless, request_head);
             }
             node.accept_work()?;
-            listen(inner, &request, &filter, asker.principal)
+            listen(inner, request, &filter, sender.principal.clone())
         }
-        _ => serve(inner, request, version, asker, request_head).map(Begun::Serving),
+        _ => serve(inner, stateless, request_head),
     }
 }
 
@@ -178,58 +203,61 @@ fn listen<H>(inner: &Server<H>, request: &Request, filter: &Filter, principal: P
         .sessions
         .subscriptions
         .open(node, request.id.clone(), filter, principal);
-    opened.map(Begun::Listening)
+    opened.map(Begun::Subscribed)
 }
 
-/// A request for the handler: a new call, or one that waited for what this request brings.
+/// A request for the handler: a new call, or the retry of one that waits for input.
 fn serve<H: Handler>(
     inner: &Server<H>,
-    request: Request,
-    version: Version,
-    asker: Asker,
+    stateless: StatelessRequest,
     request_head: RequestHead,
-) -> Result<Serving, Reason> {
+) -> Result<Begun, Reason> {
+    let StatelessRequest {
+        version,
+        request,
+        sender,
+        stream_params,
+    } = stateless;
     let node = &inner.node;
-    let brought = if asker.is_retry {
-        brought(inner, &request, &asker.principal)
+    let brought = if sender.is_retry {
+        brought(inner, &request, &sender.principal)
     } else {
         Ok(Brought::Call { inputs: None, round: 0 })
     };
-    match brought {
-        Err(error) => Ok(Serving::answered(Outcome::error(&request.id, &error))),
-        Ok(Brought::Parked(park, responses)) => {
-            let meta = asker.into_meta(request.id.clone());
-            if !park.direct.retry(meta, &responses) {
+    let meta = RequestMeta::new(request.id.clone(), sender.progress_token, sender.client);
+    let (running, work) = match brought {
+        Err(error) => return Ok(Begun::Answered(Outcome::error(&request.id, &error))),
+        Ok(Brought::Parked(ParkedCall { running, .. }, responses)) => {
+            if !running.exchange.retry(meta, &responses) {
                 let gone = request_state::refused(mrtr::Invalid::Gone);
-                return Ok(Serving::answered(Outcome::error(&request.id, &gone)));
+                return Ok(Begun::Answered(Outcome::error(&request.id, &gone)));
             }
-            Ok(Serving::waiting(
-                Arc::clone(&inner.parked),
-                None,
-                park.running,
-                park.direct,
-                park.round,
-            ))
+            (running, None)
         }
         Ok(Brought::Call { inputs, round }) => {
             node.accept_work()?; // a parked call may still have its input
             if !node.calls.enter(node.limits.calls) {
                 return Err(Reason::Overloaded("calls"));
             }
+            let scope = StatelessScope {
+                method: request.method.clone(),
+                params: request.params.clone(),
+                principal: sender.principal,
+                round,
+                tables: inner.stateless_tables(),
+                stream_params,
+            };
             let (extensions, parts) = request_head.open();
-            let direct = Direct::new(node, inner.stateless_tables(), version, &request, asker, round);
-            let running = ActiveCall::in_request(Arc::clone(&direct), extensions);
+            let exchange = Exchange::stateless(node, version, scope, meta);
+            let running = ActiveCall::new(exchange, 0, extensions);
             let call = Call { request, inputs, parts };
             let work = run::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
-            Ok(Serving::waiting(
-                Arc::clone(&inner.parked),
-                Some(work),
-                running,
-                direct,
-                0,
-            ))
+            (running, Some(work))
         }
-    }
+    };
+    let client = WaitingClient::stateless(running, &inner.parked);
+    let upgrade_after = node.upgrade_after.delay(version, false);
+    Ok(Begun::Call(ResponseFuture::new(work, client, upgrade_after)))
 }
 
 /// What a request brings along beside its arguments.

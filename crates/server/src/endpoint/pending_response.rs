@@ -1,7 +1,7 @@
 //! A response that may have to be waited for.
 
 use super::respond;
-use crate::call::calling::Calling;
+use crate::call::response_future::ResponseFuture;
 use crate::stream::body::Body;
 use http::Response;
 use rethread_proto::Refusal;
@@ -13,8 +13,8 @@ use std::pin::Pin;
 pub(crate) enum PendingResponse<'a> {
     /// There is nothing to wait for.
     Done(Response<Body>),
-    /// A call in a session.
-    Call(Calling),
+    /// A call.
+    Call(ResponseFuture),
     /// Anything else.
     Later(Pin<Box<dyn Future<Output = Result<Response<Body>, Refusal>> + Send + 'a>>),
 }
@@ -27,9 +27,9 @@ impl<'a> PendingResponse<'a> {
     pub(crate) async fn response(self) -> Result<Response<Body>, Refusal> {
         match self {
             PendingResponse::Done(response) => Ok(response),
-            PendingResponse::Call(mut calling) => {
-                let answer = (&mut calling).await;
-                Ok(respond::answer(answer, calling.session()))
+            PendingResponse::Call(mut response) => {
+                let answer = (&mut response).await;
+                Ok(respond::answer(answer, &response.call().exchange))
             }
             PendingResponse::Later(response) => response.await,
         }

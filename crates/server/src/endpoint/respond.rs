@@ -1,8 +1,8 @@
 //! From decisions to HTTP responses.
 
-use crate::call::calling::Answer;
+use crate::call::exchange::Exchange;
+use crate::call::response_future::Answer;
 use crate::node::telemetry;
-use crate::session::Session;
 use crate::stream::body::{Body, Chunks};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
@@ -60,13 +60,14 @@ pub(crate) fn stream(chunks: impl Chunks + 'static, version: Version, unbuffered
     events(Body::stream(chunks), version, unbuffered)
 }
 
-/// The answer to a call in a session.
-pub(crate) fn answer(answer: Answer, session: &Session) -> Response<Body> {
-    let (version, unbuffered) = (session.version(), session.node.is_unbuffered());
+/// The response to a call.
+pub(crate) fn answer(answer: Answer, exchange: &Exchange) -> Response<Body> {
+    let (version, unbuffered) = (exchange.version, exchange.node.is_unbuffered());
     match answer {
-        Answer::Json(body) => json(body),
+        Answer::Json(outcome) => json_with(outcome.status, outcome.message),
         Answer::Events(bytes) => whole_stream(bytes, version, unbuffered),
-        Answer::Stream(reader) => stream(reader, version, unbuffered),
+        Answer::Logged(reader) => stream(reader, version, unbuffered),
+        Answer::Direct(body) => stream(body, version, unbuffered),
         Answer::Empty => events(Body::empty(), version, unbuffered),
     }
 }

@@ -1,9 +1,9 @@
 //! Everything that the transports of one server share.
 
 use super::background;
+use crate::call::call_scope::{ParkingTable, StatelessTables};
 use crate::call::handler::Handler;
 use crate::call::parked_calls::ParkedCalls;
-use crate::call::stateless_request::{ParkingTable, StatelessTables};
 use crate::node::Node;
 use crate::session::registry::Registry;
 use rethread_proto::SessionId;

@@ -177,9 +177,9 @@ impl<H: Handler> Server<H> {
             };
             let answered = match posted {
                 Ok(PendingResponse::Done(response)) => Ok(response),
-                Ok(PendingResponse::Call(mut calling)) => {
-                    let answer = (&mut calling).await;
-                    Ok(respond::answer(answer, calling.session()))
+                Ok(PendingResponse::Call(mut response)) => {
+                    let answer = (&mut response).await;
+                    Ok(respond::answer(answer, &response.call().exchange))
                 }
                 Ok(PendingResponse::Later(response)) => response.await,
                 Err(refusal) => Err(refusal),

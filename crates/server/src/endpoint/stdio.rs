@@ -1,9 +1,9 @@
 //! Lines of JSON-RPC on a pair of byte streams, both eras: what a client that starts its server as a child speaks.
 
 use crate::call::handler::Handler;
-use crate::call::serving::Served;
+use crate::call::response_future::Answer;
 use crate::endpoint::bound_session;
-use crate::endpoint::modern::{self, Begun};
+use crate::endpoint::modern::{self, Begun, StatelessRequest};
 use crate::endpoint::request_head::RequestHead;
 use crate::endpoint::server::Server;
 use crate::endpoint::service::McpService;
@@ -14,6 +14,7 @@ use bytes::Bytes;
 use rethread_proto::gate::mirror::Stateless;
 use rethread_proto::jsonrpc::{self, Message, Payload, Request, RequestId};
 use rethread_proto::refusal::Reason;
+use rethread_proto::sse::Draft;
 use rethread_proto::{Era, Principal, Refusal, Version};
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -36,7 +37,7 @@ impl<H: Handler> McpService<H> {
     ) -> io::Result<()> {
         let inner = &self.inner;
         inner.start_background();
-        let mut connection = bound_session::open(inner, Principal::anonymous(), Transport::Lines, |_| None)
+        let connection = bound_session::open(inner, Principal::anonymous(), Transport::Lines, |_| None)
             .map_err(|reason| io::Error::other(Refusal::new(reason).error().to_string()))?;
         let session = Arc::clone(&connection.session);
         let (lines, waiting) = mpsc::channel(AHEAD);
@@ -46,16 +47,9 @@ impl<H: Handler> McpService<H> {
             stateless: HashMap::new(),
             tasks: JoinSet::new(),
         };
-        let pump = async move {
-            while let Some(chunk) = poll_fn(|cx| connection.poll_chunk(cx)).await {
-                if lines.send(chunk).await.is_err() {
-                    return;
-                }
-            }
-        };
         tokio::select! {
             read = reader.read(input, &session) => read,
-            () = pump => Ok(()),
+            () = forward_chunks(connection, &lines) => Ok(()),
             written = write(output, waiting) => written,
         }
     }
@@ -119,12 +113,7 @@ impl<H: Handler> Lines<'_, H> {
     }
 
     async fn refuse(&self, refusal: &Refusal) {
-        let _ = self.send(refusal.body()).await; // nobody listens: the input ends soon
-    }
-
-    async fn send(&self, mut message: Vec<u8>) -> Result<(), mpsc::error::SendError<Bytes>> {
-        message.push(b'\n');
-        self.lines.send(message.into()).await
+        let _ = self.lines.send(line(&refusal.body())).await; // nobody listens: the input ends soon
     }
 
     /// VER-04 without headers: `_meta` alone names the era.
@@ -191,24 +180,30 @@ impl<H: Handler> Lines<'_, H> {
         let parts = Stateless::read(&request.params)?;
         let id = request.id.clone();
         let begun = match modern::admit(Principal::anonymous(), &request, &parts)? {
-            Ok(asker) => modern::begin(self.inner, version, request, asker, RequestHead::default())?,
+            Ok(sender) => {
+                let stream_params = Arc::clone(&self.inner.node.direct_lines);
+                let stateless = StatelessRequest {
+                    version,
+                    request,
+                    sender,
+                    stream_params,
+                };
+                modern::begin(self.inner, stateless, RequestHead::default())?
+            }
             Err(unknown) => Begun::Answered(unknown),
         };
         let lines = self.lines.clone();
         let task = match begun {
             Begun::Answered(outcome) => {
-                let _ = self.send(outcome.message.into()).await; // nobody listens: the input ends soon
+                let _ = self.lines.send(line(&outcome.message)).await; // nobody listens: the input ends soon
                 return Ok(());
             }
-            Begun::Listening(listening) => self.tasks.spawn(forward(listening, lines)),
-            Begun::Serving(serving) => self.tasks.spawn(async move {
-                match serving.await {
-                    Served::Answered(outcome) => {
-                        let mut line = outcome.message.to_vec();
-                        line.push(b'\n');
-                        let _ = lines.send(line.into()).await;
-                    }
-                    Served::Stream(flow) => forward(flow, lines).await,
+            Begun::Subscribed(subscription) => self.tasks.spawn(forward_messages(subscription, lines)),
+            Begun::Call(response) => self.tasks.spawn(async move {
+                match response.await {
+                    Answer::Json(outcome) => drop(lines.send(line(&outcome.message)).await),
+                    Answer::Direct(body) => forward_chunks(body, &lines).await,
+                    Answer::Logged(_) | Answer::Events(_) | Answer::Empty => {} // not of this era, or cancelled
                 }
             }),
         };
@@ -217,13 +212,24 @@ impl<H: Handler> Lines<'_, H> {
     }
 }
 
-async fn forward(mut messages: impl Messages, lines: mpsc::Sender<Bytes>) {
+/// A message as a line, without line breaks of its own (GW-01).
+fn line(message: &[u8]) -> Bytes {
+    Draft::copy_of(message).line().wire
+}
+
+/// Writes what a connection gets, until it ends.
+async fn forward_chunks(mut chunks: impl Chunks, lines: &mpsc::Sender<Bytes>) {
+    while let Some(chunk) = poll_fn(|cx| chunks.poll_chunk(cx)).await {
+        if lines.send(chunk).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn forward_messages(mut messages: impl Messages, lines: mpsc::Sender<Bytes>) {
     while let Some(batch) = poll_fn(|cx| messages.poll_messages(cx)).await {
         for message in batch {
-            let mut line = Vec::with_capacity(message.len() + 1);
-            line.extend_from_slice(&message);
-            line.push(b'\n');
-            if lines.send(line.into()).await.is_err() {
+            if lines.send(line(&message)).await.is_err() {
                 return;
             }
         }

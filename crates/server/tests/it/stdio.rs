@@ -137,6 +137,33 @@ async fn gw_01_response_follows_the_messages_that_the_handler_pushed_before_it()
     assert_eq!(result_text(&client.next().await), "pushed");
 }
 
+/// D13: a response that is larger than the buffer of the stream is delivered, also behind other messages and other responses.
+#[tokio::test]
+async fn d13_large_responses_wait_for_a_slow_reader() {
+    const BYTES: usize = 3 << 19;
+    let large = |_: NoArgs, cx: Context| async move {
+        cx.notify("notifications/before", json!({})).await?;
+        Ok("x".repeat(BYTES))
+    };
+    let service = McpService::builder(Catalog::new("large", "1").tool(Tool::new("large"), large)).build();
+    let mut client = StdioClient::open(&service);
+    client.initialize().await;
+    for id in 1..=8 {
+        client
+            .send(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": "large" } }))
+            .await;
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let mut answered = std::collections::BTreeSet::new();
+    while answered.len() < 8 {
+        let message = client.next().await;
+        if let Some(id) = message["id"].as_u64() {
+            assert_eq!(result_text(&message).len(), BYTES);
+            assert!(answered.insert(id), "one response for each request");
+        }
+    }
+}
+
 #[tokio::test]
 async fn gw_01_cancellation_and_end_of_input_stop_calls() {
     let handler = ScriptedHandler::new();

@@ -1,0 +1,503 @@
+//! The response to a request while its calls run: the state machine [`Response`], the requests that wait for it, and the
+//! stream that it may become, under one lock.
+//!
+//! A message is encoded when it is delivered, with what the lock says of the request then. So a retry may arrive at any
+//! moment, and nothing goes to the request before it. `parking.rs` has the part of stateless calls that ask for input.
+
+mod parking;
+
+use super::call_scope::{CallScope, StatelessScope};
+use super::input::Input;
+use super::outcome::{self, Outcome};
+use super::request_meta::RequestMeta;
+use super::response_sink::{Emitted, ResponseSink, SinkEffects};
+use crate::call::reply::Reply;
+use crate::node::Node;
+use crate::session::Session;
+use crate::stream::Stream;
+use crate::stream::direct_stream::DirectStream;
+use crate::stream::reader_body::ReaderBody;
+use parking_lot::{Mutex, MutexGuard};
+use rethread_proto::event_id::Seq;
+use rethread_proto::exchange::{self, Cancelled, ClientGone, Emit, Response, ResponseRules};
+use rethread_proto::jsonrpc::{Progress, Report, RequestId, RpcError};
+use rethread_proto::sse::{Draft, EncodeMessage};
+use rethread_proto::stream::{ReaderStart, StreamClosed};
+use rethread_proto::{LogLevel, Principal, Version};
+use rethread_store::Retain;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// A response that is not complete. Its calls share it with the future and the body that wait for it.
+pub(crate) struct Exchange {
+    pub(crate) node: Arc<Node>,
+    pub(crate) version: Version,
+    pub(crate) scope: CallScope,
+    state: Mutex<State>,
+}
+
+struct State {
+    response: Response,
+    requests: Requests,
+    sink: Option<ResponseSink>,
+    /// The connection of a logged stream, or that of a direct one, until the response future takes it.
+    reader: Option<ResponseReader>,
+    /// The JSON body, if the handler ran elsewhere than in the response future.
+    outcome: Option<Outcome>,
+    /// The call was cancelled before the response had a form.
+    cancelled: bool,
+    /// Wakes the response future.
+    waiter: Option<Waker>,
+    /// The questions of a stateless call, and what a parked one keeps.
+    input: Input,
+}
+
+/// The requests that wait. It is nearly always one, which costs no allocation.
+enum Requests {
+    One(RequestMeta),
+    Batch(Vec<RequestMeta>),
+}
+
+impl Requests {
+    fn get(&self, index: usize) -> &RequestMeta {
+        match self {
+            Requests::One(request) => request,
+            Requests::Batch(requests) => &requests[index],
+        }
+    }
+
+    fn get_mut(&mut self, index: usize) -> &mut RequestMeta {
+        match self {
+            Requests::One(request) => request,
+            Requests::Batch(requests) => &mut requests[index],
+        }
+    }
+
+    fn open_stream(&self, session: &Arc<Session>) -> Arc<Stream> {
+        match self {
+            Requests::One(request) => session.open_call_stream(std::slice::from_ref(&request.id)),
+            Requests::Batch(requests) => {
+                let ids: Vec<RequestId> = requests.iter().map(|request| request.id.clone()).collect();
+                session.open_call_stream(&ids)
+            }
+        }
+    }
+}
+
+/// A connection that reads the stream of a response.
+#[allow(clippy::large_enum_variant)] // it moves once, into the body
+pub(crate) enum ResponseReader {
+    Logged(ReaderBody),
+    Direct(Arc<DirectStream>),
+}
+
+/// The response has ended, or its stream has.
+pub(crate) struct TooLate;
+
+/// What the response future finds.
+#[allow(clippy::large_enum_variant)] // it lives for one match
+pub(crate) enum Progressed {
+    /// The response is a JSON object.
+    Json(Outcome),
+    /// The response is a stream.
+    Stream(ResponseReader),
+    /// A handler waits for input.
+    Asking,
+    /// The call was cancelled, and there is nothing to send.
+    Cancelled,
+    /// Nothing yet; the waker is kept.
+    Pending,
+}
+
+/// What became of a reply.
+pub(crate) enum Replied {
+    /// It is the JSON body of the response.
+    Json(Outcome),
+    /// It went into the stream, waits for the retry, or nobody wants it.
+    Elsewhere,
+    /// The stream has no room. Wait, and try again.
+    NoRoom(ResponseSink, Result<Reply, RpcError>),
+}
+
+impl Exchange {
+    /// The response to a single request in a session.
+    pub(crate) fn in_session(session: &Arc<Session>, request: RequestMeta) -> Arc<Self> {
+        let rules = ResponseRules::request(session.version());
+        Self::new_in_session(session, rules, Requests::One(request), None)
+    }
+
+    /// The response to a batch: a stream from the start.
+    pub(crate) fn batch(session: &Arc<Session>, requests: Vec<RequestMeta>) -> (Arc<Self>, ReaderBody) {
+        let rules = ResponseRules::batch(session.version());
+        let requests = Requests::Batch(requests);
+        let stream = requests.open_stream(session);
+        let reader = session.open_reader(Arc::clone(&stream), ReaderStart::default(), false);
+        stream.flush();
+        let sink = Some(ResponseSink::Session(stream));
+        (Self::new_in_session(session, rules, requests, sink), reader)
+    }
+
+    /// The response to a request in a session that has one stream for everything (LEG-02).
+    pub(crate) fn connection_bound(session: &Arc<Session>, stream: Arc<Stream>, request: RequestMeta) -> Arc<Self> {
+        let sink = Some(ResponseSink::Session(stream));
+        Self::new_in_session(session, ResponseRules::connection_bound(), Requests::One(request), sink)
+    }
+
+    fn new_in_session(
+        session: &Arc<Session>,
+        rules: ResponseRules,
+        requests: Requests,
+        sink: Option<ResponseSink>,
+    ) -> Arc<Self> {
+        let (node, version) = (Arc::clone(&session.node), session.version());
+        Self::new(
+            node,
+            version,
+            CallScope::Session(Arc::clone(session)),
+            rules,
+            requests,
+            sink,
+        )
+    }
+
+    /// The response to a stateless request, whose call holds a permit.
+    pub(crate) fn stateless(
+        node: &Arc<Node>,
+        version: Version,
+        scope: StatelessScope,
+        request: RequestMeta,
+    ) -> Arc<Self> {
+        let (scope, rules) = (CallScope::Stateless(scope), ResponseRules::request(version));
+        Self::new(Arc::clone(node), version, scope, rules, Requests::One(request), None)
+    }
+
+    fn new(
+        node: Arc<Node>,
+        version: Version,
+        scope: CallScope,
+        rules: ResponseRules,
+        requests: Requests,
+        sink: Option<ResponseSink>,
+    ) -> Arc<Self> {
+        let count = match &requests {
+            Requests::One(_) => 1,
+            Requests::Batch(requests) => requests.len(),
+        };
+        Arc::new(Exchange {
+            node,
+            version,
+            scope,
+            state: Mutex::new(State {
+                response: Response::new(rules, count),
+                requests,
+                sink,
+                reader: None,
+                outcome: None,
+                cancelled: false,
+                waiter: None,
+                input: Input::new(),
+            }),
+        })
+    }
+
+    /// The session that the calls belong to, if they belong to one.
+    pub(crate) fn session(&self) -> Option<&Arc<Session>> {
+        match &self.scope {
+            CallScope::Session(session) => Some(session),
+            CallScope::Stateless(_) => None,
+        }
+    }
+
+    pub(crate) fn principal(&self) -> &Principal {
+        match &self.scope {
+            CallScope::Session(session) => &session.key.principal,
+            CallScope::Stateless(scope) => &scope.principal,
+        }
+    }
+
+    /// Reads something of a request that waits; of a parked call, of the last one that did.
+    pub(crate) fn request<T>(&self, index: usize, read: impl FnOnce(&RequestMeta) -> T) -> T {
+        read(self.state.lock().requests.get(index))
+    }
+
+    /// Whether a log message of this level is wanted (LOG-01, LOG-02). While the call is parked every one is: the retry says
+    /// which it wants.
+    pub(crate) fn wants_log(&self, level: LogLevel) -> bool {
+        match &self.scope {
+            CallScope::Session(session) => session.log_level().is_none_or(|least| level >= least),
+            CallScope::Stateless(_) => {
+                let state = self.state.lock();
+                let least = state.requests.get(0).client.log_level;
+                state.response.is_waiting_for_input() || least.is_some_and(|least| level >= least)
+            }
+        }
+    }
+
+    // ---- the side of the calls ----
+
+    /// Emits a message. `None` if no stream has it: it is kept for the retry, or nobody can read it.
+    pub(crate) fn emit(&self, message: impl EncodeMessage, retain: Retain) -> Result<Option<Emitted>, TooLate> {
+        self.bind_pushed();
+        let mut state = self.state.lock();
+        match state.response.emit() {
+            Emit::Keep => {
+                self.keep(state, |input| input.keep_message(message.draft().into_payload()));
+                Ok(None)
+            }
+            decision => self.deliver(state, decision, |_, sink| sink.emit(message, retain, false)),
+        }
+    }
+
+    /// Reports progress under the token of the request, if it has one. Of a parked call the latest report is kept.
+    pub(crate) fn report(&self, index: usize, report: Report<'_>) -> Result<Option<Emitted>, TooLate> {
+        self.bind_pushed();
+        let mut state = self.state.lock();
+        let is_parked = state.response.is_waiting_for_input();
+        let request = state.requests.get_mut(index);
+        if (request.progress_token.is_none() && !is_parked) || !request.rises(report) {
+            return Ok(None);
+        }
+        match state.response.emit() {
+            Emit::Keep => {
+                self.keep(state, |input| input.keep_progress(report));
+                Ok(None)
+            }
+            decision => self.deliver(state, decision, |requests, sink| {
+                let token = requests.get(index).progress_token.as_ref();
+                let message = Progress {
+                    token: token.ok_or(StreamClosed)?,
+                    report,
+                };
+                sink.emit(message, Retain::None, false)
+            }),
+        }
+    }
+
+    fn deliver(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        decision: Emit,
+        emit: impl FnOnce(&Requests, &ResponseSink) -> Result<(Seq, SinkEffects), StreamClosed>,
+    ) -> Result<Option<Emitted>, TooLate> {
+        match decision {
+            Emit::Open => self.open(&mut state),
+            Emit::Deliver => {}
+            Emit::Keep | Emit::Discard => return Ok(None),
+            Emit::TooLate => return Err(TooLate),
+        }
+        let sink = state.sink.clone().ok_or(TooLate)?;
+        let (seq, effects) = emit(&state.requests, &sink).map_err(|StreamClosed| TooLate)?;
+        let waiter = if decision == Emit::Open {
+            state.waiter.take()
+        } else {
+            None
+        };
+        drop(state);
+        sink.perform(effects);
+        wake(waiter);
+        Ok(Some(Emitted { sink, seq }))
+    }
+
+    /// A parked call keeps something for its retry, and the table counts it.
+    fn keep(&self, mut state: MutexGuard<'_, State>, keep: impl FnOnce(&mut Input) -> usize) {
+        let bytes = keep(&mut state.input);
+        let id = state.input.parked_as();
+        drop(state);
+        if let (CallScope::Stateless(scope), Some(id)) = (&self.scope, id) {
+            scope.tables.parked.grow(id, bytes);
+        }
+    }
+
+    /// Makes the response a stream, if it has no form yet.
+    pub(crate) fn upgrade(&self) {
+        let mut state = self.state.lock();
+        if !state.response.upgrade() {
+            return;
+        }
+        self.open(&mut state);
+        let (sink, waiter) = (state.sink.clone(), state.waiter.take());
+        drop(state);
+        wake(waiter);
+        if let Some(sink) = sink {
+            sink.flush();
+        }
+    }
+
+    fn open(&self, state: &mut State) {
+        let (sink, reader) = match &self.scope {
+            CallScope::Session(session) => {
+                let stream = state.requests.open_stream(session);
+                let reader = session.open_reader(Arc::clone(&stream), ReaderStart::default(), false);
+                (ResponseSink::Session(stream), ResponseReader::Logged(reader))
+            }
+            CallScope::Stateless(scope) => {
+                let stream = DirectStream::open(&scope.stream_params, self.node.timing.stall);
+                (
+                    ResponseSink::Direct(Arc::clone(&stream)),
+                    ResponseReader::Direct(stream),
+                )
+            }
+        };
+        state.sink = Some(sink);
+        state.reader = Some(reader);
+    }
+
+    /// On the one stream of a session, messages keep the order in which a handler emitted them: what it pushed goes first.
+    fn bind_pushed(&self) {
+        if let CallScope::Session(session) = &self.scope
+            && let Some(stream) = session.live_stream()
+        {
+            session.push.bind_before_call_message(&stream);
+        }
+    }
+
+    /// A call replies.
+    pub(crate) fn reply(&self, index: usize, reply: Result<Reply, RpcError>) -> Replied {
+        self.bind_pushed();
+        let mut state = self.state.lock();
+        if let Some(sink) = state.sink.as_ref().filter(|sink| !sink.takes_reply()) {
+            return Replied::NoRoom(sink.clone(), reply);
+        }
+        match state.response.reply() {
+            exchange::Reply::Json => {
+                let request = state.requests.get(index).clone();
+                drop(state);
+                Replied::Json(outcome::encode(&self.node, &self.scope, &request, reply))
+            }
+            exchange::Reply::Deliver { seals } => {
+                let (request, sink) = (state.requests.get(index).clone(), state.sink.clone());
+                drop(state);
+                if let Some(sink) = sink {
+                    emit_reply(self, &sink, &request, reply, seals);
+                }
+                Replied::Elsewhere
+            }
+            exchange::Reply::Keep => {
+                self.keep(state, |input| input.keep_reply(reply));
+                Replied::Elsewhere
+            }
+            exchange::Reply::Discard => Replied::Elsewhere,
+        }
+    }
+
+    /// The JSON body of a response whose handler ran in a task of its own.
+    pub(crate) fn complete(&self, outcome: Outcome) {
+        let mut state = self.state.lock();
+        state.outcome = Some(outcome);
+        let waiter = state.waiter.take();
+        drop(state);
+        wake(waiter);
+    }
+
+    /// A call is cancelled: it gets no reply.
+    pub(crate) fn cancel(&self) {
+        let mut state = self.state.lock();
+        let cancelled = state.response.cancel();
+        state.cancelled |= cancelled == Cancelled::Empty;
+        let (waiter, sink) = (state.waiter.take(), state.sink.clone());
+        let abandoned = state.input.abandon();
+        if cancelled == Cancelled::Unpark && state.input.holds_permit {
+            self.node.calls.unpark();
+        }
+        drop(state);
+        wake(waiter);
+        if let (Cancelled::Seal, Some(sink)) = (cancelled, sink) {
+            sink.seal();
+        }
+        if let (CallScope::Stateless(scope), Some(id)) = (&self.scope, abandoned.parked_as) {
+            scope.tables.parked.forget(id);
+        }
+        drop(abandoned); // outside of the lock: those who wait for an answer are woken
+    }
+
+    /// Whether no client can ever read the response.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.state.lock().response.is_unreachable()
+    }
+
+    /// The stream, once there is one.
+    pub(crate) fn sink(&self) -> Option<ResponseSink> {
+        self.state.lock().sink.clone()
+    }
+
+    // ---- the side of the connection ----
+
+    /// What the response future can return. Keeps `waker` if that is nothing.
+    pub(crate) fn poll(&self, waker: &Waker) -> Progressed {
+        let mut state = self.state.lock();
+        if let Some(reader) = state.reader.take() {
+            let sink = state.sink.clone();
+            drop(state);
+            if let Some(sink) = sink {
+                sink.flush(); // what was emitted until now is appended together
+            }
+            return Progressed::Stream(reader);
+        }
+        if let Some(outcome) = state.outcome.take() {
+            return Progressed::Json(outcome);
+        }
+        if state.cancelled {
+            return Progressed::Cancelled;
+        }
+        if self.is_asking(&mut state) {
+            return Progressed::Asking;
+        }
+        match &mut state.waiter {
+            Some(kept) => kept.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+        Progressed::Pending
+    }
+
+    /// Whether a handler waits for input that only a retry can bring.
+    pub(crate) fn asks_for_input(&self) -> bool {
+        self.is_asking(&mut self.state.lock())
+    }
+
+    fn is_asking(&self, state: &mut State) -> bool {
+        state.response.rules().parks_questions && !state.response.is_done() && state.input.open_questions() > 0
+    }
+
+    /// The connection that waited is gone. Says what that means for the calls.
+    pub(crate) fn client_gone(&self) -> ClientGone {
+        let mut state = self.state.lock();
+        let gone = state.response.client_gone();
+        let (reader, sink) = (state.reader.take(), state.sink.clone());
+        drop(state);
+        drop(reader); // outside of the lock: detaching takes others
+        if let Some(sink) = sink {
+            sink.flush();
+        }
+        gone
+    }
+}
+
+/// Puts a reply into a stream. An error says that the stream has ended with its session, and the reader with it.
+fn emit_reply(
+    exchange: &Exchange,
+    sink: &ResponseSink,
+    request: &RequestMeta,
+    reply: Result<Reply, RpcError>,
+    seals: bool,
+) {
+    let emitted = match exchange.session() {
+        Some(_) => {
+            let text = outcome::SessionReply::new(&request.id, reply);
+            sink.emit(text.draft(), Retain::Answer, seals)
+        }
+        None => {
+            let outcome = outcome::encode(&exchange.node, &exchange.scope, request, reply);
+            sink.emit(Draft::copy_of(&outcome.message), Retain::Answer, seals)
+        }
+    };
+    if let Ok((_, effects)) = emitted {
+        sink.perform(effects);
+    }
+}
+
+/// Wakes the response future. Call it without the lock.
+fn wake(waiter: Option<Waker>) {
+    if let Some(waiter) = waiter {
+        waiter.wake();
+    }
+}

@@ -1,0 +1,119 @@
+//! Where the messages of a response go: into a stream of a session, or straight to the connection that waits.
+
+use crate::stream::direct_stream::DirectStream;
+use crate::stream::{Pending, Stream};
+use rethread_proto::event_id::Seq;
+use rethread_proto::sse::EncodeMessage;
+use rethread_proto::stream::{Effects, StreamClosed};
+use rethread_store::Retain;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// The stream of a response.
+#[derive(Clone)]
+pub(crate) enum ResponseSink {
+    /// A stream of a session: logged, or bound to the session's only connection.
+    Session(Arc<Stream>),
+    /// A stream that only the waiting connection reads.
+    Direct(Arc<DirectStream>),
+}
+
+/// What is left to do after a message was emitted, once every lock is released.
+#[must_use]
+pub(crate) enum SinkEffects {
+    Session(Pending),
+    Direct(Effects<Waker>),
+}
+
+/// A message that was emitted on a stream of a session.
+pub(crate) struct Emitted {
+    pub(crate) sink: ResponseSink,
+    /// Its number, which only a logged stream uses.
+    pub(crate) seq: Seq,
+}
+
+impl ResponseSink {
+    /// Emits a message; `seals` if the stream ends with it.
+    pub(crate) fn emit(
+        &self,
+        message: impl EncodeMessage,
+        retain: Retain,
+        seals: bool,
+    ) -> Result<(Seq, SinkEffects), StreamClosed> {
+        match self {
+            ResponseSink::Session(stream) => {
+                let (seq, pending) = stream.begin_emit(message, retain, seals)?;
+                Ok((seq, SinkEffects::Session(pending)))
+            }
+            ResponseSink::Direct(stream) => {
+                let effects = stream.emit(message, seals)?;
+                Ok((Seq::default(), SinkEffects::Direct(effects)))
+            }
+        }
+    }
+
+    /// Does what an emission has left to do. Call it without any lock.
+    pub(crate) fn perform(&self, effects: SinkEffects) {
+        match (self, effects) {
+            (ResponseSink::Session(stream), SinkEffects::Session(pending)) => stream.perform(pending),
+            (ResponseSink::Direct(stream), SinkEffects::Direct(effects)) => stream.perform(effects),
+            _ => debug_assert!(false, "effects of another stream"),
+        }
+    }
+
+    /// Ends the stream without a message. Call it without any lock.
+    pub(crate) fn seal(&self) {
+        match self {
+            ResponseSink::Session(stream) => stream.seal(),
+            ResponseSink::Direct(stream) => stream.perform(stream.seal()),
+        }
+    }
+
+    /// Wakes the connection that reads a direct stream.
+    pub(crate) fn wake_direct(&self) {
+        if let ResponseSink::Direct(stream) = self {
+            stream.perform(stream.wake());
+        }
+    }
+
+    /// A reader may exist from now on: a logged stream appends what it has.
+    pub(crate) fn flush(&self) {
+        if let ResponseSink::Session(stream) = self {
+            stream.flush();
+        }
+    }
+
+    /// A question on the stream is settled.
+    pub(crate) fn release(&self, question: Seq) {
+        if let ResponseSink::Session(stream) = self {
+            stream.release(question);
+        }
+    }
+
+    /// Whether an emitter may go on at once.
+    pub(crate) fn has_room(&self) -> bool {
+        match self {
+            ResponseSink::Session(stream) => stream.has_room(),
+            ResponseSink::Direct(stream) => stream.has_room(),
+        }
+    }
+
+    /// Whether a reply may be emitted now. A log takes it at once; without a log it waits for the reader like any message.
+    pub(crate) fn takes_reply(&self) -> bool {
+        match self {
+            ResponseSink::Session(stream) => !stream.is_unlogged() || stream.has_room(),
+            ResponseSink::Direct(stream) => stream.has_room(),
+        }
+    }
+
+    /// Waits for a reader that is far behind, for a bounded time. False if nobody can read the stream any more.
+    pub(crate) async fn wait_for_room(&self) -> bool {
+        match self {
+            ResponseSink::Session(stream) => {
+                stream.wait_for_room().await;
+                true
+            }
+            ResponseSink::Direct(stream) => stream.wait_for_room().await,
+        }
+    }
+}
