@@ -10,7 +10,7 @@
 //!   +-- client gone --> Unreachable or Done
 //! ```
 //!
-//! [`Response`] decides and holds no bytes. The calls of a batch share one. What differs between kinds of responses is data:
+//! [`Response`] decides and holds no bytes. The calls of a batch share one. The differences between kinds of responses are data:
 //! [`ResponseRules`].
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ pub struct Response {
     open_replies: usize,
 }
 
-/// What to do with a message of a call.
+/// The decision on a message of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Emit {
     /// Open the stream, then deliver the message.
@@ -98,7 +98,7 @@ pub enum Emit {
     TooLate,
 }
 
-/// What to do with the reply of a call.
+/// The decision on the reply of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// It is the JSON body of the response. No store is touched.
@@ -114,7 +114,7 @@ pub enum Reply {
     Discard,
 }
 
-/// What a retry finds.
+/// The state in which a retry finds the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
     /// Open a stream: there are kept messages to deliver.
@@ -123,7 +123,7 @@ pub struct Retry {
     pub replied: bool,
 }
 
-/// What a lost client means for the calls.
+/// The consequence of a lost client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientGone {
     /// Nothing: the client may come back, or the response has ended.
@@ -134,7 +134,7 @@ pub enum ClientGone {
     Cancel,
 }
 
-/// What to do when a call is cancelled: it gets no reply.
+/// The consequence of a cancelled call, which gets no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
     /// End the response, which has no form yet.

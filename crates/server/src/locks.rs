@@ -1,4 +1,4 @@
-//! What runs outside of which lock (ARCHITECTURE, "Locks"). A store, a waker or an observer that is called under a lock
+//! Checks that calls are made without locks (ARCHITECTURE, "Locks"). A store, a waker or an observer that is called under a lock
 //! could wait for that lock, or hold everybody up who does.
 
 use crate::McpService;

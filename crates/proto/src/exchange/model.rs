@@ -37,7 +37,7 @@ fn rules() -> impl Strategy<Value = (ResponseRules, usize)> {
     ]
 }
 
-/// What the client of the current request has: nothing, an open stream, or the end of its response.
+/// The state of the client of the current request: nothing, an open stream, or the end of its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Client {
     Waits,

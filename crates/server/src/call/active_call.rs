@@ -67,7 +67,7 @@ impl ActiveCall {
             .request(self.index, |request| request.progress_token.clone())
     }
 
-    /// What the client can do: as the session knows, or as the request says.
+    /// The capabilities of the client, from the session or from the request.
     pub(crate) fn client(&self) -> ClientCapabilities {
         match self.session() {
             Some(session) => session.client(),
@@ -102,7 +102,7 @@ impl ActiveCall {
                 if Box::pin(sink.wait_for_room()).await {
                     return Ok(());
                 }
-                self.cancel(); // the client does not read: the request is as good as gone (SSE-14)
+                self.cancel(); // the client does not read (SSE-14)
                 Err(TooLate)
             }
             _ => Ok(()),

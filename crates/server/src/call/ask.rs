@@ -49,8 +49,7 @@ impl Context {
         self.ask("roots/list", &()).await
     }
 
-    /// Asks the client anything on this call's stream, for handlers that pass on the questions of others. What the client
-    /// declared is not looked at.
+    /// Asks the client anything, for handlers that pass on the questions of others. The client's capabilities are not checked.
     pub async fn request(&self, method: &str, params: impl Serialize) -> Result<Answer, AskError> {
         self.ask(method, &params).await
     }
@@ -173,7 +172,7 @@ impl Drop for Asked<'_> {
 
 impl Peer {
     /// Asks the client something that belongs to no call: on one of the session's GET streams, or the next one that is
-    /// opened. What the client declared is not looked at. Dropping the future withdraws the question.
+    /// opened. The client's capabilities are not checked. Dropping the future withdraws the question.
     pub async fn request(&self, method: &str, params: impl Serialize) -> Result<Answer, AskError> {
         let session = &self.0;
         let deadline = tokio::time::sleep(session.node.timing.question);

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use rethread_proto::jsonrpc::{RpcError, code};
 use serde::de::DeserializeOwned;
 
-/// What a client is told of a question that nobody waits for.
+/// The reason in the cancellation of a question.
 pub(crate) const WITHDRAWN: &str = "the server no longer waits for this answer";
 
-/// What the client answered: the raw `result`.
+/// The client's answer: the raw `result`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub(super) json: Bytes,
@@ -71,7 +71,7 @@ impl From<AskError> for RpcError {
     }
 }
 
-/// What a call answers when the client lacks what it needs (VER-11). In a session the code becomes `-32603` on its way out.
+/// The error of a call whose client lacks a capability (VER-11). In a session the code becomes `-32603`.
 pub(crate) fn missing_capability(what: &str) -> RpcError {
     let required = match what {
         "sampling" => serde_json::json!({ "sampling": {} }),

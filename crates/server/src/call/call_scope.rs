@@ -1,4 +1,4 @@
-//! What a call belongs to.
+//! The owner of a call: a session, or a sequence of stateless requests.
 
 use crate::session::Session;
 use crate::session::subscriptions::Subscriptions;
@@ -7,7 +7,7 @@ use rethread_proto::jsonrpc::{Method, Params};
 use rethread_proto::stream::StreamParams;
 use std::sync::Arc;
 
-/// What the calls of a response belong to.
+/// The owner of the calls of a response.
 #[allow(clippy::large_enum_variant)] // it is allocated together with the exchange
 pub(crate) enum CallScope {
     /// A session, whose streams outlive connections.

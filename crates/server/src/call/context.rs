@@ -1,4 +1,4 @@
-//! What a handler may do while it serves a call.
+//! The interface between a handler and the call that it serves.
 
 use crate::call::active_call::ActiveCall;
 use crate::call::call_ended::CallEnded;
@@ -17,7 +17,7 @@ use rethread_store::ListKind;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// How a server on stdio asks the gateway before it to close the client's connection while a call goes on.
+/// The notification by which a server on stdio asks the gateway to close the client's connection while a call continues.
 pub const CLOSE_CONNECTION: &str = "notifications/rethread/close_connection";
 /// The variable in a child's environment by which it knows that this gateway is its client: see
 /// [`Builder::behind_gateway`](crate::Builder::behind_gateway).
@@ -238,12 +238,12 @@ impl Context {
         self.call.id()
     }
 
-    /// Who is calling.
+    /// The principal of the caller.
     pub fn principal(&self) -> Principal {
         self.call.exchange.principal().clone()
     }
 
-    /// What the client can do.
+    /// The capabilities of the client.
     pub fn client(&self) -> ClientCapabilities {
         self.call.client()
     }

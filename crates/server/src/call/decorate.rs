@@ -1,4 +1,4 @@
-//! What 2026-07-28 adds to every result: `resultType`, who answered, and how long it may be kept (VER-13, VER-14).
+//! The members that 2026-07-28 adds to every result: `resultType`, the server's name, and caching hints (VER-13, VER-14).
 
 use crate::node::server_info::SERVER_INFO;
 use rethread_proto::RequestId;

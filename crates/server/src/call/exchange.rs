@@ -94,7 +94,7 @@ pub(crate) enum ResponseReader {
 /// The response has ended, or its stream has.
 pub(crate) struct TooLate;
 
-/// What the response future finds.
+/// An event for the response future.
 #[allow(clippy::large_enum_variant)] // it lives for one match
 pub(crate) enum Progressed {
     /// The response is a JSON object.
@@ -109,7 +109,7 @@ pub(crate) enum Progressed {
     Pending,
 }
 
-/// What became of a reply.
+/// The place of a reply.
 pub(crate) enum Replied {
     /// It is the JSON body of the response.
     Json(Outcome),
@@ -422,7 +422,7 @@ impl Exchange {
 
     // ---- the side of the connection ----
 
-    /// What the response future can return. Keeps `waker` if that is nothing.
+    /// The next event for the response future. Keeps `waker` if there is none.
     pub(crate) fn poll(&self, waker: &Waker) -> Progressed {
         let mut state = self.state.lock();
         if let Some(reader) = state.reader.take() {

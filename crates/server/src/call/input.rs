@@ -35,7 +35,7 @@ pub(crate) struct OpenQuestion {
     waiter: oneshot::Sender<Bytes>,
 }
 
-/// What a client is asked.
+/// A question to the client.
 #[derive(Clone)]
 pub(crate) struct Question {
     pub(crate) key: String,
@@ -53,7 +53,7 @@ struct Parked {
     dropped: usize,
 }
 
-/// What was kept, chosen for the retry.
+/// The kept messages and reply, selected for the retry.
 #[derive(Default)]
 pub(crate) struct KeptForRetry {
     pub(crate) messages: Vec<Bytes>,
@@ -63,7 +63,7 @@ pub(crate) struct KeptForRetry {
     pub(crate) dropped: usize,
 }
 
-/// What a cancelled call leaves. Dropping it wakes the handlers that wait for an answer.
+/// The remains of a cancelled call. Dropping them wakes the handlers that wait for an answer.
 pub(crate) struct Abandoned {
     pub(crate) parked_as: Option<u128>,
     _questions: Vec<OpenQuestion>,
@@ -81,7 +81,7 @@ impl Input {
         }
     }
 
-    /// How many questions a handler waits for. Those that it gave up are forgotten.
+    /// How many questions a handler waits for. Abandoned questions are removed.
     pub(crate) fn open_questions(&mut self) -> usize {
         self.questions.retain(|open| !open.waiter.is_closed());
         self.questions.len()

@@ -22,7 +22,7 @@ pub struct SessionStart {
 }
 
 impl SessionStart {
-    /// The client. What is pushed to it before it has said that it is initialized waits until then.
+    /// The client. Messages wait until it has sent `notifications/initialized`.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
@@ -37,7 +37,7 @@ impl SessionStart {
         self.version
     }
 
-    /// Who opened it.
+    /// The principal that opened it.
     pub fn principal(&self) -> &Principal {
         self.peer.principal()
     }
@@ -48,7 +48,7 @@ impl SessionStart {
         self.parts.as_deref()
     }
 
-    /// What the session had before, if it begins again in a new process.
+    /// The state of the session in an earlier process, if it is restored.
     pub fn earlier(&self) -> Option<&PreviousState> {
         self.earlier.as_ref()
     }
@@ -91,16 +91,16 @@ impl OpenError {
 #[derive(Clone, Debug, Default)]
 pub struct InitializeReply(Option<Bytes>);
 
-/// What the transport itself needs of a welcome.
+/// The parts of the `initialize` result that the transport needs.
 pub(crate) struct Negotiated {
     pub(crate) version: Version,
-    /// What the server can do in this session, if that is not what it can do in every one.
+    /// The server's capabilities in this session, if they differ from those in every session.
     pub(crate) declared: Option<Value>,
     pub(crate) answer: Bytes,
 }
 
 impl InitializeReply {
-    /// What [`Handler::info`](crate::Handler::info) says, and the revision of [`SessionStart::version`].
+    /// The reply of [`Handler::info`](crate::Handler::info) with the revision of [`SessionStart::version`].
     pub fn standard() -> Self {
         InitializeReply(None)
     }

@@ -1,4 +1,4 @@
-//! Calls that wait for input (design D7): bounded, expiring, and taken up once.
+//! Calls that wait for input (design D7). The table is bounded; a call expires, and one retry continues it.
 
 use super::call_scope::{CallScope, ParkingTable, StatelessScope};
 use super::input::Question;
@@ -61,7 +61,7 @@ impl ParkedCalls {
         !full
     }
 
-    /// Takes a call out: whoever comes second finds nothing (MRTR-05, T-28).
+    /// Removes a call. A second retry finds nothing (MRTR-05, T-28).
     pub(crate) fn take(&self, id: u128) -> Option<ParkedCall> {
         self.0.lock().remove(id)
     }

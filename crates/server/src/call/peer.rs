@@ -33,8 +33,8 @@ impl Peer {
         Ok(())
     }
 
-    /// A list changed for this client, if the server declares `listChanged` for it. One that is waiting to be told covers
-    /// the next.
+    /// A list changed for this client, if the server declares `listChanged` for it. A notification that still waits
+    /// covers the next one.
     pub fn list_changed(&self, list: ListKind) {
         if self.0.declares(&format!("{}.listChanged", list.capability())) {
             self.0.offer(list_changed(list));
@@ -68,7 +68,7 @@ impl Peer {
         self.0.is_subscribed(uri)
     }
 
-    /// Who opened the session.
+    /// The principal that opened the session.
     pub fn principal(&self) -> &Principal {
         &self.0.key.principal
     }
@@ -83,12 +83,12 @@ impl Peer {
         self.0.version()
     }
 
-    /// What the client can do.
+    /// The capabilities of the client.
     pub fn capabilities(&self) -> ClientCapabilities {
         self.0.client()
     }
 
-    /// What the session has come to: what a server that starts anew in its middle must be told.
+    /// The state of the session: what a server that is started again needs to continue it.
     pub fn state(&self) -> PreviousState {
         let record = self.0.record();
         PreviousState {

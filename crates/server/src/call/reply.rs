@@ -5,11 +5,11 @@ use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::mrtr::InputRequests;
 use serde::Serialize;
 
-/// The answer to a call: the `result` of the JSON-RPC response, or a wish for input.
+/// The reply to a call: the `result` of the JSON-RPC response, or a request for input.
 #[derive(Clone, Debug)]
 pub struct Reply(pub(crate) ReplyKind);
 
-/// What a handler wants of the client before it can answer.
+/// The input that a handler needs before it can reply.
 #[derive(Clone, Debug)]
 pub(crate) struct InputWish {
     pub(crate) requests: InputRequests,
@@ -65,7 +65,7 @@ impl Reply {
         }))
     }
 
-    /// Gives a wish for input a `_meta` of its own; a result has its own words for that. What is no JSON object is left out.
+    /// Adds `_meta` to a request for input; a result contains its own. A value that is not a JSON object is left out.
     #[must_use]
     pub fn with_meta(mut self, meta: impl Serialize) -> Self {
         if let ReplyKind::InputRequired(wish) = &mut self.0 {

@@ -15,7 +15,7 @@ pub struct Call {
     pub(crate) parts: Option<Box<Parts>>,
 }
 
-/// What the client sends along when it calls again with the input that an earlier answer asked for (2026-07-28).
+/// The input that an earlier reply asked for, and the client sends with its next request (2026-07-28).
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
     pub(crate) responses: BTreeMap<String, Bytes>,

@@ -1,4 +1,4 @@
-//! What a call knows of the request that waits for its reply.
+//! The facts of the request that waits for the reply of a call.
 
 use rethread_proto::ClientCapabilities;
 use rethread_proto::LogLevel;
@@ -13,11 +13,11 @@ pub(crate) struct RequestMeta {
     pub(crate) progress_token: Option<ProgressToken>,
     /// The last progress that was reported.
     pub(crate) last_progress: Option<f64>,
-    /// What the request says of its client, if no session says it.
+    /// The facts of the client, for a request without a session.
     pub(crate) client: ClientMeta,
 }
 
-/// What a stateless request says of its client.
+/// The facts of the client in a stateless request.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ClientMeta {
     pub(crate) log_level: Option<LogLevel>,
@@ -25,7 +25,7 @@ pub(crate) struct ClientMeta {
 }
 
 impl ClientMeta {
-    /// Fails if the request does not say what it must, or says it wrongly (VER-05).
+    /// Fails if a required member is missing or malformed (VER-05).
     pub(crate) fn read(parts: &Stateless) -> Result<Self, Reason> {
         Ok(ClientMeta {
             capabilities: ClientCapabilities::of_request(parts.capabilities()?),

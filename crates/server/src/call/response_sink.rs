@@ -18,7 +18,7 @@ pub(crate) enum ResponseSink {
     Direct(Arc<DirectStream>),
 }
 
-/// What is left to do after a message was emitted, once every lock is released.
+/// The effects of an emission, to be performed after every lock is released.
 #[must_use]
 pub(crate) enum SinkEffects {
     Session(Pending),

@@ -66,7 +66,7 @@ pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<ActiveC
     })
 }
 
-/// What a call holds while it runs. It is released even if the future is dropped in the middle.
+/// The resources of a running call: its id and its permit. They are released even if the future is dropped in the middle.
 struct CallGuard {
     running: Arc<ActiveCall>,
     /// The use of its session, and its id there.
@@ -111,7 +111,7 @@ pub(crate) async fn run_detached(work: HandlerFuture, running: Arc<ActiveCall>) 
     }
 }
 
-/// What a session remembers of a call, once the handler has agreed to it.
+/// A change of the session's state that a successful call causes.
 enum Remembering {
     Subscribed(String),
     Unsubscribed(String),

@@ -1,5 +1,5 @@
-//! A session that is its connection: one stream carries everything, and when it goes the session ends. What HTTP+SSE and
-//! stdio have in common.
+//! A session that is bound to its connection: one stream carries everything, and the session ends with it. HTTP+SSE and
+//! stdio share this.
 
 use crate::call::exchange::Exchange;
 use crate::call::handler::Handler;

@@ -122,7 +122,7 @@ impl<H: Handler> Builder<H> {
         self
     }
 
-    /// What becomes of sessions when their process is gone and the store still knows them: they are brought back on first
+    /// The policy for sessions of an earlier process that the store still has: they are restored on first
     /// use, unless set otherwise.
     #[must_use]
     pub fn restore(mut self, restore: Restore) -> Self {
@@ -217,7 +217,7 @@ impl<H: Handler> Builder<H> {
         self
     }
 
-    /// Takes session ids from `source`: for tests that compare bytes. Whoever can guess a session id, and is not told
+    /// Takes session ids from `source`: for tests that compare bytes. Anyone who can guess a session id, and is not told
     /// apart by an auth layer, is in the session.
     #[must_use]
     pub fn dangerous_session_ids(mut self, source: impl Fn() -> SessionId + Send + Sync + 'static) -> Self {

@@ -1,4 +1,4 @@
-//! What a message in a session leads to, whichever transport brought it: a POST, a batch, `/sse` or stdio.
+//! Serves the messages of a session, for every transport: a POST, a batch, `/sse` or stdio.
 
 use crate::call::active_call::ActiveCall;
 use crate::call::exchange::{Exchange, Replied};
@@ -15,7 +15,7 @@ use rethread_proto::refusal::Reason;
 use rethread_proto::{LogLevel, Refusal};
 use std::sync::Arc;
 
-/// Who serves a request in a session.
+/// The part that serves a request in a session.
 pub(crate) enum Route {
     /// The transport.
     Builtin,

@@ -83,7 +83,7 @@ pub(crate) struct StatelessRequest {
     pub(crate) stream_params: Arc<StreamParams>,
 }
 
-/// Who sends a request, and what it says of its client.
+/// The principal of a request, and the facts of its client.
 pub(crate) struct Sender {
     principal: Principal,
     client: ClientMeta,
@@ -101,7 +101,7 @@ fn check(headers: &HeaderMap, request: &Request, parts: &Stateless) -> Result<()
 
 /// VER-05, the rows that every transport has: the client's capabilities are there, the method is known, the log level is
 /// valid. A method of no revision may be the handler's own, so it counts as unknown only if something else is wrong.
-/// What is unknown is answered with the outcome.
+/// An unknown method gives the outcome to answer with.
 pub(crate) fn admit(
     principal: Principal,
     request: &Request,
@@ -120,7 +120,7 @@ pub(crate) fn admit(
     }))
 }
 
-/// What a request leads to.
+/// The beginning of a response.
 #[allow(clippy::large_enum_variant)] // the largest is the rule
 pub(crate) enum Begun {
     Answered(Outcome),
@@ -260,7 +260,7 @@ fn serve<H: Handler>(
     Ok(Begun::Call(ResponseFuture::new(work, client, upgrade_after)))
 }
 
-/// What a request brings along beside its arguments.
+/// The input that a request carries.
 enum Brought {
     /// A call for the handler, with input that it asked for in an answer of its own, if any.
     Call { inputs: Option<Box<Inputs>>, round: u32 },
@@ -268,8 +268,8 @@ enum Brought {
     Parked(ParkedCall, InputResponses),
 }
 
-/// Reads what the client brings back, and checks that it is its own (MRTR-05). A relay passes on what it has not sealed
-/// itself: that belongs to the server behind it (GW-07).
+/// Reads the input and the state of a retry, and checks that the state is the caller's own (MRTR-05). A relay passes on a state
+/// that it has not sealed: it belongs to the server behind the relay (GW-07).
 fn brought<H>(inner: &Server<H>, request: &Request, principal: &Principal) -> Result<Brought, RpcError> {
     let node = &inner.node;
     let params = &request.params;
@@ -283,7 +283,7 @@ fn brought<H>(inner: &Server<H>, request: &Request, principal: &Principal) -> Re
         Some(text) => match request_state::open(node, &text, principal, request.method.as_str(), params)? {
             mrtr::State::Own { round, bytes } => (round, Some(bytes.into())),
             mrtr::State::Parked { id, .. } => {
-                // Single use: whoever comes second, or after a restart (RST-05), finds nothing.
+                // Single use: a second retry, or one after a restart (RST-05), finds nothing.
                 let park = inner.parked.take(id);
                 let park = park.ok_or_else(|| request_state::refused(mrtr::Invalid::Gone))?;
                 return Ok(Brought::Parked(park, responses));

@@ -1,4 +1,4 @@
-//! A response that may have to be waited for.
+//! A response that may not be ready yet.
 
 use super::respond;
 use crate::call::response_future::ResponseFuture;
@@ -8,10 +8,10 @@ use rethread_proto::Refusal;
 use std::future::Future;
 use std::pin::Pin;
 
-/// What a request leads to.
+/// A response, or the future of one.
 #[allow(clippy::large_enum_variant)] // the largest is the rule
 pub(crate) enum PendingResponse<'a> {
-    /// There is nothing to wait for.
+    /// It is ready.
     Done(Response<Body>),
     /// A call.
     Call(ResponseFuture),

@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Reads a body under a limit. One that arrives in one piece is not copied, and no timer is set for it.
+/// Reads a body under a limit. A body that arrives in one piece is not copied, and no timer is set for it.
 pub(crate) async fn read_body<B: HttpBody>(body: B, limit: usize, patience: Duration) -> Result<Bytes, Refusal> {
     if body.size_hint().lower() > limit as u64 {
         return Err(Reason::BodyTooLarge { limit }.into());

@@ -1,4 +1,4 @@
-//! What comes around a message: the head of the HTTP request that brought it.
+//! The head of the HTTP request that carried a message.
 
 use http::request::Parts;
 use http::{Extensions, HeaderMap};
@@ -37,7 +37,7 @@ impl RequestHead {
         self.parts.as_ref().map_or(&self.headers, |parts| &parts.headers)
     }
 
-    /// What a call takes along: the extensions, or the whole head.
+    /// The parts that a call needs: the extensions, or the whole head.
     pub(crate) fn open(self) -> (Extensions, Option<Box<Parts>>) {
         (self.extensions, self.parts)
     }

@@ -1,8 +1,8 @@
-//! A session that this process does not know, but the store does: its next life (design D9).
+//! Restores a session that only the store has (design D9).
 //!
-//! The record is claimed by raising its epoch, which fences every writer of the life before. What that life left open is
-//! settled here, once, so that no other room has to know of it: calls that ran get an error on their own ids, since
-//! nobody works on them any more, and push streams wait for their readers like any abandoned one.
+//! The record is claimed by raising its epoch, which fences every writer of the earlier process. Streams that it left open are
+//! settled here, once: calls that ran get an error on their own ids, because nothing works on them any more, and push streams
+//! wait for their readers like any stream without a reader.
 
 use crate::call::handler::Handler;
 use crate::endpoint::open_session;

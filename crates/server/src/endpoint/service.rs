@@ -1,4 +1,4 @@
-//! The trunk: one HTTP request, from headers to answer. It reads like the table in ARCHITECTURE.md.
+//! One HTTP request, from its head to its response. The steps are those of the table in ARCHITECTURE.md.
 
 use crate::call::handler::Handler;
 use crate::endpoint::pending_response::PendingResponse;
@@ -31,11 +31,11 @@ use std::time::Duration;
 /// [`Principal`] into the request's extensions.
 pub struct McpService<H> {
     pub(crate) inner: Arc<Server<H>>,
-    /// What may come in. Not the inner's: endpoints that differ in this alone share the rest.
+    /// The rules for request heads. They are not in `inner`: endpoints that differ only in them share the rest.
     pub(crate) policy: Arc<HeadPolicy>,
 }
 
-/// An answer on its way.
+/// The future of a response.
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 impl<H: Handler> McpService<H> {
@@ -146,7 +146,7 @@ where
 }
 
 impl<H: Handler> Server<H> {
-    /// What needs no body is decided at once; the future begins where something may have to be waited for.
+    /// Decides at once what needs no body. The future begins where the request may have to wait.
     fn serve<B>(self: Arc<Self>, request: Request<B>, policy: &HeadPolicy) -> Answer
     where
         B: HttpBody + Send + 'static,
@@ -264,7 +264,7 @@ impl<H: Handler> Server<H> {
 /// Where a session is.
 enum Found {
     Here(Arc<Session>),
-    /// Only the store may know it: it is to be brought back.
+    /// Only the store may have it: it must be restored.
     Elsewhere(SessionKey),
 }
 

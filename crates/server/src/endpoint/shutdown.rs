@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What closed connections get to be written out after the deadline.
+/// The time for closed connections to be written out after the deadline.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
 pub(crate) async fn drain(node: &Node, sessions: &Registry, parked: &ParkedCalls, deadline: Duration) {
