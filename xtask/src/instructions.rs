@@ -1,4 +1,4 @@
-//! `xtask instructions`: how many instructions the pure core needs, and how many it needed elsewhere in history.
+//! `xtask instructions`: counts the instructions of the pure core and of whole calls, here and at an older commit.
 
 use crate::run;
 use std::fs;
@@ -73,14 +73,20 @@ fn older_tree(room: &Path, reference: &str) -> Result<PathBuf, String> {
         tree.join("bench").join("instructions"),
     );
     fs::create_dir_all(to.join("benches")).map_err(failed)?;
-    for file in ["Cargo.toml", "Cargo.lock", "lib.rs", "benches/core.rs"] {
+    for file in [
+        "Cargo.toml",
+        "Cargo.lock",
+        "lib.rs",
+        "benches/core.rs",
+        "benches/service.rs",
+    ] {
         fs::copy(from.join(file), to.join(file)).map_err(failed)?;
     }
     Ok(to)
 }
 
 fn bench(package: &Path, room: &Path, runner: &Path, options: &[&str]) -> Result<(), String> {
-    let mut command = run::cargo(&["bench", "--bench", "core"]);
+    let mut command = run::cargo(&["bench"]);
     command
         .current_dir(package)
         .env("CARGO_TARGET_DIR", room.join("target"))

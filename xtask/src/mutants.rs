@@ -1,4 +1,4 @@
-//! `xtask mutants`: breaks the stream engine in one place at a time, and sees whether a test of `proto` fails by assertion.
+//! `xtask mutants`: breaks the engines in one place at a time, and checks that a test of `proto` fails by assertion.
 //!
 //! Each mutant is one replaced piece of text. It is applied in a work tree of its own, at the last commit.
 

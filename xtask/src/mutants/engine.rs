@@ -1,4 +1,4 @@
-//! Mutants of the stream engine in `proto::stream`.
+//! Mutants of the stream engine in `proto::stream` and of the response engine in `proto::exchange`.
 
 use super::Mutant;
 
@@ -134,5 +134,70 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "stream/retention.rs",
         code: "held.take(newest).position(may_be_evicted)",
         mutated: "held.take(newest + 1).position(may_be_evicted)",
+    },
+    Mutant {
+        name: "a message that does not fit closes a connection-bound stream",
+        file: "stream/write.rs",
+        code: r#"let must_fit = !matches!(self.state, WriterState::Unlogged(UnloggedCause::ConnectionBound));"#,
+        mutated: r#"let must_fit = true;"#,
+    },
+    Mutant {
+        name: "parked reply is not kept",
+        file: "exchange.rs",
+        code: r#"                self.state = State::WaitingForInput { replied: true };
+                Reply::Keep"#,
+        mutated: r#"                self.state = State::WaitingForInput { replied: false };
+                Reply::Keep"#,
+    },
+    Mutant {
+        name: "parked reply goes to the request before",
+        file: "exchange.rs",
+        code: r#"            State::WaitingForInput { .. } => {
+                self.state = State::WaitingForInput { replied: true };
+                Reply::Keep"#,
+        mutated: r#"            State::WaitingForInput { .. } => {
+                self.state = State::Done;
+                Reply::Deliver { seals: true }"#,
+    },
+    Mutant {
+        name: "retry is used twice",
+        file: "exchange.rs",
+        code: r#"        let State::WaitingForInput { replied } = self.state else {
+            return None;
+        };"#,
+        mutated: r#"        let replied = matches!(self.state, State::WaitingForInput { replied: true });"#,
+    },
+    Mutant {
+        name: "batch is sealed by its first reply",
+        file: "exchange.rs",
+        code: r#"        let is_last = self.open_replies == 0;"#,
+        mutated: r#"        let is_last = true;"#,
+    },
+    Mutant {
+        name: "a lost client cancels a parked call",
+        file: "exchange.rs",
+        code: r#"            State::Held | State::Streaming if !self.rules.survives_disconnect => ClientGone::Cancel,"#,
+        mutated: r#"            State::Held | State::Streaming | State::WaitingForInput { .. } if !self.rules.survives_disconnect => {
+                ClientGone::Cancel
+            }"#,
+    },
+    Mutant {
+        name: "a lost client cancels a call that it may come back for",
+        file: "exchange.rs",
+        code: r#"            survives_disconnect: !version.disconnect_cancels(),"#,
+        mutated: r#"            survives_disconnect: false,"#,
+    },
+    Mutant {
+        name: "reply ends the stream of a session",
+        file: "exchange.rs",
+        code: r#"seals: self.ends_stream() && self.rules.ends_with_last_reply,"#,
+        mutated: r#"seals: self.ends_stream(),"#,
+    },
+    Mutant {
+        name: "message after the parked reply is kept",
+        file: "exchange.rs",
+        code: r#"            State::WaitingForInput { replied: true } | State::Done => Emit::TooLate,"#,
+        mutated: r#"            State::WaitingForInput { replied: true } => Emit::Keep,
+            State::Done => Emit::TooLate,"#,
     },
 ];

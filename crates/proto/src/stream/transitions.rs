@@ -266,3 +266,23 @@ fn res_09_resume_of_a_stream_that_ends_meanwhile_confirms_the_cursor() {
     assert_eq!(input, Input::Send(Bytes::from_static(b"id: 7-3\ndata:\n\n")));
     assert_eq!(reader.step(), Step::End);
 }
+
+/// LEG-02: a stream without a log delivers a message that exceeds its buffer. Its emitters wait for room.
+#[test]
+fn leg_02_connection_bound_stream_keeps_what_does_not_fit() {
+    let mut core = Core::connection_bound();
+    let _ = core.attach(READER, Seq::PRIMING, false);
+    let large = "x".repeat(params(false).limits.live_bytes);
+    for text in ["1", &large, "3"] {
+        let _ = emit(&mut core, text);
+    }
+    assert_eq!(core.room(&params(false)), Room::WaitForReader);
+    let mut wire = Vec::new();
+    while let Taken::Frames(chunk, _) = take(&mut core, READER) {
+        wire.extend_from_slice(&chunk);
+    }
+    let expected = ["1", &large, "3"].map(|text| format!("data: {text}\n\n")).concat();
+    assert!(wire == expected.as_bytes(), "every message, in order");
+    assert_eq!(core.room(&params(false)), Room::Free);
+    assert_eq!(take(&mut core, READER), Taken::Nothing, "the connection lives on");
+}
