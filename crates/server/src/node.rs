@@ -111,18 +111,9 @@ impl Node {
         Node {
             name,
             retention,
-            stream_limits: Arc::new(StreamLimits {
-                live_events: limits.window_events,
-                live_bytes: limits.window_bytes,
-                retained_events: retention.events,
-                retained_bytes: retention.bytes,
-            }),
+            stream_limits: Arc::new(limits.stream(retention)),
             store,
-            envelope: jsonrpc::Limits {
-                depth: limits.json_depth,
-                batch: limits.batch,
-                id_bytes: limits.id_bytes,
-            },
+            envelope: jsonrpc::Limits::new(limits.json_depth, limits.batch, limits.id_bytes),
             limits,
             timing,
             upgrade_after,

@@ -163,10 +163,10 @@ impl Session {
             transport,
             agreed: OnceLock::new(),
             live: OnceLock::new(),
-            push: SessionPush::new(PushLimits {
-                messages: limits.waiting_messages_per_session,
-                bytes: limits.waiting_bytes_per_session,
-            }),
+            push: SessionPush::new(PushLimits::new(
+                limits.waiting_messages_per_session,
+                limits.waiting_bytes_per_session,
+            )),
             questions: Mutex::new(Questions::new(epoch, limits.questions_per_session)),
             last_used: AtomicU64::new(node.clock.now().as_millis()),
             node: Arc::clone(node),

@@ -22,6 +22,7 @@ use tokio::sync::broadcast;
 
 /// How much the memory backend keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryLimits {
     /// Per stream.
     pub stream: Retention,
@@ -39,6 +40,29 @@ impl Default for MemoryLimits {
             ended_streams_per_session: 1024,
             total_bytes: 256 << 20,
         }
+    }
+}
+
+impl MemoryLimits {
+    /// The same limits with another retention of streams.
+    #[must_use]
+    pub const fn with_stream(mut self, stream: Retention) -> Self {
+        self.stream = stream;
+        self
+    }
+
+    /// The same limits with another number of ended streams per session.
+    #[must_use]
+    pub const fn with_ended_streams_per_session(mut self, streams: usize) -> Self {
+        self.ended_streams_per_session = streams;
+        self
+    }
+
+    /// The same limits with another number of bytes in total.
+    #[must_use]
+    pub const fn with_total_bytes(mut self, bytes: usize) -> Self {
+        self.total_bytes = bytes;
+        self
     }
 }
 

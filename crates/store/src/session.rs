@@ -41,6 +41,17 @@ pub struct StoredSession {
     pub idle: Duration,
 }
 
+impl StoredSession {
+    /// A record as it was written, with the highest ordinal of its streams and the time since its last use.
+    pub const fn new(record: SessionRecord, high_water: Ordinal, idle: Duration) -> Self {
+        StoredSession {
+            record,
+            high_water,
+            idle,
+        }
+    }
+}
+
 /// Says whether a session lives in this process.
 pub type IsLive = Arc<dyn Fn(&SessionKey) -> bool + Send + Sync>;
 
@@ -88,6 +99,25 @@ struct Form<'a> {
 }
 
 impl SessionRecord {
+    /// The record of a new session, in its first epoch.
+    pub const fn new(version: Version, initialize_params: Bytes) -> Self {
+        SessionRecord {
+            version,
+            initialize_params,
+            initialized: false,
+            log_level: None,
+            subscriptions: BTreeSet::new(),
+            epoch: 1,
+        }
+    }
+
+    /// The same record in another epoch.
+    #[must_use]
+    pub fn with_epoch(mut self, epoch: u64) -> Self {
+        self.epoch = epoch;
+        self
+    }
+
     /// What it counts against the bytes of a store, bookkeeping included.
     pub fn cost(&self) -> usize {
         let subscriptions = self.subscriptions.iter().map(|uri| uri.len() + SUBSCRIPTION_OVERHEAD);
@@ -128,14 +158,7 @@ mod tests {
 
     #[test]
     fn a_record_survives_being_bytes() {
-        let bare = SessionRecord {
-            version: Version::V2025_06_18,
-            initialize_params: Bytes::new(),
-            initialized: false,
-            log_level: None,
-            subscriptions: BTreeSet::new(),
-            epoch: 1,
-        };
+        let bare = SessionRecord::new(Version::V2025_06_18, Bytes::new());
         let full = SessionRecord {
             initialize_params: Bytes::from("{\"a\":\"\u{1f9f5}\\n\"}"),
             initialized: true,

@@ -8,7 +8,9 @@
 //! # async fn example(server: std::net::SocketAddr) -> std::io::Result<()> {
 //! use rethread_testkit::proxy::{BreakingProxy, CutPlan};
 //!
-//! let proxy = BreakingProxy::start(server, CutPlan { seed: 7, ..CutPlan::default() }).await?;
+//! let mut plan = CutPlan::default();
+//! plan.seed = 7;
+//! let proxy = BreakingProxy::start(server, plan).await?;
 //! println!("URL for the client: {}/mcp", proxy.url());
 //! // ... run the test ...
 //! assert!(proxy.cuts() > 0);
@@ -47,6 +49,7 @@ const RESET_DELAY: Duration = Duration::from_millis(10);
 ///
 /// The same seed cuts the same connections, in the order of their arrival, at the same positions.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CutPlan {
     /// Probability of a cut per SSE response, from 0 to 1.
     pub chance: f64,

@@ -22,6 +22,7 @@ pub mod header {
 
 /// What the first half of the gate lets in.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct HeadPolicy {
     /// Whose pages may call (SEC-01).
     pub origins: OriginPolicy,
@@ -95,6 +96,7 @@ pub enum Verb {
 
 /// What a request's headers said, once they were let in.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Head {
     /// What the caller wants to do.
     pub verb: Verb,

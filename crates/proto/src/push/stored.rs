@@ -32,6 +32,22 @@ pub struct Queued {
 }
 
 impl Queued {
+    /// A message without a collapse key.
+    pub const fn new(position: QueuePosition, message: Bytes) -> Self {
+        Queued {
+            position,
+            message,
+            collapse: None,
+        }
+    }
+
+    /// The same message with a collapse key.
+    #[must_use]
+    pub fn with_collapse(mut self, key: impl Into<Box<str>>) -> Self {
+        self.collapse = Some(key.into());
+        self
+    }
+
     /// What it counts against byte limits: its bytes and its bookkeeping.
     pub fn cost(&self) -> usize {
         self.message.len() + self.collapse.as_deref().map_or(0, str::len) + OVERHEAD
@@ -47,6 +63,20 @@ pub struct QueueUpdate {
     pub messages: Vec<Queued>,
     /// Messages up to here wait no longer.
     pub floor: QueuePosition,
+}
+
+impl QueueUpdate {
+    /// Adds `messages`, then removes those up to `floor`.
+    pub const fn new(epoch: u64, messages: Vec<Queued>, floor: QueuePosition) -> Self {
+        QueueUpdate { epoch, messages, floor }
+    }
+
+    /// The same update of another epoch.
+    #[must_use]
+    pub fn with_epoch(mut self, epoch: u64) -> Self {
+        self.epoch = epoch;
+        self
+    }
 }
 
 /// A stored push queue. The memory store is a table of these; every other store must behave as if it were.

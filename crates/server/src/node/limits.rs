@@ -1,5 +1,6 @@
 //! Every bound, its default, and what happens when it is reached (design D13).
 
+use rethread_proto::stream::{Retention, StreamLimits};
 use rethread_proto::subscription::FilterLimits;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 /// How much there may be of everything that can grow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Limits {
     /// Bytes in a request body. Beyond: 413.
     pub body_bytes: usize,
@@ -106,16 +108,48 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// The same limits after a change.
+    ///
+    /// ```
+    /// # use rethread::Limits;
+    /// let limits = Limits::default().with(|limits| limits.sessions = 64);
+    /// ```
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// The bounds of one stream with a store of this retention.
+    pub(crate) fn stream(&self, retention: Retention) -> StreamLimits {
+        let mut limits = StreamLimits::default();
+        limits.live_events = self.window_events;
+        limits.live_bytes = self.window_bytes;
+        limits.retained_events = retention.events;
+        limits.retained_bytes = retention.bytes;
+        limits
+    }
+
     /// The bounds of one `subscriptions/listen`.
     pub(crate) fn filter(&self) -> FilterLimits {
-        FilterLimits {
-            uris: self.uris_per_subscription,
-            uri_bytes: self.uri_bytes_per_subscription,
-        }
+        FilterLimits::new(self.uris_per_subscription, self.uri_bytes_per_subscription)
     }
 }
 
 impl Timing {
+    /// The same times after a change.
+    ///
+    /// ```
+    /// # use rethread::Timing;
+    /// # use std::time::Duration;
+    /// let timing = Timing::default().with(|timing| timing.session_idle = Duration::from_secs(60));
+    /// ```
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
     /// How often the store is told that a session is in use (design D9).
     pub(crate) fn touch_every(&self) -> Duration {
         self.session_idle / 10
@@ -130,6 +164,7 @@ impl Timing {
 /// How long everything that can wait may wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Timing {
     /// A comment goes out on a stream that was silent this long (SSE-04).
     pub keep_alive: Duration,

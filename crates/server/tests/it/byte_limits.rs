@@ -62,12 +62,8 @@ async fn sec_06_long_params_of_initialize_are_refused() {
 
 #[tokio::test]
 async fn sec_06_subscribed_uris_of_a_session_are_bounded_in_bytes() {
-    let (_, client) = ScriptedHandler::new().serve_with(|b| {
-        b.limits(Limits {
-            subscription_bytes_per_session: 100,
-            ..Limits::default()
-        })
-    });
+    let (_, client) = ScriptedHandler::new()
+        .serve_with(|b| b.limits(Limits::default().with(|limits| limits.subscription_bytes_per_session = 100)));
     let session = client.open(V2025_11_25).await;
     let subscribe = async |id: u64, uri: &str| {
         let reply = session.call(id, "resources/subscribe", json!({ "uri": uri })).await;
@@ -128,10 +124,7 @@ async fn sec_06_filters_are_bounded_for_handlers_that_serve_listen_themselves() 
 /// D13: a full store refuses a new session with an error.
 #[tokio::test]
 async fn d13_session_records_count_against_the_total_of_the_store() {
-    let limits = MemoryLimits {
-        total_bytes: 64 << 10,
-        ..MemoryLimits::default()
-    };
+    let limits = MemoryLimits::default().with_total_bytes(64 << 10);
     let store = MemoryStore::new(limits);
     let (_, client) = ScriptedHandler::new().serve_with(|b| b.store(store.clone()));
     let info = json!({ "name": "n".repeat(8 << 10), "version": "1" });

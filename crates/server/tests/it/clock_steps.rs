@@ -28,10 +28,7 @@ async fn is_alive(session: &Session) -> bool {
 /// Runs every clock step on one store.
 async fn steps(store: impl Store + Clone, now: &AtomicU64) {
     let handler = ScriptedHandler::new();
-    let timing = Timing {
-        session_idle: IDLE,
-        ..Timing::default()
-    };
+    let timing = Timing::default().with(|timing| timing.session_idle = IDLE);
     let serve = || handler.serve_with(|b| b.store(store.clone()).timing(timing.clone()));
     let (service, client) = serve();
     client.open(V2025_11_25).await.delete().await; // starts the sweep

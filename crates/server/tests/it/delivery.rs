@@ -316,10 +316,7 @@ async fn d5_silent_call_becomes_a_stream_after_the_delay() {
 
 #[tokio::test]
 async fn d5_zero_delay_makes_every_call_resumable() {
-    let now = SseUpgradeDelay {
-        resumable: Duration::ZERO,
-        fallback: Duration::from_secs(10),
-    };
+    let now = SseUpgradeDelay::new(Duration::ZERO, Duration::from_secs(10));
     let (_, client) = ScriptedHandler::new().serve_with(|b| b.upgrade_after(now));
     let session = client.open(V2025_11_25).await;
     let reply = session.tool(1, "echo", json!({ "message": "m" })).await;

@@ -132,12 +132,8 @@ async fn mrtr_05_forged_request_state_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn mrtr_07_abandoned_call_is_dropped() {
     let handler = ScriptedHandler::new();
-    let (service, client) = handler.serve_with(|b| {
-        b.timing(Timing {
-            question: Duration::from_secs(60),
-            ..Timing::default()
-        })
-    });
+    let (service, client) =
+        handler.serve_with(|b| b.timing(Timing::default().with(|timing| timing.question = Duration::from_secs(60))));
     let script = handler.script("a");
     let asking = tokio::spawn(async move { script.ask("elicit", form()).await });
     let first = call(&client, 1, "a", json!({})).await.json().await;
@@ -269,12 +265,7 @@ async fn mrtr_05_request_state_needs_the_shared_key() {
 #[tokio::test]
 async fn d13_parked_calls_are_bounded() {
     let handler = ScriptedHandler::new();
-    let (service, client) = handler.serve_with(|b| {
-        b.limits(Limits {
-            parks: 1,
-            ..Limits::default()
-        })
-    });
+    let (service, client) = handler.serve_with(|b| b.limits(Limits::default().with(|limits| limits.parks = 1)));
     let one = handler.script("one");
     let held = tokio::spawn(async move { one.ask("elicit", form()).await });
     call(&client, 1, "one", json!({})).await;
@@ -346,10 +337,7 @@ async fn mrtr_04_call_may_ask_several_questions_in_several_rounds() {
 /// MRTR-08: a handler that never stops asking.
 #[tokio::test]
 async fn mrtr_08_rounds_are_bounded() {
-    let limits = Limits {
-        input_rounds: 1,
-        ..Limits::default()
-    };
+    let limits = Limits::default().with(|limits| limits.input_rounds = 1);
     let service = rethread::McpService::builder(AskingHandler).limits(limits).build();
     let client = Client::new(service.clone());
     let first = call(&client, 1, "x", json!({})).await.json().await;

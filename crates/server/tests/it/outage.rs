@@ -143,10 +143,8 @@ async fn sto_02_recovered_push_stream_has_one_reader() {
     let (store, switches) = flaky_store(&MemoryStore::default());
     let handler = ScriptedHandler::new();
     let (service, client) = handler.serve_with(|b| {
-        b.store(store).limits(Limits {
-            push_streams_per_session: 2,
-            ..Limits::default()
-        })
+        b.store(store)
+            .limits(Limits::default().with(|limits| limits.push_streams_per_session = 2))
     });
     let session = client.open(V2025_11_25).await;
     let mut old = session.get(None).await.events();

@@ -513,10 +513,7 @@ async fn sec_06_parked_calls_are_bounded_in_bytes() {
         let _ = cx.elicit(form()).await;
         Ok(text("done"))
     });
-    let limits = rethread::Limits {
-        parked_bytes: 10_000,
-        ..rethread::Limits::default()
-    };
+    let limits = rethread::Limits::default().with(|limits| limits.parked_bytes = 10_000);
     let service = McpService::builder(handler).limits(limits).build();
     let client = Client::new(service.clone());
     let large = json!({ "arguments": { "x": "y".repeat(4_000) } });

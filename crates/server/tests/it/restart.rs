@@ -424,10 +424,7 @@ async fn ses_09_expiry_works_across_restarts() {
     let clock = || Wall::from_millis(NOW.load(Ordering::SeqCst));
     let store = MemoryStore::with_clock(Default::default(), clock);
     let handler = ScriptedHandler::new();
-    let timing = || Timing {
-        session_idle: Duration::from_secs(5),
-        ..Timing::default()
-    };
+    let timing = || Timing::default().with(|timing| timing.session_idle = Duration::from_secs(5));
     let serve = || handler.serve_with(|b| b.store(store.clone()).timing(timing()));
     let left_behind = serve().1.open(V2025_11_25).await;
     let (_, client) = serve();

@@ -29,12 +29,8 @@ async fn ses_01_initialize_returns_a_session_id_and_server_info() {
 
 #[tokio::test]
 async fn ses_02_session_ids_do_not_repeat() {
-    let (_, client) = ScriptedHandler::new().serve_with(|b| {
-        b.limits(Limits {
-            sessions: 100_000,
-            ..Limits::default()
-        })
-    });
+    let (_, client) =
+        ScriptedHandler::new().serve_with(|b| b.limits(Limits::default().with(|limits| limits.sessions = 100_000)));
     let mut seen = std::collections::HashSet::new();
     for _ in 0..2_000 {
         let reply = client.post(&initialize(json!(V2025_11_25))).await;
@@ -194,11 +190,10 @@ async fn ses_09_idle_session_expires_and_a_used_one_does_not() {
 #[tokio::test]
 async fn ses_09_sessions_are_bounded_in_total_and_per_principal() {
     let (service, client) = ScriptedHandler::new().serve_with(|b| {
-        b.limits(Limits {
-            sessions: 5,
-            sessions_per_principal: 2,
-            ..Limits::default()
-        })
+        b.limits(Limits::default().with(|limits| {
+            limits.sessions = 5;
+            limits.sessions_per_principal = 2;
+        }))
     });
     let alice = client.with_request_hook(|r| {
         r.extensions_mut().insert(Principal::new("i", "alice"));
@@ -221,11 +216,10 @@ async fn ses_09_sessions_are_bounded_in_total_and_per_principal() {
 async fn sec_06_running_calls_are_bounded_per_session_and_in_total() {
     let handler = ScriptedHandler::new();
     let (service, client) = handler.serve_with(|b| {
-        b.limits(Limits {
-            calls: 3,
-            calls_per_session: 2,
-            ..Limits::default()
-        })
+        b.limits(Limits::default().with(|limits| {
+            limits.calls = 3;
+            limits.calls_per_session = 2;
+        }))
     });
     let (one, two) = (client.open(V2025_11_25).await, client.open(V2025_11_25).await);
     let mut held = Vec::new();
@@ -262,10 +256,8 @@ async fn sec_07_debug_output_hides_the_session_id() {
 async fn ses_09_abandoned_sessions_do_not_accumulate() {
     let store = MemoryStore::default();
     let (service, client) = ScriptedHandler::new().serve_with(|b| {
-        b.store(store.clone()).timing(Timing {
-            session_idle: Duration::from_secs(60),
-            ..Timing::default()
-        })
+        b.store(store.clone())
+            .timing(Timing::default().with(|timing| timing.session_idle = Duration::from_secs(60)))
     });
     for _ in 0..50 {
         for _ in 0..20 {

@@ -166,11 +166,10 @@ async fn sub_06_shutdown_ends_subscriptions_with_a_result() {
 #[tokio::test]
 async fn sub_08_subscriptions_are_bounded() {
     let (_, client) = ScriptedHandler::new().serve_with(|b| {
-        b.limits(Limits {
-            subscriptions: 3,
-            subscriptions_per_principal: 1,
-            ..Limits::default()
-        })
+        b.limits(Limits::default().with(|limits| {
+            limits.subscriptions = 3;
+            limits.subscriptions_per_principal = 1;
+        }))
     });
     let alice = client.with_request_hook(|r| {
         r.extensions_mut().insert(Principal::new("i", "alice"));

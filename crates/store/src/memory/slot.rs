@@ -1,7 +1,7 @@
 //! What is kept of one session.
 
 use super::{Inner, STREAM_OVERHEAD};
-use crate::{Batch, QueueUpdate, Queued, Retention, SessionRecord, StoreError, StoredQueue};
+use crate::{Batch, QueueUpdate, Queued, SessionRecord, StoreError, StoredQueue};
 use bytes::Bytes;
 use rethread_proto::Ordinal;
 use rethread_proto::clock::Wall;
@@ -92,10 +92,9 @@ impl Slot {
     pub(super) fn make_room(&mut self, ordinal: Ordinal, size: usize, store: &Inner) -> bool {
         let Some(entry) = self.entry(ordinal) else { return false };
         let before = entry.log.bytes();
-        entry.log.evict(&Retention {
-            bytes: before.saturating_sub(size),
-            ..store.limits.stream
-        });
+        entry
+            .log
+            .evict(&store.limits.stream.with_bytes(before.saturating_sub(size)));
         store.held.fetch_sub(before - entry.log.bytes(), Ordering::Relaxed);
         store.has_room(size)
     }
