@@ -91,6 +91,7 @@ pub use node::handler_options::HandlerOptions;
 pub use node::limits::{Limits, Timing};
 pub use node::restore_policy::Restore;
 pub use node::server_info::ServerInfo;
+pub use node::stats::Stats;
 pub use rethread_proto::gate::mirror::HeaderParams;
 pub use rethread_proto::jsonrpc::RpcError;
 pub use rethread_proto::mrtr::InputRequests;

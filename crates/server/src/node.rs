@@ -6,6 +6,7 @@ pub(crate) mod limits;
 mod random;
 pub(crate) mod restore_policy;
 pub(crate) mod server_info;
+pub(crate) mod stats;
 pub(crate) mod telemetry;
 
 pub(crate) use random::random;

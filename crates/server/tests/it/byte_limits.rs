@@ -39,7 +39,7 @@ async fn sec_06_long_ids_and_progress_tokens_are_refused() {
         .await;
     assert_eq!(modern.status, 400);
     assert_eq!(modern.json().await["error"]["code"], -32600);
-    assert_eq!(service.running_calls(), 0);
+    assert_eq!(service.stats().running_calls, 0);
     assert_eq!(handler.started.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
 
@@ -56,7 +56,7 @@ async fn sec_06_long_params_of_initialize_are_refused() {
     let (status, body) = body_of(client.post(&initialize(limit)).await).await;
     assert_eq!((status, &body["error"]["code"]), (200, &json!(-32602)));
     assert!(body["error"]["message"].as_str().unwrap().contains("65536"), "{body}");
-    assert_eq!(service.sessions(), 0);
+    assert_eq!(service.stats().sessions, 0);
     assert_eq!(client.post(&initialize(limit - 200)).await.status, 200);
 }
 
@@ -87,7 +87,7 @@ async fn sec_06_filters_of_listen_streams_are_bounded_in_bytes() {
     let limit = Limits::default().uri_bytes_per_subscription;
     let refused = listen(limit).await.json().await;
     assert_eq!(refused["error"]["code"], -32602);
-    assert_eq!(service.subscriptions(), 0);
+    assert_eq!(service.stats().subscriptions, 0);
     let mut events = listen(limit - 4).await.events();
     assert_eq!(
         events.next().await.data["method"],

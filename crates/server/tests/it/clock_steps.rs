@@ -45,7 +45,7 @@ async fn steps(store: impl Store + Clone, now: &AtomicU64) {
     ] {
         now.store(to, Ordering::SeqCst);
         sleep(CYCLE).await;
-        assert_eq!(service.sessions(), 2, "{step}");
+        assert_eq!(service.stats().sessions, 2, "{step}");
         assert!(
             get.is_silent_for(Duration::from_millis(10)).await,
             "{step}: the open stream has ended"
@@ -57,7 +57,7 @@ async fn steps(store: impl Store + Clone, now: &AtomicU64) {
     let (next, client) = serve();
     let (listening, quiet) = (listening.with_client(&client), quiet.with_client(&client));
     assert!(is_alive(&listening).await && is_alive(&quiet).await, "after a restart");
-    assert_eq!(next.sessions(), 2);
+    assert_eq!(next.stats().sessions, 2);
 }
 
 /// Checks that a session without a process expires, although the clock was set back after its last use.

@@ -429,7 +429,7 @@ async fn sto_02_outage_refuses_sessions_and_resumes_with_503() {
     let refused = client.post(&initialize).await;
     assert_eq!(refused.status, 503);
     assert!(refused.header("retry-after").is_some());
-    assert_eq!(service.sessions(), 1, "its place was given back");
+    assert_eq!(service.stats().sessions, 1, "its place was given back");
     let reply = session.tool(2, "echo", json!({ "message": "still" })).await;
     assert_eq!(result_text(&reply.json().await), "still");
     switches.fail_appends(false);

@@ -359,7 +359,7 @@ async fn sec_06_hostile_connection_does_not_affect_others() {
     let (status, _, body) = exchange(addr, &whole).await.unwrap();
     assert_eq!(status, 200);
     assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["result"], json!({}));
-    assert_eq!(service.running_calls(), 0);
+    assert_eq!(service.stats().running_calls, 0);
 }
 
 /// SSE-14 on a real socket: an unread socket fills up and blocks nothing else.
@@ -373,7 +373,7 @@ async fn sse_14_peer_that_never_reads_delays_nobody() {
     let mut deaf = RawConnection::open_narrow(addr, 4096).await.unwrap();
     let get = request("GET", "/mcp", &with_session(&session, &[]), b"");
     deaf.send(&get).await.unwrap();
-    while service.open_streams() == 0 {
+    while service.stats().connections == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let notifier = service.notifier();

@@ -57,7 +57,7 @@ async fn t_38_shutdown_closes_get_streams_and_lets_calls_finish() {
     assert_eq!(result_text(&resumed.rest().await[0].data), "in time");
     drop(resumed);
     draining.await.unwrap();
-    assert_eq!((service.running_calls(), service.open_streams()), (0, 0));
+    assert_eq!((service.stats().running_calls, service.stats().connections), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]

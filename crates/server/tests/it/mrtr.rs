@@ -61,7 +61,7 @@ async fn mrtr_04_question_parks_the_call_and_the_retry_resumes_it() {
     assert_eq!(second["id"], 11);
     assert_eq!(second["result"]["resultType"], "complete");
     assert_eq!(result_text(&second), "went on");
-    assert_eq!((service.parked_calls(), service.running_calls()), (0, 0));
+    assert_eq!((service.stats().parked_calls, service.stats().running_calls), (0, 0));
 }
 
 /// MRTR-05, T-28: every invalid state gets the same error and does not touch the call.
@@ -105,7 +105,7 @@ async fn mrtr_05_forged_request_state_is_refused() {
         INVALID_PARAMS,
         "changed arguments"
     );
-    assert_eq!(service.parked_calls(), 1, "none of them took the call");
+    assert_eq!(service.stats().parked_calls, 1, "none of them took the call");
 
     // Two concurrent retries: one resumes the call, the other gets an error.
     let (one, two, ()) = tokio::join!(
@@ -137,10 +137,10 @@ async fn mrtr_07_abandoned_call_is_dropped() {
     let script = handler.script("a");
     let asking = tokio::spawn(async move { script.ask("elicit", form()).await });
     let first = call(&client, 1, "a", json!({})).await.json().await;
-    assert_eq!(service.parked_calls(), 1);
+    assert_eq!(service.stats().parked_calls, 1);
     tokio::time::sleep(Duration::from_secs(70)).await;
     assert!(asking.await.unwrap().is_err());
-    assert_eq!((service.parked_calls(), service.running_calls()), (0, 0));
+    assert_eq!((service.stats().parked_calls, service.stats().running_calls), (0, 0));
     let late = retry(&first, json!({ "q1": { "action": "accept" } }));
     assert_eq!(
         code_of(call(&client, 2, "a", late).await).await,
@@ -169,7 +169,7 @@ async fn mrtr_06_missing_answers_are_asked_for_again_and_malformed_ones_refused(
     assert_ne!(again["result"]["requestState"], first["result"]["requestState"]);
     let malformed = call(&client, 3, "a", retry(&again, json!({ "q1": 7 }))).await;
     assert_eq!(code_of(malformed).await, INVALID_PARAMS);
-    assert_eq!(service.parked_calls(), 1, "a malformed answer loses nothing");
+    assert_eq!(service.stats().parked_calls, 1, "a malformed answer loses nothing");
     let (done, ()) = tokio::join!(
         call(&client, 4, "a", retry(&again, json!({ "q1": { "roots": [] } }))),
         script.finish("x")
@@ -214,7 +214,7 @@ async fn mrtr_02_handler_may_store_its_state_with_the_client() {
     let (service, client) = ScriptedHandler::new().serve();
     let first = call(&client, 1, "own_input", json!({})).await.json().await;
     assert_eq!(first["result"]["resultType"], "input_required");
-    assert_eq!(service.parked_calls(), 0);
+    assert_eq!(service.stats().parked_calls, 0);
     let answer = json!({ "name": { "action": "accept", "content": { "name": "Ada" } } });
     for id in 2..4 {
         let done = call(&client, id, "own_input", retry(&first, answer.clone()))
@@ -274,7 +274,7 @@ async fn d13_parked_calls_are_bounded() {
     let reply = call(&client, 2, "two", json!({})).await.json().await;
     assert_eq!(reply["error"]["code"], -32603);
     assert!(refused.await.unwrap().is_err());
-    assert_eq!(service.parked_calls(), 1);
+    assert_eq!(service.stats().parked_calls, 1);
     held.abort();
 }
 
@@ -345,5 +345,5 @@ async fn mrtr_08_rounds_are_bounded() {
     let reply = call(&client, 2, "x", retry(&first, answers)).await.json().await;
     assert_eq!(reply["error"]["code"], -32603);
     tokio::time::sleep(Duration::from_millis(20)).await;
-    assert_eq!((service.parked_calls(), service.running_calls()), (0, 0));
+    assert_eq!((service.stats().parked_calls, service.stats().running_calls), (0, 0));
 }

@@ -114,7 +114,7 @@ async fn get_05_closing_a_get_keeps_the_session() {
     let (service, client) = handler.serve();
     let session = client.open(V2025_11_25).await;
     drop(session.get(None).await);
-    assert_eq!(service.open_streams(), 0);
+    assert_eq!(service.stats().connections, 0);
     assert_eq!(session.call(1, "ping", json!({})).await.status, 200);
 }
 
@@ -198,7 +198,7 @@ async fn get_03_too_many_gets_close_the_oldest() {
     let _third = session.get(None).await;
     assert!(first.message().await.is_none(), "the oldest makes room");
     drop(first);
-    assert_eq!(service.open_streams(), 2);
+    assert_eq!(service.stats().connections, 2);
     assert_eq!(session.get(Some("2-0")).await.status, 200, "and may come back");
 }
 

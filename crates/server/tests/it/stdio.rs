@@ -161,7 +161,11 @@ async fn gw_01_cancellation_and_end_of_input_stop_calls() {
     script.wait_for_end().await;
     tokio::time::sleep(Duration::from_millis(10)).await;
     assert_eq!(
-        (service.sessions(), service.running_calls(), service.open_streams()),
+        (
+            service.stats().sessions,
+            service.stats().running_calls,
+            service.stats().connections
+        ),
         (0, 0, 0)
     );
 }
