@@ -83,11 +83,12 @@ struct Inner {
     bus: broadcast::Sender<Signal>,
 }
 
+/// Locks of the table of sessions. Calls for sessions in the same shard may wait for each other.
 const SHARDS: usize = 64;
 /// What a stream costs beside its events and its info, tombstones included.
-const STREAM_OVERHEAD: usize = 512;
-/// Signals that a slow listener may be behind before it has to assume that everything changed.
-const BUS_DEPTH: usize = 1024;
+const STREAM_OVERHEAD_BYTES: usize = 512;
+/// Signals that wait for one subscriber. Beyond: it gets [`BusEvent::Lagged`](crate::BusEvent::Lagged) instead.
+const MAX_QUEUED_SIGNALS: usize = 1024;
 
 type Shard = HashMap<SessionKey, Arc<Mutex<Slot>>, RandomState>;
 
@@ -116,7 +117,7 @@ impl MemoryStore {
             queued: AtomicUsize::new(0),
             limits,
             clock,
-            bus: broadcast::Sender::new(BUS_DEPTH),
+            bus: broadcast::Sender::new(MAX_QUEUED_SIGNALS),
         }))
     }
 
@@ -149,7 +150,7 @@ impl Inner {
 
     fn append(&self, key: &StreamKey, batch: Batch) -> Result<(), StoreError> {
         let slot = self.slot(&key.session).ok_or(StoreError::SessionGone)?;
-        let fresh = STREAM_OVERHEAD + batch.info.as_ref().map_or(0, StreamInfo::cost);
+        let fresh = STREAM_OVERHEAD_BYTES + batch.info.as_ref().map_or(0, StreamInfo::cost);
         let mut size = fresh + batch.events.iter().map(Event::cost).sum::<usize>();
         let fits = self.has_room(size) || {
             if slot.lock().find(key.ordinal).is_ok() {

@@ -25,9 +25,9 @@ pub struct SessionRecord {
 }
 
 /// What a session costs beside its record.
-const SESSION_OVERHEAD: usize = 512;
+const SESSION_OVERHEAD_BYTES: usize = 512;
 /// What a subscription costs beside its URI.
-const SUBSCRIPTION_OVERHEAD: usize = 32;
+const SUBSCRIPTION_OVERHEAD_BYTES: usize = 32;
 
 /// A record, and what the store knows besides.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,9 +120,12 @@ impl SessionRecord {
 
     /// What it counts against the bytes of a store, bookkeeping included.
     pub fn cost(&self) -> usize {
-        let subscriptions = self.subscriptions.iter().map(|uri| uri.len() + SUBSCRIPTION_OVERHEAD);
+        let subscriptions = self
+            .subscriptions
+            .iter()
+            .map(|uri| uri.len() + SUBSCRIPTION_OVERHEAD_BYTES);
         let log_level = self.log_level.as_ref().map_or(0, |level| level.len());
-        SESSION_OVERHEAD + self.initialize_params.len() + log_level + subscriptions.sum::<usize>()
+        SESSION_OVERHEAD_BYTES + self.initialize_params.len() + log_level + subscriptions.sum::<usize>()
     }
 
     /// The record as bytes, for backends that keep such.

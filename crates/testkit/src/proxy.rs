@@ -44,6 +44,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 const READ_BYTES: usize = 16 << 10;
 /// Wait before a reset. A reset destroys bytes in flight, and the client needs the first event id.
 const RESET_DELAY: Duration = Duration::from_millis(10);
+/// Pause after a failed `accept`, which is probably out of file descriptors.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// When and how SSE responses are cut.
 ///
@@ -180,8 +182,7 @@ async fn accept(listener: TcpListener, shared: Arc<ProxyState>) {
                     let number = shared.connections.fetch_add(1, Ordering::SeqCst);
                     connections.spawn(serve(client, number, Arc::clone(&shared)));
                 }
-                // Probably out of file descriptors. Retry.
-                Err(_) => sleep(Duration::from_millis(10)).await,
+                Err(_) => sleep(ACCEPT_RETRY_DELAY).await,
             },
             Some(_) = connections.join_next() => {}
         }

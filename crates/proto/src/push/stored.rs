@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 
 /// What a waiting message costs beside its bytes, for the byte limits of a store.
-const OVERHEAD: usize = 96;
+const MESSAGE_OVERHEAD_BYTES: usize = 96;
 
 /// The place of a message in the push queue of its session. The session's owner proposes positions; they only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,7 +50,7 @@ impl Queued {
 
     /// What it counts against byte limits: its bytes and its bookkeeping.
     pub fn cost(&self) -> usize {
-        self.message.len() + self.collapse.as_deref().map_or(0, str::len) + OVERHEAD
+        self.message.len() + self.collapse.as_deref().map_or(0, str::len) + MESSAGE_OVERHEAD_BYTES
     }
 }
 
@@ -185,7 +185,10 @@ mod tests {
         queue.raise_floor(QueuePosition(2));
         queue.update(vec![queued(1), queued(2), queued(5)], QueuePosition(1));
         assert_eq!((positions(&queue), queue.floor), (vec![3, 5], QueuePosition(2)));
-        assert_eq!((queue.bytes(), queue.last()), (2 * (1 + OVERHEAD), QueuePosition(5)));
+        assert_eq!(
+            (queue.bytes(), queue.last()),
+            (2 * (1 + MESSAGE_OVERHEAD_BYTES), QueuePosition(5))
+        );
         queue.raise_floor(QueuePosition(9));
         assert_eq!((queue.bytes(), queue.last()), (0, QueuePosition(9)));
     }

@@ -7,7 +7,7 @@ use crate::event_id::Seq;
 use std::collections::VecDeque;
 
 /// What an event costs beside its payload, for the byte limits: its entry, its number, its share of the frame.
-const OVERHEAD: usize = 96;
+const EVENT_OVERHEAD_BYTES: usize = 96;
 
 /// One stream's events, and what remains known when they are gone.
 #[derive(Debug)]
@@ -268,7 +268,7 @@ impl Log {
 impl Event {
     /// What it counts against byte limits: its payload and its bookkeeping.
     pub fn cost(&self) -> usize {
-        self.payload.len() + OVERHEAD
+        self.payload.len() + EVENT_OVERHEAD_BYTES
     }
 }
 

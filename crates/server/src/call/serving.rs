@@ -16,9 +16,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Sleep;
 
-/// A handler at work in another task may ask several things at once; they are collected for this long.
-const COLLECT: Duration = Duration::from_millis(5);
-
 /// A request that waits for its answer. Dropping it is the client hanging up: the call is cancelled (CAN-03).
 pub(crate) struct Serving(State);
 
@@ -166,9 +163,9 @@ impl Future for Serving {
                     return Poll::Ready(Served::Stream(flow));
                 }
                 Progress::Asked => {
-                    let collect = this
-                        .collect
-                        .get_or_insert_with(|| Box::pin(tokio::time::sleep(COLLECT)));
+                    let collect = this.collect.get_or_insert_with(|| {
+                        Box::pin(tokio::time::sleep(this.call.direct.node.timing.collect_questions))
+                    });
                     if !inline && collect.as_mut().poll(cx).is_pending() {
                         return Poll::Pending;
                     }
@@ -248,9 +245,9 @@ impl Messages for Flow {
                 }
                 Written::Last(reply) => break outcome::encode(&self.call.direct, reply),
                 Written::Asked => {
-                    let collect = self
-                        .collect
-                        .get_or_insert_with(|| Box::pin(tokio::time::sleep(COLLECT)));
+                    let collect = self.collect.get_or_insert_with(|| {
+                        Box::pin(tokio::time::sleep(self.call.direct.node.timing.collect_questions))
+                    });
                     if collect.as_mut().poll(cx).is_pending() {
                         return Poll::Pending;
                     }

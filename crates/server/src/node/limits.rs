@@ -5,6 +5,9 @@ use rethread_proto::subscription::FilterLimits;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
+/// How late a touch may reach the store. A session whose touch is later expires in the store.
+const TOUCH_MARGIN: Duration = Duration::from_secs(3);
+
 /// How much there may be of everything that can grow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -69,6 +72,8 @@ pub struct Limits {
     pub window_events: usize,
     /// Bytes ready for one connection. Beyond: it reads them from the store when it comes to it.
     pub window_bytes: usize,
+    /// Lines that wait to be written to one stdio client. Beyond: handlers that emit wait.
+    pub queued_lines: usize,
 }
 
 impl Default for Limits {
@@ -103,6 +108,7 @@ impl Default for Limits {
             input_rounds: 16,
             window_events: 1_024,
             window_bytes: 1 << 20,
+            queued_lines: 64,
         }
     }
 }
@@ -157,7 +163,7 @@ impl Timing {
 
     /// A session that the store was not told of for this long is gone: idle, and what it may be late in telling so.
     pub(crate) fn forgotten_after(&self) -> Duration {
-        self.session_idle + self.touch_every() + Duration::from_secs(3)
+        self.session_idle + self.touch_every() + TOUCH_MARGIN
     }
 }
 
@@ -180,6 +186,9 @@ pub struct Timing {
     pub shared_stall: Duration,
     /// A question to the client is given up after this (S2C-06).
     pub question: Duration,
+    /// Questions of one stateless call that are asked within this time go to the client together. A call that asks in several
+    /// tasks waits this long after its first question.
+    pub collect_questions: Duration,
     /// A cancelled handler is dropped after this.
     pub cancel_grace: Duration,
     /// The reconnection delay clients are asked to keep (SSE-07).
@@ -197,6 +206,7 @@ impl Default for Timing {
             stall: Duration::from_secs(10),
             shared_stall: Duration::from_millis(250),
             question: Duration::from_secs(600),
+            collect_questions: Duration::from_millis(5),
             cancel_grace: Duration::from_secs(5),
             retry: Duration::from_secs(1),
             retry_spread: Duration::from_secs(2),

@@ -128,6 +128,25 @@ async fn mrtr_05_forged_request_state_is_refused() {
     );
 }
 
+/// MRTR-04: a stream waits for further questions as long as `Timing` says.
+#[tokio::test(start_paused = true)]
+async fn mrtr_04_questions_are_collected_for_the_configured_time() {
+    let handler = ScriptedHandler::new();
+    let wait = Duration::from_secs(3);
+    let (_, client) =
+        handler.serve_with(|b| b.timing(Timing::default().with(|timing| timing.collect_questions = wait)));
+    let script = handler.script("a");
+    let params = json!({ "name": "a", "arguments": {} });
+    let progress = json!({ "progressToken": "p" });
+    let (reply, ()) = tokio::join!(client.stateless(1, "tools/call", params, progress), script.progress(1));
+    let start = tokio::time::Instant::now();
+    let asking = tokio::spawn(async move { script.ask("elicit", form()).await });
+    let messages = reply.events().rest().await;
+    assert_eq!(messages.last().unwrap().data["result"]["resultType"], "input_required");
+    assert!(start.elapsed() >= wait, "{:?}", start.elapsed());
+    asking.abort();
+}
+
 /// MRTR-07: the client never retries.
 #[tokio::test(start_paused = true)]
 async fn mrtr_07_abandoned_call_is_dropped() {

@@ -1,6 +1,6 @@
 //! What is kept of one session.
 
-use super::{Inner, STREAM_OVERHEAD};
+use super::{Inner, STREAM_OVERHEAD_BYTES};
 use crate::{Batch, QueueUpdate, Queued, SessionRecord, StoreError, StoredQueue};
 use bytes::Bytes;
 use rethread_proto::Ordinal;
@@ -109,7 +109,7 @@ impl Slot {
         let found = self.find(ordinal);
         let fresh = match (found, batch.info.take()) {
             (Ok(_), _) => None,
-            (Err(_), Some(info)) => Some((STREAM_OVERHEAD + info.cost(), Log::new(info, batch.epoch))),
+            (Err(_), Some(info)) => Some((STREAM_OVERHEAD_BYTES + info.cost(), Log::new(info, batch.epoch))),
             (Err(_), None) => return Err(StoreError::UnknownStream),
         };
         let (at, before) = match (found, fresh) {
