@@ -66,11 +66,7 @@ fn headers(list: &[(&'static str, &'static str)]) -> (HeaderMap, HeadPolicy) {
     for (name, value) in list {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
-    let policy = HeadPolicy {
-        revisions: Revisions::BOTH,
-        ..HeadPolicy::default()
-    };
-    (headers, policy)
+    (headers, HeadPolicy::default())
 }
 
 #[library_benchmark]
@@ -146,11 +142,9 @@ fn event_id_write(prefix: IdPrefix) -> (String, IdPrefix) {
 }
 
 fn filter(uris: usize) -> (Filter, Change) {
-    let filter = Filter {
-        tools: true,
-        uris: (0..uris).map(|n| format!("file:///project/{n}").into()).collect(),
-        ..Filter::default()
-    };
+    let mut filter = Filter::default();
+    filter.tools = true;
+    filter.uris = (0..uris).map(|n| format!("file:///project/{n}").into()).collect();
     (
         filter,
         Change::Updated(format!("file:///project/{}/main.rs", uris - 1).into()),
@@ -170,10 +164,7 @@ fn listen() -> Params {
     ))
 }
 
-const LIMITS: FilterLimits = FilterLimits {
-    uris: 256,
-    uri_bytes: 64 << 10,
-};
+const LIMITS: FilterLimits = FilterLimits::new(256, 64 << 10);
 
 #[library_benchmark]
 #[bench::listen(listen())]

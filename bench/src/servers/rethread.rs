@@ -31,10 +31,10 @@ fn build<H: Handler>(handler: H, options: &RethreadOptions) -> Result<McpService
         builder = builder.store(EmbeddedStore::builder().open(data)?);
     }
     if options.streams {
-        builder = builder.upgrade_after(SseUpgradeDelay {
-            resumable: Duration::ZERO,
-            ..SseUpgradeDelay::default()
-        });
+        builder = builder.upgrade_after(SseUpgradeDelay::new(
+            Duration::ZERO,
+            SseUpgradeDelay::default().fallback,
+        ));
     }
     Ok(builder.try_build()?)
 }
@@ -73,10 +73,7 @@ struct Content<'a> {
 
 impl Handler for Tools {
     fn info(&self) -> ServerInfo {
-        ServerInfo {
-            capabilities: json!({ "tools": { "listChanged": true } }),
-            ..ServerInfo::new("bench", "1")
-        }
+        ServerInfo::new("bench", "1").with_capabilities(json!({ "tools": { "listChanged": true } }))
     }
 
     async fn handle(&self, call: Call, cx: &Context) -> Result<Reply, RpcError> {

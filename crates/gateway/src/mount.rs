@@ -83,11 +83,10 @@ impl Mount {
                 RestoreSetting::Replay => Restore::Resume,
                 RestoreSetting::Expire => Restore::Expire,
             })
-            .timing(Timing {
-                retry: settings.retry,
-                session_idle: settings.session_idle,
-                ..Timing::default()
-            })
+            .timing(Timing::default().with(|timing| {
+                timing.retry = settings.retry;
+                timing.session_idle = settings.session_idle;
+            }))
             .access_hints(ACCESS_HINTS)
             .shared_store(stores.open(&settings.store, &server.folder, lock_timeout).await?);
         let (mcp, sse) = endpoints(&builder.build(), settings, &server)?;

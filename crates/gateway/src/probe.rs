@@ -209,13 +209,12 @@ fn modern_profile(result: &Value, setting: EraSetting) -> ServerProfile {
 
 fn server_info(result: &Value, implementation: &Value) -> ServerInfo {
     let text = |value: &Value| value.as_str().map(str::to_owned);
-    ServerInfo {
-        title: text(&implementation["title"]),
-        capabilities: result["capabilities"].clone(),
-        instructions: text(&result["instructions"]),
-        ..ServerInfo::new(
-            text(&implementation["name"]).unwrap_or_else(|| "unnamed".to_owned()),
-            text(&implementation["version"]).unwrap_or_default(),
-        )
-    }
+    let mut info = ServerInfo::new(
+        text(&implementation["name"]).unwrap_or_else(|| "unnamed".to_owned()),
+        text(&implementation["version"]).unwrap_or_default(),
+    );
+    info.title = text(&implementation["title"]);
+    info.capabilities = result["capabilities"].clone();
+    info.instructions = text(&result["instructions"]);
+    info
 }

@@ -52,6 +52,7 @@ pub enum Message {
 
 /// A request: a method called under an id.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Request {
     /// The caller's name for this request.
     pub id: RequestId,
@@ -63,6 +64,7 @@ pub struct Request {
 
 /// A notification: a method called without an id.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Notification {
     /// What is called.
     pub method: Method,
@@ -72,6 +74,7 @@ pub struct Notification {
 
 /// The other side's answer to a request of ours.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Answer {
     /// The id we asked under.
     pub id: RequestId,

@@ -49,3 +49,8 @@ pub use ordinals::Ordinals;
 pub use principal::{Principal, SessionId};
 pub use refusal::Refusal;
 pub use version::{Era, Revisions, Version};
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;

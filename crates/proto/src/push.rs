@@ -25,11 +25,19 @@ use std::time::Duration;
 
 /// How much may wait.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct PushLimits {
     /// How many messages.
     pub messages: usize,
     /// How many bytes in all.
     pub bytes: usize,
+}
+
+impl PushLimits {
+    /// A number of messages and of bytes.
+    pub const fn new(messages: usize, bytes: usize) -> Self {
+        PushLimits { messages, bytes }
+    }
 }
 
 /// Which waiting messages say the same, so that one is enough (GET-04).
@@ -83,6 +91,7 @@ struct Waiting {
 
 /// A message that was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TakenMessage {
     /// The JSON-RPC message, on one line.
     pub message: Bytes,
@@ -115,6 +124,7 @@ pub struct Push {
 
 /// What became of a message that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Offered {
     /// How many of the oldest messages had to go to make room.
     pub dropped: usize,

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 
 /// A typed no: why a request is not served. [`Refusal::status`] and [`Refusal::body`] turn it into an answer.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Refusal {
     /// Why.
     pub reason: Reason,

@@ -24,7 +24,7 @@ const NO_DATA: &[u8] = b"\ndata:\n\n";
 const RETRY: &[u8] = b"retry: ";
 const END: &[u8] = b"\n\n";
 /// Holds `id: `, a plain event id of any size, and `data: `. A longer id costs a copy.
-const HEADROOM: usize = 56;
+const HEADROOM_BYTES: usize = 56;
 
 /// A message that has no number yet.
 #[derive(Debug)]
@@ -33,10 +33,10 @@ pub struct Draft(Vec<u8>);
 impl Draft {
     /// Makes a draft of the message that `write` appends to the buffer.
     pub fn new(expected: usize, write: impl FnOnce(&mut Vec<u8>)) -> Self {
-        let mut buffer = Vec::with_capacity(HEADROOM + expected + END.len());
-        buffer.resize(HEADROOM, 0);
+        let mut buffer = Vec::with_capacity(HEADROOM_BYTES + expected + END.len());
+        buffer.resize(HEADROOM_BYTES, 0);
         write(&mut buffer);
-        blank_newlines(&mut buffer[HEADROOM..]);
+        blank_newlines(&mut buffer[HEADROOM_BYTES..]);
         Draft(buffer)
     }
 
@@ -47,12 +47,12 @@ impl Draft {
 
     /// The message.
     pub fn payload(&self) -> &[u8] {
-        &self.0[HEADROOM..]
+        &self.0[HEADROOM_BYTES..]
     }
 
     /// The message as bytes of its own, without a frame around it.
     pub fn into_payload(self) -> Bytes {
-        Bytes::from(self.0).slice(HEADROOM..)
+        Bytes::from(self.0).slice(HEADROOM_BYTES..)
     }
 
     /// The frame of the event `seq` in a stream whose ids begin with `prefix`. The seeds' `formatSseEvent`.
@@ -62,17 +62,17 @@ impl Draft {
         let number = digits.format(seq.0).as_bytes();
         let parts = [ID, prefix, number, NEWLINE_DATA];
         let length: usize = parts.iter().map(|part| part.len()).sum();
-        if length > HEADROOM {
-            let mut wider = vec![0; length - HEADROOM];
+        if length > HEADROOM_BYTES {
+            let mut wider = vec![0; length - HEADROOM_BYTES];
             wider.extend_from_slice(&self.0);
             return Frame::finish(wider, length, &parts);
         }
-        Frame::finish(std::mem::take(&mut self.0), HEADROOM, &parts)
+        Frame::finish(std::mem::take(&mut self.0), HEADROOM_BYTES, &parts)
     }
 
     /// A frame with an event name and no id: the framing of 2024-11-05 (LEG-02).
     pub fn named(self, event: &'static str) -> Frame {
-        Frame::finish(self.0, HEADROOM, &[b"event: ", event.as_bytes(), NEWLINE_DATA])
+        Frame::finish(self.0, HEADROOM_BYTES, &[b"event: ", event.as_bytes(), NEWLINE_DATA])
     }
 
     /// A frame that is a line of its own: no event at all, but how stdio carries messages (GW-01).
@@ -81,14 +81,14 @@ impl Draft {
         self.0.push(b'\n');
         let whole = Bytes::from(self.0);
         Frame {
-            payload: whole.slice(HEADROOM..end),
-            wire: whole.slice(HEADROOM..),
+            payload: whole.slice(HEADROOM_BYTES..end),
+            wire: whole.slice(HEADROOM_BYTES..),
         }
     }
 
     /// A frame without an id: it cannot be resumed from (SSE-11, STO-02).
     pub fn unnumbered(self) -> Frame {
-        Frame::finish(self.0, HEADROOM, &[DATA])
+        Frame::finish(self.0, HEADROOM_BYTES, &[DATA])
     }
 }
 
@@ -164,8 +164,8 @@ pub trait EncodeMessage: Sized {
 
     /// Makes a draft of it.
     fn draft(self) -> Draft {
-        let mut buffer = Vec::with_capacity(HEADROOM + self.size() + END.len());
-        buffer.resize(HEADROOM, 0);
+        let mut buffer = Vec::with_capacity(HEADROOM_BYTES + self.size() + END.len());
+        buffer.resize(HEADROOM_BYTES, 0);
         self.write(&mut buffer);
         Draft(buffer)
     }

@@ -80,6 +80,15 @@ pub struct StreamInfo {
 }
 
 impl StreamInfo {
+    /// The info of a stream of `kind` that was created on `node` and answers `calls`.
+    pub fn new(kind: StreamKind, calls: Vec<RequestId>, node: impl Into<Arc<str>>) -> Self {
+        StreamInfo {
+            kind,
+            calls,
+            node: node.into(),
+        }
+    }
+
     /// What they count against byte limits: they stay when the events are gone.
     pub fn cost(&self) -> usize {
         let calls = self.calls.iter().map(|id| size_of::<RequestId>() + id.as_json().len());
@@ -110,6 +119,24 @@ pub struct Event {
     pub retain: Retain,
 }
 
+impl Event {
+    /// An event that eviction may remove.
+    pub const fn new(seq: Seq, payload: Bytes) -> Self {
+        Event {
+            seq,
+            payload,
+            retain: Retain::None,
+        }
+    }
+
+    /// The same event with a reason to retain it.
+    #[must_use]
+    pub fn with_retain(mut self, retain: Retain) -> Self {
+        self.retain = retain;
+        self
+    }
+}
+
 /// A batch of events for one stream (design D2).
 #[derive(Clone, Debug)]
 pub struct Batch {
@@ -127,6 +154,62 @@ pub struct Batch {
     pub taken: Option<QueuePosition>,
 }
 
+impl Batch {
+    /// A batch of events. It neither creates nor ends a stream.
+    pub const fn new(epoch: u64, events: Vec<Event>) -> Self {
+        Batch {
+            epoch,
+            info: None,
+            events,
+            released: Vec::new(),
+            seals: false,
+            taken: None,
+        }
+    }
+
+    /// The same batch of another writer.
+    #[must_use]
+    pub fn with_epoch(mut self, epoch: u64) -> Self {
+        self.epoch = epoch;
+        self
+    }
+
+    /// The same batch with other events.
+    #[must_use]
+    pub fn with_events(mut self, events: Vec<Event>) -> Self {
+        self.events = events;
+        self
+    }
+
+    /// The same batch with the info of its stream. The first append of a stream needs it.
+    #[must_use]
+    pub fn with_info(mut self, info: StreamInfo) -> Self {
+        self.info = Some(info);
+        self
+    }
+
+    /// The same batch, which also releases retained questions for eviction.
+    #[must_use]
+    pub fn with_released(mut self, released: Vec<Seq>) -> Self {
+        self.released = released;
+        self
+    }
+
+    /// The same batch, which also ends the stream.
+    #[must_use]
+    pub fn sealing(mut self) -> Self {
+        self.seals = true;
+        self
+    }
+
+    /// The same batch, which also removes messages up to `position` from the session's push queue.
+    #[must_use]
+    pub fn with_taken(mut self, position: QueuePosition) -> Self {
+        self.taken = Some(position);
+        self
+    }
+}
+
 /// How much of a stream is kept (design D4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
@@ -138,13 +221,37 @@ pub struct Retention {
     pub age: Duration,
 }
 
+impl Retention {
+    /// Limits of one stream.
+    pub const fn new(events: usize, bytes: usize, age: Duration) -> Self {
+        Retention { events, bytes, age }
+    }
+
+    /// The same limits with another number of events.
+    #[must_use]
+    pub const fn with_events(mut self, events: usize) -> Self {
+        self.events = events;
+        self
+    }
+
+    /// The same limits with another number of bytes.
+    #[must_use]
+    pub const fn with_bytes(mut self, bytes: usize) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    /// The same limits with another age.
+    #[must_use]
+    pub const fn with_age(mut self, age: Duration) -> Self {
+        self.age = age;
+        self
+    }
+}
+
 impl Default for Retention {
     fn default() -> Self {
-        Retention {
-            events: 4096,
-            bytes: 8 << 20,
-            age: Duration::from_secs(600),
-        }
+        Retention::new(4096, 8 << 20, Duration::from_secs(600))
     }
 }
 
@@ -161,6 +268,7 @@ pub enum Framing {
 
 /// The bounds of a stream while it is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StreamLimits {
     /// Events in the live buffer. Beyond: the reader catches up from the store.
     pub live_events: usize,

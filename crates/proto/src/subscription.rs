@@ -39,6 +39,7 @@ impl Change {
 
 /// What a subscription hears: as asked for, or the honoured part of that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Filter {
     /// Changes of the list of tools.
     pub tools: bool,
@@ -52,11 +53,19 @@ pub struct Filter {
 
 /// How much one filter may name. As much may wait for its reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FilterLimits {
     /// URIs.
     pub uris: usize,
     /// Bytes of all URIs together.
     pub uri_bytes: usize,
+}
+
+impl FilterLimits {
+    /// A number of URIs and of their bytes.
+    pub const fn new(uris: usize, uri_bytes: usize) -> Self {
+        FilterLimits { uris, uri_bytes }
+    }
 }
 
 /// What the server can tell of: the `listChanged` and `subscribe` capabilities it declares.

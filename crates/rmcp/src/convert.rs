@@ -14,11 +14,9 @@ pub(crate) fn number_or_string(json: &[u8]) -> NumberOrString {
 }
 
 pub(crate) fn to_rpc(error: ErrorData) -> RpcError {
-    RpcError {
-        code: error.code.0.into(),
-        message: error.message,
-        data: error.data,
-    }
+    let mut rpc = RpcError::new(error.code.0.into(), error.message);
+    rpc.data = error.data;
+    rpc
 }
 
 pub(crate) fn from_rpc(error: RpcError) -> ErrorData {

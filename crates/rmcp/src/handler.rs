@@ -82,13 +82,12 @@ impl<S: ServerHandler> Handler for RmcpHandler<S> {
         let Some(template) = self.template() else {
             return ServerInfo::default();
         };
-        let info = template.get_info();
-        ServerInfo {
-            title: info.server_info.title,
-            capabilities: serde_json::to_value(&info.capabilities).unwrap_or_default(),
-            instructions: info.instructions,
-            ..ServerInfo::new(info.server_info.name, info.server_info.version)
-        }
+        let rmcp_info = template.get_info();
+        let mut info = ServerInfo::new(rmcp_info.server_info.name, rmcp_info.server_info.version);
+        info.title = rmcp_info.server_info.title;
+        info.capabilities = serde_json::to_value(&rmcp_info.capabilities).unwrap_or_default();
+        info.instructions = rmcp_info.instructions;
+        info
     }
 
     fn options(&self) -> HandlerOptions {

@@ -116,3 +116,8 @@ pub use handler::RmcpHandler;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/migrating-from-rmcp.md")]
 mod migration {}
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;

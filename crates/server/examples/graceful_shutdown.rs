@@ -85,7 +85,7 @@ async fn main() -> std::io::Result<()> {
     // The sockets stay open while calls finish, and are closed when this future is done.
     let quiet = async move {
         let _ = tokio::signal::ctrl_c().await; // what Kubernetes sends is SIGTERM: `tokio::signal::unix`
-        println!("draining: {} calls running", draining.running_calls());
+        println!("draining: {} calls running", draining.stats().running_calls);
         draining.shutdown(Duration::from_secs(10)).await;
     };
 
@@ -93,6 +93,6 @@ async fn main() -> std::io::Result<()> {
     let listener = TcpListener::bind(address).await?;
     println!("ready at http://{}/mcp", listener.local_addr()?);
     axum::serve(listener, app).with_graceful_shutdown(quiet).await?;
-    println!("stopped: {} calls running", mcp.running_calls());
+    println!("stopped: {} calls running", mcp.stats().running_calls);
     Ok(())
 }

@@ -81,8 +81,8 @@ async fn main() -> std::io::Result<()> {
     let mcp = McpService::builder(tools(&app)).build();
     let watched = mcp.clone(); // clones are the same endpoint
     let status = move || async move {
-        let (sessions, calls) = (watched.sessions(), watched.running_calls());
-        format!("{sessions} sessions, {calls} calls running\n")
+        let stats = watched.stats();
+        format!("{} sessions, {} calls running\n", stats.sessions, stats.running_calls)
     };
     let routes = Router::new()
         .route("/", get(front_page))

@@ -91,6 +91,7 @@ pub use node::handler_options::HandlerOptions;
 pub use node::limits::{Limits, Timing};
 pub use node::restore_policy::Restore;
 pub use node::server_info::ServerInfo;
+pub use node::stats::Stats;
 pub use rethread_proto::gate::mirror::HeaderParams;
 pub use rethread_proto::jsonrpc::RpcError;
 pub use rethread_proto::mrtr::InputRequests;
@@ -109,3 +110,13 @@ pub use rethread_proto::{
 };
 pub use rethread_store as store;
 pub use rethread_store::{ListKind, MemoryLimits, MemoryStore, Retention};
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;
+
+/// Compiles the examples of the README of the repository.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct RepositoryReadmeDoctests;

@@ -6,6 +6,7 @@ pub(crate) mod limits;
 mod random;
 pub(crate) mod restore_policy;
 pub(crate) mod server_info;
+pub(crate) mod stats;
 pub(crate) mod telemetry;
 
 pub(crate) use random::random;
@@ -111,12 +112,7 @@ impl Node {
             seal,
         } = config;
         let retention = store.retention();
-        let stream_limits = Arc::new(StreamLimits {
-            live_events: limits.window_events,
-            live_bytes: limits.window_bytes,
-            retained_events: retention.events,
-            retained_bytes: retention.bytes,
-        });
+        let stream_limits = Arc::new(limits.stream(retention));
         Node {
             direct_events: direct_params(Framing::Numbered, &name, &stream_limits),
             direct_lines: direct_params(Framing::Line, &name, &stream_limits),
@@ -124,11 +120,7 @@ impl Node {
             retention,
             stream_limits,
             store,
-            envelope: jsonrpc::Limits {
-                depth: limits.json_depth,
-                batch: limits.batch,
-                id_bytes: limits.id_bytes,
-            },
+            envelope: jsonrpc::Limits::new(limits.json_depth, limits.batch, limits.id_bytes),
             limits,
             timing,
             upgrade_after,

@@ -51,9 +51,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
-/// A restored session leaves this many ordinals out: those of streams that the last life opened, and that a power cut took
-/// from a store which does not sync every write. Their ids may be in a client's hands.
-const SKIPPED: u64 = 10_000;
+/// Ordinals that a restored session skips. A store that does not sync every write may lose the newest streams in a power
+/// cut, while clients still hold their event ids. A session that lost more streams could reuse an ordinal.
+const SKIPPED_ORDINALS: u64 = 10_000;
 
 /// A running call, as its session sees it.
 pub(crate) trait CancelHandle: Send + Sync {
@@ -142,7 +142,9 @@ impl Session {
         session.push.restore(queue, node.clock.now());
         {
             let mut state = session.state.lock();
-            state.ordinals.skip_past(Ordinal(high_water.0.saturating_add(SKIPPED)));
+            state
+                .ordinals
+                .skip_past(Ordinal(high_water.0.saturating_add(SKIPPED_ORDINALS)));
             state.log_level = record.log_level.as_deref().and_then(LogLevel::parse);
             state.subscriptions = record.subscriptions;
         }
@@ -163,10 +165,10 @@ impl Session {
             transport,
             agreed: OnceLock::new(),
             live: OnceLock::new(),
-            push: SessionPush::new(PushLimits {
-                messages: limits.waiting_messages_per_session,
-                bytes: limits.waiting_bytes_per_session,
-            }),
+            push: SessionPush::new(PushLimits::new(
+                limits.waiting_messages_per_session,
+                limits.waiting_bytes_per_session,
+            )),
             questions: Mutex::new(Questions::new(epoch, limits.questions_per_session)),
             last_used: AtomicU64::new(node.clock.now().as_millis()),
             node: Arc::clone(node),

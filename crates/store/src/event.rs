@@ -10,12 +10,16 @@ pub struct ReadLimit {
     pub bytes: usize,
 }
 
+impl ReadLimit {
+    /// A number of events and of payload bytes.
+    pub const fn new(events: usize, bytes: usize) -> Self {
+        ReadLimit { events, bytes }
+    }
+}
+
 impl Default for ReadLimit {
     fn default() -> Self {
-        ReadLimit {
-            events: 256,
-            bytes: 1 << 20,
-        }
+        ReadLimit::new(256, 1 << 20)
     }
 }
 

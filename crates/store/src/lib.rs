@@ -58,7 +58,7 @@ pub struct StreamKey {
     pub ordinal: Ordinal,
 }
 
-/// The example of the README is compiled with the tests.
+/// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-mod readme {}
+struct ReadmeDoctests;

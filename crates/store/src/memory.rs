@@ -22,6 +22,7 @@ use tokio::sync::broadcast;
 
 /// How much the memory backend keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryLimits {
     /// Per stream.
     pub stream: Retention,
@@ -42,6 +43,29 @@ impl Default for MemoryLimits {
     }
 }
 
+impl MemoryLimits {
+    /// The same limits with another retention of streams.
+    #[must_use]
+    pub const fn with_stream(mut self, stream: Retention) -> Self {
+        self.stream = stream;
+        self
+    }
+
+    /// The same limits with another number of ended streams per session.
+    #[must_use]
+    pub const fn with_ended_streams_per_session(mut self, streams: usize) -> Self {
+        self.ended_streams_per_session = streams;
+        self
+    }
+
+    /// The same limits with another number of bytes in total.
+    #[must_use]
+    pub const fn with_total_bytes(mut self, bytes: usize) -> Self {
+        self.total_bytes = bytes;
+        self
+    }
+}
+
 /// The memory backend. Cheap to clone: clones share everything, as nodes share a database.
 #[derive(Clone)]
 pub struct MemoryStore(Arc<Inner>);
@@ -59,11 +83,12 @@ struct Inner {
     bus: broadcast::Sender<Signal>,
 }
 
+/// Locks of the table of sessions. Calls for sessions in the same shard may wait for each other.
 const SHARDS: usize = 64;
 /// What a stream costs beside its events and its info, tombstones included.
-const STREAM_OVERHEAD: usize = 512;
-/// Signals that a slow listener may be behind before it has to assume that everything changed.
-const BUS_DEPTH: usize = 1024;
+const STREAM_OVERHEAD_BYTES: usize = 512;
+/// Signals that wait for one subscriber. Beyond: it gets [`BusEvent::Lagged`](crate::BusEvent::Lagged) instead.
+const MAX_QUEUED_SIGNALS: usize = 1024;
 
 type Shard = HashMap<SessionKey, Arc<Mutex<Slot>>, RandomState>;
 
@@ -92,7 +117,7 @@ impl MemoryStore {
             queued: AtomicUsize::new(0),
             limits,
             clock,
-            bus: broadcast::Sender::new(BUS_DEPTH),
+            bus: broadcast::Sender::new(MAX_QUEUED_SIGNALS),
         }))
     }
 
@@ -125,7 +150,7 @@ impl Inner {
 
     fn append(&self, key: &StreamKey, batch: Batch) -> Result<(), StoreError> {
         let slot = self.slot(&key.session).ok_or(StoreError::SessionGone)?;
-        let fresh = STREAM_OVERHEAD + batch.info.as_ref().map_or(0, StreamInfo::cost);
+        let fresh = STREAM_OVERHEAD_BYTES + batch.info.as_ref().map_or(0, StreamInfo::cost);
         let mut size = fresh + batch.events.iter().map(Event::cost).sum::<usize>();
         let fits = self.has_room(size) || {
             if slot.lock().find(key.ordinal).is_ok() {

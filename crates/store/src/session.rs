@@ -25,9 +25,9 @@ pub struct SessionRecord {
 }
 
 /// What a session costs beside its record.
-const SESSION_OVERHEAD: usize = 512;
+const SESSION_OVERHEAD_BYTES: usize = 512;
 /// What a subscription costs beside its URI.
-const SUBSCRIPTION_OVERHEAD: usize = 32;
+const SUBSCRIPTION_OVERHEAD_BYTES: usize = 32;
 
 /// A record, and what the store knows besides.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +39,17 @@ pub struct StoredSession {
     pub high_water: Ordinal,
     /// How long ago it was last created, updated or touched, by the store's clock.
     pub idle: Duration,
+}
+
+impl StoredSession {
+    /// A record as it was written, with the highest ordinal of its streams and the time since its last use.
+    pub const fn new(record: SessionRecord, high_water: Ordinal, idle: Duration) -> Self {
+        StoredSession {
+            record,
+            high_water,
+            idle,
+        }
+    }
 }
 
 /// Says whether a session lives in this process.
@@ -88,11 +99,33 @@ struct Form<'a> {
 }
 
 impl SessionRecord {
+    /// The record of a new session, in its first epoch.
+    pub const fn new(version: Version, initialize_params: Bytes) -> Self {
+        SessionRecord {
+            version,
+            initialize_params,
+            initialized: false,
+            log_level: None,
+            subscriptions: BTreeSet::new(),
+            epoch: 1,
+        }
+    }
+
+    /// The same record in another epoch.
+    #[must_use]
+    pub fn with_epoch(mut self, epoch: u64) -> Self {
+        self.epoch = epoch;
+        self
+    }
+
     /// What it counts against the bytes of a store, bookkeeping included.
     pub fn cost(&self) -> usize {
-        let subscriptions = self.subscriptions.iter().map(|uri| uri.len() + SUBSCRIPTION_OVERHEAD);
+        let subscriptions = self
+            .subscriptions
+            .iter()
+            .map(|uri| uri.len() + SUBSCRIPTION_OVERHEAD_BYTES);
         let log_level = self.log_level.as_ref().map_or(0, |level| level.len());
-        SESSION_OVERHEAD + self.initialize_params.len() + log_level + subscriptions.sum::<usize>()
+        SESSION_OVERHEAD_BYTES + self.initialize_params.len() + log_level + subscriptions.sum::<usize>()
     }
 
     /// The record as bytes, for backends that keep such.
@@ -128,14 +161,7 @@ mod tests {
 
     #[test]
     fn a_record_survives_being_bytes() {
-        let bare = SessionRecord {
-            version: Version::V2025_06_18,
-            initialize_params: Bytes::new(),
-            initialized: false,
-            log_level: None,
-            subscriptions: BTreeSet::new(),
-            epoch: 1,
-        };
+        let bare = SessionRecord::new(Version::V2025_06_18, Bytes::new());
         let full = SessionRecord {
             initialize_params: Bytes::from("{\"a\":\"\u{1f9f5}\\n\"}"),
             initialized: true,

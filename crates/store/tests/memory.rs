@@ -6,7 +6,7 @@ use rethread_proto::RequestId;
 use rethread_proto::clock::Wall;
 use rethread_store::{
     Batch, EventStore, MemoryLimits, MemoryStore, Ordinal, ReadLimit, Retention, Seq, SessionRecord, SessionStore,
-    StoreError, StreamInfo, StreamKey,
+    StoreError, StreamKey,
 };
 use rethread_testkit::store_suite::{Harness, StoreFixture, batch, info, last_batch, record, sequence};
 use std::cell::Cell;
@@ -31,10 +31,7 @@ impl Harness for Memory {
     type Store = MemoryStore;
 
     async fn fresh(&self, stream: Retention) -> MemoryStore {
-        store(MemoryLimits {
-            stream,
-            ..MemoryLimits::default()
-        })
+        store(MemoryLimits::default().with_stream(stream))
     }
 
     fn advance(&self, _: &MemoryStore, by: Duration) -> bool {
@@ -58,15 +55,10 @@ mod later {
 }
 
 const TOTAL: usize = 64 << 10;
-const SMALL: MemoryLimits = MemoryLimits {
-    stream: Retention {
-        events: 4096,
-        bytes: 8 << 20,
-        age: Duration::from_secs(600),
-    },
-    ended_streams_per_session: 1024,
-    total_bytes: TOTAL,
-};
+
+fn small() -> MemoryLimits {
+    MemoryLimits::default().with_total_bytes(TOTAL)
+}
 
 /// Batches with payloads of `size` bytes.
 fn sized(mut batch: Batch, size: usize) -> Batch {
@@ -82,7 +74,7 @@ async fn is_known(fixture: &StoreFixture<MemoryStore>, ordinal: u64) -> bool {
 
 #[tokio::test]
 async fn d4_under_pressure_the_oldest_ended_streams_become_tombstones() {
-    let fixture = StoreFixture::new(store(SMALL)).await;
+    let fixture = StoreFixture::new(store(small())).await;
     let open = fixture.stream(Ordinal(2));
     fixture.append(&open, sized(batch(1..2), 4096)).await;
     for ordinal in (1..60).step_by(2) {
@@ -126,7 +118,7 @@ async fn d4_under_pressure_the_oldest_ended_streams_become_tombstones() {
 
 #[tokio::test]
 async fn d4_under_more_pressure_tombstones_are_forgotten_oldest_first() {
-    let fixture = StoreFixture::new(store(SMALL)).await;
+    let fixture = StoreFixture::new(store(small())).await;
     for ordinal in (1..1000).step_by(2) {
         let key = fixture.stream(Ordinal(ordinal));
         fixture.append(&key, sized(last_batch(1..2), 1024)).await;
@@ -147,7 +139,7 @@ async fn d4_under_more_pressure_tombstones_are_forgotten_oldest_first() {
 
 #[tokio::test]
 async fn d13_when_nothing_can_be_freed_the_store_is_full_until_something_can() {
-    let fixture = StoreFixture::new(store(SMALL)).await;
+    let fixture = StoreFixture::new(store(small())).await;
     let ended = fixture.stream(Ordinal(99));
     fixture.append(&ended, sized(last_batch(1..2), 4096)).await;
     let mut open = Vec::new();
@@ -174,15 +166,7 @@ async fn d13_when_nothing_can_be_freed_the_store_is_full_until_something_can() {
         fixture.store.append(&open[3], sized(batch(2..3), 4096)).await,
         Err(StoreError::Full)
     ));
-    fixture
-        .append(
-            &open[2],
-            Batch {
-                seals: true,
-                ..sized(batch(2..3), 0)
-            },
-        )
-        .await;
+    fixture.append(&open[2], sized(batch(2..3), 0).sealing()).await;
     fixture.append(&open[3], sized(batch(2..3), 4096)).await;
     let given_up = fixture.store.read_after(&open[2], Seq(0), ReadLimit::default()).await;
     let rest = given_up.map_or(0, |page| page.events.len());
@@ -191,10 +175,7 @@ async fn d13_when_nothing_can_be_freed_the_store_is_full_until_something_can() {
 
 #[tokio::test]
 async fn d13_a_session_keeps_so_many_ended_streams() {
-    let limits = MemoryLimits {
-        ended_streams_per_session: 3,
-        ..MemoryLimits::default()
-    };
+    let limits = MemoryLimits::default().with_ended_streams_per_session(3);
     let store = store(limits);
     let (fixture, other) = (
         StoreFixture::new(store.clone()).await,
@@ -216,7 +197,7 @@ async fn d13_a_session_keeps_so_many_ended_streams() {
 
 #[tokio::test]
 async fn d4_tombstones_age_like_whole_streams() {
-    let fixture = StoreFixture::new(store(SMALL)).await;
+    let fixture = StoreFixture::new(store(small())).await;
     fixture
         .append(&fixture.first_call_stream(), sized(last_batch(1..2), 4096))
         .await;
@@ -246,14 +227,9 @@ async fn d4_tombstones_age_like_whole_streams() {
 
 #[tokio::test]
 async fn d13_what_is_forgotten_costs_nothing() {
-    let limits = MemoryLimits {
-        stream: Retention {
-            events: 4,
-            ..Retention::default()
-        },
-        ended_streams_per_session: 5,
-        total_bytes: TOTAL,
-    };
+    let limits = small()
+        .with_stream(Retention::default().with_events(4))
+        .with_ended_streams_per_session(5);
     let store = store(limits);
     let mut scenes = Vec::new();
     for n in 0..6 {
@@ -309,10 +285,7 @@ async fn a_session_that_ends_without_streams_is_gone_at_once() {
 
 #[test]
 fn threads_that_write_end_and_evict_at_once_leave_the_books_balanced() {
-    let limits = MemoryLimits {
-        ended_streams_per_session: 8,
-        ..SMALL
-    };
+    let limits = small().with_ended_streams_per_session(8);
     let store = store(limits);
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
@@ -358,18 +331,13 @@ async fn churn(store: MemoryStore, thread: u64) {
 /// Design D13: the ids of its calls outlast the events of a stream, so they are counted.
 #[tokio::test]
 async fn d13_facts_of_streams_count_against_the_total() {
-    let fixture = StoreFixture::new(store(SMALL)).await;
+    let fixture = StoreFixture::new(store(small())).await;
     let calls = vec![RequestId::from("i".repeat(3000).as_str())];
     let ordinals = || (1..521).step_by(2);
     for ordinal in ordinals() {
-        let info = StreamInfo {
-            calls: calls.clone(),
-            ..info()
-        };
-        let batch = Batch {
-            info: Some(info),
-            ..last_batch(1..2)
-        };
+        let mut info = info();
+        info.calls = calls.clone();
+        let batch = last_batch(1..2).with_info(info);
         fixture.append(&fixture.stream(Ordinal(ordinal)), batch).await;
     }
     let mut kept = 0;
@@ -391,16 +359,15 @@ async fn d13_facts_of_streams_count_against_the_total() {
 }
 
 fn large_record(initialize_params: usize) -> SessionRecord {
-    SessionRecord {
-        initialize_params: Bytes::from(vec![b'h'; initialize_params]),
-        ..record()
-    }
+    let mut record = record();
+    record.initialize_params = Bytes::from(vec![b'h'; initialize_params]);
+    record
 }
 
 /// Design D13: records of sessions are counted; when there is no room for one more the store says so.
 #[tokio::test]
 async fn d13_records_of_sessions_count_against_the_total() {
-    let first = StoreFixture::new(store(SMALL)).await;
+    let first = StoreFixture::new(store(small())).await;
     let store = &first.store;
     let (empty, ended) = (store.held_bytes(), first.first_call_stream());
     first.append(&ended, sized(last_batch(1..2), 4096)).await;
@@ -428,9 +395,10 @@ async fn d13_records_of_sessions_count_against_the_total() {
     );
     assert!(store.held_bytes() <= TOTAL, "{}", store.held_bytes());
 
-    let grown = |bytes: usize| SessionRecord {
-        subscriptions: ["u".repeat(bytes).into()].into(),
-        ..large_record(8000)
+    let grown = |bytes: usize| {
+        let mut record = large_record(8000);
+        record.subscriptions = ["u".repeat(bytes).into()].into();
+        record
     };
     let grows = store.update(&sessions[0], 1, grown(TOTAL)).await;
     assert!(matches!(grows, Err(StoreError::Full)), "{grows:?}");

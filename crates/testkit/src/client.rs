@@ -248,6 +248,7 @@ impl Session {
 }
 
 /// A response of the endpoint.
+#[non_exhaustive]
 pub struct Reply {
     /// The HTTP status.
     pub status: StatusCode,
@@ -313,11 +314,19 @@ impl Reply {
 
 /// A JSON-RPC message from an SSE event.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ReceivedMessage {
     /// The event id, if present.
     pub id: Option<String>,
     /// The message.
     pub data: Value,
+}
+
+impl ReceivedMessage {
+    /// A message from an event with this id.
+    pub const fn new(id: Option<String>, data: Value) -> Self {
+        ReceivedMessage { id, data }
+    }
 }
 
 /// An open SSE response.

@@ -19,7 +19,7 @@ pub mod transcript;
 #[cfg(unix)]
 pub mod walkthrough;
 
-/// The example of the README is compiled with the tests.
+/// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-mod readme {}
+struct ReadmeDoctests;

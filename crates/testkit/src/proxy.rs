@@ -8,7 +8,9 @@
 //! # async fn example(server: std::net::SocketAddr) -> std::io::Result<()> {
 //! use rethread_testkit::proxy::{BreakingProxy, CutPlan};
 //!
-//! let proxy = BreakingProxy::start(server, CutPlan { seed: 7, ..CutPlan::default() }).await?;
+//! let mut plan = CutPlan::default();
+//! plan.seed = 7;
+//! let proxy = BreakingProxy::start(server, plan).await?;
 //! println!("URL for the client: {}/mcp", proxy.url());
 //! // ... run the test ...
 //! assert!(proxy.cuts() > 0);
@@ -42,11 +44,14 @@ use tokio::time::{Instant, sleep, sleep_until};
 const READ_BYTES: usize = 16 << 10;
 /// Wait before a reset. A reset destroys bytes in flight, and the client needs the first event id.
 const RESET_DELAY: Duration = Duration::from_millis(10);
+/// Pause after a failed `accept`, which is probably out of file descriptors.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// When and how SSE responses are cut.
 ///
 /// The same seed cuts the same connections, in the order of their arrival, at the same positions.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CutPlan {
     /// Probability of a cut per SSE response, from 0 to 1.
     pub chance: f64,
@@ -177,8 +182,7 @@ async fn accept(listener: TcpListener, shared: Arc<ProxyState>) {
                     let number = shared.connections.fetch_add(1, Ordering::SeqCst);
                     connections.spawn(serve(client, number, Arc::clone(&shared)));
                 }
-                // Probably out of file descriptors. Retry.
-                Err(_) => sleep(Duration::from_millis(10)).await,
+                Err(_) => sleep(ACCEPT_RETRY_DELAY).await,
             },
             Some(_) = connections.join_next() => {}
         }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use libfuzzer_sys::{arbitrary, fuzz_target};
 use model::Model;
 use rethread_proto::event_id::{Seq, StreamKind};
-use rethread_proto::stream::{Batch, Event, StreamInfo, Log, Retain, Retention};
+use rethread_proto::stream::{Batch, Event, Log, Retain, Retention, StreamInfo};
 
 #[derive(arbitrary::Arbitrary, Debug)]
 enum Operation {
@@ -44,11 +44,7 @@ enum Kind {
 }
 
 fuzz_target!(|operations: Vec<Operation>| {
-    let info = StreamInfo {
-        kind: StreamKind::Call,
-        calls: vec![7.into()],
-        node: "n".into(),
-    };
+    let info = StreamInfo::new(StreamKind::Call, vec![7.into()], "n");
     let mut log = Log::new(info, 1);
     let mut model = Model::default();
     let mut latest = None;
@@ -64,11 +60,7 @@ fuzz_target!(|operations: Vec<Operation>| {
                 assert_eq!(log.append(batch.clone()), model.append(&batch));
             }
             Operation::Evict { events, bytes } => {
-                let limits = Retention {
-                    events: events.into(),
-                    bytes: bytes.into(),
-                    ..Retention::default()
-                };
+                let limits = Retention::default().with_events(events.into()).with_bytes(bytes.into());
                 assert_eq!(log.evict(&limits), model.evict(&limits));
             }
             Operation::Bury => {
@@ -89,26 +81,23 @@ fuzz_target!(|operations: Vec<Operation>| {
 impl Draft {
     fn batch(&self, model: &Model) -> Batch {
         let first = model.next().0.saturating_add_signed(self.off.unwrap_or(0).into());
-        let event = |((size, kind), seq): (&(u8, Kind), u64)| Event {
-            seq: Seq(seq),
-            payload: Bytes::from(vec![b'x'; usize::from(*size)]),
-            retain: match kind {
+        let event = |((size, kind), seq): (&(u8, Kind), u64)| {
+            let retain = match kind {
                 Kind::Plain => Retain::None,
                 Kind::Question => Retain::Question,
                 Kind::Answer => Retain::Answer,
-            },
+            };
+            Event::new(Seq(seq), Bytes::from(vec![b'x'; usize::from(*size)])).with_retain(retain)
         };
-        Batch {
-            epoch: match self.writer {
-                Writer::Same => model.epoch,
-                Writer::Earlier => model.epoch - 1,
-                Writer::Later => model.epoch + 1,
-            },
-            info: None,
-            events: self.events.iter().take(12).zip(first..).map(event).collect(),
-            released: self.released.iter().map(|seq| Seq(u64::from(*seq))).collect(),
-            seals: self.seals,
-            taken: None,
-        }
+        let epoch = match self.writer {
+            Writer::Same => model.epoch,
+            Writer::Earlier => model.epoch - 1,
+            Writer::Later => model.epoch + 1,
+        };
+        let events = self.events.iter().take(12).zip(first..).map(event).collect();
+        let released = self.released.iter().map(|seq| Seq(u64::from(*seq))).collect();
+        let mut batch = Batch::new(epoch, events).with_released(released);
+        batch.seals = self.seals;
+        batch
     }
 }

@@ -1,7 +1,7 @@
 //! What the log of a stream should hold, said without care for speed.
 
 use rethread_proto::event_id::Seq;
-use rethread_proto::stream::{Batch, Event, Log, Retain, Refused, Retention};
+use rethread_proto::stream::{Batch, Event, Log, Refused, Retain, Retention};
 
 /// What an event costs beside its payload.
 const OVERHEAD: usize = 96;

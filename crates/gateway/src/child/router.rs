@@ -19,11 +19,10 @@ use tokio::sync::mpsc::error::TrySendError;
 /// The longest line of a child. Beyond: the gateway ends the child, since it cannot deliver the message.
 const MAX_LINE_BYTES: u64 = 32 << 20;
 /// Limits of one message. Beyond: the line is logged as invalid. Wider than for clients: the operator chose the child.
-const ENVELOPE_LIMITS: Limits = Limits {
-    depth: 120,
-    batch: 1_000,
-    id_bytes: 1024,
-};
+const MAX_JSON_DEPTH: usize = 120;
+const MAX_BATCH_MESSAGES: usize = 1_000;
+const MAX_ID_BYTES: usize = 1024;
+const ENVELOPE_LIMITS: Limits = Limits::new(MAX_JSON_DEPTH, MAX_BATCH_MESSAGES, MAX_ID_BYTES);
 
 /// The buffered stdout of a child.
 pub(super) type StdoutReader = BufReader<ChildStdout>;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 /// When a silent call becomes a stream (design D5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SseUpgradeDelay {
     /// For a version whose streams are primed, with a store: the sooner a call has an id, the sooner it can be resumed.
     pub resumable: Duration,
@@ -22,6 +23,11 @@ impl Default for SseUpgradeDelay {
 }
 
 impl SseUpgradeDelay {
+    /// The delay of resumable calls, and the delay of all other calls.
+    pub const fn new(resumable: Duration, fallback: Duration) -> Self {
+        SseUpgradeDelay { resumable, fallback }
+    }
+
     /// How long a call on `version` may be silent. `resumable` if its streams are stored.
     pub fn delay(&self, version: Version, resumable: bool) -> Duration {
         if resumable && version.sends_priming_event() {

@@ -22,6 +22,7 @@ pub mod header {
 
 /// What the first half of the gate lets in.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct HeadPolicy {
     /// Whose pages may call (SEC-01).
     pub origins: OriginPolicy,
@@ -95,6 +96,7 @@ pub enum Verb {
 
 /// What a request's headers said, once they were let in.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Head {
     /// What the caller wants to do.
     pub verb: Verb,
@@ -327,8 +329,8 @@ fn read_version(headers: &HeaderMap, line: HeaderLine<'_>) -> VersionHeader {
     }
 }
 
-/// The longest event id we try to read; ours are shorter.
-const MAX_EVENT_ID: usize = 256;
+/// The longest event id that is read, in bytes. A longer one counts as unknown. Ours are shorter.
+const MAX_EVENT_ID_BYTES: usize = 256;
 
 fn read_last_event_id(headers: &HeaderMap, line: HeaderLine<'_>) -> Option<String> {
     let bytes = match single(headers, line, &header::LAST_EVENT_ID) {
@@ -336,7 +338,7 @@ fn read_last_event_id(headers: &HeaderMap, line: HeaderLine<'_>) -> Option<Strin
         Single::One(bytes) => bytes,
         Single::Several => b"",
     };
-    let readable = bytes.len() <= MAX_EVENT_ID && bytes.iter().all(u8::is_ascii_graphic);
+    let readable = bytes.len() <= MAX_EVENT_ID_BYTES && bytes.iter().all(u8::is_ascii_graphic);
     let text = std::str::from_utf8(bytes).ok().filter(|_| readable);
     Some(text.unwrap_or_default().to_owned())
 }

@@ -12,6 +12,7 @@ use std::fmt;
 
 /// How much a body may ask of us before it is refused (SEC-06).
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Limits {
     /// How deep objects and arrays may nest.
     pub depth: usize,
@@ -19,6 +20,13 @@ pub struct Limits {
     pub batch: usize,
     /// Bytes of an `id`, and of a `progressToken`, as JSON text. Both are kept while the call runs, the id also in its stream.
     pub id_bytes: usize,
+}
+
+impl Limits {
+    /// Limits of nesting, messages of a batch and bytes of an id.
+    pub const fn new(depth: usize, batch: usize, id_bytes: usize) -> Self {
+        Limits { depth, batch, id_bytes }
+    }
 }
 
 impl Default for Limits {

@@ -4,10 +4,10 @@
 //! says `None`, and serde decides what that is. So nothing here has to explain, and what is cut is exactly what serde would
 //! have found.
 
-/// The deepest nesting that is followed here.
-const DEPTH: u32 = 64;
-/// How deep the members stand that are cut: in `_meta`, in the params, in the message.
-const LEVELS: usize = 3;
+/// The deepest nesting that the scan follows. Beyond: `serde_json` parses the message.
+const MAX_SCAN_DEPTH: u32 = 64;
+/// The objects around a member that the scan finds: the message, its params and their `_meta`.
+const MEMBER_DEPTH: usize = 3;
 
 /// How many keys of one object are told apart here, besides those that are cut.
 const MAX_OTHER_KEYS: usize = 8;
@@ -64,7 +64,7 @@ impl Members {
     /// Those of params that were not cut when they came; `None` if they are not plainly an object with a `_meta`.
     pub(crate) fn find(params: &str) -> Option<Self> {
         let bytes = params.as_bytes();
-        let (members, end) = members(bytes, blank(bytes, 0), DEPTH)?;
+        let (members, end) = members(bytes, blank(bytes, 0), MAX_SCAN_DEPTH)?;
         members.filter(|_| blank(bytes, end) == bytes.len())
     }
 }
@@ -83,7 +83,7 @@ pub(crate) struct Scan<'a> {
 pub(crate) fn scan(text: &str, depth: usize) -> Option<Scan<'_>> {
     let bytes = text.as_bytes();
     u32::try_from(bytes.len()).ok()?;
-    let depth = depth.checked_sub(LEVELS)?.min(DEPTH as usize) as u32;
+    let depth = depth.checked_sub(MEMBER_DEPTH)?.min(MAX_SCAN_DEPTH as usize) as u32;
     let (mut found, mut params) = ([NOWHERE; MESSAGE.len()], None);
     let end = object(bytes, blank(bytes, 0), depth, &MESSAGE, &mut found, |key, at| {
         if key != PARAMS || bytes.get(at) != Some(&b'{') {
@@ -202,7 +202,7 @@ fn blank(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Past a value that nests no deeper than `limit`, which is at most [`DEPTH`].
+/// Past a value that nests no deeper than `limit`, which is at most [`MAX_SCAN_DEPTH`].
 fn skip(bytes: &[u8], mut at: usize, limit: u32) -> Option<usize> {
     // One bit for every open bracket, the innermost lowest: whether it is an object.
     let (mut objects, mut depth) = (0u64, 0u32);

@@ -28,6 +28,7 @@ pub mod code {
 /// A JSON-RPC error: what a handler returns to say no, and what a client may answer to a question.
 #[derive(Clone, Debug, PartialEq, thiserror::Error, Serialize, serde::Deserialize)]
 #[error("{message} ({code})")]
+#[non_exhaustive]
 pub struct RpcError {
     /// The kind of error.
     pub code: i64,

@@ -53,6 +53,7 @@ pub enum BadInputRequest {
 
 /// One thing to ask the client for.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct InputRequest {
     /// What is asked for.
     pub method: InputMethod,

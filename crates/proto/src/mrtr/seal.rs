@@ -15,10 +15,10 @@ const PREFIX: &str = "v1.";
 /// The same for a relay: it tells its own states from those of the server behind it, also when its key has changed in a
 /// restart (RST-05).
 const RELAY_PREFIX: &str = "rethread-relay-v1.";
-const NONCE: usize = 24;
-const TAG: usize = 16;
+const NONCE_BYTES: usize = 24;
+const TAG_BYTES: usize = 16;
 /// Expiry, principal, request, and the kind of the state.
-const HEAD: usize = 8 + 32 + 32 + 1;
+const HEAD_BYTES: usize = 8 + 32 + 32 + 1;
 const PARKED: u8 = 0;
 const OWN: u8 = 1;
 
@@ -132,7 +132,7 @@ impl From<Invalid> for RpcError {
 
 /// The state is too long to be sealed: the client would send back what we would not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the request state is longer than {} bytes", Seal::MAX_OWN)]
+#[error("the request state is longer than {} bytes", Seal::MAX_OWN_BYTES)]
 pub struct StateTooLong;
 
 /// Seals and opens request states with one key. Nodes that share the key open each other's.
@@ -144,10 +144,11 @@ pub struct Seal {
 
 impl Seal {
     /// The longest text that is looked at, in bytes.
-    pub const MAX_TEXT: usize = 64 * 1024;
+    pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 
     /// How many bytes of its own a handler may keep in a state.
-    pub const MAX_OWN: usize = (Self::MAX_TEXT - RELAY_PREFIX.len()) * 3 / 4 - NONCE - TAG - HEAD - size_of::<u32>();
+    pub const MAX_OWN_BYTES: usize =
+        (Self::MAX_TEXT_BYTES - RELAY_PREFIX.len()) * 3 / 4 - NONCE_BYTES - TAG_BYTES - HEAD_BYTES - size_of::<u32>();
 
     /// A seal with a secret key.
     pub fn new(key: [u8; 32]) -> Self {
@@ -172,8 +173,8 @@ impl Seal {
     }
 
     /// Seals `claims`. The nonce must be random: it is long enough that no two nodes will ever draw the same one.
-    pub fn seal(&self, nonce: [u8; NONCE], claims: &Claims<'_>) -> Result<String, StateTooLong> {
-        let mut plain = Vec::with_capacity(HEAD + 32);
+    pub fn seal(&self, nonce: [u8; NONCE_BYTES], claims: &Claims<'_>) -> Result<String, StateTooLong> {
+        let mut plain = Vec::with_capacity(HEAD_BYTES + 32);
         plain.extend_from_slice(&claims.expires.as_millis().to_be_bytes());
         plain.extend_from_slice(&claims.binding.who());
         plain.extend_from_slice(&claims.binding.what());
@@ -183,7 +184,7 @@ impl Seal {
                 plain.extend_from_slice(&round.to_be_bytes());
                 plain.extend_from_slice(&id.to_be_bytes());
             }
-            State::Own { bytes, .. } if bytes.len() > Self::MAX_OWN => return Err(StateTooLong),
+            State::Own { bytes, .. } if bytes.len() > Self::MAX_OWN_BYTES => return Err(StateTooLong),
             State::Own { round, bytes } => {
                 plain.push(OWN);
                 plain.extend_from_slice(&round.to_be_bytes());
@@ -195,7 +196,7 @@ impl Seal {
             aad: self.prefix.as_bytes(),
         };
         let sealed = self.cipher.encrypt(&nonce.into(), payload).map_err(|_| StateTooLong)?;
-        let mut text = String::with_capacity(self.prefix.len() + (NONCE + sealed.len()).div_ceil(3) * 4);
+        let mut text = String::with_capacity(self.prefix.len() + (NONCE_BYTES + sealed.len()).div_ceil(3) * 4);
         text.push_str(self.prefix);
         BASE64URL.encode_string([&nonce, &sealed[..]].concat(), &mut text);
         Ok(text)
@@ -218,11 +219,11 @@ impl Seal {
     }
 
     fn plain(&self, text: &str) -> Option<Vec<u8>> {
-        if text.len() > Self::MAX_TEXT {
+        if text.len() > Self::MAX_TEXT_BYTES {
             return None;
         }
         let bytes = BASE64URL.decode(text.strip_prefix(self.prefix)?).ok()?;
-        let (nonce, sealed) = bytes.split_first_chunk::<NONCE>()?;
+        let (nonce, sealed) = bytes.split_first_chunk::<NONCE_BYTES>()?;
         let payload = Payload {
             msg: sealed,
             aad: self.prefix.as_bytes(),
@@ -418,21 +419,24 @@ mod tests {
             round: 1,
             bytes: vec![3; len],
         };
-        let text = sealed(own(Seal::MAX_OWN));
+        let text = sealed(own(Seal::MAX_OWN_BYTES));
         assert!(
-            text.len() <= Seal::MAX_TEXT && text.len() + RELAY_PREFIX.len() + 4 > Seal::MAX_TEXT,
+            text.len() <= Seal::MAX_TEXT_BYTES && text.len() + RELAY_PREFIX.len() + 4 > Seal::MAX_TEXT_BYTES,
             "{}",
             text.len()
         );
-        assert_eq!(seal().open(&text, &binding(&alice()), NOW), Ok(own(Seal::MAX_OWN)));
+        assert_eq!(
+            seal().open(&text, &binding(&alice()), NOW),
+            Ok(own(Seal::MAX_OWN_BYTES))
+        );
         let alice = alice();
         let claims = Claims {
             binding: binding(&alice),
             expires: EXPIRES,
-            state: own(Seal::MAX_OWN + 1),
+            state: own(Seal::MAX_OWN_BYTES + 1),
         };
         assert_eq!(seal().seal([9; 24], &claims), Err(StateTooLong));
-        let long = format!("{PREFIX}{}", "A".repeat(Seal::MAX_TEXT));
+        let long = format!("{PREFIX}{}", "A".repeat(Seal::MAX_TEXT_BYTES));
         assert_eq!(seal().open(&long, &binding(&alice), NOW), Err(Invalid::Malformed));
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 
 /// What a waiting message costs beside its bytes, for the byte limits of a store.
-const OVERHEAD: usize = 96;
+const MESSAGE_OVERHEAD_BYTES: usize = 96;
 
 /// The place of a message in the push queue of its session. The session's owner proposes positions; they only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,9 +32,25 @@ pub struct Queued {
 }
 
 impl Queued {
+    /// A message without a collapse key.
+    pub const fn new(position: QueuePosition, message: Bytes) -> Self {
+        Queued {
+            position,
+            message,
+            collapse: None,
+        }
+    }
+
+    /// The same message with a collapse key.
+    #[must_use]
+    pub fn with_collapse(mut self, key: impl Into<Box<str>>) -> Self {
+        self.collapse = Some(key.into());
+        self
+    }
+
     /// What it counts against byte limits: its bytes and its bookkeeping.
     pub fn cost(&self) -> usize {
-        self.message.len() + self.collapse.as_deref().map_or(0, str::len) + OVERHEAD
+        self.message.len() + self.collapse.as_deref().map_or(0, str::len) + MESSAGE_OVERHEAD_BYTES
     }
 }
 
@@ -47,6 +63,20 @@ pub struct QueueUpdate {
     pub messages: Vec<Queued>,
     /// Messages up to here wait no longer.
     pub floor: QueuePosition,
+}
+
+impl QueueUpdate {
+    /// Adds `messages`, then removes those up to `floor`.
+    pub const fn new(epoch: u64, messages: Vec<Queued>, floor: QueuePosition) -> Self {
+        QueueUpdate { epoch, messages, floor }
+    }
+
+    /// The same update of another epoch.
+    #[must_use]
+    pub fn with_epoch(mut self, epoch: u64) -> Self {
+        self.epoch = epoch;
+        self
+    }
 }
 
 /// A stored push queue. The memory store is a table of these; every other store must behave as if it were.
@@ -155,7 +185,10 @@ mod tests {
         queue.raise_floor(QueuePosition(2));
         queue.update(vec![queued(1), queued(2), queued(5)], QueuePosition(1));
         assert_eq!((positions(&queue), queue.floor), (vec![3, 5], QueuePosition(2)));
-        assert_eq!((queue.bytes(), queue.last()), (2 * (1 + OVERHEAD), QueuePosition(5)));
+        assert_eq!(
+            (queue.bytes(), queue.last()),
+            (2 * (1 + MESSAGE_OVERHEAD_BYTES), QueuePosition(5))
+        );
         queue.raise_floor(QueuePosition(9));
         assert_eq!((queue.bytes(), queue.last()), (0, QueuePosition(9)));
     }

@@ -2,6 +2,7 @@
 
 /// What one block said: the fields it had, before any client-side meaning is given to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Block {
     /// The last `id:` field.
     pub id: Option<String>,

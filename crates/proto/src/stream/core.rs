@@ -150,6 +150,7 @@ pub struct StreamClosed;
 /// What the caller must do after it has released its lock. Owns no allocation.
 #[must_use]
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Effects<W> {
     /// Wake this reader.
     pub wake: Option<W>,

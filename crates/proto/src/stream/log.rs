@@ -4,11 +4,10 @@
 use super::retention::{self, HeldAmount};
 use super::{Batch, Event, Retain, Retention, StreamInfo};
 use crate::event_id::Seq;
-use bytes::Bytes;
 use std::collections::VecDeque;
 
 /// What an event costs beside its payload, for the byte limits: its entry, its number, its share of the frame.
-const OVERHEAD: usize = 96;
+const EVENT_OVERHEAD_BYTES: usize = 96;
 
 /// One stream's events, and what remains known when they are gone.
 #[derive(Debug)]
@@ -71,7 +70,27 @@ pub struct Page {
     pub status: StreamStatus,
 }
 
+impl StreamStatus {
+    /// The status of an empty stream.
+    pub const fn new(info: StreamInfo, epoch: u64) -> Self {
+        StreamStatus {
+            info,
+            epoch,
+            last: None,
+            purged: None,
+            first_kept: None,
+            sealed: false,
+            answers_lost: false,
+        }
+    }
+}
+
 impl Page {
+    /// Events in order, and the status of their stream when they were read.
+    pub const fn new(events: Vec<Event>, status: StreamStatus) -> Self {
+        Page { events, status }
+    }
+
     /// Whether events after `cursor` are gone.
     pub fn has_gap_after(&self, cursor: Seq) -> bool {
         retention::has_gap_after(cursor, self.status.purged)
@@ -247,18 +266,9 @@ impl Log {
 }
 
 impl Event {
-    /// An ordinary event.
-    pub fn new(seq: Seq, payload: Bytes) -> Self {
-        Event {
-            seq,
-            payload,
-            retain: Retain::None,
-        }
-    }
-
     /// What it counts against byte limits: its payload and its bookkeeping.
     pub fn cost(&self) -> usize {
-        self.payload.len() + OVERHEAD
+        self.payload.len() + EVENT_OVERHEAD_BYTES
     }
 }
 
@@ -266,6 +276,7 @@ impl Event {
 mod tests {
     use super::*;
     use crate::event_id::StreamKind;
+    use bytes::Bytes;
     use proptest::prelude::*;
 
     fn log() -> Log {

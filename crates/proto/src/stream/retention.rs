@@ -12,6 +12,13 @@ pub struct HeldAmount {
     pub bytes: usize,
 }
 
+impl HeldAmount {
+    /// A number of events and their cost in bytes.
+    pub const fn new(events: usize, bytes: usize) -> Self {
+        HeldAmount { events, bytes }
+    }
+}
+
 impl Retention {
     /// Whether a stream holds more than it may.
     pub fn is_exceeded(&self, held: HeldAmount) -> bool {

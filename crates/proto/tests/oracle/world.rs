@@ -43,26 +43,21 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(random: &mut Random) -> Self {
-        let retention = Retention {
-            events: random.pick(&[4, 20, 4096]),
-            bytes: random.pick(&[20_000, 8 << 20]),
-            age: Duration::ZERO,
-        };
-        let limits = StreamLimits {
-            live_events: random.pick(&[2, 16, 1024]),
-            live_bytes: random.pick(&[1_000, 50_000, 1 << 20]),
-            retained_events: retention.events,
-            retained_bytes: retention.bytes,
-        };
+        let retention = Retention::new(
+            random.pick(&[4, 20, 4096]),
+            random.pick(&[20_000, 8 << 20]),
+            Duration::ZERO,
+        );
+        let mut limits = StreamLimits::default();
+        limits.live_events = random.pick(&[2, 16, 1024]);
+        limits.live_bytes = random.pick(&[1_000, 50_000, 1 << 20]);
+        limits.retained_events = retention.events;
+        limits.retained_bytes = retention.bytes;
         let params = StreamParams {
             prefix: IdPrefix::new("7-"),
             framing: Framing::Numbered,
             epoch: 1,
-            info: StreamInfo {
-                kind: random.pick(&[StreamKind::Call, StreamKind::Push]),
-                calls: vec![1.into()],
-                node: "n".into(),
-            },
+            info: StreamInfo::new(random.pick(&[StreamKind::Call, StreamKind::Push]), vec![1.into()], "n"),
             primed: true,
             limits: Arc::new(limits),
         };
@@ -292,14 +287,10 @@ impl World {
         let mut last = status.last;
         if self.core.has_unlogged_after(status.last) {
             let seq = status.last.unwrap_or_default().next();
-            let refresh = Batch {
-                epoch: self.params.epoch,
-                info: None,
-                events: vec![Event::new(seq, Bytes::from_static(b"{\"refresh\":true}"))],
-                released: Vec::new(),
-                seals: false,
-                taken: None,
-            };
+            let refresh = Batch::new(
+                self.params.epoch,
+                vec![Event::new(seq, Bytes::from_static(b"{\"refresh\":true}"))],
+            );
             assert!(self.store(refresh), "the refresh fits");
             last = Some(seq);
         }

@@ -113,7 +113,7 @@ async fn res_05_completed_call_can_be_resumed() {
     drop(events);
     control.open_gate("r");
     control.open_gate("r");
-    eventually(|| endpoint.service.running_calls() == 0).await;
+    eventually(|| endpoint.service.stats().running_calls == 0).await;
     let rest = session.resume(&cursor).await.rest().await;
     let values: Vec<_> = rest.iter().map(|m| m.data["params"]["data"]["n"].clone()).collect();
     assert_eq!(values, [json!(1), json!(2), Value::Null]);
@@ -297,5 +297,5 @@ async fn factory_may_return_a_server_or_a_result() {
     let panicking = serve(RmcpHandler::new(|| PanickingServer)).await;
     let refused = panicking.client.post(&initialize).await.json().await;
     assert_eq!(refused["error"]["code"], -32_603, "{refused}");
-    assert_eq!(panicking.service.sessions(), 0);
+    assert_eq!(panicking.service.stats().sessions, 0);
 }

@@ -71,7 +71,7 @@ async fn s2c_09_stateless_question_becomes_input_required() {
         let done = reply.answer().await;
         assert_eq!((&done["id"], text(&done)), (&json!(2), expected));
     }
-    assert_eq!(endpoint.service.parked_calls(), 0);
+    assert_eq!(endpoint.service.stats().parked_calls, 0);
 }
 
 /// MRTR-01 to MRTR-06: a handler that returns an input-required result works on every revision.

@@ -28,10 +28,7 @@ async fn running_call_prevents_session_expiry() {
     let mut manager = LocalSessionManager::default();
     manager.session_config.keep_alive = Some(SESSION_IDLE);
     let endpoint = rmcp_with(&control, StreamableHttpServerConfig::default(), manager).await;
-    let timing = Timing {
-        session_idle: SESSION_IDLE,
-        ..Timing::default()
-    };
+    let timing = Timing::default().with(|timing| timing.session_idle = SESSION_IDLE);
     let (rethread_endpoint, _) = rethread_with(&rethread_control, |builder| builder.timing(timing)).await;
     let (result, rethread_result) = tokio::join!(run(endpoint, &control), run(rethread_endpoint, &rethread_control));
     assert_eq!(result, None, "rmcp: the stream ends without a result");

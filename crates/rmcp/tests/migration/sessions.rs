@@ -83,10 +83,7 @@ async fn sessions_are_bounded() {
         );
     }
 
-    let limits = Limits {
-        sessions: 2,
-        ..Limits::default()
-    };
+    let limits = Limits::default().with(|limits| limits.sessions = 2);
     let (endpoint, _) = rethread_with(&control, |builder| builder.limits(limits)).await;
     let mut statuses = Vec::new();
     for _ in 0..3 {
@@ -123,10 +120,7 @@ async fn request_bodies_are_bounded() {
     assert_eq!(config.max_request_body_bytes, 4 << 20, "rmcp");
     assert_eq!(limits.body_bytes, 4 << 20, "rethread");
     // A small limit: the server has then read the whole body before it answers.
-    let limits = Limits {
-        body_bytes: 1_000,
-        ..limits
-    };
+    let limits = limits.with(|limits| limits.body_bytes = 1_000);
     let control = ServerControl::new();
     let config = config.with_max_request_body_bytes(1_000);
     let rmcp = rmcp_with(&control, config, LocalSessionManager::default()).await;

@@ -242,9 +242,9 @@ async fn region_echo(args: RegionEcho, _: Context) -> Result<String, RpcError> {
 
 /// `text` and as many `x` as it takes to make it `length` long.
 pub(crate) fn padded(mut text: String, length: u64) -> Result<String, RpcError> {
-    const MOST: usize = 16 << 20;
-    let length = usize::try_from(length).ok().filter(|&length| length <= MOST);
-    let length = length.ok_or_else(|| RpcError::invalid_params(format!("bytes must be at most {MOST}")))?;
+    const MAX_TEXT_BYTES: usize = 16 << 20;
+    let length = usize::try_from(length).ok().filter(|&length| length <= MAX_TEXT_BYTES);
+    let length = length.ok_or_else(|| RpcError::invalid_params(format!("bytes must be at most {MAX_TEXT_BYTES}")))?;
     text.extend(std::iter::repeat_n('x', length.saturating_sub(text.chars().count())));
     Ok(text)
 }

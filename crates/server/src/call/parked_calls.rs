@@ -206,7 +206,7 @@ mod tests {
             .next()
             .map(|park| Arc::clone(&park.running));
         park.unwrap().cancel();
-        assert_eq!(service.parked_calls(), 0);
+        assert_eq!(service.stats().parked_calls, 0);
         let refused = call(&client, 2, Some(&first["result"]["requestState"])).await;
         assert_eq!(refused["error"]["code"], -32602, "{refused}");
 

@@ -8,11 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 use tokio::time::Sleep;
-
-/// A handler in another task may ask several questions at once. They are collected for this long, and parked together.
-const QUESTION_COLLECTION: Duration = Duration::from_millis(5);
 
 /// A client that waits. Dropping it before the response is complete means that the client has gone.
 pub(crate) struct WaitingClient {
@@ -59,9 +55,10 @@ impl WaitingClient {
     /// else to send first. `at_once` if no other question can come.
     pub(crate) fn poll_park(&mut self, at_once: bool, cx: &mut Context<'_>) -> Poll<Option<Outcome>> {
         if !at_once {
+            let delay = self.call.exchange.node.timing.collect_questions;
             let collection = self
                 .collection
-                .get_or_insert_with(|| Box::pin(tokio::time::sleep(QUESTION_COLLECTION)));
+                .get_or_insert_with(|| Box::pin(tokio::time::sleep(delay)));
             ready!(collection.as_mut().poll(cx));
         }
         self.collection = None;

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::future::Future;
 
-/// The most values that one answer may hold.
-const MOST: usize = 100;
+/// The most values that one completion may hold (MCP schema). Beyond: the rest is left out, and `hasMore` is true.
+const MAX_VALUES: usize = 100;
 
 /// Whose argument is completed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
@@ -132,8 +132,8 @@ struct Values {
 impl Completed {
     fn new(mut values: Vec<String>) -> Self {
         let total = values.len();
-        values.truncate(MOST);
-        let has_more = total > MOST;
+        values.truncate(MAX_VALUES);
+        let has_more = total > MAX_VALUES;
         Completed {
             completion: Values {
                 values,

@@ -51,10 +51,7 @@ impl<H: Handler> Builder<H> {
             timing: Timing::default(),
             upgrade_after: SseUpgradeDelay::default(),
             ids: Arc::new(Plain),
-            policy: HeadPolicy {
-                revisions: Revisions::BOTH,
-                ..HeadPolicy::default()
-            },
+            policy: HeadPolicy::default(),
             unbuffered: false,
             restore: Restore::default(),
             behind_gateway: false,

@@ -41,11 +41,9 @@ impl<H: Handler> McpService<H> {
 impl<H: Handler> HttpSse<H> {
     pub(crate) fn new(service: &McpService<H>, messages: String) -> Self {
         let inner = Arc::clone(&service.inner);
-        let policy = HeadPolicy {
-            delete: false,
-            push: true,
-            ..HeadPolicy::clone(&service.policy)
-        };
+        let mut policy = HeadPolicy::clone(&service.policy);
+        policy.delete = false;
+        policy.push = true;
         HttpSse {
             inner,
             messages: messages.into(),

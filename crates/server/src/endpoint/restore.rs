@@ -12,7 +12,7 @@ use crate::node::restore_policy::Restore;
 use crate::node::telemetry;
 use crate::session::{Session, orphan};
 use rethread_proto::refusal::Reason;
-use rethread_store::{SessionKey, SessionRecord, StoreError};
+use rethread_store::{SessionKey, StoreError};
 use std::sync::Arc;
 
 /// Brings a session back, or says why not.
@@ -42,10 +42,7 @@ pub(crate) async fn restore<H: Handler>(
             .map_or(Reason::UnknownSession, reason));
     }
     let before = loaded.record.epoch;
-    let record = SessionRecord {
-        epoch: before + 1,
-        ..loaded.record
-    };
+    let record = loaded.record.with_epoch(before + 1);
     let place = sessions.reserve(node, &key.principal)?;
     let claimed = node.store.update(&key, before, record.clone()).await;
     claimed.map_err(|e| reason(&e))?;

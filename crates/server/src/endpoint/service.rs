@@ -7,6 +7,7 @@ use crate::endpoint::request_head::RequestHead;
 use crate::endpoint::restore::restore;
 use crate::endpoint::server::Server;
 use crate::endpoint::{legacy, modern, respond, shutdown};
+use crate::node::stats::Stats;
 use crate::session::notifier::Notifier;
 use crate::session::{Session, Transport};
 use crate::stream::body::Body;
@@ -44,29 +45,15 @@ impl<H: Handler> McpService<H> {
         Notifier::new(Arc::clone(&self.inner.node))
     }
 
-    /// How many sessions are live.
-    pub fn sessions(&self) -> usize {
-        self.inner.sessions.len()
-    }
-
-    /// How many calls are running.
-    pub fn running_calls(&self) -> usize {
-        self.inner.node.calls.now()
-    }
-
-    /// How many connections read streams.
-    pub fn open_streams(&self) -> usize {
-        self.inner.node.connections.now()
-    }
-
-    /// How many `subscriptions/listen` streams are open.
-    pub fn subscriptions(&self) -> usize {
-        self.inner.sessions.subscriptions.len()
-    }
-
-    /// How many calls wait for input (2026-07-28).
-    pub fn parked_calls(&self) -> usize {
-        self.inner.parked.len()
+    /// Counts what this endpoint serves now.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            sessions: self.inner.sessions.len(),
+            running_calls: self.inner.node.calls.now(),
+            parked_calls: self.inner.parked.len(),
+            connections: self.inner.node.connections.now(),
+            subscriptions: self.inner.sessions.subscriptions.len(),
+        }
     }
 
     /// Drains: no new sessions and calls (503), GET streams are closed after a `retry:` that spreads their return, calls

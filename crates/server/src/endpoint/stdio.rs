@@ -24,9 +24,6 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWr
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Lines that wait to be written; a handler that is further ahead waits too.
-const AHEAD: usize = 64;
-
 impl<H: Handler> McpService<H> {
     /// Serves one client over lines, such as stdin and stdout, until the input ends. The session ends with it: running
     /// calls are cancelled. Whatever the revision, one message is one line.
@@ -40,7 +37,7 @@ impl<H: Handler> McpService<H> {
         let connection = bound_session::open(inner, Principal::anonymous(), Transport::Lines, |_| None)
             .map_err(|reason| io::Error::other(Refusal::new(reason).error().to_string()))?;
         let session = Arc::clone(&connection.session);
-        let (lines, waiting) = mpsc::channel(AHEAD);
+        let (lines, waiting) = mpsc::channel(inner.node.limits.queued_lines.max(1));
         let reader = Lines {
             inner,
             lines: lines.clone(),

@@ -1,12 +1,17 @@
 //! Every bound, its default, and what happens when it is reached (design D13).
 
+use rethread_proto::stream::{Retention, StreamLimits};
 use rethread_proto::subscription::FilterLimits;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
+/// How late a touch may reach the store. A session whose touch is later expires in the store.
+const TOUCH_MARGIN: Duration = Duration::from_secs(3);
+
 /// How much there may be of everything that can grow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Limits {
     /// Bytes in a request body. Beyond: 413.
     pub body_bytes: usize,
@@ -67,6 +72,8 @@ pub struct Limits {
     pub window_events: usize,
     /// Bytes ready for one connection. Beyond: it reads them from the store when it comes to it.
     pub window_bytes: usize,
+    /// Lines that wait to be written to one stdio client. Beyond: handlers that emit wait.
+    pub queued_lines: usize,
 }
 
 impl Default for Limits {
@@ -101,21 +108,54 @@ impl Default for Limits {
             input_rounds: 16,
             window_events: 1_024,
             window_bytes: 1 << 20,
+            queued_lines: 64,
         }
     }
 }
 
 impl Limits {
+    /// The same limits after a change.
+    ///
+    /// ```
+    /// # use rethread::Limits;
+    /// let limits = Limits::default().with(|limits| limits.sessions = 64);
+    /// ```
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// The bounds of one stream with a store of this retention.
+    pub(crate) fn stream(&self, retention: Retention) -> StreamLimits {
+        let mut limits = StreamLimits::default();
+        limits.live_events = self.window_events;
+        limits.live_bytes = self.window_bytes;
+        limits.retained_events = retention.events;
+        limits.retained_bytes = retention.bytes;
+        limits
+    }
+
     /// The bounds of one `subscriptions/listen`.
     pub(crate) fn filter(&self) -> FilterLimits {
-        FilterLimits {
-            uris: self.uris_per_subscription,
-            uri_bytes: self.uri_bytes_per_subscription,
-        }
+        FilterLimits::new(self.uris_per_subscription, self.uri_bytes_per_subscription)
     }
 }
 
 impl Timing {
+    /// The same times after a change.
+    ///
+    /// ```
+    /// # use rethread::Timing;
+    /// # use std::time::Duration;
+    /// let timing = Timing::default().with(|timing| timing.session_idle = Duration::from_secs(60));
+    /// ```
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
     /// How often the store is told that a session is in use (design D9).
     pub(crate) fn touch_every(&self) -> Duration {
         self.session_idle / 10
@@ -123,13 +163,14 @@ impl Timing {
 
     /// A session that the store was not told of for this long is gone: idle, and what it may be late in telling so.
     pub(crate) fn forgotten_after(&self) -> Duration {
-        self.session_idle + self.touch_every() + Duration::from_secs(3)
+        self.session_idle + self.touch_every() + TOUCH_MARGIN
     }
 }
 
 /// How long everything that can wait may wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Timing {
     /// A comment goes out on a stream that was silent this long (SSE-04).
     pub keep_alive: Duration,
@@ -145,6 +186,9 @@ pub struct Timing {
     pub shared_stall: Duration,
     /// A question to the client is given up after this (S2C-06).
     pub question: Duration,
+    /// Questions of one stateless call that are asked within this time go to the client together. A call that asks in several
+    /// tasks waits this long after its first question.
+    pub collect_questions: Duration,
     /// A cancelled handler is dropped after this.
     pub cancel_grace: Duration,
     /// The reconnection delay clients are asked to keep (SSE-07).
@@ -162,6 +206,7 @@ impl Default for Timing {
             stall: Duration::from_secs(10),
             shared_stall: Duration::from_millis(250),
             question: Duration::from_secs(600),
+            collect_questions: Duration::from_millis(5),
             cancel_grace: Duration::from_secs(5),
             retry: Duration::from_secs(1),
             retry_spread: Duration::from_secs(2),

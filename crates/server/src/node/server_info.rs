@@ -7,6 +7,7 @@ pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// Who a server is and what it can do.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ServerInfo {
     /// The program's name.
     pub name: String,
@@ -30,6 +31,27 @@ impl ServerInfo {
             capabilities: json!({ "tools": {}, "logging": {} }),
             instructions: None,
         }
+    }
+
+    /// The same server with other capabilities: `ServerCapabilities` of the MCP schema.
+    #[must_use]
+    pub fn with_capabilities(mut self, capabilities: Value) -> Self {
+        self.capabilities = capabilities;
+        self
+    }
+
+    /// The same server with a title.
+    #[must_use]
+    pub fn with_title(mut self, title: impl Into<String>) -> Self {
+        self.title = Some(title.into());
+        self
+    }
+
+    /// The same server with instructions for a model.
+    #[must_use]
+    pub fn with_instructions(mut self, instructions: impl Into<String>) -> Self {
+        self.instructions = Some(instructions.into());
+        self
     }
 
     /// The `Implementation` object of the MCP schema.

@@ -24,11 +24,7 @@ impl Session {
     /// The answer to `call` as a stream.
     pub(crate) fn complete_stream(self: &Arc<Self>, call: &RequestId, answer: Bytes) -> CompleteStream {
         let ordinal = self.state.lock().ordinals.issue(StreamKind::Call);
-        let info = StreamInfo {
-            kind: StreamKind::Call,
-            calls: vec![call.clone()],
-            node: self.node.name.clone(),
-        };
+        let info = StreamInfo::new(StreamKind::Call, vec![call.clone()], self.node.name.clone());
         let params = self.stream_owner().params(ordinal, info);
         let (batch, wire) = complete(&params, answer, self.node.timing.retry.as_millis() as u64);
         CompleteStream {

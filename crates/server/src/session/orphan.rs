@@ -69,11 +69,7 @@ pub(crate) async fn close_orphan(
     let mut seq = status.last.map_or(Seq::FIRST, Seq::next);
     let mut events = Vec::new();
     for id in status.info.calls.iter().filter(|id| !answered.contains(id)) {
-        events.push(Event {
-            seq,
-            payload: error_message(Some(id), &why.error()).into(),
-            retain: Retain::Answer,
-        });
+        events.push(Event::new(seq, error_message(Some(id), &why.error()).into()).with_retain(Retain::Answer));
         seq = seq.next();
     }
     telemetry::orphaned(events.len());
@@ -85,14 +81,9 @@ pub(crate) async fn close_orphan(
 }
 
 fn last_words(session: &Session, events: Vec<Event>, seals: bool) -> Batch {
-    Batch {
-        epoch: session.epoch,
-        info: None,
-        events,
-        released: Vec::new(),
-        seals,
-        taken: None,
-    }
+    let mut batch = Batch::new(session.epoch, events);
+    batch.seals = seals;
+    batch
 }
 
 /// The calls of a batch that have their answers already. A stream of one call ends with its answer, so it has none.

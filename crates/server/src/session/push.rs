@@ -130,7 +130,7 @@ impl SessionPush {
         let mut left = limit;
         let bound = stream.bind(|| {
             left = left.checked_sub(1)?;
-            let TakenMessage { message, stored } = push.take(ListenerId(connection.0))?;
+            let TakenMessage { message, stored, .. } = push.take(ListenerId(connection.0))?;
             Some((OneLine(message), stored, left > 0 && push.waiting() > 0))
         });
         drop(state);

@@ -11,14 +11,11 @@ impl Session {
     pub(crate) fn record(&self) -> SessionRecord {
         let initialized = self.push.has_begun();
         let state = self.state.lock();
-        SessionRecord {
-            version: self.version(),
-            initialize_params: self.initialize_params().clone(),
-            initialized,
-            log_level: state.log_level.map(|level| level.as_str().into()),
-            subscriptions: state.subscriptions.clone(),
-            epoch: self.epoch,
-        }
+        let mut record = SessionRecord::new(self.version(), self.initialize_params().clone()).with_epoch(self.epoch);
+        record.initialized = initialized;
+        record.log_level = state.log_level.map(|level| level.as_str().into());
+        record.subscriptions = state.subscriptions.clone();
+        record
     }
 
     /// Whether anything of it is stored. A session that is its connection has nothing to come back to.

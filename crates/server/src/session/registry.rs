@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+/// Locks of the table of sessions. Requests of sessions in the same shard wait for each other.
 const SHARDS: usize = 64;
 
 type Shard = HashMap<SessionId, Arc<Session>, RandomState>;

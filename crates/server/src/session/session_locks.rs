@@ -4,12 +4,13 @@ use rethread_proto::SessionId;
 use std::hash::{BuildHasher, RandomState};
 use tokio::sync::{Mutex, MutexGuard};
 
-const PLACES: usize = 64;
+/// Sessions with the same hash modulo this number wait for each other.
+const LOCKS: usize = 64;
 
-/// Registry that fall on the same place wait for each other; that is rare, short, and costs no table.
+/// A fixed set of locks, chosen by the hash of the session id. Collisions are rare and short, and no table grows.
 #[derive(Debug)]
 pub(crate) struct SessionLocks {
-    places: [Mutex<()>; PLACES],
+    places: [Mutex<()>; LOCKS],
     hasher: RandomState,
 }
 
@@ -25,7 +26,7 @@ impl Default for SessionLocks {
 impl SessionLocks {
     /// Waits for this session's turn, which lasts until the guard is dropped.
     pub(crate) async fn wait(&self, session: &SessionId) -> MutexGuard<'_, ()> {
-        let place = self.hasher.hash_one(session) as usize % PLACES;
+        let place = self.hasher.hash_one(session) as usize % LOCKS;
         self.places[place].lock().await
     }
 }

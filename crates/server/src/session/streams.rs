@@ -40,11 +40,7 @@ impl Session {
     /// The one stream of a 2024-11-05 session: nothing of it is stored, nothing has an id.
     pub(crate) fn open_live_stream(self: &Arc<Self>) -> Arc<Stream> {
         let ordinal = self.state.lock().ordinals.issue(StreamKind::Push);
-        let info = StreamInfo {
-            kind: StreamKind::Push,
-            calls: Vec::new(),
-            node: self.node.name.clone(),
-        };
+        let info = StreamInfo::new(StreamKind::Push, Vec::new(), self.node.name.clone());
         let stream = Stream::connection_bound(self.stream_owner(), ordinal, info);
         self.keep(&stream);
         stream
@@ -52,11 +48,7 @@ impl Session {
 
     fn open_stream(self: &Arc<Self>, kind: StreamKind, calls: &[RequestId]) -> Arc<Stream> {
         let ordinal = self.state.lock().ordinals.issue(kind);
-        let info = StreamInfo {
-            kind,
-            calls: calls.to_vec(),
-            node: self.node.name.clone(),
-        };
+        let info = StreamInfo::new(kind, calls.to_vec(), self.node.name.clone());
         let stream = Stream::open(self.stream_owner(), ordinal, info);
         self.keep(&stream);
         stream
@@ -235,14 +227,7 @@ impl Session {
         let refresh = if missed { self.refresh_drafts() } else { Vec::new() };
         let numbers = (found.last.unwrap_or_default().next().0..).map(Seq);
         let event = |(seq, (draft, _)): (Seq, (Draft, _))| Event::new(seq, draft.into_payload());
-        let batch = Batch {
-            epoch: self.epoch,
-            info: None,
-            events: numbers.zip(refresh).map(event).collect(),
-            released: Vec::new(),
-            seals: false,
-            taken: None,
-        };
+        let batch = Batch::new(self.epoch, numbers.zip(refresh).map(event).collect());
         let last = batch.events.last().map(|event| event.seq).or(found.last);
         match self.node.store.append(&stream.key, batch).await {
             Ok(()) => {

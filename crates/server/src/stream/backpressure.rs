@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// An emitter does not look around more often than this.
+/// The shortest wait of an emitter between two checks for room.
 const MIN_WAIT_STEP: Duration = Duration::from_millis(1);
 
 impl Stream {

@@ -8,6 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
+/// One year. A longer pause is shortened, because an `Instant` plus a larger duration may overflow.
+const MAX_KEEP_ALIVE: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// A timer that exists only once a connection has been idle.
 pub(crate) struct KeepAlive {
     /// `None` where silence needs no breaking.
@@ -20,8 +23,7 @@ pub(crate) struct KeepAlive {
 
 impl KeepAlive {
     pub(crate) fn new(pause: Option<Duration>) -> Self {
-        // A year is as good as never, and can be added to any date.
-        let pause = pause.map(|pause| pause.min(Duration::from_secs(365 * 24 * 3600)));
+        let pause = pause.map(|pause| pause.min(MAX_KEEP_ALIVE));
         KeepAlive {
             pause,
             timer: None,

@@ -101,10 +101,7 @@ async fn sto_02_unstored_burst_is_delivered_without_ids() {
 /// D5: with and without a working store.
 #[tokio::test]
 async fn d5_immediate_answer_is_a_complete_stream() {
-    let now = SseUpgradeDelay {
-        resumable: Duration::ZERO,
-        ..SseUpgradeDelay::default()
-    };
+    let now = SseUpgradeDelay::new(Duration::ZERO, SseUpgradeDelay::default().fallback);
     let store = FlakyStore::new(MemoryStore::default());
     let switches = store.switches();
     let client = Client::new(

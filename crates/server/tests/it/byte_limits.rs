@@ -39,7 +39,7 @@ async fn sec_06_long_ids_and_progress_tokens_are_refused() {
         .await;
     assert_eq!(modern.status, 400);
     assert_eq!(modern.json().await["error"]["code"], -32600);
-    assert_eq!(service.running_calls(), 0);
+    assert_eq!(service.stats().running_calls, 0);
     assert_eq!(handler.started.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
 
@@ -56,18 +56,14 @@ async fn sec_06_long_params_of_initialize_are_refused() {
     let (status, body) = body_of(client.post(&initialize(limit)).await).await;
     assert_eq!((status, &body["error"]["code"]), (200, &json!(-32602)));
     assert!(body["error"]["message"].as_str().unwrap().contains("65536"), "{body}");
-    assert_eq!(service.sessions(), 0);
+    assert_eq!(service.stats().sessions, 0);
     assert_eq!(client.post(&initialize(limit - 200)).await.status, 200);
 }
 
 #[tokio::test]
 async fn sec_06_subscribed_uris_of_a_session_are_bounded_in_bytes() {
-    let (_, client) = ScriptedHandler::new().serve_with(|b| {
-        b.limits(Limits {
-            subscription_bytes_per_session: 100,
-            ..Limits::default()
-        })
-    });
+    let (_, client) = ScriptedHandler::new()
+        .serve_with(|b| b.limits(Limits::default().with(|limits| limits.subscription_bytes_per_session = 100)));
     let session = client.open(V2025_11_25).await;
     let subscribe = async |id: u64, uri: &str| {
         let reply = session.call(id, "resources/subscribe", json!({ "uri": uri })).await;
@@ -91,7 +87,7 @@ async fn sec_06_filters_of_listen_streams_are_bounded_in_bytes() {
     let limit = Limits::default().uri_bytes_per_subscription;
     let refused = listen(limit).await.json().await;
     assert_eq!(refused["error"]["code"], -32602);
-    assert_eq!(service.subscriptions(), 0);
+    assert_eq!(service.stats().subscriptions, 0);
     let mut events = listen(limit - 4).await.events();
     assert_eq!(
         events.next().await.data["method"],
@@ -128,10 +124,7 @@ async fn sec_06_filters_are_bounded_for_handlers_that_serve_listen_themselves() 
 /// D13: a full store refuses a new session with an error.
 #[tokio::test]
 async fn d13_session_records_count_against_the_total_of_the_store() {
-    let limits = MemoryLimits {
-        total_bytes: 64 << 10,
-        ..MemoryLimits::default()
-    };
+    let limits = MemoryLimits::default().with_total_bytes(64 << 10);
     let store = MemoryStore::new(limits);
     let (_, client) = ScriptedHandler::new().serve_with(|b| b.store(store.clone()));
     let info = json!({ "name": "n".repeat(8 << 10), "version": "1" });

@@ -25,7 +25,7 @@ async fn d8_panicking_handler_returns_an_internal_error() {
     let rest = reply.events().rest().await;
     assert_eq!(rest[1].data["error"]["code"], -32603);
     assert_eq!(rest[1].data["id"], 2);
-    assert_eq!(service.running_calls(), 0);
+    assert_eq!(service.stats().running_calls, 0);
     let reply = session.tool(3, "echo", json!({ "message": "alive" })).await;
     assert_eq!(result_text(&reply.json().await), "alive");
 }
@@ -185,7 +185,7 @@ async fn can_01_cancelled_call_ends_without_an_answer() {
     assert!(reply.is_stream() && reply.status == 200);
     assert!(reply.bytes().await.is_empty());
     script.wait_for_end().await;
-    assert_eq!(service.running_calls(), 0);
+    assert_eq!(service.stats().running_calls, 0);
     // Invalid cancellations are ignored.
     for params in [
         json!({ "requestId": 99 }),
@@ -216,9 +216,9 @@ async fn d8_cancelled_handler_is_dropped_after_the_grace() {
         .notify("notifications/cancelled", json!({ "requestId": 1 }))
         .await;
     reply.events().rest().await;
-    assert_eq!(service.running_calls(), 1);
+    assert_eq!(service.stats().running_calls, 1);
     tokio::time::sleep(Duration::from_secs(6)).await;
-    assert_eq!(service.running_calls(), 0);
+    assert_eq!(service.stats().running_calls, 0);
 }
 
 #[tokio::test]

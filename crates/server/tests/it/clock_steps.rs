@@ -28,10 +28,7 @@ async fn is_alive(session: &Session) -> bool {
 /// Runs every clock step on one store.
 async fn steps(store: impl Store + Clone, now: &AtomicU64) {
     let handler = ScriptedHandler::new();
-    let timing = Timing {
-        session_idle: IDLE,
-        ..Timing::default()
-    };
+    let timing = Timing::default().with(|timing| timing.session_idle = IDLE);
     let serve = || handler.serve_with(|b| b.store(store.clone()).timing(timing.clone()));
     let (service, client) = serve();
     client.open(V2025_11_25).await.delete().await; // starts the sweep
@@ -48,7 +45,7 @@ async fn steps(store: impl Store + Clone, now: &AtomicU64) {
     ] {
         now.store(to, Ordering::SeqCst);
         sleep(CYCLE).await;
-        assert_eq!(service.sessions(), 2, "{step}");
+        assert_eq!(service.stats().sessions, 2, "{step}");
         assert!(
             get.is_silent_for(Duration::from_millis(10)).await,
             "{step}: the open stream has ended"
@@ -60,7 +57,7 @@ async fn steps(store: impl Store + Clone, now: &AtomicU64) {
     let (next, client) = serve();
     let (listening, quiet) = (listening.with_client(&client), quiet.with_client(&client));
     assert!(is_alive(&listening).await && is_alive(&quiet).await, "after a restart");
-    assert_eq!(next.sessions(), 2);
+    assert_eq!(next.stats().sessions, 2);
 }
 
 /// Checks that a session without a process expires, although the clock was set back after its last use.

@@ -93,7 +93,7 @@ async fn can_02_call_survives_a_cut_and_delivers_its_result_once() {
             400,
             "RES-07: all seen, nothing to come back for"
         );
-        assert_eq!(service.running_calls(), 0);
+        assert_eq!(service.stats().running_calls, 0);
     }
 }
 
@@ -316,10 +316,7 @@ async fn d5_silent_call_becomes_a_stream_after_the_delay() {
 
 #[tokio::test]
 async fn d5_zero_delay_makes_every_call_resumable() {
-    let now = SseUpgradeDelay {
-        resumable: Duration::ZERO,
-        fallback: Duration::from_secs(10),
-    };
+    let now = SseUpgradeDelay::new(Duration::ZERO, Duration::from_secs(10));
     let (_, client) = ScriptedHandler::new().serve_with(|b| b.upgrade_after(now));
     let session = client.open(V2025_11_25).await;
     let reply = session.tool(1, "echo", json!({ "message": "m" })).await;
@@ -340,11 +337,11 @@ async fn d5_disconnect_before_the_first_id_stores_nothing() {
     let script = handler.script("a");
     let reply = tokio::time::timeout(Duration::from_millis(20), session.tool(1, "a", json!({}))).await;
     assert!(reply.is_err(), "disconnected");
-    assert_eq!(service.running_calls(), 1, "CAN-02: the handler continues");
+    assert_eq!(service.stats().running_calls, 1, "CAN-02: the handler continues");
     script.progress(1).await;
     let asked = script.ask("sample", json!({ "messages": [], "maxTokens": 1 })).await;
     assert_eq!(asked, Err("the client has left".into()), "questions fail at once");
     script.finish("undelivered").await;
-    assert_eq!((service.running_calls(), store.streams()), (0, 0));
+    assert_eq!((service.stats().running_calls, store.streams()), (0, 0));
     assert_eq!(handler.ended.load(Ordering::Relaxed), 1);
 }

@@ -7,13 +7,7 @@ use serde_json::json;
 use std::time::Duration;
 
 fn limits_of(events: usize) -> MemoryLimits {
-    MemoryLimits {
-        stream: Retention {
-            events,
-            ..Retention::default()
-        },
-        ..MemoryLimits::default()
-    }
+    MemoryLimits::default().with_stream(Retention::default().with_events(events))
 }
 
 #[tokio::test]
@@ -73,14 +67,9 @@ async fn res_08_gap_after_a_retained_question_is_reported() {
 #[tokio::test]
 async fn d4_reader_overtaken_between_pages_is_closed() {
     for told_before in [false, true] {
-        let limits = MemoryLimits {
-            stream: Retention {
-                bytes: 210_000, // about 1100 events
-                events: 100_000,
-                ..Retention::default()
-            },
-            ..MemoryLimits::default()
-        };
+        // These bytes retain about 1100 events.
+        let retention = Retention::default().with_bytes(210_000).with_events(100_000);
+        let limits = MemoryLimits::default().with_stream(retention);
         let handler = ScriptedHandler::new();
         let (_, client) = handler.serve_with(|b| b.store(MemoryStore::new(limits)));
         let session = client.open(V2025_11_25).await;
@@ -115,14 +104,8 @@ async fn d4_reader_overtaken_between_pages_is_closed() {
 /// RES-07: also if the answer was the only event of the call.
 #[tokio::test]
 async fn res_07_lost_immediate_answer_gives_an_error_for_its_id() {
-    let limits = MemoryLimits {
-        total_bytes: 16 << 10,
-        ..MemoryLimits::default()
-    };
-    let now = SseUpgradeDelay {
-        resumable: Duration::ZERO,
-        fallback: Duration::from_secs(10),
-    };
+    let limits = MemoryLimits::default().with_total_bytes(16 << 10);
+    let now = SseUpgradeDelay::new(Duration::ZERO, Duration::from_secs(10));
     let (_, client) = ScriptedHandler::new().serve_with(|b| b.store(MemoryStore::new(limits)).upgrade_after(now));
     let session = client.open(V2025_11_25).await;
     for n in 0..8 {
@@ -167,10 +150,7 @@ async fn res_07_client_ahead_of_the_store_gets_a_gap() {
 /// RES-07: the answer is evicted, but the stream still knows its request.
 #[tokio::test]
 async fn res_07_lost_answer_gives_an_error_for_its_id() {
-    let limits = MemoryLimits {
-        total_bytes: 16 << 10,
-        ..MemoryLimits::default()
-    };
+    let limits = MemoryLimits::default().with_total_bytes(16 << 10);
     let handler = ScriptedHandler::new();
     let (_, client) = handler.serve_with(|b| b.store(MemoryStore::new(limits)));
     let session = client.open(V2025_11_25).await;
@@ -196,10 +176,7 @@ async fn res_07_lost_answer_gives_an_error_for_its_id() {
 /// RES-07, T-16: 400 with a reason, never 404 while the session exists, never an empty 200.
 #[tokio::test]
 async fn res_07_forgotten_call_stream_returns_400() {
-    let limits = MemoryLimits {
-        ended_streams_per_session: 1,
-        ..MemoryLimits::default()
-    };
+    let limits = MemoryLimits::default().with_ended_streams_per_session(1);
     let handler = ScriptedHandler::new();
     let (_, client) = handler.serve_with(|b| b.store(MemoryStore::new(limits)));
     let session = client.open(V2025_11_25).await;
@@ -263,12 +240,8 @@ async fn res_07_push_stream_with_a_gap_starts_with_a_refresh() {
 
 #[tokio::test(start_paused = true)]
 async fn res_07_forgotten_push_stream_restarts_with_a_refresh() {
-    let (_, client) = ScriptedHandler::new().serve_with(|b| {
-        b.timing(Timing {
-            session_idle: Duration::from_secs(36_000),
-            ..Timing::default()
-        })
-    });
+    let (_, client) = ScriptedHandler::new()
+        .serve_with(|b| b.timing(Timing::default().with(|timing| timing.session_idle = Duration::from_secs(36_000))));
     let session = client.open(V2025_11_25).await;
     drop(session.get(None).await);
     tokio::time::sleep(Duration::from_secs(700)).await; // longer than the retention age
@@ -456,7 +429,7 @@ async fn sto_02_outage_refuses_sessions_and_resumes_with_503() {
     let refused = client.post(&initialize).await;
     assert_eq!(refused.status, 503);
     assert!(refused.header("retry-after").is_some());
-    assert_eq!(service.sessions(), 1, "its place was given back");
+    assert_eq!(service.stats().sessions, 1, "its place was given back");
     let reply = session.tool(2, "echo", json!({ "message": "still" })).await;
     assert_eq!(result_text(&reply.json().await), "still");
     switches.fail_appends(false);

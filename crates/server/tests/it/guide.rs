@@ -81,7 +81,9 @@ fn every_wait_is_in_the_guide_with_its_default() {
     };
     let duration = |value: &Value| serde_json::from_value::<Duration>(value.clone()).unwrap();
     let mut code: BTreeMap<&str, Duration> = timing.iter().map(|(name, d)| (name.as_str(), duration(d))).collect();
-    let SseUpgradeDelay { resumable, fallback } = SseUpgradeDelay::default();
+    let SseUpgradeDelay {
+        resumable, fallback, ..
+    } = SseUpgradeDelay::default();
     code.extend([("resumable", resumable), ("fallback", fallback)]);
     let documented = without_backticks(table(LIMITS, "# How long"));
     let documented: BTreeMap<&str, Duration> = documented
@@ -95,7 +97,7 @@ fn every_wait_is_in_the_guide_with_its_default() {
 fn every_retention_limit_is_in_the_guide() {
     let memory = MemoryLimits::default();
     let embedded = rethread_store_embedded::Limits::default();
-    let Retention { events, bytes, age } = memory.stream;
+    let Retention { events, bytes, age, .. } = memory.stream;
     assert_eq!(embedded.stream, memory.stream);
     assert_eq!(embedded.ended_streams_per_session, memory.ended_streams_per_session);
     let documented = table(LIMITS, "# What a store keeps");

@@ -121,7 +121,7 @@ async fn gw_05_unsupported_version_is_not_relayed() {
         let message = error["error"]["message"].as_str().unwrap();
         assert!(message.contains(unknown), "{message}");
     }
-    assert_eq!((service.sessions(), store.sessions()), (0, 0));
+    assert_eq!((service.stats().sessions, store.sessions()), (0, 0));
     assert_eq!(
         relay.log(|log| (log.opened.len(), log.closed.len())),
         (3, 3),
@@ -150,7 +150,7 @@ async fn gw_09_unavailable_handler_returns_503() {
         (&error["id"], &error["error"]["message"]),
         (&json!(1), &json!("all seats are taken"))
     );
-    assert_eq!((service.sessions(), store.sessions()), (0, 0));
+    assert_eq!((service.stats().sessions, store.sessions()), (0, 0));
     relay.log(|log| log.fails = None);
     client.open(V2025_11_25).await;
 }
@@ -164,7 +164,7 @@ async fn gw_08_abandoned_initialize_is_undone() {
     let impatient = tokio::time::timeout(Duration::from_millis(10), client.open(V2025_11_25)).await;
     assert!(impatient.is_err());
     tokio::time::sleep(Duration::from_millis(600)).await;
-    assert_eq!((service.sessions(), store.sessions()), (0, 0));
+    assert_eq!((service.stats().sessions, store.sessions()), (0, 0));
     assert_eq!(relay.log(|log| (log.opened.len(), log.closed.len())), (0, 0));
 }
 
@@ -181,7 +181,7 @@ async fn rst_01_handler_gets_the_previous_session_state() {
     next.log(|log| log.fails = Some(RpcError::internal("the child cannot be started").into()));
     let reply = session.call(3, "ping", json!({})).await;
     assert_eq!(
-        (reply.status.as_u16(), service.sessions()),
+        (reply.status.as_u16(), service.stats().sessions),
         (503, 0),
         "may be tried again"
     );

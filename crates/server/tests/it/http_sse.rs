@@ -154,11 +154,11 @@ async fn leg_03_invalid_post_is_refused_and_disconnect_ends_the_session() {
         .post(json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": "a" } }))
         .await;
     tokio::time::sleep(Duration::from_millis(5)).await;
-    assert_eq!(service.running_calls(), 1);
+    assert_eq!(service.stats().running_calls, 1);
     let path = client_2024.path.clone();
     drop(client_2024);
     script.wait_for_end().await;
-    assert_eq!(service.sessions(), 1, "the other one");
+    assert_eq!(service.stats().sessions, 1, "the other one");
     assert_eq!(at_path(&path).post(ping).await, 404);
 }
 
@@ -244,7 +244,7 @@ async fn leg_03_connection_closed_during_initialize_closes_the_session_in_the_ha
     opener.0.permits.add_permits(1);
     assert_eq!(posted.await.unwrap(), 202);
     assert_eq!(opener.counts(), (1, 1), "opened and closed");
-    assert_eq!(service.sessions(), 0);
+    assert_eq!(service.stats().sessions, 0);
 
     opener.0.permits.add_permits(1);
     let mut client_2024 = HttpSseClient::open(&client).await;
@@ -276,7 +276,7 @@ async fn leg_04_overlapping_initialize_gets_an_error_and_the_session_works() {
         client_2024.next().await,
         json!({ "jsonrpc": "2.0", "id": 3, "result": {} })
     );
-    assert_eq!(service.sessions(), 1);
+    assert_eq!(service.stats().sessions, 1);
     drop(client_2024);
     assert_eq!(opener.counts(), (1, 1));
 }

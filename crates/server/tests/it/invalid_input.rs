@@ -141,12 +141,8 @@ async fn http_02_accept_is_parsed_not_searched() {
 
 #[tokio::test]
 async fn http_03_content_type_and_size_are_checked() {
-    let (_, client) = ScriptedHandler::new().serve_with(|b| {
-        b.limits(Limits {
-            body_bytes: 1000,
-            ..Limits::default()
-        })
-    });
+    let (_, client) =
+        ScriptedHandler::new().serve_with(|b| b.limits(Limits::default().with(|limits| limits.body_bytes = 1000)));
     let session = client.open(V2025_11_25).await;
     for (content_type, status) in [
         ("application/json", 200),
@@ -187,10 +183,7 @@ impl http_body::Body for FramedBody {
 /// HTTP-03: the limit applies to the sum of all frames.
 #[tokio::test]
 async fn http_03_body_in_several_frames_counts_each_byte_once() {
-    let limits = Limits {
-        body_bytes: 1000,
-        ..Limits::default()
-    };
+    let limits = Limits::default().with(|limits| limits.body_bytes = 1000);
     let (mut service, client) = ScriptedHandler::new().serve_with(|b| b.limits(limits));
     let session = client.open(V2025_11_25).await;
     for (frames, status) in [
@@ -331,12 +324,8 @@ fn with_session<'a>(session: &'a Session, more: &[(&'a str, &'a str)]) -> Vec<(&
 #[tokio::test]
 async fn sec_06_hostile_connection_does_not_affect_others() {
     let handler = ScriptedHandler::new();
-    let (service, client) = handler.serve_with(|b| {
-        b.timing(Timing {
-            body: Duration::from_millis(200),
-            ..Timing::default()
-        })
-    });
+    let (service, client) =
+        handler.serve_with(|b| b.timing(Timing::default().with(|timing| timing.body = Duration::from_millis(200))));
     let addr = listen(service.clone()).await;
     let session = client.open(V2025_11_25).await;
     let headers = with_session(&session, &[]);
@@ -370,25 +359,21 @@ async fn sec_06_hostile_connection_does_not_affect_others() {
     let (status, _, body) = exchange(addr, &whole).await.unwrap();
     assert_eq!(status, 200);
     assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["result"], json!({}));
-    assert_eq!(service.running_calls(), 0);
+    assert_eq!(service.stats().running_calls, 0);
 }
 
 /// SSE-14 on a real socket: an unread socket fills up and blocks nothing else.
 #[tokio::test]
 async fn sse_14_peer_that_never_reads_delays_nobody() {
     let handler = ScriptedHandler::new();
-    let (service, client) = handler.serve_with(|b| {
-        b.timing(Timing {
-            stall: Duration::from_millis(300),
-            ..Timing::default()
-        })
-    });
+    let (service, client) =
+        handler.serve_with(|b| b.timing(Timing::default().with(|timing| timing.stall = Duration::from_millis(300))));
     let addr = listen(service.clone()).await;
     let session = client.open(V2025_11_25).await;
     let mut deaf = RawConnection::open_narrow(addr, 4096).await.unwrap();
     let get = request("GET", "/mcp", &with_session(&session, &[]), b"");
     deaf.send(&get).await.unwrap();
-    while service.open_streams() == 0 {
+    while service.stats().connections == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let notifier = service.notifier();

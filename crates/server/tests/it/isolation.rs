@@ -91,7 +91,7 @@ async fn ses_06_another_principal_gets_404_on_everything() {
     // A refreshed token has the same principal.
     let refreshed = session.with_client(&as_principal(&client, "alice"));
     assert_eq!(refreshed.call(2, "ping", json!({})).await.status, 200);
-    assert_eq!(service.sessions(), 1);
+    assert_eq!(service.stats().sessions, 1);
 }
 
 /// D1: qualified ids work end to end and are unknown in other sessions.
@@ -133,7 +133,11 @@ async fn d2_session_deleted_during_a_call_leaves_no_data() {
     drop((call, get));
     script.wait_for_end().await; // cancelled by DELETE
     assert_eq!(
-        (service.sessions(), service.running_calls(), service.open_streams()),
+        (
+            service.stats().sessions,
+            service.stats().running_calls,
+            service.stats().connections
+        ),
         (0, 0, 0)
     );
     assert_eq!((store.sessions(), store.streams(), store.held_bytes()), (0, 0, 0));

@@ -9,11 +9,10 @@ use std::time::Duration;
 async fn t_38_shutdown_closes_get_streams_and_lets_calls_finish() {
     let handler = ScriptedHandler::new();
     let (service, client) = handler.serve_with(|b| {
-        b.timing(Timing {
-            retry: Duration::from_millis(100),
-            retry_spread: Duration::from_secs(2),
-            ..Timing::default()
-        })
+        b.timing(Timing::default().with(|timing| {
+            timing.retry = Duration::from_millis(100);
+            timing.retry_spread = Duration::from_secs(2);
+        }))
     });
     let session = client.open(V2025_11_25).await;
     let old = client.open(V2025_06_18).await;
@@ -58,7 +57,7 @@ async fn t_38_shutdown_closes_get_streams_and_lets_calls_finish() {
     assert_eq!(result_text(&resumed.rest().await[0].data), "in time");
     drop(resumed);
     draining.await.unwrap();
-    assert_eq!((service.running_calls(), service.open_streams()), (0, 0));
+    assert_eq!((service.stats().running_calls, service.stats().connections), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -37,7 +37,7 @@ async fn ver_13_stateless_call_returns_a_typed_result() {
         json!({ "content": [{ "type": "text", "text": "hi" }] }),
         "nothing more"
     );
-    assert_eq!(service.sessions(), 1);
+    assert_eq!(service.stats().sessions, 1);
 }
 
 #[tokio::test]
@@ -281,7 +281,10 @@ async fn can_03_disconnect_cancels_the_call() {
     drop(events);
     script.wait_for_end().await;
     tokio::time::sleep(Duration::from_millis(5)).await;
-    assert_eq!((service.running_calls(), handler.ended.load(Ordering::Relaxed)), (0, 2));
+    assert_eq!(
+        (service.stats().running_calls, handler.ended.load(Ordering::Relaxed)),
+        (0, 2)
+    );
 }
 
 /// HTTP-06, CAN-04.
@@ -354,7 +357,7 @@ async fn sse_14_stalled_stateless_reader_loses_its_call() {
     assert!(start.elapsed() >= Duration::from_secs(10));
     script.wait_for_end().await;
     tokio::time::sleep(Duration::from_secs(6)).await;
-    assert_eq!(service.running_calls(), 0);
+    assert_eq!(service.stats().running_calls, 0);
     drop(reply);
 }
 
@@ -393,10 +396,13 @@ async fn can_03_disconnects_leave_no_calls_behind() {
         drop(script);
     }
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert_eq!((service.running_calls(), service.parked_calls()), (0, 0));
+    assert_eq!((service.stats().running_calls, service.stats().parked_calls), (0, 0));
     assert_eq!(alive(), before, "no task remains");
-    assert_eq!((service.subscriptions(), service.open_streams()), (0, 0));
-    assert_eq!((service.sessions(), store.streams(), store.held_bytes()), (0, 0, 0));
+    assert_eq!((service.stats().subscriptions, service.stats().connections), (0, 0));
+    assert_eq!(
+        (service.stats().sessions, store.streams(), store.held_bytes()),
+        (0, 0, 0)
+    );
 }
 
 /// T-38: without an error the client would wait, because it only sees its stream end.

@@ -61,7 +61,7 @@ async fn mrtr_04_question_parks_the_call_and_the_retry_resumes_it() {
     assert_eq!(second["id"], 11);
     assert_eq!(second["result"]["resultType"], "complete");
     assert_eq!(result_text(&second), "went on");
-    assert_eq!((service.parked_calls(), service.running_calls()), (0, 0));
+    assert_eq!((service.stats().parked_calls, service.stats().running_calls), (0, 0));
 }
 
 /// MRTR-05, T-28: every invalid state gets the same error and does not touch the call.
@@ -105,7 +105,7 @@ async fn mrtr_05_forged_request_state_is_refused() {
         INVALID_PARAMS,
         "changed arguments"
     );
-    assert_eq!(service.parked_calls(), 1, "none of them took the call");
+    assert_eq!(service.stats().parked_calls, 1, "none of them took the call");
 
     // Two concurrent retries: one resumes the call, the other gets an error.
     let (one, two, ()) = tokio::join!(
@@ -128,23 +128,38 @@ async fn mrtr_05_forged_request_state_is_refused() {
     );
 }
 
+/// MRTR-04: a stream waits for further questions as long as `Timing` says.
+#[tokio::test(start_paused = true)]
+async fn mrtr_04_questions_are_collected_for_the_configured_time() {
+    let handler = ScriptedHandler::new();
+    let wait = Duration::from_secs(3);
+    let (_, client) =
+        handler.serve_with(|b| b.timing(Timing::default().with(|timing| timing.collect_questions = wait)));
+    let script = handler.script("a");
+    let params = json!({ "name": "a", "arguments": {} });
+    let progress = json!({ "progressToken": "p" });
+    let (reply, ()) = tokio::join!(client.stateless(1, "tools/call", params, progress), script.progress(1));
+    let start = tokio::time::Instant::now();
+    let asking = tokio::spawn(async move { script.ask("elicit", form()).await });
+    let messages = reply.events().rest().await;
+    assert_eq!(messages.last().unwrap().data["result"]["resultType"], "input_required");
+    assert!(start.elapsed() >= wait, "{:?}", start.elapsed());
+    asking.abort();
+}
+
 /// MRTR-07: the client never retries.
 #[tokio::test(start_paused = true)]
 async fn mrtr_07_abandoned_call_is_dropped() {
     let handler = ScriptedHandler::new();
-    let (service, client) = handler.serve_with(|b| {
-        b.timing(Timing {
-            question: Duration::from_secs(60),
-            ..Timing::default()
-        })
-    });
+    let (service, client) =
+        handler.serve_with(|b| b.timing(Timing::default().with(|timing| timing.question = Duration::from_secs(60))));
     let script = handler.script("a");
     let asking = tokio::spawn(async move { script.ask("elicit", form()).await });
     let first = call(&client, 1, "a", json!({})).await.json().await;
-    assert_eq!(service.parked_calls(), 1);
+    assert_eq!(service.stats().parked_calls, 1);
     tokio::time::sleep(Duration::from_secs(70)).await;
     assert!(asking.await.unwrap().is_err());
-    assert_eq!((service.parked_calls(), service.running_calls()), (0, 0));
+    assert_eq!((service.stats().parked_calls, service.stats().running_calls), (0, 0));
     let late = retry(&first, json!({ "q1": { "action": "accept" } }));
     assert_eq!(
         code_of(call(&client, 2, "a", late).await).await,
@@ -173,7 +188,7 @@ async fn mrtr_06_missing_answers_are_asked_for_again_and_malformed_ones_refused(
     assert_ne!(again["result"]["requestState"], first["result"]["requestState"]);
     let malformed = call(&client, 3, "a", retry(&again, json!({ "q1": 7 }))).await;
     assert_eq!(code_of(malformed).await, INVALID_PARAMS);
-    assert_eq!(service.parked_calls(), 1, "a malformed answer loses nothing");
+    assert_eq!(service.stats().parked_calls, 1, "a malformed answer loses nothing");
     let (done, ()) = tokio::join!(
         call(&client, 4, "a", retry(&again, json!({ "q1": { "roots": [] } }))),
         script.finish("x")
@@ -218,7 +233,7 @@ async fn mrtr_02_handler_may_store_its_state_with_the_client() {
     let (service, client) = ScriptedHandler::new().serve();
     let first = call(&client, 1, "own_input", json!({})).await.json().await;
     assert_eq!(first["result"]["resultType"], "input_required");
-    assert_eq!(service.parked_calls(), 0);
+    assert_eq!(service.stats().parked_calls, 0);
     let answer = json!({ "name": { "action": "accept", "content": { "name": "Ada" } } });
     for id in 2..4 {
         let done = call(&client, id, "own_input", retry(&first, answer.clone()))
@@ -269,12 +284,7 @@ async fn mrtr_05_request_state_needs_the_shared_key() {
 #[tokio::test]
 async fn d13_parked_calls_are_bounded() {
     let handler = ScriptedHandler::new();
-    let (service, client) = handler.serve_with(|b| {
-        b.limits(Limits {
-            parks: 1,
-            ..Limits::default()
-        })
-    });
+    let (service, client) = handler.serve_with(|b| b.limits(Limits::default().with(|limits| limits.parks = 1)));
     let one = handler.script("one");
     let held = tokio::spawn(async move { one.ask("elicit", form()).await });
     call(&client, 1, "one", json!({})).await;
@@ -283,7 +293,7 @@ async fn d13_parked_calls_are_bounded() {
     let reply = call(&client, 2, "two", json!({})).await.json().await;
     assert_eq!(reply["error"]["code"], -32603);
     assert!(refused.await.unwrap().is_err());
-    assert_eq!(service.parked_calls(), 1);
+    assert_eq!(service.stats().parked_calls, 1);
     held.abort();
 }
 
@@ -346,10 +356,7 @@ async fn mrtr_04_call_may_ask_several_questions_in_several_rounds() {
 /// MRTR-08: a handler that never stops asking.
 #[tokio::test]
 async fn mrtr_08_rounds_are_bounded() {
-    let limits = Limits {
-        input_rounds: 1,
-        ..Limits::default()
-    };
+    let limits = Limits::default().with(|limits| limits.input_rounds = 1);
     let service = rethread::McpService::builder(AskingHandler).limits(limits).build();
     let client = Client::new(service.clone());
     let first = call(&client, 1, "x", json!({})).await.json().await;
@@ -357,5 +364,5 @@ async fn mrtr_08_rounds_are_bounded() {
     let reply = call(&client, 2, "x", retry(&first, answers)).await.json().await;
     assert_eq!(reply["error"]["code"], -32603);
     tokio::time::sleep(Duration::from_millis(20)).await;
-    assert_eq!((service.parked_calls(), service.running_calls()), (0, 0));
+    assert_eq!((service.stats().parked_calls, service.stats().running_calls), (0, 0));
 }

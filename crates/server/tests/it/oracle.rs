@@ -101,7 +101,7 @@ impl Reader {
                     }
                     if let Some(data) = block.data.filter(|data| !data.is_empty()) {
                         let data = serde_json::from_str(&data).unwrap();
-                        let message = ReceivedMessage { id: block.id, data };
+                        let message = ReceivedMessage::new(block.id, data);
                         if message.id.is_some() {
                             self.seen.push(message); // a refresh has no ids and is not in the log
                         }
@@ -143,13 +143,7 @@ struct OracleRun {
 impl OracleRun {
     async fn new(version: &str, keep: usize, store_timing: StoreTiming) -> Self {
         let handler = ScriptedHandler::new();
-        let store = MemoryStore::new(MemoryLimits {
-            stream: Retention {
-                events: keep,
-                ..Retention::default()
-            },
-            ..MemoryLimits::default()
-        });
+        let store = MemoryStore::new(MemoryLimits::default().with_stream(Retention::default().with_events(keep)));
         let store = FlakyStore::new(store);
         match store_timing {
             StoreTiming::Instant => {}

@@ -143,10 +143,8 @@ async fn sto_02_recovered_push_stream_has_one_reader() {
     let (store, switches) = flaky_store(&MemoryStore::default());
     let handler = ScriptedHandler::new();
     let (service, client) = handler.serve_with(|b| {
-        b.store(store).limits(Limits {
-            push_streams_per_session: 2,
-            ..Limits::default()
-        })
+        b.store(store)
+            .limits(Limits::default().with(|limits| limits.push_streams_per_session = 2))
     });
     let session = client.open(V2025_11_25).await;
     let mut old = session.get(None).await.events();
@@ -166,7 +164,7 @@ async fn sto_02_recovered_push_stream_has_one_reader() {
         assert_eq!(message.id.unwrap(), format!("2-{}", n + 2));
         assert_eq!(message.data["params"]["data"], n);
     }
-    assert_eq!(service.open_streams(), 1);
+    assert_eq!(service.stats().connections, 1);
 }
 
 /// STO-02: the store accepts the refresh but its acknowledgement is lost. A repeated refresh is safe, a lost one is not.

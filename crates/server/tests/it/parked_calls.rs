@@ -159,7 +159,7 @@ async fn mrtr_04_progress_while_parked_reaches_the_retry_under_its_token() {
     let (service, client) = handler.serve();
     let first = park(&client, 1, json!({ "progressToken": "first" })).await;
     steps.run().await;
-    assert_eq!(service.parked_calls(), 1, "progress does not cancel the call");
+    assert_eq!(service.stats().parked_calls, 1, "progress does not cancel the call");
     let reply = call(&client, 2, retry_params(&first), json!({ "progressToken": "second" })).await;
     let messages = messages(reply).await;
     let params = json!({ "progressToken": "second", "progress": 2, "total": 4, "message": "two" });
@@ -269,7 +269,7 @@ async fn mrtr_04_handler_that_ends_while_parked_answers_the_retry_under_its_id()
             false => assert_eq!(result_text(&answer), "went on without", "nothing is asked again"),
             true => assert_eq!(answer["error"]["message"], "gave up"),
         }
-        assert_eq!((service.parked_calls(), service.running_calls()), (0, 0));
+        assert_eq!((service.stats().parked_calls, service.stats().running_calls), (0, 0));
         let again = call(&client, id + 2, retry, json!({})).await.json().await;
         assert_eq!(again["error"]["code"], INVALID_PARAMS, "T-28: {again}");
     }
@@ -369,7 +369,7 @@ async fn gw_07_relay_distinguishes_its_own_request_state() {
     let passed = call(&client, 6, json!({ "requestState": "the server's own" }), json!({})).await;
     assert_eq!(result_text(&passed.json().await), "passed on");
     assert_eq!(relay.calls.load(Ordering::Relaxed), 2);
-    assert_eq!((service.parked_calls(), service.running_calls()), (0, 0));
+    assert_eq!((service.stats().parked_calls, service.stats().running_calls), (0, 0));
 }
 
 /// T-38: an ended parked call holds no permit, so the shutdown still waits for running calls.
@@ -400,7 +400,7 @@ async fn t_38_shutdown_waits_for_calls_beside_an_ended_parked_call() {
         }
     });
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!((service.parked_calls(), service.running_calls()), (1, 1));
+    assert_eq!((service.stats().parked_calls, service.stats().running_calls), (1, 1));
     service.shutdown(Duration::from_secs(60)).await;
     assert_eq!(result_text(&slow.await.unwrap()), "slow", "the shutdown waited for it");
 }
@@ -424,7 +424,7 @@ async fn t_38_shutdown_ends_when_the_last_call_parks() {
     service.shutdown(Duration::from_secs(60)).await;
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     first.await.unwrap();
-    assert_eq!(service.parked_calls(), 0);
+    assert_eq!(service.stats().parked_calls, 0);
 }
 
 /// T-38: any other request with a state is refused.
@@ -513,10 +513,7 @@ async fn sec_06_parked_calls_are_bounded_in_bytes() {
         let _ = cx.elicit(form()).await;
         Ok(text("done"))
     });
-    let limits = rethread::Limits {
-        parked_bytes: 10_000,
-        ..rethread::Limits::default()
-    };
+    let limits = rethread::Limits::default().with(|limits| limits.parked_bytes = 10_000);
     let service = McpService::builder(handler).limits(limits).build();
     let client = Client::new(service.clone());
     let large = json!({ "arguments": { "x": "y".repeat(4_000) } });
@@ -532,5 +529,5 @@ async fn sec_06_parked_calls_are_bounded_in_bytes() {
     assert_eq!(result_text(&answer), "done", "{answer}");
     let third = call(&client, 5, large, json!({})).await.json().await;
     assert_eq!(third["result"]["resultType"], "input_required", "{third}");
-    assert_eq!(service.parked_calls(), 2);
+    assert_eq!(service.stats().parked_calls, 2);
 }

@@ -114,7 +114,7 @@ async fn get_05_closing_a_get_keeps_the_session() {
     let (service, client) = handler.serve();
     let session = client.open(V2025_11_25).await;
     drop(session.get(None).await);
-    assert_eq!(service.open_streams(), 0);
+    assert_eq!(service.stats().connections, 0);
     assert_eq!(session.call(1, "ping", json!({})).await.status, 200);
 }
 
@@ -153,10 +153,8 @@ async fn sse_14_unread_get_delays_nobody_and_memory_is_bounded() {
     let store = MemoryStore::default();
     let handler = ScriptedHandler::new();
     let (_, client) = handler.serve_with(|b| {
-        b.store(store.clone()).limits(Limits {
-            waiting_messages_per_session: 100,
-            ..Limits::default()
-        })
+        b.store(store.clone())
+            .limits(Limits::default().with(|limits| limits.waiting_messages_per_session = 100))
     });
     let session = client.open(V2025_11_25).await;
     let other = client.open(V2025_11_25).await;
@@ -192,19 +190,15 @@ async fn sse_14_messages_skip_a_stalled_get() {
 #[tokio::test]
 async fn get_03_too_many_gets_close_the_oldest() {
     let handler = ScriptedHandler::new();
-    let (service, client) = handler.serve_with(|b| {
-        b.limits(Limits {
-            push_streams_per_session: 2,
-            ..Limits::default()
-        })
-    });
+    let (service, client) =
+        handler.serve_with(|b| b.limits(Limits::default().with(|limits| limits.push_streams_per_session = 2)));
     let session = client.open(V2025_11_25).await;
     let mut first = session.get(None).await.events();
     let _second = session.get(None).await;
     let _third = session.get(None).await;
     assert!(first.message().await.is_none(), "the oldest makes room");
     drop(first);
-    assert_eq!(service.open_streams(), 2);
+    assert_eq!(service.stats().connections, 2);
     assert_eq!(session.get(Some("2-0")).await.status, 200, "and may come back");
 }
 
@@ -238,12 +232,8 @@ async fn change_notifications_reach_subscribed_sessions() {
 
 #[tokio::test(start_paused = true)]
 async fn sse_04_idle_get_stream_gets_keep_alive_comments() {
-    let (_, client) = ScriptedHandler::new().serve_with(|b| {
-        b.timing(Timing {
-            keep_alive: Duration::from_secs(5),
-            ..Timing::default()
-        })
-    });
+    let (_, client) = ScriptedHandler::new()
+        .serve_with(|b| b.timing(Timing::default().with(|timing| timing.keep_alive = Duration::from_secs(5))));
     let session = client.open(V2025_06_18).await;
     let mut get = session.get(None).await.events();
     let start = tokio::time::Instant::now();

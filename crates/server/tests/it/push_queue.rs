@@ -121,10 +121,7 @@ async fn get_04_equal_list_changes_collapse_across_restarts() {
 #[tokio::test]
 async fn get_04_stored_queue_is_bounded_and_drops_the_oldest() {
     let (store, handler) = (MemoryStore::default(), ScriptedHandler::new());
-    let limits = || rethread::Limits {
-        waiting_messages_per_session: 5,
-        ..Default::default()
-    };
+    let limits = || rethread::Limits::default().with(|limits| limits.waiting_messages_per_session = 5);
     let (_, client) = handler.serve_with(|b| b.store(store.clone()).limits(limits()));
     let session = client.open(V2025_11_25).await;
     push(&handler, &session, 0..30).await;

@@ -171,12 +171,8 @@ async fn s2c_05_undeclared_capabilities_fail_locally() {
 #[tokio::test(start_paused = true)]
 async fn s2c_06_unanswered_question_is_cancelled() {
     let handler = ScriptedHandler::new();
-    let (_, client) = handler.serve_with(|b| {
-        b.timing(Timing {
-            question: Duration::from_secs(60),
-            ..Timing::default()
-        })
-    });
+    let (_, client) =
+        handler.serve_with(|b| b.timing(Timing::default().with(|timing| timing.question = Duration::from_secs(60))));
     let session = client.open(V2025_11_25).await;
     let script = handler.script("a");
     let (answered, mut events) = tokio::join!(script.ask("roots", json!({})), async {
@@ -250,12 +246,8 @@ async fn ses_08_questions_wait_for_initialized() {
 #[tokio::test]
 async fn d13_open_questions_are_bounded() {
     let handler = ScriptedHandler::new();
-    let (_, client) = handler.serve_with(|b| {
-        b.limits(Limits {
-            questions_per_session: 1,
-            ..Limits::default()
-        })
-    });
+    let (_, client) =
+        handler.serve_with(|b| b.limits(Limits::default().with(|limits| limits.questions_per_session = 1)));
     let session = client.open(V2025_11_25).await;
     let (one, two) = (handler.script("one"), handler.script("two"));
     let (first, ()) = tokio::join!(one.ask("roots", json!({})), async {

@@ -53,7 +53,7 @@ async fn ses_06_request_during_a_restore_is_checked_for_its_principal() {
         ),
         (200, 404, 404)
     );
-    assert_eq!(service.sessions(), 1);
+    assert_eq!(service.stats().sessions, 1);
     assert_eq!(alice.call(2, "ping", json!({})).await.status, 200);
 }
 
@@ -83,7 +83,10 @@ async fn ses_05_stream_opened_while_the_session_ends_is_stopped() {
     let mut events = opened.events();
     assert!(ends(&mut events).await, "a stream of an ended session stays open");
     drop((events, looking_up.await.unwrap()));
-    assert_eq!((service.open_streams(), service.sessions(), store.streams()), (0, 0, 0));
+    assert_eq!(
+        (service.stats().connections, service.stats().sessions, store.streams()),
+        (0, 0, 0)
+    );
 }
 
 /// RES-06: the later connection reads, and the stream has one writer.
@@ -191,7 +194,7 @@ async fn http_09_abandoned_batch_leaves_no_stream() {
     switches.delay_sessions(Duration::ZERO);
     sleep(SHORT_DELAY * 10).await;
     assert_eq!(
-        (store.streams(), service.running_calls()),
+        (store.streams(), service.stats().running_calls),
         (0, 0),
         "no stream stays open"
     );
@@ -240,5 +243,5 @@ async fn d8_panic_before_the_first_await_returns_an_error() {
         posted.await.expect("the panic stays in the call")["error"]["code"],
         -32603
     );
-    assert_eq!(service.running_calls(), 0);
+    assert_eq!(service.stats().running_calls, 0);
 }

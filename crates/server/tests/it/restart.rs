@@ -39,9 +39,9 @@ async fn rst_01_session_is_restored_on_first_use() {
 
         let (service, client) = start(&handler, &store);
         let session = session.with_client(&client);
-        assert_eq!(service.sessions(), 0, "not before it is used");
+        assert_eq!(service.stats().sessions, 0, "not before it is used");
         let reply = session.call(5, "ping", json!({})).await;
-        assert_eq!((reply.status.as_u16(), service.sessions()), (200, 1));
+        assert_eq!((reply.status.as_u16(), service.stats().sessions), (200, 1));
 
         // Version, capabilities and log level are restored.
         let script = handler.script("a");
@@ -87,7 +87,7 @@ async fn rst_01_restored_session_belongs_to_its_principal() {
         assert_eq!(mallory.call(1, "ping", json!({})).await.status, 404);
         assert_eq!(mallory.delete().await.status, 404);
     }
-    assert_eq!(service.sessions(), 0, "a stranger does not even wake it");
+    assert_eq!(service.stats().sessions, 0, "a stranger does not even wake it");
     let alice = session.with_client(&as_principal(&client, "alice"));
     assert_eq!(alice.call(1, "ping", json!({})).await.status, 200);
     assert_eq!(mallory.call(1, "ping", json!({})).await.status, 404);
@@ -184,12 +184,16 @@ async fn rst_03_interrupted_call_ends_with_error() {
     let again = session.with_client(&client).resume("1-1").await.rest().await;
     assert_eq!(again.len(), 1);
     for _ in 0..300 {
-        if zombie.sessions() == 0 {
+        if zombie.stats().sessions == 0 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(zombie.sessions(), 0, "it lets go of a session that is another's now");
+    assert_eq!(
+        zombie.stats().sessions,
+        0,
+        "it lets go of a session that is another's now"
+    );
     assert_eq!(
         session.with_client(&client).call(9, "ping", json!({})).await.status,
         200
@@ -291,7 +295,7 @@ async fn d9_concurrent_requests_restore_a_session_once() {
     for reply in crowd.collect::<Vec<_>>() {
         assert_eq!(reply.await.unwrap(), 200);
     }
-    assert_eq!(service.sessions(), 1);
+    assert_eq!(service.stats().sessions, 1);
     let loaded = store.load(&key_of(&session)).await.unwrap();
     assert_eq!(loaded.record.epoch, 2, "one new life, not sixty-four");
 }
@@ -362,7 +366,7 @@ async fn d10_session_lookup_in_an_outage_returns_503() {
         let reply = session.call(1, "ping", json!({})).await;
         assert_eq!(reply.status, 503);
         assert!(reply.header("retry-after").is_some());
-        assert_eq!(service.sessions(), 0, "not half restored");
+        assert_eq!(service.stats().sessions, 0, "not half restored");
         fail(&switches, false);
     }
     let rest = session.resume("1-1").await.rest().await;
@@ -424,10 +428,7 @@ async fn ses_09_expiry_works_across_restarts() {
     let clock = || Wall::from_millis(NOW.load(Ordering::SeqCst));
     let store = MemoryStore::with_clock(Default::default(), clock);
     let handler = ScriptedHandler::new();
-    let timing = || Timing {
-        session_idle: Duration::from_secs(5),
-        ..Timing::default()
-    };
+    let timing = || Timing::default().with(|timing| timing.session_idle = Duration::from_secs(5));
     let serve = || handler.serve_with(|b| b.store(store.clone()).timing(timing()));
     let left_behind = serve().1.open(V2025_11_25).await;
     let (_, client) = serve();
@@ -443,6 +444,6 @@ async fn ses_09_expiry_works_across_restarts() {
     let (service, client) = serve();
     assert_eq!(used.with_client(&client).call(1, "ping", json!({})).await.status, 200);
     assert_eq!(idle.with_client(&client).call(1, "ping", json!({})).await.status, 404);
-    assert_eq!(service.sessions(), 1);
+    assert_eq!(service.stats().sessions, 1);
     assert_eq!(store.sessions(), 1, "only the used session remains");
 }

@@ -12,13 +12,7 @@ use std::time::Duration;
 const MAX_STORE_BYTES: usize = 8 << 10;
 
 fn bounded_store() -> MemoryStore {
-    MemoryStore::new(MemoryLimits {
-        stream: Retention {
-            bytes: MAX_STORE_BYTES,
-            ..Retention::default()
-        },
-        ..MemoryLimits::default()
-    })
+    MemoryStore::new(MemoryLimits::default().with_stream(Retention::default().with_bytes(MAX_STORE_BYTES)))
 }
 
 fn form(size: usize) -> Value {

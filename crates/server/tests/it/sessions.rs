@@ -29,12 +29,8 @@ async fn ses_01_initialize_returns_a_session_id_and_server_info() {
 
 #[tokio::test]
 async fn ses_02_session_ids_do_not_repeat() {
-    let (_, client) = ScriptedHandler::new().serve_with(|b| {
-        b.limits(Limits {
-            sessions: 100_000,
-            ..Limits::default()
-        })
-    });
+    let (_, client) =
+        ScriptedHandler::new().serve_with(|b| b.limits(Limits::default().with(|limits| limits.sessions = 100_000)));
     let mut seen = std::collections::HashSet::new();
     for _ in 0..2_000 {
         let reply = client.post(&initialize(json!(V2025_11_25))).await;
@@ -132,7 +128,7 @@ async fn ses_05_delete_ends_the_session_or_returns_405() {
     let session = client.open(V2025_11_25).await;
     assert_eq!(session.delete().await.status, 204);
     assert_eq!(session.delete().await.status, 404);
-    assert_eq!(service.sessions(), 0);
+    assert_eq!(service.stats().sessions, 0);
     let (_, client) = ScriptedHandler::new().serve_with(rethread::Builder::without_delete);
     let session = client.open(V2025_11_25).await;
     let reply = session.delete().await;
@@ -148,7 +144,7 @@ async fn ses_07_initialize_with_a_stale_session_header_opens_a_new_one() {
     let reply = old.raw("POST", &[], initialize(json!(V2025_06_18)).to_string()).await;
     let new = reply.header("mcp-session-id").unwrap();
     assert_ne!(new, old.id);
-    assert_eq!(service.sessions(), 2);
+    assert_eq!(service.stats().sessions, 2);
     assert_eq!(
         old.call(1, "ping", json!({})).await.status,
         200,
@@ -174,14 +170,14 @@ async fn ses_09_idle_session_expires_and_a_used_one_does_not() {
         assert_eq!(used.call(1, "ping", json!({})).await.status, 200);
     }
     assert_eq!(idle.call(1, "ping", json!({})).await.status, 404, "after 30 minutes");
-    assert_eq!(service.sessions(), 3);
+    assert_eq!(service.stats().sessions, 3);
     script.finish("x").await;
     drop(get);
     assert_eq!(busy.resume("1-1").await.rest().await.len(), 1, "its answer waited");
     tokio::time::sleep(Duration::from_secs(31 * 60)).await;
     assert_eq!(
         (
-            service.sessions(),
+            service.stats().sessions,
             store.sessions(),
             store.streams(),
             store.held_bytes()
@@ -194,11 +190,10 @@ async fn ses_09_idle_session_expires_and_a_used_one_does_not() {
 #[tokio::test]
 async fn ses_09_sessions_are_bounded_in_total_and_per_principal() {
     let (service, client) = ScriptedHandler::new().serve_with(|b| {
-        b.limits(Limits {
-            sessions: 5,
-            sessions_per_principal: 2,
-            ..Limits::default()
-        })
+        b.limits(Limits::default().with(|limits| {
+            limits.sessions = 5;
+            limits.sessions_per_principal = 2;
+        }))
     });
     let alice = client.with_request_hook(|r| {
         r.extensions_mut().insert(Principal::new("i", "alice"));
@@ -214,18 +209,17 @@ async fn ses_09_sessions_are_bounded_in_total_and_per_principal() {
         client.open(V2025_11_25).await; // limits per principal do not apply to anonymous clients
     }
     assert_eq!(client.post(&initialize(json!(V2025_11_25))).await.status, 503);
-    assert_eq!(service.sessions(), 5);
+    assert_eq!(service.stats().sessions, 5);
 }
 
 #[tokio::test]
 async fn sec_06_running_calls_are_bounded_per_session_and_in_total() {
     let handler = ScriptedHandler::new();
     let (service, client) = handler.serve_with(|b| {
-        b.limits(Limits {
-            calls: 3,
-            calls_per_session: 2,
-            ..Limits::default()
-        })
+        b.limits(Limits::default().with(|limits| {
+            limits.calls = 3;
+            limits.calls_per_session = 2;
+        }))
     });
     let (one, two) = (client.open(V2025_11_25).await, client.open(V2025_11_25).await);
     let mut held = Vec::new();
@@ -245,7 +239,7 @@ async fn sec_06_running_calls_are_bounded_per_session_and_in_total() {
     for (_, script) in held {
         script.finish("x").await;
     }
-    assert_eq!(service.running_calls(), 0);
+    assert_eq!(service.stats().running_calls, 0);
 }
 
 /// SEC-07: logs never contain a full session id.
@@ -262,10 +256,8 @@ async fn sec_07_debug_output_hides_the_session_id() {
 async fn ses_09_abandoned_sessions_do_not_accumulate() {
     let store = MemoryStore::default();
     let (service, client) = ScriptedHandler::new().serve_with(|b| {
-        b.store(store.clone()).timing(Timing {
-            session_idle: Duration::from_secs(60),
-            ..Timing::default()
-        })
+        b.store(store.clone())
+            .timing(Timing::default().with(|timing| timing.session_idle = Duration::from_secs(60)))
     });
     for _ in 0..50 {
         for _ in 0..20 {
@@ -274,7 +266,10 @@ async fn ses_09_abandoned_sessions_do_not_accumulate() {
         }
         tokio::time::sleep(Duration::from_secs(30)).await;
     }
-    assert!(service.sessions() <= 80, "{} sessions", service.sessions());
+    assert!(service.stats().sessions <= 80, "{} sessions", service.stats().sessions);
     tokio::time::sleep(Duration::from_secs(120)).await;
-    assert_eq!((service.sessions(), store.sessions(), store.held_bytes()), (0, 0, 0));
+    assert_eq!(
+        (service.stats().sessions, store.sessions(), store.held_bytes()),
+        (0, 0, 0)
+    );
 }

@@ -11,14 +11,8 @@ use tokio::time::Instant;
 #[tokio::test(start_paused = true)]
 async fn sse_14_reader_that_takes_a_little_now_and_then_does_not_hold_up_other_calls() {
     let handler = ScriptedHandler::new();
-    let retention = Retention {
-        events: 10,
-        ..Retention::default()
-    };
-    let store = MemoryStore::new(MemoryLimits {
-        stream: retention,
-        ..MemoryLimits::default()
-    });
+    let retention = Retention::default().with_events(10);
+    let store = MemoryStore::new(MemoryLimits::default().with_stream(retention));
     let (_, client) = handler.serve_with(|b| b.store(store));
     let session = client.open(V2025_11_25).await;
     let (slow, other) = (handler.script("a"), handler.script("b"));

@@ -2,7 +2,7 @@
 
 use crate::support::{ScriptedHandler, V2025_11_25, result_text};
 use rethread::catalog::{Catalog, NoArgs, Tool};
-use rethread::{Context, Handler, ListKind, McpService};
+use rethread::{Context, Handler, Limits, ListKind, McpService};
 use rethread_testkit::client::stateless;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -188,7 +188,11 @@ async fn gw_01_cancellation_and_end_of_input_stop_calls() {
     script.wait_for_end().await;
     tokio::time::sleep(Duration::from_millis(10)).await;
     assert_eq!(
-        (service.sessions(), service.running_calls(), service.open_streams()),
+        (
+            service.stats().sessions,
+            service.stats().running_calls,
+            service.stats().connections
+        ),
         (0, 0, 0)
     );
 }
@@ -255,4 +259,32 @@ async fn ver_05_unknown_method_on_stdio_is_refused_before_its_log_level() {
             .await;
         assert_eq!(client.next().await["error"]["code"], code, "{method}");
     }
+}
+
+/// D13: a handler waits for a client that does not read its lines. A limit of zero counts as one.
+#[tokio::test(start_paused = true)]
+async fn d13_queued_lines_are_bounded() {
+    const MANY: u64 = 20_000;
+    let mut emitted = Vec::new();
+    for queued_lines in [0, 256] {
+        let handler = ScriptedHandler::new();
+        let limits = Limits::default().with(|limits| limits.queued_lines = queued_lines);
+        let (service, _) = handler.serve_with(|b| b.limits(limits));
+        let mut client = StdioClient::open(&service);
+        let script = handler.script("a");
+        client
+            .send(&modern(json!(1), "tools/call", json!({ "name": "a" })))
+            .await;
+        let mut count = 0;
+        let emit = async {
+            while count < MANY {
+                script.progress(count + 1).await;
+                count += 1;
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(1), emit).await;
+        assert!(count < MANY, "a limit of {queued_lines} lines");
+        emitted.push(count);
+    }
+    assert!((250..260).contains(&(emitted[1] - emitted[0])), "{emitted:?}");
 }

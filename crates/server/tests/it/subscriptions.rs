@@ -121,7 +121,7 @@ async fn sub_01_filters_are_validated() {
     let (_events, ack) =
         acknowledged(listen(&client, 1, json!({ "unknown": true, "toolsListChanged": false })).await).await;
     assert_eq!(ack["notifications"], json!({}));
-    assert_eq!(service.subscriptions(), 1);
+    assert_eq!(service.stats().subscriptions, 1);
 }
 
 /// SUB-08: a paused reader has a bounded cost and gets every kind once.
@@ -145,9 +145,9 @@ async fn sub_08_burst_collapses_for_a_slow_reader() {
 async fn sub_06_shutdown_ends_subscriptions_with_a_result() {
     let (service, client) = ScriptedHandler::new().serve();
     let (events, _) = acknowledged(listen(&client, 1, json!({})).await).await;
-    assert_eq!(service.subscriptions(), 1);
+    assert_eq!(service.stats().subscriptions, 1);
     drop(events);
-    assert_eq!((service.subscriptions(), service.open_streams()), (0, 0));
+    assert_eq!((service.stats().subscriptions, service.stats().connections), (0, 0));
     let (mut events, _) = acknowledged(listen(&client, "last", json!({ "toolsListChanged": true })).await).await;
     let draining = tokio::spawn({
         let service = service.clone();
@@ -166,11 +166,10 @@ async fn sub_06_shutdown_ends_subscriptions_with_a_result() {
 #[tokio::test]
 async fn sub_08_subscriptions_are_bounded() {
     let (_, client) = ScriptedHandler::new().serve_with(|b| {
-        b.limits(Limits {
-            subscriptions: 3,
-            subscriptions_per_principal: 1,
-            ..Limits::default()
-        })
+        b.limits(Limits::default().with(|limits| {
+            limits.subscriptions = 3;
+            limits.subscriptions_per_principal = 1;
+        }))
     });
     let alice = client.with_request_hook(|r| {
         r.extensions_mut().insert(Principal::new("i", "alice"));

@@ -155,13 +155,10 @@ impl Drop for EndCounter {
 
 impl Handler for ScriptedHandler {
     fn info(&self) -> ServerInfo {
-        ServerInfo {
-            capabilities: json!({
-                "tools": { "listChanged": true }, "prompts": { "listChanged": true },
-                "resources": { "subscribe": true, "listChanged": true }, "logging": {},
-            }),
-            ..ServerInfo::new("handler", "1.0.0")
-        }
+        ServerInfo::new("handler", "1.0.0").with_capabilities(json!({
+            "tools": { "listChanged": true }, "prompts": { "listChanged": true },
+            "resources": { "subscribe": true, "listChanged": true }, "logging": {},
+        }))
     }
 
     async fn handle(&self, call: Call, cx: &Context) -> Result<Reply, RpcError> {

@@ -1,7 +1,7 @@
 //! What is kept of one session.
 
-use super::{Inner, STREAM_OVERHEAD};
-use crate::{Batch, QueueUpdate, Queued, Retention, SessionRecord, StoreError, StoredQueue};
+use super::{Inner, STREAM_OVERHEAD_BYTES};
+use crate::{Batch, QueueUpdate, Queued, SessionRecord, StoreError, StoredQueue};
 use bytes::Bytes;
 use rethread_proto::Ordinal;
 use rethread_proto::clock::Wall;
@@ -92,10 +92,9 @@ impl Slot {
     pub(super) fn make_room(&mut self, ordinal: Ordinal, size: usize, store: &Inner) -> bool {
         let Some(entry) = self.entry(ordinal) else { return false };
         let before = entry.log.bytes();
-        entry.log.evict(&Retention {
-            bytes: before.saturating_sub(size),
-            ..store.limits.stream
-        });
+        entry
+            .log
+            .evict(&store.limits.stream.with_bytes(before.saturating_sub(size)));
         store.held.fetch_sub(before - entry.log.bytes(), Ordering::Relaxed);
         store.has_room(size)
     }
@@ -110,7 +109,7 @@ impl Slot {
         let found = self.find(ordinal);
         let fresh = match (found, batch.info.take()) {
             (Ok(_), _) => None,
-            (Err(_), Some(info)) => Some((STREAM_OVERHEAD + info.cost(), Log::new(info, batch.epoch))),
+            (Err(_), Some(info)) => Some((STREAM_OVERHEAD_BYTES + info.cost(), Log::new(info, batch.epoch))),
             (Err(_), None) => return Err(StoreError::UnknownStream),
         };
         let (at, before) = match (found, fresh) {

@@ -3,7 +3,7 @@
 use super::Harness;
 use super::fixture::*;
 use rethread_store::{
-    Batch, EventStore as _, Ordinal, ReadLimit, Seq, SessionStore as _, Store, StoreError, StreamKey, Watch,
+    EventStore as _, Ordinal, ReadLimit, Seq, SessionStore as _, Store, StoreError, StreamKey, Watch,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,11 +26,8 @@ pub async fn concurrent_writers_get_distinct_numbers<H: Harness>(harness: &H) {
             while next <= NUMBERS {
                 // Each writer has its own epochs, as each restored session does.
                 let own_epoch = epoch + (WRITERS - epoch % WRITERS + id) % WRITERS;
-                let mut proposed = Batch {
-                    epoch: own_epoch,
-                    info: None,
-                    ..batch(next..next + 1)
-                };
+                let mut proposed = batch(next..next + 1).with_epoch(own_epoch);
+                proposed.info = None;
                 proposed.events[0].payload = format!("{own_epoch}").into();
                 match store.append(&key, proposed).await {
                     Ok(()) => {
@@ -78,16 +75,7 @@ pub async fn concurrent_reader_sees_an_ordered_prefix<H: Harness>(harness: &H) {
         readers.push(spawn_thread(async move {
             let (mut cursor, mut sealed) = (0, false);
             while !sealed || cursor < EVENTS {
-                let page = store
-                    .read_after(
-                        &key,
-                        Seq(cursor),
-                        ReadLimit {
-                            events: size,
-                            bytes: 1 << 20,
-                        },
-                    )
-                    .await;
+                let page = store.read_after(&key, Seq(cursor), ReadLimit::new(size, 1 << 20)).await;
                 let page = page.expect("the stream is known");
                 let until = cursor + page.events.len() as u64;
                 assert_eq!(sequence(&page), (cursor + 1..=until).collect::<Vec<_>>());

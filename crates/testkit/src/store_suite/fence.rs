@@ -15,7 +15,7 @@ fn assert_conflict(refused: &Result<(), StoreError>, stored: (u64, u64)) {
 }
 
 fn in_epoch(epoch: u64, batch: Batch) -> Batch {
-    Batch { epoch, ..batch }
+    batch.with_epoch(epoch)
 }
 
 /// A refusal reports the stored state, and no event of a refused batch is stored.
@@ -26,10 +26,7 @@ pub async fn append_with_a_wrong_number_is_refused<H: Harness>(harness: &H) {
     for wrong in [0..1, 0..3, 1..2, 2..3, 2..6, 3..5, 5..6, 100..101] {
         assert_conflict(&fixture.store.append(&key, batch(wrong)).await, (1, 3));
     }
-    let holed = Batch {
-        events: vec![event(4), event(6)],
-        ..batch(4..5)
-    };
+    let holed = batch(4..5).with_events(vec![event(4), event(6)]);
     assert_conflict(&fixture.store.append(&key, holed).await, (1, 3));
     assert_eq!(sequence(&fixture.page(&key, 0).await), [1, 2, 3]);
     fixture.append(&key, batch(4..5)).await;
@@ -55,12 +52,7 @@ pub async fn repeated_seal_is_idempotent<H: Harness>(harness: &H) {
     let fixture = StoreFixture::open(harness).await;
     let key = fixture.first_call_stream();
     fixture.append(&key, batch(0..3)).await;
-    let end = Batch {
-        info: None,
-        events: Vec::new(),
-        seals: true,
-        ..batch(0..1)
-    };
+    let end = Batch::new(1, Vec::new()).sealing();
     for _ in 0..2 {
         fixture.append(&key, end.clone()).await;
     }
@@ -103,10 +95,7 @@ pub async fn empty_batch_of_later_epoch_fences<H: Harness>(harness: &H) {
     let fixture = StoreFixture::open(harness).await;
     let key = fixture.first_call_stream();
     fixture.append(&key, batch(0..3)).await;
-    let fence = || Batch {
-        epoch: 2,
-        ..batch(0..0)
-    };
+    let fence = || batch(0..0).with_epoch(2);
     fixture.append(&key, fence()).await;
     fixture.append(&key, fence()).await;
     let status = fixture.status(&key).await;
@@ -122,14 +111,11 @@ pub async fn empty_batch_of_later_epoch_fences<H: Harness>(harness: &H) {
         ),
         "{late:?}"
     );
-    let next = Batch {
-        epoch: 2,
-        ..batch(3..4)
-    };
+    let next = batch(3..4).with_epoch(2);
     fixture.append(&key, next).await;
     let unknown = fixture
         .store
-        .append(&fixture.stream(Ordinal(9)), Batch { info: None, ..fence() })
+        .append(&fixture.stream(Ordinal(9)), Batch::new(2, Vec::new()))
         .await;
     assert!(matches!(unknown, Err(StoreError::UnknownStream)), "{unknown:?}");
 }
@@ -150,16 +136,9 @@ pub async fn first_append_needs_stream_info<H: Harness>(harness: &H) {
     let fixture = StoreFixture::open(harness).await;
     let key = fixture.first_call_stream();
     for first in [0..1, 1..2, 3..4] {
-        let refused = fixture
-            .store
-            .append(
-                &key,
-                Batch {
-                    info: None,
-                    ..batch(first)
-                },
-            )
-            .await;
+        let mut without_info = batch(first);
+        without_info.info = None;
+        let refused = fixture.store.append(&key, without_info).await;
         assert!(matches!(refused, Err(StoreError::UnknownStream)), "{refused:?}");
     }
     fixture.assert_unknown(&key).await;
@@ -172,15 +151,7 @@ pub async fn stream_info_is_set_once<H: Harness>(harness: &H) {
     fixture.append(&key, batch(0..1)).await;
     let mut others = info();
     others.calls.clear();
-    fixture
-        .append(
-            &key,
-            Batch {
-                info: Some(others),
-                ..batch(1..2)
-            },
-        )
-        .await;
+    fixture.append(&key, batch(1..2).with_info(others)).await;
     assert_eq!(fixture.status(&key).await.info, info());
 }
 

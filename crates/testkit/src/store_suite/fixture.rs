@@ -14,10 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 /// Reads everything at once.
-pub(super) const UNLIMITED_READ: ReadLimit = ReadLimit {
-    events: usize::MAX >> 1,
-    bytes: usize::MAX >> 1,
-};
+pub(super) const UNLIMITED_READ: ReadLimit = ReadLimit::new(usize::MAX >> 1, usize::MAX >> 1);
 /// A step that takes longer has failed.
 pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -145,23 +142,16 @@ pub fn principal() -> Principal {
 
 /// The record of a new session.
 pub fn record() -> SessionRecord {
-    SessionRecord {
-        version: Version::V2025_11_25,
-        initialize_params: Bytes::from_static(br#"{"capabilities":{}}"#),
-        initialized: false,
-        log_level: None,
-        subscriptions: Default::default(),
-        epoch: 1,
-    }
+    SessionRecord::new(Version::V2025_11_25, Bytes::from_static(br#"{"capabilities":{}}"#))
 }
 
 /// The stream info in a [`batch`].
 pub fn info() -> StreamInfo {
-    StreamInfo {
-        kind: StreamKind::Call,
-        calls: vec![RequestId::from(7), RequestId::from("7\u{1f9f5}\"")],
-        node: "node-a".into(),
-    }
+    StreamInfo::new(
+        StreamKind::Call,
+        vec![RequestId::from(7), RequestId::from("7\u{1f9f5}\"")],
+        "node-a",
+    )
 }
 
 /// An ordinary event. Its payload contains its number.
@@ -178,14 +168,9 @@ pub fn event(seq: u64) -> Event {
 
 /// Events with these numbers in epoch 1. Includes the stream info if it may be the first batch.
 pub fn batch(range: Range<u64>) -> Batch {
-    Batch {
-        epoch: 1,
-        info: (range.start <= 1).then(info),
-        events: range.map(event).collect(),
-        released: Vec::new(),
-        seals: false,
-        taken: None,
-    }
+    let may_be_first = range.start <= 1;
+    let batch = Batch::new(1, range.map(event).collect());
+    if may_be_first { batch.with_info(info()) } else { batch }
 }
 
 /// A [`batch`] that seals the stream. Its last event is the answer.

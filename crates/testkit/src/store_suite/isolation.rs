@@ -4,22 +4,14 @@ use super::Harness;
 use super::fixture::*;
 use bytes::Bytes;
 use rethread_store::{
-    Batch, Event, EventStore as _, Ordinal, Principal, Retention, Seq, SessionId, SessionKey, SessionStore as _, Store,
+    Event, EventStore as _, Ordinal, Principal, Retention, Seq, SessionId, SessionKey, SessionStore as _, Store,
     StoreError, StreamKey,
 };
 
 /// Writes a stream with one event that names its owner.
 async fn write_marker<S: Store>(store: &S, key: &StreamKey, text: &str) {
     let event = Event::new(Seq(1), Bytes::from(text.to_owned()));
-    let marked = store
-        .append(
-            key,
-            Batch {
-                events: vec![event],
-                ..batch(1..2)
-            },
-        )
-        .await;
+    let marked = store.append(key, batch(1..2).with_events(vec![event])).await;
     marked.unwrap_or_else(|error| panic!("{key:?} is refused: {error:?}"));
 }
 

@@ -41,19 +41,16 @@ pub async fn stream_info_reads_back<H: Harness>(harness: &H) {
     ];
     for (ordinal, calls) in (1..).zip(calls) {
         let key = fixture.stream(Ordinal(ordinal));
-        let info = StreamInfo {
-            kind: if calls.is_empty() {
+        let info = StreamInfo::new(
+            if calls.is_empty() {
                 StreamKind::Push
             } else {
                 StreamKind::Call
             },
-            calls: calls.to_vec(),
-            node: "".into(),
-        };
-        let first = Batch {
-            info: Some(info.clone()),
-            ..batch(0..1)
-        };
+            calls.to_vec(),
+            "",
+        );
+        let first = batch(0..1).with_info(info.clone());
         fixture.append(&key, first).await;
         assert_eq!(fixture.status(&key).await.info, info);
     }
@@ -91,10 +88,7 @@ pub async fn stream_starts_at_zero_or_one<H: Harness>(harness: &H) {
     let (key, other) = (fixture.first_call_stream(), fixture.stream(Ordinal(3)));
     fixture.append(&key, batch(1..3)).await;
     assert_eq!(sequence(&fixture.page(&key, 0).await), [1, 2]);
-    let late = Batch {
-        info: Some(info()),
-        ..batch(2..3)
-    };
+    let late = batch(2..3).with_info(info());
     let refused = fixture.store.append(&other, late).await;
     assert!(
         matches!(refused, Err(StoreError::Conflict { last: None, .. })),
@@ -115,7 +109,7 @@ pub async fn page_size_is_bounded<H: Harness>(harness: &H) {
     let read = async |after, events, bytes| {
         let page = fixture
             .store
-            .read_after(&key, Seq(after), ReadLimit { events, bytes })
+            .read_after(&key, Seq(after), ReadLimit::new(events, bytes))
             .await;
         sequence(&page.expect("the stream is known"))
     };
@@ -124,10 +118,7 @@ pub async fn page_size_is_bounded<H: Harness>(harness: &H) {
     assert_eq!(read(10, 100, 200).await, [11, 12]);
     assert_eq!(read(10, 100, 10).await, [11], "a page holds at least one event");
     assert_eq!(read(29, 100, 10).await, [0; 0]);
-    let page = fixture
-        .store
-        .read_after(&key, Seq(10), ReadLimit { events: 1, bytes: 1 })
-        .await;
+    let page = fixture.store.read_after(&key, Seq(10), ReadLimit::new(1, 1)).await;
     assert_eq!(
         page.expect("known").status.last,
         Some(Seq(29)),
@@ -147,7 +138,7 @@ pub async fn pages_cover_every_event_once<H: Harness>(harness: &H) {
         loop {
             let page = fixture
                 .store
-                .read_after(&key, after, ReadLimit { events, bytes: 1 << 20 })
+                .read_after(&key, after, ReadLimit::new(events, 1 << 20))
                 .await;
             let page = page.expect("the stream is known");
             let Some(last) = page.events.last() else { break };
@@ -176,12 +167,7 @@ pub async fn empty_batch_can_seal<H: Harness>(harness: &H) {
     let fixture = StoreFixture::open(harness).await;
     let key = fixture.first_call_stream();
     fixture.append(&key, batch(0..3)).await;
-    let end = Batch {
-        info: None,
-        events: Vec::new(),
-        seals: true,
-        ..batch(0..1)
-    };
+    let end = Batch::new(1, Vec::new()).sealing();
     fixture.append(&key, end).await;
     let page = fixture.page(&key, 0).await;
     assert_eq!((sequence(&page), page.status.sealed), (vec![1, 2], true));
@@ -197,15 +183,7 @@ pub async fn streams_number_independently<H: Harness>(harness: &H) {
     for ordinal in [1, 2, 3, u64::from(u32::MAX) + 1, i64::MAX as u64] {
         let key = fixture.stream(Ordinal(ordinal));
         let event = Event::new(Seq(1), Bytes::from(ordinal.to_string()));
-        fixture
-            .append(
-                &key,
-                Batch {
-                    events: vec![event],
-                    ..batch(1..2)
-                },
-            )
-            .await;
+        fixture.append(&key, batch(1..2).with_events(vec![event])).await;
     }
     for ordinal in [1, 2, 3, u64::from(u32::MAX) + 1, i64::MAX as u64] {
         let page = fixture.page(&fixture.stream(Ordinal(ordinal)), 0).await;

@@ -11,11 +11,7 @@ use rethread_store::{Batch, Event, Ordinal, ReadLimit, Retain, Retention, Seq, S
 use std::time::Duration;
 
 /// Small, so that most histories evict.
-const SMALL_RETENTION: Retention = Retention {
-    events: 6,
-    bytes: 8 << 20,
-    age: Duration::from_secs(600),
-};
+const SMALL_RETENTION: Retention = Retention::new(6, 8 << 20, Duration::from_secs(600));
 const STREAMS: usize = 3;
 const HISTORIES: u32 = 64;
 
@@ -84,14 +80,10 @@ impl Model {
     /// Events from `first` on, with payloads that are unique in the test.
     fn batch(&self, first: u64, count: u64) -> Batch {
         let payload = |n: u64| Bytes::from(format!("stream {}, event {n}", self.key.ordinal));
-        Batch {
-            epoch: self.epoch,
-            info: self.events.is_empty().then(info),
-            events: (first..first + count).map(|n| Event::new(Seq(n), payload(n))).collect(),
-            released: Vec::new(),
-            seals: false,
-            taken: None,
-        }
+        let events = (first..first + count).map(|n| Event::new(Seq(n), payload(n)));
+        let mut batch = Batch::new(self.epoch, events.collect());
+        batch.info = self.events.is_empty().then(info);
+        batch
     }
 
     fn takes(&mut self, batch: Batch) {
@@ -201,23 +193,14 @@ async fn append<S: Store>(fixture: &StoreFixture<S>, model: &mut Model, step: St
         }
         Step::AppendWrong { ahead, count } => model.batch(next.saturating_add_signed(ahead), count),
         Step::AppendStale if last.is_none() => return Ok(()), // no earlier writer exists
-        Step::AppendStale => Batch {
-            epoch: model.epoch - 1,
-            ..model.batch(next, 1)
-        },
+        Step::AppendStale => model.batch(next, 1).with_epoch(model.epoch - 1),
         Step::Release => {
             let questions = model.events.iter().filter(|event| event.retain == Retain::Question);
             let released = questions.map(|event| event.seq).take(1).collect();
-            Batch {
-                released,
-                ..model.batch(next, 1)
-            }
+            model.batch(next, 1).with_released(released)
         }
         Step::Seal { count } => {
-            let mut batch = Batch {
-                seals: true,
-                ..model.batch(next, count)
-            };
+            let mut batch = model.batch(next, count).sealing();
             if let Some(last) = batch.events.last_mut() {
                 last.retain = Retain::Answer;
             }
@@ -264,14 +247,7 @@ async fn read<S: Store>(
     let purged = loop {
         let page = fixture
             .store
-            .read_after(
-                &model.key,
-                cursor,
-                ReadLimit {
-                    events: size,
-                    bytes: 1 << 20,
-                },
-            )
+            .read_after(&model.key, cursor, ReadLimit::new(size, 1 << 20))
             .await;
         let Ok(page) = page else {
             return Err(TestCaseError::fail(format!("{:?} cannot be read: {page:?}", model.key)));

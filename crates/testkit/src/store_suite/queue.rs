@@ -8,7 +8,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use rethread_store::{
     Batch, EventStore as _, Ordinal, PushQueueStore as _, QueuePosition, QueueUpdate, Queued, Retention, Seq,
-    SessionRecord, SessionStore as _, Store, StoreError, StoredQueue, StreamKey,
+    SessionStore as _, Store, StoreError, StoredQueue, StreamKey,
 };
 use std::time::Duration;
 use tokio::time::timeout;
@@ -17,20 +17,17 @@ const HISTORIES: u32 = 64;
 
 /// A queued message at a position.
 pub fn queued(position: u64) -> Queued {
-    Queued {
-        position: QueuePosition(position),
-        message: Bytes::from(format!("message {position}")),
-        collapse: position.is_multiple_of(3).then(|| format!("list:{position}").into()),
+    let queued = Queued::new(QueuePosition(position), Bytes::from(format!("message {position}")));
+    if position.is_multiple_of(3) {
+        queued.with_collapse(format!("list:{position}"))
+    } else {
+        queued
     }
 }
 
 /// A queue update in epoch 1.
 pub fn update(positions: impl IntoIterator<Item = u64>, floor: u64) -> QueueUpdate {
-    QueueUpdate {
-        epoch: 1,
-        messages: positions.into_iter().map(queued).collect(),
-        floor: QueuePosition(floor),
-    }
+    QueueUpdate::new(1, positions.into_iter().map(queued).collect(), QueuePosition(floor))
 }
 
 /// A batch with the message at `position`, which takes every position up to it.
@@ -68,10 +65,7 @@ pub async fn queued_message_reads_back<H: Harness>(harness: &H) {
     large.collapse = Some("".into());
     let written = [queued(1), large, queued(3), queued(1000)];
     for some in written.chunks(2) {
-        let update = QueueUpdate {
-            messages: some.to_vec(),
-            ..update([], 0)
-        };
+        let update = QueueUpdate::new(1, some.to_vec(), QueuePosition(0));
         fixture.update_queue(update).await;
     }
     let queue = fixture.queue().await;
@@ -123,11 +117,9 @@ pub async fn append_takes_from_the_queue<H: Harness>(harness: &H) {
     }
     let gap = fixture.store.append(&key, taking(5, 6)).await;
     assert!(matches!(gap, Err(StoreError::Conflict { .. })), "{gap:?}");
-    let no_facts = Batch {
-        info: None,
-        ..taking(1, 6)
-    };
-    let unknown = fixture.store.append(&other, no_facts).await;
+    let mut without_info = taking(1, 6);
+    without_info.info = None;
+    let unknown = fixture.store.append(&other, without_info).await;
     assert!(matches!(unknown, Err(StoreError::UnknownStream)), "{unknown:?}");
     assert_eq!(
         fixture.positions().await,
@@ -135,10 +127,7 @@ pub async fn append_takes_from_the_queue<H: Harness>(harness: &H) {
         "a refused append takes nothing"
     );
     fixture.append(&other, taking(1, 3)).await;
-    let last = Batch {
-        seals: true,
-        ..taking(2, 5)
-    };
+    let last = taking(2, 5).sealing();
     fixture.append(&key, last.clone()).await;
     let sealed = fixture.store.append(&key, taking(3, 6)).await;
     assert!(matches!(sealed, Err(StoreError::Sealed)), "{sealed:?}");
@@ -150,7 +139,7 @@ pub async fn append_takes_from_the_queue<H: Harness>(harness: &H) {
 pub async fn earlier_epoch_cannot_change_a_queue<H: Harness>(harness: &H) {
     let fixture = StoreFixture::open(harness).await;
     fixture.update_queue(update(1..4, 0)).await;
-    let next = SessionRecord { epoch: 2, ..record() };
+    let next = record().with_epoch(2);
     fixture.store.update(&fixture.session, 1, next).await.expect("claimed");
     let fenced = |result: &Result<(), StoreError>| matches!(result, Err(StoreError::Conflict { epoch: 2, .. }));
     let added = fixture.store.update_queue(&fixture.session, update(4..6, 2)).await;
@@ -160,15 +149,9 @@ pub async fn earlier_epoch_cannot_change_a_queue<H: Harness>(harness: &H) {
     assert!(fenced(&taken), "{taken:?}");
     fixture.assert_unknown(&fixture.stream(Ordinal(4))).await;
     assert_eq!(fixture.positions().await, [1, 2, 3]);
-    let later = QueueUpdate {
-        epoch: 2,
-        ..update(4..6, 1)
-    };
+    let later = update(4..6, 1).with_epoch(2);
     fixture.update_queue(later).await;
-    let taken = Batch {
-        epoch: 2,
-        ..taking(1, 4)
-    };
+    let taken = taking(1, 4).with_epoch(2);
     fixture.append(&fixture.first_call_stream(), taken).await;
     assert_eq!(fixture.positions().await, [5]);
 }
@@ -322,10 +305,7 @@ async fn follow<S: Store>(fixture: &StoreFixture<S>, steps: &[Step]) -> Result<(
                 floor,
                 stale,
             } => {
-                let update = QueueUpdate {
-                    epoch: epoch - u64::from(stale),
-                    ..update(positions, floor)
-                };
+                let update = update(positions, floor).with_epoch(epoch - u64::from(stale));
                 let result = fixture.store.update_queue(&fixture.session, update.clone()).await;
                 if stale {
                     prop_assert!(refused(&result, epoch), "{result:?}");
@@ -339,11 +319,9 @@ async fn follow<S: Store>(fixture: &StoreFixture<S>, steps: &[Step]) -> Result<(
                 stale,
                 repeated,
             } => {
-                let batch = Batch {
-                    epoch: epoch - u64::from(stale),
-                    info: Some(info()),
-                    ..taking(last + 1, position)
-                };
+                let batch = taking(last + 1, position)
+                    .with_epoch(epoch - u64::from(stale))
+                    .with_info(info());
                 let result = fixture.store.append(&fixture.first_call_stream(), batch.clone()).await;
                 if stale {
                     prop_assert!(refused(&result, epoch), "{result:?}");
@@ -358,10 +336,7 @@ async fn follow<S: Store>(fixture: &StoreFixture<S>, steps: &[Step]) -> Result<(
                 }
             }
             Step::Claim => {
-                let next = SessionRecord {
-                    epoch: epoch + 1,
-                    ..record()
-                };
+                let next = record().with_epoch(epoch + 1);
                 let claimed = fixture.store.update(&fixture.session, epoch, next).await;
                 prop_assert!(claimed.is_ok(), "{claimed:?}");
                 epoch += 1;

@@ -3,15 +3,11 @@
 use super::Harness;
 use super::fixture::*;
 use bytes::Bytes;
-use rethread_store::{Batch, EventStore as _, Ordinal, Page, Retention, Seq, Store, StreamKey};
+use rethread_store::{EventStore as _, Ordinal, Page, Retention, Seq, Store, StreamKey};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-const KEEP_TEN: Retention = Retention {
-    events: 10,
-    bytes: 8 << 20,
-    age: Duration::from_secs(600),
-};
+const KEEP_TEN: Retention = Retention::new(10, 8 << 20, Duration::from_secs(600));
 
 /// Reads the stream once at most `most` events are retained. A backend may evict after the append.
 async fn read_after_eviction<S: Store>(fixture: &StoreFixture<S>, key: &StreamKey, most: usize) -> Page {
@@ -118,10 +114,7 @@ pub async fn eviction_spares_open_questions<H: Harness>(harness: &H) {
         let next = if by_sealing {
             last_batch(40..41)
         } else {
-            Batch {
-                released: vec![Seq(1), Seq(999)],
-                ..batch(40..41)
-            }
+            batch(40..41).with_released(vec![Seq(1), Seq(999)])
         };
         fixture.append(&key, next).await;
         for n in 41..60 {
@@ -144,10 +137,7 @@ pub async fn eviction_spares_open_questions<H: Harness>(harness: &H) {
 
 /// The newest event stays, whatever its size.
 pub async fn eviction_by_bytes_spares_the_newest<H: Harness>(harness: &H) {
-    let retention = Retention {
-        bytes: 32 << 10,
-        ..Retention::default()
-    };
+    let retention = Retention::default().with_bytes(32 << 10);
     let fixture = StoreFixture::with_retention(harness, retention).await;
     let key = fixture.first_call_stream();
     let large = |seq, size| {
@@ -169,10 +159,7 @@ pub async fn eviction_by_bytes_spares_the_newest<H: Harness>(harness: &H) {
 
 /// An open stream does not expire. Runs only with a harness whose clock can be moved.
 pub async fn sealed_stream_expires<H: Harness>(harness: &H) {
-    let retention = Retention {
-        age: Duration::from_secs(60),
-        ..Retention::default()
-    };
+    let retention = Retention::default().with_age(Duration::from_secs(60));
     let fixture = StoreFixture::with_retention(harness, retention).await;
     let (open, early, late) = (
         fixture.first_call_stream(),

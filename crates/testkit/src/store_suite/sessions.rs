@@ -20,14 +20,11 @@ pub async fn record_reads_back<H: Harness>(harness: &H) {
         record()
     );
     for version in Version::ALL {
-        let full = SessionRecord {
-            version,
-            initialize_params: Bytes::from("{\"clientInfo\":{\"name\":\"\u{1f9f5} \\u0000\"}}"),
-            initialized: true,
-            log_level: Some("warning".into()),
-            subscriptions: ["file:///a", "file:///b?c=d#e", "\u{1f9f5}", ""].map(Into::into).into(),
-            epoch: 1,
-        };
+        let params = Bytes::from("{\"clientInfo\":{\"name\":\"\u{1f9f5} \\u0000\"}}");
+        let mut full = SessionRecord::new(version, params);
+        full.initialized = true;
+        full.log_level = Some("warning".into());
+        full.subscriptions = ["file:///a", "file:///b?c=d#e", "\u{1f9f5}", ""].map(Into::into).into();
         fixture
             .store
             .update(&fixture.session, 1, full.clone())
@@ -61,7 +58,7 @@ pub async fn ended_session_has_no_record<H: Harness>(harness: &H) {
 /// The refusal reports the stored epoch and changes nothing.
 pub async fn update_with_wrong_epoch_is_refused<H: Harness>(harness: &H) {
     let fixture = StoreFixture::open(harness).await;
-    let restored = SessionRecord { epoch: 2, ..record() };
+    let restored = record().with_epoch(2);
     fixture
         .store
         .update(&fixture.session, 1, restored.clone())
@@ -70,7 +67,7 @@ pub async fn update_with_wrong_epoch_is_refused<H: Harness>(harness: &H) {
     for wrong in [0, 1, 3] {
         let refused = fixture
             .store
-            .update(&fixture.session, wrong, SessionRecord { epoch: 9, ..record() })
+            .update(&fixture.session, wrong, record().with_epoch(9))
             .await;
         assert!(
             matches!(refused, Err(StoreError::Conflict { epoch: 2, .. })),
@@ -97,11 +94,8 @@ pub async fn concurrent_restores_have_one_winner<H: Harness>(harness: &H) {
         for node in 0..NODES {
             let (store, session) = (harness.peer(&fixture.store).await, fixture.session.clone());
             nodes.push(spawn_thread(async move {
-                let record = SessionRecord {
-                    epoch: epoch + 1,
-                    log_level: Some(node.to_string().into()),
-                    ..record()
-                };
+                let mut record = record().with_epoch(epoch + 1);
+                record.log_level = Some(node.to_string().into());
                 match store.update(&session, epoch, record).await {
                     Ok(()) => Some(node),
                     Err(StoreError::Conflict { epoch: stored, .. }) if stored == epoch + 1 => None,
@@ -146,7 +140,7 @@ pub async fn highest_ordinal_survives_its_stream<H: Harness>(harness: &H) {
         .expect("forgotten");
     assert_eq!(highest_ordinal().await, Ordinal(8));
     fixture.store.forget_session(&fixture.session).await.expect("forgotten");
-    let next = SessionRecord { epoch: 2, ..record() };
+    let next = record().with_epoch(2);
     fixture
         .store
         .update(&fixture.session, 1, next)

@@ -3,7 +3,7 @@
 use super::Harness;
 use super::fixture::*;
 use bytes::Bytes;
-use rethread_store::{Batch, Event, EventStore as _, Ordinal, ReadLimit, Retention, Seq, SessionStore as _, StreamKey};
+use rethread_store::{Event, EventStore as _, Ordinal, ReadLimit, Retention, Seq, SessionStore as _, StreamKey};
 
 /// 1 MiB each.
 pub async fn large_payloads_read_back<H: Harness>(harness: &H) {
@@ -11,24 +11,8 @@ pub async fn large_payloads_read_back<H: Harness>(harness: &H) {
     let key = fixture.first_call_stream();
     let payload = |n: u64| Bytes::from((0..1 << 20).map(|at: u64| (at * 31 + n * 7) as u8).collect::<Vec<_>>());
     let events = |range: std::ops::Range<u64>| range.map(|n| Event::new(Seq(n), payload(n))).collect();
-    fixture
-        .append(
-            &key,
-            Batch {
-                events: events(1..2),
-                ..batch(1..2)
-            },
-        )
-        .await;
-    fixture
-        .append(
-            &key,
-            Batch {
-                events: events(2..4),
-                ..last_batch(2..4)
-            },
-        )
-        .await;
+    fixture.append(&key, batch(1..2).with_events(events(1..2))).await;
+    fixture.append(&key, last_batch(2..4).with_events(events(2..4))).await;
     let mut after = Seq(0);
     for n in 1..4 {
         let page = fixture
@@ -75,11 +59,8 @@ pub async fn ten_thousand_streams_stay_separate<H: Harness>(harness: &H) {
                     };
                     let event = Event::new(Seq(1), text(number, ordinal));
                     let seals = ordinal % 2 == 0;
-                    let first = Batch {
-                        events: vec![event],
-                        seals,
-                        ..batch(1..2)
-                    };
+                    let mut first = batch(1..2).with_events(vec![event]);
+                    first.seals = seals;
                     store.append(&key, first).await.expect("there is room for small events");
                 }
             }

@@ -58,13 +58,11 @@ pub(crate) fn seed() -> u64 {
 
 /// A proxy that cuts every SSE response.
 pub(crate) async fn cutting_proxy(upstream: SocketAddr, seed: u64) -> BreakingProxy {
-    let plan = CutPlan {
-        chance: 1.0,
-        max_idle: Duration::from_millis(300),
-        style: CutStyle::Mixed,
-        seed,
-        ..CutPlan::default()
-    };
+    let mut plan = CutPlan::default();
+    plan.chance = 1.0;
+    plan.max_idle = Duration::from_millis(300);
+    plan.style = CutStyle::Mixed;
+    plan.seed = seed;
     BreakingProxy::start(upstream, plan).await.expect("a free port")
 }
 

@@ -354,7 +354,7 @@ fn ver_09_a_stateless_revision_has_neither_get_nor_delete() {
 
 #[test]
 fn res_07_a_last_event_id_that_cannot_be_one_is_kept_as_unrecognised() {
-    let (longest, too_long) = ("1".repeat(MAX_EVENT_ID), "1".repeat(MAX_EVENT_ID + 1));
+    let (longest, too_long) = ("1".repeat(MAX_EVENT_ID_BYTES), "1".repeat(MAX_EVENT_ID_BYTES + 1));
     let table: [(&[&str], Option<&str>); 9] = [
         (&[], None),
         (&[""], None),

@@ -26,6 +26,7 @@ pub const LOG_LEVELS: [&str; 8] = [
 
 /// The parts of a stateless request's params that some rule needs, cut from the body in one pass.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Stateless {
     /// `_meta.protocolVersion`. Nothing reads it again once the version is settled.
     pub version: Field,

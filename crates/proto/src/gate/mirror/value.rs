@@ -6,8 +6,8 @@ use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName};
 use std::borrow::Cow;
 
-/// How much of a value a refusal repeats, in characters. It goes back to who sent it, who needs no more to find it.
-const ECHO: usize = 100;
+/// The longest part of a value that a refusal repeats, in characters. The rest is left out.
+const MAX_SHOWN_CHARS: usize = 100;
 
 /// What `name` says, trimmed; `None` if it was not sent. Lines that agree are one line: proxies repeat headers.
 pub(super) fn sent<'a>(headers: &'a HeaderMap, name: &HeaderName, label: &str) -> Result<Option<&'a str>, Reason> {
@@ -48,7 +48,7 @@ pub(super) fn mismatch(what: impl Into<Cow<'static, str>>) -> Reason {
 
 /// The beginning of `text`.
 pub(super) fn shorten(text: &str) -> Cow<'_, str> {
-    match text.char_indices().nth(ECHO) {
+    match text.char_indices().nth(MAX_SHOWN_CHARS) {
         Some((end, _)) => Cow::Owned(format!("{}...", &text[..end])),
         None => Cow::Borrowed(text),
     }

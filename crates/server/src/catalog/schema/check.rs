@@ -14,12 +14,12 @@ const MAX_PROBLEM_BYTES: usize = 300;
 /// Strings up to this many bytes are repeated in a problem.
 const MAX_SHOWN_BYTES: usize = 64;
 /// Bound of the names, values or alternatives that a problem lists.
-const MAX_LISTED: usize = 10;
+const MAX_LISTED_ITEMS: usize = 10;
 /// Steps for each byte of the text. A recursive schema with alternatives could take exponentially many.
 const STEPS_PER_BYTE: usize = 16;
 const MIN_STEPS: usize = 10_000;
 /// Bound of schemas within schemas. The parser allows 128 values within values.
-const MAX_DEPTH: usize = 256;
+const MAX_SCHEMA_DEPTH: usize = 256;
 
 impl Schema {
     /// Describes how an object violates the schema, if it does.
@@ -127,7 +127,7 @@ impl Checker<'_> {
             _ => return true,
         };
         let depth = self.depth.get();
-        let Some(left) = self.steps.get().checked_sub(1).filter(|_| depth < MAX_DEPTH) else {
+        let Some(left) = self.steps.get().checked_sub(1).filter(|_| depth < MAX_SCHEMA_DEPTH) else {
             return out.add(at, || "nested too deeply to be checked".to_owned());
         };
         self.steps.set(left);
@@ -204,7 +204,7 @@ impl Checker<'_> {
         match schemas().filter(|schema| self.fits(schema, value)).take(2).count() {
             0 => out.add(at, || {
                 let mut why = Vec::new();
-                for schema in schemas().take(MAX_LISTED) {
+                for schema in schemas().take(MAX_LISTED_ITEMS) {
                     let mut first = Problems::up_to(1);
                     self.visit(schema, value, At::Root, &mut first);
                     why.extend(first.found.iter().map(|line| line.trim_start_matches("- ").to_owned()));
@@ -409,9 +409,12 @@ impl fmt::Display for Shown<'_> {
 /// The operand of `type` or `enum` in words.
 fn listed(operand: &Value) -> String {
     match operand {
-        Value::Array(all) if all.len() > MAX_LISTED => {
-            let some: Vec<_> = all[..MAX_LISTED].iter().map(|one| Shown(one).to_string()).collect();
-            format!("{} and {} others", some.join(", "), all.len() - MAX_LISTED)
+        Value::Array(all) if all.len() > MAX_LISTED_ITEMS => {
+            let some: Vec<_> = all[..MAX_LISTED_ITEMS]
+                .iter()
+                .map(|one| Shown(one).to_string())
+                .collect();
+            format!("{} and {} others", some.join(", "), all.len() - MAX_LISTED_ITEMS)
         }
         Value::Array(all) => all
             .iter()
@@ -442,7 +445,7 @@ fn known_names(known: Option<&Map<String, Value>>) -> String {
     let names: Vec<_> = known
         .into_iter()
         .flat_map(Map::keys)
-        .take(MAX_LISTED)
+        .take(MAX_LISTED_ITEMS)
         .map(String::as_str)
         .collect();
     match names.is_empty() {

@@ -10,6 +10,7 @@ const ANNOTATION: &str = "x-mcp-header";
 /// registered (HDR-05).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`x-mcp-header` at `{at}` {fault}")]
+#[non_exhaustive]
 pub struct BadAnnotation {
     /// The annotated schema, as a JSON pointer into the `inputSchema`; empty for the root.
     pub at: String,
