@@ -8,13 +8,21 @@ use std::process::{Command, Stdio};
 /// That of `gungraun` in `bench/instructions`.
 const RUNNER: &str = "0.20.0";
 
-/// `[--against REF]`
+/// `[--bench core|service] [--against REF]`. An older commit may lack what one of the benches needs.
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
-    let against = match options {
-        [] => None,
-        ["--against", reference] => Some(*reference),
-        _ => return Err(format!("unknown options: {}", options.join(" "))),
-    };
+    let (mut benches, mut against) = (vec!["core", "service"], None);
+    let mut rest = options;
+    while let [option, value, others @ ..] = rest {
+        match *option {
+            "--bench" => benches = vec![*value],
+            "--against" => against = Some(*value),
+            _ => break,
+        }
+        rest = others;
+    }
+    if !rest.is_empty() {
+        return Err(format!("unknown options: {}", rest.join(" ")));
+    }
     let found = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
     if !found.is_ok_and(|status| status.success()) {
         return Err("valgrind is missing; install it with your system's package manager".to_owned());
@@ -23,13 +31,13 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let runner = runner(&room)?;
     let here = run::root().join("bench").join("instructions");
     let Some(reference) = against else {
-        return bench(&here, &room, &runner, &[]);
+        return bench(&here, &room, &runner, &benches, &[]);
     };
     let there = older_tree(&room, reference)?;
     println!("--- {reference}");
-    bench(&there, &room, &runner, &["--save-baseline=against"])?;
+    bench(&there, &room, &runner, &benches, &["--save-baseline=against"])?;
     println!("--- this tree, against {reference}");
-    bench(&here, &room, &runner, &["--baseline=against"])
+    bench(&here, &room, &runner, &benches, &["--baseline=against"])
 }
 
 /// The program that counts, installed if it is not there.
@@ -85,8 +93,11 @@ fn older_tree(room: &Path, reference: &str) -> Result<PathBuf, String> {
     Ok(to)
 }
 
-fn bench(package: &Path, room: &Path, runner: &Path, options: &[&str]) -> Result<(), String> {
+fn bench(package: &Path, room: &Path, runner: &Path, benches: &[&str], options: &[&str]) -> Result<(), String> {
     let mut command = run::cargo(&["bench"]);
+    for bench in benches {
+        command.args(["--bench", bench]);
+    }
     command
         .current_dir(package)
         .env("CARGO_TARGET_DIR", room.join("target"))

@@ -1,4 +1,4 @@
-//! What an endpoint serves at one moment.
+//! The numbers of one service at one moment.
 
 use serde::Serialize;
 
