@@ -39,9 +39,10 @@ usage: cargo xtask <command>
   bench [--quick] [--suite NAME] [--only SERVER] [--rounds N] [--seconds S] [--write DIR]
                                 measures this library beside bare hyper, rmcp and other gateways; without options the
                                 report goes to docs/benchmarks, with options to benchmarks in the build folder
-  instructions [--against REF]  counts the instructions of the pure core with callgrind, beside those of a commit,
-                                such as `main`, or of the last count
-  mutants [NAME ...]            breaks the stream engine of the last commit in one place at a time; fails if a mutant
+  instructions [--bench core|service] [--against REF]
+                                counts the instructions of the pure core and of whole calls with callgrind, beside
+                                those of a commit, such as `main`, or of the last count
+  mutants [NAME ...]            breaks the engines of the last commit in one place at a time; fails if a mutant
                                 passes the tests of proto
   fuzz [SECONDS] [TARGET ...]   runs the fuzz targets, 60 seconds each
   help                          this text

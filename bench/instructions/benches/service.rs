@@ -61,9 +61,9 @@ impl Setup {
     }
 
     fn send(&mut self, request: Request<Full<Bytes>>) -> (Response<()>, usize) {
-        let answer = self.service.call(request);
-        self.runtime.block_on(async {
-            let Ok(response) = answer.await;
+        let Setup { runtime, service, .. } = self;
+        runtime.block_on(async {
+            let Ok(response) = service.call(request).await;
             let (head, mut body): (_, Body) = response.into_parts();
             let mut bytes = 0;
             while let Some(Ok(frame)) = body.frame().await {
