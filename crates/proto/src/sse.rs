@@ -199,6 +199,18 @@ impl EncodeMessage for OneLine {
     }
 }
 
+/// Appends a frame without an id: with an event name, or with none (SSE-11, LEG-02).
+pub(crate) fn write_without_id(out: &mut Vec<u8>, event: Option<&str>, message: &impl EncodeMessage) {
+    if let Some(event) = event {
+        out.extend_from_slice(b"event: ");
+        out.extend_from_slice(event.as_bytes());
+        out.push(b'\n');
+    }
+    out.extend_from_slice(DATA);
+    message.write(out);
+    out.extend_from_slice(END);
+}
+
 /// The messages in frames that were written here, framed anew without ids: they cannot be resumed from (SSE-11, STO-02).
 pub fn without_ids(wire: &[u8]) -> Vec<u8> {
     let mut bare = Vec::with_capacity(wire.len());

@@ -73,6 +73,8 @@ pub mod guide;
 mod locks;
 mod node;
 mod session;
+#[cfg(test)]
+mod sizes;
 mod stream;
 
 pub use call::ask_error::{Answer, AskError};

@@ -119,21 +119,13 @@ impl Stream {
         retain: Retain,
         seals: bool,
     ) -> Result<Seq, StreamClosed> {
-        let (seq, pending) = self.begin_emit(message, retain, seals)?;
+        let (seq, pending) = {
+            let mut core = self.core.lock();
+            let (seq, effects) = core.emit(&self.params, message, retain, seals)?;
+            (seq, self.pending(&mut core, effects))
+        };
         self.perform(pending);
         Ok(seq)
-    }
-
-    /// The same, for a caller that performs the effects after it has released its own locks.
-    pub(crate) fn begin_emit(
-        &self,
-        message: impl EncodeMessage,
-        retain: Retain,
-        seals: bool,
-    ) -> Result<(Seq, Pending), StreamClosed> {
-        let mut core = self.core.lock();
-        let (seq, effects) = core.emit(&self.params, message, retain, seals)?;
-        Ok((seq, self.pending(&mut core, effects)))
     }
 
     /// Emits a push message if this listener has taken everything and waits; otherwise the message comes back. The caller

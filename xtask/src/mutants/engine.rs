@@ -138,8 +138,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a message that does not fit closes a connection-bound stream",
         file: "stream/write.rs",
-        code: r#"let must_fit = !matches!(self.state, WriterState::Unlogged(UnloggedCause::ConnectionBound));"#,
-        mutated: r#"let must_fit = true;"#,
+        code: r#"let fits = cause == UnloggedCause::ConnectionBound || self.live.fits(1, message.size(), &params.limits);"#,
+        mutated: r#"let fits = self.live.fits(1, message.size(), &params.limits);"#,
     },
     Mutant {
         name: "parked reply is not kept",

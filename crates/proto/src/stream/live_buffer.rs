@@ -1,12 +1,17 @@
 //! Frames that are ready for the attached reader.
 
-use super::StreamLimits;
-use super::queue::FrameRun;
-use bytes::BytesMut;
+use super::queue::{BLOCK_BYTES, FrameRun};
+use super::{Framing, StreamLimits};
+use crate::event_id::Seq;
+use crate::sse::{self, EncodeMessage};
+use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 
 /// A frame of this size or more is sent alone: one more write is cheaper than a copy.
 pub(super) const LARGE_FRAME_BYTES: usize = 8 << 10;
+
+/// The name of events on streams of 2024-11-05.
+const EVENT_NAME: &str = "message";
 
 /// Runs of frames, oldest first.
 #[derive(Debug, Default)]
@@ -14,20 +19,40 @@ pub(super) struct LiveBuffer {
     /// Usually the only run. It is stored in place: a broadcast would otherwise allocate a table for each stream.
     first: Option<FrameRun>,
     rest: VecDeque<FrameRun>,
+    /// The newest messages without ids. They are written into one block until somebody takes it.
+    block: Option<Block>,
     events: usize,
     bytes: usize,
 }
 
+#[derive(Debug)]
+struct Block {
+    first: Seq,
+    last: Seq,
+    payload_bytes: usize,
+    wire: Vec<u8>,
+}
+
+impl From<Block> for FrameRun {
+    fn from(block: Block) -> Self {
+        FrameRun {
+            first: block.first,
+            last: block.last,
+            wire: Bytes::from(block.wire),
+            payload_bytes: block.payload_bytes,
+        }
+    }
+}
+
 impl LiveBuffer {
     pub(super) fn is_empty(&self) -> bool {
-        self.first.is_none()
+        self.first.is_none() && self.block.is_none()
     }
 
-    /// Whether there is room for `run`. A single run always fits.
-    pub(super) fn fits(&self, run: &FrameRun, limits: &StreamLimits) -> bool {
-        let events = self.events + run.events();
-        let bytes = self.bytes + run.wire.len();
-        self.is_empty() || (events <= limits.live_events && bytes <= limits.live_bytes)
+    /// Whether there is room for so many events and bytes. A single run always fits.
+    pub(super) fn fits(&self, events: usize, bytes: usize, limits: &StreamLimits) -> bool {
+        let has_room = self.events + events <= limits.live_events && self.bytes + bytes <= limits.live_bytes;
+        has_room || self.is_empty()
     }
 
     /// Whether it is at least half full, in events or in bytes.
@@ -36,8 +61,55 @@ impl LiveBuffer {
     }
 
     pub(super) fn push(&mut self, run: FrameRun) {
+        self.close_block();
         self.events += run.events();
         self.bytes += run.wire.len();
+        self.push_run(run);
+    }
+
+    /// Adds a message without an id.
+    pub(super) fn push_message(&mut self, seq: Seq, framing: Framing, message: impl EncodeMessage) {
+        let size = message.size();
+        if size >= LARGE_FRAME_BYTES {
+            let draft = message.draft();
+            let frame = match framing {
+                Framing::Named => draft.named(EVENT_NAME),
+                Framing::Line => draft.line(),
+                Framing::Numbered => draft.unnumbered(),
+            };
+            return self.push(FrameRun::one(seq, frame));
+        }
+        let block = self.block.get_or_insert_with(|| Block {
+            first: seq,
+            last: seq,
+            payload_bytes: 0,
+            wire: Vec::with_capacity(size + 64),
+        });
+        let before = block.wire.len();
+        match framing {
+            Framing::Named => sse::write_without_id(&mut block.wire, Some(EVENT_NAME), &message),
+            Framing::Numbered => sse::write_without_id(&mut block.wire, None, &message),
+            Framing::Line => {
+                message.write(&mut block.wire);
+                block.wire.push(b'\n');
+            }
+        }
+        block.last = seq;
+        block.payload_bytes += size;
+        self.events += 1;
+        self.bytes += block.wire.len() - before;
+        if block.wire.len() >= BLOCK_BYTES {
+            self.close_block();
+        }
+    }
+
+    fn close_block(&mut self) {
+        if let Some(block) = self.block.take() {
+            self.push_run(block.into());
+        }
+    }
+
+    fn push_run(&mut self, run: FrameRun) {
         match &self.first {
             None => self.first = Some(run),
             Some(_) => self.rest.push_back(run),
@@ -50,6 +122,7 @@ impl LiveBuffer {
 
     /// Takes the next chunk for the socket: small frames together, a large frame alone and not copied.
     pub(super) fn take(&mut self) -> Option<FrameRun> {
+        self.close_block();
         let mut next = self.first.take()?;
         let is_small = |run: &FrameRun| run.wire.len() < LARGE_FRAME_BYTES;
         let more = self.rest.iter().take_while(|ready| is_small(ready)).count();
@@ -67,7 +140,7 @@ impl LiveBuffer {
         self.events -= next.events();
         self.bytes -= next.wire.len();
         self.first = self.rest.pop_front();
-        if self.first.is_none() {
+        if self.is_empty() {
             self.clear(); // free the table: most streams are idle
         }
         Some(next)
@@ -77,8 +150,7 @@ impl LiveBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event_id::Seq;
-    use bytes::Bytes;
+    use crate::sse::OneLine;
     use proptest::prelude::*;
 
     fn run(seq: u64, size: usize) -> FrameRun {
@@ -93,12 +165,20 @@ mod tests {
     proptest! {
         /// However pushes and takes alternate: all bytes, once, in order, and the counts are those of what is left.
         #[test]
-        fn oracle_what_goes_in_comes_out(sizes in proptest::collection::vec((1usize..2 * LARGE_FRAME_BYTES, any::<bool>()), 0..60)) {
-            let (mut buffer, mut expected, mut wire, mut payload) = (LiveBuffer::default(), Vec::new(), Vec::new(), 0);
+        fn oracle_what_goes_in_comes_out(sizes in proptest::collection::vec((1usize..2 * LARGE_FRAME_BYTES, any::<bool>(), any::<bool>()), 0..60)) {
+            let (mut buffer, mut expected, mut wire) = (LiveBuffer::default(), Vec::new(), Vec::new());
+            let (mut expected_payload, mut payload) = (0, 0);
             let mut cursor = Seq(0);
-            for (nth, (size, takes)) in (1..).zip(&sizes) {
-                expected.extend(vec![nth as u8; *size]);
-                buffer.push(run(nth, *size));
+            for (nth, (size, has_id, takes)) in (1..).zip(&sizes) {
+                let text = vec![b'a' + nth as u8 % 26; *size];
+                expected.extend_from_slice(&text);
+                expected_payload += size;
+                if *has_id {
+                    buffer.push(FrameRun { wire: text.into(), ..run(nth, *size) });
+                } else {
+                    buffer.push_message(Seq(nth), Framing::Line, OneLine(text.into()));
+                    expected.push(b'\n');
+                }
                 if *takes && let Some(taken) = buffer.take() {
                     prop_assert_eq!(taken.first, cursor.next());
                     cursor = taken.last;
@@ -113,7 +193,7 @@ mod tests {
                 payload += taken.payload_bytes;
                 wire.extend_from_slice(&taken.wire);
             }
-            prop_assert!(wire == expected && payload == expected.len());
+            prop_assert!(wire == expected && payload == expected_payload);
         }
     }
 
@@ -137,12 +217,12 @@ mod tests {
             ..StreamLimits::default()
         };
         let mut buffer = LiveBuffer::default();
-        assert!(buffer.fits(&run(1, 1000), &limits));
+        assert!(buffer.fits(1, 1000, &limits));
         buffer.push(run(1, 60));
         assert!(buffer.is_half_full(&limits));
-        assert!(buffer.fits(&run(2, 40), &limits) && !buffer.fits(&run(2, 41), &limits));
+        assert!(buffer.fits(1, 40, &limits) && !buffer.fits(1, 41, &limits));
         buffer.push(run(2, 1));
         buffer.push(run(3, 1));
-        assert!(!buffer.fits(&run(4, 1), &limits));
+        assert!(!buffer.fits(1, 1, &limits));
     }
 }

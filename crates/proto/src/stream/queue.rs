@@ -11,7 +11,7 @@ use std::ops::Range;
 const BATCH_EVENTS: usize = 128;
 const BATCH_BYTES: usize = 256 << 10;
 /// Soft limit of the shared block. Allocators map larger blocks separately, which is slower.
-const BLOCK_BYTES: usize = 48 << 10;
+pub(super) const BLOCK_BYTES: usize = 48 << 10;
 /// A larger emptied table is freed.
 const MAX_SPARE_ENTRIES: usize = 2 * BATCH_EVENTS;
 

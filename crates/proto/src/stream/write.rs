@@ -4,7 +4,7 @@ use super::core::{
     Close, CloseReason, Effects, Feed, InFlight, StreamClosed, StreamCore, StreamParams, UnloggedCause, WriterState,
 };
 use super::queue::FrameRun;
-use super::{Batch, Framing, Numbering, Retain};
+use super::{Batch, Numbering, Retain};
 use crate::event_id::{Seq, StreamKind};
 use crate::push::QueuePosition;
 use crate::sse::EncodeMessage;
@@ -265,14 +265,8 @@ impl<W: Clone> StreamCore<W> {
         effects: &mut Effects<W>,
     ) -> Seq {
         let seq = self.numbering.take();
-        if let WriterState::Unlogged(_) = self.state {
-            let draft = message.draft();
-            let frame = match params.framing {
-                Framing::Named => draft.named("message"),
-                Framing::Line => draft.line(),
-                Framing::Numbered => draft.unnumbered(),
-            };
-            self.offer(params, FrameRun::one(seq, frame));
+        if let WriterState::Unlogged(cause) = self.state {
+            self.offer_unlogged(params, cause, seq, message);
             self.wake_reader(effects);
         } else {
             let may_join = joined || !matches!(self.state, WriterState::Ready);
@@ -298,9 +292,7 @@ impl<W: Clone> StreamCore<W> {
             return;
         }
         let is_half_seen = reader.taken > Seq::PRIMING && run.first <= reader.taken;
-        // A connection-bound stream has no other place for the run. Its emitters wait for room instead.
-        let must_fit = !matches!(self.state, WriterState::Unlogged(UnloggedCause::ConnectionBound));
-        if is_half_seen || (must_fit && !self.live.fits(&run, &params.limits)) {
+        if is_half_seen || !self.live.fits(run.events(), run.wire.len(), &params.limits) {
             reader.feed = Feed::CatchingUp;
             if is_unlogged {
                 reader.close = Some(Close { retry: 0 }); // there is no store to catch up from
@@ -309,5 +301,19 @@ impl<W: Clone> StreamCore<W> {
             return;
         }
         self.live.push(run);
+    }
+
+    /// Hands a message without an id to the attached reader.
+    fn offer_unlogged(&mut self, params: &StreamParams, cause: UnloggedCause, seq: Seq, message: impl EncodeMessage) {
+        let Some(reader) = &mut self.reader else { return };
+        // A connection-bound stream has no other place for the message. Its emitters wait for room instead.
+        let fits = cause == UnloggedCause::ConnectionBound || self.live.fits(1, message.size(), &params.limits);
+        if reader.feed == Feed::CatchingUp || !fits {
+            reader.feed = Feed::CatchingUp;
+            reader.close = Some(Close { retry: 0 }); // it will not find this in the store
+            self.live.clear();
+            return;
+        }
+        self.live.push_message(seq, params.framing, message);
     }
 }

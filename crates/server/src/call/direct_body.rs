@@ -32,9 +32,7 @@ impl DirectBody {
     /// Puts the last message of this request into the stream.
     fn finish(&self, last: &Outcome) {
         // An error says that the stream has ended meanwhile, and nothing can follow.
-        if let Ok(effects) = self.stream.emit(Draft::copy_of(&last.message), true) {
-            self.stream.perform(effects);
-        }
+        let _ = self.stream.emit_now(Draft::copy_of(&last.message), true);
     }
 }
 

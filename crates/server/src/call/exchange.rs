@@ -10,7 +10,7 @@ use super::call_scope::{CallScope, StatelessScope};
 use super::input::Input;
 use super::outcome::{self, Outcome};
 use super::request_meta::RequestMeta;
-use super::response_sink::{Emitted, ResponseSink, SinkEffects};
+use super::response_sink::{Emitted, ResponseSink};
 use crate::call::reply::Reply;
 use crate::node::Node;
 use crate::session::Session;
@@ -244,7 +244,7 @@ impl Exchange {
                 self.keep(state, |input| input.keep_message(message.draft().into_payload()));
                 Ok(None)
             }
-            decision => self.deliver(state, decision, |_, sink| sink.emit(message, retain, false)),
+            decision => self.deliver(state, decision, message, retain),
         }
     }
 
@@ -262,40 +262,54 @@ impl Exchange {
                 self.keep(state, |input| input.keep_progress(report));
                 Ok(None)
             }
-            decision => self.deliver(state, decision, |requests, sink| {
-                let token = requests.get(index).progress_token.as_ref();
-                let message = Progress {
-                    token: token.ok_or(StreamClosed)?,
-                    report,
+            decision => {
+                let Some(token) = state.requests.get(index).progress_token.clone() else {
+                    return Ok(None);
                 };
-                sink.emit(message, Retain::None, false)
-            }),
+                let message = Progress { token: &token, report };
+                self.deliver(state, decision, message, Retain::None)
+            }
         }
     }
 
+    /// Delivers a message as `decision` says.
+    ///
+    /// A direct stream gets it under the lock: otherwise the call could be parked in between, and the message would meet a
+    /// closed stream. A stream of a session is fed without the lock, because the store is called there.
     fn deliver(
         &self,
         mut state: MutexGuard<'_, State>,
         decision: Emit,
-        emit: impl FnOnce(&Requests, &ResponseSink) -> Result<(Seq, SinkEffects), StreamClosed>,
+        message: impl EncodeMessage,
+        retain: Retain,
     ) -> Result<Option<Emitted>, TooLate> {
+        let mut waiter = None;
         match decision {
-            Emit::Open => self.open(&mut state),
+            Emit::Open => {
+                self.open(&mut state);
+                waiter = state.waiter.take();
+            }
             Emit::Deliver => {}
             Emit::Keep | Emit::Discard => return Ok(None),
             Emit::TooLate => return Err(TooLate),
         }
-        let sink = state.sink.clone().ok_or(TooLate)?;
-        let (seq, effects) = emit(&state.requests, &sink).map_err(|StreamClosed| TooLate)?;
-        let waiter = if decision == Emit::Open {
-            state.waiter.take()
-        } else {
-            None
+        let emitted = match state.sink.clone().ok_or(TooLate)? {
+            ResponseSink::Session(stream) => {
+                drop(state);
+                let seq = stream.emit(message, retain, false);
+                seq.map(|seq| Emitted::new(ResponseSink::Session(stream), seq))
+            }
+            ResponseSink::Direct(stream) => {
+                let effects = stream.emit(message, false);
+                drop(state);
+                effects.map(|effects| {
+                    stream.perform(effects);
+                    Emitted::new(ResponseSink::Direct(stream), Seq::default())
+                })
+            }
         };
-        drop(state);
-        sink.perform(effects);
         wake(waiter);
-        Ok(Some(Emitted { sink, seq }))
+        emitted.map(Some).map_err(|StreamClosed| TooLate)
     }
 
     /// A parked call keeps something for its retry, and the table counts it.
@@ -480,18 +494,15 @@ fn emit_reply(
     reply: Result<Reply, RpcError>,
     seals: bool,
 ) {
-    let emitted = match exchange.session() {
-        Some(_) => {
+    match sink {
+        ResponseSink::Session(stream) => {
             let text = outcome::SessionReply::new(&request.id, reply);
-            sink.emit(text.draft(), Retain::Answer, seals)
+            let _ = stream.emit(text.draft(), Retain::Answer, seals);
         }
-        None => {
+        ResponseSink::Direct(stream) => {
             let outcome = outcome::encode(&exchange.node, &exchange.scope, request, reply);
-            sink.emit(Draft::copy_of(&outcome.message), Retain::Answer, seals)
+            let _ = stream.emit_now(Draft::copy_of(&outcome.message), seals);
         }
-    };
-    if let Ok((_, effects)) = emitted {
-        sink.perform(effects);
     }
 }
 

@@ -1,13 +1,9 @@
-//! Where the messages of a response go: into a stream of a session, or straight to the connection that waits.
+//! The destination of the messages of a response: a stream of a session, or the connection that waits.
 
+use crate::stream::Stream;
 use crate::stream::direct_stream::DirectStream;
-use crate::stream::{Pending, Stream};
 use rethread_proto::event_id::Seq;
-use rethread_proto::sse::EncodeMessage;
-use rethread_proto::stream::{Effects, StreamClosed};
-use rethread_store::Retain;
 use std::sync::Arc;
-use std::task::Waker;
 
 /// The stream of a response.
 #[derive(Clone)]
@@ -18,49 +14,20 @@ pub(crate) enum ResponseSink {
     Direct(Arc<DirectStream>),
 }
 
-/// The effects of an emission, to be performed after every lock is released.
-#[must_use]
-pub(crate) enum SinkEffects {
-    Session(Pending),
-    Direct(Effects<Waker>),
-}
-
-/// A message that was emitted on a stream of a session.
+/// A message that was emitted.
 pub(crate) struct Emitted {
     pub(crate) sink: ResponseSink,
     /// Its number, which only a logged stream uses.
     pub(crate) seq: Seq,
 }
 
+impl Emitted {
+    pub(crate) fn new(sink: ResponseSink, seq: Seq) -> Self {
+        Emitted { sink, seq }
+    }
+}
+
 impl ResponseSink {
-    /// Emits a message; `seals` if the stream ends with it.
-    pub(crate) fn emit(
-        &self,
-        message: impl EncodeMessage,
-        retain: Retain,
-        seals: bool,
-    ) -> Result<(Seq, SinkEffects), StreamClosed> {
-        match self {
-            ResponseSink::Session(stream) => {
-                let (seq, pending) = stream.begin_emit(message, retain, seals)?;
-                Ok((seq, SinkEffects::Session(pending)))
-            }
-            ResponseSink::Direct(stream) => {
-                let effects = stream.emit(message, seals)?;
-                Ok((Seq::default(), SinkEffects::Direct(effects)))
-            }
-        }
-    }
-
-    /// Does what an emission has left to do. Call it without any lock.
-    pub(crate) fn perform(&self, effects: SinkEffects) {
-        match (self, effects) {
-            (ResponseSink::Session(stream), SinkEffects::Session(pending)) => stream.perform(pending),
-            (ResponseSink::Direct(stream), SinkEffects::Direct(effects)) => stream.perform(effects),
-            _ => debug_assert!(false, "effects of another stream"),
-        }
-    }
-
     /// Ends the stream without a message. Call it without any lock.
     pub(crate) fn seal(&self) {
         match self {

@@ -32,10 +32,11 @@ pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Finished> + Send>>;
 
 /// Runs a handler on `call`. Nothing happens until the future is polled.
 pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<ActiveCall>) -> HandlerFuture {
-    let guard = CallGuard {
-        in_session: running
-            .session()
-            .map(|session| (session.in_use(), call.request.id.clone())),
+    let mut guard = CallGuard {
+        in_session: running.session().map(|session| InSession {
+            in_use: session.in_use(),
+            id: Some(call.request.id.clone()),
+        }),
         running,
     };
     Box::pin(async move {
@@ -62,7 +63,12 @@ pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<ActiveC
         {
             result = Err(error);
         }
-        finish(&running, result, guard).await
+        // The permit is free only after that: a drain must not overtake the reply. Waiting is rare, and therefore boxed.
+        match finish(&running, result, &mut guard) {
+            Replied::Json(outcome) => Finished::Json(outcome),
+            Replied::Elsewhere => Finished::Elsewhere,
+            no_room => Box::pin(settle_reply(&running.exchange, running.index(), no_room)).await,
+        }
     })
 }
 
@@ -70,14 +76,22 @@ pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<ActiveC
 struct CallGuard {
     running: Arc<ActiveCall>,
     /// The use of its session, and its id there.
-    in_session: Option<(InUse, RequestId)>,
+    in_session: Option<InSession>,
+}
+
+struct InSession {
+    in_use: InUse,
+    /// `None` once it is free.
+    id: Option<RequestId>,
 }
 
 impl CallGuard {
     /// The id is free before the reply is out: a client may use it again at once.
-    fn release_id(&self) {
-        if let Some((in_use, id)) = &self.in_session {
-            in_use.session().end_call(id, &*self.running);
+    fn release_id(&mut self) {
+        if let Some(InSession { in_use, id }) = &mut self.in_session
+            && let Some(id) = id.take()
+        {
+            in_use.session().end_call(&id, &*self.running);
         }
     }
 }
@@ -153,27 +167,32 @@ impl Remembering {
     }
 }
 
-/// Delivers the reply of a handler. Only then its permit is free, so that a drain does not overtake the reply.
-async fn finish(call: &ActiveCall, result: Result<Reply, RpcError>, guard: CallGuard) -> Finished {
+/// Delivers the reply of a handler, or gives it back if the stream has no room for it.
+fn finish(call: &ActiveCall, result: Result<Reply, RpcError>, guard: &mut CallGuard) -> Replied {
     guard.release_id();
     if !call.end() {
-        return Finished::Elsewhere; // cancelled: nobody wants the reply
+        return Replied::Elsewhere; // cancelled: nobody wants the reply
     }
-    reply(&call.exchange, call.index(), result).await
+    call.exchange.reply(call.index(), result)
 }
 
 /// Delivers the reply to the request `index`. Waits if the stream has no room for it.
-pub(crate) async fn reply(exchange: &Exchange, index: usize, mut result: Result<Reply, RpcError>) -> Finished {
+pub(crate) async fn reply(exchange: &Exchange, index: usize, result: Result<Reply, RpcError>) -> Finished {
+    let replied = exchange.reply(index, result);
+    settle_reply(exchange, index, replied).await
+}
+
+async fn settle_reply(exchange: &Exchange, index: usize, mut replied: Replied) -> Finished {
     loop {
-        match exchange.reply(index, result) {
+        match replied {
             Replied::Json(outcome) => return Finished::Json(outcome),
             Replied::Elsewhere => return Finished::Elsewhere,
-            Replied::NoRoom(sink, unsent) => {
-                result = unsent;
-                if !Box::pin(sink.wait_for_room()).await {
+            Replied::NoRoom(sink, result) => {
+                if !sink.wait_for_room().await {
                     exchange.cancel();
                     return Finished::Elsewhere;
                 }
+                replied = exchange.reply(index, result);
             }
         }
     }

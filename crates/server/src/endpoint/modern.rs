@@ -12,6 +12,7 @@ use crate::call::request_state;
 use crate::call::response_future::ResponseFuture;
 use crate::call::run;
 use crate::call::waiting_client::WaitingClient;
+use crate::endpoint::pending_response::PendingResponse;
 use crate::endpoint::request_head::RequestHead;
 use crate::endpoint::respond;
 use crate::endpoint::server::Server;
@@ -31,47 +32,69 @@ use serde_json::json;
 use std::sync::Arc;
 
 /// A request of this era. VER-05: checked in this order, then answered.
-pub(crate) async fn post<H: Handler>(
+pub(crate) fn post<H: Handler>(
     inner: &Server<H>,
     principal: Principal,
     version: Version,
     request: Request,
     parts: Result<Box<Stateless>, Reason>,
     request_head: RequestHead,
-) -> Result<Response<Body>, Refusal> {
-    let id = request.id.clone();
-    let refuse = |reason| Refusal::new(reason).about(Some(&id));
+) -> Result<PendingResponse<'_>, Refusal> {
+    let refuse = |reason| Refusal::new(reason).about(Some(&request.id));
     let parts = parts.map_err(refuse)?;
     check(request_head.headers(), &request, &parts).map_err(refuse)?;
     let sender = match admit(principal, &request, &parts).map_err(refuse)? {
         Ok(sender) => sender,
-        Err(outcome) => return Ok(respond::json_with(outcome.status, outcome.message)),
+        Err(outcome) => return Ok(PendingResponse::json(outcome)),
     };
-    if request.method.as_str() == "tools/call"
-        && let Some(tool) = parts.name.as_str()
-        && let Some(params) = inner.handler.header_params(tool, &sender.principal).await
-    {
-        let arguments = parts.arguments.as_deref();
-        params.check(request_head.headers(), arguments).map_err(refuse)?;
-    }
-    let node = &inner.node;
-    let request = StatelessRequest {
+    let stateless = StatelessRequest {
         version,
         request,
         sender,
-        stream_params: Arc::clone(&node.direct_events),
+        stream_params: Arc::clone(&inner.node.direct_events),
     };
-    Ok(match begin(inner, request, request_head).map_err(refuse)? {
+    if stateless.request.method.as_str() != "tools/call" || parts.name.as_str().is_none() {
+        return respond_to(inner, stateless, request_head);
+    }
+    Ok(PendingResponse::later(async move {
+        check_header_params(inner, &stateless, &parts, &request_head).await?;
+        drop(parts);
+        respond_to(inner, stateless, request_head)?.response().await
+    }))
+}
+
+/// Begins to serve a request over HTTP.
+fn respond_to<H: Handler>(
+    inner: &Server<H>,
+    stateless: StatelessRequest,
+    request_head: RequestHead,
+) -> Result<PendingResponse<'_>, Refusal> {
+    let (version, id) = (stateless.version, stateless.request.id.clone());
+    let begun = begin(inner, stateless, request_head);
+    Ok(match begun.map_err(|reason| Refusal::new(reason).about(Some(&id)))? {
+        Begun::Answered(outcome) => PendingResponse::json(outcome),
+        Begun::Call(response) => PendingResponse::Call(response),
         Begun::Subscribed(subscription) => {
+            let node = &inner.node;
             let events = Events::new(subscription, node.timing.keep_alive);
-            respond::stream(events, version, node.is_unbuffered())
-        }
-        Begun::Answered(outcome) => respond::json_with(outcome.status, outcome.message),
-        Begun::Call(mut response) => {
-            let answer = (&mut response).await;
-            respond::answer(answer, &response.call().exchange)
+            PendingResponse::Done(respond::stream(events, version, node.is_unbuffered()))
         }
     })
+}
+
+/// HDR-04: arguments that the tool's schema mirrors into headers.
+async fn check_header_params<H: Handler>(
+    inner: &Server<H>,
+    stateless: &StatelessRequest,
+    parts: &Stateless,
+    request_head: &RequestHead,
+) -> Result<(), Refusal> {
+    let tool = parts.name.as_str().unwrap_or_default();
+    let params = inner.handler.header_params(tool, &stateless.sender.principal).await;
+    let checked = params.map_or(Ok(()), |params| {
+        params.check(request_head.headers(), parts.arguments.as_deref())
+    });
+    checked.map_err(|reason| Refusal::new(reason).about(Some(&stateless.request.id)))
 }
 
 /// A request that was [admitted](admit).

@@ -1,6 +1,7 @@
 //! A response that may not be ready yet.
 
 use super::respond;
+use crate::call::outcome::Outcome;
 use crate::call::response_future::ResponseFuture;
 use crate::stream::body::Body;
 use http::Response;
@@ -22,6 +23,11 @@ pub(crate) enum PendingResponse<'a> {
 impl<'a> PendingResponse<'a> {
     pub(crate) fn later(response: impl Future<Output = Result<Response<Body>, Refusal>> + Send + 'a) -> Self {
         PendingResponse::Later(Box::pin(response))
+    }
+
+    /// One JSON-RPC message.
+    pub(crate) fn json(outcome: Outcome) -> Self {
+        PendingResponse::Done(respond::json_with(outcome.status, outcome.message))
     }
 
     pub(crate) async fn response(self) -> Result<Response<Body>, Refusal> {

@@ -204,14 +204,7 @@ impl<H: Handler> Server<H> {
                 version,
                 request,
                 parts,
-            } => Ok(PendingResponse::later(modern::post(
-                self,
-                principal,
-                version,
-                request,
-                parts,
-                request_head,
-            ))),
+            } => modern::post(self, principal, version, request, parts, request_head),
             Admitted::Notice(note) => modern::notified(request_head.headers(), &note).map(PendingResponse::Done),
         }
     }

@@ -42,6 +42,11 @@ impl DirectStream {
         emitted.map(|(_, effects)| effects)
     }
 
+    /// Emits a message for a caller that holds no lock.
+    pub(crate) fn emit_now(&self, message: impl EncodeMessage, seals: bool) -> Result<(), StreamClosed> {
+        self.emit(message, seals).map(|effects| self.perform(effects))
+    }
+
     /// Ends the stream without a message.
     pub(crate) fn seal(&self) -> Effects<Waker> {
         self.core.lock().seal()

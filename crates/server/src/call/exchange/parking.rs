@@ -5,12 +5,12 @@ use crate::call::ask_error::AskError;
 use crate::call::input::Question;
 use crate::call::outcome;
 use crate::call::request_meta::RequestMeta;
+use crate::call::response_sink::ResponseSink;
 use crate::node::telemetry;
 use bytes::Bytes;
 use rethread_proto::exchange::Reply;
 use rethread_proto::mrtr::InputResponses;
 use rethread_proto::sse::{Draft, OneLine};
-use rethread_store::Retain;
 use tokio::sync::oneshot;
 
 impl Exchange {
@@ -75,23 +75,23 @@ impl Exchange {
             self.open(&mut state);
         }
         let sink = state.sink.clone();
+        let outcome = kept
+            .reply
+            .map(|reply| outcome::encode(&self.node, &self.scope, &request, reply));
+        let seals = outcome.is_some() && matches!(state.response.reply(), Reply::Deliver { seals: true });
         let mut effects = Vec::new();
-        if let Some(sink) = &sink {
+        if let Some(ResponseSink::Direct(stream)) = &sink {
             let messages = kept.messages.into_iter().map(OneLine);
-            effects.extend(messages.flat_map(|message| sink.emit(message, Retain::None, false)));
-        }
-        if let Some(reply) = kept.reply {
-            let outcome = outcome::encode(&self.node, &self.scope, &request, reply);
-            match (state.response.reply(), &sink) {
-                (Reply::Deliver { seals }, Some(sink)) => {
-                    effects.extend(sink.emit(Draft::copy_of(&outcome.message), Retain::Answer, seals));
-                }
-                _ => state.outcome = Some(outcome),
+            effects.extend(messages.flat_map(|message| stream.emit(message, false)));
+            if let Some(outcome) = &outcome {
+                effects.extend(stream.emit(Draft::copy_of(&outcome.message), seals));
             }
+        } else {
+            state.outcome = outcome;
         }
         drop(state);
-        if let Some(sink) = sink {
-            effects.into_iter().for_each(|(_, effects)| sink.perform(effects));
+        if let Some(ResponseSink::Direct(stream)) = sink {
+            effects.into_iter().for_each(|effects| stream.perform(effects));
         }
         for (waiter, response) in answered {
             let _ = waiter.send(response); // nobody waits any more: the call moved on
