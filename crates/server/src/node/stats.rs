@@ -1,4 +1,4 @@
-//! What an endpoint serves at one moment.
+//! Counts of a running endpoint.
 
 use serde::Serialize;
 
