@@ -5,16 +5,18 @@
 //! server can make one, and it is valid only for its principal, its call and a short time ([`Seal`]). The seal does not
 //! enforce single use. The table of parked calls does: it removes each call when it is claimed (T-28).
 
+mod claims;
 mod digest;
 mod fields;
 mod input;
 mod seal;
 
+pub use claims::{Binding, Claims, Invalid, State, StateTooLong};
 pub use digest::digest;
 pub use input::{
     BadInputRequest, InputMethod, InputRequest, InputRequests, InputResponses, input_required, request_state,
 };
-pub use seal::{Binding, Claims, Invalid, Seal, State, StateTooLong};
+pub use seal::Seal;
 
 /// Whether a call of `method` may be answered with a result that asks for input (MRTR-01).
 pub fn allows_input_required(method: &str) -> bool {

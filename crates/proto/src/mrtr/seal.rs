@@ -1,13 +1,11 @@
 //! The sealed `requestState`. The client holds it and must return it unchanged (MRTR-05).
 
+use super::claims::{Binding, Claims, Invalid, State, StateTooLong};
 use crate::clock::Wall;
-use crate::jsonrpc::RpcError;
-use crate::principal::Principal;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use chacha20poly1305::aead::{Aead as _, Payload};
 use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305};
-use sha2::{Digest, Sha256};
 use std::fmt;
 
 /// The version of the format. It is authenticated too, so that a later format cannot be passed off as this one.
@@ -21,119 +19,6 @@ const TAG_BYTES: usize = 16;
 const HEAD_BYTES: usize = 8 + 32 + 32 + 1;
 const PARKED: u8 = 0;
 const OWN: u8 = 1;
-
-/// The principal and the call that a request state is bound to.
-#[derive(Clone, Copy, Debug)]
-pub struct Binding<'a> {
-    /// The principal of the call.
-    pub principal: &'a Principal,
-    /// The method of the call.
-    pub method: &'a str,
-    /// The [`digest`](super::digest()) of its params.
-    pub digest: [u8; 32],
-}
-
-impl Binding<'_> {
-    /// The principal in fixed size. The length separates issuer and subject.
-    fn who(&self) -> [u8; 32] {
-        let issuer = self.principal.issuer();
-        Sha256::new()
-            .chain_update((issuer.len() as u64).to_be_bytes())
-            .chain_update(issuer)
-            .chain_update(self.principal.subject())
-            .finalize()
-            .into()
-    }
-
-    /// The call in fixed size. The digest has a fixed length, so it goes first.
-    fn what(&self) -> [u8; 32] {
-        Sha256::new()
-            .chain_update(self.digest)
-            .chain_update(self.method)
-            .finalize()
-            .into()
-    }
-}
-
-/// The content of a sealed state.
-#[derive(Clone, Debug)]
-pub struct Claims<'a> {
-    /// The principal and the call for which it is valid.
-    pub binding: Binding<'a>,
-    /// The moment from which it is invalid (MRTR-07).
-    pub expires: Wall,
-    /// The state.
-    pub state: State,
-}
-
-/// The state of a retry. Both kinds count the rounds of their call, which are limited (MRTR-08).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    /// The call is parked on the server. The table of parked calls removes it when it is claimed: single use (T-28).
-    Parked {
-        /// The id of the parked call.
-        id: u128,
-        /// The number of input rounds so far.
-        round: u32,
-    },
-    /// No call is parked: the handler starts again with its own bytes.
-    Own {
-        /// The number of input rounds so far.
-        round: u32,
-        /// The handler's bytes.
-        bytes: Vec<u8>,
-    },
-}
-
-/// Why a request state is refused. The log has the reason. The client gets the same text for all of them, so that a forger
-/// learns nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Invalid {
-    /// Not sealed under this key, or changed since.
-    #[error("the request state was not sealed here or was changed")]
-    Malformed,
-    /// Sealed for another principal.
-    #[error("the request state belongs to another principal")]
-    NotYours,
-    /// Sealed for another method, or for other arguments.
-    #[error("the request state belongs to another call")]
-    OtherRequest,
-    /// Expired.
-    #[error("the request state has expired")]
-    Expired,
-    /// The call is not parked any more: claimed before, expired, or lost in a restart (RST-05). Returned by the table of
-    /// parked calls, not by [`Seal::open`].
-    #[error("the call that the request state names waits no more")]
-    Gone,
-}
-
-impl Invalid {
-    /// The reason in one word, for metrics and logs.
-    pub fn label(self) -> &'static str {
-        match self {
-            Invalid::Malformed => "malformed",
-            Invalid::NotYours => "not_yours",
-            Invalid::OtherRequest => "other_request",
-            Invalid::Expired => "expired",
-            Invalid::Gone => "gone",
-        }
-    }
-}
-
-impl From<Invalid> for RpcError {
-    fn from(_: Invalid) -> Self {
-        RpcError::invalid_params(
-            "requestState is invalid, expired or already used (a waiting call does not survive a restart of the \
-             server); make the call again without it",
-        )
-    }
-}
-
-/// The state is too long to be sealed. The retry would be refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the request state is longer than {} bytes", Seal::MAX_OWN_BYTES)]
-pub struct StateTooLong;
 
 /// Seals and opens request states with one key. Nodes that share the key accept each other's states.
 #[derive(Clone)]
@@ -276,6 +161,8 @@ impl<'a> Opened<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::jsonrpc::RpcError;
+    use crate::principal::Principal;
     use proptest::prelude::*;
 
     const EXPIRES: Wall = Wall::from_millis(1_000);
