@@ -133,7 +133,7 @@ fn headers(drawn: &[(Name, Vec<Piece>)]) -> HeaderMap {
     headers
 }
 
-/// The one value of a header. Who was let in had at most one, in visible ASCII.
+/// The only value of a header. An admitted request has at most one, in visible ASCII.
 fn only<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let mut lines = headers.get_all(name).iter();
     let first = lines.next()?;

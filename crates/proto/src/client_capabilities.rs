@@ -1,34 +1,34 @@
-//! What a client declares that it can do (S2C-05).
+//! The declared capabilities of a client (S2C-05).
 
 use crate::gate::mirror::Capabilities;
 use crate::mrtr::{InputMethod, InputRequest};
 use serde_json::Value;
 
-/// The capabilities of a client, as far as the transport must know them.
+/// The capabilities of a client, as far as the transport needs them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientCapabilities {
     /// It answers `sampling/createMessage`.
     pub sampling: bool,
-    /// Its sampling can use tools.
+    /// Its sampling supports tools.
     pub sampling_tools: bool,
     /// It shows forms to its user.
     pub elicitation_form: bool,
-    /// It sends its user to a URL.
+    /// It opens URLs for its user.
     pub elicitation_url: bool,
     /// It answers `roots/list`.
     pub roots: bool,
 }
 
 impl ClientCapabilities {
-    /// What the client lacks to answer a question, if it lacks anything (MRTR-03).
+    /// The capability that the client lacks to answer a question, if any (MRTR-03).
     pub fn lacks(&self, request: &InputRequest) -> Option<&'static str> {
         let raw = request.params.as_deref().unwrap_or_default();
         let params: Value = serde_json::from_slice(raw).unwrap_or_default();
         self.lacks_for(request.method, &params)
     }
 
-    /// What the client lacks to answer a question of `method` with `params`.
+    /// The capability that the client lacks to answer a question of `method` with `params`, if any.
     pub fn lacks_for(&self, method: InputMethod, params: &Value) -> Option<&'static str> {
         let with_tools = params.get("tools").is_some() || params.get("toolChoice").is_some();
         let by_url = params.get("mode").is_some_and(|mode| mode == "url");
@@ -42,7 +42,7 @@ impl ClientCapabilities {
         }
     }
 
-    /// As a request of 2026-07-28 declares them.
+    /// From the declaration in a request of 2026-07-28.
     pub fn of_request(declared: &Capabilities) -> Self {
         ClientCapabilities {
             sampling: declared.sampling,
@@ -53,7 +53,7 @@ impl ClientCapabilities {
         }
     }
 
-    /// As the params of `initialize` declare them.
+    /// From the params of `initialize`.
     pub fn of_initialize(params: &[u8]) -> Self {
         let params: Value = serde_json::from_slice(params).unwrap_or_default();
         let capabilities = &params["capabilities"];
@@ -62,7 +62,7 @@ impl ClientCapabilities {
         ClientCapabilities {
             sampling: has(&capabilities["sampling"]),
             sampling_tools: has(&capabilities["sampling"]["tools"]),
-            // An empty object is how revisions before modes, and clients after them, declare forms.
+            // An empty object declares forms: in revisions before modes, and in clients after them.
             elicitation_form: has(elicitation) && (has(&elicitation["form"]) || !has(&elicitation["url"])),
             elicitation_url: has(&elicitation["url"]),
             roots: has(&capabilities["roots"]),

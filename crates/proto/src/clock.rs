@@ -1,8 +1,8 @@
-//! Time as a value: two types, so that a deadline can never be compared with a date.
+//! Time as a value. Two types, so that a deadline cannot be compared with a date.
 
 use std::time::Duration;
 
-/// A moment on the monotonic clock of one process, for deadlines and idle times. Means nothing to another process.
+/// A moment on the monotonic clock of one process, for deadlines and idle times. It has no meaning in another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Mono(Duration);
 
@@ -12,12 +12,12 @@ impl Mono {
         Mono(since_start)
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// The time since `earlier`. Zero if this moment is not later.
     pub const fn since(self, earlier: Mono) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Milliseconds since the clock's start: how a moment fits into an atomic.
+    /// Milliseconds since the clock's start, for atomics.
     pub const fn as_millis(self) -> u64 {
         self.0.as_millis() as u64
     }
@@ -36,7 +36,7 @@ impl std::ops::Add<Duration> for Mono {
     }
 }
 
-/// A moment on the wall clock in milliseconds since the Unix epoch, for expiry and leases that other processes judge.
+/// A moment on the wall clock in milliseconds since the Unix epoch, for expiry and leases across processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub struct Wall(u64);
 
@@ -51,7 +51,7 @@ impl Wall {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// The time since `earlier`. Zero if this moment is not later.
     pub const fn since(self, earlier: Wall) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }

@@ -1,8 +1,8 @@
-//! Event ids on the wire: which stream, which event in it.
+//! Event ids on the wire: a stream and an event in it.
 //!
-//! The plain form is `<ordinal>-<seq>` (design D1). The format is pluggable: everything before the last number is the
-//! stream's *prefix*, made once per stream by an [`EventIdFormat`]; the number is the event's. Reading is total: text
-//! that is no id of ours is "unrecognised", never an error (RES-02).
+//! The plain form is `<ordinal>-<seq>` (design D1). The format is pluggable. Everything before the last number is the
+//! *prefix*, which an [`EventIdFormat`] makes once per stream. The number is that of the event. Parsing is total: any other
+//! text is an unknown id, never an error (RES-02).
 
 use crate::inline_str::InlineStr;
 use crate::jsonrpc::RequestId;
@@ -10,17 +10,17 @@ use crate::principal::SessionId;
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// A stream's number in its session. Odd for call streams, even for push streams, so that an id says what it was even
-/// when the stream is gone.
+/// A stream's number in its session. Odd for call streams, even for push streams, so that an id shows the kind of its stream
+/// even when the stream is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Ordinal(pub u64);
 
-/// What a stream is for.
+/// The kind of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum StreamKind {
-    /// Carries what belongs to the requests of one POST, and ends with their answers.
+    /// Carries the messages of the requests of one POST, and ends with their answers.
     Call,
-    /// Carries what the server has to say unasked, to a GET.
+    /// Carries unsolicited messages to a GET.
     Push,
 }
 
@@ -39,7 +39,7 @@ impl Ordinal {
         Ordinal(self.0.saturating_add(2))
     }
 
-    /// What the stream of this ordinal is for.
+    /// The kind of the stream with this ordinal.
     pub const fn kind(self) -> StreamKind {
         if self.0 % 2 == 1 {
             StreamKind::Call
@@ -78,7 +78,7 @@ impl fmt::Display for Seq {
     }
 }
 
-/// What an event id says: a place in a stream of the session that presents it.
+/// The parts of an event id: an event in a stream of the session that presents it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EventId {
     /// The stream.
@@ -87,26 +87,26 @@ pub struct EventId {
     pub seq: Seq,
 }
 
-/// What a format may put into the ids of a stream.
+/// The values that a format may use in the ids of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct IdScope<'a> {
-    /// The session; only ever as a digest.
+    /// The session. A format may only use a digest of it.
     pub session: &'a SessionId,
     /// The stream.
     pub ordinal: Ordinal,
-    /// The node on which the stream was born.
+    /// The node on which the stream was created.
     pub node: &'a str,
-    /// The requests that the stream answers; none for a push stream.
+    /// The requests that the stream answers. Empty for a push stream.
     pub calls: &'a [RequestId],
 }
 
-/// How event ids look. `prefix` + number must use `[A-Za-z0-9_-]` only, at most 128 bytes, and never hold the session
-/// id itself: event ids end up in logs and in clients' storage (RES-02, T-15).
+/// A format of event ids. `prefix` + number must use `[A-Za-z0-9_-]` only and at most 128 bytes. They must never contain the
+/// session id: event ids appear in logs and in the storage of clients (RES-02, T-15).
 pub trait EventIdFormat: fmt::Debug + Send + Sync {
-    /// All but the number of the ids of one stream.
+    /// The ids of one stream without their number.
     fn prefix(&self, scope: &IdScope<'_>) -> IdPrefix;
 
-    /// Reads an id that `session` presents; `None` for anything that no stream of this session can have issued.
+    /// Parses an id that `session` presents. `None` for any text that no stream of this session can have issued.
     fn parse(&self, session: &SessionId, text: &str) -> Option<EventId>;
 }
 
@@ -135,7 +135,7 @@ impl IdPrefix {
     }
 }
 
-/// `<ordinal>-<seq>`: short, parseable, says nothing secret. The seeds' `parseEventId`.
+/// `<ordinal>-<seq>`: short, parseable, and without secrets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plain;
 
@@ -151,8 +151,8 @@ impl EventIdFormat for Plain {
     }
 }
 
-/// `<session tag>-<ordinal>-<node>-<call tag>-<seq>`: for people who debug many nodes. Session and JSON-RPC ids appear
-/// as short digests. The seeds' `{session_id}-{stream_id}-{node_id}-{json_rpc_id}-{counter}`.
+/// `<session tag>-<ordinal>-<node>-<call tag>-<seq>`, for debugging with many nodes. Session and JSON-RPC ids appear as short
+/// digests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Qualified;
 
@@ -200,7 +200,7 @@ fn place(ordinal: &str, seq: &str) -> Option<EventId> {
     (ordinal.0 > 0).then_some(EventId { ordinal, seq })
 }
 
-/// A decimal number in its one canonical spelling: `+1`, `01` and ` 1` are not ids we issued.
+/// A decimal number in its canonical spelling. `+1`, `01` and ` 1` are not issued ids.
 fn number(text: &str) -> Option<u64> {
     let canonical = text.bytes().all(|b| b.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
     if canonical { text.parse().ok() } else { None }
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(Plain.prefix(&scope).id(Seq(12)), "5-12");
     }
 
-    /// The seeds' `parseEventId` table, and more: empty, no dash, non-numeric, negative.
+    /// Empty, without a dash, non-numeric, negative, and others.
     #[test]
     fn res_02_bad_ids_are_unrecognised_not_errors() {
         let long = "9".repeat(300);
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(last.seq, Seq(u64::MAX));
     }
 
-    /// RES-03: a qualified id means nothing in another session, even before the store is asked.
+    /// RES-03: a qualified id is unknown in another session, before the store is read.
     #[test]
     fn res_03_qualified_ids_are_unrecognised_in_another_session() {
         let scope = IdScope {

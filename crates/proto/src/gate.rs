@@ -1,10 +1,9 @@
-//! The gate: may this request come in, and as what.
+//! The gate: decides whether a request is admitted, and as what.
 //!
-//! A request passes in two halves. [`head`] needs no body and puts security first: sizes, `Host`, `Origin`, method,
-//! content type, `Accept`. [`body`] sees the parsed message and settles version and era, once; nothing after it decides
-//! them again. Two halves, because a stranger should be turned away before a byte of body is read, while the era needs
-//! the body: `initialize` comes without a version header, a stateless header must equal `_meta`, and an error wants
-//! the request's id.
+//! A request passes two halves. [`head`] needs no body and checks security first: sizes, `Host`, `Origin`, method, content
+//! type, `Accept`. [`body`] gets the parsed message and settles version and era, once for all later code. There are two
+//! halves because a refused caller must not cost the read of a body, while the era depends on the body: `initialize` has no
+//! version header, a stateless header must equal `_meta`, and an error should have the request's id.
 //!
 //! | half | takes | gives |
 //! |---|---|---|
@@ -12,7 +11,7 @@
 //! | [`body::admit`] | [`Head`], the parsed payload | [`Admitted`] |
 //! | [`body::admit_bodyless`] | [`Head`] of a GET or a DELETE | nothing more to know |
 //!
-//! Either half may answer with a [`Refusal`](crate::Refusal) instead.
+//! Either half may return a [`Refusal`](crate::Refusal) instead.
 
 mod accept;
 pub mod body;

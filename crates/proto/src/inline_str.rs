@@ -1,13 +1,13 @@
-//! Names that come with every request: short, compared, hashed and copied all the time, so they live where they stand.
+//! Short strings that are stored inline, for ids and names that every request compares, hashes and copies.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// The longest text that needs no memory of its own.
+/// The longest text without an allocation, in bytes. A longer text is shared on the heap.
 const MAX_INLINE_BYTES: usize = 30;
 
-/// A text that costs no allocation if it is short, and one shared allocation if it is not.
+/// A text without an allocation if it is short, and with one shared allocation otherwise.
 #[derive(Clone)]
 pub struct InlineStr(Form);
 
@@ -18,7 +18,7 @@ enum Form {
 }
 
 impl InlineStr {
-    /// Two texts as one.
+    /// The concatenation of two texts.
     pub(crate) fn joined(head: &str, tail: &str) -> Self {
         let (mut bytes, len) = ([0; MAX_INLINE_BYTES], head.len() + tail.len());
         if len > MAX_INLINE_BYTES {
@@ -30,7 +30,7 @@ impl InlineStr {
         InlineStr(Form::Inline { len, bytes })
     }
 
-    /// Text that is visible ASCII; `None` if it is not.
+    /// A text of visible ASCII. `None` for anything else.
     pub(crate) fn visible(text: &[u8]) -> Option<Self> {
         if !text.iter().all(u8::is_ascii_graphic) {
             return None;

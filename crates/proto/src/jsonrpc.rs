@@ -1,8 +1,8 @@
-//! The JSON-RPC envelope, read from raw bytes and written to raw bytes.
+//! The JSON-RPC envelope, parsed from raw bytes and written to raw bytes.
 //!
-//! Only what a rule needs is parsed: `jsonrpc`, `id`, `method`, and where `params`, `result` and `error` begin and end.
-//! Those three stay slices of the body they came in, so that a payload travels from socket to store to socket without
-//! being read again (design D14).
+//! Only the parts that a rule needs are parsed: `jsonrpc`, `id`, `method`, and the positions of `params`, `result` and
+//! `error`. These three remain slices of the body, so that a payload goes from socket to store to socket without another
+//! parse (design D14).
 
 mod method;
 mod object;
@@ -30,63 +30,63 @@ pub use write::{
     write_result_with,
 };
 
-/// What one HTTP body held.
+/// The content of one HTTP body.
 #[derive(Clone, Debug)]
 pub enum Payload {
     /// One message.
     One(Message),
-    /// A batch; never empty.
+    /// A batch. Never empty.
     Batch(Vec<Message>),
 }
 
 /// A JSON-RPC object.
 #[derive(Clone, Debug)]
 pub enum Message {
-    /// Wants an answer.
+    /// Expects an answer.
     Request(Request),
-    /// Wants none.
+    /// Expects no answer.
     Notification(Notification),
-    /// Answers a question of ours.
+    /// Answers a question of the server.
     Answer(Answer),
 }
 
-/// A request: a method called under an id.
+/// A request.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Request {
-    /// The caller's name for this request.
+    /// The id that the client chose.
     pub id: RequestId,
-    /// What is called, and with what.
+    /// The method.
     pub method: Method,
-    /// The arguments.
+    /// The params.
     pub params: Params,
 }
 
-/// A notification: a method called without an id.
+/// A notification.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Notification {
-    /// What is called.
+    /// The method.
     pub method: Method,
-    /// The arguments.
+    /// The params.
     pub params: Params,
 }
 
-/// The other side's answer to a request of ours.
+/// The client's answer to a question of the server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Answer {
-    /// The id we asked under.
+    /// The id of the question.
     pub id: RequestId,
     /// The raw `result`, or the raw `error`.
     pub outcome: Result<Bytes, Bytes>,
 }
 
-/// The raw `params` of a message; empty when there were none.
+/// The raw `params` of a message. Empty if it has none.
 #[derive(Clone, Debug, Default)]
 pub struct Params {
     json: Bytes,
-    /// What is in them, if that was seen when they came.
+    /// The positions of their members, if the scan has found them.
     members: Option<Box<Members>>,
 }
 
@@ -101,7 +101,7 @@ impl Params {
         Params { json, members }
     }
 
-    /// Where their members are; `None` if they are not plainly an object with a `_meta`.
+    /// The positions of their members. `None` if they need the slow path or have no `_meta`.
     pub(crate) fn members(&self) -> Option<Members> {
         match &self.members {
             Some(members) => Some(**members),
@@ -109,25 +109,25 @@ impl Params {
         }
     }
 
-    /// The JSON text, or `{}` when the message had no params.
+    /// The JSON text, or `{}` if the message has no params.
     pub fn as_json(&self) -> &[u8] {
         if self.json.is_empty() { b"{}" } else { &self.json }
     }
 
-    /// The JSON text as it was sent; empty when the message had no params.
+    /// The JSON text as it was sent. Empty if the message has no params.
     pub fn raw(&self) -> &Bytes {
         &self.json
     }
 
-    /// Reads the params as `T`.
+    /// Deserializes the params as `T`.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         match std::str::from_utf8(self.as_json()) {
-            Ok(text) => serde_json::from_str(text), // checked once, not string by string
+            Ok(text) => serde_json::from_str(text), // checks UTF-8 once, not for each string
             Err(_) => serde_json::from_slice(self.as_json()),
         }
     }
 
-    /// The request's `_meta.progressToken`, if it is a string or an integer (PRG-01). The seeds' `extractProgressToken`.
+    /// The request's `_meta.progressToken`, if it is a string or an integer (PRG-01).
     pub fn progress_token(&self) -> Option<ProgressToken> {
         #[derive(serde::Deserialize)]
         struct Meta<'a> {
@@ -142,7 +142,7 @@ impl Params {
         ProgressToken::from_json(meta.progress_token?.get())
     }
 
-    /// The request that a `notifications/cancelled` names; `None` if it names none (CAN-01).
+    /// The request that a `notifications/cancelled` refers to, if any (CAN-01).
     pub fn cancelled_request(&self) -> Option<RequestId> {
         #[derive(serde::Deserialize)]
         struct Cancelled<'a> {
@@ -153,7 +153,7 @@ impl Params {
         RequestId::from_json(cancelled.request_id.get())
     }
 
-    /// The revision that `_meta` names (VER-04's `M`), if it names one.
+    /// The version in `_meta` (VER-04's `M`), if it has one.
     pub fn meta_protocol_version(&self) -> Option<String> {
         #[derive(serde::Deserialize)]
         struct Meta {
@@ -167,8 +167,8 @@ impl Params {
         }
     }
 
-    /// Reads `_meta`, at no cost when there is none: the common call has no `_meta`, and a scan for the letters is
-    /// far cheaper than a second parse. A key written with escapes (`"\u005fmeta"`) is a key all the same.
+    /// Reads `_meta`. Free if there is none: most calls have no `_meta`, and a search for the letters is much cheaper than a
+    /// second parse. Also finds a key with escapes (`"\u005fmeta"`).
     fn meta<'a, T: serde::Deserialize<'a>>(&'a self) -> Option<T> {
         #[derive(serde::Deserialize)]
         struct WithMeta<T> {
@@ -185,7 +185,7 @@ impl Params {
 }
 
 impl Message {
-    /// The id of a request; `None` for anything else.
+    /// The id of a request. `None` for other messages.
     pub fn request_id(&self) -> Option<&RequestId> {
         match self {
             Message::Request(request) => Some(&request.id),
@@ -202,7 +202,7 @@ mod tests {
         Params::from_raw(Bytes::from_static(json.as_bytes()))
     }
 
-    /// PRG-01, T-35; the seeds' `extractProgressToken`.
+    /// PRG-01, T-35.
     #[test]
     fn prg_01_progress_tokens_keep_their_type() {
         let token = |json| params(json).progress_token().map(|t| t.to_string());

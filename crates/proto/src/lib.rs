@@ -1,24 +1,23 @@
 //! The MCP transport protocol as pure functions and state machines.
 //!
-//! This crate parses, decides, numbers and frames. It never waits, reads a clock, draws a random number, opens a
-//! socket or logs: time, ids and bytes come in as arguments, effects go out as values. That is what lets the whole
-//! protocol be tested by tables and properties, and what keeps the two halves of Rethread apart: *what should happen*
-//! lives here, *making it happen* lives in the `rethread` crate.
+//! This crate parses, decides, numbers and frames. It never waits, reads a clock, draws a random number, opens a socket or
+//! logs. Time, ids and bytes are arguments, effects are return values. Tables and properties can therefore test the whole
+//! protocol. This crate decides *what should happen*, and the `rethread` crate makes it happen.
 //!
 //! | module | contains |
 //! |---|---|
 //! | [`version`] | the five protocol revisions and every behaviour that differs between them |
-//! | [`gate`] | headers and admission: may this request come in, and as what |
+//! | [`gate`] | headers and admission: is this request admitted, and as what |
 //! | [`jsonrpc`] | the JSON-RPC envelope over raw bytes |
 //! | [`exchange`] | one POST and its answer: JSON or a stream |
 //! | [`stream`] | the log of a stream, its writer and its readers, and where a resume begins |
 //! | [`push`] | messages that wait for a GET |
 //! | [`questions`] | questions to the client |
 //! | [`subscription`] | listen streams: filter, acknowledgement, stamp, what waits for a slow reader |
-//! | [`mrtr`] | results that ask for input: what is asked, what comes back, the sealed state between |
+//! | [`mrtr`] | results that ask for input: the questions, the answers, the sealed state between |
 //! | [`event_id`] | event ids on the wire |
 //! | [`sse`] | Server-Sent Events, encoded and decoded |
-//! | [`refusal`] | every way to say no: status, code and text |
+//! | [`refusal`] | every refusal: status, code and text |
 //! | [`clock`] | time as a value |
 
 mod client_capabilities;

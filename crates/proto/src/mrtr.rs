@@ -1,21 +1,22 @@
-//! Results that ask for input (2026-07-28, "multi round-trip requests"): the call ends with questions, and the client
-//! makes it again with the answers.
+//! Results that ask for input (2026-07-28, "multi round-trip requests"): the call ends with questions, and the client repeats
+//! it with the answers.
 //!
-//! Nothing but `requestState` links the two requests (MRTR-04), and it passes through the client's hands. So it is
-//! sealed: nobody else can make one, and one that was made holds for its principal, its call and a short time only
-//! ([`Seal`]). That a state is used once only is not for cryptography to say: who keeps the waiting calls takes each
-//! out as it is claimed (T-28).
+//! Only `requestState` links the two requests (MRTR-04), and the client holds it in between. So it is sealed: only this
+//! server can make one, and it is valid only for its principal, its call and a short time ([`Seal`]). The seal does not
+//! enforce single use. The table of parked calls does: it removes each call when it is claimed (T-28).
 
+mod claims;
 mod digest;
 mod fields;
 mod input;
 mod seal;
 
+pub use claims::{Binding, Claims, Invalid, State, StateTooLong};
 pub use digest::digest;
 pub use input::{
     BadInputRequest, InputMethod, InputRequest, InputRequests, InputResponses, input_required, request_state,
 };
-pub use seal::{Binding, Claims, Invalid, Seal, State, StateTooLong};
+pub use seal::Seal;
 
 /// Whether a call of `method` may be answered with a result that asks for input (MRTR-01).
 pub fn allows_input_required(method: &str) -> bool {

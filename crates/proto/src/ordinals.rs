@@ -2,7 +2,7 @@
 
 use crate::event_id::{Ordinal, StreamKind};
 
-/// Hands out stream ordinals (design D2): never the same twice, and it knows which were ever issued.
+/// Issues stream ordinals, each once (design D2), and knows which were issued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ordinals {
     call: Ordinal,
@@ -19,7 +19,7 @@ impl Default for Ordinals {
 }
 
 impl Ordinals {
-    /// A fresh ordinal.
+    /// A new ordinal.
     pub fn issue(&mut self, kind: StreamKind) -> Ordinal {
         let next = self.slot(kind);
         let issued = *next;
@@ -36,18 +36,18 @@ impl Ordinals {
         ordinal < next
     }
 
-    /// Everything up to `mark` counts as issued: what a restored session starts from.
+    /// Marks everything up to `mark` as issued. A restored session starts from there.
     pub fn skip_past(&mut self, mark: Ordinal) {
         for kind in [StreamKind::Call, StreamKind::Push] {
             let next = self.slot(kind);
             while *next <= mark {
-                // Both kinds move past the mark, which is of one kind only.
+                // Both kinds continue after the mark, which belongs to one kind.
                 *next = Ordinal(mark.0 + 1 + (mark.0 + 1 + next.0) % 2);
             }
         }
     }
 
-    /// The highest ordinal issued so far; zero if none was.
+    /// The highest issued ordinal. Zero if there is none.
     pub fn high_water(&self) -> Ordinal {
         let before = |next: Ordinal| next.0.saturating_sub(2);
         Ordinal(before(self.call).max(before(self.push)))

@@ -1,14 +1,14 @@
-//! Who is calling, and which conversation they mean.
+//! The caller and the session id.
 
 use crate::inline_str::InlineStr;
 use std::fmt;
 use std::sync::Arc;
 
-/// The caller, as an authentication layer knows them: an issuer and a subject, never the bytes of a token, so that a
-/// refreshed token goes on working (design D12). Sessions, streams and questions belong to a principal; another
-/// principal gets what a stranger gets.
+/// The caller, as an authentication layer identifies it: an issuer and a subject. It does not contain the bytes of a token,
+/// so that a refreshed token continues to work (design D12). Sessions, streams and questions belong to a principal. For other
+/// principals they do not exist.
 ///
-/// An auth layer puts a `Principal` into the request's extensions. Without one everybody is [`Principal::anonymous`].
+/// An auth layer puts a `Principal` into the request's extensions. Without one every caller is [`Principal::anonymous`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default, serde::Serialize, serde::Deserialize)]
 pub struct Principal {
     issuer: Arc<str>,
@@ -16,7 +16,7 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// A caller named by an issuer.
+    /// A caller with a name that the issuer chose.
     pub fn new(issuer: impl Into<Arc<str>>, subject: impl Into<Arc<str>>) -> Self {
         Principal {
             issuer: issuer.into(),
@@ -34,25 +34,25 @@ impl Principal {
         self.issuer.is_empty() && self.subject.is_empty()
     }
 
-    /// Who vouches for the subject.
+    /// The issuer of the subject.
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
 
-    /// The caller's name at the issuer.
+    /// The name of the caller at the issuer.
     pub fn subject(&self) -> &str {
         &self.subject
     }
 }
 
-/// A session's name on the wire: a secret of at least 128 random bits.
+/// The id of a session on the wire: a secret of at least 128 random bits.
 ///
-/// `Debug` shows a short prefix only, so that no log line can hand a session to its reader (SEC-07).
+/// `Debug` shows a short prefix only, so that a reader of the log cannot use the session (SEC-07).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct SessionId(InlineStr);
 
 impl SessionId {
-    /// The longest id we look up; ours are shorter.
+    /// The longest id that is looked up, in bytes. A longer one is unknown. Ours are shorter.
     pub const MAX_LEN: usize = 128;
 
     /// Encodes 144 random bits as 24 characters (SES-02: visible ASCII, at least 128 bits).
@@ -68,18 +68,18 @@ impl SessionId {
         SessionId(text.as_str().into())
     }
 
-    /// Takes a header's text for an id, if it could be one: visible ASCII of a bounded length.
+    /// Parses the text of a header: visible ASCII of a bounded length.
     pub fn parse(text: &str) -> Option<Self> {
         Self::from_header(text.as_bytes())
     }
 
-    /// The same for the bytes of a header.
+    /// Parses the bytes of a header.
     pub fn from_header(bytes: &[u8]) -> Option<Self> {
         let fits = !bytes.is_empty() && bytes.len() <= Self::MAX_LEN;
         InlineStr::visible(bytes).filter(|_| fits).map(SessionId)
     }
 
-    /// The id as it stands in the header.
+    /// The id as it is in the header.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }

@@ -1,13 +1,12 @@
-//! Messages for the session rather than for a call, and which GET takes them (design D6). The seeds'
-//! `ServerPushChannel`.
+//! Messages for a session that belong to no call, and the GET that takes them (design D6).
 //!
-//! A message is bound late: it waits here, without a stream or a number, until a live connection takes it. Then it
-//! belongs to that connection's stream for ever. So with no GET open messages wait, with three open each is taken once,
-//! and nothing is ever moved from one stream to another (GET-03).
+//! A message is bound late: it waits here, without a stream or a number, until a live connection takes it. Then it belongs to
+//! that connection's stream for ever. Without an open GET messages wait. With three, each message is taken once. A message is
+//! never moved from one stream to another (GET-03).
 //!
-//! Where the session is stored, so is the queue ([`StoredQueue`]). What is here is the truth while the process lives, and
-//! the store's copy follows: [`Push::next_update`] says what it lacks. A taken message leaves the copy with the append that
-//! brings it into its stream, in one step of the store. So after a crash it is in the one or in the other.
+//! If the session is stored, so is the queue ([`StoredQueue`]). The queue here is authoritative while the process lives, and
+//! the copy in the store follows: [`Push::next_update`] returns the next update. A taken message leaves the copy with the
+//! append that adds it to its stream, in one atomic step. After a crash it is thus in one of them.
 
 mod copy;
 #[cfg(test)]
@@ -23,13 +22,13 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How much may wait.
+/// Limits of the waiting messages.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PushLimits {
-    /// How many messages.
+    /// Number of messages. Beyond: the oldest is dropped.
     pub messages: usize,
-    /// How many bytes in all.
+    /// Bytes in total. Beyond: the oldest is dropped.
     pub bytes: usize,
 }
 
@@ -40,19 +39,19 @@ impl PushLimits {
     }
 }
 
-/// Which waiting messages say the same, so that one is enough (GET-04).
+/// Which waiting messages are equivalent, so that one of them suffices (GET-04).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Collapse {
-    /// Every such message counts.
+    /// No other message is equivalent.
     Never,
-    /// "This list changed": the method says it all.
+    /// A list changed: messages with the same method are equivalent.
     List(Cow<'static, str>),
-    /// "This resource changed".
+    /// A resource changed: messages with the same URI are equivalent.
     Resource(Box<str>),
 }
 
 impl Collapse {
-    /// As a store keeps it: equal keys say the same.
+    /// The key in a store. Equal keys mean equivalent messages.
     pub fn key(&self) -> Option<Box<str>> {
         match self {
             Collapse::Never => None,
@@ -61,7 +60,7 @@ impl Collapse {
         }
     }
 
-    /// What [`key`](Self::key) was made of.
+    /// Parses a [`key`](Self::key).
     pub fn from_key(key: Option<&str>) -> Self {
         match key.and_then(|key| key.split_once(':')) {
             Some(("list", method)) => Collapse::List(Cow::Owned(method.to_owned())),
@@ -71,12 +70,12 @@ impl Collapse {
     }
 }
 
-/// How long a message means something.
+/// How long a message is useful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
     /// As long as the session.
     Session,
-    /// As long as the process: nobody would hear the answer to a question of an earlier one.
+    /// As long as the process, because an answer to a question of an earlier process has no receiver.
     Process,
 }
 
@@ -89,51 +88,52 @@ struct Waiting {
     since: Mono,
 }
 
-/// A message that was taken.
+/// A taken message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TakenMessage {
     /// The JSON-RPC message, on one line.
     pub message: Bytes,
-    /// Set if the store may have it: the append of the message removes everything up to here from the stored queue, and
-    /// [`Push::bound`] is told how that ended.
+    /// Set if the store may have the message. Its append then removes everything up to here from the stored queue, and the
+    /// caller reports the outcome to [`Push::bound`].
     pub stored: Option<QueuePosition>,
 }
 
-/// One connection that could take messages.
+/// A connection that can take messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenerId(pub u64);
 
-/// The push side of one session: what waits, and who listens.
+/// The push queue of one session, and its listeners.
 #[derive(Debug)]
 pub struct Push {
     waiting: VecDeque<Waiting>,
     bytes: usize,
-    /// Oldest first; the last one takes.
+    /// Oldest first. The last one takes messages.
     listeners: Vec<ListenerId>,
     open: bool,
     limits: PushLimits,
-    /// The last position that was given to a message.
+    /// The last position that was assigned.
     last: QueuePosition,
-    /// A listener that has taken stored messages whose append is not settled, and the last of these. Until it is, nobody
-    /// else takes: a later append that ends first would remove them from the stored queue, too.
+    /// The listener that has taken stored messages whose append is in flight, and the last of these messages. Until it is
+    /// settled, no other listener takes any: a later append that ends first would remove these messages from the stored
+    /// queue, too.
     binding: Option<(ListenerId, QueuePosition)>,
-    /// `None` if nothing of the session is stored, or not yet.
+    /// `None` if the session is not stored, or not yet.
     copy: Option<StoreCopy>,
 }
 
-/// What became of a message that was offered.
+/// The outcome of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Offered {
-    /// How many of the oldest messages had to go to make room.
+    /// The number of the oldest messages that were dropped.
     pub dropped: usize,
-    /// Whom to wake, if anybody listens.
+    /// The listener to wake, if any.
     pub taker: Option<ListenerId>,
 }
 
 impl Push {
-    /// Nothing waits and nobody listens. Messages are held until [`Push::begin`].
+    /// An empty queue without listeners. Messages are held until [`Push::begin`].
     pub fn new(limits: PushLimits) -> Self {
         Push {
             waiting: VecDeque::new(),
@@ -147,7 +147,8 @@ impl Push {
         }
     }
 
-    /// Goes on with what an earlier process left. Returns how many messages exceed the limits and were dropped.
+    /// Continues with the queue of an earlier process. Returns the number of messages that exceed the limits and were
+    /// dropped.
     pub fn restore(&mut self, queue: StoredQueue, now: Mono) -> usize {
         self.copy = Some(StoreCopy::of(&queue));
         self.last = queue.last();
@@ -169,18 +170,18 @@ impl Push {
         self.drop_oldest()
     }
 
-    /// The client said `notifications/initialized`: messages may flow from now on (SES-08). Returns whom to wake.
+    /// The client sent `notifications/initialized`: messages may be sent (SES-08). Returns the listener to wake.
     pub fn begin(&mut self) -> Option<ListenerId> {
         self.open = true;
         self.taker()
     }
 
-    /// Whether messages may flow.
+    /// Whether messages may be sent.
     pub fn has_begun(&self) -> bool {
         self.open
     }
 
-    /// A message wants to go out.
+    /// Offers a message.
     pub fn offer(&mut self, message: Bytes, collapse: Collapse, lifetime: Lifetime, now: Mono) -> Offered {
         if collapse != Collapse::Never && self.waiting.iter().any(|w| w.collapse == collapse) {
             return Offered {
@@ -212,25 +213,25 @@ impl Push {
         dropped
     }
 
-    /// Who would take a message at once: somebody listens, and nothing waits that would come first.
+    /// The listener that would take a message at once: there is one, and no older message waits.
     pub fn direct_taker(&self) -> Option<ListenerId> {
         let direct = self.open && self.waiting.is_empty();
         self.listeners.last().copied().filter(|_| direct)
     }
 
-    /// A connection listens from now on, and is the newest.
+    /// Adds a connection as the newest listener.
     pub fn listen(&mut self, listener: ListenerId) {
         self.leave(listener);
         self.listeners.push(listener);
     }
 
-    /// A connection is gone. Returns whom to wake instead.
+    /// Removes a connection. Returns the listener to wake instead.
     pub fn leave(&mut self, listener: ListenerId) -> Option<ListenerId> {
         self.listeners.retain(|l| *l != listener);
         self.taker()
     }
 
-    /// The next message for `listener`: the newest live connection takes, the others wait their turn.
+    /// The next message for `listener`. The newest live connection takes messages, the others wait their turn.
     pub fn take(&mut self, listener: ListenerId) -> Option<TakenMessage> {
         if !self.open || self.listeners.last() != Some(&listener) || !self.may_take(listener) {
             return None;
@@ -246,8 +247,8 @@ impl Push {
         })
     }
 
-    /// If messages wait longer than `patience` although somebody listens, that one has stopped reading: it goes to the
-    /// back, and the returned one is woken in its place.
+    /// If messages wait longer than `patience` although there is a listener, it has stopped reading. It becomes the oldest,
+    /// and the returned listener is woken instead.
     pub fn pass_over_stalled(&mut self, now: Mono, patience: Duration) -> Option<ListenerId> {
         let stalled = self.waiting.front().is_some_and(|w| now.since(w.since) > patience);
         if !self.open || !stalled || self.listeners.len() < 2 {
@@ -257,12 +258,12 @@ impl Push {
         self.taker()
     }
 
-    /// How many messages wait.
+    /// The number of waiting messages.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// How many connections listen.
+    /// The number of listeners.
     pub fn listeners(&self) -> usize {
         self.listeners.len()
     }
@@ -281,7 +282,7 @@ impl Push {
         let waiting = self.waiting.pop_front()?;
         self.bytes -= waiting.message.len();
         if self.waiting.is_empty() {
-            self.waiting = VecDeque::new(); // an idle session owns no buffer
+            self.waiting = VecDeque::new(); // an idle session needs no buffer
         }
         Some(waiting)
     }
@@ -396,7 +397,7 @@ mod tests {
     }
 
     proptest! {
-        /// GET-03: whatever opens and closes, every message is taken once, in order, or is still waiting.
+        /// GET-03: for any sequence of opens and closes, every message is taken once, in order, or still waits.
         #[test]
         fn every_message_is_taken_once(ops in proptest::collection::vec((0u8..4, 0u64..4), 0..120)) {
             let mut push = push(1000, 100_000);

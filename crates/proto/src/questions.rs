@@ -1,9 +1,9 @@
-//! Questions to the client: asked on one connection, answered on another (design D7). The seeds' `StreamCoordinator`.
+//! Questions to the client: asked on one connection, answered on another (design D7).
 
 use crate::jsonrpc::RequestId;
 use std::collections::HashMap;
 
-/// The open questions of one session. `W` is whatever wakes the one who asked.
+/// The open questions of one session. `W` wakes the caller that waits for the answer.
 #[derive(Debug)]
 pub struct Questions<W> {
     epoch: u64,
@@ -12,8 +12,8 @@ pub struct Questions<W> {
     limit: usize,
 }
 
-/// A question's name. On the wire `s<epoch>-<number>`: unique in the session for ever, restarts included, and of a form
-/// that no client's own id is compared with (S2C-01).
+/// The id of a question. On the wire it is `s<epoch>-<number>`: unique in the session, also after restarts, and never
+/// compared with ids of the client (S2C-01).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Question {
     epoch: u64,
@@ -37,24 +37,24 @@ impl Question {
     }
 }
 
-/// The session has as many open questions as it may.
+/// The session has reached its limit of open questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many open questions to the client")]
 pub struct TooManyQuestions;
 
-/// What an answer from the client turned out to be.
+/// The result of matching an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Settled<W> {
-    /// The one who asked is waiting: wake it.
+    /// The caller that waits for the answer.
     Waiter(W),
-    /// Asked and settled before: accept and ignore (S2C-04).
+    /// Settled before: accept and ignore the answer (S2C-04).
     Late,
-    /// Never asked in this session: refuse (S2C-04).
+    /// Never asked in this session: refuse the answer (S2C-04).
     NeverAsked,
 }
 
 impl<W> Questions<W> {
-    /// The questions of a session in its `epoch`th life, with at most `limit` questions open at a time.
+    /// The questions of a session in its epoch, at most `limit` open at a time.
     pub fn new(epoch: u64, limit: usize) -> Self {
         Questions {
             epoch,
@@ -77,7 +77,7 @@ impl<W> Questions<W> {
         })
     }
 
-    /// Settles the question that `id` names. Each question is settled at most once.
+    /// Settles the question with `id`. Each question is settled at most once.
     pub fn settle(&mut self, id: &RequestId) -> Settled<W> {
         let Some(question) = Question::parse(id) else {
             return Settled::NeverAsked;
@@ -95,17 +95,17 @@ impl<W> Questions<W> {
         if asked { Settled::Late } else { Settled::NeverAsked }
     }
 
-    /// Closes a question nobody waits for any more. False if it was settled already.
+    /// Closes a question without an answer. False if it was settled already.
     pub fn abandon(&mut self, question: Question) -> bool {
         question.epoch == self.epoch && self.open.remove(&question.number).is_some()
     }
 
-    /// Closes every question; the waiters are handed back to be told.
+    /// Closes every question. Returns the waiters, which the caller notifies.
     pub fn abandon_all(&mut self) -> impl Iterator<Item = W> {
         std::mem::take(&mut self.open).into_values()
     }
 
-    /// How many questions are open.
+    /// The number of open questions.
     pub fn open(&self) -> usize {
         self.open.len()
     }

@@ -1,4 +1,4 @@
-//! Every way to say no. This is the only room that knows HTTP statuses and which JSON-RPC code goes with them.
+//! Every refusal. Only this module knows HTTP statuses and the JSON-RPC codes that go with them.
 
 use crate::jsonrpc::{EnvelopeError, RequestId, RpcError, code, error_message};
 use crate::version::{Era, Revisions};
@@ -6,13 +6,13 @@ use http::StatusCode;
 use serde_json::json;
 use std::borrow::Cow;
 
-/// A typed no: why a request is not served. [`Refusal::status`] and [`Refusal::body`] turn it into an answer.
+/// The reason why a request is not served. [`Refusal::status`] and [`Refusal::body`] make the response.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Refusal {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// The request's id, once one was read.
+    /// The id of the request, if it was read.
     pub id: Option<RequestId>,
 }
 
@@ -34,14 +34,14 @@ pub enum Reason {
         /// How to allow it.
         hint: &'static str,
     },
-    /// The HTTP method is not offered; holds the value of `Allow` (HTTP-01, VER-09).
+    /// The HTTP method is not offered (HTTP-01, VER-09).
     Method {
-        /// The methods that are offered.
+        /// The value of `Allow`.
         allow: &'static str,
     },
-    /// `Accept` does not admit what we would answer (HTTP-02).
+    /// `Accept` does not admit the response (HTTP-02).
     NotAcceptable {
-        /// What must be admitted.
+        /// The media types that must be admitted.
         needs: &'static str,
     },
     /// `Content-Type` is not `application/json` (HTTP-03).
@@ -53,54 +53,54 @@ pub enum Reason {
     },
     /// The headers are larger than the limit (SEC-06).
     HeadersTooLarge,
-    /// The body did not arrive whole or in time.
+    /// The body did not arrive completely or in time.
     BodyIncomplete,
     /// The body is not JSON (HTTP-04).
     NotJson(String),
-    /// JSON, but no message that can be taken here (HTTP-04, HTTP-09, HTTP-10).
+    /// JSON, but not a message that is accepted here (HTTP-04, HTTP-09, HTTP-10).
     InvalidRequest(Cow<'static, str>),
-    /// `params` that mean different things to different readers, whatever the method (HTTP-04).
+    /// Ambiguous `params`, for any method (HTTP-04).
     InvalidParams(Cow<'static, str>),
     /// A header differs from the body (VER-04, HDR-*).
     HeaderMismatch(Cow<'static, str>),
-    /// `_meta` lacks what every stateless request must carry (VER-04 row 5, VER-05).
+    /// `_meta` lacks a member that every stateless request must have (VER-04 row 5, VER-05).
     MissingMeta(Cow<'static, str>),
     /// The protocol version is not served (VER-02, VER-04, VER-06).
     UnsupportedVersion {
-        /// What the client asked for, verbatim.
+        /// The requested version, verbatim.
         requested: String,
-        /// What is served.
+        /// The served versions.
         served: Revisions,
     },
-    /// No session header where one is needed (SES-03).
+    /// A session header is required (SES-03).
     MissingSession,
-    /// The session is unknown, expired, ended or another's (SES-04, SES-06).
+    /// The session is unknown, expired, ended or belongs to another principal (SES-04, SES-06).
     UnknownSession,
-    /// The stream of the presented event id was here once and is wholly forgotten (RES-07).
+    /// The stream of the event id existed and is completely forgotten (RES-07).
     StreamForgotten,
-    /// The stream of the presented event id has ended, and the client has seen all of it (RES-07).
+    /// The stream of the event id has ended, and the client has seen all of it (RES-07).
     StreamEnded,
-    /// A bound is reached; the text names it (SEC-06, SES-09).
+    /// A limit is reached. The text names it (SEC-06, SES-09).
     TooMany(&'static str),
-    /// The server as a whole is full; the text names the bound.
+    /// A limit of the whole server is reached. The text names it.
     Overloaded(&'static str),
     /// The server is shutting down (T-38).
     ShuttingDown,
-    /// What this request needs cannot be reached right now (design D10).
+    /// The store is needed and cannot be reached (design D10).
     StoreUnavailable,
-    /// What stands behind this server cannot be had right now; the text says what.
+    /// The server behind this one cannot be reached. The text describes it.
     Upstream(Cow<'static, str>),
-    /// An answer to a question that was never asked here (S2C-04).
+    /// An answer to a question that was never asked (S2C-04).
     UnknownQuestion,
 }
 
 impl Refusal {
-    /// A refusal that names no request.
+    /// A refusal without a request id.
     pub fn new(reason: Reason) -> Self {
         Refusal { reason, id: None }
     }
 
-    /// The same refusal about the request `id`.
+    /// The same refusal with the id of the request.
     #[must_use]
     pub fn about(mut self, id: Option<&RequestId>) -> Self {
         self.id = id.cloned();
@@ -135,7 +135,7 @@ impl Refusal {
         }
     }
 
-    /// The value of `Allow`, where the status asks for one.
+    /// The value of `Allow`, if the status needs one.
     pub fn allow(&self) -> Option<&'static str> {
         match self.reason {
             Reason::Method { allow } => Some(allow),
@@ -143,7 +143,7 @@ impl Refusal {
         }
     }
 
-    /// Seconds after which trying again makes sense, where it does.
+    /// Seconds after which a retry may succeed, if it may.
     pub fn retry_after(&self) -> Option<u32> {
         match self.reason {
             Reason::TooMany(_) | Reason::Overloaded(_) | Reason::StoreUnavailable | Reason::Upstream(_) => Some(1),
@@ -152,7 +152,7 @@ impl Refusal {
         }
     }
 
-    /// The reason in a word, for metrics and logs.
+    /// The reason in one word, for metrics and logs.
     pub fn label(&self) -> &'static str {
         match &self.reason {
             Reason::Origin { .. } => "origin",
@@ -205,8 +205,8 @@ impl Refusal {
             Reason::HeaderMismatch(what) => RpcError::new(code::HEADER_MISMATCH, what.clone()),
             Reason::InvalidParams(what) | Reason::MissingMeta(what) => RpcError::invalid_params(what.clone()),
             Reason::UnsupportedVersion { requested, served } => {
-                // VER-07: a stateless request that names a session-era revision is told the stateless ones only,
-                // otherwise it would retry the very revision that was refused.
+                // VER-07: a stateless request with a legacy revision gets only the stateless ones. Otherwise it would retry
+                // the revision that was refused.
                 let legacy_asked = requested
                     .parse::<crate::Version>()
                     .is_ok_and(|v| v.era() == Era::Legacy && served.serves_era(Era::Modern));
@@ -235,14 +235,14 @@ impl Refusal {
         }
     }
 
-    /// The body of the answer.
+    /// The body of the response.
     pub fn body(&self) -> Vec<u8> {
         error_message(self.id.as_ref(), &self.error())
     }
 }
 
 /// The HTTP status of a JSON-RPC error that answers a stateless request, if nothing was sent before it (HTTP-12, HTTP-13,
-/// VER-11). In a session every such error goes out with 200 (HTTP-11).
+/// VER-11). In a session every such error has status 200 (HTTP-11).
 pub fn stateless_status(error: &RpcError) -> StatusCode {
     match error.code {
         code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
@@ -304,7 +304,7 @@ mod tests {
         }
     }
 
-    /// RES-07, HTTP-11, T-04: 404 says that the session is gone, so nothing else may use it.
+    /// RES-07, HTTP-11, T-04: 404 means that the session is gone, so no other reason may use it.
     #[test]
     fn http_11_only_an_unknown_session_is_404() {
         for (reason, status) in [

@@ -1,8 +1,8 @@
-//! Server-Sent Events: frames out, blocks in.
+//! Server-Sent Events: encodes frames and decodes blocks.
 //!
-//! A frame is built once. A [`Draft`] leaves room before the message for the event id, which is not known until the
-//! stream numbers it; numbering then writes into that room, and the payload that goes to the store is a slice of the
-//! same allocation as the frame that goes to the socket.
+//! A frame is built once. A [`Draft`] leaves room before the message for the event id, which is not known before the stream
+//! numbers the message. Numbering writes into that room. The payload for the store and the frame for the socket are slices of
+//! the same allocation.
 
 mod decode;
 
@@ -23,15 +23,15 @@ const NEWLINE_DATA: &[u8] = b"\ndata: ";
 const NO_DATA: &[u8] = b"\ndata:\n\n";
 const RETRY: &[u8] = b"retry: ";
 const END: &[u8] = b"\n\n";
-/// Holds `id: `, a plain event id of any size, and `data: `. A longer id costs a copy.
+/// Room for `id: `, a plain event id of any size, and `data: `. A longer id costs a copy.
 const HEADROOM_BYTES: usize = 56;
 
-/// A message that has no number yet.
+/// A message without a number.
 #[derive(Debug)]
 pub struct Draft(Vec<u8>);
 
 impl Draft {
-    /// Makes a draft of the message that `write` appends to the buffer.
+    /// A draft of the message that `write` appends to the buffer.
     pub fn new(expected: usize, write: impl FnOnce(&mut Vec<u8>)) -> Self {
         let mut buffer = Vec::with_capacity(HEADROOM_BYTES + expected + END.len());
         buffer.resize(HEADROOM_BYTES, 0);
@@ -50,12 +50,12 @@ impl Draft {
         &self.0[HEADROOM_BYTES..]
     }
 
-    /// The message as bytes of its own, without a frame around it.
+    /// The message alone, without a frame.
     pub fn into_payload(self) -> Bytes {
         Bytes::from(self.0).slice(HEADROOM_BYTES..)
     }
 
-    /// The frame of the event `seq` in a stream whose ids begin with `prefix`. The seeds' `formatSseEvent`.
+    /// The frame of the event `seq` in a stream whose ids begin with `prefix`.
     pub fn number(mut self, prefix: &IdPrefix, seq: Seq) -> Frame {
         let prefix = prefix.as_bytes();
         let mut digits = itoa::Buffer::new();
@@ -75,7 +75,7 @@ impl Draft {
         Frame::finish(self.0, HEADROOM_BYTES, &[b"event: ", event.as_bytes(), NEWLINE_DATA])
     }
 
-    /// A frame that is a line of its own: no event at all, but how stdio carries messages (GW-01).
+    /// A line instead of an event: stdio carries messages in this way (GW-01).
     pub fn line(mut self) -> Frame {
         let end = self.0.len();
         self.0.push(b'\n');
@@ -86,13 +86,13 @@ impl Draft {
         }
     }
 
-    /// A frame without an id: it cannot be resumed from (SSE-11, STO-02).
+    /// A frame without an id. A client cannot resume from it (SSE-11, STO-02).
     pub fn unnumbered(self) -> Frame {
         Frame::finish(self.0, HEADROOM_BYTES, &[DATA])
     }
 }
 
-/// SSE-02: one message, one `data:` line. JSON has no newlines but between tokens, where a space means the same.
+/// SSE-02: one message, one `data:` line. JSON has newlines only between tokens, where a space is equivalent.
 fn blank_newlines(mut json: &mut [u8]) {
     while let Some(at) = memchr::memchr2(b'\n', b'\r', json) {
         json[at] = b' ';
@@ -100,12 +100,12 @@ fn blank_newlines(mut json: &mut [u8]) {
     }
 }
 
-/// A message and the bytes that carry it, in one allocation.
+/// A message and its frame, in one allocation.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// What goes to the socket.
+    /// The bytes for the socket.
     pub wire: Bytes,
-    /// What goes to the store.
+    /// The bytes for the store.
     pub payload: Bytes,
 }
 
@@ -126,7 +126,7 @@ impl Frame {
     }
 }
 
-/// Appends the frame of a stored event: what a replay writes.
+/// Appends the frame of a stored event, for a replay.
 pub fn write_event(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, payload: &[u8]) {
     write_id(out, prefix, seq);
     out.extend_from_slice(NEWLINE_DATA);
@@ -134,7 +134,7 @@ pub fn write_event(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, payload: &[u8
     out.extend_from_slice(END);
 }
 
-/// Appends the frame of a message that was never framed. Says where in `out` the payload is.
+/// Appends the frame of a message. Returns the range of the payload in `out`.
 pub fn write_message(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, message: &[u8]) -> Range<usize> {
     write_encoded(out, prefix, seq, |out| {
         let start = out.len();
@@ -143,7 +143,7 @@ pub fn write_message(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, message: &[
     })
 }
 
-/// Appends the frame of a message on one line that `write` writes. Says where in `out` the payload is.
+/// Appends the frame of a one-line message that `write` appends. Returns the range of the payload in `out`.
 pub fn write_encoded(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
     write_id(out, prefix, seq);
     out.extend_from_slice(NEWLINE_DATA);
@@ -154,9 +154,9 @@ pub fn write_encoded(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, write: impl
     payload
 }
 
-/// A message that can be written wherever it is wanted: into a draft of its own, or among others.
+/// A message that can be written into a draft of its own, or into a shared buffer.
 pub trait EncodeMessage: Sized {
-    /// About how many bytes it has.
+    /// An estimate of its bytes.
     fn size(&self) -> usize;
 
     /// Appends it, on one line (SSE-02).
@@ -185,7 +185,7 @@ impl EncodeMessage for Draft {
     }
 }
 
-/// A message that is on one line already.
+/// A message that is already on one line.
 #[derive(Clone, Debug)]
 pub struct OneLine(pub Bytes);
 
@@ -211,7 +211,7 @@ pub(crate) fn write_without_id(out: &mut Vec<u8>, event: Option<&str>, message: 
     out.extend_from_slice(END);
 }
 
-/// The messages in frames that were written here, framed anew without ids: they cannot be resumed from (SSE-11, STO-02).
+/// The messages in frames of this module, framed again without ids. A client cannot resume from them (SSE-11, STO-02).
 pub fn without_ids(wire: &[u8]) -> Vec<u8> {
     let mut bare = Vec::with_capacity(wire.len());
     let lines = wire.split(|byte| *byte == b'\n');
@@ -228,15 +228,13 @@ pub fn write_unnumbered(out: &mut Vec<u8>, payload: &[u8]) {
     out.extend_from_slice(END);
 }
 
-/// Appends an event that has an id and no data, so that the client keeps that id as its cursor (SSE-05, RES-09).
-/// The seeds' `formatPrimingEvent`.
+/// Appends an event with an id and no data, so that the client stores the id as its cursor (SSE-05, RES-09).
 pub fn write_priming(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq) {
     write_id(out, prefix, seq);
     out.extend_from_slice(NO_DATA);
 }
 
-/// Appends a block that sets the client's reconnection delay and dispatches nothing (SSE-07, T-18). The seeds'
-/// `formatRetryEvent`.
+/// Appends a block that sets the client's reconnection delay and dispatches no event (SSE-07, T-18).
 pub fn write_retry(out: &mut Vec<u8>, millis: u64) {
     out.extend_from_slice(RETRY);
     out.extend_from_slice(itoa::Buffer::new().format(millis).as_bytes());
@@ -272,7 +270,7 @@ fn write_id(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq) {
     out.extend_from_slice(itoa::Buffer::new().format(seq.0).as_bytes());
 }
 
-/// Sets the headers of an SSE answer (SSE-01, SSE-03). The seeds' `sseStreamHeaders` and `applySseStreamHeaders`.
+/// Sets the headers of an SSE response (SSE-01, SSE-03).
 pub fn apply_stream_headers(headers: &mut HeaderMap, version: Version, always_unbuffered: bool) {
     const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -300,7 +298,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// The seeds' `formatSseEvent`.
+    /// SSE-02: the frame of a numbered message.
     #[test]
     fn sse_02_a_message_is_one_data_line() {
         let frame = Draft::copy_of(b"{\"a\":\r\n \"x\\ny\"\n}").number(&IdPrefix::new("5-"), Seq(2));
@@ -349,7 +347,7 @@ mod tests {
         assert_eq!(text(&frame.payload), "{}");
     }
 
-    /// The seeds' `formatPrimingEvent` and `formatRetryEvent`.
+    /// SSE-05, SSE-07: priming events and `retry:` blocks.
     #[test]
     fn sse_05_sse_07_priming_and_retry_blocks() {
         let prefix = IdPrefix::new("4-");
@@ -357,7 +355,7 @@ mod tests {
         assert_eq!(written(|out| write_retry(out, 2000)), "retry: 2000\n\n");
     }
 
-    /// SSE-01, SSE-03; the seeds' `applySseStreamHeaders`.
+    /// SSE-01, SSE-03: the headers of a stream.
     #[test]
     fn sse_03_stream_headers_by_version() {
         for version in Version::ALL {

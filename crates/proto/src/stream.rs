@@ -1,7 +1,7 @@
-//! Streams (design D2, D4): the log of one stream, the state of its writer and its reader, and where a resume begins.
+//! Streams (design D2, D4): the log of one stream, the state of its writer and its reader, and the start of a resume.
 //!
-//! [`Log`] is what a store holds. [`StreamCore`] is who writes it and who reads along, in the process that serves the
-//! stream. [`Reader`] is one connection. [`plan`] decides how a GET with `Last-Event-ID` begins.
+//! [`Log`] is the part in a store. [`StreamCore`] is the state of the writer and the attached reader, in the process that
+//! serves the stream. [`Reader`] is one connection. [`plan`] decides how a GET with `Last-Event-ID` begins.
 
 mod complete;
 mod core;
@@ -38,14 +38,14 @@ pub struct Numbering {
 }
 
 impl Numbering {
-    /// Counts from the priming event if the stream has one, from the first message otherwise.
+    /// Starts with the priming event if the stream has one, otherwise with the first message.
     pub fn new(primed: bool) -> Self {
         Numbering {
             next: if primed { Seq::PRIMING } else { Seq::FIRST },
         }
     }
 
-    /// Goes on after `last`: what a writer that finds a stream starts from.
+    /// Continues after `last`, for a writer that adopts a stream.
     pub fn after(last: Seq) -> Self {
         Numbering { next: last.next() }
     }
@@ -57,25 +57,25 @@ impl Numbering {
         seq
     }
 
-    /// The number that will be taken next.
+    /// The number that is taken next.
     pub fn peek(&self) -> Seq {
         self.next
     }
 
-    /// The number that was taken last, here or by the writer before.
+    /// The number that was taken last, by this or the previous writer.
     pub fn last(&self) -> Option<Seq> {
         self.next.0.checked_sub(1).map(Seq)
     }
 }
 
-/// What is known of a stream from its first append on, whatever happens to its events.
+/// The permanent data of a stream. They remain when its events are gone.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct StreamInfo {
-    /// What the stream is for.
+    /// The kind of the stream.
     pub kind: StreamKind,
-    /// The requests that it answers; none for a push stream.
+    /// The requests that it answers. Empty for a push stream.
     pub calls: Vec<RequestId>,
-    /// The node on which it was born.
+    /// The node on which it was created.
     pub node: Arc<str>,
 }
 
@@ -89,22 +89,22 @@ impl StreamInfo {
         }
     }
 
-    /// What they count against byte limits: they stay when the events are gone.
+    /// The cost against byte limits. It remains when the events are gone.
     pub fn cost(&self) -> usize {
         let calls = self.calls.iter().map(|id| size_of::<RequestId>() + id.as_json().len());
         self.node.len() + calls.sum::<usize>()
     }
 }
 
-/// Why an event outlasts its neighbours (design D4).
+/// Why an event is retained longer than others (design D4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Retain {
-    /// It does not.
+    /// It is not retained.
     #[default]
     None,
-    /// A question that waits for its answer.
+    /// A question without an answer.
     Question,
-    /// An answer: what the client came for.
+    /// An answer.
     Answer,
 }
 
@@ -115,7 +115,7 @@ pub struct Event {
     pub seq: Seq,
     /// The message.
     pub payload: Bytes,
-    /// Whether eviction passes it over.
+    /// Whether eviction skips it.
     pub retain: Retain,
 }
 
@@ -142,15 +142,15 @@ impl Event {
 pub struct Batch {
     /// The writer's epoch: a later writer fences an earlier one.
     pub epoch: u64,
-    /// The info of the stream, with the append that creates it.
+    /// The info of the stream, in the append that creates it.
     pub info: Option<StreamInfo>,
     /// The events, numbered without a gap.
     pub events: Vec<Event>,
-    /// Questions that were settled since: they may be evicted from now on.
+    /// Questions that were settled since the last append. They may be evicted from now on.
     pub released: Vec<Seq>,
     /// Whether the stream ends with this batch.
     pub seals: bool,
-    /// The events were taken from the session's push queue: with the append, messages up to here leave it (design D6).
+    /// The events were taken from the session's push queue. The append removes messages up to here from it (design D6).
     pub taken: Option<QueuePosition>,
 }
 
@@ -210,14 +210,14 @@ impl Batch {
     }
 }
 
-/// How much of a stream is kept (design D4).
+/// The limits of a stored stream (design D4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// How many events.
+    /// Number of events. Beyond: the oldest are evicted.
     pub events: usize,
-    /// How many bytes of payload and bookkeeping.
+    /// Bytes of payload and bookkeeping. Beyond: the oldest are evicted.
     pub bytes: usize,
-    /// How long after the stream was sealed.
+    /// Time after the stream was sealed. Beyond: the stream is forgotten.
     pub age: Duration,
 }
 
@@ -262,21 +262,21 @@ pub enum Framing {
     Numbered,
     /// Events with a name and no id (2024-11-05).
     Named,
-    /// Lines, as stdio carries them.
+    /// Lines, for stdio.
     Line,
 }
 
-/// The bounds of a stream while it is served.
+/// The limits of a stream while it is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamLimits {
     /// Events in the live buffer. Beyond: the reader catches up from the store.
     pub live_events: usize,
-    /// Bytes in the live buffer. Beyond: the same.
+    /// Bytes in the live buffer. Beyond: the reader catches up from the store.
     pub live_bytes: usize,
-    /// Events that the store retains. An emitter waits for a reader that is so far behind.
+    /// Events that the store retains. An emitter waits for a reader that is this far behind.
     pub retained_events: usize,
-    /// Bytes that the store retains. The same.
+    /// Bytes that the store retains. An emitter waits for a reader that is this far behind.
     pub retained_bytes: usize,
 }
 

@@ -1,8 +1,7 @@
-//! Listen streams of 2026-07-28: what a client asked to hear, what it is told, and what waits while it is slow. The
-//! seeds' `SubscriptionFilter`.
+//! Listen streams of 2026-07-28: the filter, the notifications, and the changes that wait for a slow reader.
 //!
-//! A listen stream has no ids and no log. Each is a view of its own: a change goes once to *every* stream whose filter
-//! matches (SUB-05), unlike the session era's push, where exactly one stream takes it (T-11).
+//! A listen stream has no ids and no log. Each has its own filter: a change goes once to *every* stream whose filter matches
+//! (SUB-05). A push message of the legacy era, in contrast, goes to exactly one stream (T-11).
 
 use crate::jsonrpc::{Params, RequestId, RpcError, write_notification, write_result};
 use crate::sse::Draft;
@@ -12,7 +11,7 @@ use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Something changed that a subscription may want to hear of.
+/// A change that a subscription may match.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
     /// The list of tools.
@@ -26,7 +25,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The method of the notification that tells of it.
+    /// The method of its notification.
     pub fn method(&self) -> &'static str {
         match self {
             Change::Tools => "notifications/tools/list_changed",
@@ -37,7 +36,7 @@ impl Change {
     }
 }
 
-/// What a subscription hears: as asked for, or the honoured part of that.
+/// The filter of a subscription: as requested, or the honoured part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Filter {
@@ -47,11 +46,11 @@ pub struct Filter {
     pub prompts: bool,
     /// Changes of the list of resources.
     pub resources: bool,
-    /// Updates of these resources and of what is below them; each URI once, in the order they were asked for.
+    /// Updates of these resources and of those below them. Each URI once, in the requested order.
     pub uris: Vec<Box<str>>,
 }
 
-/// How much one filter may name. As much may wait for its reader.
+/// Limits of one filter. The same limits apply to the changes that wait for its reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FilterLimits {
@@ -68,7 +67,7 @@ impl FilterLimits {
     }
 }
 
-/// What the server can tell of: the `listChanged` and `subscribe` capabilities it declares.
+/// The `listChanged` and `subscribe` capabilities that the server declares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offered {
     /// `tools.listChanged`.
@@ -82,7 +81,7 @@ pub struct Offered {
 }
 
 impl Filter {
-    /// Reads the filter out of the `params` of `subscriptions/listen` (SUB-01, SUB-08).
+    /// Reads the filter in the `params` of `subscriptions/listen` (SUB-01, SUB-08).
     pub fn read(params: &Params, limits: FilterLimits) -> Result<Filter, RpcError> {
         #[derive(Deserialize)]
         struct Listen<'a> {
@@ -115,7 +114,7 @@ impl Filter {
         })
     }
 
-    /// The part of this filter that a server which offers `offered` can honour (SUB-02).
+    /// The part of this filter that a server with the capabilities `offered` can honour (SUB-02).
     #[must_use]
     pub fn honour(&self, offered: Offered) -> Filter {
         Filter {
@@ -130,12 +129,12 @@ impl Filter {
         }
     }
 
-    /// Whether it asks for nothing. Such a stream is acknowledged and kept all the same (SUB-08).
+    /// Whether the filter is empty. Such a stream is still acknowledged and kept (SUB-08).
     pub fn is_empty(&self) -> bool {
         !self.tools && !self.prompts && !self.resources && self.uris.is_empty()
     }
 
-    /// Whether the subscription hears of `change` (SUB-04).
+    /// Whether the subscription gets `change` (SUB-04).
     pub fn matches(&self, change: &Change) -> bool {
         match change {
             Change::Tools => self.tools,
@@ -145,8 +144,7 @@ impl Filter {
         }
     }
 
-    /// The first message of the listen stream that the request `id` opened: what will be heard, this filter being the
-    /// honoured one (SUB-02).
+    /// The first message of the listen stream that the request `id` opened. This must be the honoured filter (SUB-02).
     pub fn acknowledgement(&self, id: &RequestId) -> Draft {
         #[derive(Serialize)]
         struct Acknowledged<'a> {
@@ -161,7 +159,7 @@ impl Filter {
     }
 }
 
-/// On the wire only what is true and not empty is named (SUB-02).
+/// On the wire only true and non-empty members appear (SUB-02).
 impl Serialize for Filter {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
@@ -186,8 +184,8 @@ impl Serialize for Filter {
     }
 }
 
-/// Whether a subscription to `subscribed` hears of an update of `updated`: the same URI, or one below it, where "below"
-/// begins at a `/`, `?` or `#` (T-26). The rule of both eras.
+/// Whether a subscription to `subscribed` gets an update of `updated`: the same URI, or one below it, where "below" begins at
+/// a `/`, `?` or `#` (T-26). The same rule applies to both eras.
 pub fn covers(subscribed: &str, updated: &str) -> bool {
     const BORDER: [char; 3] = ['/', '?', '#'];
     let Some(rest) = updated.strip_prefix(subscribed) else {
@@ -196,21 +194,21 @@ pub fn covers(subscribed: &str, updated: &str) -> bool {
     rest.is_empty() || !subscribed.is_empty() && (subscribed.ends_with(BORDER) || rest.starts_with(BORDER))
 }
 
-/// What waits for a slow reader of a listen stream: each change once, however often it happened (SUB-08).
+/// The changes that wait for a slow reader of a listen stream. Each change waits once, however often it happened (SUB-08).
 ///
-/// Bounded by construction: three lists, as many updated URIs as `room` allows, and beyond those only URIs that the filter
-/// itself names.
+/// Bounded by construction: three lists, as many updated URIs as `room` allows, and beyond those only URIs in the filter
+/// itself.
 #[derive(Debug)]
 pub struct Pending {
     order: Vec<Change>,
     known: HashSet<Change>,
-    /// Bytes of the updated URIs that wait.
+    /// Bytes of the waiting updated URIs.
     uri_bytes: usize,
     room: FilterLimits,
 }
 
 impl Pending {
-    /// Nothing waits; up to `room` updated resources are kept apart.
+    /// No changes. Up to `room` updated resources are kept apart.
     pub fn new(room: FilterLimits) -> Self {
         Pending {
             order: Vec::new(),
@@ -220,10 +218,10 @@ impl Pending {
         }
     }
 
-    /// Lets `change` wait if `filter` matches it. True if that is news, so that the reader should be woken.
+    /// Adds `change` if `filter` matches it. True if it is new, so that the reader must be woken.
     ///
-    /// A subscription to a folder may hear of any number of files below it. When the room is used up, the folder is
-    /// reported instead of yet another file: less exact, but nothing is missed.
+    /// A subscription to a folder may match any number of files below it. When `room` is used up, the folder is reported
+    /// instead of another file: less exact, but nothing is missed.
     pub fn add(&mut self, filter: &Filter, change: &Change) -> bool {
         if self.known.contains(change) || !filter.matches(change) {
             return false;
@@ -246,19 +244,19 @@ impl Pending {
         new
     }
 
-    /// All that waits, in the order of first arrival. What changes after this is news again.
+    /// All waiting changes, in the order of their first arrival. Later changes are new again.
     pub fn take(&mut self) -> Vec<Change> {
-        self.known = HashSet::new(); // an idle stream owns no buffer
+        self.known = HashSet::new(); // an idle stream needs no buffer
         self.uri_bytes = 0;
         std::mem::take(&mut self.order)
     }
 
-    /// How many changes wait.
+    /// The number of waiting changes.
     pub fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether no changes wait.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
@@ -291,8 +289,8 @@ pub fn notification(change: &Change, subscription: &RequestId) -> Draft {
     draft(change.method(), &params)
 }
 
-/// The last message of the listen stream that the request `id` opened: its response. It says that the end is meant, and
-/// on HTTP nothing else does (SUB-06, T-01).
+/// The last message of the listen stream that the request `id` opened: its response. On HTTP nothing else shows that the end
+/// is intended (SUB-06, T-01).
 pub fn closing(id: &RequestId, server_info: Option<&Value>) -> Draft {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -344,7 +342,7 @@ fn even_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de R
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// Reads an object; an array would pass for a struct otherwise.
+/// Parses an object. A struct alone would also accept an array.
 fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
     let object = text.trim_ascii_start().starts_with('{');
     object.then(|| serde_json::from_str(text).ok()).flatten()

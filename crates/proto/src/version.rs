@@ -1,8 +1,7 @@
 //! The protocol revisions, and every behaviour that differs between them.
 //!
-//! This is the only room that compares versions. A switch elsewhere in the code is a call of one of the predicates
-//! below; `VER-10` asks that each be a pure function of the version, and the truth table at the end of this file
-//! tests them all at once.
+//! Only this module compares versions. Other code calls one of the predicates below. Each is a pure function of the version
+//! (VER-10), and the truth table at the end of this file tests all of them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,20 +14,20 @@ pub enum Version {
     V2024_11_05,
     /// `2025-03-26`: the first Streamable HTTP, the only revision with JSON-RPC batches.
     V2025_03_26,
-    /// `2025-06-18`: batches removed, the version travels in a header.
+    /// `2025-06-18`: batches removed, the version is in a header.
     V2025_06_18,
-    /// `2025-11-25`: priming events, `retry:`, connections that may close before their stream does.
+    /// `2025-11-25`: priming events, `retry:`, connections that may close before their stream ends.
     V2025_11_25,
     /// `2026-07-28`: stateless requests, no sessions, no event ids.
     V2026_07_28,
 }
 
-/// The two families of revisions. A request belongs to one of them, decided once by [`gate::body`](crate::gate::body).
+/// The two families of revisions. [`gate::body`](crate::gate::body) decides the era of a request, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Era {
     /// Sessions opened by `initialize`: every revision up to 2025-11-25.
     Legacy,
-    /// Per-request metadata, no sessions: 2026-07-28.
+    /// Metadata in each request, no sessions: 2026-07-28.
     Modern,
 }
 
@@ -42,7 +41,7 @@ impl Version {
         Version::V2026_07_28,
     ];
 
-    /// The revision assumed for a session-era request that names none and has no session (VER-02).
+    /// The assumed revision of a legacy request without a version and without a session (VER-02).
     pub const ASSUMED: Version = Version::V2025_03_26;
 
     /// The name on the wire.
@@ -69,7 +68,7 @@ impl Version {
         matches!(self, Version::V2025_11_25)
     }
 
-    /// A `retry:` block goes out before a connection is closed under a living stream (SSE-06, SSE-07).
+    /// A `retry:` block is sent before a connection is closed while its stream continues (SSE-06, SSE-07).
     pub const fn sends_retry_before_close(self) -> bool {
         matches!(self, Version::V2025_11_25)
     }
@@ -84,17 +83,17 @@ impl Version {
         matches!(self, Version::V2025_03_26)
     }
 
-    /// A dropped connection cancels the call it carried (CAN-02, CAN-03).
+    /// A dropped connection cancels its call (CAN-02, CAN-03).
     pub const fn disconnect_cancels(self) -> bool {
         matches!(self.era(), Era::Modern)
     }
 
-    /// Conversations are sessions with an id (SES-01).
+    /// There are sessions with an id (SES-01).
     pub const fn has_sessions(self) -> bool {
         matches!(self.era(), Era::Legacy)
     }
 
-    /// Events carry ids and can be replayed (RES-01, SSE-11).
+    /// Events have ids and can be replayed (RES-01, SSE-11).
     pub const fn emits_event_ids(self) -> bool {
         matches!(
             self,
@@ -107,12 +106,12 @@ impl Version {
         matches!(self.era(), Era::Modern)
     }
 
-    /// SSE answers carry `X-Accel-Buffering: no` by default (SSE-03).
+    /// SSE responses have `X-Accel-Buffering: no` by default (SSE-03).
     pub const fn disables_proxy_buffering(self) -> bool {
         matches!(self.era(), Era::Modern)
     }
 
-    /// Progress notifications may carry a `message` (feature table, section 1).
+    /// Progress notifications may have a `message` (feature table, section 1).
     pub const fn progress_has_message(self) -> bool {
         !matches!(self, Version::V2024_11_05)
     }
@@ -148,7 +147,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// A string that names no revision we know.
+/// A string that is not a known revision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown protocol version")]
 pub struct UnknownVersion;
@@ -194,8 +193,8 @@ impl Revisions {
         Version::ALL.into_iter().rev().filter(move |v| self.serves(*v))
     }
 
-    /// What to answer to an `initialize` that asks for `requested` (VER-01): the same if it is a session-era revision
-    /// that is served, otherwise the newest one that is. `None` if no session-era revision is served.
+    /// The revision in the response to an `initialize` with `requested` (VER-01): the same if it is a served legacy revision,
+    /// otherwise the newest served one. `None` if no legacy revision is served.
     pub fn negotiate(self, requested: &str) -> Option<Version> {
         let legacy = |v: &Version| v.era() == Era::Legacy;
         requested
@@ -211,7 +210,6 @@ mod tests {
     use super::*;
 
     /// VER-10, SSE-03, SSE-05, SSE-06, SSE-07, SSE-08, SSE-09, SSE-11, CAN-02, CAN-03, HTTP-09, HTTP-10, HDR-07.
-    /// The seeds' `sendsPrimingEvent`, `sendsRetryOnClose` and the draft switch.
     #[test]
     fn ver_10_truth_table() {
         type Predicate = fn(Version) -> bool;

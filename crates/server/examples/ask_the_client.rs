@@ -1,4 +1,4 @@
-//! A tool that asks the person at the other end while it runs, and waits for the answer.
+//! A tool that asks the user while it runs, and waits for the answer.
 //!
 //! ```sh
 //! cargo run --example ask_the_client
@@ -41,7 +41,7 @@
 //!   {"action":"accept","content":{"name":"Ada"}}}'
 //! ```
 //!
-//! You should see the tool go on where it was:
+//! You should see the tool continue:
 //!
 //! ```text
 //! id: 1-2
@@ -49,7 +49,7 @@
 //! ```
 //!
 //! On 2026-07-28 there is no stream to ask on: a request that needs input ends, and the client sends it again with the
-//! answers. The tool is the same, and does not notice:
+//! answers. The code of the tool is the same:
 //!
 //! ```sh
 //! NEW=(-H "$JSON" -H 'mcp-protocol-version: 2026-07-28' -H 'mcp-method: tools/call' -H 'mcp-name: greet')

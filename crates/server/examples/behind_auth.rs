@@ -1,4 +1,4 @@
-//! An auth layer says who is calling; sessions and streams belong to the caller.
+//! An auth layer identifies the caller. Sessions and streams belong to the caller.
 //!
 //! ```sh
 //! cargo run --example behind_auth
@@ -39,7 +39,7 @@
 //! {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"ada of example, who may write"}]}}
 //! ```
 //!
-//! As Bob, who has learnt Ada's session id:
+//! As Bob, who knows Ada's session id:
 //!
 //! ```sh
 //! curl -i $URL -H "$JSON" -H "mcp-session-id: $SESSION" -H 'authorization: Bearer token-of-bob' -d "$CALL"
@@ -60,11 +60,11 @@ use rethread::catalog::{Catalog, NoArgs, Tool};
 use rethread::{Context, McpService, Principal, RpcError};
 use tokio::net::TcpListener;
 
-/// What this server's own code wants to know of a caller. The transport does not look at it.
+/// Data about a caller for the tools of this server. The transport ignores it.
 #[derive(Clone)]
 struct MayWrite(bool);
 
-/// Who a token stands for. In real life this checks a signature, or asks somebody.
+/// The caller of a token. A real server checks a signature, or asks an authorization server.
 fn caller(token: &str) -> Option<(Principal, MayWrite)> {
     match token {
         "token-of-ada" => Some((Principal::new("example", "ada"), MayWrite(true))),
@@ -73,15 +73,15 @@ fn caller(token: &str) -> Option<(Principal, MayWrite)> {
     }
 }
 
-/// Lets only known callers in, and says who they are.
+/// Admits only known callers, and adds their identity to the request.
 async fn authenticate(mut request: Request, next: Next) -> Response {
     let value = request.headers().get(header::AUTHORIZATION);
     let token = value.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     let Some((principal, may_write)) = token.and_then(caller) else {
         return (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")]).into_response();
     };
-    request.extensions_mut().insert(principal); // the transport takes this one
-    request.extensions_mut().insert(may_write); // and this one is found in the context
+    request.extensions_mut().insert(principal); // read by the transport
+    request.extensions_mut().insert(may_write); // read from the context by the tools
     next.run(request).await
 }
 

@@ -1,4 +1,4 @@
-//! Sessions and streams on the disk: the process may die, and its clients go on where they were.
+//! Sessions and streams on disk: the process may be killed, and its clients continue afterwards.
 //!
 //! ```sh
 //! cargo run --example embedded_store
@@ -51,7 +51,7 @@
 //! ...
 //! ```
 //!
-//! In the first terminal, press Ctrl-C. This program does nothing about it, so it dies as it would by `kill -9`. Start it again:
+//! In the first terminal, press Ctrl-C. This program does not handle it, so it ends as with `kill -9`. Start it again:
 //!
 //! ```text
 //! ^C
@@ -65,7 +65,7 @@
 //! ready at http://127.0.0.1:8080/mcp
 //! ```
 //!
-//! Back in the other terminal, ask for what followed the first event of the call that had ended:
+//! In the other terminal, resume the call that had ended, after its first message:
 //!
 //! ```sh
 //! curl -N $URL -H "mcp-session-id: $SESSION" -H 'last-event-id: 1-1'
@@ -78,13 +78,13 @@
 //! data: {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"worked for 1 s"}]}}
 //! ```
 //!
-//! And for the call that was running:
+//! Then resume the call that was running:
 //!
 //! ```sh
 //! curl -N $URL -H "mcp-session-id: $SESSION" -H 'last-event-id: 3-1'
 //! ```
 //!
-//! You should see the truth. It may have had effects, so it is not run again:
+//! You should see an error. The call may have had effects, so it is not run again:
 //!
 //! ```text
 //! id: 3-2
@@ -117,7 +117,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         "properties": { "seconds": { "type": "integer" } },
         "required": ["seconds"],
     }));
-    // A directory of its own, which one process at a time may have open. `/var/lib/…` in real life.
+    // The directory of this store. One process at a time may open it. A real server uses `/var/lib/…`.
     let store = EmbeddedStore::open(std::env::temp_dir().join("rethread-embedded-store"))?;
     let mcp = McpService::builder(Catalog::new("embedded_store", "1.0.0").tool(tool, work))
         .store(store)

@@ -1,4 +1,4 @@
-//! A server that is told to stop, and lets its calls finish first.
+//! A server that lets its calls finish before it stops.
 //!
 //! ```sh
 //! cargo run --example graceful_shutdown
@@ -37,7 +37,7 @@
 //! draining: 1 calls running
 //! ```
 //!
-//! In the other terminal, a new call is refused, and told when to try again:
+//! In the other terminal, a new call is refused with `Retry-After`:
 //!
 //! ```sh
 //! curl -i $URL -H "$JSON" -H "mcp-session-id: $SESSION" -d '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":
@@ -51,14 +51,14 @@
 //! ...
 //! ```
 //!
-//! Then you should see that the first call has come to its end:
+//! Then you should see the end of the first call:
 //!
 //! ```text
 //! id: 1-2
 //! data: {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"done"}]}}
 //! ```
 //!
-//! And in the first terminal, that the program has ended on its own account:
+//! And in the first terminal, the end of the program:
 //!
 //! ```text
 //! stopped: 0 calls running
@@ -84,7 +84,7 @@ async fn main() -> std::io::Result<()> {
     let draining = mcp.clone();
     // The sockets stay open while calls finish, and are closed when this future is done.
     let quiet = async move {
-        let _ = tokio::signal::ctrl_c().await; // what Kubernetes sends is SIGTERM: `tokio::signal::unix`
+        let _ = tokio::signal::ctrl_c().await; // Kubernetes sends SIGTERM: `tokio::signal::unix`
         println!("draining: {} calls running", draining.stats().running_calls);
         draining.shutdown(Duration::from_secs(10)).await;
     };

@@ -1,4 +1,4 @@
-//! The smallest server that is worth running: one tool.
+//! The smallest useful server: one tool.
 //!
 //! ```sh
 //! cargo run --example hello
@@ -20,7 +20,7 @@
 //!   "method":"tools/call","params":{"name":"hello","arguments":{"name":"Ada"}}}'
 //! ```
 //!
-//! You should see one JSON object. The tool said nothing before its result, so there is no stream and nothing is stored:
+//! You should see one JSON object. The tool emitted nothing before its result, so there is no stream and nothing is stored:
 //!
 //! ```text
 //! {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"hello, Ada"}]}}

@@ -1,4 +1,4 @@
-//! An application that is there already, with routes and state of its own, gets an MCP endpoint.
+//! An existing application, with its own routes and state, gets an MCP endpoint.
 //!
 //! ```sh
 //! cargo run --example in_an_axum_app
@@ -18,7 +18,7 @@
 //! visitor number 1
 //! ```
 //!
-//! Now ask for the same number by the tool:
+//! Now get the same number from the tool:
 //!
 //! ```sh
 //! URL=http://127.0.0.1:8080/mcp
@@ -30,13 +30,13 @@
 //!   {"name":"visitors"}}'
 //! ```
 //!
-//! You should see that both look at one state:
+//! You should see that both use the same state:
 //!
 //! ```text
 //! {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"1"}]}}
 //! ```
 //!
-//! And what is going on in the endpoint, on a route of the application:
+//! And the state of the endpoint, on a route of the application:
 //!
 //! ```sh
 //! curl http://127.0.0.1:8080/status
@@ -55,7 +55,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::net::TcpListener;
 
-/// What the application is about.
+/// The state of the application.
 #[derive(Clone, Default)]
 struct App {
     visitors: Arc<AtomicU64>,
@@ -65,7 +65,7 @@ async fn front_page(State(app): State<App>) -> String {
     format!("visitor number {}\n", app.visitors.fetch_add(1, Ordering::Relaxed) + 1)
 }
 
-/// The tools see the application's state by keeping a clone of it.
+/// The tools have a clone of the application's state.
 fn tools(app: &App) -> Catalog {
     let app = app.clone();
     let tool = Tool::new("visitors").description("How many people were here");

@@ -1,4 +1,4 @@
-//! A call that takes its time and says how far it is.
+//! A long call that reports its progress.
 //!
 //! ```sh
 //! cargo run --example progress
@@ -8,7 +8,7 @@
 //! ready at http://127.0.0.1:8080/mcp
 //! ```
 //!
-//! In another terminal, open a session and call the tool. The `progressToken` is how a client asks for progress:
+//! In another terminal, open a session and call the tool. A client requests progress with a `progressToken`:
 //!
 //! ```sh
 //! URL=http://127.0.0.1:8080/mcp
@@ -20,8 +20,8 @@
 //!   {"name":"brew","_meta":{"progressToken":"tea"}}}'
 //! ```
 //!
-//! The first thing that the tool says turns the answer into a stream. You should see an event at a time: first one without
-//! a message, to resume from if the connection breaks at once, then what the tool said, then its result:
+//! The first message of the tool turns the response into a stream. You should see one event at a time: first one without a
+//! message, to resume from if the connection breaks at once, then the messages of the tool, then its result:
 //!
 //! ```text
 //! id: 1-0
@@ -42,7 +42,7 @@
 //! data: {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"tea is ready"}]}}
 //! ```
 //!
-//! Without a token nobody wants to hear of progress, and the tool need not know: `progress_of` then does nothing.
+//! Without a token `progress_of` does nothing, so the tool need not check for one.
 
 use rethread::catalog::{Catalog, NoArgs, Tool};
 use rethread::{Context, McpService, RpcError};

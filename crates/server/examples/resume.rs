@@ -1,4 +1,4 @@
-//! A call whose connection breaks in the middle, and the connection that picks it up.
+//! A call whose connection breaks, and the connection that resumes it.
 //!
 //! ```sh
 //! cargo run --example resume
@@ -34,7 +34,7 @@
 //! ^C
 //! ```
 //!
-//! The tool goes on: a broken connection is not a cancellation. Let it finish while nobody listens, and come back with the last
+//! The tool continues: a broken connection is not a cancellation. Let it finish without a connection, then resume after the last
 //! event that you saw:
 //!
 //! ```sh
@@ -42,7 +42,7 @@
 //! curl -N $URL -H "mcp-session-id: $SESSION" -H 'last-event-id: 1-2'
 //! ```
 //!
-//! You should see the rest, in order and once, with the result at the end. It would be kept for ten minutes:
+//! You should see the rest, in order and once, with the result at the end. The store keeps it for ten minutes:
 //!
 //! ```text
 //! id: 1-3

@@ -1,4 +1,4 @@
-//! A resource that changes, and clients that want to know.
+//! A resource that changes, and clients that subscribe to it.
 //!
 //! ```sh
 //! cargo run --example subscriptions
@@ -33,21 +33,21 @@
 //! retry: 1000
 //! ```
 //!
-//! Change the resource, by a tool that does so:
+//! Change the resource with a tool:
 //!
 //! ```sh
 //! curl $URL -H "$JSON" -H "mcp-session-id: $SESSION" -d '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":
 //!   {"name":"write","arguments":{"text":"buy thread"}}}' -o /dev/null
 //! ```
 //!
-//! You should see that the listening connection hears of it:
+//! You should see a notification on the listening connection:
 //!
 //! ```text
 //! id: 2-1
 //! data: {"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"note://today"}}
 //! ```
 //!
-//! On 2026-07-28 the subscription is a request that stays open, and the same notifier reaches it:
+//! On 2026-07-28 the subscription is a request that stays open. The same notifier reaches it:
 //!
 //! ```sh
 //! curl -s -X DELETE $URL -H "mcp-session-id: $SESSION"

@@ -1,8 +1,7 @@
-//! A server as a list of what it offers: for people who write one without an SDK.
+//! A server as a list of tools, resources, prompts and completions, for servers without an SDK.
 //!
-//! A [`Catalog`] is a [`Handler`]. Tools, resources, prompts and completions are put into it together with the functions
-//! that serve them; capabilities, lists, pages, argument parsing and the errors for what does not exist follow from
-//! that.
+//! A [`Catalog`] is a [`Handler`]. Each entry comes with the function that serves it. The catalog derives capabilities,
+//! lists, pages, argument parsing and the errors for unknown names.
 //!
 //! ```
 //! use rethread::catalog::{Catalog, Tool};
@@ -33,12 +32,11 @@
 //! # drop(mcp);
 //! # });
 //! ```
+//! Every function gets its arguments and a [`Context`]. It may be an `async fn` or a closure that returns a future.
 //!
-//! Every function gets its arguments and a [`Context`], and may be an `async fn` or a closure that returns a future.
-//!
-//! To ask the client something, a function may simply wait for [`Context::elicit`] and its siblings. One that must not
-//! wait, because the answer may reach another process or come after a restart, is added
-//! [with inputs](Catalog::tool_with_inputs): it returns what it [asks](Ask) for, and is called again with the answers.
+//! To ask the client, a function may wait for [`Context::elicit`] and similar methods. If the answer may reach another
+//! process or come after a restart, add the function [with inputs](Catalog::tool_with_inputs): it returns the questions that
+//! it [asks](Ask), and is called again with the answers.
 
 mod arguments;
 mod complete;
@@ -81,10 +79,10 @@ use std::future::Future;
 use std::sync::Arc;
 use tool::ToolEntry;
 
-/// A server made of tools, resources, prompts and the functions behind them. See the [module](self).
+/// A server made of tools, resources, prompts and their functions. See the [module](self).
 ///
-/// What is put in stays in: a name that is taken already, or that MCP does not allow, is a mistake in the program, and
-/// the method that adds it panics with the name.
+/// Entries cannot be removed. A name that is in use or that MCP does not allow is a programming error: the method that adds
+/// it panics with the name.
 pub struct Catalog {
     info: ServerInfo,
     page_size: usize,
@@ -107,21 +105,21 @@ impl Catalog {
         }
     }
 
-    /// The server's name for people.
+    /// The title of the server for people.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.info.title = Some(title.into());
         self
     }
 
-    /// How to use the server, for a model to read.
+    /// Instructions for a model that uses the server.
     #[must_use]
     pub fn instructions(mut self, instructions: impl Into<String>) -> Self {
         self.info.instructions = Some(instructions.into());
         self
     }
 
-    /// How many entries one page of a list holds; 100 unless said otherwise.
+    /// Entries of one page of a list. The default is 100.
     ///
     /// # Panics
     /// If `entries` is zero.
@@ -156,9 +154,9 @@ impl Catalog {
         self.add_tool(tool, |tool| ToolEntry::new(tool, run))
     }
 
-    /// Adds a tool that asks the client for input by returning what it needs: as the error that an [`Ask`] becomes.
-    /// It is called again, from its beginning, with the answers in its [`Inputs`]. On 2026-07-28 nothing is kept
-    /// meanwhile; before, the client is asked on the stream of the call.
+    /// Adds a tool that asks the client for input: it returns an [`Ask`] as its error. It is called again, from its
+    /// beginning, with the answers in its [`Inputs`]. On 2026-07-28 the server keeps nothing meanwhile. Before, the client is
+    /// asked on the stream of the call.
     ///
     /// # Panics
     /// As [`tool`](Catalog::tool) does.
@@ -210,7 +208,7 @@ impl Catalog {
         self
     }
 
-    /// Adds a prompt. `make` gets the arguments; a call that lacks a required one is answered with `-32602` before.
+    /// Adds a prompt. `make` gets the arguments. A call without a required argument gets `-32602`.
     ///
     /// # Panics
     /// If the name is empty or taken.
@@ -242,8 +240,8 @@ impl Catalog {
         self
     }
 
-    /// Completes `argument` of a prompt or a resource template. `suggest` gets what was typed so far and returns every
-    /// value it knows, best first; the client is shown the first hundred.
+    /// Completes `argument` of a prompt or a resource template. `suggest` gets the text typed so far and returns every value
+    /// it knows, best first. The client gets the first hundred.
     ///
     /// # Panics
     /// If this argument is completed already.

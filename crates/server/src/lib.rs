@@ -1,14 +1,14 @@
-//! The server side of MCP over Streamable HTTP: a `tower::Service` that picks up the thread where the connection broke.
+//! The server side of MCP over Streamable HTTP: a `tower::Service` whose streams resume after a broken connection.
 //!
-//! Sockets drop, laptops sleep, processes are replaced, and clients speak different revisions of the protocol. Still no call is lost, no
-//! event lands on the wrong stream, and nobody reads another's stream. One idea carries it all: **a stream is a log, a connection
-//! is a cursor over it.**
+//! Sockets drop, laptops sleep, processes are replaced, and clients use different revisions of the protocol. Still no call is lost, no
+//! event goes to the wrong stream, and no client reads the stream of another. The design: **a stream is a log, a connection is a
+//! cursor over it.**
 //!
 //! ```text
-//!   handler --says--> [ the log of a stream:  1  2  3  4  5  6 ... ] --read--> connection
+//!   handler --emits-> [ the log of a stream:  1  2  3  4  5  6 ... ] --read--> connection
 //!                                                ^        ^
-//!                        cursor of a connection  |        |  cursor of the one that came
-//!                                     that broke +        +  back with Last-Event-ID
+//!                        cursor of a connection  |        |  cursor of the next connection,
+//!                                     that broke +        +  from Last-Event-ID
 //! ```
 //!
 //! # The smallest server
@@ -18,7 +18,7 @@
 //! use rethread::{Context, McpService, RpcError};
 //!
 //! async fn hello(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> {
-//!     cx.progress(0.5, "half way").await?; // the first thing said turns the answer into a stream
+//!     cx.progress(0.5, "half way").await?; // the first emission makes the response a stream
 //!     Ok("hello")
 //! }
 //!
@@ -35,35 +35,35 @@
 //!
 //! | page | about |
 //! |---|---|
-//! | [Concepts](guide::concepts) | the idea, the words, the picture |
-//! | [Your first server](guide::first_server) | from nothing to a tool that answers |
-//! | [The handler](guide::handler) | what you write, and what is done for you |
-//! | [The context](guide::context) | report, log, ask, be cancelled |
-//! | [Streams and resumption](guide::streams) | what a client sees when its connection breaks |
-//! | [Stores and their promises](guide::stores) | what survives what |
+//! | [Concepts](guide::concepts) | the idea and the terms |
+//! | [Your first server](guide::first_server) | a server with one tool |
+//! | [The handler](guide::handler) | the code that you write |
+//! | [The context](guide::context) | progress, logs, questions, cancellation |
+//! | [Streams and resumption](guide::streams) | broken connections from the view of a client |
+//! | [Stores and their promises](guide::stores) | durability and restarts |
 //! | [Eras](guide::eras) | sessions and stateless requests, from the same code |
-//! | [Limits](guide::limits) | every bound, its default, and what happens then |
+//! | [Limits](guide::limits) | every limit, its default and its consequence |
 //! | [Security](guide::security) | origins, hosts, principals, ids, seals |
 //! | [Testing your server](guide::testing) | without a network |
-//! | [Deployment](guide::deployment) | running, watching, stopping; [nginx](guide::nginx), [Kubernetes](guide::kubernetes) |
+//! | [Deployment](guide::deployment) | run, monitor and stop; [nginx](guide::nginx), [Kubernetes](guide::kubernetes) |
 //!
-//! # What you will touch
+//! # The main types
 //!
-//! [`McpService`] is the endpoint, and its [`Builder`] the options. A [`Catalog`] is a server as a list of tools, resources and prompts;
-//! a [`Handler`] is one that you write yourself. [`Context`] is a call seen from inside, [`Peer`] the client of a session,
-//! [`Notifier`] the way to all of them. `store` is the seam to what keeps it all.
+//! [`McpService`] is the endpoint, and its [`Builder`] has the options. A [`Catalog`] is a server as a list of tools, resources and
+//! prompts. A [`Handler`] is a server that you write yourself. [`Context`] has the actions of a running call, [`Peer`] is the client of
+//! a session, and [`Notifier`] reaches all clients. `store` has the storage interface.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! * From the moment an event id is on the wire nothing after it is lost: a `GET` with `Last-Event-ID` gets what
-//!   followed, in order, once. Before that, an answer is a plain JSON object and costs no store.
-//! * A call goes on when its connection breaks; its answer waits for the client's return. (On 2026-07-28 a broken connection cancels: the
-//!   revision says so.)
-//! * A client is never left to believe that it saw everything when it did not.
-//! * A slow or dead reader costs its own connection, never the session, never another stream.
-//! * Everything that can grow has a bound: [`Limits`], [`Timing`].
-//! * `Origin` and `Host` are checked unless you turn that off, and the option that does has `dangerous` in its name.
-//! * With a store that survives it, a restart is a broken connection and no more.
+//! * From the moment an event id is on the wire no event after it is lost: a `GET` with `Last-Event-ID` gets the following events, in
+//!   order, once. A response without events is a plain JSON object and does not use the store.
+//! * A call continues when its connection breaks, and its answer is stored. (On 2026-07-28 a broken connection cancels the call, as the
+//!   revision specifies.)
+//! * Every gap is announced.
+//! * A slow or dead reader loses its own connection. Its session and other streams are not affected.
+//! * Everything that can grow has a limit: [`Limits`], [`Timing`].
+//! * `Origin` and `Host` are checked, unless you turn that off with an option that has `dangerous` in its name.
+//! * With a durable store, clients see a restart as a broken connection.
 
 mod call;
 pub mod catalog;

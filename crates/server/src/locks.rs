@@ -1,5 +1,5 @@
-//! Checks that calls are made without locks (ARCHITECTURE, "Locks"). A store, a waker or an observer that is called under a lock
-//! could wait for that lock, or hold everybody up who does.
+//! Tests of the code that must run outside of a lock (ARCHITECTURE, "Locks"). A store, a waker or an observer that is called
+//! under a lock could wait for that lock, or block others that need it.
 
 use crate::McpService;
 use crate::call::context::Context;
@@ -45,7 +45,7 @@ async fn session() -> (McpService<Nothing>, client::Session, Arc<Session>, Arc<S
     (service, outside, inside, switches)
 }
 
-/// D6: a message for the session is numbered under the hub's lock, and stored after it.
+/// D6: a message for the session is numbered under the lock of the push queue, and stored after it.
 #[tokio::test]
 async fn d6_store_is_asked_outside_of_the_hubs_lock() {
     let (_service, outside, inside, switches) = session().await;
@@ -63,7 +63,7 @@ async fn d6_store_is_asked_outside_of_the_hubs_lock() {
     let mut get = outside.get(None).await.events();
     get.next().await;
     get.next().await;
-    assert!(get.is_silent_for(Duration::from_millis(1)).await); // it has taken everything and waits
+    assert!(get.is_silent_for(Duration::from_millis(1)).await); // it has taken all events and waits
     inside.offer(list_changed(ListKind::Tools));
     get.next().await;
     let seen = std::mem::take(&mut *seen.lock());
@@ -74,7 +74,7 @@ async fn d6_store_is_asked_outside_of_the_hubs_lock() {
     );
 }
 
-/// Notes whether the stream is locked when it is woken.
+/// Records whether the stream is locked when it is woken.
 struct Watcher {
     stream: Weak<Stream>,
     locked: Mutex<Vec<bool>>,
@@ -88,10 +88,10 @@ impl Wake for Watcher {
     }
 }
 
-/// Something that wakes a reader, by name.
+/// A named operation that wakes a reader.
 type Act<'a> = (&'a str, &'a dyn Fn(&Arc<Stream>));
 
-/// D8: a waker may do anything, such as polling the connection it belongs to.
+/// D8: a waker may do anything, such as poll its connection.
 #[tokio::test]
 async fn d8_reader_is_woken_outside_of_the_streams_lock() {
     let (_service, _outside, inside, switches) = session().await;
@@ -133,7 +133,7 @@ async fn d8_reader_is_woken_outside_of_the_streams_lock() {
     }
 }
 
-/// D8: a stream that ends tells its session, and is not locked while it does.
+/// D8: a stream that ends notifies its session without a lock.
 #[tokio::test]
 async fn d8_session_is_told_outside_of_the_streams_lock() {
     let (_service, _outside, inside, _switches) = session().await;
@@ -145,7 +145,8 @@ async fn d8_session_is_told_outside_of_the_streams_lock() {
         let stream = Arc::clone(&stream);
         move || stream.seal()
     });
-    std::thread::sleep(Duration::from_millis(100)); // it waits for the session by now
+    std::thread::sleep(Duration::from_millis(100)); // it waits for the session now
+
     std::thread::spawn(move || done.send(stream.is_closed()));
     let seen = over.recv_timeout(Duration::from_secs(5));
     drop(busy);

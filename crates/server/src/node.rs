@@ -1,4 +1,4 @@
-//! The state that everything on one node shares: the store, the bounds, the clock, the counters.
+//! The state that all parts of one node share: store, limits, clock, counters.
 
 pub(crate) mod clock;
 pub(crate) mod handler_options;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::{Notify, watch};
 
-/// Tells a handler that a session has ended.
+/// Notifies a handler that a session has ended.
 pub(crate) type Closed = Box<dyn Fn(&SessionId) + Send + Sync>;
 
 /// The parts of a [`Node`] that its builder chooses.
@@ -65,24 +65,24 @@ pub(crate) struct Node {
     pub(crate) envelope: jsonrpc::Limits,
     pub(crate) unbuffered: AtomicBool,
     pub(crate) restore: Restore,
-    /// Our client on stdio is a gateway of ours, which understands more than a client does.
+    /// The client on stdio is a gateway of this project, which supports more than an ordinary client.
     pub(crate) behind_gateway: bool,
     pub(crate) info: ServerInfo,
-    /// How every result of the stateless era names us.
+    /// The `_meta` member that names this server in every result of the stateless era.
     pub(crate) named: String,
     /// The tasks that the handler takes over from the transport.
     pub(crate) handler: HandlerOptions,
-    /// Tells the handler that a session has ended.
+    /// Notifies the handler that a session has ended.
     pub(crate) closed: Closed,
     pub(crate) clock: Clock,
     pub(crate) calls: CallCount,
     pub(crate) connections: LimitedCount,
     pub(crate) draining: AtomicBool,
-    /// Told whenever a call or a connection ends: what a drain waits for.
+    /// Notified when a call or a connection ends. A drain waits for it.
     pub(crate) quieter: Notify,
-    /// Set when a drain has reached its deadline: what still runs is cut off with an error.
+    /// Set when a drain has reached its deadline. Calls that still run then end with an error.
     pub(crate) closing: watch::Sender<bool>,
-    /// Seals what clients carry for us.
+    /// Encrypts the request states that clients hold.
     pub(crate) seal: Seal,
     next_connection: AtomicU64,
 }
@@ -144,7 +144,7 @@ impl Node {
         }
     }
 
-    /// A name for a connection, unique in this process.
+    /// A connection id, unique in this process.
     pub(crate) fn next_connection(&self) -> ConnectionId {
         ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed))
     }
@@ -166,7 +166,7 @@ impl Node {
         Ok(())
     }
 
-    /// Something ended: a drain that waits looks again.
+    /// Wakes a waiting drain after a call or a connection has ended.
     pub(crate) fn grew_quieter(&self) {
         if self.is_draining() {
             self.quieter.notify_waiters();
@@ -190,8 +190,8 @@ fn direct_params(framing: Framing, node: &Arc<str>, limits: &Arc<StreamLimits>) 
     })
 }
 
-/// The calls that hold a permit, and how many of them are parked. Both are in one word, so that a drain reads them at
-/// one moment: the low half counts calls, the high half those that are parked.
+/// The number of calls that hold a permit, and how many of them are parked. One word holds both, so that a drain reads them
+/// at one moment: the low half counts calls, the high half parked calls.
 #[derive(Debug, Default)]
 pub(crate) struct CallCount(AtomicU64);
 
@@ -199,7 +199,7 @@ impl CallCount {
     const CALL: u64 = 1;
     const PARKED: u64 = 1 << 32;
 
-    /// One more call, unless there are `limit` already.
+    /// Adds a call, unless there are `limit` already.
     pub(crate) fn enter(&self, limit: usize) -> bool {
         let limit = limit.min(u32::MAX as usize) as u64;
         let entered = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
@@ -208,12 +208,12 @@ impl CallCount {
         entered.is_ok()
     }
 
-    /// A call gives its permit back.
+    /// Returns the permit of a call.
     pub(crate) fn leave(&self) {
         self.0.fetch_sub(Self::CALL, Ordering::Relaxed);
     }
 
-    /// A parked call gives its permit back.
+    /// Returns the permit of a parked call.
     pub(crate) fn leave_parked(&self) {
         self.0.fetch_sub(Self::CALL + Self::PARKED, Ordering::Relaxed);
     }
@@ -223,29 +223,29 @@ impl CallCount {
         self.0.fetch_add(Self::PARKED, Ordering::Relaxed);
     }
 
-    /// A parked call that holds a permit goes on.
+    /// A parked call that holds a permit continues.
     pub(crate) fn unpark(&self) {
         self.0.fetch_sub(Self::PARKED, Ordering::Relaxed);
     }
 
-    /// How many calls hold a permit.
+    /// The number of calls that hold a permit.
     pub(crate) fn now(&self) -> usize {
         (self.0.load(Ordering::Relaxed) % Self::PARKED) as usize
     }
 
-    /// How many of them are not parked.
+    /// The number of calls that hold a permit and are not parked.
     pub(crate) fn at_work(&self) -> usize {
         let word = self.0.load(Ordering::Relaxed);
         (word % Self::PARKED).saturating_sub(word / Self::PARKED) as usize
     }
 }
 
-/// How many of something there are right now.
+/// A count with a limit.
 #[derive(Debug, Default)]
 pub(crate) struct LimitedCount(AtomicUsize);
 
 impl LimitedCount {
-    /// One more, unless there are `limit` already.
+    /// Adds one, unless there are `limit` already.
     pub(crate) fn enter(&self, limit: usize) -> bool {
         self.0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1))
@@ -265,7 +265,7 @@ impl LimitedCount {
 mod tests {
     use super::*;
 
-    /// T-38: a call is at work unless it is parked, and a parked one that ends gives back its permit and its place at once.
+    /// T-38: a call is at work unless it is parked. A parked call that ends returns its permit at once.
     #[test]
     fn t_38_parked_calls_hold_permits_and_are_not_at_work() {
         let calls = CallCount::default();

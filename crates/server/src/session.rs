@@ -1,4 +1,4 @@
-//! A session: the conversation that owns streams, running calls, open questions and waiting messages.
+//! A session: the state that owns streams, running calls, open questions and waiting messages.
 
 mod call_table;
 mod complete_stream;
@@ -55,35 +55,35 @@ use tokio::sync::{Notify, oneshot};
 /// cut, while clients still hold their event ids. A session that lost more streams could reuse an ordinal.
 const SKIPPED_ORDINALS: u64 = 10_000;
 
-/// A running call, as its session sees it.
+/// The session's handle of a running call.
 pub(crate) trait CancelHandle: Send + Sync {
-    /// Cancels the call. No answer will come.
+    /// Cancels the call. It will send no answer.
     fn cancel(&self);
 }
 
-/// One who waits for the client's answer.
+/// Receives the client's answer to a question.
 pub(crate) type Waiter = oneshot::Sender<Result<Bytes, Bytes>>;
 
 pub(crate) struct Session {
     pub(crate) key: SessionKey,
     pub(crate) transport: Transport,
     pub(crate) epoch: u64,
-    /// What `initialize` settled.
-    agreed: OnceLock<Negotiated>,
-    /// The one stream of a session that is its connection.
+    /// The result of `initialize`.
+    negotiated: OnceLock<Negotiated>,
+    /// The one stream of a connection-bound session.
     live: OnceLock<Weak<Stream>>,
     pub(crate) node: Arc<Node>,
     pub(crate) push: SessionPush,
     pub(crate) questions: Mutex<Questions<Waiter>>,
     state: Mutex<State>,
-    /// Open connections and running calls.
+    /// Number of open connections and running calls.
     uses: AtomicUsize,
     last_used: AtomicU64,
     ended: AtomicBool,
     persistence: Persistence,
-    /// One connection at a time adopts a push stream that nobody reads: it has one writer.
+    /// Held while a connection adopts a push stream without a reader, because a stream has one writer.
     adopting: tokio::sync::Mutex<()>,
-    /// Told when the client is ready, and when the session ends.
+    /// Notified when the client is initialized, and when the session ends.
     changed: Notify,
 }
 
@@ -92,30 +92,30 @@ struct State {
     stage: Stage,
     ordinals: Ordinals,
     streams: HashMap<Ordinal, Arc<Stream>, RandomState>,
-    /// Push streams that nobody reads, oldest first.
+    /// Push streams without a reader, oldest first.
     abandoned: VecDeque<(Mono, Ordinal)>,
     calls: CallTable<dyn CancelHandle>,
     log_level: Option<LogLevel>,
     subscriptions: BTreeSet<Box<str>>,
 }
 
-/// What client and server agreed on.
+/// The version and params of `initialize`.
 struct Negotiated {
     version: Version,
     client: ClientCapabilities,
     initialize_params: Bytes,
-    /// What the server can do, if it differs from what it can do for everybody.
+    /// The capabilities of the server in this session, if they differ from the general ones.
     declared: Option<Box<Value>>,
 }
 
-/// How a session is reached. One transport's session does not exist on the other's endpoint (LEG-04).
+/// The transport of a session. A session of one transport does not exist on the endpoint of another (LEG-04).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
-    /// The single endpoint.
+    /// The endpoint of Streamable HTTP.
     Streamable,
-    /// 2024-11-05: one connection that carries everything, and lives as long as the session.
+    /// 2024-11-05: one connection that carries all messages and lives as long as the session.
     HttpSse,
-    /// Lines on a pair of byte streams, such as stdin and stdout; they live as long as the session.
+    /// Lines on a pair of byte streams, such as stdin and stdout, which live as long as the session.
     Lines,
 }
 
@@ -130,7 +130,7 @@ impl Transport {
 }
 
 impl Session {
-    /// The next life of a session, from its record (RST-01). What the server declares in it is yet to be said.
+    /// A session that is restored from its record (RST-01). Its capabilities are set later.
     pub(crate) fn restored(
         node: &Arc<Node>,
         key: SessionKey,
@@ -163,7 +163,7 @@ impl Session {
         let limits = &node.limits;
         Arc::new(Session {
             transport,
-            agreed: OnceLock::new(),
+            negotiated: OnceLock::new(),
             live: OnceLock::new(),
             push: SessionPush::new(PushLimits::new(
                 limits.waiting_messages_per_session,
@@ -183,42 +183,48 @@ impl Session {
         })
     }
 
-    /// Takes note of what `initialize` settled: once, since only one [handshake](Handshake) succeeds.
+    /// Stores the result of `initialize`. Called once, because only one [handshake](Handshake) succeeds.
     pub(crate) fn set_negotiated(&self, version: Version, initialize_params: Bytes, declared: Option<Value>) {
         let client = ClientCapabilities::of_initialize(&initialize_params);
-        let agreed = Negotiated {
+        let negotiated = Negotiated {
             version,
             client,
             initialize_params,
             declared: declared.map(Box::new),
         };
-        let first = self.agreed.set(agreed).is_ok();
-        debug_assert!(first, "a session is agreed on once");
+        let first = self.negotiated.set(negotiated).is_ok();
+        debug_assert!(first, "a session is negotiated on once");
     }
 
-    /// Whether the server said in this session that it can do `capability`, such as `tools.listChanged`.
+    /// Whether the server declared `capability`, such as `tools.listChanged`, in this session.
     pub(crate) fn declares(&self, capability: &str) -> bool {
-        match self.agreed.get().and_then(|agreed| agreed.declared.as_deref()) {
+        match self
+            .negotiated
+            .get()
+            .and_then(|negotiated| negotiated.declared.as_deref())
+        {
             Some(declared) => declares(declared, capability),
             None => self.node.info.declares(capability),
         }
     }
 
-    /// The negotiated revision; before that, the one whose transport needs no negotiation.
+    /// The negotiated revision. Before `initialize`, the revision whose transport needs no negotiation.
     pub(crate) fn version(&self) -> Version {
-        self.agreed.get().map_or(Version::V2024_11_05, |agreed| agreed.version)
+        self.negotiated
+            .get()
+            .map_or(Version::V2024_11_05, |negotiated| negotiated.version)
     }
 
     pub(crate) fn set_live_stream(&self, stream: &Arc<Stream>) {
-        let _ = self.live.set(Arc::downgrade(stream)); // set once, by the GET that made the session
+        let _ = self.live.set(Arc::downgrade(stream)); // set once, by the GET that created the session
     }
 
-    /// Whether calls are running whose answers go to the push stream.
+    /// Whether calls run whose answers go to the push stream.
     pub(crate) fn answers_on_its_push_stream(&self) -> bool {
         self.transport != Transport::Streamable && !self.state.lock().calls.is_empty()
     }
 
-    /// How long a connection may be silent. Lines have no comments to break it with.
+    /// The pause between two keep-alive comments. Lines have no comments.
     pub(crate) fn keep_alive(&self) -> Option<Duration> {
         (self.transport != Transport::Lines).then_some(self.node.timing.keep_alive)
     }
@@ -228,17 +234,22 @@ impl Session {
     }
 
     pub(crate) fn client(&self) -> ClientCapabilities {
-        self.agreed.get().map(|agreed| agreed.client).unwrap_or_default()
+        self.negotiated
+            .get()
+            .map(|negotiated| negotiated.client)
+            .unwrap_or_default()
     }
 
     pub(crate) fn initialize_params(&self) -> &Bytes {
         static NONE: Bytes = Bytes::new();
-        self.agreed.get().map_or(&NONE, |agreed| &agreed.initialize_params)
+        self.negotiated
+            .get()
+            .map_or(&NONE, |negotiated| &negotiated.initialize_params)
     }
 
-    // ---- its life ----
+    // ---- life ----
 
-    /// The session is used right now.
+    /// Records that the session is in use now.
     pub(crate) fn touch(&self) {
         self.last_used.store(self.node.clock.coarse_millis(), Ordering::Relaxed);
     }
@@ -248,14 +259,14 @@ impl Session {
         self.uses.load(Ordering::Relaxed) == 0 && now.since(used) >= self.node.timing.session_idle
     }
 
-    /// The client said `notifications/initialized`.
+    /// The client sent `notifications/initialized`.
     pub(crate) async fn mark_initialized(&self) {
         self.push.begin();
         self.changed.notify_waiters();
         self.save().await;
     }
 
-    /// Waits until the client is ready to be asked (SES-08), or the session ends.
+    /// Waits until the client is initialized (SES-08), or the session ends.
     pub(crate) async fn ready(&self) {
         loop {
             let changed = self.changed.notified();
@@ -281,15 +292,15 @@ impl Session {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Ends the session: streams get EOF, questions fail, calls are cancelled, nothing is kept (SES-05). What is
-    /// returned says whether the store took note of it.
+    /// Ends the session: streams get EOF, questions fail, calls are cancelled, and the store forgets it (SES-05). The result
+    /// reports the end to the store.
     pub(crate) fn end(&self) -> PendingEnd {
         let (streams, calls, is_open) = {
             let mut state = self.state.lock();
             if self.ended.swap(true, Ordering::Relaxed) {
                 return PendingEnd::default();
             }
-            // A handshake that still runs finds the session ended, and tells the handler itself.
+            // A handshake that still runs finds the session ended, and notifies the handler itself.
             let is_open = state.stage == Stage::Open;
             if is_open {
                 state.stage = Stage::Unopened;
@@ -307,7 +318,7 @@ impl Session {
             call.cancel();
         }
         let waiters: Vec<_> = self.questions.lock().abandon_all().collect();
-        drop(waiters); // each is woken, outside of the lock
+        drop(waiters); // wakes each waiter, outside of the lock
         self.changed.notify_waiters();
         if is_open {
             self.notify_closed();
@@ -315,9 +326,9 @@ impl Session {
         self.part()
     }
 
-    // ---- its calls ----
+    // ---- calls ----
 
-    /// Takes note of a running call. False if its id is in flight already (SES-10); an error if there are too many.
+    /// Registers a running call. False if its id is in flight already (SES-10), an error if there are too many calls.
     pub(crate) fn start_call(&self, id: &RequestId, call: &Arc<dyn CancelHandle>) -> Result<bool, Reason> {
         let mut state = self.state.lock();
         if self.has_ended() {
@@ -333,12 +344,12 @@ impl Session {
         Ok(true)
     }
 
-    /// A call is over. Only the call itself may say so: its id may be in use again.
+    /// Unregisters a call that has ended. Compares the call, because its id may be in use again.
     pub(crate) fn end_call(&self, id: &RequestId, call: &(dyn CancelHandle + 'static)) {
         self.state.lock().calls.remove(id, call);
     }
 
-    /// The client cancels a call (CAN-01). Unknown ids are none of our business.
+    /// The client cancels a call (CAN-01). Unknown ids are ignored.
     pub(crate) fn cancel(&self, id: &RequestId) {
         let call = self.state.lock().calls.get(id).cloned();
         if let Some(call) = call {
@@ -351,7 +362,7 @@ impl Session {
         let settled = self.questions.lock().settle(&answer.id);
         match settled {
             Settled::Waiter(waiter) => {
-                let _ = waiter.send(answer.outcome); // nobody waits any more: as good as late
+                let _ = waiter.send(answer.outcome); // an error means that the call no longer waits, so the answer is too late
                 Ok(())
             }
             Settled::Late => Ok(()),
@@ -359,9 +370,9 @@ impl Session {
         }
     }
 
-    // ---- what it is told ----
+    // ---- notifications ----
 
-    /// Tells the client to look again at all it may have missed: the refresh that plain MCP has (design D4).
+    /// List changes and resource updates for everything that the client may have missed (design D4).
     fn refresh(&self) -> Option<Bytes> {
         let mut block = Vec::new();
         for (draft, _) in self.refresh_drafts() {
@@ -378,7 +389,7 @@ impl Session {
         lists.chain(resources).collect()
     }
 
-    // ---- what it has set ----
+    // ---- settings ----
 
     pub(crate) fn log_level(&self) -> Option<LogLevel> {
         self.state.lock().log_level
@@ -389,7 +400,7 @@ impl Session {
         self.save().await;
     }
 
-    /// False if there are too many subscriptions already.
+    /// False if the session has too many subscriptions.
     pub(crate) async fn subscribe(&self, uri: &str) -> bool {
         let limits = &self.node.limits;
         let subscribed = {
@@ -408,20 +419,20 @@ impl Session {
         self.save().await;
     }
 
-    /// The subscription that an update of `uri` belongs to: the same URI, or one above it (T-26).
+    /// Whether an update of `uri` belongs to a subscription: to the same URI, or to one above it (T-26).
     pub(crate) fn is_subscribed(&self, uri: &str) -> bool {
         let state = self.state.lock();
         state.subscriptions.contains(uri) || state.subscriptions.iter().any(|s| covers(s, uri))
     }
 }
 
-/// "This list changed", ready to be offered.
+/// A `list_changed` notification and its collapse key.
 pub(crate) fn list_changed(list: ListKind) -> (Draft, Collapse) {
     let method = list.changed();
     (notification(method, &()), Collapse::List(method.into()))
 }
 
-/// "This resource changed", ready to be offered.
+/// A `resources/updated` notification and its collapse key.
 pub(crate) fn resource_updated(uri: &str) -> (Draft, Collapse) {
     let draft = notification("notifications/resources/updated", &json!({ "uri": uri }));
     (draft, Collapse::Resource(uri.into()))

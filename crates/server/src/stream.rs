@@ -37,13 +37,13 @@ pub(crate) struct Stream {
     observer: Weak<dyn StreamObserver>,
     core: Mutex<StreamCore<Waker>>,
     room: Notify,
-    /// How long the reader has delayed other calls of the session since it was last up to date, in milliseconds.
+    /// How long the reader has delayed other calls of the session since it was last caught up, in milliseconds.
     delay_caused: AtomicU64,
 }
 
 /// The session of a stream. It is called without the stream's lock.
 pub(crate) trait StreamObserver: Send + Sync {
-    /// The stream accepts no more messages, and the store has what is left of it.
+    /// The stream accepts no more messages, and the store has all of them that it will get.
     fn stream_closed(&self, stream: &Stream);
 
     /// The store refuses this writer.
@@ -52,11 +52,11 @@ pub(crate) trait StreamObserver: Send + Sync {
     /// Push messages up to `position` were appended to a stream, or will not be.
     fn push_settled(self: Arc<Self>, position: QueuePosition, appended: bool);
 
-    /// Whether a call runs that is none of `calls`.
+    /// Whether another call than `calls` runs.
     fn runs_other_calls(&self, calls: &[RequestId]) -> bool;
 }
 
-/// What a stream needs to know of its session.
+/// The session data that a stream needs.
 pub(crate) struct StreamOwner<'a> {
     pub(crate) node: &'a Arc<Node>,
     pub(crate) session: &'a SessionKey,
@@ -75,7 +75,7 @@ pub(crate) struct Pending {
 }
 
 impl Stream {
-    /// A new stream. Nobody can read it before the first [`flush`](Self::flush).
+    /// A new stream. It cannot be read before the first [`flush`](Self::flush).
     pub(crate) fn open(owner: StreamOwner<'_>, ordinal: Ordinal, info: StreamInfo) -> Arc<Self> {
         let retry_millis = owner.node.timing.retry.as_millis() as u64;
         let params = owner.params(ordinal, info);
@@ -247,7 +247,7 @@ impl Stream {
         self.core.lock().is_unlogged()
     }
 
-    /// Whether the store may know the stream: otherwise nothing is left of it when it goes.
+    /// Whether the store may know the stream. Otherwise nothing of it remains after it is dropped.
     pub(crate) fn may_be_in_store(&self) -> bool {
         self.core.lock().may_be_in_store()
     }
@@ -334,7 +334,7 @@ impl Stream {
         batch
     }
 
-    /// Tells others what has changed. Call it without any lock.
+    /// Notifies readers, emitters and the session. Call it without any lock.
     fn notify(&self, effects: Effects<Waker>) {
         if effects.stored > 0 {
             telemetry::appended(effects.stored);

@@ -3,19 +3,19 @@ use bytes::Bytes;
 use rethread_proto::subscription::Change;
 use tokio::sync::broadcast;
 
-/// What every node hears.
+/// A message to every node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Signal {
     /// A list of the server changed.
     ListChanged(ListKind),
-    /// A resource changed: for those who subscribed to it.
+    /// A resource changed. Concerns the sessions that subscribed to it.
     ResourceUpdated(Box<str>),
-    /// A notification for every session: the whole JSON-RPC message.
+    /// A notification for every session, as a complete JSON-RPC message.
     Broadcast(Bytes),
 }
 
-/// The lists a server can offer.
+/// The kinds of lists that a server can offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ListKind {
     /// `tools/list`
@@ -30,7 +30,7 @@ impl ListKind {
     /// Every list.
     pub const ALL: [ListKind; 3] = [ListKind::Tools, ListKind::Prompts, ListKind::Resources];
 
-    /// The notification that says that this list changed.
+    /// The notification about a change of this list.
     pub const fn changed(self) -> &'static str {
         match self {
             ListKind::Tools => "notifications/tools/list_changed",
@@ -59,35 +59,35 @@ impl From<ListKind> for Change {
     }
 }
 
-/// Carries signals to every node, the publishing one included.
+/// Carries signals to every node, including the publishing one.
 pub trait Bus: Send + Sync + 'static {
-    /// Tells every subscriber.
+    /// Sends a signal to every subscriber.
     fn publish(&self, signal: Signal) -> StoreFuture<Result<(), StoreError>>;
 
-    /// Hears every signal published from now on.
+    /// Subscribes to every signal that is published from now on.
     fn subscribe(&self) -> Subscription;
 }
 
-/// One listener on the bus.
+/// One subscriber of the bus.
 #[derive(Debug)]
 pub struct Subscription(broadcast::Receiver<Signal>);
 
-/// What a listener heard.
+/// The next event of a subscriber.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BusEvent {
     /// A signal.
     Signal(Signal),
-    /// Signals came faster than they were heard, and some are lost: assume that everything changed.
+    /// The subscriber was too slow, and signals are lost. It must assume that everything changed.
     Lagged,
 }
 
 impl Subscription {
-    /// A listener on a bounded channel of the backend.
+    /// A subscriber on a bounded channel of the backend.
     pub fn new(channel: broadcast::Receiver<Signal>) -> Self {
         Subscription(channel)
     }
 
-    /// The next signal; `None` when the bus is gone.
+    /// The next event. `None` when the bus is closed.
     pub async fn next(&mut self) -> Option<BusEvent> {
         match self.0.recv().await {
             Ok(signal) => Some(BusEvent::Signal(signal)),

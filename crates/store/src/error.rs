@@ -2,17 +2,17 @@ use rethread_proto::Seq;
 use rethread_proto::stream::Refused;
 use std::sync::Arc;
 
-/// Why the store did not do what it was asked. Each kind asks for another answer from the server, so they stay apart.
+/// Why a store operation failed. The server handles each kind differently.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The stream does not exist: it never did, or it is wholly forgotten.
+    /// The stream does not exist: it was never created, or it is completely forgotten.
     #[error("no such stream")]
     UnknownStream,
-    /// The session does not exist: it never did, it has ended, or it has expired.
+    /// The session does not exist: it was never created, it has ended, or it has expired.
     #[error("no such session")]
     SessionGone,
-    /// Somebody else wrote: what is stored does not fit what was proposed.
+    /// Another writer has appended. The stored state does not fit the proposed numbers.
     #[error("another writer was here (epoch {epoch}, last number {last:?})")]
     Conflict {
         /// The epoch of the last writer.
@@ -23,21 +23,21 @@ pub enum StoreError {
     /// The stream has ended.
     #[error("the stream has ended")]
     Sealed,
-    /// There is no room, even after everything that may be evicted was.
+    /// The store is full, even after everything evictable was evicted.
     #[error("the store is full")]
     Full,
-    /// The store cannot be reached or failed. Trying again later makes sense.
+    /// The store failed or cannot be reached. A later retry may succeed.
     #[error("the store is unavailable")]
     Unavailable(#[source] Arc<dyn std::error::Error + Send + Sync>),
 }
 
 impl StoreError {
-    /// The store failed for a reason of its own.
+    /// The store failed for this reason.
     pub fn unavailable(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         StoreError::Unavailable(Arc::from(source.into()))
     }
 
-    /// Whether the store as such is in trouble, rather than the request at odds with what is stored.
+    /// Whether the store itself failed. Otherwise the request conflicts with the stored state.
     pub fn is_outage(&self) -> bool {
         matches!(self, StoreError::Unavailable(_) | StoreError::Full)
     }

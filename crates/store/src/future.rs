@@ -3,8 +3,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// What a store method returns: a result that is there already, or a future. The memory backend answers at once, and
-/// the first form lets it do so without an allocation or a task.
+/// The return type of store methods: a result that is ready, or a future. The memory backend returns ready results without an
+/// allocation or a task.
 pub struct StoreFuture<T>(Inner<T>);
 
 enum Inner<T> {
@@ -13,17 +13,17 @@ enum Inner<T> {
 }
 
 impl<T> StoreFuture<T> {
-    /// The result is there.
+    /// A result that is ready.
     pub fn ready(value: T) -> Self {
         StoreFuture(Inner::Ready(Some(value)))
     }
 
-    /// The result will come.
+    /// A result that a future yields later.
     pub fn later(future: impl Future<Output = T> + Send + 'static) -> Self {
         StoreFuture(Inner::Later(Box::pin(future)))
     }
 
-    /// The result if it is there, the future otherwise.
+    /// The result if it is ready, the future otherwise.
     pub fn now(self) -> Result<T, Self> {
         match self.0 {
             Inner::Ready(Some(value)) => Ok(value),

@@ -1,11 +1,11 @@
-//! What Rethread asks of storage: an event log, session records, push queues, and a bus between nodes; and the memory backend.
+//! The storage interface of Rethread: an event log, session records, push queues, and a bus between nodes. Contains the
+//! memory backend.
 //!
-//! A backend sees keys, numbers and bytes; it knows no protocol rules. The rules it must keep are few, and the same for
-//! every backend: the contract stands with each method of [`EventStore`], [`SessionStore`], [`PushQueueStore`] and [`Bus`], and
-//! the suite in `rethread-testkit` checks it.
+//! A backend sees keys, numbers and bytes. It does not know the protocol. Its contract is documented at each method of
+//! [`EventStore`], [`SessionStore`], [`PushQueueStore`] and [`Bus`]. The suite in `rethread-testkit` checks it.
 //!
-//! Every key starts with the principal and the session. No method takes a stream or an event id alone: that is how one
-//! session's events reach another (design D3, T-14).
+//! Every key starts with the principal and the session. No method takes a stream or an event id alone, so that the events of
+//! one session never reach another (design D3, T-14).
 
 mod bus;
 mod error;
@@ -28,21 +28,21 @@ pub use rethread_proto::push::{QueuePosition, QueueUpdate, Queued, StoredQueue};
 pub use rethread_proto::stream::{Batch, Event, Page, Retain, Retention, StreamInfo, StreamStatus};
 pub use rethread_proto::{Ordinal, Principal, Seq, SessionId};
 
-/// Everything a server needs of its storage.
+/// A complete storage backend.
 pub trait Store: EventStore + SessionStore + PushQueueStore + Bus + std::fmt::Debug {}
 
 impl<T: EventStore + SessionStore + PushQueueStore + Bus + std::fmt::Debug> Store for T {}
 
-/// A session and who it belongs to.
+/// A session and its principal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SessionKey {
-    /// Who opened it.
+    /// The principal that opened the session.
     pub principal: Principal,
-    /// Its name.
+    /// The session id.
     pub session: SessionId,
 }
 
-/// Session ids are unique, so they alone are hashed; principals are compared.
+/// Session ids are unique, so only they are hashed. Principals are compared.
 impl Hash for SessionKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.session.hash(state);
@@ -54,7 +54,7 @@ impl Hash for SessionKey {
 pub struct StreamKey {
     /// The session.
     pub session: SessionKey,
-    /// The stream's number in it.
+    /// The number of the stream in the session.
     pub ordinal: Ordinal,
 }
 

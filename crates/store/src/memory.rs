@@ -1,4 +1,4 @@
-//! Everything in this process's memory: the default, and the reference for every other backend.
+//! A store in the memory of this process: the default, and the reference for every other backend.
 
 mod pressure;
 mod slot;
@@ -20,16 +20,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::broadcast;
 
-/// How much the memory backend keeps.
+/// Limits of the memory backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryLimits {
-    /// Per stream.
+    /// Limits of each stream.
     pub stream: Retention,
-    /// How many ended streams of one session; the oldest is forgotten first.
+    /// Ended streams of one session. Beyond: the one that ended first is forgotten.
     pub ended_streams_per_session: usize,
-    /// All streams, push queues and records of sessions together, in bytes. When it is reached, the streams that ended longest
-    /// ago become tombstones.
+    /// Bytes of all streams, push queues and session records together. Beyond: the streams that ended first become
+    /// tombstones.
     pub total_bytes: usize,
 }
 
@@ -66,17 +66,17 @@ impl MemoryLimits {
     }
 }
 
-/// The memory backend. Cheap to clone: clones share everything, as nodes share a database.
+/// The memory backend. Clones are cheap and share all data, as nodes share a database.
 #[derive(Clone)]
 pub struct MemoryStore(Arc<Inner>);
 
 struct Inner {
     shards: [RwLock<Shard>; SHARDS],
     hasher: RandomState,
-    /// One makes room at a time.
+    /// Held while one caller evicts for all.
     making_room: Mutex<()>,
     held: AtomicUsize,
-    /// The part of `held` that push queues have.
+    /// The part of `held` that belongs to push queues.
     queued: AtomicUsize,
     limits: MemoryLimits,
     clock: fn() -> Wall,
@@ -85,7 +85,7 @@ struct Inner {
 
 /// Locks of the table of sessions. Calls for sessions in the same shard may wait for each other.
 const SHARDS: usize = 64;
-/// What a stream costs beside its events and its info, tombstones included.
+/// Cost of a stream without its events and its info. A tombstone costs this too.
 const STREAM_OVERHEAD_BYTES: usize = 512;
 /// Signals that wait for one subscriber. Beyond: it gets [`BusEvent::Lagged`](crate::BusEvent::Lagged) instead.
 const MAX_QUEUED_SIGNALS: usize = 1024;
@@ -107,7 +107,7 @@ impl MemoryStore {
         })
     }
 
-    /// An empty store that takes the time from `clock`: for tests.
+    /// An empty store with a clock of the caller, for tests.
     pub fn with_clock(limits: MemoryLimits, clock: fn() -> Wall) -> Self {
         MemoryStore(Arc::new(Inner {
             shards: std::array::from_fn(|_| RwLock::default()),
@@ -121,18 +121,18 @@ impl MemoryStore {
         }))
     }
 
-    /// Bytes of payload and bookkeeping held for replay, and of the records of sessions.
+    /// Bytes of events with their bookkeeping, and of session records.
     pub fn held_bytes(&self) -> usize {
         self.0.held.load(Ordering::Relaxed)
     }
 
-    /// Streams known, tombstones included.
+    /// Number of known streams, including tombstones.
     pub fn streams(&self) -> usize {
         let slots = |shard: &RwLock<Shard>| shard.read().values().map(|s| s.lock().streams.len()).sum::<usize>();
         self.0.shards.iter().map(slots).sum()
     }
 
-    /// Sessions known.
+    /// Number of known sessions.
     pub fn sessions(&self) -> usize {
         self.0.shards.iter().map(|shard| shard.read().len()).sum()
     }
@@ -140,7 +140,7 @@ impl MemoryStore {
 
 impl Inner {
     fn shard(&self, key: &SessionKey) -> &RwLock<Shard> {
-        // The session id alone spreads well enough; the principal is compared, not hashed twice.
+        // Only the session id is hashed. It spreads well enough, and the principal is compared later.
         &self.shards[self.hasher.hash_one(&key.session) as usize % SHARDS]
     }
 
@@ -185,7 +185,7 @@ impl Inner {
         self.held.load(Ordering::Relaxed) + size <= self.limits.total_bytes
     }
 
-    /// Push queues have a quarter of the room at most: messages that nobody fetches must not displace streams.
+    /// Push queues may use a quarter of the total, so that messages without a reader do not displace streams.
     fn queues_have_room(&self, size: usize) -> bool {
         self.queued.load(Ordering::Relaxed) + size <= self.limits.total_bytes / 4
     }
@@ -201,7 +201,7 @@ impl Inner {
         }
     }
 
-    /// Ends the sessions that nobody used for `idle`; touches those of them that live in this process.
+    /// Ends the sessions that were idle for `idle`. Touches those that live in this process instead.
     fn expire(&self, idle: Duration, is_live: &IsLive) -> usize {
         let now = (self.clock)();
         let mut expired = 0;
@@ -216,7 +216,7 @@ impl Inner {
                 if !is_idle {
                     continue;
                 }
-                let live = is_live(&key); // asked without a lock
+                let live = is_live(&key); // called without a lock
                 let mut slot = slot.lock();
                 if !slot.is_idle(now, idle) {
                     continue; // touched meanwhile
@@ -241,7 +241,7 @@ impl Inner {
         }
     }
 
-    /// Every session's slot, without a lock held.
+    /// The slots of all sessions. No lock is held between them.
     fn slots(&self) -> impl Iterator<Item = Arc<Mutex<Slot>>> {
         let shard = |shard: &RwLock<Shard>| shard.read().values().cloned().collect::<Vec<_>>();
         self.shards.iter().flat_map(shard)

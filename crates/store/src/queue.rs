@@ -1,23 +1,23 @@
 use crate::{QueueUpdate, SessionKey, StoreError, StoreFuture, StoredQueue};
 
-/// The push queue of every session: messages that wait for a GET (design D6).
+/// The push queues of all sessions: messages that wait for a GET (design D6).
 ///
-/// A message leaves its queue in one of two ways: it is dropped, which [`update_queue`](Self::update_queue) says, or it is
-/// taken by a stream, which [`Batch::taken`](crate::Batch::taken) says. The second is one atomic step with the append: at
-/// any moment, and after any crash, the message is in the queue or in the stream, never in both or in neither.
+/// A message leaves its queue in one of two ways. [`update_queue`](Self::update_queue) drops it, or an append with
+/// [`Batch::taken`](crate::Batch::taken) moves it to a stream. The append and the removal are one atomic step: at any moment,
+/// and after any crash, the message is in the queue or in the stream, never in both or in neither.
 pub trait PushQueueStore: Send + Sync + 'static {
-    /// Adds messages to a session's queue and raises its floor, all or nothing, as durable as an append.
+    /// Adds messages to a session's queue and raises its floor, atomically, as durable as an append.
     ///
-    /// The session's owner proposes positions. The store remembers the floor, the highest position that was dropped or
-    /// taken, as long as the session: a message at or below it is passed over, and so is one whose position is in the
-    /// queue. A floor below the stored one changes nothing. So an update may be repeated, or arrive after the append that
+    /// The session's owner proposes positions. The floor is the highest position that was dropped or taken. The store keeps
+    /// it as long as the session. It ignores a message at or below the floor, and a message whose position is already in the
+    /// queue. A floor below the stored one changes nothing. An update may thus be repeated, or arrive after the append that
     /// takes its messages.
     ///
-    /// The bounds of one queue are the server's. The bytes count against the limits of the store; all queues together may
-    /// take a share of it ([`StoreError::Full`]).
-    /// [`StoreError::SessionGone`] if the session has ended, [`StoreError::Conflict`] if its record is of another epoch.
+    /// The server bounds each queue. The bytes count against the limits of the store, and all queues together may use a share
+    /// of them ([`StoreError::Full`]). [`StoreError::SessionGone`] if the session has ended, [`StoreError::Conflict`] if its
+    /// record has another epoch.
     fn update_queue(&self, key: &SessionKey, update: QueueUpdate) -> StoreFuture<Result<(), StoreError>>;
 
-    /// Reads a queue; [`StoreError::SessionGone`] if the session has ended. It is empty if there never was a message.
+    /// Reads a queue. It is empty if no message was ever added. [`StoreError::SessionGone`] if the session has ended.
     fn queue(&self, key: &SessionKey) -> StoreFuture<Result<StoredQueue, StoreError>>;
 }

@@ -7,37 +7,37 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What outlives the process of a session (design D9).
+/// The stored part of a session. It survives the process (design D9).
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionRecord {
     /// The negotiated revision.
     pub version: Version,
-    /// The raw `params` of the `initialize` request: client info and capabilities, exactly as they were sent.
+    /// The raw `params` of the `initialize` request: client info and capabilities, exactly as the client sent them.
     pub initialize_params: Bytes,
-    /// Whether the client has said `notifications/initialized`.
+    /// Whether the client has sent `notifications/initialized`.
     pub initialized: bool,
     /// The minimum level of log messages, if one was set.
     pub log_level: Option<Box<str>>,
-    /// The resources the client subscribed to.
+    /// The URIs of the resources that the client subscribed to.
     pub subscriptions: BTreeSet<Box<str>>,
-    /// How many lives the session has had; raised by every restore.
+    /// Incremented by every restore. The first epoch is 1.
     pub epoch: u64,
 }
 
-/// What a session costs beside its record.
+/// Cost of a session without its record.
 const SESSION_OVERHEAD_BYTES: usize = 512;
-/// What a subscription costs beside its URI.
+/// Cost of a subscription without its URI.
 const SUBSCRIPTION_OVERHEAD_BYTES: usize = 32;
 
-/// A record, and what the store knows besides.
+/// A stored record, with data that the store keeps beside it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredSession {
-    /// As it was written.
+    /// The record as it was written.
     pub record: SessionRecord,
-    /// The highest ordinal that any stream of the session ever had in the store, forgotten ones included: the next life
-    /// begins above it.
+    /// The highest ordinal that any stream of the session ever had in the store, including forgotten streams. A restored
+    /// session continues above it.
     pub high_water: Ordinal,
-    /// How long ago it was last created, updated or touched, by the store's clock.
+    /// Time since the last creation, update or touch, by the store's clock.
     pub idle: Duration,
 }
 
@@ -52,38 +52,39 @@ impl StoredSession {
     }
 }
 
-/// Says whether a session lives in this process.
+/// Whether a session lives in this process.
 pub type IsLive = Arc<dyn Fn(&SessionKey) -> bool + Send + Sync>;
 
-/// The records of every session.
+/// The records of all sessions.
 pub trait SessionStore: Send + Sync + 'static {
-    /// Opens a session. From here on its streams take appends. [`StoreError::Full`] if there is no room for the record.
+    /// Opens a session. After this its streams accept appends. [`StoreError::Full`] if the record does not fit.
     fn create(&self, key: &SessionKey, record: SessionRecord) -> StoreFuture<Result<(), StoreError>>;
 
-    /// Reads a record; [`StoreError::SessionGone`] if there is none.
+    /// Reads a record. [`StoreError::SessionGone`] if there is none.
     fn load(&self, key: &SessionKey) -> StoreFuture<Result<StoredSession, StoreError>>;
 
-    /// Replaces a record, if the stored one is of epoch `epoch`: two nodes that restore at once make one session, not
-    /// two. [`StoreError::Conflict`] otherwise, [`StoreError::SessionGone`] if it has ended, [`StoreError::Full`] if there is
-    /// no room for what is new in it.
+    /// Replaces a record if the stored one has epoch `epoch`. Of two nodes that restore a session at once, one succeeds.
+    /// [`StoreError::Conflict`] for another epoch, [`StoreError::SessionGone`] if the session has ended, [`StoreError::Full`]
+    /// if the new record does not fit.
     fn update(&self, key: &SessionKey, epoch: u64, record: SessionRecord) -> StoreFuture<Result<(), StoreError>>;
 
-    /// Takes note that a session is in use; [`StoreError::SessionGone`] if it has ended.
+    /// Records that a session is in use. [`StoreError::SessionGone`] if it has ended.
     fn touch(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>>;
 
-    /// Ends every session that was not created, updated or touched for `idle`, forgets its streams and its push queue, and
-    /// says how many there were.
+    /// Ends every session that was not created, updated or touched for `idle`. Forgets its streams and its push queue.
+    /// Returns the number of ended sessions.
     ///
-    /// The wall clock may step: it is set, or the machine was suspended. A session that lives in this process is judged by
-    /// the process; the store touches it instead. A session that was touched in the future counts as touched now.
+    /// The wall clock may step, because it was set or the machine was suspended. A process therefore decides itself when its
+    /// live sessions are idle, and the store touches them instead. A session whose last touch is in the future counts as
+    /// touched now.
     fn expire(&self, idle: Duration, is_live: IsLive) -> StoreFuture<Result<usize, StoreError>>;
 
-    /// Ends a session. From here on every append to its streams is refused, and its push queue is gone. Ending what has
-    /// ended is no error.
+    /// Ends a session. After this every append to its streams is refused, and its push queue is gone. Succeeds if the session
+    /// has ended before.
     fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>>;
 }
 
-/// How a record looks in a store that keeps bytes. Fields may be added; a reader passes over what it does not know.
+/// The serialized form of a record. Fields may be added, and readers ignore unknown ones.
 #[derive(Serialize, Deserialize)]
 struct Form<'a> {
     #[serde(borrow)]
@@ -118,7 +119,7 @@ impl SessionRecord {
         self
     }
 
-    /// What it counts against the bytes of a store, bookkeeping included.
+    /// The cost against the byte limits of a store, including bookkeeping.
     pub fn cost(&self) -> usize {
         let subscriptions = self
             .subscriptions
@@ -128,7 +129,7 @@ impl SessionRecord {
         SESSION_OVERHEAD_BYTES + self.initialize_params.len() + log_level + subscriptions.sum::<usize>()
     }
 
-    /// The record as bytes, for backends that keep such.
+    /// The record as bytes, for backends that store bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let form = Form {
             version: self.version.as_str().into(),
@@ -141,7 +142,7 @@ impl SessionRecord {
         serde_json::to_vec(&form).expect("a record is plain JSON")
     }
 
-    /// The record that [`to_bytes`](Self::to_bytes) wrote; `None` if it did not write these.
+    /// Parses the output of [`to_bytes`](Self::to_bytes). `None` for any other bytes.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let form: Form<'_> = serde_json::from_slice(bytes).ok()?;
         Some(SessionRecord {

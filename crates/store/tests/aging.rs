@@ -1,14 +1,14 @@
-//! The queues in which ended streams age keep no trace of what is forgotten. Alone in its binary, since it looks at the
-//! memory of the whole process.
+//! The queues of ended streams release the memory of forgotten ones. This test measures the whole process, so it is alone in
+//! its binary.
 
 use rethread_store::{EventStore, MemoryStore, Ordinal, SessionStore};
 use rethread_testkit::store_suite::{StoreFixture, last_batch};
 
 const SESSIONS: usize = 200_000;
-/// What one forgotten entry would cost at the very least: a key, a time, and a session id.
+/// The least cost of one forgotten entry: a key, a time, and a session id.
 const ENTRY: usize = 100;
 
-/// Memory of this process in bytes; `None` where it is not told.
+/// Memory of this process in bytes. `None` where the system does not report it.
 fn resident() -> Option<usize> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -26,7 +26,7 @@ async fn d13_sessions_that_come_and_go_leave_nothing_in_the_queues() {
         store.end(&fixture.session).await.unwrap();
         store.forget_session(&fixture.session).await.unwrap();
         if n == SESSIONS / 20 {
-            before = resident(); // warm by now
+            before = resident(); // caches are filled
         }
     }
     assert_eq!((store.sessions(), store.streams(), store.held_bytes()), (0, 0, 0));

@@ -1,5 +1,4 @@
-//! The memory backend: the suite that every backend passes, and what only this one promises. The seeds' `EventStore`
-//! (`store_event`, `get_events_after`, `clear_session`, `clear_stream`), `StoredEvent` and `InMemoryEventStore`.
+//! The memory backend: the suite that every backend passes, and the promises of this backend alone.
 
 use bytes::Bytes;
 use rethread_proto::RequestId;
@@ -13,7 +12,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 thread_local! {
-    /// Every test runs on a thread of its own, and has a clock of its own.
+    /// Every test has a thread and a clock of its own.
     static NOW: Cell<u64> = const { Cell::new(1_700_000_000_000) };
 }
 
@@ -42,7 +41,7 @@ impl Harness for Memory {
 
 rethread_testkit::store_suite!(Memory);
 
-/// The suite once more, with appends whose results come later, as those of every other backend do.
+/// The suite again, with appends whose results come later, as in every other backend.
 mod later {
     use super::*;
     use rethread_testkit::flaky::FlakyStore;
@@ -161,7 +160,7 @@ async fn d13_when_nothing_can_be_freed_the_store_is_full_until_something_can() {
         assert_eq!(sequence(&fixture.page(key, 0).await), [1], "nobody lost anything");
     }
     fixture.store.forget_stream(&open[0]).await.unwrap();
-    fixture.append(&open[1], sized(batch(2..3), 4096)).await; // what was freed
+    fixture.append(&open[1], sized(batch(2..3), 4096)).await; // the freed bytes
     assert!(matches!(
         fixture.store.append(&open[3], sized(batch(2..3), 4096)).await,
         Err(StoreError::Full)
@@ -247,7 +246,7 @@ async fn d13_what_is_forgotten_costs_nothing() {
         scenes.push(fixture);
     }
     assert!(store.held_bytes() > 0 && store.held_bytes() <= TOTAL);
-    // Every way to be forgotten: stream by stream, with the session, after the session has ended, and by age.
+    // Every way to forget a stream: alone, with its session, after the end of the session, and by age.
     for (n, fixture) in scenes.iter().enumerate() {
         match n {
             0 => {
@@ -303,7 +302,7 @@ async fn churn(store: MemoryStore, thread: u64) {
     for round in 0..200 {
         let session = StoreFixture::new(MemoryStore::default()).await.session;
         while store.create(&session, record()).await.is_err() {
-            std::thread::yield_now(); // the others' open streams fill the store
+            std::thread::yield_now(); // the open streams of the others fill the store
         }
         let store = store.clone();
         let fixture = StoreFixture { store, session };
@@ -328,7 +327,7 @@ async fn churn(store: MemoryStore, thread: u64) {
     }
 }
 
-/// Design D13: the ids of its calls outlast the events of a stream, so they are counted.
+/// Design D13: the ids of a stream's calls outlast its events, so they are counted.
 #[tokio::test]
 async fn d13_facts_of_streams_count_against_the_total() {
     let fixture = StoreFixture::new(store(small())).await;
@@ -364,7 +363,7 @@ fn large_record(initialize_params: usize) -> SessionRecord {
     record
 }
 
-/// Design D13: records of sessions are counted; when there is no room for one more the store says so.
+/// Design D13: session records are counted. A store without room for a record refuses it.
 #[tokio::test]
 async fn d13_records_of_sessions_count_against_the_total() {
     let first = StoreFixture::new(store(small())).await;

@@ -1,9 +1,9 @@
-//! What the log of a stream should hold, said without care for speed.
+//! A simple model of the log of a stream.
 
 use rethread_proto::event_id::Seq;
 use rethread_proto::stream::{Batch, Event, Log, Refused, Retain, Retention};
 
-/// What an event costs beside its payload.
+/// The cost of an event without its payload.
 const OVERHEAD: usize = 96;
 
 pub struct Model {

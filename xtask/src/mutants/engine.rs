@@ -6,8 +6,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "frames are sent before the store acknowledges them",
         file: "stream/write.rs",
-        code: "        Some(batch)\n    }\n\n    /// The store has answered",
-        mutated: "        let WriterState::Appending(in_flight) = &mut self.state else { return None };\n        for run in std::mem::take(&mut in_flight.runs) {\n            self.offer(params, run);\n        }\n        Some(batch)\n    }\n\n    /// The store has answered",
+        code: "        Some(batch)\n    }\n\n    /// The outcome of the append in flight",
+        mutated: "        let WriterState::Appending(in_flight) = &mut self.state else { return None };\n        for run in std::mem::take(&mut in_flight.runs) {\n            self.offer(params, run);\n        }\n        Some(batch)\n    }\n\n    /// The outcome of the append in flight",
     },
     Mutant {
         name: "a run that the reader has seen is sent again",
@@ -24,7 +24,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a displaced reader is not woken",
         file: "stream/read.rs",
-        code: "        self.wake_reader(&mut effects); // the displaced one\n",
+        code: "        self.wake_reader(&mut effects); // the displaced reader\n",
         mutated: "",
     },
     Mutant {
@@ -36,8 +36,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a reader that catches up stays open in an outage",
         file: "stream/write.rs",
-        code: "            if is_unlogged {\n                // It will not find this in the store.",
-        mutated: "            if false {\n                // It will not find this in the store.",
+        code: "            if is_unlogged {\n                // The reader will not find this message in the store.",
+        mutated: "            if false {\n                // The reader will not find this message in the store.",
     },
     Mutant {
         name: "a seal ends the stream with the batch in flight",

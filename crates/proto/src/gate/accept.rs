@@ -1,15 +1,15 @@
-//! Media types: what `Accept` admits and what `Content-Type` says.
+//! Media types in `Accept` and `Content-Type`.
 //!
-//! A search for substrings would take `text/event-stream;q=0` for a yes and `*/*` for a no (T-33), so the ranges are
-//! parsed, without allocating.
+//! A search for substrings would accept `text/event-stream;q=0` and refuse `*/*` (T-33), so the ranges are parsed, without
+//! allocations.
 
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderValue};
 
-/// Whether `Accept` admits the media type `kind/sub` (HTTP-02). No `Accept` at all counts as `*/*`.
+/// Whether `Accept` admits the media type `kind/sub` (HTTP-02). A missing `Accept` counts as `*/*`.
 ///
-/// The most specific range that matches decides, as RFC 9110 section 12.5.1 has it: `*/*;q=0.1, text/event-stream;q=0`
-/// refuses an event stream. Parameters other than `q` are ignored, and so are ranges that cannot be read.
+/// The most specific matching range decides (RFC 9110 section 12.5.1): `*/*;q=0.1, text/event-stream;q=0` refuses an event
+/// stream. Parameters other than `q` are ignored, and so are invalid ranges.
 pub(super) fn admits(headers: &HeaderMap, kind: &str, sub: &str) -> bool {
     let mut seen_any = false;
     let mut best: Option<(Specificity, bool)> = None;
@@ -20,7 +20,7 @@ pub(super) fn admits(headers: &HeaderMap, kind: &str, sub: &str) -> bool {
     {
         seen_any = true;
         let Some(found) = weigh(range, kind, sub) else { continue };
-        // Among ranges of equal weight a yes wins: `(Exact, true) > (Exact, false)`.
+        // Of equally specific ranges, one that admits wins: `(Exact, true) > (Exact, false)`.
         best = best.max(Some(found));
     }
     best.map_or(!seen_any, |(_, admitted)| admitted)
@@ -33,7 +33,7 @@ pub(super) fn is_json_content_type(value: &HeaderValue) -> bool {
     essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
 }
 
-/// Whether `Accept` is one of the three values that nearly every client sends, and that admit both forms of an answer.
+/// Whether `Accept` is one of the three values that nearly every client sends. They admit both forms of a response.
 pub(super) fn admits_both(only: &HeaderValue) -> bool {
     matches!(
         only.as_bytes(),
@@ -48,13 +48,13 @@ enum Specificity {
     Exact,
 }
 
-/// How closely `range` matches `kind/sub` and whether it admits it; `None` if it does not match or makes no sense.
+/// How specifically `range` matches `kind/sub`, and whether it admits it. `None` if it does not match or is invalid.
 fn weigh(range: &[u8], kind: &str, sub: &str) -> Option<(Specificity, bool)> {
     let mut parts = split(range, b';');
     let essence = parts.next()?;
     let mut halves = essence.splitn(2, |&b| b == b'/');
     let specificity = match (halves.next()?.trim_ascii(), halves.next().map(<[u8]>::trim_ascii)) {
-        // A bare `*` is no media range, but old HTTP clients send it.
+        // A bare `*` is not a media range, but old HTTP clients send it.
         (b"*", None | Some(b"*")) => Specificity::Anything,
         (k, Some(b"*")) if k.eq_ignore_ascii_case(kind.as_bytes()) => Specificity::Kind,
         (k, Some(s)) if k.eq_ignore_ascii_case(kind.as_bytes()) && s.eq_ignore_ascii_case(sub.as_bytes()) => {
@@ -71,7 +71,7 @@ fn weigh(range: &[u8], kind: &str, sub: &str) -> Option<(Specificity, bool)> {
     Some((specificity, true))
 }
 
-/// Whether the weight `q` is above zero; `None` if it is no number.
+/// Whether the weight `q` is above zero. `None` if it is not a number.
 fn is_positive(q: &[u8]) -> Option<bool> {
     let digits = q.iter().filter(|b| b.is_ascii_digit()).count();
     let dots = q.iter().filter(|&&b| b == b'.').count();
@@ -106,7 +106,7 @@ mod tests {
             .collect()
     }
 
-    /// HTTP-02, T-33. The columns: what `Accept` says, whether it admits JSON, whether it admits an event stream.
+    /// HTTP-02, T-33. The columns: the value of `Accept`, whether it admits JSON, whether it admits an event stream.
     #[test]
     fn http_02_accept_is_parsed_as_media_ranges() {
         let table: [(&[&'static str], bool, bool); 38] = [

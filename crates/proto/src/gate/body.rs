@@ -1,4 +1,4 @@
-//! The second half of the gate: with the message in hand, version and era are settled, once.
+//! The second half of the gate: settles version and era of a parsed message, once.
 
 use super::head::{Head, SessionHeader, VersionHeader};
 use super::mirror::Stateless;
@@ -9,37 +9,37 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 
-/// The `_meta` keys that every stateless request carries.
+/// The `_meta` keys that every stateless request must have.
 const REQUIRED_META: [&str; 2] = [
     "io.modelcontextprotocol/protocolVersion",
     "io.modelcontextprotocol/clientCapabilities",
 ];
 
-/// A POST that was let in, and what it was let in as.
+/// An admitted POST.
 #[derive(Clone, Debug)]
 pub enum Admitted {
-    /// The handshake that opens a session. A session header beside it means nothing (SES-07).
+    /// The handshake that opens a session. A session header beside it is ignored (SES-07).
     Initialize(Request),
-    /// Traffic of the session era. A batch is known to be no odd mix; whether the session's revision takes batches at
-    /// all is for whoever knows the session (HTTP-10), and so is whether a session is named (SES-03).
+    /// Messages of the legacy era. A batch contains either requests and notifications, or answers. The code that knows the
+    /// session checks whether its revision has batches (HTTP-10), and whether a session is named (SES-03).
     Legacy(Payload),
-    /// A stateless request. Header and `_meta` agree on the version. All else that it must fulfil (VER-05: capabilities,
-    /// `Mcp-Method` and the other mirrored headers) is checked on the modern path.
+    /// A stateless request. Header and `_meta` agree on the version. The modern endpoint checks the other requirements of
+    /// VER-05: capabilities, `Mcp-Method` and the other mirrored headers.
     Modern {
-        /// The revision it speaks, which is served.
+        /// The revision of the request, which is served.
         version: Version,
         /// The request.
         request: Request,
-        /// What its params say, cut once for this table and for all that comes after; or why they cannot be read.
+        /// The parsed params, for this table and all later code, or the reason why they are invalid.
         parts: Result<Box<Stateless>, Reason>,
     },
     /// A stateless notification.
     Notice(Notification),
 }
 
-/// Settles what a POST is, or says why it is nothing we take (VER-04).
+/// Classifies a POST, or returns the reason for its refusal (VER-04).
 ///
-/// H is the version header, M the version in `_meta`; the first row that fits decides.
+/// H is the version header, M the version in `_meta`. The first row that fits decides.
 ///
 /// | # | condition | outcome |
 /// |---|---|---|
@@ -52,12 +52,12 @@ pub enum Admitted {
 /// | 7 | no M, H absent or of the session era | [`Admitted::Legacy`] |
 /// | 8 | no M, H unknown | `UnsupportedVersion` |
 ///
-/// What only requests carry cannot be missed elsewhere: in row 5 a notification is let in on its header alone, since
-/// the schema of 2026-07-28 gives notifications no version in `_meta`, and an answer is an `InvalidRequest` (HTTP-06).
+/// Only requests must have M. In row 5 a notification is therefore admitted on its header alone, since the schema of
+/// 2026-07-28 gives notifications no version in `_meta`. An answer is an `InvalidRequest` (HTTP-06).
 ///
-/// An endpoint without the stateless era refuses its revision as `UnsupportedVersion` before all rows, in H as in M,
-/// except that an `initialize` without M is a handshake still. An endpoint without the session era has no rows 6 and
-/// 7: `initialize` is told which versions there are (VER-08), the rest gets row 5.
+/// An endpoint without the stateless era refuses that revision as `UnsupportedVersion` before all rows, in H and in M. An
+/// `initialize` without M still is a handshake. An endpoint without the legacy era has no rows 6 and 7: `initialize` gets the
+/// served versions (VER-08), other messages get row 5.
 ///
 /// A batch has no M. It is an array of requests and notifications, or one of answers (HTTP-09).
 pub fn admit(head: &Head, payload: Payload, served: Revisions) -> Result<Admitted, Refusal> {
@@ -91,8 +91,8 @@ pub fn admit(head: &Head, payload: Payload, served: Revisions) -> Result<Admitte
     }
 }
 
-/// Settles whether a GET or a DELETE speaks a revision we serve (VER-02). That stateless revisions have neither was
-/// settled by the head (VER-09).
+/// Checks that a GET or a DELETE names a served revision (VER-02). The head has already refused both on stateless revisions
+/// (VER-09).
 pub fn admit_bodyless(head: &Head, served: Revisions) -> Result<(), Refusal> {
     Ok(check_version(&head.version, served)?)
 }
@@ -168,7 +168,7 @@ fn classify_without_meta(head: &Head, message: &Message, served: Revisions) -> R
     };
     if let Some(version) = head.version.modern() {
         return match message {
-            // T-09: a handshake asks for versions; what we do not serve may stand in it.
+            // T-09: a handshake negotiates, so its header may name a revision that is not served.
             _ if !served.serves(version) && handshake.is_some() => Ok(Path::Legacy),
             _ if !served.serves(version) => Err(unsupported(version.as_str(), served)),
             Message::Request(request) => Err(missing_meta(&request.params, handshake.is_some(), served)),
@@ -202,7 +202,7 @@ fn classify_without_meta(head: &Head, message: &Message, served: Revisions) -> R
     })
 }
 
-/// HTTP-09, and the version header as for a single message. One error for many messages names none of them.
+/// HTTP-09, and the version header as for a single message. One error for many messages has no id.
 fn check_batch(head: &Head, messages: &[Message], served: Revisions) -> Result<(), Reason> {
     check_version(&head.version, served)?;
     if head.version.modern().is_some() || !served.serves_era(Era::Legacy) {
@@ -240,7 +240,7 @@ fn no_answers() -> Reason {
     )
 }
 
-/// Names the `_meta` fields that are not there, and to `initialize` the versions that are (VER-08).
+/// Names the missing `_meta` fields, and for `initialize` the served versions (VER-08).
 fn missing_meta(params: &Params, is_handshake: bool, served: Revisions) -> Reason {
     #[derive(Deserialize)]
     struct WithMeta {
@@ -261,8 +261,8 @@ fn missing_meta(params: &Params, is_handshake: bool, served: Revisions) -> Reaso
     Reason::MissingMeta(text.into())
 }
 
-/// VER-08: what an endpoint without sessions says to a handshake. To refuse a version as unsupported that we list as
-/// supported would send the client in circles; who asks for it only lacks the `_meta` that goes with it.
+/// VER-08: the refusal of a handshake by an endpoint without sessions. A refusal of a version that is also listed as
+/// supported would make the client retry for ever. Such a client only lacks the `_meta` of that version.
 fn no_handshake(head: &Head, request: &Request, served: Revisions) -> Reason {
     #[derive(Deserialize)]
     struct Asked {

@@ -1,4 +1,4 @@
-//! The first half of the gate: everything that can be decided before a byte of body is read.
+//! The first half of the gate: all checks that need no body.
 
 use super::accept::{admits, admits_both, is_json_content_type};
 use super::header_index::{HeaderIndex, HeaderLine};
@@ -8,37 +8,37 @@ use crate::refusal::{Reason, Refusal};
 use crate::version::{Era, Revisions, Version};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 
-/// The header names that MCP adds to HTTP. Revisions differ in the case they write them in; HTTP does not care.
+/// The header names that MCP adds to HTTP. Revisions write them in different case, which HTTP ignores.
 pub mod header {
     use http::HeaderName;
 
-    /// `Mcp-Session-Id`: which session a request belongs to (SES-01).
+    /// `Mcp-Session-Id`: the session of a request (SES-01).
     pub static MCP_SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-    /// `MCP-Protocol-Version`: which revision a request speaks (VER-02, VER-04).
+    /// `MCP-Protocol-Version`: the revision of a request (VER-02, VER-04).
     pub static MCP_PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
     /// `Last-Event-ID`: the last event that a reconnecting client has seen (RES-04).
     pub static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 }
 
-/// What the first half of the gate lets in.
+/// The policy of the first half of the gate.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HeadPolicy {
-    /// Whose pages may call (SEC-01).
+    /// The origins whose pages may call (SEC-01).
     pub origins: OriginPolicy,
-    /// Under which names we may be called (SEC-02).
+    /// The hosts under which this endpoint may be called (SEC-02).
     pub hosts: HostPolicy,
-    /// The most bytes that all headers may take together (SEC-06).
+    /// Maximum bytes of all headers together (SEC-06).
     pub max_header_bytes: usize,
-    /// The most headers that a request may have (SEC-06).
+    /// Maximum number of headers of a request (SEC-06).
     pub max_headers: usize,
-    /// The revisions served. Without a session-era one there is neither GET nor DELETE.
+    /// The served revisions. Without one of the legacy era there is neither GET nor DELETE.
     pub revisions: Revisions,
     /// Whether GET is offered.
     pub push: bool,
     /// Whether DELETE is offered (SES-05).
     pub delete: bool,
-    /// What a refused caller may do about it.
+    /// Texts for refusals that tell the operator what to change.
     pub hints: AccessHints,
 }
 
@@ -81,7 +81,7 @@ impl Default for HeadPolicy {
     }
 }
 
-/// What the caller wants to do.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Send a message.
@@ -90,46 +90,46 @@ pub enum Verb {
     Get,
     /// End the session.
     Delete,
-    /// Ask, as a browser, whether a page of an allowed origin may call (HTTP-14).
+    /// A preflight request of a browser for a page of an allowed origin (HTTP-14).
     Options,
 }
 
-/// What a request's headers said, once they were let in.
+/// The admitted headers of a request.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Head {
-    /// What the caller wants to do.
+    /// The operation.
     pub verb: Verb,
-    /// Which session it is about.
+    /// The session.
     pub session: SessionHeader,
-    /// Which revision it speaks.
+    /// The revision.
     pub version: VersionHeader,
-    /// The last event seen. Text that cannot be an event id is the empty string, which no format reads as one: an id
-    /// we do not recognise is never an error of the request (RES-07).
+    /// The last event seen. A text that cannot be an event id becomes the empty string, which no format accepts: an unknown
+    /// id is never an error of the request (RES-07).
     pub last_event_id: Option<String>,
-    /// The page that calls, if a page does. It is allowed to, so an answer may name it (HTTP-14).
+    /// The origin of the calling page, if a page calls. It is allowed, so a response may name it (HTTP-14).
     pub origin: Option<HeaderValue>,
 }
 
-/// What `Mcp-Session-Id` said.
+/// The content of `Mcp-Session-Id`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionHeader {
-    /// Nothing.
+    /// No header.
     Absent,
-    /// Something that may be the id of a session.
+    /// A possible session id.
     Id(SessionId),
-    /// Something that cannot be the id of any session, so it means an unknown one (SES-04).
+    /// A text that cannot be a session id. It counts as an unknown session (SES-04).
     Malformed,
 }
 
-/// What `MCP-Protocol-Version` said.
+/// The content of `MCP-Protocol-Version`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionHeader {
-    /// Nothing.
+    /// No header.
     Absent,
-    /// A revision there is, served or not.
+    /// A known revision, served or not.
     Known(Version),
-    /// Something else, verbatim; lines that disagree are joined by `, `.
+    /// Any other text, verbatim. Different lines are joined by `, `.
     Unknown(String),
 }
 
@@ -143,7 +143,7 @@ impl VersionHeader {
         }
     }
 
-    /// The stateless revision that was named, if one was.
+    /// The stateless revision in the header, if it has one.
     pub fn modern(&self) -> Option<Version> {
         match self {
             VersionHeader::Known(version) if version.era() == Era::Modern => Some(*version),
@@ -152,8 +152,8 @@ impl VersionHeader {
     }
 }
 
-/// Lets a request in by its head, or says why not. Nothing is asked of a stranger before `Host` and `Origin` have let
-/// them pass, so that no later refusal tells them anything (SEC-01).
+/// Admits a request by its head, or returns a refusal. `Host` and `Origin` are checked first, so that later refusals reveal
+/// nothing to other callers (SEC-01).
 pub fn admit(method: &Method, uri: &Uri, headers: &HeaderMap, policy: &HeadPolicy) -> Result<Head, Refusal> {
     let lines = HeaderIndex::find(headers);
     if headers.len() > policy.max_headers || lines.bytes > policy.max_header_bytes {
@@ -173,7 +173,7 @@ pub fn admit(method: &Method, uri: &Uri, headers: &HeaderMap, policy: &HeadPolic
     })
 }
 
-/// SEC-02. Hands on the host if it was really checked. HTTP/2 has the name in the URI; HTTP/1 has it in `Host`.
+/// SEC-02. Returns the host if it was checked. HTTP/2 has the name in the URI, HTTP/1 in `Host`.
 fn check_host<'a>(uri: &'a Uri, line: HeaderLine<'a>, policy: &HeadPolicy) -> Result<Option<&'a str>, Reason> {
     if policy.hosts == HostPolicy::Any {
         return Ok(None);
@@ -191,7 +191,7 @@ fn check_host<'a>(uri: &'a Uri, line: HeaderLine<'a>, policy: &HeadPolicy) -> Re
     }
 }
 
-/// SEC-01. Hands on the origin if there is one.
+/// SEC-01. Returns the origin if there is one.
 fn check_origin<'a>(
     line: HeaderLine<'a>,
     host: Option<&str>,
@@ -214,7 +214,7 @@ fn check_origin<'a>(
 /// The longest part of a refused header that a refusal repeats, in characters.
 const MAX_SHOWN_CHARS: usize = 128;
 
-/// A refused header as a refusal names it.
+/// A refused header in the text of a refusal.
 fn shown(line: HeaderLine<'_>) -> Box<str> {
     match line.first {
         None => "(none)".into(),
@@ -240,7 +240,8 @@ fn check_method(
         Method::POST => Verb::Post,
         Method::GET if get => Verb::Get,
         Method::DELETE if delete => Verb::Delete,
-        // Only browsers preflight, and they say from where. It is no method of the endpoint, so `Allow` is silent.
+        // Only browsers send preflights, always with an origin. OPTIONS is not a method of the endpoint, so `Allow` does not
+        // list it.
         Method::OPTIONS if has_origin => Verb::Options,
         _ => {
             let allow = match (get, delete) {
@@ -252,14 +253,14 @@ fn check_method(
             return Err(Reason::Method { allow });
         }
     };
-    // VER-09: who speaks a stateless revision has no session to listen to or to end, whatever else we serve.
+    // VER-09: a stateless revision has no session to listen to or to end.
     if matches!(verb, Verb::Get | Verb::Delete) && version.modern().is_some() {
         return Err(Reason::Method { allow: "POST" });
     }
     Ok(verb)
 }
 
-/// HTTP-02, HTTP-03. A POST must take both forms of an answer, because which one it gets is decided while it runs.
+/// HTTP-02, HTTP-03. A POST must accept both forms of a response, because the form is decided while the call runs.
 fn check_media_types(verb: Verb, headers: &HeaderMap, lines: &HeaderIndex<'_>) -> Result<(), Reason> {
     let usual = lines.accept.only().is_some_and(admits_both);
     let streams = || usual || admits(headers, "text", "event-stream");
@@ -283,15 +284,15 @@ fn check_media_types(verb: Verb, headers: &HeaderMap, lines: &HeaderIndex<'_>) -
     Ok(())
 }
 
-/// What a header that should stand once holds.
+/// The content of a header that should appear once.
 enum Single<'a> {
     Absent,
     One(&'a [u8]),
-    /// Several lines that disagree.
+    /// Several lines that differ.
     Several,
 }
 
-/// Lines that agree are one line: proxies repeat headers.
+/// Equal lines count as one, because proxies repeat headers.
 fn single<'a>(headers: &'a HeaderMap, line: HeaderLine<'a>, name: &HeaderName) -> Single<'a> {
     let trimmed = |value: &'a HeaderValue| value.as_bytes().trim_ascii();
     match line.first.map(trimmed) {

@@ -1,10 +1,10 @@
-//! The headers that the gate reads, found in one pass: a look-up for each would hash each name.
+//! The headers that the gate reads, found in one pass. A look-up for each would hash each name.
 
 use super::head::header;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, ORIGIN};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// What stands in the headers that matter here.
+/// The lines of these headers.
 #[derive(Default)]
 pub(super) struct HeaderIndex<'a> {
     pub(super) host: HeaderLine<'a>,
@@ -14,11 +14,11 @@ pub(super) struct HeaderIndex<'a> {
     pub(super) session: HeaderLine<'a>,
     pub(super) version: HeaderLine<'a>,
     pub(super) last_event_id: HeaderLine<'a>,
-    /// All headers, as they would stand on an HTTP/1 wire: `name: value` and the end of the line.
+    /// Bytes of all headers on an HTTP/1 wire: `name: value` and the end of the line.
     pub(super) bytes: usize,
 }
 
-/// A header that should stand once: its first line, and whether there are more.
+/// A header that should appear once: its first line, and whether there are more.
 #[derive(Clone, Copy, Default)]
 pub(super) struct HeaderLine<'a> {
     pub(super) first: Option<&'a HeaderValue>,

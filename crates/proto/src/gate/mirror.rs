@@ -1,8 +1,7 @@
-//! What a stateless request must fulfil once its version is settled: `_meta` is complete, and the headers that mirror
-//! the body say what the body says.
+//! Checks of a stateless request after its version is settled: `_meta` is complete, and the mirrored headers equal the body.
 //!
-//! A router in front of us acts on the headers, we act on the body; where the two differ, somebody was deceived. So a
-//! request is refused unless they agree. The order is fixed (VER-05), and the caller keeps it:
+//! A router in front of this server acts on the headers, and this server acts on the body. A difference could deceive one of
+//! them, so such a request is refused. The caller keeps this order (VER-05):
 //!
 //! | # | check | refused as |
 //! |---|---|---|
@@ -13,8 +12,8 @@
 //! | 5 | [`Stateless::log_level`] | `MissingMeta` |
 //! | 6 | [`HeaderParams::check`], with the schema of the tool that is called (T-36) | `HeaderMismatch` |
 //!
-//! A notification has only its method to mirror, and need not (HTTP-06): [`check_method_if_sent`]. Traffic of the
-//! session era mirrors nothing, and nothing here is for it (HDR-07).
+//! A notification mirrors only its method, and may omit it (HTTP-06): [`check_method_if_sent`]. The legacy era mirrors
+//! nothing and does not use this module (HDR-07).
 
 mod meta;
 mod params;
@@ -29,7 +28,7 @@ use value::{decoded, mismatch, sent, shorten};
 
 /// `Mcp-Method`: repeats the method (HDR-01).
 pub static MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
-/// `Mcp-Name`: repeats the name, URI or task id that the request is about (HDR-02).
+/// `Mcp-Name`: repeats the name, URI or task id of the request (HDR-02).
 pub static MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
 
 /// Checks that `Mcp-Method` repeats the method of a request (HDR-01).
@@ -37,7 +36,7 @@ pub fn check_method(headers: &HeaderMap, method: &str) -> Result<(), Reason> {
     compare_method(headers, method, true)
 }
 
-/// Checks that `Mcp-Method`, if there is one, repeats the method of a notification (HTTP-06, T-03).
+/// Checks that `Mcp-Method`, if present, repeats the method of a notification (HTTP-06, T-03).
 pub fn check_method_if_sent(headers: &HeaderMap, method: &str) -> Result<(), Reason> {
     compare_method(headers, method, false)
 }
@@ -56,12 +55,11 @@ fn compare_method(headers: &HeaderMap, method: &str, required: bool) -> Result<(
     }
 }
 
-/// Checks that `Mcp-Name` repeats what the request is about (HDR-02): `params.name` of `tools/call` and `prompts/get`,
-/// `params.uri` of `resources/read`. Other methods have no name to mirror.
+/// Checks that `Mcp-Name` repeats the name in the params (HDR-02): `params.name` of `tools/call` and `prompts/get`,
+/// `params.uri` of `resources/read`. Other methods mirror no name.
 ///
-/// The methods of the Tasks extension mirror `params.taskId`. They must only if the client declared the extension:
-/// without it they are methods like any unknown one, which is not the header's fault. A header that is there is
-/// compared all the same.
+/// The methods of the Tasks extension mirror `params.taskId`, but only if the client declared the extension. Without it they
+/// are unknown methods, and the header is not at fault. A header that is present is always compared.
 pub fn check_name(headers: &HeaderMap, method: &str, request: &Stateless) -> Result<(), Reason> {
     let (label, field, required) = match method {
         "tools/call" | "prompts/get" => ("params.name", &request.name, true),
@@ -108,7 +106,7 @@ mod tests {
             .collect()
     }
 
-    /// What was refused with 400 -32020, in words; `None` if nothing was.
+    /// The text of a refusal with 400 -32020. `None` if the request was admitted.
     pub(super) fn refused(outcome: Result<(), Reason>) -> Option<String> {
         let refusal = Refusal::new(outcome.err()?);
         assert_eq!(refusal.status().as_u16(), 400);
@@ -120,8 +118,8 @@ mod tests {
         Stateless::read(&Params::from_raw(Bytes::copy_from_slice(params.as_bytes()))).unwrap()
     }
 
-    /// VER-05: everything in order, as the caller does it. The columns: the params, `Mcp-Method`, `Mcp-Name`,
-    /// `Mcp-Param-Region`, and the code of the refusal with the word that tells which one it is.
+    /// VER-05: all checks in order, as the caller runs them. The columns: the params, `Mcp-Method`, `Mcp-Name`,
+    /// `Mcp-Param-Region`, and the code of the refusal with a word that identifies it.
     #[test]
     fn ver_05_each_single_defect_is_refused_for_what_it_is() {
         const CAPABILITIES: &str = r#""io.modelcontextprotocol/clientCapabilities":{}"#;
@@ -154,7 +152,7 @@ mod tests {
             (r#""u""#, CAPABILITIES, &good[..], Some((differs, "Mcp-Name"))),
             (r#""t""#, &loud, &good[..], Some((invalid, "logLevel"))),
             (r#""t""#, CAPABILITIES, &good[..2], Some((differs, "Mcp-Param-Region"))),
-            // With several, the first in order.
+            // Of several faults, the first in order is reported.
             (r#""u""#, "", &[], Some((invalid, "clientCapabilities"))),
             (r#""u""#, &loud, &[], Some((differs, "Mcp-Method"))),
             (r#""u""#, &loud, &good[..1], Some((differs, "Mcp-Name"))),
@@ -248,7 +246,7 @@ mod tests {
             ("tasks/update", tasks, None, false),
             ("tasks/cancel", tasks, None, false),
             ("tasks/list", tasks, None, true),
-            // Not declared: not required, and still not to be contradicted.
+            // Not declared: not required, but compared if present.
             ("tasks/get", all, None, true),
             ("tasks/get", all, Some("t"), true),
             ("tasks/get", all, Some("x"), false),
@@ -256,7 +254,7 @@ mod tests {
             ("tools/list", all, None, true),
             ("tools/list", all, Some("whatever"), true),
             ("server/discover", "{}", None, true),
-            // Nothing there that could be mirrored.
+            // The params have no name.
             ("tools/call", "{}", None, false),
             ("tools/call", "{}", Some("n"), false),
             ("tools/call", r#"{"name":null}"#, Some("null"), false),
@@ -265,7 +263,7 @@ mod tests {
             ("tools/call", r#"{"name":["n"]}"#, Some("n"), false),
             ("tools/call", r#"{"name":""}"#, Some(""), true),
             ("tools/call", r#"{"name":""}"#, None, false),
-            // What stands deeper is another name.
+            // A nested name is another name.
             ("tools/call", r#"{"arguments":{"name":"n"}}"#, Some("n"), false),
         ];
         for (method, params, name, fine) in table {
@@ -304,7 +302,7 @@ mod tests {
         assert!(long.chars().count() < 260, "{long}");
     }
 
-    /// HDR-03. The columns: what `Mcp-Name` says, what `params.name` holds, whether they agree.
+    /// HDR-03. The columns: the value of `Mcp-Name`, the value of `params.name`, whether they agree.
     #[test]
     fn hdr_03_the_name_is_decoded_before_it_is_compared() {
         let table = [
@@ -349,7 +347,7 @@ mod tests {
             let outcome = check_name(&headers(&[("mcp-name", header)]), "tools/call", &body);
             assert_eq!(refused(outcome).is_none(), fine, "{header:?} for {name:?}");
         }
-        // However the body escapes it, it is the same name.
+        // Escapes in the body do not change the name.
         let escaped = request(r#"{"\u006eame":"\u0066oo\/"}"#);
         assert!(check_name(&headers(&[("mcp-name", "foo/")]), "tools/call", &escaped).is_ok());
     }
@@ -370,7 +368,7 @@ mod tests {
             let outcome = check_name(&headers(&lines), "tools/call", &request(r#"{"name":"foo"}"#));
             assert_eq!(refused(outcome).is_none(), fine, "{lines:?}");
         }
-        // Not even if the body says the same: the bytes of a header have no agreed meaning beyond ASCII.
+        // Refused even if the body is equal: header bytes beyond ASCII have no agreed meaning.
         let umlaut = request(r#"{"name":"f\u00f6o"}"#);
         assert_eq!(
             refused(check_name(&headers(&[("mcp-name", "f\u{f6}o")]), "tools/call", &umlaut)).unwrap(),

@@ -1,43 +1,43 @@
-//! Which names this endpoint answers to, and whose pages may talk to it.
+//! The host names of this endpoint, and the origins whose pages may call it.
 //!
-//! Both checks guard against web pages. A page whose name was rebound to a local address still sends its own name as
-//! `Host` (SEC-02), and a page that calls another site cannot help sending its own `Origin` (SEC-01). Both are on
-//! unless they are turned off by name (T-34).
+//! Both checks protect against web pages. A page whose name was rebound to a local address still sends its own name as `Host`
+//! (SEC-02), and a browser sends the `Origin` of a page that calls another site (SEC-01). Both checks are on unless they are
+//! turned off by name (T-34).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The names under which this endpoint may be reached (SEC-02).
 ///
-/// Loopback names are always among them: `localhost`, every address in `127.0.0.0/8` and `[::1]`, on any port.
+/// Loopback names are always allowed: `localhost`, every address in `127.0.0.0/8` and `[::1]`, on any port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPolicy {
     /// Loopback names and these.
     Listed(Vec<HostEntry>),
-    /// Whatever `Host` says. Open to DNS rebinding unless something in front of this server checks.
+    /// Any `Host`. Open to DNS rebinding, unless a proxy in front of this server checks it.
     Any,
 }
 
-/// A host that was allowed by name: on one port, or on every port if the entry names none.
+/// An allowed host: on one port, or on every port if the entry has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostEntry(Site<String>);
 
-/// The pages that may talk to this endpoint (SEC-01).
+/// The pages that may call this endpoint (SEC-01).
 ///
-/// No `Origin` at all is always fine: it is browsers that must send one. Among those sent, loopback origins and the
-/// origin of the endpoint itself are allowed.
+/// A request without an `Origin` is always allowed, because browsers always send one. Loopback origins and the origin of the
+/// endpoint itself are allowed too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OriginPolicy {
     /// Loopback origins, the endpoint's own, and these.
     Listed(Vec<OriginEntry>),
-    /// Whatever `Origin` says. Any web page the user visits may then call this server.
+    /// Any `Origin`. Any web page that the user visits may then call this server.
     Any,
 }
 
-/// An origin that was allowed by name: scheme, host and port.
+/// An allowed origin: scheme, host and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginEntry(Origin<String>);
 
-/// An entry for an allow-list that can match nothing.
+/// An invalid entry of an allow-list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadEntry {
@@ -56,7 +56,7 @@ impl Default for HostPolicy {
 }
 
 impl HostPolicy {
-    /// Adds `name` or `name:port`. Under [`HostPolicy::Any`] there is nothing to add.
+    /// Adds `name` or `name:port`. Has no effect on [`HostPolicy::Any`].
     pub fn allow(&mut self, host: &str) -> Result<(), BadEntry> {
         let site = Site::parse(host).ok_or_else(|| BadEntry::Host(host.to_owned()))?;
         if let HostPolicy::Listed(entries) = self {
@@ -65,7 +65,7 @@ impl HostPolicy {
         Ok(())
     }
 
-    /// Whether a request to `host`, the text of `Host` or of the URI's authority, may come in.
+    /// Whether a request to `host` is allowed. It is the value of `Host`, or the authority of the URI.
     pub fn admits(&self, host: &str) -> bool {
         match self {
             HostPolicy::Any => true,
@@ -86,8 +86,8 @@ impl Default for OriginPolicy {
 }
 
 impl OriginPolicy {
-    /// Adds an origin such as `https://app.example` or `https://app.example:8443`. A port that the scheme implies
-    /// makes no difference. Under [`OriginPolicy::Any`] there is nothing to add.
+    /// Adds an origin such as `https://app.example` or `https://app.example:8443`. The default port of the scheme may be
+    /// omitted. Has no effect on [`OriginPolicy::Any`].
     pub fn allow(&mut self, origin: &str) -> Result<(), BadEntry> {
         let parsed = Origin::parse(origin).ok_or_else(|| BadEntry::Origin(origin.to_owned()))?;
         if let OriginPolicy::Listed(entries) = self {
@@ -96,8 +96,8 @@ impl OriginPolicy {
         Ok(())
     }
 
-    /// Whether a page at `origin` may talk to us. `host` is the host the request was sent to, **if it was checked**:
-    /// a rebound page is of one origin with the name it was rebound from, so an unchecked host vouches for nobody.
+    /// Whether a page at `origin` may call. `host` is the host of the request, **if it was checked**: a rebound page has the
+    /// same origin as the name it was rebound from, so an unchecked host proves nothing.
     pub fn admits(&self, origin: &str, host: Option<&str>) -> bool {
         let OriginPolicy::Listed(entries) = self else {
             return true;
@@ -111,7 +111,7 @@ impl OriginPolicy {
     }
 }
 
-/// A host, and a port if one is named.
+/// A host and an optional port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Site<S> {
     name: Name<S>,
@@ -126,7 +126,7 @@ enum Name<S> {
     Dns(S),
 }
 
-/// Scheme, host and port of a page. The port is the one the scheme implies if none was named.
+/// Scheme, host and port of a page. Without a port, the default port of the scheme.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Origin<S> {
     scheme: S,
@@ -135,7 +135,7 @@ struct Origin<S> {
 }
 
 impl<'a> Site<&'a str> {
-    /// Reads `name`, `name:port`, `[v6]` or `[v6]:port`; nothing else, so no user, no path, no empty port.
+    /// Parses `name`, `name:port`, `[v6]` or `[v6]:port`, and nothing else: no user, no path, no empty port.
     fn parse(text: &'a str) -> Option<Self> {
         let (name, rest) = match text.strip_prefix('[') {
             Some(bracketed) => {
@@ -148,7 +148,7 @@ impl<'a> Site<&'a str> {
             }
         };
         let port = match rest.strip_prefix(':') {
-            // `u16::from_str` takes a sign, a port has none.
+            // `u16::from_str` accepts a sign, which a port must not have.
             Some(port) if port.bytes().all(|b| b.is_ascii_digit()) => Some(port.parse().ok()?),
             Some(_) => return None,
             None if rest.is_empty() => None,
@@ -170,7 +170,7 @@ impl<'a> Name<&'a str> {
         if let Ok(address) = text.parse() {
             return Some(Name::V4(address));
         }
-        // Empty labels go with this, and so does the trailing dot that makes one name look like two.
+        // Refuses empty labels, and the trailing dot that gives one name two spellings.
         let label = |label: &str| {
             let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
             !label.is_empty() && label.bytes().all(letter)
@@ -207,7 +207,7 @@ impl<S: AsRef<str>> Name<S> {
 }
 
 impl<'a> Origin<&'a str> {
-    /// Reads `scheme://host` or `scheme://host:port`. `null` is none of these, and names nobody (SEC-01).
+    /// Parses `scheme://host` or `scheme://host:port`. `null` is none of these and matches no entry (SEC-01).
     fn parse(text: &'a str) -> Option<Self> {
         let (scheme, site) = text.split_once("://")?;
         let letters = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
@@ -230,8 +230,8 @@ impl<'a> Origin<&'a str> {
         }
     }
 
-    /// Whether this is the origin of pages served by `host`. `Host` does not tell http from https, so without a port
-    /// it stands for either.
+    /// Whether this is the origin of pages served by `host`. `Host` does not contain the scheme, so without a port it matches
+    /// http and https.
     fn is_of(&self, host: &Site<&str>) -> bool {
         let port = host.port.or(implied_port(self.scheme));
         self.is_web() && self.port == port && self.name.same(&host.name)
@@ -239,7 +239,7 @@ impl<'a> Origin<&'a str> {
 }
 
 impl<S: AsRef<str>> Origin<S> {
-    /// Only the web's own schemes make a host's name mean that host: `chrome-extension://localhost` is not local.
+    /// Only web schemes give a host name its usual meaning: `chrome-extension://localhost` is not local.
     fn is_web(&self) -> bool {
         implied_port(self.scheme.as_ref()).is_some()
     }

@@ -1,4 +1,4 @@
-//! Method names. Nearly all are among a few dozen that everybody knows, and those cost nothing to keep and to read.
+//! Method names. The standard ones are constants, which cost nothing to store and compare.
 
 use crate::inline_str::InlineStr;
 use std::fmt;
@@ -10,7 +10,7 @@ pub struct Method(Form);
 #[derive(Clone, PartialEq, Eq)]
 enum Form {
     Known(&'static str),
-    /// Never one of those above.
+    /// Never one of the known methods.
     Other(InlineStr),
 }
 
@@ -54,7 +54,7 @@ impl Method {
         }
     }
 
-    /// Whether some revision of the protocol has a method of this name.
+    /// Whether some revision of the protocol has this method.
     pub fn is_standard(&self) -> bool {
         matches!(self.0, Form::Known(_))
     }

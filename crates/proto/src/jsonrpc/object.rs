@@ -1,12 +1,12 @@
-//! Reading structs from JSON objects, and from nothing else.
+//! Deserializes structs from JSON objects only.
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A `T` that was written as an object. What serde derives would also take an array, field by field in order: a second
-/// spelling of one request, which whoever looks at it elsewhere would not understand.
+/// A `T` that was written as an object. Derived code would also accept an array with the fields in order. Other readers of
+/// the request would not understand that second spelling.
 pub(crate) struct Object<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {

@@ -1,4 +1,4 @@
-//! From bytes to messages.
+//! Parses bytes to messages.
 
 use super::scan::{Members, Scan, plain_text, scan};
 use super::unique;
@@ -10,15 +10,16 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
-/// How much a body may ask of us before it is refused (SEC-06).
+/// Limits of a body (SEC-06).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// How deep objects and arrays may nest.
+    /// Nesting depth of objects and arrays.
     pub depth: usize,
-    /// How many messages a batch may hold (HTTP-09).
+    /// Messages of a batch (HTTP-09).
     pub batch: usize,
-    /// Bytes of an `id`, and of a `progressToken`, as JSON text. Both are kept while the call runs, the id also in its stream.
+    /// Bytes of an `id`, and of a `progressToken`, as JSON text. Both are stored while the call runs, the id also in its
+    /// stream.
     pub id_bytes: usize,
 }
 
@@ -46,20 +47,20 @@ pub enum EnvelopeError {
     /// Not UTF-8, or not JSON.
     #[error("the body is not valid JSON: {0}")]
     NotJson(String),
-    /// JSON, but no JSON-RPC message.
+    /// JSON, but not a JSON-RPC message.
     #[error("{what}")]
     Invalid {
-        /// The id, if one could be read all the same (HTTP-04).
+        /// The id, if it could be read (HTTP-04).
         id: Option<RequestId>,
-        /// What is wrong with it.
+        /// The error.
         what: Cow<'static, str>,
     },
-    /// A JSON-RPC message whose `params` mean different things to different readers.
+    /// A JSON-RPC message whose `params` are ambiguous.
     #[error("{what}")]
     InvalidParams {
         /// The id, if the message is a request.
         id: Option<RequestId>,
-        /// What is wrong with them.
+        /// The error.
         what: Cow<'static, str>,
     },
 }
@@ -73,7 +74,7 @@ impl EnvelopeError {
     }
 }
 
-/// Reads the message or the batch in `body`.
+/// Parses the message or the batch in `body`.
 pub fn parse(body: &Bytes, limits: &Limits) -> Result<Payload, EnvelopeError> {
     let text = std::str::from_utf8(body).map_err(|e| EnvelopeError::NotJson(e.to_string()))?;
     if let Some(message) = usual(body, text, limits) {
@@ -91,7 +92,7 @@ pub fn parse(body: &Bytes, limits: &Limits) -> Result<Payload, EnvelopeError> {
     }
 }
 
-/// The usual message; `None` if this is not plainly one.
+/// The fast path for a usual message. `None` if it needs the slow path.
 fn usual(body: &Bytes, text: &str, limits: &Limits) -> Option<Message> {
     let message = accept(body, &Wire::usual(text, limits.depth)?, limits).ok()?;
     has_short_token(&message, limits).then_some(message)
@@ -117,20 +118,20 @@ fn batch(body: &Bytes, text: &str, limits: &Limits) -> Result<Payload, EnvelopeE
     messages.collect::<Result<_, _>>().map(Payload::Batch)
 }
 
-/// The members of a message, as raw JSON where it matters.
+/// The members of a message, raw where that suffices.
 struct Wire<'a> {
     jsonrpc: Option<Cow<'a, str>>,
     id: Option<&'a str>,
     method: Option<Cow<'a, str>>,
     params: Option<&'a str>,
-    /// What is in the params, if that is known.
+    /// The positions of the members of the params, if known.
     members: Option<Members>,
     result: Option<&'a str>,
     error: Option<&'a str>,
 }
 
 impl<'a> Wire<'a> {
-    /// The usual message; `None` if this is not plainly one.
+    /// The fast path for a usual message. `None` if it needs the slow path.
     fn usual(text: &'a str, depth: usize) -> Option<Self> {
         let Scan {
             members: [jsonrpc, id, method, params, result, error],
@@ -151,7 +152,7 @@ impl<'a> Wire<'a> {
         })
     }
 
-    /// Any message.
+    /// The slow path for any message.
     fn read(text: &'a str) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Members<'a> {
@@ -181,7 +182,7 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// A string that is copied only if it holds escapes. (Serde borrows a `Cow`, but not one in an `Option`.)
+/// A string that is copied only if it has escapes. (Serde borrows a `Cow`, but not one in an `Option`.)
 struct Text<'a>(Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
@@ -206,7 +207,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// `"id": null` is an id that is wrong, not an id that is missing.
+/// `"id": null` is an invalid id, not a missing one.
 fn even_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
@@ -229,12 +230,12 @@ fn message(body: &Bytes, text: &str, limits: &Limits) -> Result<Message, Envelop
     Ok(message)
 }
 
-/// An id that is short enough to be kept.
+/// An id within the limit.
 fn short_id(raw: &str, limits: &Limits) -> Option<RequestId> {
     RequestId::from_json(raw).filter(|id| id.as_json().len() <= limits.id_bytes)
 }
 
-/// Whether a message has a progress token that is short enough to be kept, or none. Short params need no look.
+/// Whether a message has no progress token, or one within the limit. Short params need no check.
 fn has_short_token(message: &Message, limits: &Limits) -> bool {
     let Message::Request(Request { params, .. }) = message else {
         return true;
@@ -282,7 +283,7 @@ fn accept(body: &Bytes, wire: &Wire<'_>, limits: &Limits) -> Result<Message, Cow
     Ok(Message::Answer(Answer { id, outcome }))
 }
 
-/// The slow path: tells broken JSON from a wrong shape, and rescues the id for the error's sake.
+/// The error of an invalid body: invalid JSON or an invalid message, with the id if it can be read.
 fn explain(text: &str, error: &serde_json::Error, limits: &Limits) -> EnvelopeError {
     if let Err(syntax) = serde_json::from_str::<serde::de::IgnoredAny>(text) {
         return EnvelopeError::NotJson(syntax.to_string());
@@ -296,8 +297,7 @@ fn explain(text: &str, error: &serde_json::Error, limits: &Limits) -> EnvelopeEr
     }
 }
 
-/// Whether brackets nest deeper than `depth`. Bodies too short to do so, and bodies with few brackets, are cleared
-/// without looking at strings.
+/// Whether brackets nest deeper than `depth`. Short bodies and bodies with few brackets are accepted without parsing strings.
 fn nests_deeper_than(body: &[u8], depth: usize) -> bool {
     if body.len() < 2 * depth {
         return false;

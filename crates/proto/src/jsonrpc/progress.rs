@@ -1,14 +1,14 @@
-//! Progress notifications: what long calls send most of, so they are written without a detour.
+//! Progress notifications. Long calls send mostly these, so they are written without intermediate values.
 
 use super::ProgressToken;
 use crate::sse::EncodeMessage;
 
-/// A `notifications/progress`: a report, and the token of the request that it goes to.
+/// A `notifications/progress`: a report, and the progress token of the request.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// What is reported on.
+    /// The progress token of the request.
     pub token: &'a ProgressToken,
-    /// How far it is.
+    /// The report.
     pub report: Report<'a>,
 }
 
@@ -17,11 +17,11 @@ pub struct Progress<'a> {
 pub enum Report<'a> {
     /// Numbers and a text.
     Value {
-        /// How far it is.
+        /// The progress so far.
         progress: f64,
-        /// How far it goes.
+        /// The total.
         total: Option<f64>,
-        /// How it goes.
+        /// A text for the user.
         message: Option<&'a str>,
     },
     /// The members of the `params` object as JSON on one line, without the token and without the braces.
@@ -29,7 +29,7 @@ pub enum Report<'a> {
 }
 
 impl Report<'_> {
-    /// About how many bytes its members have.
+    /// An estimate of the bytes of its members.
     pub fn size(&self) -> usize {
         match self {
             Report::Value { message, .. } => 48 + message.map_or(0, str::len),
@@ -37,7 +37,7 @@ impl Report<'_> {
         }
     }
 
-    /// Appends its members: what [`Report::Members`] holds.
+    /// Appends its members, in the form of [`Report::Members`].
     pub fn write(&self, out: &mut Vec<u8>) {
         match *self {
             Report::Members(members) => out.extend_from_slice(members),
@@ -88,8 +88,8 @@ fn write_number(out: &mut Vec<u8>, number: f64) {
     }
 }
 
-/// Writes a JSON string. Text rarely needs escapes, and to look for them in whole blocks, which the compiler turns into vector
-/// instructions, is far cheaper than byte by byte.
+/// Writes a JSON string. Text rarely needs escapes. The compiler turns a search in whole blocks into vector instructions,
+/// which is much cheaper than a search byte by byte.
 fn write_string(out: &mut Vec<u8>, text: &str) {
     let block_needs = |block: &[u8]| {
         let needs = |found, &byte: &u8| found | (byte < 0x20) | (byte == b'"') | (byte == b'\\');

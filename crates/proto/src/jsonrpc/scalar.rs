@@ -1,4 +1,4 @@
-//! Names that must come back exactly as they were given: `7` is not `"7"`, and 2^53 + 1 keeps its last digit.
+//! Ids that must be returned exactly as the client sent them: `7` is not `"7"`, and 2^53 + 1 keeps its last digit.
 
 use crate::inline_str::InlineStr;
 use serde_json::value::RawValue;
@@ -14,7 +14,7 @@ macro_rules! scalar {
         pub struct $name(InlineStr);
 
         impl $name {
-            /// Reads a scalar from JSON text. `None` unless it is a string or an integer.
+            /// Parses a scalar from JSON text. `None` unless it is a string or an integer.
             pub fn from_json(json: &str) -> Option<Self> {
                 canonical(json).map($name)
             }
@@ -66,11 +66,11 @@ macro_rules! scalar {
 }
 
 scalar!(
-    /// The name of a request: a string or an integer.
+    /// The id of a request: a string or an integer.
     RequestId
 );
 scalar!(
-    /// The name under which progress of a request is reported: a string or an integer.
+    /// The token for progress notifications of a request: a string or an integer.
     ProgressToken
 );
 

@@ -1,18 +1,18 @@
-//! Cuts members out of a JSON object in one pass, building nothing.
+//! Finds the members of a JSON object in one pass, without building values.
 //!
-//! This is how the usual message is read, and it only reads what it is sure of: for whatever else there may be in a body it
-//! says `None`, and serde decides what that is. So nothing here has to explain, and what is cut is exactly what serde would
-//! have found.
+//! This is the fast path for usual messages. The scan accepts only input that it understands completely. For anything else it
+//! returns `None`, and `serde_json` parses the message and reports errors. The scan finds exactly the members that serde
+//! would find.
 
 /// The deepest nesting that the scan follows. Beyond: `serde_json` parses the message.
 const MAX_SCAN_DEPTH: u32 = 64;
 /// The objects around a member that the scan finds: the message, its params and their `_meta`.
 const MEMBER_DEPTH: usize = 3;
 
-/// How many keys of one object are told apart here, besides those that are cut.
+/// Other keys of one object that the scan compares for repetitions. Beyond: `serde_json` parses the message.
 const MAX_OTHER_KEYS: usize = 8;
 
-/// Where a raw value is: from, to. Nothing is at the very beginning but the object itself, so `(0, 0)` is nowhere.
+/// The start and the end of a raw value. Only the object itself starts at 0, so `(0, 0)` means absent.
 type Span = (u32, u32);
 
 const NOWHERE: Span = (0, 0);
@@ -33,7 +33,7 @@ const IN_PARAMS: [&str; 7] = [
 ];
 const META: usize = 6;
 
-/// The same of `_meta`.
+/// The members of `_meta` that some rule of the transport needs.
 const IN_META: [&str; 5] = [
     "io.modelcontextprotocol/protocolVersion",
     "progressToken",
@@ -42,7 +42,7 @@ const IN_META: [&str; 5] = [
     "io.modelcontextprotocol/logLevel",
 ];
 
-/// Where the members of params are that some rule needs, and those of their `_meta`.
+/// The positions of the members of params that some rule needs, and of those in `_meta`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Members {
     params: [Span; IN_PARAMS.len()],
@@ -50,7 +50,7 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// The members in `params`, in the order of [`IN_PARAMS`] without `_meta`, then those in `_meta`, in the order of
+    /// The members of `params`, in the order of [`IN_PARAMS`] without `_meta`, then those of `_meta`, in the order of
     /// [`IN_META`]. Null counts as absent.
     pub(crate) fn of<'a>(&self, params: &'a str) -> ([Option<&'a str>; 6], [Option<&'a str>; 5]) {
         let raw = |span: Span| at(params, span).filter(|raw| *raw != "null");
@@ -61,7 +61,7 @@ impl Members {
         )
     }
 
-    /// Those of params that were not cut when they came; `None` if they are not plainly an object with a `_meta`.
+    /// Scans params that were not part of a scanned message. `None` if they need the slow path or have no `_meta`.
     pub(crate) fn find(params: &str) -> Option<Self> {
         let bytes = params.as_bytes();
         let (members, end) = members(bytes, blank(bytes, 0), MAX_SCAN_DEPTH)?;
@@ -69,17 +69,16 @@ impl Members {
     }
 }
 
-/// A message, cut.
+/// A scanned message.
 pub(crate) struct Scan<'a> {
     /// The raw values of [`MESSAGE`].
     pub(crate) members: [Option<&'a str>; 6],
-    /// What is in the params, if they have a `_meta`.
+    /// The positions in the params, if they have a `_meta`.
     pub(crate) params: Option<Members>,
 }
 
-/// Cuts a message; `None` unless `text` is plainly an object: valid JSON, and surely nothing nested deeper than `depth`. In the
-/// message, its params and their `_meta`, no key is written with escapes, no key is there twice, and at most
-/// [`MAX_OTHER_KEYS`] are of no interest.
+/// Scans a message. `None` unless `text` is valid JSON, an object, and nested at most `depth` deep. In the message, its
+/// params and their `_meta`, no key may have escapes or be repeated, and at most [`MAX_OTHER_KEYS`] may be of no interest.
 pub(crate) fn scan(text: &str, depth: usize) -> Option<Scan<'_>> {
     let bytes = text.as_bytes();
     u32::try_from(bytes.len()).ok()?;
@@ -99,7 +98,7 @@ pub(crate) fn scan(text: &str, depth: usize) -> Option<Scan<'_>> {
     })
 }
 
-/// The members of the params that begin at `start`, if they have a `_meta`; and where the params end.
+/// The members of the params that begin at `start`, if they have a `_meta`, and the end of the params.
 fn members(bytes: &[u8], start: usize, depth: u32) -> Option<(Option<Members>, usize)> {
     let (mut params, mut meta, mut has_meta) = ([NOWHERE; IN_PARAMS.len()], [NOWHERE; IN_META.len()], false);
     let end = object(bytes, start, depth, &IN_PARAMS, &mut params, |key, at| {
@@ -122,7 +121,7 @@ fn at(text: &str, (from, to): Span) -> Option<&str> {
     text.get(from as usize..to as usize).filter(|raw| !raw.is_empty())
 }
 
-/// Past an object. `found` is where the members `keys` are; `value` gets past one of them.
+/// Skips an object. `found` gets the positions of the members `keys`, and `value` skips one of them.
 fn object<const N: usize>(
     bytes: &[u8],
     at: usize,
@@ -145,7 +144,7 @@ fn object<const N: usize>(
             Some(place) => {
                 let end = value(place, at)?;
                 if found[place] != NOWHERE {
-                    return None; // which of the two?
+                    return None; // ambiguous
                 }
                 found[place] = (at as u32, end as u32);
                 at = end;
@@ -164,7 +163,7 @@ fn object<const N: usize>(
     }
 }
 
-/// The keys of one object that are not cut. Nearly always there are none.
+/// The other keys of one object. Nearly always there are none.
 #[derive(Default)]
 struct OtherKeys {
     spans: [Span; MAX_OTHER_KEYS],
@@ -172,7 +171,7 @@ struct OtherKeys {
 }
 
 impl OtherKeys {
-    /// `None` if the key is there already, or if there is no room for it.
+    /// `None` if the key is repeated, or if there is no room for it.
     fn insert(&mut self, bytes: &[u8], key: Span) -> Option<()> {
         let text = |(from, to): Span| &bytes[from as usize..to as usize];
         if self.spans[..self.count].iter().any(|other| text(*other) == text(key)) {
@@ -184,7 +183,7 @@ impl OtherKeys {
     }
 }
 
-/// The text of a string without escapes; `None` for any other value.
+/// The text of a string without escapes. `None` for any other value.
 pub(crate) fn plain_text(value: &str) -> Option<&str> {
     let text = value.strip_prefix('"')?.strip_suffix('"')?;
     memchr::memchr(b'\\', text.as_bytes()).is_none().then_some(text)
@@ -194,7 +193,7 @@ fn expect(bytes: &[u8], at: usize, byte: u8) -> Option<usize> {
     (bytes.get(at) == Some(&byte)).then_some(at + 1)
 }
 
-/// Past white space.
+/// Skips white space.
 fn blank(bytes: &[u8], mut at: usize) -> usize {
     while let Some(b' ' | b'\n' | b'\t' | b'\r') = bytes.get(at) {
         at += 1;
@@ -202,9 +201,9 @@ fn blank(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Past a value that nests no deeper than `limit`, which is at most [`MAX_SCAN_DEPTH`].
+/// Skips a value that nests at most `limit` deep, which is at most [`MAX_SCAN_DEPTH`].
 fn skip(bytes: &[u8], mut at: usize, limit: u32) -> Option<usize> {
-    // One bit for every open bracket, the innermost lowest: whether it is an object.
+    // One bit for every open bracket, the innermost lowest. It is set for an object.
     let (mut objects, mut depth) = (0u64, 0u32);
     loop {
         at = match bytes.get(at)? {
@@ -229,7 +228,7 @@ fn skip(bytes: &[u8], mut at: usize, limit: u32) -> Option<usize> {
             b'n' => literal(bytes, at, b"null")?,
             _ => number(bytes, at)?,
         };
-        // A value has ended: so may what it is in.
+        // A value has ended, and so may the arrays and objects around it.
         loop {
             if depth == 0 {
                 return Some(at);
@@ -255,7 +254,7 @@ fn skip(bytes: &[u8], mut at: usize, limit: u32) -> Option<usize> {
     }
 }
 
-/// Past a key and its colon, to the value.
+/// Skips a key and its colon.
 fn key(bytes: &[u8], at: usize) -> Option<usize> {
     let end = string(bytes, expect(bytes, at, b'"')?)?;
     Some(blank(bytes, expect(bytes, blank(bytes, end), b':')?))
@@ -265,7 +264,7 @@ fn literal(bytes: &[u8], at: usize, word: &[u8]) -> Option<usize> {
     bytes[at..].starts_with(word).then_some(at + word.len())
 }
 
-/// Past a string whose opening quote was read.
+/// Skips a string after its opening quote.
 fn string(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         at = until_special(bytes, at);
@@ -281,14 +280,15 @@ fn string(bytes: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// The same for a string without escapes.
+/// Skips a string without escapes.
 fn plain_string(bytes: &[u8], at: usize) -> Option<usize> {
     expect(bytes, until_special(bytes, at), b'"')
 }
 
-/// Past everything that stands for itself in a string: up to a quote, a backslash or a control character.
+/// Skips ordinary characters of a string, up to a quote, a backslash or a control character.
 fn until_special(bytes: &[u8], mut at: usize) -> usize {
-    // Eight bytes at a time: the high bit of each byte that is one of them. A bit too many costs a second look, none is missed.
+    // Eight bytes at a time: sets the high bit of each byte that is one of them. It may set a bit too many, which costs a
+    // second look, but misses none.
     const LOW: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = LOW << 7;
     let zeros = |word: u64| word.wrapping_sub(LOW) & !word & HIGH;
@@ -346,7 +346,7 @@ mod tests {
     use serde_json::value::RawValue;
     use std::collections::HashMap;
 
-    /// What serde finds.
+    /// The members that serde finds.
     fn found<const N: usize>(text: &str, keys: [&str; N]) -> Option<[Option<String>; N]> {
         let all: HashMap<String, &RawValue> = serde_json::from_str(text).ok()?;
         Some(keys.map(|key| all.get(key).map(|raw| raw.get().to_owned())))
@@ -356,7 +356,7 @@ mod tests {
         scan(text, 100).is_some()
     }
 
-    /// What is cut is what serde finds.
+    /// Asserts that the scan finds what serde finds.
     fn agrees(text: &str) {
         let Some(scanned) = scan(text, 100) else { return };
         let owned = |raw: Option<&str>| raw.map(str::to_owned);
@@ -486,7 +486,7 @@ mod tests {
             }
         }
 
-        /// Damaged JSON is never cut unless serde takes it, too.
+        /// The scan never accepts damaged JSON that serde refuses.
         #[test]
         fn http_04_damage_is_noticed(value in json(), at: prop::sample::Index, byte in "[\\x00-\\x7f]", insert: bool) {
             let mut text: Vec<char> = serde_json::to_string(&value).unwrap().chars().collect();

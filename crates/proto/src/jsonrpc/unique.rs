@@ -1,12 +1,12 @@
-//! No member of `params` is there twice, nor one of their `_meta`.
+//! Refuses repeated members of `params` and of their `_meta`.
 //!
-//! JSON leaves open which of two equal members counts. We decide by `name`, `uri`, `_meta` and others, and pass the text on as
-//! it came: a server behind us that takes the other one would run a tool that nobody has seen. So both are refused, whatever
-//! their name: we cannot know which members a server decides by, and no client writes one twice by accident. What is inside
-//! of `arguments` and other values is between the client and the tool; nothing is decided by it here, except for the arguments
-//! that are repeated in headers, which have a check of their own (HDR-04).
+//! JSON does not define which of two equal members counts. This server decides by `name`, `uri`, `_meta` and others, and
+//! passes the text on unchanged. A server behind it that uses the other member would run a tool that nothing has checked. So
+//! all repeated members are refused, because we cannot know which members a server reads, and no client repeats one by
+//! accident. Members inside of `arguments` and other values are the tool's responsibility. Arguments that are mirrored in
+//! headers have their own check (HDR-04).
 //!
-//! The usual message is cleared by the one pass that cuts it. This is for all others.
+//! The scan already checks usual messages. This module checks all others.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -15,10 +15,10 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
-/// As much of a name as is repeated to the client.
+/// The longest part of a name that a refusal repeats, in characters. The rest is left out.
 const MAX_SHOWN_CHARS: usize = 64;
 
-/// Checks raw params that are valid JSON. The error says what is wrong with them.
+/// Checks raw params that are valid JSON. The error describes the problem.
 pub(super) fn check_params(params: &str) -> Result<(), String> {
     if !params.starts_with('{') {
         return Ok(());
@@ -32,14 +32,14 @@ pub(super) fn check_params(params: &str) -> Result<(), String> {
     }
 }
 
-/// An object whose members are all different, and the one of them that is looked into.
+/// An object with distinct members, and the one of them that is checked too.
 struct Unique<'a> {
     meta: Option<&'a RawValue>,
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Unique<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// Borrowed unless it was written with escapes.
+        /// Borrowed unless it has escapes.
         #[derive(Deserialize, PartialEq, Eq, Hash)]
         struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 

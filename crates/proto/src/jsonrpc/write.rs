@@ -1,23 +1,23 @@
-//! From messages to bytes.
+//! Writes messages to bytes.
 
 use super::RequestId;
 use serde::Serialize;
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// The error codes that the transport itself uses.
+/// The error codes of the transport.
 pub mod code {
     /// The body is not JSON.
     pub const PARSE_ERROR: i64 = -32700;
-    /// JSON, but not a message that can be taken here.
+    /// JSON, but not a message that is accepted here.
     pub const INVALID_REQUEST: i64 = -32600;
     /// No such method.
     pub const METHOD_NOT_FOUND: i64 = -32601;
-    /// The method exists, these arguments do not fit.
+    /// The method exists, but the arguments are invalid.
     pub const INVALID_PARAMS: i64 = -32602;
     /// The server failed.
     pub const INTERNAL_ERROR: i64 = -32603;
-    /// A header differs from the body it must mirror (2026-07-28).
+    /// A header differs from the mirrored part of the body (2026-07-28).
     pub const HEADER_MISMATCH: i64 = -32020;
     /// The client lacks a capability that the call needs (2026-07-28).
     pub const MISSING_CAPABILITY: i64 = -32021;
@@ -25,22 +25,22 @@ pub mod code {
     pub const UNSUPPORTED_VERSION: i64 = -32022;
 }
 
-/// A JSON-RPC error: what a handler returns to say no, and what a client may answer to a question.
+/// A JSON-RPC error: returned by a handler, or by a client as the answer to a question.
 #[derive(Clone, Debug, PartialEq, thiserror::Error, Serialize, serde::Deserialize)]
 #[error("{message} ({code})")]
 #[non_exhaustive]
 pub struct RpcError {
     /// The kind of error.
     pub code: i64,
-    /// What happened, in one sentence.
+    /// The description, in one sentence.
     pub message: Cow<'static, str>,
-    /// More about it, for programs.
+    /// Details for programs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub data: Option<Value>,
 }
 
 impl RpcError {
-    /// An error with a code of your own.
+    /// An error with a custom code.
     pub fn new(code: i64, message: impl Into<Cow<'static, str>>) -> Self {
         RpcError {
             code,
@@ -61,12 +61,12 @@ impl RpcError {
         RpcError::new(code::METHOD_NOT_FOUND, format!("method not found: {method}"))
     }
 
-    /// `-32602`: the arguments do not fit.
+    /// `-32602`: invalid arguments.
     pub fn invalid_params(message: impl Into<Cow<'static, str>>) -> Self {
         RpcError::new(code::INVALID_PARAMS, message)
     }
 
-    /// `-32600`: this message cannot be taken here.
+    /// `-32600`: this message is not accepted here.
     pub fn invalid_request(message: impl Into<Cow<'static, str>>) -> Self {
         RpcError::new(code::INVALID_REQUEST, message)
     }
@@ -85,7 +85,7 @@ pub fn write_result(out: &mut Vec<u8>, id: &RequestId, result: &[u8]) {
 /// The bytes that [`write_result`] writes around the id and the result.
 pub const RESULT_FRAME: usize = 33;
 
-/// Writes a successful response around the `result` that `write` writes.
+/// Writes a successful response with the `result` that `write` appends.
 pub fn write_result_with<T>(out: &mut Vec<u8>, id: &RequestId, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
     out.extend_from_slice(id.as_json());
@@ -95,7 +95,7 @@ pub fn write_result_with<T>(out: &mut Vec<u8>, id: &RequestId, write: impl FnOnc
     written
 }
 
-/// Writes an error response. An error about a message whose id could not be read has no `id` (HTTP-04, T-07).
+/// Writes an error response. If the id of the message could not be read, the response has no `id` (HTTP-04, T-07).
 pub fn write_error(out: &mut Vec<u8>, id: Option<&RequestId>, error: &RpcError) {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
     if let Some(id) = id {
@@ -107,21 +107,21 @@ pub fn write_error(out: &mut Vec<u8>, id: Option<&RequestId>, error: &RpcError) 
     out.push(b'}');
 }
 
-/// An error response as bytes of its own.
+/// An error response in its own buffer.
 pub fn error_message(id: Option<&RequestId>, error: &RpcError) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     write_error(&mut out, id, error);
     out
 }
 
-/// Writes a notification. `params` may be anything that serializes to a JSON object.
+/// Writes a notification. `params` must serialize to a JSON object.
 pub fn write_notification(out: &mut Vec<u8>, method: &str, params: &impl Serialize) -> serde_json::Result<()> {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":");
     serde_json::to_writer(&mut *out, method)?;
     write_params(out, params)
 }
 
-/// Writes a request of ours to the client.
+/// Writes a request to the client.
 pub fn write_request(
     out: &mut Vec<u8>,
     id: &RequestId,

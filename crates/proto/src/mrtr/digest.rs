@@ -1,23 +1,22 @@
-//! The digest of a call's arguments: what a retry must repeat.
+//! The digest of a call's arguments, which a retry must repeat.
 
 use crate::jsonrpc::Params;
 use serde::de::IgnoredAny;
 use sha2::{Digest, Sha256};
 
-/// What a retry may change: its own metadata, and what makes it a retry (MRTR-04). As keys stand in the text.
+/// The params that a retry may change: its own metadata, and the members of the retry itself (MRTR-04). With their quotes.
 const NOT_PART_OF_THE_CALL: [&[u8]; 3] = [b"\"_meta\"", b"\"inputResponses\"", b"\"requestState\""];
 
-/// Deeper than any body that passes the envelope's limit; keeps the recursion in bounds.
+/// Bounds the recursion. Deeper than any body that passes the envelope's limit.
 const MAX_DEPTH: usize = 128;
 
-/// SHA-256 over what is called: the params without `_meta`, `inputResponses` and `requestState`.
+/// SHA-256 of the called method's params without `_meta`, `inputResponses` and `requestState`.
 ///
-/// Order of keys, white space and escapes do not matter; anything else does (MRTR-05, T-28). Numbers count as text, so
-/// that two large integers which are one floating-point number remain two, and of a key that stands twice both values
-/// count.
+/// The order of keys, white space and escapes do not matter. Everything else does (MRTR-05, T-28). Numbers are compared as
+/// text, so that two large integers with the same floating-point value differ. Of a repeated key, both values count.
 pub fn digest(params: &Params) -> [u8; 32] {
     let canonical = canonical(params.as_json()).unwrap_or_else(|| {
-        // Not an object, or a string that is no text: equal only to itself. No canonical form begins like this.
+        // Not an object, or with a string that is not valid text: equal only to itself. No canonical form has this beginning.
         [b"as it stands:", params.as_json()].concat()
     });
     Sha256::digest(&canonical).into()
@@ -35,17 +34,17 @@ fn canonical(json: &[u8]) -> Option<Vec<u8>> {
     Some(walk.out)
 }
 
-/// One pass over text that is known to be JSON, writing it anew as it goes.
+/// Rewrites valid JSON in canonical form, in one pass.
 ///
-/// By hand, because serde would turn numbers into numbers, and raw values are scanned once per level they are nested
-/// in: a second of work for a hostile body of four megabytes.
+/// Written by hand, because serde would parse numbers, and raw values are scanned once per nesting level: a second of work
+/// for a hostile body of four megabytes.
 struct Walk<'a> {
     text: &'a str,
     at: usize,
     out: Vec<u8>,
 }
 
-/// Where a field stands in the output.
+/// The position of a field in the output.
 struct Field {
     start: usize,
     key_end: usize,
@@ -140,7 +139,7 @@ impl Walk<'_> {
         (length > 0).then_some(())
     }
 
-    /// Brings fields into the order of their keys. Equal keys stay as they stand.
+    /// Sorts fields by their keys. Equal keys keep their order.
     fn sort(&mut self, mut fields: Vec<Field>) {
         let key = |field: &Field| &self.out[field.start..field.key_end];
         let Some(start) = fields.first().map(|first| first.start) else {
@@ -156,7 +155,7 @@ impl Walk<'_> {
         self.out.extend_from_slice(&sorted);
     }
 
-    /// The next byte that means something.
+    /// The next byte after white space.
     fn peek(&mut self) -> Option<u8> {
         let rest = &self.text.as_bytes()[self.at..];
         let blank = rest.iter().take_while(|b| b.is_ascii_whitespace()).count();
@@ -164,7 +163,7 @@ impl Walk<'_> {
         rest.get(blank).copied()
     }
 
-    /// Writes the byte that stands here.
+    /// Copies the current byte.
     fn step(&mut self, byte: u8) {
         self.at += 1;
         self.out.push(byte);
@@ -270,7 +269,7 @@ mod tests {
     }
 
     proptest! {
-        /// MRTR-05: digests are equal exactly when the values are.
+        /// MRTR-05: digests are equal exactly if the values are.
         #[test]
         fn mrtr_05_equal_digests_mean_equal_values(a in tree(), b in tree()) {
             let of_value = |value: &Value| of(&json!({ "arguments": value }).to_string());

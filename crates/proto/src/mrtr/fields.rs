@@ -1,20 +1,20 @@
-//! An object as it stands in the text: order kept, values raw, nothing merged.
+//! The fields of a JSON object: in their order, with raw values, repetitions included.
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
-/// The fields of an object in the order they stand. A name that stands twice is here twice.
+/// The fields of an object in their order. A repeated name appears twice.
 pub(super) struct Fields<'a>(pub(super) Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Fields<'a> {
-    /// Reads an object; `None` if the text is anything else.
+    /// Parses an object. `None` for any other text.
     pub(super) fn read(text: &'a str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
-    /// The value under `name`; the last one, if there are several, as most readers have it.
+    /// The value of `name`. Of several, the last one, as most readers do.
     pub(super) fn find(&self, name: &str) -> Option<&'a RawValue> {
         let found = self.0.iter().rfind(|(key, _)| key == name);
         found.map(|(_, value)| *value)

@@ -1,22 +1,22 @@
-//! What a result asks the client for, and what the retry brings (MRTR-02, MRTR-06).
+//! The questions in a result, and the answers in the retry (MRTR-02, MRTR-06).
 
 use super::fields::Fields;
 use crate::jsonrpc::{Params, RpcError};
 use bytes::Bytes;
 
-/// What a client can be asked for in the middle of a call (MRTR-02).
+/// The kinds of questions in the middle of a call (MRTR-02).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InputMethod {
-    /// Ask the user.
+    /// A question to the user.
     Elicit,
-    /// Ask the model.
+    /// A question to the model.
     Sample,
-    /// Ask for the roots.
+    /// The roots of the client.
     Roots,
 }
 
 impl InputMethod {
-    /// The method by its name on the wire; `None` for any other method.
+    /// The method with this name on the wire. `None` for any other method.
     pub fn from_name(method: &str) -> Option<Self> {
         match method {
             "elicitation/create" => Some(InputMethod::Elicit),
@@ -36,14 +36,14 @@ impl InputMethod {
     }
 }
 
-/// Why something cannot be asked for.
+/// Why a question is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadInputRequest {
-    /// Only elicitation, sampling and roots can be asked for (MRTR-02).
+    /// Not elicitation, sampling or roots (MRTR-02).
     #[error("`{0}` cannot be asked for in the middle of a call")]
     Method(Box<str>),
-    /// The params are no JSON object, or are missing where the method needs them.
+    /// The params are not a JSON object, or are missing although the method needs them.
     #[error("the params of `{0}` must be an object")]
     Params(&'static str),
     /// The key is in use.
@@ -51,30 +51,30 @@ pub enum BadInputRequest {
     Key(Box<str>),
 }
 
-/// One thing to ask the client for.
+/// One question to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InputRequest {
-    /// What is asked for.
+    /// The method.
     pub method: InputMethod,
-    /// The raw params; none for a bare `roots/list`.
+    /// The raw params. `None` for a bare `roots/list`.
     pub params: Option<Bytes>,
 }
 
-/// What a result asks for, under keys that the answers come back with. Kept in the order it was asked.
+/// The questions of a result, in their order, with the keys of their answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InputRequests(Vec<(Box<str>, InputRequest)>);
 
 impl InputRequests {
-    /// Asks for nothing.
+    /// No questions.
     pub fn new() -> Self {
         InputRequests::default()
     }
 
-    /// Asks for `method` with raw `params`, which may be empty, under `key`.
+    /// Adds a question of `method` with raw `params`, which may be empty, under `key`.
     ///
-    /// What belongs to a request of the session era is taken out of the params: `elicitationId`, `task` and
-    /// `_meta.progressToken` mean nothing where no request is in flight (MRTR-02, requirements 4.1.1).
+    /// Removes members that belong to a request of the legacy era: `elicitationId`, `task` and `_meta.progressToken` have no
+    /// meaning without a request in flight (MRTR-02, requirements 4.1.1).
     pub fn ask(&mut self, key: &str, method: &str, params: &Bytes) -> Result<(), BadInputRequest> {
         let method = InputMethod::from_name(method).ok_or_else(|| BadInputRequest::Method(method.into()))?;
         if self.get(key).is_some() {
@@ -88,35 +88,35 @@ impl InputRequests {
         Ok(())
     }
 
-    /// What is asked for under `key`.
+    /// The question under `key`.
     pub fn get(&self, key: &str) -> Option<&InputRequest> {
         let found = self.0.iter().find(|(known, _)| **known == *key);
         found.map(|(_, request)| request)
     }
 
-    /// All that is asked for, in order.
+    /// All questions, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &InputRequest)> {
         self.0.iter().map(|(key, request)| (&**key, request))
     }
 
-    /// Keeps only what `keep` approves: what is still unanswered, to ask again (MRTR-06).
+    /// Keeps the questions that `keep` accepts: those without an answer are asked again (MRTR-06).
     pub fn retain(&mut self, mut keep: impl FnMut(&str, &InputRequest) -> bool) {
         self.0.retain(|(key, request)| keep(key, request));
     }
 
-    /// How many things are asked for.
+    /// The number of questions.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nothing is asked for.
+    /// Whether there are no questions.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// The result object that asks for `requests` and hands out `request_state` (MRTR-02). One of the two must be there: a
-/// result without either asks for nothing and leads nowhere, which is the server's mistake.
+/// The result object with `requests` and `request_state` (MRTR-02). One of the two must be present. A result without both
+/// would be an error of the server, since the client could do nothing with it.
 pub fn input_required(requests: &InputRequests, request_state: Option<&str>) -> Result<Vec<u8>, RpcError> {
     if requests.is_empty() && request_state.is_none() {
         return Err(RpcError::internal("the server asked for input without saying for what"));
@@ -148,7 +148,7 @@ pub fn input_required(requests: &InputRequests, request_state: Option<&str>) -> 
     Ok(out)
 }
 
-/// The answers that a retry brings, as raw JSON objects cut from the body it came in.
+/// The answers in a retry, as raw JSON objects from its body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InputResponses(Vec<(Box<str>, Bytes)>);
 
@@ -184,12 +184,12 @@ impl InputResponses {
         found.map(|(_, raw)| raw)
     }
 
-    /// All answers, in the order they came. Keys that nobody asked under are to be ignored (MRTR-06).
+    /// All answers, in their order. The caller ignores unknown keys (MRTR-06).
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Bytes)> {
         self.0.iter().map(|(key, raw)| (&**key, raw))
     }
 
-    /// How many answers there are.
+    /// The number of answers.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -210,8 +210,8 @@ pub fn request_state(params: &Params) -> Result<Option<String>, RpcError> {
         .map_err(|_| RpcError::invalid_params("`params.requestState` must be a string"))
 }
 
-/// The raw value of a field of `params`. Most calls are no retries, and a scan for the letters is far cheaper than a
-/// second parse; a key written with escapes is a key all the same.
+/// The raw value of a field of `params`. Most calls are not retries, and a search for the letters is much cheaper than a
+/// second parse. Also finds a key with escapes.
 fn field<'a>(params: &'a Params, name: &str) -> Option<&'a str> {
     let may_have = |letters: &[u8]| memchr::memmem::find(params.raw(), letters).is_some();
     if !may_have(name.as_bytes()) && !may_have(b"\\u") {
@@ -250,7 +250,7 @@ fn clean(method: InputMethod, params: &Bytes) -> Option<Bytes> {
     Some(out.into())
 }
 
-/// Writes an object whose values `value` writes; where it says no, the field is left out.
+/// Writes an object. `value` writes each value, and returns false to omit the field.
 fn write_fields(out: &mut Vec<u8>, fields: &Fields<'_>, value: impl Fn(&mut Vec<u8>, &str, &str) -> bool) {
     out.push(b'{');
     let mut first = true;
@@ -435,7 +435,7 @@ mod tests {
     }
 
     proptest! {
-        /// MRTR-02: whatever goes in, what comes out is JSON of the right shape, without what may not be there.
+        /// MRTR-02: for any input, the output is JSON of the right shape, without forbidden members.
         #[test]
         fn mrtr_02_results_have_the_right_shape(
             keys in proptest::collection::hash_set("\\PC{0,4}", 1..4),

@@ -1,19 +1,17 @@
-//! `requestState`, sealed: it passes through the client's hands and comes back as it left, or not at all (MRTR-05).
+//! The sealed `requestState`. The client holds it and must return it unchanged (MRTR-05).
 
+use super::claims::{Binding, Claims, Invalid, State, StateTooLong};
 use crate::clock::Wall;
-use crate::jsonrpc::RpcError;
-use crate::principal::Principal;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use chacha20poly1305::aead::{Aead as _, Payload};
 use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305};
-use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// Names the form on the wire, and is authenticated with it: a later form cannot be passed off as this one.
+/// The version of the format. It is authenticated too, so that a later format cannot be passed off as this one.
 const PREFIX: &str = "v1.";
-/// The same for a relay: it tells its own states from those of the server behind it, also when its key has changed in a
-/// restart (RST-05).
+/// The prefix of a relay. It distinguishes the relay's own states from those of the server behind it, also after its key has
+/// changed in a restart (RST-05).
 const RELAY_PREFIX: &str = "rethread-relay-v1.";
 const NONCE_BYTES: usize = 24;
 const TAG_BYTES: usize = 16;
@@ -22,120 +20,7 @@ const HEAD_BYTES: usize = 8 + 32 + 32 + 1;
 const PARKED: u8 = 0;
 const OWN: u8 = 1;
 
-/// What a request state is bound to: who may bring it back, and with which call.
-#[derive(Clone, Copy, Debug)]
-pub struct Binding<'a> {
-    /// Who makes the call.
-    pub principal: &'a Principal,
-    /// The method called.
-    pub method: &'a str,
-    /// What it is called with: [`digest`](super::digest()) of its params.
-    pub digest: [u8; 32],
-}
-
-impl Binding<'_> {
-    /// Who, in fixed size. The length keeps issuer and subject apart.
-    fn who(&self) -> [u8; 32] {
-        let issuer = self.principal.issuer();
-        Sha256::new()
-            .chain_update((issuer.len() as u64).to_be_bytes())
-            .chain_update(issuer)
-            .chain_update(self.principal.subject())
-            .finalize()
-            .into()
-    }
-
-    /// What, in fixed size. The digest has a fixed length, so it goes first.
-    fn what(&self) -> [u8; 32] {
-        Sha256::new()
-            .chain_update(self.digest)
-            .chain_update(self.method)
-            .finalize()
-            .into()
-    }
-}
-
-/// What a sealed state says.
-#[derive(Clone, Debug)]
-pub struct Claims<'a> {
-    /// Whom and which call it holds for.
-    pub binding: Binding<'a>,
-    /// From this moment on it holds no more (MRTR-07).
-    pub expires: Wall,
-    /// What it brings back.
-    pub state: State,
-}
-
-/// What comes back with a retry. Both kinds count the rounds of their call, so that it cannot ask for ever (MRTR-08).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    /// The call waits on the server. Whoever keeps it takes it out as it is claimed: single use (T-28).
-    Parked {
-        /// Which call.
-        id: u128,
-        /// How often it has asked.
-        round: u32,
-    },
-    /// Nothing waits: the handler starts over from bytes of its own.
-    Own {
-        /// How often the call has asked.
-        round: u32,
-        /// The handler's bytes.
-        bytes: Vec<u8>,
-    },
-}
-
-/// Why a request state is not taken. The log may tell these apart; the client is told one thing for all of them, so
-/// that a forger learns nothing from the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Invalid {
-    /// Not a state that was sealed under this key, or no longer as it was sealed.
-    #[error("the request state was not sealed here or was changed")]
-    Malformed,
-    /// Sealed for another principal.
-    #[error("the request state belongs to another principal")]
-    NotYours,
-    /// Sealed for another method, or for other arguments.
-    #[error("the request state belongs to another call")]
-    OtherRequest,
-    /// Too old.
-    #[error("the request state has expired")]
-    Expired,
-    /// The call it names waits no more: claimed before, given up, or lost in a restart (RST-05). Not for [`Seal::open`]
-    /// to know: said by who keeps the waiting calls.
-    #[error("the call that the request state names waits no more")]
-    Gone,
-}
-
-impl Invalid {
-    /// The reason in a word, for metrics and logs.
-    pub fn label(self) -> &'static str {
-        match self {
-            Invalid::Malformed => "malformed",
-            Invalid::NotYours => "not_yours",
-            Invalid::OtherRequest => "other_request",
-            Invalid::Expired => "expired",
-            Invalid::Gone => "gone",
-        }
-    }
-}
-
-impl From<Invalid> for RpcError {
-    fn from(_: Invalid) -> Self {
-        RpcError::invalid_params(
-            "requestState is invalid, expired or already used (a waiting call does not survive a restart of the \
-             server); make the call again without it",
-        )
-    }
-}
-
-/// The state is too long to be sealed: the client would send back what we would not open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the request state is longer than {} bytes", Seal::MAX_OWN_BYTES)]
-pub struct StateTooLong;
-
-/// Seals and opens request states with one key. Nodes that share the key open each other's.
+/// Seals and opens request states with one key. Nodes that share the key accept each other's states.
 #[derive(Clone)]
 pub struct Seal {
     cipher: XChaCha20Poly1305,
@@ -143,10 +28,10 @@ pub struct Seal {
 }
 
 impl Seal {
-    /// The longest text that is looked at, in bytes.
+    /// The longest sealed text, in bytes. A longer one is refused unread.
     pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 
-    /// How many bytes of its own a handler may keep in a state.
+    /// The longest state of a handler, in bytes. A longer one is not sealed.
     pub const MAX_OWN_BYTES: usize =
         (Self::MAX_TEXT_BYTES - RELAY_PREFIX.len()) * 3 / 4 - NONCE_BYTES - TAG_BYTES - HEAD_BYTES - size_of::<u32>();
 
@@ -158,8 +43,8 @@ impl Seal {
         }
     }
 
-    /// The seal of a relay, with a secret key. What it seals [looks](Self::looks_sealed) different from any state of a
-    /// server that is not a relay.
+    /// The seal of a relay, with a secret key. Its states [look](Self::looks_sealed) different from those of a server that is
+    /// not a relay.
     pub fn for_relay(key: [u8; 32]) -> Self {
         Seal {
             prefix: RELAY_PREFIX,
@@ -167,12 +52,12 @@ impl Seal {
         }
     }
 
-    /// Whether `text` has the form that this seal gives to states. It may be forged, or sealed under another key.
+    /// Whether `text` has the format of this seal. It may be forged, or sealed under another key.
     pub fn looks_sealed(&self, text: &str) -> bool {
         text.starts_with(self.prefix)
     }
 
-    /// Seals `claims`. The nonce must be random: it is long enough that no two nodes will ever draw the same one.
+    /// Seals `claims`. The nonce must be random. It is so long that two nodes never draw the same one.
     pub fn seal(&self, nonce: [u8; NONCE_BYTES], claims: &Claims<'_>) -> Result<String, StateTooLong> {
         let mut plain = Vec::with_capacity(HEAD_BYTES + 32);
         plain.extend_from_slice(&claims.expires.as_millis().to_be_bytes());
@@ -202,7 +87,7 @@ impl Seal {
         Ok(text)
     }
 
-    /// Opens a state that came back with the call `binding` at the moment `now`.
+    /// Opens a state that was returned with the call `binding` at the moment `now`.
     pub fn open(&self, text: &str, binding: &Binding<'_>, now: Wall) -> Result<State, Invalid> {
         let plain = self.plain(text).ok_or(Invalid::Malformed)?;
         let claims = Opened::read(&plain).ok_or(Invalid::Malformed)?;
@@ -276,6 +161,8 @@ impl<'a> Opened<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::jsonrpc::RpcError;
+    use crate::principal::Principal;
     use proptest::prelude::*;
 
     const EXPIRES: Wall = Wall::from_millis(1_000);
@@ -360,7 +247,7 @@ mod tests {
         assert_eq!(other_key.open(&text, &binding(&alice), NOW), Err(Invalid::Malformed));
     }
 
-    /// GW-07, RST-05: a relay knows its own states, whatever key they were sealed with, and no others.
+    /// GW-07, RST-05: a relay recognises its own states under any key, and no others.
     #[test]
     fn gw_07_state_of_a_relay_is_told_from_that_of_a_server() {
         let alice = alice();
@@ -374,7 +261,7 @@ mod tests {
         assert_eq!(relay.open(&text, &binding(&alice), NOW), Ok(parked()));
         assert!(Seal::for_relay([8; 32]).looks_sealed(&text));
         assert!(!relay.looks_sealed(&sealed(parked())) && !seal().looks_sealed(&text));
-        // Neither form can be passed off as the other.
+        // Neither format can be passed off as the other.
         let renamed = text.replacen(RELAY_PREFIX, PREFIX, 1);
         assert_eq!(seal().open(&renamed, &binding(&alice), NOW), Err(Invalid::Malformed));
     }
@@ -412,7 +299,7 @@ mod tests {
         }
     }
 
-    /// D13: the longest state that can be sealed is the longest that is opened.
+    /// D13: the longest state that can be sealed can also be opened.
     #[test]
     fn mrtr_05_the_length_is_bounded_at_both_ends() {
         let own = |len| State::Own {
@@ -440,7 +327,7 @@ mod tests {
         assert_eq!(seal().open(&long, &binding(&alice), NOW), Err(Invalid::Malformed));
     }
 
-    /// RST-05 too: the one text names every reason.
+    /// RST-05 too: one text covers every reason.
     #[test]
     fn mrtr_05_the_client_is_told_the_same_for_every_reason() {
         let all = [
@@ -515,7 +402,7 @@ mod tests {
             prop_assert_eq!(seal().open(&text, &binding(&alice()), NOW), Err(Invalid::Malformed));
         }
 
-        /// What only a holder of the key could seal is still read with care.
+        /// States that only a holder of the key can make are validated too.
         #[test]
         fn mrtr_05_any_plain_text_is_read_without_a_panic(plain in proptest::collection::vec(any::<u8>(), 0..120)) {
             let _ = Opened::read(&plain);

@@ -1,15 +1,15 @@
-//! The store's copy of a push queue, seen from the process that writes it.
+//! The store's copy of a push queue, as the writing process knows it.
 
 use super::{Lifetime, ListenerId, Push, QueuePosition, QueueUpdate, Queued, StoredQueue, Waiting};
 
-/// How far the store's copy has come.
+/// The state of the store's copy.
 #[derive(Debug, Default)]
 pub(super) struct StoreCopy {
     /// Messages up to here are stored.
     stored: QueuePosition,
     /// Messages up to here were sent to the store, which may have them.
     sent: QueuePosition,
-    /// The store has let go of everything up to here.
+    /// The store has removed everything up to here.
     floor: QueuePosition,
     state: CopyState,
 }
@@ -18,9 +18,9 @@ pub(super) struct StoreCopy {
 enum CopyState {
     #[default]
     Idle,
-    /// An update is at the store. One at a time, so that a burst becomes few updates.
+    /// An update is in flight. Only one at a time, so that a burst becomes few updates.
     Updating { last: QueuePosition, floor: QueuePosition },
-    /// The last update failed. It is made again when [`Push::next_update`] is asked to retry.
+    /// The last update failed. [`Push::next_update`] repeats it with `retry`.
     Failed,
 }
 
@@ -42,19 +42,19 @@ impl StoreCopy {
 }
 
 impl Push {
-    /// From now on the queue is stored, with what waits already.
+    /// From now on the queue is stored, including the messages that already wait.
     pub fn begin_copy(&mut self) {
         self.copy.get_or_insert_default();
     }
 
-    /// What the store's copy lacks; `None` if it lacks nothing, or if an update is on its way. After a failure only one that
-    /// comes to `retry` gets the update. [`Push::updated`] must be told how it ended.
+    /// The next update of the store's copy. `None` if it is up to date, or if an update is in flight. After a failure only a
+    /// call with `retry` returns the update. The caller reports its outcome to [`Push::updated`].
     pub fn next_update(&mut self, epoch: u64, retry: bool) -> Option<QueueUpdate> {
         let front = self.waiting.front();
         let gone = front.map_or(self.last, |waiting| QueuePosition(waiting.position.0 - 1));
         let copy = self.copy.as_mut()?;
-        // Messages on their way into a stream leave the copy with their append, not before it. Were others dropped
-        // meanwhile, the copy waits: it could not let go of these, and would grow beyond the limits.
+        // Messages that are being bound to a stream leave the copy with their append, not before. If others were dropped
+        // meanwhile, the copy waits: it could not remove the bound ones, and would exceed the limits.
         let binding = self.binding.map(|(_, last)| last);
         if binding.is_some_and(|last| last < gone) {
             return None;
@@ -79,7 +79,7 @@ impl Push {
         Some(QueueUpdate { epoch, messages, floor })
     }
 
-    /// The update is stored, or it failed and may have been stored all the same.
+    /// The outcome of the update. A failed one may be stored nevertheless.
     pub fn updated(&mut self, stored: bool) {
         let Some(copy) = &mut self.copy else { return };
         if let CopyState::Updating { last, floor } = copy.state {
@@ -93,7 +93,7 @@ impl Push {
         }
     }
 
-    /// Taken messages up to `position` are settled: appended to their stream, or not to be appended any more. Returns whom
+    /// Taken messages up to `position` are settled: appended to their stream, or never to be appended. Returns the listener
     /// to wake.
     pub fn bound(&mut self, position: QueuePosition, appended: bool) -> Option<ListenerId> {
         self.binding.take_if(|(_, last)| *last <= position);

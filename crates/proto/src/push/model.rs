@@ -1,4 +1,5 @@
-//! The queue, its copy in a store, and the streams that take from it, with kills in between: no message is lost or doubled.
+//! A model of the queue, its copy in a store, and the streams that take from it, with crashes: no message is lost or
+//! repeated.
 
 use super::*;
 use proptest::prelude::*;
@@ -22,7 +23,7 @@ enum Step {
     },
     /// The update reaches the store.
     LandUpdate,
-    /// The process hears that it did, or that it failed.
+    /// The process gets the outcome.
     AnswerUpdate {
         ok: bool,
     },
@@ -32,7 +33,7 @@ enum Step {
     Kill,
 }
 
-/// Messages on their way into a stream.
+/// Messages that are being bound to a stream.
 #[derive(Debug, Default)]
 struct Append {
     messages: Vec<u64>,
@@ -44,9 +45,9 @@ struct World {
     push: Push,
     waiting: VecDeque<u64>,
     update: Option<(QueueUpdate, bool)>,
-    /// By listener. A stream takes no more while its append is on its way.
+    /// By listener. A stream takes no more messages while its append is in flight.
     appends: BTreeMap<u64, Append>,
-    // What survives a kill.
+    // The part that survives a crash.
     queue: StoredQueue,
     logs: Vec<u64>,
     /// Messages that have been in the stored queue.
@@ -123,7 +124,7 @@ impl World {
                 }
             }
             Step::AnswerUpdate { ok } => {
-                // Good news only if it is true; bad news may be false.
+                // A success is always true. A failure may be false.
                 if let Some((_, landed)) = self.update.take_if(|(_, landed)| *landed || !ok) {
                     self.push.updated(landed && ok);
                 }
@@ -155,7 +156,7 @@ impl World {
             return;
         };
         if !ok {
-            // Outage: the messages go to the connection, without ids.
+            // Outage: the messages are sent to the connection, without ids.
             self.excused.extend(&append.messages);
         }
         if let Some(position) = append.taken {
@@ -174,7 +175,7 @@ impl World {
         assert!(queued.len() <= 2 * LIMITS.messages, "bounded");
     }
 
-    /// Everything is taken, stored and answered.
+    /// Lets every message be taken, stored and acknowledged.
     fn finish(mut self) {
         const LAST: u64 = 99;
         self.step(Step::Listen(LAST));
@@ -217,7 +218,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// D6: a message that was stored is in the queue or in one stream, whatever fails and whenever the process is killed.
+    /// D6: a stored message is in the queue or in one stream, for any failures and crashes.
     #[test]
     fn d6_no_message_is_lost_or_doubled(steps in proptest::collection::vec(step(), 0..120)) {
         let mut world = World::new();

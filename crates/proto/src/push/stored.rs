@@ -1,15 +1,15 @@
-//! The push queue of a session as a store has it (design D6).
+//! The push queue of a session in a store (design D6).
 //!
-//! Messages leave a queue only from its front: taken by a stream, or dropped to make room. So one number, the *floor*, says
-//! which are gone, and late or repeated updates change nothing.
+//! Messages leave a queue only from its front: taken by a stream, or dropped. One number, the *floor*, thus determines which
+//! messages are gone, and late or repeated updates change nothing.
 
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// What a waiting message costs beside its bytes, for the byte limits of a store.
+/// Cost of a waiting message without its bytes, for the byte limits of a store.
 const MESSAGE_OVERHEAD_BYTES: usize = 96;
 
-/// The place of a message in the push queue of its session. The session's owner proposes positions; they only grow.
+/// The position of a message in the push queue of its session. The session's owner assigns ascending positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueuePosition(pub u64);
 
@@ -23,11 +23,11 @@ impl QueuePosition {
 /// A message that waits for a GET.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queued {
-    /// Its place.
+    /// Its position.
     pub position: QueuePosition,
     /// The JSON-RPC message.
     pub message: Bytes,
-    /// Equal keys say the same: see [`Collapse`](super::Collapse). A store keeps the key and does not interpret it.
+    /// Messages with equal keys are equivalent: see [`Collapse`](super::Collapse). A store does not interpret the key.
     pub collapse: Option<Box<str>>,
 }
 
@@ -48,7 +48,7 @@ impl Queued {
         self
     }
 
-    /// What it counts against byte limits: its bytes and its bookkeeping.
+    /// The cost against byte limits: its bytes and its bookkeeping.
     pub fn cost(&self) -> usize {
         self.message.len() + self.collapse.as_deref().map_or(0, str::len) + MESSAGE_OVERHEAD_BYTES
     }
@@ -59,9 +59,9 @@ impl Queued {
 pub struct QueueUpdate {
     /// The epoch of the session's record.
     pub epoch: u64,
-    /// Messages that wait, in the order of their positions.
+    /// New messages, in the order of their positions.
     pub messages: Vec<Queued>,
-    /// Messages up to here wait no longer.
+    /// Messages up to here have left the queue.
     pub floor: QueuePosition,
 }
 
@@ -79,12 +79,12 @@ impl QueueUpdate {
     }
 }
 
-/// A stored push queue. The memory store is a table of these; every other store must behave as if it were.
+/// A stored push queue. The memory store is a table of these. Every other store must behave in the same way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredQueue {
-    /// In the order of their positions; all are above the floor.
+    /// In the order of their positions, all above the floor.
     messages: VecDeque<Queued>,
-    /// Messages up to here have left the queue, and do not come back.
+    /// Messages up to here have left the queue for ever.
     floor: QueuePosition,
     bytes: usize,
 }
@@ -97,7 +97,7 @@ impl StoredQueue {
         queue
     }
 
-    /// Makes an update. A message at or below the floor, or at a position that is taken, changes nothing.
+    /// Applies an update. A message at or below the floor, or at an occupied position, is ignored.
     pub fn update(&mut self, messages: Vec<Queued>, floor: QueuePosition) {
         self.raise_floor(floor);
         for queued in messages {
@@ -124,7 +124,7 @@ impl StoredQueue {
             self.messages.pop_front();
         }
         if self.messages.is_empty() {
-            self.messages = VecDeque::new(); // an idle session owns no buffer
+            self.messages = VecDeque::new(); // an idle session needs no buffer
         }
     }
 
@@ -144,7 +144,7 @@ impl StoredQueue {
         self.floor
     }
 
-    /// The last position that is known to have been used.
+    /// The last position that is known to be used.
     pub fn last(&self) -> QueuePosition {
         self.messages.back().map_or(self.floor, |held| held.position)
     }

@@ -1,6 +1,6 @@
-//! Reading an event stream, as the HTML standard says: any line ending, any chunking.
+//! Decodes an event stream as the HTML standard specifies: any line ending, any chunking.
 
-/// What one block said: the fields it had, before any client-side meaning is given to them.
+/// The fields of one block, uninterpreted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Block {
@@ -12,7 +12,7 @@ pub struct Block {
     pub data: Option<String>,
     /// The last valid `retry:` field, in milliseconds.
     pub retry: Option<u64>,
-    /// Whether the block held a comment.
+    /// Whether the block has a comment.
     pub comment: bool,
 }
 
@@ -22,7 +22,7 @@ impl Block {
     }
 }
 
-/// A block grew beyond the decoder's limit.
+/// A block exceeds the decoder's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event is longer than the limit")]
 pub struct TooLong;
@@ -51,7 +51,7 @@ impl Decoder {
         }
     }
 
-    /// Reads a chunk and hands every block that it completes to `each`.
+    /// Decodes a chunk, and passes every complete block to `each`.
     pub fn feed(&mut self, mut chunk: &[u8], mut each: impl FnMut(Block)) -> Result<(), TooLong> {
         while !chunk.is_empty() {
             if std::mem::take(&mut self.after_cr) && chunk[0] == b'\n' {

@@ -1,4 +1,4 @@
-//! A stream that is complete before anybody could read it: stored whole and sent whole, without writer and reader.
+//! A stream that is complete from the start: stored and sent in one piece, without writer and reader.
 
 use super::core::StreamParams;
 use super::{Batch, Event, Retain};
@@ -25,7 +25,7 @@ pub fn complete(params: &StreamParams, answer: Bytes, retry_millis: u64) -> (Bat
     let payload = if wire[range.clone()] == answer[..] {
         answer
     } else {
-        Bytes::copy_from_slice(&wire[range]) // it had newlines
+        Bytes::copy_from_slice(&wire[range]) // the answer had newlines
     };
     events.push(Event {
         seq: Seq::FIRST,

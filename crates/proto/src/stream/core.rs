@@ -63,18 +63,18 @@ pub struct StreamCore<W> {
     pub(super) spare: Vec<FrameRun>,
 }
 
-/// What the writer does.
+/// The state of the writer.
 #[derive(Debug)]
 pub(super) enum WriterState {
-    /// Nobody can read yet: messages wait for each other, to be appended together.
+    /// No reader can exist yet: messages wait, to be appended together.
     Buffering,
     /// No append is in flight.
     Ready,
     /// One batch is at the store. New messages queue behind it.
     Appending(InFlight),
-    /// The stream goes on without ids, for its attached reader only.
+    /// The stream continues without ids, for its attached reader only.
     Unlogged(UnloggedCause),
-    /// Nothing more is accepted, and nothing more will come.
+    /// No more messages are accepted or delivered.
     Closed(CloseReason),
 }
 
@@ -85,7 +85,7 @@ pub(super) struct InFlight {
     /// The questions that it releases, if it has no events.
     pub(super) released: Vec<Seq>,
     pub(super) seals: bool,
-    /// Nobody could read when the batch was taken.
+    /// Whether no reader could exist when the batch was taken.
     pub(super) buffering: bool,
 }
 
@@ -101,13 +101,13 @@ pub enum UnloggedCause {
 /// Why a stream has closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// The store has its end.
+    /// The store has the end of the stream.
     Sealed,
     /// The store refused an append: the stream has another writer, or its session has ended.
     Fenced,
     /// The session has ended.
     Stopped,
-    /// It ended without ids: the store has no end of it.
+    /// The stream ended without ids, and the store does not have its end.
     Unlogged,
 }
 
@@ -132,11 +132,11 @@ pub(super) enum Feed {
     CatchingUp,
 }
 
-/// The name of a connection, unique in the process.
+/// The id of a connection, unique in the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// A request to close the connection while the stream lives on.
+/// A request to close the connection while the stream continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Close {
     /// The reconnection delay for the client, in milliseconds.
@@ -147,7 +147,7 @@ pub struct Close {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamClosed;
 
-/// What the caller must do after it has released its lock. Owns no allocation.
+/// The actions of the caller after it has released its lock. Needs no allocation.
 #[must_use]
 #[derive(Debug)]
 #[non_exhaustive]
@@ -156,7 +156,7 @@ pub struct Effects<W> {
     pub wake: Option<W>,
     /// Wake the emitters that wait for room.
     pub room: bool,
-    /// The stream has closed: tell its session.
+    /// The stream has closed: notify its session.
     pub ended: Option<CloseReason>,
     /// The stream went from logged to unlogged: count it.
     pub store_failed: bool,
@@ -183,7 +183,7 @@ impl<W> Default for Effects<W> {
 }
 
 impl<W: Clone> StreamCore<W> {
-    /// A new stream. Messages wait until the first [`flush`](Self::flush), behind the priming event if there is one.
+    /// A new stream. Messages wait until the first [`flush`](Self::flush), after the priming event if there is one.
     pub fn open(params: &StreamParams, retry_millis: u64) -> Self {
         let mut core = Self::new(WriterState::Buffering, Numbering::new(params.primed));
         if params.primed {
@@ -199,7 +199,7 @@ impl<W: Clone> StreamCore<W> {
         Self::new(state, Numbering::new(false))
     }
 
-    /// A stream that the store knows and no writer of this process has.
+    /// A stream that the store knows and that has no writer in this process.
     pub fn adopt(status: &StreamStatus) -> Self {
         let state = if status.sealed {
             WriterState::Closed(CloseReason::Sealed)
@@ -232,7 +232,7 @@ impl<W: Clone> StreamCore<W> {
         }
     }
 
-    /// Whether nothing more will come.
+    /// Whether the stream has closed.
     pub fn is_closed(&self) -> bool {
         matches!(self.state, WriterState::Closed(_))
     }
@@ -245,7 +245,7 @@ impl<W: Clone> StreamCore<W> {
         )
     }
 
-    /// Whether the store may know the stream: it acknowledged an append, or one failed that it may have nevertheless.
+    /// Whether the store may know the stream: it acknowledged an append, or a failed append may be stored nevertheless.
     pub fn may_be_in_store(&self) -> bool {
         self.in_store || self.in_doubt.is_some()
     }
@@ -279,7 +279,7 @@ impl<W: Clone> StreamCore<W> {
         !self.sealing && !self.is_closed()
     }
 
-    /// Closes the stream. The reader learns it, and so does everyone who waits for room.
+    /// Closes the stream. Wakes the reader and everyone who waits for room.
     pub(super) fn close(&mut self, reason: CloseReason, effects: &mut Effects<W>) {
         if !self.is_closed() {
             effects.ended = Some(reason);
@@ -289,7 +289,7 @@ impl<W: Clone> StreamCore<W> {
         self.wake_reader(effects);
     }
 
-    /// The reader has something to take.
+    /// Wakes the reader, because there is something to take.
     pub(super) fn wake_reader(&mut self, effects: &mut Effects<W>) {
         if let Some(waiter) = self.reader.as_mut().and_then(|reader| reader.waiter.take()) {
             effects.wake = Some(waiter);

@@ -163,7 +163,7 @@ mod tests {
     }
 
     proptest! {
-        /// However pushes and takes alternate: all bytes, once, in order, and the counts are those of what is left.
+        /// For any order of pushes and takes: all bytes once, in order, with correct counts.
         #[test]
         fn oracle_what_goes_in_comes_out(sizes in proptest::collection::vec((1usize..2 * LARGE_FRAME_BYTES, any::<bool>(), any::<bool>()), 0..60)) {
             let (mut buffer, mut expected, mut wire) = (LiveBuffer::default(), Vec::new(), Vec::new());

@@ -1,15 +1,14 @@
-//! The log of one stream, without a disk under it. The memory backend is a table of these; every other backend must
-//! behave as if it were.
+//! The log of one stream in memory. The memory backend is a table of these. Every other backend must behave in the same way.
 
 use super::retention::{self, HeldAmount};
 use super::{Batch, Event, Retain, Retention, StreamInfo};
 use crate::event_id::Seq;
 use std::collections::VecDeque;
 
-/// What an event costs beside its payload, for the byte limits: its entry, its number, its share of the frame.
+/// Cost of an event without its payload, for the byte limits: its entry, its number, its share of the frame.
 const EVENT_OVERHEAD_BYTES: usize = 96;
 
-/// One stream's events, and what remains known when they are gone.
+/// The events of one stream, and the data that remain when they are gone.
 #[derive(Debug)]
 pub struct Log {
     info: StreamInfo,
@@ -22,8 +21,8 @@ pub struct Log {
     answers_lost: bool,
 }
 
-/// Why a batch was not taken. Holds what is stored, so that a writer can tell its own repeated append from another
-/// writer's work.
+/// Why a batch was refused. Contains the stored state, so that a writer can distinguish its own repeated append from that of
+/// another writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The stream has another writer, or the numbers do not follow.
@@ -37,36 +36,36 @@ pub enum Refused {
     /// The stream has ended.
     #[error("the stream has ended")]
     Sealed,
-    /// The first append of a stream must bring its info.
+    /// The first append of a stream must contain its info.
     #[error("the stream does not exist")]
     Unknown,
 }
 
-/// A stream in one glance.
+/// The state of a stored stream, without its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamStatus {
-    /// What the stream is.
+    /// The permanent data of the stream.
     pub info: StreamInfo,
-    /// The last writer's epoch.
+    /// The epoch of the last writer.
     pub epoch: u64,
     /// The last number appended.
     pub last: Option<Seq>,
-    /// The highest number that was evicted.
+    /// The highest evicted number.
     pub purged: Option<Seq>,
-    /// The oldest number that is kept.
+    /// The oldest retained number.
     pub first_kept: Option<Seq>,
-    /// Whether it has ended.
+    /// Whether the stream has ended.
     pub sealed: bool,
-    /// Whether an answer was among what was evicted.
+    /// Whether an answer was evicted.
     pub answers_lost: bool,
 }
 
-/// Events after a cursor, and where the stream stands.
+/// Events after a cursor, and the status of the stream.
 #[derive(Clone, Debug)]
 pub struct Page {
     /// The events, in order.
     pub events: Vec<Event>,
-    /// The stream when they were read.
+    /// The status of the stream when they were read.
     pub status: StreamStatus,
 }
 
@@ -112,8 +111,8 @@ impl Log {
         }
     }
 
-    /// Takes a batch if it fits: same or later epoch, numbers that follow, not sealed. Taking the same batch again is
-    /// harmless.
+    /// Appends a batch if it fits: same or later epoch, following numbers, not sealed. Repeating the last batch changes
+    /// nothing.
     pub fn append(&mut self, batch: Batch) -> Result<(), Refused> {
         let conflict = Refused::Conflict {
             epoch: self.epoch,
@@ -143,7 +142,7 @@ impl Log {
         self.bytes += batch.events.iter().map(Event::cost).sum::<usize>();
         self.last = batch.events.last().map(|event| event.seq).or(self.last);
         if self.events.is_empty() {
-            self.events = batch.events.into(); // its room and all
+            self.events = batch.events.into(); // with its allocation
         } else {
             self.events.extend(batch.events);
         }
@@ -157,7 +156,7 @@ impl Log {
         Ok(())
     }
 
-    /// Evicts the oldest events beyond `limits`, passing over the pinned ones (RES-08). Returns how many went.
+    /// Evicts the oldest events beyond `limits`, except retained ones (RES-08). Returns the number of evicted events.
     pub fn evict(&mut self, limits: &Retention) -> usize {
         let mut evicted = 0;
         while limits.is_exceeded(self.held())
@@ -169,8 +168,7 @@ impl Log {
         evicted
     }
 
-    /// Drops every event and leaves a tombstone: the info, and how far the stream had come (design D4). Returns the
-    /// bytes that were freed.
+    /// Drops every event and leaves a tombstone: the info and the last number (design D4). Returns the freed bytes.
     pub fn bury(&mut self) -> usize {
         let freed = self.bytes;
         while !self.events.is_empty() {
@@ -182,7 +180,7 @@ impl Log {
 
     /// Up to `limit` events after `cursor`, and at most `bytes` of payload unless the first event alone is larger.
     pub fn read_after(&self, cursor: Seq, limit: usize, bytes: usize) -> Page {
-        // Nobody's cursor lies before the priming event, and replay skips it (STO-03).
+        // No cursor is before the priming event, and replay skips it (STO-03).
         let start = self.events.partition_point(|event| event.seq <= cursor);
         let mut total = 0;
         let fits = |event: &&Event| {
@@ -203,7 +201,7 @@ impl Log {
         }
     }
 
-    /// The stream in one glance.
+    /// The status of the stream.
     pub fn status(&self) -> StreamStatus {
         StreamStatus {
             info: self.info.clone(),
@@ -226,7 +224,7 @@ impl Log {
         self.sealed
     }
 
-    /// How many events are held.
+    /// The number of held events.
     pub fn len(&self) -> usize {
         self.events.len()
     }
@@ -266,7 +264,7 @@ impl Log {
 }
 
 impl Event {
-    /// What it counts against byte limits: its payload and its bookkeeping.
+    /// The cost against byte limits: its payload and its bookkeeping.
     pub fn cost(&self) -> usize {
         self.payload.len() + EVENT_OVERHEAD_BYTES
     }
@@ -452,7 +450,7 @@ mod tests {
     }
 
     proptest! {
-        /// The oracle, for one log: any cursor reads what is kept after it, in order, once; what is missing is told.
+        /// The oracle for one log: any cursor reads the retained events after it, in order, once, and learns of missing ones.
         #[test]
         fn oracle_a_cursor_sees_the_suffix_or_is_told_of_the_gap(
             appends in proptest::collection::vec(1u64..6, 1..40),

@@ -1,4 +1,4 @@
-//! Messages that have a number and are not appended yet.
+//! Numbered messages that are not appended yet.
 
 use super::live_buffer::LARGE_FRAME_BYTES;
 use super::{Event, Retain};
@@ -93,7 +93,7 @@ impl OpenRun {
 }
 
 impl Queue {
-    /// Adds the event that has an id and no message.
+    /// Adds the priming event, which has an id and no message.
     pub(super) fn push_priming(&mut self, prefix: &IdPrefix, seq: Seq, retry_millis: u64) {
         sse::write_priming(&mut self.block, prefix, seq);
         sse::write_retry(&mut self.block, retry_millis);
@@ -134,7 +134,7 @@ impl Queue {
         self.entries.len()
     }
 
-    /// Whether a batch is full: an append is due even if nobody can read yet.
+    /// Whether a batch is full. Then an append is due even if no reader can exist yet.
     pub(super) fn is_full(&self) -> bool {
         self.entries.len() >= BATCH_EVENTS || self.block.len() >= BLOCK_BYTES || self.bytes >= BATCH_BYTES
     }
@@ -151,7 +151,7 @@ impl Queue {
     /// Takes everything: as events for the store, and as runs of frames, which are added to `runs`.
     pub(super) fn take(&mut self, runs: &mut Vec<FrameRun>) -> Vec<Event> {
         let mut block = std::mem::take(&mut self.block);
-        block.shrink_to_fit(); // the store keeps it
+        block.shrink_to_fit(); // the store keeps the block
         let block = Bytes::from(block);
         self.bytes = 0;
         let mut events = Vec::with_capacity(self.entries.len());
@@ -201,7 +201,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// However messages are grouped: the runs are the frames in order, and the events are the messages.
+        /// For any grouping of messages: the runs are the frames in order, and the events are the messages.
         #[test]
         fn oracle_nothing_is_lost_or_moved_in_the_queue(sizes in proptest::collection::vec((0usize..9000, any::<bool>()), 0..40)) {
             let (prefix, mut queue) = (IdPrefix::new("7-"), Queue::default());

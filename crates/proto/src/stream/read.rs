@@ -1,44 +1,44 @@
-//! The reader's inputs: attach, take, catch up, detach; and backpressure for those who emit.
+//! The reader's inputs: attach, take, catch up, detach, and backpressure for emitters.
 
 use super::core::{AttachedReader, Close, ConnectionId, Effects, Feed, StreamCore, StreamParams, WriterState};
 use crate::event_id::Seq;
 use bytes::Bytes;
 
-/// What a reader finds.
+/// The result of a take.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken {
     /// Frames, and the cursor after them.
     Frames(Bytes, Seq),
-    /// More than the live buffer holds: read the store.
+    /// The live buffer lacks events: read the store.
     Behind,
-    /// Close the connection; the stream lives on.
+    /// Close the connection. The stream continues.
     Close(Close),
     /// Another connection reads now, or the stream has ended.
     End,
-    /// Nothing yet; the waiter is kept.
+    /// Nothing yet. The waiter is stored.
     Nothing,
 }
 
-/// Whether an emitter may go on.
+/// Whether an emitter may continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// It may.
+    /// It may continue.
     Free,
     /// It should let the reader run once: half of the live buffer is full.
     YieldOnce,
     /// The reader is a retained window behind: wait, so that eviction does not overtake it.
     WaitForReader,
-    /// The store is behind: wait. That is not the reader's fault.
+    /// The store is behind: wait. The reader is not at fault.
     WaitForStore,
 }
 
 impl<W: Clone> StreamCore<W> {
-    /// Attaches a connection that has seen everything up to `cursor`. An older connection is displaced (RES-06). One that
-    /// `resumes` reads the store first.
+    /// Attaches a connection that has seen everything up to `cursor`. An older connection is displaced (RES-06). With
+    /// `resumes`, the connection reads the store first.
     pub fn attach(&mut self, connection: ConnectionId, cursor: Seq, resumes: bool) -> Effects<W> {
         let mut effects = Effects::default();
-        self.wake_reader(&mut effects); // the displaced one
-        // In an outage the store gets nothing new: a reader that has all of it misses nothing from here on.
+        self.wake_reader(&mut effects); // the displaced reader
+        // In an outage the store gets no new events: a reader that has all of them misses nothing from here on.
         let at_end = self.is_unlogged() && self.appended.is_none_or(|appended| cursor >= appended);
         self.reader = Some(AttachedReader {
             connection,
@@ -57,7 +57,7 @@ impl<W: Clone> StreamCore<W> {
         effects
     }
 
-    /// The connection is gone. Says whether it was the reader.
+    /// Detaches the connection. Returns whether it was the reader.
     pub fn detach(&mut self, connection: ConnectionId) -> (bool, Effects<W>) {
         let mut effects = Effects::default();
         let was_reader = self.is_reader(connection);
@@ -67,7 +67,7 @@ impl<W: Clone> StreamCore<W> {
         (was_reader, effects)
     }
 
-    /// Takes what is ready for `connection`. Keeps `waiter` if nothing is.
+    /// Takes the ready frames for `connection`. Stores `waiter` if there are none.
     pub fn take(&mut self, connection: ConnectionId, waiter: &W) -> (Taken, Effects<W>) {
         let mut effects = Effects::default();
         if !self.is_reader(connection) {
@@ -86,7 +86,7 @@ impl<W: Clone> StreamCore<W> {
         if is_closed && reader.feed == Feed::Live {
             return (Taken::End, effects);
         }
-        // Messages emitted before the close reach the client before it: a client without an id cannot come back.
+        // Messages emitted before the close are delivered before it: a client without an id cannot resume.
         if let Some(close) = reader.close.filter(|_| !is_pending) {
             return (Taken::Close(close), effects);
         }
@@ -100,16 +100,16 @@ impl<W: Clone> StreamCore<W> {
         (Taken::Nothing, effects)
     }
 
-    /// The connection has read the store up to `cursor`. True if it is live from here on; false if there is more to read.
+    /// The connection has read the store up to `cursor`. True if it is live from here on, false if there is more to read.
     pub fn caught_up(&mut self, connection: ConnectionId, cursor: Seq, bytes: usize) -> (bool, Effects<W>) {
         let mut effects = Effects::default();
         if !self.is_reader(connection) {
-            return (true, effects); // displaced: the next `take` says so
+            return (true, effects); // displaced: the next `take` reports it
         }
         let is_caught_up = self.appended.is_none_or(|appended| cursor >= appended);
         let is_unlogged = self.is_unlogged();
         if let Some(reader) = &mut self.reader {
-            // A reader that a message without an id has passed is closed. A later message would hide the gap.
+            // A reader that missed a message without an id is closed. A later message would hide the gap.
             let goes_live = is_caught_up && !(is_unlogged && reader.close.is_some());
             reader.feed = if goes_live { Feed::Live } else { Feed::CatchingUp };
             reader.taken = reader.taken.max(cursor);
@@ -122,7 +122,7 @@ impl<W: Clone> StreamCore<W> {
         (is_caught_up, effects)
     }
 
-    /// Asks the reader to close while the stream lives on.
+    /// Asks the reader to close while the stream continues.
     pub fn close_reader(&mut self, close: Close) -> Effects<W> {
         if let Some(reader) = &mut self.reader {
             reader.close = Some(close);
@@ -142,8 +142,8 @@ impl<W: Clone> StreamCore<W> {
         self.reader.is_some()
     }
 
-    /// Whether `connection` has taken everything and waits for more, and its client has an id to come back with. Only then a
-    /// push message may go to it directly: otherwise a connection that has broken unnoticed would take the message along.
+    /// Whether `connection` has taken everything and waits for more, and its client has an id to resume with. Only then a
+    /// push message may go to it directly: otherwise the message would be lost with a connection that has broken unnoticed.
     pub fn is_waiting(&self, params: &StreamParams, connection: ConnectionId) -> bool {
         let is_idle = matches!(self.state, WriterState::Ready) && !self.sealing && self.queue.is_empty();
         is_idle
@@ -157,7 +157,7 @@ impl<W: Clone> StreamCore<W> {
             })
     }
 
-    /// Whether an emitter may go on.
+    /// Whether an emitter may continue.
     pub fn room(&self, params: &StreamParams) -> Room {
         if self.is_closed() {
             return Room::Free;
@@ -183,7 +183,7 @@ impl<W: Clone> StreamCore<W> {
         }
     }
 
-    /// The reader kept an emitter waiting for too long: it is detached, unless it has taken something meanwhile.
+    /// An emitter waited too long for the reader: it is detached, unless it has taken something meanwhile.
     pub fn reader_stalled(&mut self, params: &StreamParams) -> Effects<W> {
         let mut effects = Effects::default();
         if self.room(params) == Room::WaitForReader {

@@ -1,7 +1,7 @@
-//! One connection that reads a stream: a cursor, and where it reads.
+//! One connection that reads a stream: its cursor, and its source.
 //!
 //! Replay and live delivery are one loop: read after the cursor, send, wait for a wake-up. There is no hand-over between the
-//! two, so there is no race between them (RES-05). This is the private state of the connection; it needs no lock.
+//! two, and so no race (RES-05). This state belongs to one connection and needs no lock.
 
 use super::core::{Close, StreamParams};
 use super::read::Taken;
@@ -12,7 +12,7 @@ use crate::sse;
 use crate::version::Version;
 use bytes::Bytes;
 
-/// A connection's place in its stream.
+/// The position of a connection in its stream.
 #[derive(Debug)]
 pub struct Reader {
     cursor: Seq,
@@ -21,12 +21,13 @@ pub struct Reader {
     first: Option<Bytes>,
     /// Repeat the id of the cursor if there is nothing new to send (RES-09).
     confirms_cursor: bool,
-    /// Repeat the reconnection delay after the first chunk: the connection before may have been cut before the client got it.
+    /// Repeat the reconnection delay after the first chunk, because the previous connection may have been cut before the
+    /// client got it.
     repeats_retry: Option<u64>,
     /// Ask the client for a reconnection delay before the connection closes (SSE-07).
     announces_close: bool,
-    /// The response headers announced a gap after the cursor. Any other gap ends the connection, and the client's next resume
-    /// is told.
+    /// The response headers announced a gap after the cursor. Any other gap ends the connection, and the next resume
+    /// announces it.
     gap_announced: bool,
 }
 
@@ -37,7 +38,7 @@ enum Source {
     Done,
 }
 
-/// Where a connection begins.
+/// The start of a connection.
 #[derive(Debug, Default)]
 pub struct ReaderStart {
     /// The last event that the client has seen.
@@ -46,16 +47,16 @@ pub struct ReaderStart {
     pub first: Option<Bytes>,
     /// Whether this is a resume.
     pub resumes: bool,
-    /// Whether the client was told that events after its cursor are gone.
+    /// Whether the response headers announce that events after the cursor are gone.
     pub gap_announced: bool,
 }
 
-/// What a connection does next.
+/// The next step of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
     /// Read the store after this event, and pass the result to [`Reader::page`].
     Read(Seq),
-    /// Ask the stream, and pass the result to [`Reader::taken`].
+    /// Call [`StreamCore::take`](super::StreamCore::take), and pass the result to [`Reader::taken`].
     Take,
     /// Send this.
     Send(Bytes),
@@ -77,7 +78,7 @@ pub enum Input {
 }
 
 impl Reader {
-    /// A reader of a stream that speaks `version`. `retry_millis` is the reconnection delay.
+    /// A reader of a stream of revision `version`. `retry_millis` is the reconnection delay.
     pub fn new(start: ReaderStart, version: Version, retry_millis: u64) -> Self {
         let resumes = start.resumes;
         Reader {
@@ -91,7 +92,7 @@ impl Reader {
         }
     }
 
-    /// What to do next.
+    /// The next step.
     pub fn step(&mut self) -> Step {
         if let Some(first) = self.first.take() {
             self.confirms_cursor = false;
@@ -104,18 +105,18 @@ impl Reader {
         }
     }
 
-    /// The cursor from which the store is to be read, if it is.
+    /// The cursor after which the store must be read, if it must.
     pub fn reads_after(&self) -> Option<Seq> {
         (self.source == Source::Store).then_some(self.cursor)
     }
 
-    /// The session has ended: nothing more is sent.
+    /// The session has ended. No more is sent.
     pub fn end(&mut self) {
         self.source = Source::Done;
     }
 
-    /// The store answered; `None` if the stream is forgotten or out of reach. `caught_up` tells the stream how far the reader has
-    /// come (cursor, bytes of this page), and says whether that is everything that was appended.
+    /// The result of a read of the store. `None` if the stream is forgotten or the store cannot be reached. `caught_up`
+    /// reports the cursor and the bytes of this page to the stream. It returns whether that is everything that was appended.
     pub fn page(
         &mut self,
         params: &StreamParams,
@@ -123,7 +124,7 @@ impl Reader {
         caught_up: impl FnOnce(Seq, usize) -> bool,
     ) -> Input {
         let Some(page) = page else {
-            self.source = Source::Done; // the client's next resume is told the reason
+            self.source = Source::Done; // the client's next resume gets the reason
             return Input::Continue;
         };
         if page.has_gap_after(self.cursor) && !self.gap_announced {
@@ -153,7 +154,7 @@ impl Reader {
         self.send(chunk.into())
     }
 
-    /// The stream answered.
+    /// The result of a take.
     pub fn taken(&mut self, params: &StreamParams, taken: Taken) -> Input {
         match taken {
             Taken::Frames(chunk, cursor) => {
@@ -203,8 +204,8 @@ impl Reader {
     }
 }
 
-/// RES-07: the client learns that the answer is gone instead of waiting for it. The error has the id of the lost answer, so a
-/// client that resumes even after an error finds the end of the stream.
+/// RES-07: the client learns that the answer is gone, and does not wait for it. The error has the id of the lost answer, so
+/// that a client that resumes even after an error finds the end of the stream.
 fn write_lost_answers(params: &StreamParams, last: Seq, chunk: &mut Vec<u8>) {
     let error = RpcError::internal("the answer to this request is no longer kept")
         .with_data(serde_json::json!({ "reason": "answer_expired" }));

@@ -1,46 +1,45 @@
-//! What a GET with `Last-Event-ID` gets, by cause (RES-07, design D4). The seeds' `resumeFrom` and
-//! `handle_reconnection`.
+//! The start of a GET with `Last-Event-ID`, by cause (RES-07, design D4).
 
 use super::log::StreamStatus;
 use super::retention::has_gap_after;
 use crate::event_id::{EventId, Seq, StreamKind};
 
-/// How a GET begins.
+/// The start of a GET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// A new push stream that replays nothing. `refresh` if the client has missed push messages: then it is told to
-    /// look again at every list and every resource it subscribed to.
+    /// A new push stream without a replay. `refresh` if the client has missed push messages: it then gets change
+    /// notifications for every list and every resource it subscribed to.
     Fresh {
         /// Whether messages were missed.
         refresh: bool,
     },
-    /// The stream the id belongs to, from the cursor on.
+    /// The stream of the id, from the cursor on.
     Tail {
         /// The last event the client has seen.
         after: Seq,
-        /// Whether something after the cursor is gone.
+        /// Whether events after the cursor are gone.
         gap: bool,
-        /// Whether the client's missed push messages are made up for by a refresh.
+        /// Whether a refresh replaces missed push messages.
         refresh: bool,
     },
-    /// A call stream that was here once and is wholly forgotten, or whose last events the store has lost: an error says so.
-    /// An empty answer would make clients come back for ever, a fresh stream would let them wait for an answer that never
+    /// A call stream that is completely forgotten, or whose last events the store has lost. The response is an error. After
+    /// an empty response clients would reconnect for ever, and on a fresh stream they would wait for an answer that never
     /// comes (T-16).
     Forgotten,
-    /// A call stream that has ended, and the client has seen all of it. An error lets it rest: an empty answer would
-    /// make it come back for ever.
+    /// A call stream that has ended, and the client has seen all of it. The response is an error, because after an empty
+    /// response clients would reconnect for ever.
     Ended,
 }
 
-/// Decides how a GET begins. `issued` says whether the id's stream was ever issued in this session, `found` is what the
-/// store knows of it. `unlogged` if messages of it went out without ids, because the store failed: nobody can read those
-/// again (STO-02).
+/// Decides how a GET begins. `issued` is whether the stream of the id was ever issued in this session. `found` is its status
+/// in the store. `unlogged` is whether some of its messages were sent without ids because the store failed: these cannot be
+/// replayed (STO-02).
 pub fn plan(id: Option<EventId>, issued: bool, found: Option<&StreamStatus>, unlogged: bool) -> Plan {
     let Some(id) = id.filter(|_| issued) else {
         return Plan::Fresh { refresh: false };
     };
     let kind = id.ordinal.kind();
-    // A client that is ahead of the store has seen what the store has lost: its stream does not go on from there.
+    // A client that is ahead of the store has seen events that the store has lost. Its stream cannot continue from there.
     let found = found.filter(|stream| stream.last.is_some_and(|last| id.seq <= last));
     match found {
         None if kind == StreamKind::Call => Plan::Forgotten,
@@ -171,7 +170,7 @@ mod tests {
         }
     }
 
-    /// STO-02, D4: what went out without an id is a gap like any other.
+    /// STO-02, D4: a message that was sent without an id is a gap like any other.
     #[test]
     fn sto_02_messages_without_ids_are_a_gap() {
         for (ordinal, seq) in [(1, 2), (1, 3), (2, 2), (2, 3)] {

@@ -1,9 +1,9 @@
-//! What eviction may remove, and what a cursor misses then (RES-08, design D4). Every store asks these functions.
+//! The rules of eviction, and the gaps that it causes (RES-08, design D4). Every store uses these functions.
 
 use super::{Retain, Retention};
 use crate::event_id::Seq;
 
-/// How much of a stream is held.
+/// The held part of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldAmount {
     /// Events.
@@ -20,14 +20,14 @@ impl HeldAmount {
 }
 
 impl Retention {
-    /// Whether a stream holds more than it may.
+    /// Whether a stream exceeds its limits.
     pub fn is_exceeded(&self, held: HeldAmount) -> bool {
         held.events > self.events || held.bytes > self.bytes
     }
 }
 
-/// The index of the event that goes next when a stream exceeds its limits, among the held events from the oldest to the newest.
-/// The oldest event that nothing retains goes. The newest event stays, whatever its size. `None` if none may go.
+/// The index of the next event to evict when a stream exceeds its limits, among the held events from the oldest to the
+/// newest. It is the oldest event that is not retained. The newest event is never evicted. `None` if no event may be evicted.
 pub fn next_victim(held: impl ExactSizeIterator<Item = Retain>) -> Option<usize> {
     let newest = held.len().checked_sub(1)?;
     held.take(newest).position(may_be_evicted)
@@ -38,8 +38,8 @@ pub fn may_be_evicted(retain: Retain) -> bool {
     retain == Retain::None
 }
 
-/// The highest number that a cursor can miss, after `seq` was evicted too. The priming event has no message, so its loss is no
-/// gap.
+/// The highest evicted number that a cursor can miss, after `seq` was evicted too. The priming event has no message, so its
+/// loss is not a gap.
 pub fn evicted_up_to(evicted: Option<Seq>, seq: Seq) -> Option<Seq> {
     if seq > Seq::PRIMING {
         evicted.max(Some(seq))

@@ -1,4 +1,4 @@
-//! Single transitions of [`StreamCore`], one promise each. Random schedules are in `tests/oracle`.
+//! Single transitions of [`StreamCore`], one rule each. Random schedules are in `tests/oracle`.
 
 use super::tests::params;
 use super::*;
@@ -68,7 +68,7 @@ fn res_05_event_that_a_page_has_shown_is_not_sent_again() {
 fn res_05_run_that_a_page_has_shown_in_part_is_read_from_the_store() {
     let mut core = Core::open(&params(false), 1000);
     for _ in 0..3 {
-        let _ = emit(&mut core, "{}"); // nobody can read: they become one run
+        let _ = emit(&mut core, "{}"); // no reader can exist: they become one run
     }
     core.flush();
     append(&mut core);
@@ -151,7 +151,7 @@ fn d2_stream_without_messages_closes_without_an_append() {
     assert!(core.next_append(&params(false)).is_none());
 }
 
-/// D5: a full batch is appended before anybody can read. From the flush on, every message is.
+/// D5: a full batch is appended before any reader can exist. After the flush every message is.
 #[test]
 fn d5_flush_during_an_append_ends_the_buffering() {
     let mut core = Core::open(&params(false), 1000);
@@ -165,7 +165,7 @@ fn d5_flush_during_an_append_ends_the_buffering() {
     assert_eq!(append(&mut core).events.len(), 1);
 }
 
-/// SSE-08: a client without an id could not come back for the messages in flight.
+/// SSE-08: a client without an id could not resume for the messages in flight.
 #[test]
 fn sse_08_close_waits_for_pending_events() {
     let mut core = live();
@@ -192,7 +192,7 @@ fn d4_release_that_fails_goes_with_the_next_append() {
     assert_eq!(append(&mut core).released, [Seq(1)]);
 }
 
-/// D9: an append that is refused ends this stream alone, and a late answer changes nothing.
+/// D9: a refused append ends this stream alone, and a late result changes nothing.
 #[test]
 fn d9_refused_append_and_late_acknowledgement() {
     let mut fenced = live();
@@ -240,7 +240,7 @@ fn sse_14_emitter_waits_for_the_reader_or_for_the_store() {
     );
 }
 
-/// RES-09: a stream may end between the choice of a resume and its first page. The client keeps its cursor.
+/// RES-09: a stream may end between the plan of a resume and its first page. The client keeps its cursor.
 #[test]
 fn res_09_resume_of_a_stream_that_ends_meanwhile_confirms_the_cursor() {
     let start = ReaderStart {

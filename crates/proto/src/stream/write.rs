@@ -12,7 +12,7 @@ use crate::sse::EncodeMessage;
 /// A larger emptied table of runs is freed.
 const MAX_SPARE_RUNS: usize = 64;
 
-/// The store's answer to an append.
+/// The result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendOutcome {
     /// The store has the batch.
@@ -24,7 +24,7 @@ pub enum AppendOutcome {
 }
 
 impl<W: Clone> StreamCore<W> {
-    /// Accepts a message. `seals` if the stream ends with it. Then ask for the [next append](Self::next_append).
+    /// Accepts a message. `seals` if the stream ends with it. Then call [`next_append`](Self::next_append).
     pub fn emit(
         &mut self,
         params: &StreamParams,
@@ -43,9 +43,9 @@ impl<W: Clone> StreamCore<W> {
         Ok((seq, effects))
     }
 
-    /// Binds messages of the push queue to this stream, about a batch at most. `next` gives a message, its position in the
-    /// stored queue, and whether another one follows. Binds none while an append is pending: a slow store lets messages wait
-    /// in the queue, where they are bounded. Returns how many were bound.
+    /// Binds messages of the push queue to this stream, at most about a batch. `next` returns a message, its position in the
+    /// stored queue, and whether another one follows. Binds none while an append is pending, so that messages wait in the
+    /// queue, where they are bounded. Returns the number of bound messages.
     pub fn bind<M: EncodeMessage>(
         &mut self,
         params: &StreamParams,
@@ -81,7 +81,7 @@ impl<W: Clone> StreamCore<W> {
         effects
     }
 
-    /// A reader may exist from now on: messages are appended as they come.
+    /// A reader may exist from now on: messages are appended as they are emitted.
     pub fn flush(&mut self) {
         match &mut self.state {
             WriterState::Buffering => self.state = WriterState::Ready,
@@ -90,8 +90,8 @@ impl<W: Clone> StreamCore<W> {
         }
     }
 
-    /// A question of this stream is settled: the store need not retain it. The store learns it at once, even if no message
-    /// follows: a call may be silent for long, and the bounds of its stream hold meanwhile (design D4).
+    /// A question of this stream is settled, and the store need not retain it. The store gets the release at once, even if no
+    /// message follows: a call may be silent for long, and the limits of its stream apply meanwhile (design D4).
     pub fn release(&mut self, question: Seq) {
         if matches!(self.state, WriterState::Unlogged(_) | WriterState::Closed(_)) {
             return;
@@ -108,8 +108,8 @@ impl<W: Clone> StreamCore<W> {
         effects
     }
 
-    /// The store accepts appends again, and `last` is the last event that it has of this stream: numbers go on from there. The
-    /// reader of the outage ends, because it counts differently. `None` if messages without ids were emitted after
+    /// The store accepts appends again, and `last` is the last event that it has of this stream. Numbers continue from there.
+    /// The reader of the outage ends, because its numbers differ. `None` if messages without ids were emitted after
     /// `last_unlogged`.
     pub fn store_recovered(&mut self, last_unlogged: Option<Seq>, last: Option<Seq>) -> Option<Effects<W>> {
         let failed = matches!(self.state, WriterState::Unlogged(UnloggedCause::StoreFailed));
@@ -161,7 +161,7 @@ impl<W: Clone> StreamCore<W> {
         Some(batch)
     }
 
-    /// The store has answered the append in flight.
+    /// The outcome of the append in flight.
     pub fn appended(&mut self, params: &StreamParams, outcome: AppendOutcome) -> Effects<W> {
         let mut effects = Effects::default();
         let binding = self.binding.take();
@@ -179,7 +179,7 @@ impl<W: Clone> StreamCore<W> {
         match outcome {
             AppendOutcome::Stored => self.batch_stored(params, in_flight, &mut effects),
             AppendOutcome::StoreFailed if in_flight.runs.is_empty() && !in_flight.seals => {
-                // It only released questions, and no message is missing. The next append releases them.
+                // The batch only released questions, and no message is missing. The next append releases them.
                 self.after_append(in_flight.buffering);
                 self.released.extend(in_flight.released);
                 self.wake_reader(&mut effects); // it may wait for the append before it closes
@@ -203,7 +203,7 @@ impl<W: Clone> StreamCore<W> {
             self.offer(params, run);
         }
         if params.info.kind == StreamKind::Push {
-            // A push stream is mostly idle, and there may be many: it keeps no tables.
+            // Most push streams are idle, and there may be many: an idle one keeps no tables.
             if self.queue.is_empty() {
                 self.queue.clear();
             }
@@ -218,7 +218,8 @@ impl<W: Clone> StreamCore<W> {
         }
     }
 
-    /// STO-02: messages go on without ids, to the attached reader or to nobody. So do those in flight and those queued.
+    /// STO-02: messages continue without ids, for the attached reader if there is one. So do those in flight and those
+    /// queued.
     fn batch_failed(&mut self, params: &StreamParams, in_flight: InFlight, effects: &mut Effects<W>) {
         effects.store_failed = true;
         effects.room = true;
@@ -255,7 +256,7 @@ impl<W: Clone> StreamCore<W> {
         }
     }
 
-    /// Numbers a message and queues it; `joined` if another message follows at once. Without a log it goes to the reader.
+    /// Numbers a message and queues it. `joined` if another message follows at once. Without a log it goes to the reader.
     fn accept(
         &mut self,
         params: &StreamParams,
@@ -275,7 +276,7 @@ impl<W: Clone> StreamCore<W> {
         seq
     }
 
-    /// Hands a run to the attached reader.
+    /// Passes a run to the attached reader.
     fn offer(&mut self, params: &StreamParams, run: FrameRun) {
         let is_unlogged = self.is_unlogged();
         let Some(reader) = &mut self.reader else { return };
@@ -286,7 +287,8 @@ impl<W: Clone> StreamCore<W> {
         }
         if reader.feed == Feed::CatchingUp {
             if is_unlogged {
-                // It will not find this in the store. It ends behind what is there, and its next resume is told.
+                // The reader will not find this message in the store. It ends after the stored events, and the next resume
+                // announces the gap.
                 reader.close = Some(Close { retry: 0 });
             }
             return;

@@ -262,7 +262,7 @@ fn sub_08_a_burst_of_sub_resources_stays_bounded_and_nothing_is_missed() {
     assert_eq!(pending.take(), expected);
 }
 
-/// SEC-06: the bound in bytes holds for what a filter names, and for what waits.
+/// SEC-06: the limit in bytes applies to the filter and to the waiting changes.
 #[test]
 fn sec_06_uris_of_a_filter_are_bounded_in_bytes() {
     let json = |uri: &str| json!({ "notifications": { "resourceSubscriptions": [uri] } }).to_string();
@@ -282,8 +282,8 @@ fn sec_06_uris_of_a_filter_are_bounded_in_bytes() {
 }
 
 proptest! {
-    /// SUB-08: whatever happens, the reader learns of each change it asked for, at its URI or at the subscribed one
-    /// above, once, and no more waits than the bound.
+    /// SUB-08: for any sequence, the reader gets each matching change once, at its URI or at the subscribed one above it, and
+    /// the waiting changes stay within the limit.
     #[test]
     fn sub_08_every_change_is_told_and_no_more_than_the_bound_waits(
         uris in proptest::collection::vec("[ab](/[ab]){0,2}", 0..4),

@@ -79,7 +79,7 @@ impl World {
             questions: Vec::new(),
         };
         for _ in 0..random.below(4) {
-            world.emit(random, false); // nobody can read yet
+            world.emit(random, false); // no reader can exist yet
         }
         world.connect(0, ReaderStart::default());
         world.core.flush();
@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// The store works again, the stream ends, and every client comes back for the rest.
+    /// The store works again, the stream ends, and every client resumes for the rest.
     pub(crate) fn finish(&mut self, random: &mut Random) {
         self.store_is_down = false;
         self.settle(random);
@@ -275,7 +275,7 @@ impl World {
         }
     }
 
-    /// The session appends a refresh in place of the messages without ids.
+    /// The session appends a refresh that replaces the messages without ids.
     fn recover(&mut self) {
         let Some(status) = self.log.as_ref().map(Log::status) else {
             return;
@@ -295,7 +295,8 @@ impl World {
             last = Some(seq);
         }
         if let Some(effects) = self.core.store_recovered(unlogged, last) {
-            self.accepted.clear(); // the refresh stands for them
+            self.accepted.clear(); // the refresh replaces them
+
             self.apply(effects);
         }
     }

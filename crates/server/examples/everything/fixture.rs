@@ -1,4 +1,4 @@
-//! Tools that measure speed, delivery and resumption from outside, through the wire alone.
+//! Tools that measure speed, delivery and resumption from outside, over the wire.
 
 use rethread::catalog::{Catalog, NoArgs, Tool};
 use rethread::{Context, LogLevel, Notifier, RpcError};
@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// What the fixture tools share.
+/// State that the fixture tools share.
 #[derive(Default)]
 pub(crate) struct Fixture {
     sleeps: Sleeps,
-    /// Tools exist before the service that serves them, so the way to every session is set later.
+    /// Tools exist before their service, so the notifier is set later.
     pub(crate) notifier: OnceLock<Notifier>,
 }
 
-/// What became of the calls of `sleep`.
+/// The outcomes of the calls of `sleep`.
 #[derive(Default)]
 struct Sleeps {
     started: AtomicU64,
@@ -83,7 +83,7 @@ pub(crate) fn or<const DEFAULT: u64>() -> u64 {
     DEFAULT
 }
 
-/// A tool none of whose arguments is required.
+/// A tool without required arguments.
 pub(crate) fn tool(name: &str, description: &str, properties: Value) -> Tool {
     let mut schema = json!({ "type": "object" });
     schema["properties"] = properties;
@@ -153,7 +153,7 @@ async fn sleep(fixture: Arc<Fixture>, args: Sleep, cx: Context) -> Result<String
     }
 }
 
-/// One call of `sleep`. Whatever ends it before its time, also if that is a drop, counts as a cancel.
+/// One call of `sleep`. If it ends early, also by a drop, it counts as cancelled.
 struct Run<'a> {
     sleeps: &'a Sleeps,
     finished: bool,
@@ -240,7 +240,7 @@ async fn region_echo(args: RegionEcho, _: Context) -> Result<String, RpcError> {
     serde_json::to_string(&args).map_err(|e| RpcError::internal(e.to_string()))
 }
 
-/// `text` and as many `x` as it takes to make it `length` long.
+/// `text`, padded with `x` to `length` characters.
 pub(crate) fn padded(mut text: String, length: u64) -> Result<String, RpcError> {
     const MAX_TEXT_BYTES: usize = 16 << 20;
     let length = usize::try_from(length).ok().filter(|&length| length <= MAX_TEXT_BYTES);

@@ -1,6 +1,6 @@
-//! Tools and a prompt that ask the client by returning what they need, and are called again with it.
+//! Tools and a prompt that ask the client by returning questions, and are called again with the answers.
 //!
-//! Nothing waits meanwhile: all that such a function remembers is in the state it hands out. Where waiting is fine,
+//! No call waits meanwhile: the state that such a function returns is all that it remembers. If waiting is acceptable,
 //! `questions` shows the simpler way.
 
 use rethread::catalog::{Ask, Catalog, NeedsInput, NoArgs, Prompt, PromptMessage, Tool};
@@ -66,8 +66,8 @@ async fn list_roots(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, Nee
     Ok(format!("The client works in: {}", roots.named()))
 }
 
-/// The state comes back only if it is the one that this server gave to this caller for this tool: what was made up or
-/// changed is refused before the function is called.
+/// The transport returns the state only if this server gave it to this caller for this tool. Forged or changed states are
+/// refused before the function is called.
 async fn confirmation(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, NeedsInput> {
     #[derive(Deserialize)]
     struct Confirm {
@@ -176,7 +176,7 @@ fn ask_name(ask: Ask) -> Ask {
     ask.elicit(NAME, form("What is your name?", "name", "string"))
 }
 
-/// What the user filled in: `None` if the user was not asked, `Some(None)` if the user did not want to say.
+/// The answer of the user. `None` if the user was not asked, `Some(None)` if the user declined.
 fn answer<T: DeserializeOwned>(inputs: &Inputs, key: &str) -> Result<Option<Option<T>>, RpcError> {
     #[derive(Deserialize)]
     #[serde(tag = "action", rename_all = "lowercase")]
@@ -216,7 +216,7 @@ impl Roots {
     }
 }
 
-/// A form with one field, which must be filled in.
+/// A form with one required field.
 fn form(message: &str, field: &str, kind: &str) -> Value {
     json!({
         "message": message,
@@ -224,7 +224,7 @@ fn form(message: &str, field: &str, kind: &str) -> Value {
     })
 }
 
-/// The start of a conversation with a model.
+/// The first message of a conversation with a model.
 fn conversation(text: &str, max_tokens: u32) -> Value {
     json!({
         "messages": [{ "role": "user", "content": { "type": "text", "text": text } }],

@@ -1,5 +1,5 @@
-//! One server that does everything a client can be tested with: the tools, resources and prompts of the public MCP
-//! conformance suite, and the fixture tools that measure speed, delivery and resumption from outside.
+//! One server for testing clients: the tools, resources and prompts of the public MCP conformance suite, and the fixture
+//! tools that measure speed, delivery and resumption from outside.
 //!
 //! ```text
 //! cargo run --release --example everything -- --listen 127.0.0.1:8931
@@ -12,15 +12,15 @@
 //! npx @modelcontextprotocol/conformance server --url http://127.0.0.1:8931/mcp --suite all --spec-version 2026-07-28
 //! ```
 //!
-//! With `--store embedded --data DIR` sessions and streams survive the process: kill it with `kill -9`, start it again,
-//! and clients go on where they were.
+//! With `--store embedded --data DIR` sessions and streams survive the process: kill it with `kill -9`, start it again, and
+//! clients continue.
 //!
-//! Old clients find the transport of 2024-11-05 at `/sse`; `--stdio` speaks JSON-RPC lines instead of HTTP.
+//! Old clients find the transport of 2024-11-05 at `/sse`. `--stdio` uses JSON-RPC lines instead of HTTP.
 //!
 //! Ctrl-C or SIGTERM drains it: running calls get a few seconds to finish, and the exit code is 0.
 //!
-//! How to read it: `tools`, `questions`, `inputs`, `resources` and `prompts` each add their part to a [`Catalog`];
-//! `fixture` and `unsolicited` add the measuring tools; `serve` puts the service on a socket with nothing but hyper.
+//! `tools`, `questions`, `inputs`, `resources` and `prompts` each add their part to a [`Catalog`]. `fixture` and
+//! `unsolicited` add the measuring tools. `serve` puts the service on a socket with hyper alone.
 
 mod fixture;
 mod inputs;
@@ -152,7 +152,7 @@ async fn run(options: Options) -> io::Result<()> {
             served = mcp.serve_lines(input, output) => served?,
             () = stop => {}
         }
-        std::process::exit(0); // a read of stdin cannot be called off
+        std::process::exit(0); // a read of stdin cannot be cancelled
     }
     let listener = TcpListener::bind(options.listen)
         .await
@@ -166,7 +166,7 @@ async fn run(options: Options) -> io::Result<()> {
     Ok(())
 }
 
-/// An answer, or the word that nothing is here.
+/// A response of the service, or an empty 404.
 type Answer = Result<Response<Either<Body, Empty<Bytes>>>, Infallible>;
 
 /// `/mcp` for every revision, `/sse` and `/messages` for the transport of 2024-11-05.
@@ -188,7 +188,7 @@ fn route(
     }
 }
 
-/// Everything there is.
+/// The complete catalog.
 fn catalog(fixture: &Arc<Fixture>) -> Catalog {
     let catalog = Catalog::new("everything", env!("CARGO_PKG_VERSION"))
         .title("Rethread: everything")
@@ -202,7 +202,7 @@ fn catalog(fixture: &Arc<Fixture>) -> Catalog {
     unsolicited::add_to(catalog, fixture)
 }
 
-/// Says every two seconds that the watched resource changed. Only sessions that subscribed to it hear of that.
+/// Notifies every two seconds that the watched resource changed. Only sessions that subscribed to it get the notification.
 async fn touch_the_watched_resource(notifier: Notifier) {
     let mut ticks = tokio::time::interval(Duration::from_secs(2));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -39,7 +39,7 @@ async fn simple(_: Arguments, _: Context) -> Result<PromptMessage, RpcError> {
 }
 
 async fn with_arguments(args: Arguments, _: Context) -> Result<PromptMessage, RpcError> {
-    let (arg1, arg2) = (&args["arg1"], &args["arg2"]); // required: they are there
+    let (arg1, arg2) = (&args["arg1"], &args["arg2"]); // required, so they are present
     Ok(PromptMessage::user(format!(
         "Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"
     )))

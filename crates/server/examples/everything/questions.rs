@@ -1,4 +1,4 @@
-//! Tools that ask the client while they run: for a sample of its model, for a word of its user, for its roots.
+//! Tools that ask the client while they run: its model, its user, or its roots.
 
 use rethread::catalog::{Catalog, NoArgs, Tool};
 use rethread::{Answer, Context, LogLevel, RpcError};
@@ -77,7 +77,7 @@ async fn sampling(args: Sampling, cx: Context) -> Result<String, RpcError> {
     Ok(format!("LLM response: {}", text_of(&answer)))
 }
 
-/// What a model said: one block, or since 2025-11-25 a list of them.
+/// The text of a sampled message: one block, or since 2025-11-25 a list of them.
 pub(crate) fn text_of(sampled: &Value) -> String {
     let blocks = match &sampled["content"] {
         Value::Array(blocks) => blocks.as_slice(),
@@ -229,7 +229,7 @@ fn one_field() -> Value {
     })
 }
 
-/// `json` as the client wrote it, without the white space between its parts.
+/// `json` as the client wrote it, without white space.
 fn compact(json: &[u8]) -> String {
     let (mut in_string, mut escaped) = (false, false);
     let mut kept = json.to_vec();
@@ -242,7 +242,7 @@ fn compact(json: &[u8]) -> String {
     String::from_utf8_lossy(&kept).into_owned()
 }
 
-/// What the user did with a question, in words.
+/// The user's action and content as text.
 fn action_and_content(answer: &Answer) -> Result<String, RpcError> {
     #[derive(Deserialize)]
     struct Elicited {

@@ -1,4 +1,4 @@
-//! A service on a socket, with nothing but hyper: accept, serve, stop when told.
+//! A service on a socket with hyper alone: accept, serve, stop on a signal.
 
 use http::{Request, Response, StatusCode};
 use http_body_util::Empty;
@@ -20,8 +20,8 @@ use tower::Service;
 /// How long connections may take to close once nothing runs on them.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Serves `service` until `stop`, then lets `drain` end what runs while requests are still answered, and
-/// closes the connections.
+/// Serves `service` until `stop`. Then `drain` lets running calls end while requests are still answered, and the connections
+/// are closed.
 pub(crate) async fn until<S, B>(
     stop: impl Future<Output = ()>,
     listener: TcpListener,
@@ -43,7 +43,7 @@ pub(crate) async fn until<S, B>(
             socket = accept(&listener) => socket,
             () = &mut stopped => break,
         };
-        // One of its own for each connection, and ready at any time: there is nothing to wait for before a call.
+        // Each connection has its own clone, which is always ready.
         let service = RefCell::new(service.clone());
         let service = service_fn(move |request| service.borrow_mut().call(request));
         let connection = http1::Builder::new()
@@ -60,7 +60,7 @@ pub(crate) async fn until<S, B>(
     let _ = tokio::time::timeout(LINGER, connections.shutdown()).await;
 }
 
-/// The next connection. Answers are small and written at once, so Nagle's algorithm would only delay them.
+/// The next connection. Responses are small and written at once, so Nagle's algorithm would only delay them.
 async fn accept(listener: &TcpListener) -> TcpStream {
     loop {
         match listener.accept().await {
@@ -69,7 +69,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
                 return socket;
             }
             Err(error) => {
-                // Out of file descriptors, say: it passes, and spinning on it would not help.
+                // For example out of file descriptors. Without the pause the loop would spin.
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -77,7 +77,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-/// Nothing is here.
+/// An empty 404.
 pub(crate) fn not_found() -> Response<Empty<Bytes>> {
     let mut response = Response::new(Empty::new());
     *response.status_mut() = StatusCode::NOT_FOUND;

@@ -1,4 +1,4 @@
-//! Tools of the conformance suite that answer by themselves: every kind of content, logs, progress, an error.
+//! Tools of the conformance suite that need no client: every kind of content, logs, progress, an error.
 
 use rethread::catalog::{Catalog, Content, NoArgs, Tool, ToolResult};
 use rethread::{AskError, Context, LogLevel, RpcError};
@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::media;
 
-/// How long one step of a tool takes that works in steps.
+/// The duration of one step of a tool that works in steps.
 const STEP: Duration = Duration::from_millis(50);
 
 pub(crate) fn add_to(catalog: Catalog) -> Catalog {
@@ -109,7 +109,7 @@ async fn with_logging(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> 
     Ok("Tool with logging executed successfully")
 }
 
-/// Without a progress token the reports go nowhere, which costs the tool no thought.
+/// Without a progress token `progress` does nothing.
 async fn with_progress(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> {
     cx.progress_of(0.0, 100.0, "Started").await?;
     sleep(STEP).await;
@@ -158,7 +158,7 @@ async fn custom_header(args: CustomHeader, _: Context) -> Result<String, RpcErro
     Ok(args.value)
 }
 
-/// Sent as it is: a schema generator would drop half of it.
+/// Sent unchanged: a schema generator would drop half of it.
 fn schema_2020_12() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -1,4 +1,4 @@
-//! Tools that make the server speak unasked: to this session, or to every one.
+//! Tools that send unsolicited messages: to this session, or to every session.
 
 use rethread::catalog::{Catalog, NoArgs};
 use rethread::{Context, ListKind, Notifier, Peer, RpcError};
@@ -75,7 +75,7 @@ async fn push(args: Push, cx: Context) -> Result<String, RpcError> {
     let push = args.tag.as_str();
     let session = session(&cx)?;
     for n in 1..=args.count {
-        consume_budget().await; // a push never waits, and a long loop must not keep its thread to itself
+        consume_budget().await; // a push never waits, so a long loop must yield
         session.push("notifications/message", message(Pushed { push, n }))?;
     }
     Ok(format!("pushed {}", args.count))

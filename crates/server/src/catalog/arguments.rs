@@ -6,7 +6,7 @@ use crate::call::reply::Reply;
 use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::version::Version;
 
-/// Bound of the text, in bytes: a model reads it, and the arguments decide its length.
+/// Bound of the text, in bytes. A model reads it, and the arguments determine its length. Beyond: the text is cut.
 const MAX_TEXT_BYTES: usize = 2048;
 
 /// Since 2025-11-25 the answer is a result, which the model reads and can act on.

@@ -12,18 +12,18 @@ use std::future::Future;
 /// The most values that one completion may hold (MCP schema). Beyond: the rest is left out, and `hasMore` is true.
 const MAX_VALUES: usize = 100;
 
-/// Whose argument is completed.
+/// The owner of the completed argument.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(tag = "type")]
 #[non_exhaustive]
 pub enum Reference {
-    /// A prompt's.
+    /// A prompt.
     #[serde(rename = "ref/prompt")]
     Prompt {
         /// The prompt's name.
         name: String,
     },
-    /// A resource template's.
+    /// A resource template.
     #[serde(rename = "ref/resource")]
     Resource {
         /// The template as it is written.
@@ -97,7 +97,7 @@ impl Completers {
         self.0.is_empty()
     }
 
-    /// Starts a `completion/complete`. An argument of something that `exists` but that nobody completes has no
+    /// Starts a `completion/complete`. An argument of something that `exists`, but without a completion function, has no
     /// suggestions.
     pub(super) fn call(
         &self,

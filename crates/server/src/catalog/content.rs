@@ -1,4 +1,4 @@
-//! Content blocks: what tool results and prompt messages are made of.
+//! Content blocks of tool results and prompt messages.
 
 use super::{Resource, ResourceContents};
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub enum Content {
         /// Such as `audio/wav`.
         mime_type: String,
     },
-    /// A resource, contents and all.
+    /// A resource with its contents.
     Resource {
         /// The resource.
         resource: ResourceContents,
@@ -79,7 +79,7 @@ impl Content {
         Content::ResourceLink(resource)
     }
 
-    /// A block written by hand, for what the other constructors lack, such as `annotations`.
+    /// A block written by hand, for members that the other constructors lack, such as `annotations`.
     pub fn json(block: Value) -> Self {
         Content::Json(block)
     }

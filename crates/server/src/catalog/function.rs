@@ -1,4 +1,4 @@
-//! What the functions of a catalog have in common: their params and their future.
+//! The common part of the functions of a catalog: their params and their future.
 
 use crate::call::reply::Reply;
 use crate::call::request::Call;
@@ -7,10 +7,11 @@ use serde::Deserialize;
 use std::future::Future;
 use std::pin::Pin;
 
-/// The future of a function that was found.
+/// The future of a function.
 pub(super) type FunctionFuture = Pin<Box<dyn Future<Output = Result<Reply, RpcError>> + Send>>;
 
-/// Reads a call's params, which are an object in every method of MCP. Serde alone would also take an array for a struct.
+/// Reads the params of a call, which are an object in every method of MCP. Serde alone would also accept an array for a
+/// struct.
 pub(super) fn params<'a, T: Deserialize<'a>>(call: &'a Call) -> Result<T, RpcError> {
     object(call.raw_params().as_json(), "params")
 }

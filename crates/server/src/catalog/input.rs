@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::future::Future;
 
-/// What a function needs from the client before it can go on, each thing under a key of its own.
+/// The input that a function needs from the client before it can continue, each under its own key.
 ///
 /// ```
 /// use rethread::catalog::{Ask, NoArgs, NeedsInput};
@@ -31,7 +31,7 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// Asks for nothing yet.
+    /// An empty request.
     pub fn new() -> Self {
         Ask::default()
     }
@@ -60,7 +60,7 @@ impl Ask {
         self.with(key, "roots/list", serde_json::Map::new())
     }
 
-    /// What the function wants to find again in [`Inputs::state`].
+    /// State that the function finds again in [`Inputs::state`].
     pub fn state(mut self, state: impl Into<Vec<u8>>) -> Self {
         self.state = Some(state.into());
         self
@@ -72,14 +72,14 @@ impl Ask {
     }
 
     fn with(mut self, key: &str, method: &str, params: impl Serialize) -> Self {
-        let params = serde_json::to_vec(&params).unwrap_or_default(); // and nothing is no object
+        let params = serde_json::to_vec(&params).unwrap_or_default(); // an empty text is not an object
         if let Err(why) = self.requests.ask(key, method, &params.into()) {
             panic!("the client cannot be asked for `{key}`: {why}");
         }
         self
     }
 
-    /// Asks all of it now, on the stream of the call, as revisions before 2026-07-28 do.
+    /// Asks all questions now, on the stream of the call, as revisions before 2026-07-28 do.
     async fn answers(self, cx: &Context) -> Result<Inputs, RpcError> {
         let mut responses = BTreeMap::new();
         for (key, request) in self.requests.iter() {
@@ -99,11 +99,11 @@ impl Ask {
     }
 }
 
-/// Why a function has no result: it needs input, or it failed. Both come about with `?`, from an [`Ask`] or from what
-/// becomes an [`RpcError`].
+/// Why a function has no result: it needs input, or it failed. `?` converts an [`Ask`], and everything that converts to an
+/// [`RpcError`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum NeedsInput {
-    /// The client is asked, and the function called again with the answers.
+    /// The client is asked, and the function is called again with the answers.
     NeedsInput(Ask),
     /// The call is answered with a JSON-RPC error.
     Failed(RpcError),
@@ -121,8 +121,8 @@ impl<E: Into<RpcError>> From<E> for NeedsInput {
     }
 }
 
-/// Calls `run` until it has a result, or until the client has to call again to bring what it asks for. Within a session
-/// the client is asked at once.
+/// Calls `run` until it has a result, or until the client must call again with the input. In a session the client is asked at
+/// once.
 pub(super) async fn finish<Fut>(
     mut inputs: Inputs,
     cx: &Context,

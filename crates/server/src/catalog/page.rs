@@ -9,9 +9,9 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// Named entries in the order of their addition, and the JSON that lists them, written once.
+/// Named entries in the order of their addition, with their serialized JSON.
 pub(super) struct Listing<T> {
-    /// What one entry is called, for messages.
+    /// The name of the kind of entry, for messages.
     kind: &'static str,
     /// The field of the list result.
     field: &'static str,
@@ -37,7 +37,7 @@ impl<T> Listing<T> {
         }
     }
 
-    /// Adds an entry, and how it is shown in the list.
+    /// Adds an entry with its JSON in the list.
     pub(super) fn add(&mut self, key: String, shown: Box<RawValue>, entry: T) {
         assert!(
             !self.index.contains_key(&key),
@@ -100,14 +100,14 @@ pub(super) fn shown(entry: &impl Serialize) -> Box<RawValue> {
     serde_json::value::to_raw_value(entry).expect("an entry is made of strings and JSON values")
 }
 
-/// A cursor is the number of entries before it. Clients are told that it is opaque, and it has to look it.
+/// A cursor is the number of entries before it. It is encoded, because clients must treat it as opaque.
 fn write_cursor(start: usize) -> String {
     format!("after-{start}")
 }
 
 fn parse_cursor(cursor: &str) -> Option<usize> {
     let start = cursor.strip_prefix("after-")?.parse().ok()?;
-    (write_cursor(start) == cursor).then_some(start) // only what we wrote: no signs, no leading zeros
+    (write_cursor(start) == cursor).then_some(start) // accepts only written cursors: no signs, no leading zeros
 }
 
 #[cfg(test)]

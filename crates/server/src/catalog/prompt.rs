@@ -1,4 +1,4 @@
-//! Prompts: what they are, how they are made.
+//! Prompts and their functions.
 
 use super::Content;
 use super::function::{FunctionFuture, params};
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
-/// A prompt as clients see it.
+/// The description of a prompt for clients.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prompt {
     name: String,
@@ -44,14 +44,14 @@ impl Prompt {
         }
     }
 
-    /// The name for people.
+    /// The title for people.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// What the prompt is for.
+    /// The purpose of the prompt.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
@@ -89,7 +89,7 @@ enum Role {
 }
 
 impl PromptMessage {
-    /// Said by the user.
+    /// A message of the user.
     pub fn user(content: impl Into<Content>) -> Self {
         PromptMessage {
             role: Role::User,
@@ -97,7 +97,7 @@ impl PromptMessage {
         }
     }
 
-    /// Said by the model.
+    /// A message of the model.
     pub fn assistant(content: impl Into<Content>) -> Self {
         PromptMessage {
             role: Role::Assistant,
@@ -116,7 +116,7 @@ type Arguments = BTreeMap<String, String>;
 
 type Make = dyn Fn(Arguments, &Call, Context) -> FunctionFuture + Send + Sync;
 
-/// The function of a prompt, and the arguments it cannot do without.
+/// The function of a prompt, and its required arguments.
 pub(super) struct PromptEntry {
     required: Vec<String>,
     make: Box<Make>,

@@ -1,4 +1,4 @@
-//! Resources: listed, read, watched.
+//! Resources: list, read, subscribe.
 
 use super::function::{FunctionFuture, params};
 use super::page::{Listing, shown};
@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::future::Future;
 
-/// A resource as clients see it.
+/// The description of a resource for clients.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Resource {
@@ -22,7 +22,7 @@ pub struct Resource {
     about: About,
 }
 
-/// A family of resources as clients see it.
+/// The description of a resource template for clients.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceTemplate {
@@ -31,7 +31,7 @@ pub struct ResourceTemplate {
     about: About,
 }
 
-/// What is told of a resource and of a family alike.
+/// The common members of a resource and a template.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct About {
@@ -56,14 +56,14 @@ impl Resource {
         }
     }
 
-    /// The name for people.
+    /// The title for people.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.about.title = Some(title.into());
         self
     }
 
-    /// What it holds, for a model to read.
+    /// A description of the contents, for a model.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.about.description = Some(description.into());
@@ -90,21 +90,21 @@ impl ResourceTemplate {
         }
     }
 
-    /// The name for people.
+    /// The title for people.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.about.title = Some(title.into());
         self
     }
 
-    /// What they hold, for a model to read.
+    /// A description of the contents, for a model.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.about.description = Some(description.into());
         self
     }
 
-    /// The MIME type, if all of them have the same.
+    /// The MIME type, if all resources of the template have the same.
     #[must_use]
     pub fn mime_type(mut self, mime_type: impl Into<String>) -> Self {
         self.about.mime_type = Some(mime_type.into());
@@ -112,7 +112,7 @@ impl ResourceTemplate {
     }
 }
 
-/// What a resource holds.
+/// The contents of a resource.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceContents {
@@ -149,7 +149,7 @@ impl ResourceContents {
         }
     }
 
-    /// The MIME type; without it, the one of the resource.
+    /// The MIME type. Without it, the MIME type of the resource is sent.
     #[must_use]
     pub fn mime_type(mut self, mime_type: impl Into<String>) -> Self {
         self.mime_type = Some(mime_type.into());
@@ -222,7 +222,7 @@ impl Resources {
         self.single.is_empty() && self.templates.is_empty()
     }
 
-    /// Whether `uri` is one of the resources, or one of the templates as it is written.
+    /// Whether `uri` is a resource, or the text of a template.
     pub(super) fn knows(&self, uri: &str) -> bool {
         self.single.get(uri).is_some() || self.templates.get(uri).is_some()
     }
@@ -247,7 +247,7 @@ impl Resources {
         }
     }
 
-    /// Answers `resources/subscribe` and `resources/unsubscribe`: the transport does the rest.
+    /// Answers `resources/subscribe` and `resources/unsubscribe`. The transport does the rest.
     pub(super) fn watch(&self, call: &Call, cx: &Context) -> Result<Reply, RpcError> {
         let UriParams { uri } = params(call)?;
         if self.single.get(&uri).is_some() || self.expand(&uri).is_some() {

@@ -1,8 +1,8 @@
 //! JSON Schema, as far as the arguments of tools need it.
 //!
-//! Drafts 7 to 2020-12, without what only annotates (`format`, `content*`), without `unevaluated*`, and without references
-//! between documents. A keyword that is not known restricts nothing. The crate `jsonschema` was measured first: 60 crates,
-//! 4 MB in the program, and 160 seconds of processor time to build.
+//! Supports drafts 7 to 2020-12, without annotations (`format`, `content*`), without `unevaluated*`, and without references
+//! between documents. An unknown keyword restricts nothing. The crate `jsonschema` was measured first: 60 crates, 4 MB in the
+//! program, and 160 seconds of processor time to build.
 
 mod check;
 #[cfg(test)]
@@ -26,21 +26,21 @@ const ANNOTATIONS: [&str; 8] = [
 ];
 const TYPES: [&str; 7] = ["null", "boolean", "object", "array", "number", "string", "integer"];
 
-/// A schema that was looked through once.
+/// A compiled schema.
 #[derive(Debug)]
 pub(super) struct Schema {
     root: Value,
-    /// By their text. A pattern that the engine does not know restricts nothing.
+    /// Compiled patterns by their text. A pattern that the engine does not support restricts nothing.
     patterns: HashMap<String, Regex>,
     /// JSON pointers by anchor.
     anchors: HashMap<String, String>,
-    /// Before 2019-09 the keywords beside a `$ref` do not count.
+    /// Before 2019-09 the keywords beside a `$ref` are ignored.
     ref_stands_alone: bool,
     allows_every_object: bool,
 }
 
 impl Schema {
-    /// Fails with the place and the reason if `root` is not a valid schema, or refers to another document.
+    /// Fails with the location and the reason if `root` is not a valid schema, or refers to another document.
     pub(super) fn compile(root: &Value) -> Result<Self, String> {
         let mut schema = Schema {
             root: root.clone(),
@@ -59,7 +59,7 @@ impl Schema {
         Ok(schema)
     }
 
-    /// The schema that a `$ref` names.
+    /// The schema that a `$ref` refers to.
     fn resolve(&self, reference: &str) -> Option<&Value> {
         let id = self.root.get("$id").and_then(Value::as_str).unwrap_or_default();
         let local = reference.strip_prefix(id.trim_end_matches('#')).unwrap_or(reference);
@@ -69,7 +69,7 @@ impl Schema {
         }
     }
 
-    /// Looks at a schema and those within it: are they of the right form, and what do they refer to.
+    /// Checks the form of a schema and its subschemas, and collects their references.
     fn look_through(&mut self, schema: &Value, at: &str, references: &mut Vec<(String, String)>) -> Result<(), String> {
         let keywords = match schema {
             Value::Object(keywords) => keywords,
@@ -155,7 +155,7 @@ impl Schema {
         }
     }
 
-    /// Whether a text matches a pattern of the schema; `None` if the engine does not know the pattern.
+    /// Whether a text matches a pattern of the schema. `None` if the engine does not support the pattern.
     fn matches(&self, pattern: &str, text: &str) -> Option<bool> {
         self.patterns.get(pattern).map(|regex| regex.is_match(text))
     }
@@ -195,7 +195,7 @@ fn percent_decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Cuts `text` to at most `bytes`, and shows that it did.
+/// Cuts `text` to at most `bytes`, and marks the cut.
 pub(super) fn shorten(mut text: String, bytes: usize) -> String {
     const CUT: &str = "…";
     if text.len() > bytes {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::iter::zip;
 
-/// A template that URIs are matched against.
+/// A compiled template.
 ///
-/// A variable never reaches over a `/`, so template and URI are compared segment by segment, and a match takes time
-/// linear in the URI whatever the template.
+/// A variable never spans a `/`, so template and URI are compared segment by segment. A match takes time linear in the URI,
+/// for every template.
 #[derive(Debug)]
 pub(super) struct UriTemplate {
     segments: Vec<Segment>,
@@ -20,7 +20,7 @@ struct Segment {
 }
 
 impl UriTemplate {
-    /// Reads a template.
+    /// Parses a template.
     pub(super) fn parse(template: &str) -> Result<Self, &'static str> {
         let segments = template.split('/').map(Segment::parse).collect::<Result<Vec<_>, _>>()?;
         let mut names: Vec<_> = segments
@@ -37,7 +37,7 @@ impl UriTemplate {
         Ok(UriTemplate { segments })
     }
 
-    /// The variables of `uri`, percent-decoded, if it fits.
+    /// The variables of `uri`, percent-decoded, if it matches.
     pub(super) fn matches(&self, uri: &str) -> Option<BTreeMap<String, String>> {
         let mut found = BTreeMap::new();
         if uri.split('/').count() != self.segments.len() {
@@ -76,8 +76,8 @@ impl Segment {
         })
     }
 
-    /// Gives each variable the shortest text, at least one character, that lets the rest follow; the last one gets what
-    /// remains. As with wildcards, if that does not fit, nothing does.
+    /// Each variable gets the shortest text, at least one character, after which the rest matches. The last one gets the
+    /// remaining text. As with wildcards, if this does not match, nothing does.
     fn matches(&self, text: &str, found: &mut BTreeMap<String, String>) -> Option<()> {
         let mut rest = text.strip_prefix(self.prefix.as_str())?;
         let Some(((last, suffix), others)) = self.variables.split_last() else {
@@ -94,7 +94,7 @@ impl Segment {
     }
 }
 
-/// The value that a template engine wrote as `text`. Such an engine never leaves it empty or with a bare `?` or `#`.
+/// The value that a template engine wrote as `text`. Such an engine never writes an empty value or a bare `?` or `#`.
 fn decode(text: &str) -> Option<String> {
     if text.is_empty() || text.contains(['?', '#']) {
         return None;

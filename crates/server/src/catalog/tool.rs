@@ -1,4 +1,4 @@
-//! Tools: what they are, how they are called, what they return.
+//! Tools and their functions.
 
 use super::arguments::refuse;
 use super::function::{FunctionFuture, params};
@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
 
-/// A tool as clients see it.
+/// The description of a tool for clients.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tool {
@@ -48,21 +48,21 @@ impl Tool {
         }
     }
 
-    /// The name for people.
+    /// The title for people.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// What the tool does, for a model to read.
+    /// The description of the tool, for a model.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
     }
 
-    /// The JSON Schema of the arguments. It is sent as it is.
+    /// The JSON Schema of the arguments. It is sent unchanged.
     ///
     /// # Panics
     /// If its `type` is not `object`.
@@ -73,7 +73,7 @@ impl Tool {
         self
     }
 
-    /// The JSON Schema of the structured content. It is sent as it is.
+    /// The JSON Schema of the structured content. It is sent unchanged.
     ///
     /// # Panics
     /// If its `type` is not `object`.
@@ -105,15 +105,14 @@ impl Tool {
     }
 }
 
-/// The arguments of a tool that has none. Takes any object.
+/// The arguments of a tool without arguments. Accepts any object.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct NoArgs {}
 
-/// From the raw arguments of a call, and the call itself, to the running call. Fails with the reason if the arguments are
-/// not of the function's type.
+/// Starts a call from its raw arguments. Fails with the reason if the arguments do not have the type of the function.
 type Run = dyn Fn(&str, &Call, Context) -> Result<FunctionFuture, String> + Send + Sync;
 
-/// The function of a tool, the schema of its arguments, and which of these come in headers too.
+/// The function of a tool, the schema of its arguments, and the arguments that are mirrored in headers.
 pub(super) struct ToolEntry {
     run: Box<Run>,
     input_schema: Schema,
@@ -170,7 +169,7 @@ impl ToolEntry {
             "`{name}` is no tool name: 1 to 64 of A-Z a-z 0-9 _ . / - are allowed"
         );
         let unusable = |why: String| -> ! { panic!("the input schema of the tool `{name}` cannot be used: {why}") };
-        // HDR-05: a client would drop the tool without a word.
+        // HDR-05: a client would silently drop the tool.
         let header_params = HeaderParams::of_schema(&tool.input_schema).unwrap_or_else(|why| unusable(why.to_string()));
         ToolEntry {
             run: Box::new(run),
@@ -187,7 +186,7 @@ impl ToolEntry {
 fn read<A: DeserializeOwned>(arguments: &str) -> Result<A, String> {
     serde_json::from_str(arguments).map_err(|error| {
         let text = error.to_string();
-        // Nobody else has seen this text, so a place in it says nothing.
+        // The position refers to a text that the client has not seen, so it is removed.
         let (reason, _) = text.rsplit_once(" at line ").unwrap_or((&text, ""));
         format!("- {reason}")
     })
@@ -205,7 +204,7 @@ struct CallParams<'a> {
     arguments: Option<&'a RawValue>,
 }
 
-/// Starts a `tools/call`. The params are read once and the arguments go from raw text straight to their type.
+/// Starts a `tools/call`. The params are parsed once, and the arguments go directly from raw text to their type.
 pub(super) fn call(tools: &Listing<ToolEntry>, call: &Call, cx: &Context) -> Result<FunctionFuture, RpcError> {
     let CallParams { name, arguments } = params(call)?;
     let tool = tools
@@ -213,7 +212,7 @@ pub(super) fn call(tools: &Listing<ToolEntry>, call: &Call, cx: &Context) -> Res
         .ok_or_else(|| RpcError::invalid_params(format!("unknown tool: {name}")))?;
     let arguments = arguments.map_or("{}", RawValue::get);
     if !arguments.starts_with('{') {
-        // In every revision: this violates the schema of the request, not that of the tool.
+        // An error in every revision: this violates the schema of the request, not that of the tool.
         return Err(RpcError::invalid_params("arguments must be an object"));
     }
     let checked = tool.input_schema.check(arguments);

@@ -4,17 +4,17 @@ use super::Content;
 use serde::Serialize;
 use serde_json::Value;
 
-/// What a tool returns.
+/// The result of a tool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ToolResult {
-    /// What the model reads.
+    /// Content for the model.
     pub content: Vec<Content>,
-    /// What programs read: a JSON object. Since 2025-06-18.
+    /// Content for programs: a JSON object. Since 2025-06-18.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub structured_content: Option<Value>,
-    /// Whether the tool failed, in a way that the model should know of.
+    /// Whether the tool failed in a way that the model should read about.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
 }
@@ -28,7 +28,7 @@ impl ToolResult {
         }
     }
 
-    /// A failure that the model reads about. A call that makes no sense at all is an [`RpcError`](crate::RpcError) instead.
+    /// A failure that the model reads about. For an invalid call return an [`RpcError`](crate::RpcError) instead.
     pub fn error(content: impl Into<Content>) -> Self {
         ToolResult {
             is_error: true,
@@ -36,7 +36,7 @@ impl ToolResult {
         }
     }
 
-    /// A success with a JSON object for programs, and the same as text for those that read only text.
+    /// A success with a JSON object for programs, and the same object as text.
     pub fn structured(object: Value) -> Self {
         ToolResult {
             content: vec![Content::text(object.to_string())],
@@ -46,7 +46,7 @@ impl ToolResult {
     }
 }
 
-/// What the function of a tool may return.
+/// A return value of the function of a tool.
 pub trait IntoToolResult {
     /// The result to send.
     fn into_tool_result(self) -> ToolResult;

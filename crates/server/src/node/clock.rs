@@ -1,4 +1,4 @@
-//! The process's monotonic clock. Tokio's, so that tests may pause it.
+//! The monotonic clock of the process. It uses tokio's, so that tests can pause it.
 
 use rethread_proto::clock::Mono;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Clock {
     start: Instant,
-    /// The time of the last sweep, in milliseconds: good enough for what is judged in minutes, and free to read.
+    /// The time of the last sweep, in milliseconds. Precise enough for idle times of minutes, and cheap to read.
     coarse: AtomicU64,
 }
 
@@ -28,7 +28,7 @@ impl Clock {
         self.coarse.load(Ordering::Relaxed)
     }
 
-    /// The time, kept for those who need it only roughly.
+    /// The time now. Also stores it as the coarse time.
     pub(crate) fn tick(&self) -> Mono {
         let now = self.now();
         self.coarse.store(now.as_millis(), Ordering::Relaxed);

@@ -18,20 +18,22 @@ impl HandlerOptions {
         HandlerOptions::default()
     }
 
-    /// The handler passes requests on to another server: it answers every request but `ping`, and gets every notification but
-    /// cancellations. On 2026-07-28 it serves `subscriptions/listen`, and `requestState` and `inputResponses` stay in the
-    /// params. A state that the transport has sealed, because this handler asked through its [`Context`](crate::Context), is
-    /// the transport's: that retry resumes the parked call and is not passed on. A relay behind a relay cannot ask in this
-    /// way, because the outer one takes the seal for its own.
+    /// The handler passes requests on to another server. It answers every request except `ping`, and gets every notification
+    /// except cancellations. On 2026-07-28 it serves `subscriptions/listen`, and `requestState` and `inputResponses` stay in
+    /// the params.
+    ///
+    /// If this handler asks through its [`Context`](crate::Context), the transport seals the state. The retry with that state
+    /// resumes the parked call and is not passed on. A relay behind a relay cannot ask in this way, because the outer relay
+    /// would open the seal as its own.
     #[must_use]
     pub fn relays(mut self) -> Self {
         self.relays = true;
         self
     }
 
-    /// The handler also gets the messages that the transport could handle alone: `notifications/initialized` and
-    /// `notifications/cancelled`, `logging/setLevel`, and `server/discover` (2026-07-28), which it then answers. The transport
-    /// still keeps its state: the level that was agreed to holds for [`Context::log`](crate::Context::log).
+    /// The handler also gets the messages that the transport could handle alone: `notifications/initialized`,
+    /// `notifications/cancelled`, `logging/setLevel`, and `server/discover` (2026-07-28), which it then answers. The
+    /// transport still updates its own state. The accepted log level applies to [`Context::log`](crate::Context::log).
     #[must_use]
     pub fn receives_all(mut self) -> Self {
         self.receives_all = true;
@@ -39,8 +41,8 @@ impl HandlerOptions {
     }
 
     /// The handler gets the whole head of the HTTP request with every call and notification: see
-    /// [`Call::take_parts`](crate::Call::take_parts). The request's extensions are in there, and not in
-    /// [`Context::extensions`](crate::Context::extensions).
+    /// [`Call::take_parts`](crate::Call::take_parts). It contains the request's extensions, which
+    /// [`Context::extensions`](crate::Context::extensions) then lacks.
     #[must_use]
     pub fn wants_request_head(mut self) -> Self {
         self.wants_request_head = true;

@@ -1,4 +1,4 @@
-//! Every bound, its default, and what happens when it is reached (design D13).
+//! Every limit, its default, and the consequence of reaching it (design D13).
 
 use rethread_proto::stream::{Retention, StreamLimits};
 use rethread_proto::subscription::FilterLimits;
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// How late a touch may reach the store. A session whose touch is later expires in the store.
 const TOUCH_MARGIN: Duration = Duration::from_secs(3);
 
-/// How much there may be of everything that can grow.
+/// The limits of everything that can grow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -17,29 +17,29 @@ pub struct Limits {
     pub body_bytes: usize,
     /// Bytes in all headers together. Beyond: 431.
     pub header_bytes: usize,
-    /// How many headers. Beyond: 431.
+    /// Number of headers. Beyond: 431.
     pub headers: usize,
-    /// How deep JSON may nest. Beyond: 400.
+    /// Nesting depth of JSON. Beyond: 400.
     pub json_depth: usize,
     /// Messages in a batch (2025-03-26). Beyond: 400.
     pub batch: usize,
     /// Bytes of a request's `id`, and of its `progressToken`, as JSON text. Beyond: 400.
     pub id_bytes: usize,
-    /// Bytes of the params of `initialize`, which are kept with the session. Beyond: -32602.
+    /// Bytes of the params of `initialize`, which the session keeps. Beyond: -32602.
     pub initialize_bytes: usize,
-    /// Registry in all. Beyond: `initialize` gets 503.
+    /// Sessions in total. Beyond: `initialize` gets 503.
     pub sessions: usize,
-    /// Registry of one principal, the anonymous one aside. Beyond: `initialize` gets 429.
+    /// Sessions of one principal, except the anonymous one. Beyond: `initialize` gets 429.
     pub sessions_per_principal: usize,
-    /// Calls running in all. Beyond: 503.
+    /// Running calls in total. Beyond: 503.
     pub calls: usize,
-    /// Calls running in one session. Beyond: 429.
+    /// Running calls in one session. Beyond: 429.
     pub calls_per_session: usize,
     /// Open connections that read streams. Beyond: a GET gets 503, a call is still served.
     pub connections: usize,
     /// GET streams open in one session. Beyond: the oldest is closed and can be resumed.
     pub push_streams_per_session: usize,
-    /// GET streams of one session that nobody reads, kept for a resume. Beyond: the oldest is forgotten.
+    /// GET streams of one session without a reader, kept for a resume. Beyond: the oldest is forgotten.
     pub abandoned_push_streams_per_session: usize,
     /// Open questions to the client in one session. Beyond: the question fails.
     pub questions_per_session: usize,
@@ -51,26 +51,26 @@ pub struct Limits {
     pub subscriptions_per_session: usize,
     /// Bytes of all subscribed URIs of one session. Beyond: `resources/subscribe` fails.
     pub subscription_bytes_per_session: usize,
-    /// Open `subscriptions/listen` streams in all. Beyond: 503.
+    /// Open `subscriptions/listen` streams in total. Beyond: 503.
     pub subscriptions: usize,
-    /// Open `subscriptions/listen` streams of one principal, the anonymous one aside. Beyond: 429.
+    /// Open `subscriptions/listen` streams of one principal, except the anonymous one. Beyond: 429.
     pub subscriptions_per_principal: usize,
-    /// Resources named by one `subscriptions/listen`. Beyond: -32602.
+    /// Resources in one `subscriptions/listen`. Beyond: -32602.
     pub uris_per_subscription: usize,
-    /// Bytes of all URIs named by one `subscriptions/listen`. Beyond: -32602.
+    /// Bytes of all URIs in one `subscriptions/listen`. Beyond: -32602.
     pub uri_bytes_per_subscription: usize,
-    /// Calls that wait for input in all (2026-07-28). Beyond: the call fails.
+    /// Calls that wait for input in total (2026-07-28). Beyond: the call fails.
     pub parks: usize,
-    /// Calls of one principal that wait for input, the anonymous one aside. Beyond: the call fails.
+    /// Calls of one principal that wait for input, except the anonymous one. Beyond: the call fails.
     pub parks_per_principal: usize,
-    /// Bytes that all calls that wait for input keep: their arguments, what they emit meanwhile, their answers. Beyond: the call
-    /// that asks fails. One call may always wait.
+    /// Bytes of all calls that wait for input: their arguments, the messages they emit meanwhile, their answers. Beyond: the
+    /// call that asks fails. One call may always wait.
     pub parked_bytes: usize,
-    /// How often one call may ask for input (MRTR-08). Beyond: the call fails.
+    /// Input rounds of one call (MRTR-08). Beyond: the call fails.
     pub input_rounds: u32,
-    /// Events ready for one connection. Beyond: it reads them from the store when it comes to it.
+    /// Events in the live buffer of one connection. Beyond: the connection reads them from the store later.
     pub window_events: usize,
-    /// Bytes ready for one connection. Beyond: it reads them from the store when it comes to it.
+    /// Bytes in the live buffer of one connection. Beyond: the connection reads them from the store later.
     pub window_bytes: usize,
     /// Lines that wait to be written to one stdio client. Beyond: handlers that emit wait.
     pub queued_lines: usize,
@@ -156,44 +156,44 @@ impl Timing {
         self
     }
 
-    /// How often the store is told that a session is in use (design D9).
+    /// How often the store records that a session is in use (design D9).
     pub(crate) fn touch_every(&self) -> Duration {
         self.session_idle / 10
     }
 
-    /// A session that the store was not told of for this long is gone: idle, and what it may be late in telling so.
+    /// After this time without a touch the store may forget a session: its idle time, and the delay of a touch.
     pub(crate) fn forgotten_after(&self) -> Duration {
         self.session_idle + self.touch_every() + TOUCH_MARGIN
     }
 }
 
-/// How long everything that can wait may wait.
+/// The timeouts and intervals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Timing {
-    /// A comment goes out on a stream that was silent this long (SSE-04).
+    /// A silent stream gets a comment after this time (SSE-04).
     pub keep_alive: Duration,
-    /// A session that nobody uses expires after this; an open stream or a running call is use (SES-09).
+    /// An unused session expires after this time (SES-09). Open streams and running calls are use.
     pub session_idle: Duration,
-    /// A body must be whole by then. Beyond: 400.
+    /// Time for a request body to arrive. Beyond: 400.
     pub body: Duration,
-    /// A writer waits this long for a reader that is a whole retained window behind; then the reader is disconnected.
-    /// A GET that does not take its messages for this long is passed over.
+    /// A writer waits this long for a reader that is a whole retained window behind. Beyond: the reader is disconnected. A
+    /// GET that takes no messages for this long loses its turn to another one.
     pub stall: Duration,
-    /// The same wait of a call for its own reader while other calls of its session run: all of them may depend on one source,
-    /// such as the pipe of a child process, that nobody reads meanwhile. At most [`stall`](Self::stall).
+    /// The same wait of a call for its own reader while other calls of its session run. All of them may depend on one source,
+    /// such as the pipe of a child process, which is not read meanwhile. At most [`stall`](Self::stall).
     pub shared_stall: Duration,
-    /// A question to the client is given up after this (S2C-06).
+    /// A question to the client fails after this time (S2C-06).
     pub question: Duration,
     /// Questions of one stateless call that are asked within this time go to the client together. A call that asks in several
     /// tasks waits this long after its first question.
     pub collect_questions: Duration,
-    /// A cancelled handler is dropped after this.
+    /// A cancelled handler is dropped after this time.
     pub cancel_grace: Duration,
-    /// The reconnection delay clients are asked to keep (SSE-07).
+    /// The reconnection delay that clients get in `retry:` (SSE-07).
     pub retry: Duration,
-    /// On shutdown reconnections are spread over this, so that not everybody comes back at once.
+    /// A shutdown spreads reconnections over this time, so that clients do not return all at once.
     pub retry_spread: Duration,
 }
 

@@ -1,12 +1,12 @@
-//! What becomes of sessions whose process is gone.
+//! The fate of sessions whose process has ended.
 
-/// What becomes of the sessions of a process that is gone.
+/// The fate of sessions whose process has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Restore {
-    /// They are brought back on first use.
+    /// A session is restored by the first request for it.
     #[default]
     Resume,
-    /// They have ended with it: for servers that cannot bear to be asked in the middle of a conversation.
+    /// Sessions end with their process. For servers that cannot continue in the middle of a session.
     Expire,
 }

@@ -1,11 +1,11 @@
-//! What a server says of itself.
+//! The name, version and capabilities of a server.
 
 use serde_json::{Value, json};
 
-/// The `_meta` key under which a server names itself.
+/// The `_meta` key of the server's name and version.
 pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
-/// Who a server is and what it can do.
+/// The name, version and capabilities of a server.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ServerInfo {
@@ -13,11 +13,11 @@ pub struct ServerInfo {
     pub name: String,
     /// The program's version.
     pub version: String,
-    /// The name for people, if it differs.
+    /// The title for people, if it differs from the name.
     pub title: Option<String>,
-    /// What the server can do: `ServerCapabilities` of the MCP schema.
+    /// `ServerCapabilities` of the MCP schema.
     pub capabilities: Value,
-    /// How to use the server, for a model to read.
+    /// Instructions for a model that uses the server.
     pub instructions: Option<String>,
 }
 
@@ -68,13 +68,13 @@ impl ServerInfo {
         format!("\"{SERVER_INFO}\":{}", self.implementation())
     }
 
-    /// Whether `name`, such as `tools` or `resources.subscribe`, is declared (and not declared `false`).
+    /// Whether the capability `name`, such as `tools` or `resources.subscribe`, is declared and not `false`.
     pub fn declares(&self, name: &str) -> bool {
         declares(&self.capabilities, name)
     }
 }
 
-/// Whether `capabilities` declare what lies at the path `name`, and do not declare it `false`.
+/// Whether `capabilities` have a member at the path `name` that is not `false`.
 pub(crate) fn declares(capabilities: &Value, name: &str) -> bool {
     let mut at = capabilities;
     for part in name.split('.') {

@@ -1,4 +1,4 @@
-//! The numbers of one service at one moment.
+//! Counts of a running endpoint.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Names of metrics, and the log lines that go with them. No other room names a metric.
+//! The names of all metrics, and the log lines that go with them.
 
 use rethread_proto::Refusal;
 
@@ -31,7 +31,7 @@ pub(crate) fn sessions_expired(sessions: usize) {
     }
 }
 
-/// Calls whose process is gone were ended with an error.
+/// Calls of a dead process were ended with an error.
 pub(crate) fn orphaned(calls: usize) {
     metrics::counter!("rethread_calls_orphaned_total").increment(calls as u64);
     tracing::info!(target: TARGET, calls, "calls that nobody works on any more were ended with an error");
@@ -89,7 +89,7 @@ pub(crate) fn abandoned() {
     tracing::warn!(target: TARGET, "handler dropped: it did not stop within the grace after its call was cancelled");
 }
 
-/// Messages that a parked call emitted beyond what is kept for its retry.
+/// Messages of a parked call that exceeded the limit for its retry.
 pub(crate) fn parked_messages_dropped(messages: usize) {
     if messages > 0 {
         metrics::counter!("rethread_parked_messages_dropped_total").increment(messages as u64);

@@ -1,12 +1,12 @@
-//! The calls that run in a session.
+//! The running calls of a session.
 
 use foldhash::fast::RandomState;
 use rethread_proto::jsonrpc::RequestId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// ActiveCall calls by their ids. Mostly there is one at a time, and it has its place in the session itself: of ten thousand sessions
-/// none is in the processor's cache, and a table elsewhere would have to be fetched, too.
+/// Running calls by id. A session usually has one call at a time, which is stored inline. With ten thousand sessions none of
+/// them is in the processor's cache, and a separate table would be one more cache miss.
 pub(super) struct CallTable<T: ?Sized> {
     one: Option<(RequestId, Arc<T>)>,
     others: HashMap<RequestId, Arc<T>, RandomState>,
@@ -38,7 +38,7 @@ impl<T: ?Sized> CallTable<T> {
         }
     }
 
-    /// Takes note of a call whose id is not in use.
+    /// Adds a call whose id is not in use.
     pub(super) fn insert(&mut self, id: &RequestId, call: &Arc<T>) {
         debug_assert!(self.get(id).is_none(), "an id in flight");
         if self.one.is_none() {
@@ -48,7 +48,7 @@ impl<T: ?Sized> CallTable<T> {
         }
     }
 
-    /// Forgets `call`, if the id is still its own.
+    /// Removes `call`, if the id still belongs to it.
     pub(super) fn remove(&mut self, id: &RequestId, call: &T) {
         let is_it = |running: &Arc<T>| std::ptr::addr_eq(&raw const **running, call);
         if !self.get(id).is_some_and(is_it) {
@@ -59,7 +59,7 @@ impl<T: ?Sized> CallTable<T> {
         } else {
             self.others.remove(id);
             if self.others.is_empty() {
-                self.others = HashMap::default(); // a burst is over: the room it took is given back
+                self.others = HashMap::default(); // after a burst: frees the table
             }
         }
     }
@@ -78,7 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// SES-10: whatever begins and ends, it is a table of what runs; and a call that is over takes no other's place.
+        /// SES-10: the table contains exactly the running calls, and an ended call does not remove another one.
         #[test]
         fn ses_10_it_is_a_table_of_what_runs(steps in proptest::collection::vec((0i64..4, any::<bool>()), 0..40)) {
             let (mut calls, mut model, mut over) = (CallTable::default(), HashMap::<i64, Arc<usize>>::new(), Vec::new());
@@ -93,7 +93,7 @@ mod tests {
                     over.push((n, call));
                 }
                 for (n, call) in &over {
-                    calls.remove(&RequestId::from(*n), call); // once more: it must not matter
+                    calls.remove(&RequestId::from(*n), call); // again: a second removal changes nothing
                 }
                 prop_assert_eq!(calls.len(), model.len());
                 prop_assert_eq!(calls.is_empty(), model.is_empty());

@@ -1,4 +1,4 @@
-//! A response that is a stream and complete at once: stored whole and sent whole, without writer and reader.
+//! A response that is a complete stream from the start: stored and sent in one piece, without writer and reader.
 
 use super::Session;
 use crate::node::telemetry;
@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// A complete stream on its way into the store.
+/// A complete stream that is being stored.
 pub(crate) struct CompleteStream {
     wire: Bytes,
     events: usize,
@@ -36,7 +36,7 @@ impl Session {
 }
 
 impl CompleteStream {
-    /// The bytes, when they are stored; none if the session belongs to another process by now.
+    /// The bytes, when they are stored. `None` if another process owns the session now.
     pub(crate) fn poll_bytes(&mut self, session: &Session, cx: &mut Context<'_>) -> Poll<Bytes> {
         let stored = ready!(Pin::new(&mut self.stored).poll(cx));
         Poll::Ready(match stored {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Session {
-    /// Something that lasts uses the session until the guard is dropped.
+    /// Marks the session as used until the guard is dropped.
     pub(crate) fn in_use(self: &Arc<Self>) -> InUse {
         self.uses.fetch_add(1, Ordering::Relaxed);
         InUse {
@@ -42,7 +42,7 @@ impl Session {
     }
 }
 
-/// Keeps a session from being taken for idle.
+/// Prevents a session from expiring as idle.
 pub(crate) struct InUse {
     session: Arc<Session>,
 }
@@ -78,7 +78,7 @@ impl ConnectionHost for Session {
 
 impl StreamObserver for Session {
     fn stream_closed(&self, stream: &Stream) {
-        self.stream_over(stream);
+        self.stream_ended(stream);
     }
 
     fn append_refused(&self, error: StoreError) {

@@ -1,13 +1,14 @@
-//! How a session begins for its handler: one `initialize` at a time asks the handler to open it, and whichever of the
-//! opening and the session's end comes second sees the other. `Handler::on_session_closed` follows every opening that succeeded, once.
+//! The start of a session in its handler. One `initialize` at a time asks the handler to open the session. The opening and
+//! the end of the session may overlap: the later of the two sees the earlier. `Handler::on_session_closed` follows every
+//! successful opening, once.
 
 use super::Session;
 use super::stage::Stage;
 use rethread_proto::jsonrpc::RpcError;
 use std::sync::Arc;
 
-/// An `initialize` that runs, or the restore of a session. Dropped before it is [kept](Self::keep), it leaves the session
-/// unopened: a handler that has opened it is told that it is closed.
+/// A running `initialize`, or the restore of a session. If it is dropped before it is [kept](Self::keep), the session stays
+/// unopened. A handler that has opened it is notified that it is closed.
 #[must_use]
 pub(crate) struct Handshake(Option<Arc<Session>>);
 
@@ -19,21 +20,21 @@ impl Session {
             return Err(ended());
         }
         match state.stage {
-            Stage::Unopened => state.stage = Stage::SessionStart,
-            Stage::SessionStart => return Err(RpcError::invalid_request("an initialize of this session is running")),
+            Stage::Unopened => state.stage = Stage::Opening,
+            Stage::Opening => return Err(RpcError::invalid_request("an initialize of this session is running")),
             Stage::Open => return Err(RpcError::invalid_request("this session is initialized")),
         }
         Ok(Handshake(Some(Arc::clone(self))))
     }
 
-    /// Tells the handler that a session it has opened is closed.
+    /// Notifies the handler that a session it has opened is closed.
     pub(super) fn notify_closed(&self) {
         (self.node.closed)(&self.key.session);
     }
 }
 
 impl Handshake {
-    /// The handler has opened the session. Fails if the session has ended meanwhile; the handler is told so.
+    /// The handler has opened the session. Fails and notifies the handler if the session has ended meanwhile.
     pub(crate) fn opened(&self) -> Result<(), RpcError> {
         let Some(session) = &self.0 else { return Ok(()) };
         let mut state = session.state.lock();
@@ -46,7 +47,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// The session is in its place, and its end will tell the handler.
+    /// The session is registered. From now on its end notifies the handler.
     pub(crate) fn keep(mut self) {
         self.0 = None;
     }

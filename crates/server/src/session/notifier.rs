@@ -6,9 +6,9 @@ use rethread_store::{ListKind, Signal};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// Tells every session, on every node that shares the store, that something changed.
+/// Sends change notifications to every session, on every node that shares the store.
 ///
-/// Session-era clients hear of it on one of their GET streams, or on the next one they open.
+/// Clients of the legacy era get them on one of their GET streams, or on the next one they open.
 #[derive(Clone, Debug)]
 pub struct Notifier(Arc<Node>);
 
@@ -22,12 +22,12 @@ impl Notifier {
         self.publish(Signal::ListChanged(list));
     }
 
-    /// A resource changed. Reaches the clients that subscribed to it, or to something above it.
+    /// A resource changed. Reaches the clients that subscribed to it, or to a URI above it.
     pub fn resource_updated(&self, uri: &str) {
         self.publish(Signal::ResourceUpdated(uri.into()));
     }
 
-    /// A notification of your own for every session.
+    /// A custom notification for every session.
     pub fn broadcast(&self, method: &str, params: impl Serialize) {
         let mut message = Vec::new();
         match write_notification(&mut message, method, &params) {

@@ -1,4 +1,4 @@
-//! Streams that an earlier process left open: they are fenced, and calls that nobody runs any more end with an error.
+//! Streams that an earlier process left open. They are fenced, and orphaned calls end with an error.
 
 use super::Session;
 use crate::node::telemetry;
@@ -8,12 +8,12 @@ use rethread_store::{Batch, Event, ReadLimit, Retain, StoreError, StreamKey, Str
 use serde_json::json;
 use std::sync::Arc;
 
-/// Why nobody works on a call any more.
+/// Why a call is orphaned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Orphaned {
-    /// The process that ran it is gone (RST-03).
+    /// The process that ran it has ended (RST-03).
     Restarted,
-    /// Its answer could not be stored when it came.
+    /// Its answer could not be stored.
     Unstored,
 }
 
@@ -33,14 +33,14 @@ impl Orphaned {
     }
 }
 
-/// Settles what the life before left open.
+/// Fences and ends the streams that the previous process left open.
 pub(crate) async fn take_over(session: &Arc<Session>) -> Result<(), StoreError> {
     let store = &session.node.store;
     for ordinal in store.open_streams(&session.key).await? {
-        // Nothing is appended but our epoch: from here on the writer of the life before, should it still run, is refused.
-        let fence = last_words(session, Vec::new(), false);
+        // An empty append with the new epoch. After it, the store refuses the previous writer, even if it still runs.
+        let fence = owner_batch(session, Vec::new(), false);
         match store.append(&session.stream_key(ordinal), fence).await {
-            Err(StoreError::Sealed | StoreError::UnknownStream) => continue, // it ended at the last moment
+            Err(StoreError::Sealed | StoreError::UnknownStream) => continue, // it ended just now
             fenced => fenced?,
         }
         match ordinal.kind() {
@@ -51,8 +51,7 @@ pub(crate) async fn take_over(session: &Arc<Session>) -> Result<(), StoreError> 
     Ok(())
 }
 
-/// Ends a call stream that nobody writes any more: each call without an answer gets an error, so that the client
-/// learns the truth instead of waiting.
+/// Ends a call stream without a writer. Each call without an answer gets an error, so that the client does not wait for ever.
 pub(crate) async fn close_orphan(
     session: &Session,
     ordinal: rethread_proto::Ordinal,
@@ -73,20 +72,20 @@ pub(crate) async fn close_orphan(
         seq = seq.next();
     }
     telemetry::orphaned(events.len());
-    match store.append(&key, last_words(session, events, true)).await {
-        // Somebody else closed it at the same moment: it is closed.
+    match store.append(&key, owner_batch(session, events, true)).await {
+        // Another process closed it at the same moment.
         Err(StoreError::Sealed | StoreError::UnknownStream) => Ok(()),
         result => result,
     }
 }
 
-fn last_words(session: &Session, events: Vec<Event>, seals: bool) -> Batch {
+fn owner_batch(session: &Session, events: Vec<Event>, seals: bool) -> Batch {
     let mut batch = Batch::new(session.epoch, events);
     batch.seals = seals;
     batch
 }
 
-/// The calls of a batch that have their answers already. A stream of one call ends with its answer, so it has none.
+/// The calls of a batch that are already answered. A stream of one call ends with its answer, so it has none.
 async fn answered(session: &Session, key: &StreamKey, status: &StreamStatus) -> Result<Vec<RequestId>, StoreError> {
     let mut answered = Vec::new();
     let mut cursor = Seq::PRIMING;

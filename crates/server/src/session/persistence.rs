@@ -1,4 +1,4 @@
-//! How far the store knows of a session (design D9).
+//! How much of a session the store has (design D9).
 
 use crate::node::Node;
 use rethread_proto::clock::Mono;
@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use tokio::sync::Mutex;
 
-/// How far the store knows of a session.
+/// How much of a session the store has.
 pub(super) struct Persistence {
     pub(super) touched: AtomicU64,
-    /// How often the record has changed.
+    /// The number of changes of the record.
     pub(super) changes: AtomicU64,
-    /// How many of these changes the store has. Locked while the record is written: writes come one after the other, so
-    /// that an older record never replaces a newer one.
+    /// The number of changes that the store has. Locked while the record is written, so that an older record never replaces a
+    /// newer one.
     pub(super) saved: Mutex<u64>,
-    /// The store no longer knows the session, or knows it as another's.
+    /// The store does not know the session any more, or another process owns it.
     pub(super) gone: AtomicBool,
 }
 
@@ -30,32 +30,37 @@ impl Persistence {
     }
 }
 
-/// A session has ended here, and the store may not know it yet.
+/// The end of a session that the store may not have recorded yet.
 #[derive(Default)]
 #[must_use]
 pub(crate) struct PendingEnd(pub(super) Option<(Arc<Node>, SessionKey)>);
 
 impl PendingEnd {
-    /// Tells the store, and waits until it has taken note.
+    /// Ends the session in the store, and waits for the result.
     pub(crate) async fn wait(self) -> Result<(), StoreError> {
-        let Some([ended, forgotten]) = self.tell() else {
+        let Some([ended, forgotten]) = self.end_in_store() else {
             return Ok(());
         };
         let (ended, forgotten) = (ended.await, forgotten.await);
         ended.and(forgotten)
     }
 
-    /// Tells the store, and lets it take its time. A session whose end could not be noted expires.
+    /// Ends the session in the store in the background. If that fails, the session expires later.
     pub(crate) fn detach(self) {
-        for later in self.tell().into_iter().flatten().filter_map(|told| told.now().err()) {
+        for later in self
+            .end_in_store()
+            .into_iter()
+            .flatten()
+            .filter_map(|told| told.now().err())
+        {
             tokio::spawn(later);
         }
     }
 
-    /// Says nothing: the store said it itself, or another node has the session now.
+    /// Does nothing: the store has reported the end itself, or another node owns the session now.
     pub(crate) fn skip(self) {}
 
-    fn tell(self) -> Option<[StoreFuture<Result<(), StoreError>>; 2]> {
+    fn end_in_store(self) -> Option<[StoreFuture<Result<(), StoreError>>; 2]> {
         let (node, key) = self.0?;
         Some([node.store.end(&key), node.store.forget_session(&key)])
     }

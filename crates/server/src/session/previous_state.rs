@@ -1,15 +1,15 @@
-//! What a session had when its process ended.
+//! The state of a session when its process ended.
 
 use std::collections::BTreeSet;
 
-/// What a session had when its process went.
+/// The state of a session when its process ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PreviousState {
-    /// The client had said `notifications/initialized`.
+    /// Whether the client had sent `notifications/initialized`.
     pub initialized: bool,
-    /// The level it had set.
+    /// The log level that the client had set.
     pub log_level: Option<Box<str>>,
-    /// The resources it had subscribed to.
+    /// The resources that the client had subscribed to.
     pub subscriptions: BTreeSet<Box<str>>,
 }

@@ -1,4 +1,4 @@
-//! The push side of a session at work: who listens, and waking the one whose turn it is (design D6).
+//! The push queue of a session with its listeners: wakes the listener whose turn it is (design D6).
 
 use crate::node::telemetry;
 use crate::stream::Stream;
@@ -34,10 +34,11 @@ impl SessionPush {
         }))
     }
 
-    /// A message for the session: it waits until a connection takes it. One that has read all there was and waits for more, and
-    /// can be resumed, has as good as taken it: then it need not be called to fetch it. True if the message waits.
+    /// Offers a message to the session. True if the message waits.
     ///
-    /// It is numbered under the lock, so that what is offered next comes next, and appended after it.
+    /// Fast path: append directly if the newest listener is caught up and resumable. Otherwise queue the message and wake the
+    /// listener. The message is numbered under the lock, so that messages keep their order, and appended after the lock is
+    /// released.
     pub(crate) fn offer(&self, mut draft: Draft, collapse: Collapse, lifetime: Lifetime, now: Mono) -> bool {
         let mut state = self.0.lock();
         let taker = state.push.direct_taker();
@@ -61,35 +62,35 @@ impl SessionPush {
         true
     }
 
-    /// Goes on with the queue that an earlier process left in the store.
+    /// Continues with the queue that an earlier process left in the store.
     pub(crate) fn restore(&self, queue: StoredQueue, now: Mono) {
         let dropped = self.0.lock().push.restore(queue, now);
         telemetry::push_dropped(dropped);
     }
 
-    /// The store has the session: from now on it has the queue, too.
+    /// The store has the session. From now on it also gets the queue.
     pub(crate) fn begin_copy(&self) {
         self.0.lock().push.begin_copy();
     }
 
-    /// What the store's copy of the queue lacks: see [`Push::next_update`].
+    /// The update that the store's copy of the queue lacks: see [`Push::next_update`].
     pub(crate) fn next_update(&self, epoch: u64, retry: bool) -> Option<QueueUpdate> {
         self.0.lock().push.next_update(epoch, retry)
     }
 
-    /// The store answered to an update. Returns what its copy lacks now.
+    /// The result of an update. Returns the update that the copy lacks now.
     pub(crate) fn updated(&self, stored: bool, epoch: u64) -> Option<QueueUpdate> {
         let push = &mut self.0.lock().push;
         push.updated(stored);
         push.next_update(epoch, false)
     }
 
-    /// Taken messages up to `position` are in their stream, or will not be. Others may take now.
+    /// Taken messages up to `position` were appended to their stream, or will not be. Other listeners may take messages now.
     pub(crate) fn bound(&self, position: QueuePosition, appended: bool) {
         self.change(|push| push.bound(position, appended));
     }
 
-    /// The client is ready: messages may flow (SES-08).
+    /// The client is initialized: messages may be sent (SES-08).
     pub(crate) fn begin(&self) {
         self.change(Push::begin);
     }
@@ -98,7 +99,7 @@ impl SessionPush {
         self.0.lock().push.has_begun()
     }
 
-    /// A connection listens from now on.
+    /// Adds a listener.
     pub(crate) fn listen(&self, connection: ConnectionId, stream: &Arc<Stream>) {
         let listener = ListenerId(connection.0);
         let mut state = self.0.lock();
@@ -106,16 +107,16 @@ impl SessionPush {
         state.listeners.push((listener, Arc::clone(stream)));
     }
 
-    /// A connection is gone; the next one takes its turn.
+    /// Removes a listener. The next one takes its turn.
     pub(crate) fn leave(&self, connection: ConnectionId) {
         let listener = ListenerId(connection.0);
         self.0.lock().listeners.retain(|(id, _)| *id != listener);
         self.change(|push| push.leave(listener));
     }
 
-    /// Binds up to `limit` waiting messages to the stream of `connection`, whose turn it is. Returns how many: none while an
-    /// append of the stream is on its way. Fails if the session has ended. As in [`offer`](Self::offer), they are numbered
-    /// under the lock and appended after it.
+    /// Binds up to `limit` waiting messages to the stream of `connection`, whose turn it is. Returns their number, which is
+    /// zero while an append of the stream is in flight. Fails if the session has ended. As in [`offer`](Self::offer),
+    /// messages are numbered under the lock and appended after it.
     pub(crate) fn take(
         &self,
         connection: ConnectionId,
@@ -139,8 +140,8 @@ impl SessionPush {
         Ok(taken)
     }
 
-    /// Binds what waits to the one stream of a session before a message of a call follows on it: what a handler pushed
-    /// first comes first. Stops when the stream is full, and the rest follows later.
+    /// Binds waiting messages to the one stream of a session before a message of a call, so that messages keep the order in
+    /// which the handler sent them. Stops when the stream is full. The rest follows later.
     pub(crate) fn bind_before_call_message(&self, stream: &Arc<Stream>) {
         let listener = {
             let state = self.0.lock();
@@ -151,12 +152,12 @@ impl SessionPush {
         while stream.has_room() && matches!(self.take(ConnectionId(connection), stream, 1), Ok(1)) {}
     }
 
-    /// Gives the turn to another connection if the one whose turn it is does not take its messages (SSE-14).
+    /// Passes the turn to another listener if the current one does not take its messages (SSE-14).
     pub(crate) fn pass_over_stalled(&self, now: Mono, patience: Duration) {
         self.change(|push| push.pass_over_stalled(now, patience));
     }
 
-    /// The streams that connections listen on, oldest first.
+    /// The streams of all listeners, oldest first.
     pub(crate) fn streams(&self) -> Vec<Arc<Stream>> {
         self.0
             .lock()

@@ -1,7 +1,7 @@
 //! The push queue of a session, and its copy in the store (design D6).
 //!
-//! The queue in memory is the truth while the process lives. The store's copy follows, one update at a time, so that a burst
-//! becomes few updates and a message to ten thousand sessions waits for none of them. Nothing here waits for the store.
+//! While the process lives, the queue in memory is authoritative. The copy in the store follows, one update at a time. A
+//! burst thus takes few updates, and a message to ten thousand sessions waits for no store.
 
 use super::Session;
 use crate::node::telemetry;
@@ -16,12 +16,12 @@ impl Session {
         self.offer_for(Lifetime::Session, draft, collapse);
     }
 
-    /// A question that belongs to no call. It is not stored: after a restart nobody would wait for its answer.
+    /// A question that belongs to no call. It is not stored, because no handler waits for its answer after a restart.
     pub(crate) fn offer_question(self: &Arc<Self>, draft: Draft) {
         self.offer_for(Lifetime::Process, draft, Collapse::Never);
     }
 
-    /// Offers everything that may have changed: signals were lost.
+    /// Offers all change notifications, because signals were lost.
     pub(crate) fn offer_refresh(self: &Arc<Self>) {
         for message in self.refresh_drafts() {
             self.offer(message);
@@ -34,7 +34,7 @@ impl Session {
         }
     }
 
-    /// The store has the session: from now on it has the push queue, too.
+    /// The store has the session. From now on it also gets the push queue.
     pub(crate) fn begin_stored_queue(self: &Arc<Self>) {
         self.push.begin_copy();
         self.update_stored_queue(false);
@@ -46,7 +46,7 @@ impl Session {
         self.update_stored_queue(false);
     }
 
-    /// Brings the store's copy of the queue up to date. After a failure only the sweep, which comes to `retry`, tries again.
+    /// Updates the store's copy of the queue. After a failure only the sweep tries again, with `retry`.
     pub(crate) fn update_stored_queue(self: &Arc<Self>, retry: bool) {
         let mut next = self.next_queue_update(retry);
         while let Some(update) = next {
@@ -74,7 +74,7 @@ impl Session {
         self.push.next_update(self.epoch, retry)
     }
 
-    /// Takes note of the store's answer. Returns what it lacks now.
+    /// Records the result of an update. Returns the update that the copy lacks now.
     fn queue_updated(&self, result: &Result<(), StoreError>) -> Option<QueueUpdate> {
         match result {
             Err(error) if error.is_outage() => telemetry::queue_not_stored(error),

@@ -1,4 +1,4 @@
-//! What the store keeps of a session: its record, and that it is in use (design D9).
+//! The stored part of a session: its record and the time of its last use (design D9).
 
 use super::persistence::PendingEnd;
 use super::{Session, Transport};
@@ -18,13 +18,13 @@ impl Session {
         record
     }
 
-    /// Whether anything of it is stored. A session that is its connection has nothing to come back to.
+    /// Whether the session is stored. A connection-bound session is not, because no client can return to it.
     fn is_kept(&self) -> bool {
         self.transport == Transport::Streamable
     }
 
-    /// Writes the record before the client hears that something in it has changed. If the store fails, the session goes
-    /// on, and the record is written later; likewise if the client leaves before it is written.
+    /// Writes the record before the client gets the response to its change. If the store fails or the client leaves first,
+    /// the session continues, and the record is written later.
     pub(super) async fn save(&self) {
         if self.is_kept() {
             let change = self.persistence.changes.fetch_add(1, Ordering::AcqRel) + 1;
@@ -32,7 +32,7 @@ impl Session {
         }
     }
 
-    /// Whether the store lacks a change of the record, and nobody is writing it.
+    /// Whether the store lacks a change of the record, and no write is in flight.
     pub(crate) fn is_behind(&self) -> bool {
         let changes = self.persistence.changes.load(Ordering::Acquire);
         !self.has_ended() && self.persistence.saved.try_lock().is_ok_and(|saved| *saved < changes)
@@ -49,7 +49,7 @@ impl Session {
         if *saved >= change {
             return;
         }
-        let changes = self.persistence.changes.load(Ordering::Acquire); // the record has at least these
+        let changes = self.persistence.changes.load(Ordering::Acquire); // the record has at least these changes
         let result = self.node.store.update(&self.key, self.epoch, self.record()).await;
         if result.is_ok() {
             *saved = changes;
@@ -57,7 +57,7 @@ impl Session {
         self.heard(&result);
     }
 
-    /// Tells the store that the session is still in use, if it is time to.
+    /// Touches the session in the store, if that is due.
     pub(crate) fn keep_up(&self, now: Mono) -> Option<StoreFuture<Result<(), StoreError>>> {
         if !self.is_kept() || self.has_ended() {
             return None;
@@ -72,21 +72,21 @@ impl Session {
         Some(self.node.store.touch(&self.key))
     }
 
-    /// Takes note of what the store said to a record or an append.
+    /// Records the result of a write of the record or of an append.
     pub(crate) fn heard(&self, result: &Result<(), StoreError>) {
         match result {
-            // A stream that its one writer did not end was ended by the session's next life.
+            // Only the next owner of the session can have ended a stream that its writer did not end.
             Err(StoreError::SessionGone | StoreError::Sealed) => self.persistence.gone.store(true, Ordering::Relaxed),
             Err(StoreError::Conflict { epoch, .. }) if *epoch > self.epoch => {
                 self.persistence.gone.store(true, Ordering::Relaxed);
             }
-            // What was not touched is touched with the next sweep.
+            // The next sweep touches the session again.
             Err(error) if error.is_outage() => self.persistence.touched.store(0, Ordering::Relaxed),
             _ => {}
         }
     }
 
-    /// Whether the store has said that the session is not ours any more.
+    /// Whether the store has reported that this process no longer owns the session.
     pub(crate) fn is_gone(&self) -> bool {
         self.persistence.gone.load(Ordering::Relaxed)
     }

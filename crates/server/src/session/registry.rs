@@ -1,4 +1,4 @@
-//! Every session of this node: finding, opening, ending, expiring.
+//! All sessions of this node: find, open, end, expire.
 
 use crate::node::telemetry;
 use crate::node::{LimitedCount, Node};
@@ -20,16 +20,16 @@ const SHARDS: usize = 64;
 
 type Shard = HashMap<SessionId, Arc<Session>, RandomState>;
 
-/// The sessions, in shards, so that finding one never waits for opening another.
+/// The sessions in shards, so that a lookup never waits for the opening of another session.
 pub(crate) struct Registry {
     shards: [RwLock<Shard>; SHARDS],
     hasher: RandomState,
     live: LimitedCount,
-    /// A session is restored once, however many ask for it.
+    /// A session is restored once, even if many requests need it.
     pub(crate) restoring: SessionLocks,
     /// Open `subscriptions/listen` streams, which belong to no session.
     pub(crate) subscriptions: Arc<Subscriptions>,
-    /// How many each principal has; the anonymous one is not counted.
+    /// The number of sessions of each principal, except the anonymous one.
     per_principal: Mutex<HashMap<Principal, usize>>,
 }
 
@@ -49,7 +49,7 @@ impl Registry {
         &self.shards[self.hasher.hash_one(id) as usize % SHARDS]
     }
 
-    /// The session of this name, if this process has it.
+    /// The session with this id, if this process has it.
     pub(crate) fn known(&self, id: &SessionId) -> Option<Arc<Session>> {
         self.shard(id).read().get(id).cloned()
     }
@@ -60,8 +60,8 @@ impl Registry {
             .is_some_and(|session| session.key == *key && !session.has_ended())
     }
 
-    /// The session that a request names, if it is `principal`'s. Another's session does not exist (SES-04, SES-06). `None` if
-    /// this process has never heard of it.
+    /// The session of a request, if it belongs to `principal`. To others it does not exist (SES-04, SES-06). `None` if this
+    /// process does not know it.
     pub(crate) fn find(
         &self,
         header: &SessionHeader,
@@ -81,8 +81,8 @@ impl Registry {
         Ok(Some(session))
     }
 
-    /// Takes a place for a session of `principal`, before it is made. Dropping it gives it back.
-    pub(crate) fn reserve(&self, node: &Node, principal: &Principal) -> Result<Place<'_>, Reason> {
+    /// Reserves a session of `principal` before it is created. Dropping the reservation releases it.
+    pub(crate) fn reserve(&self, node: &Node, principal: &Principal) -> Result<Reservation<'_>, Reason> {
         if !self.live.enter(node.limits.sessions) {
             return Err(Reason::Overloaded("sessions"));
         }
@@ -95,7 +95,7 @@ impl Registry {
             }
             *count += 1;
         }
-        Ok(Place {
+        Ok(Reservation {
             sessions: self,
             principal: principal.clone(),
             filled: false,
@@ -118,12 +118,12 @@ impl Registry {
     /// Ends a session.
     pub(crate) fn end(&self, session: &Session, why: &'static str) -> PendingEnd {
         let id = &session.key.session;
-        // After a restore, the next life of the session has its place.
+        // After a restore, the restored session is registered under the same id.
         let is_it = |found: &Arc<Session>| std::ptr::eq(&**found, session);
         if !self.shard(id).read().get(id).is_some_and(is_it) {
             return PendingEnd::default();
         }
-        // It ends before it leaves: its next life is opened in the handler only after this one was closed there.
+        // The session ends before it is removed, so that the handler closes it before it opens the restored one.
         let pending_end = session.end();
         let removed = {
             let mut shard = self.shard(id).write();
@@ -140,7 +140,7 @@ impl Registry {
         pending_end
     }
 
-    /// Calls `each` for every session, without a lock held.
+    /// Calls `each` for every session. No lock is held.
     pub(crate) fn for_each(&self, mut each: impl FnMut(&Arc<Session>)) {
         for shard in &self.shards {
             let sessions: Vec<_> = shard.read().values().cloned().collect();
@@ -148,7 +148,7 @@ impl Registry {
         }
     }
 
-    /// Every session of one shard, and how many shards there are: for work that yields in between.
+    /// The sessions of one shard, or `None` after the last shard. For work that yields in between.
     pub(crate) fn shard_sessions(&self, shard: usize) -> Option<Vec<Arc<Session>>> {
         Some(self.shards.get(shard)?.read().values().cloned().collect())
     }
@@ -158,14 +158,14 @@ impl Registry {
     }
 }
 
-/// A place for a session that is being made. The client may leave before it is: then the place is free again.
-pub(crate) struct Place<'a> {
+/// A reservation for a session that is being created. It is released if the client leaves first.
+pub(crate) struct Reservation<'a> {
     sessions: &'a Registry,
     principal: Principal,
     filled: bool,
 }
 
-impl Place<'_> {
+impl Reservation<'_> {
     pub(crate) fn fill(mut self, session: &Arc<Session>) {
         self.filled = true;
         let id = &session.key.session;
@@ -175,7 +175,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if !self.filled {
             self.sessions.release(&self.principal);
@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// RST-01: the end of one life of a session does not remove the next one.
+    /// RST-01: the end of a session does not remove the session that was restored under the same id.
     #[test]
     fn rst_01_a_session_that_has_ended_does_not_remove_its_next_life() {
         let service = McpService::builder(Idle).build();

@@ -1,4 +1,4 @@
-//! Taking turns by session: for the few things that must look, wait for the store, and act on what they saw.
+//! Locks by session, for operations that read the store and then act on the result.
 
 use rethread_proto::SessionId;
 use std::hash::{BuildHasher, RandomState};
@@ -24,7 +24,7 @@ impl Default for SessionLocks {
 }
 
 impl SessionLocks {
-    /// Waits for this session's turn, which lasts until the guard is dropped.
+    /// Waits for the lock of this session. It is held until the guard is dropped.
     pub(crate) async fn wait(&self, session: &SessionId) -> MutexGuard<'_, ()> {
         let place = self.hasher.hash_one(session) as usize % LOCKS;
         self.places[place].lock().await

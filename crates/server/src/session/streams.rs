@@ -1,4 +1,4 @@
-//! The streams of a session: opened, resumed, abandoned, forgotten.
+//! The streams of a session: open, resume, abandon, forget.
 
 use super::Session;
 use super::orphan::{self, Orphaned};
@@ -16,10 +16,10 @@ use rethread_proto::stream::{Close, Plan, ReaderStart, plan};
 use rethread_store::{Batch, Event, StoreError, StreamInfo, StreamKey, StreamStatus};
 use std::sync::Arc;
 
-/// How a GET begins.
+/// A connection that was opened for a GET.
 pub(crate) struct Opened {
     pub(crate) reader: ReaderBody,
-    /// The oldest event that is kept, if some after the cursor are gone.
+    /// The id of the oldest retained event, if events after the cursor are gone.
     pub(crate) gap: Option<String>,
 }
 
@@ -29,7 +29,7 @@ impl Session {
         self.open_stream(StreamKind::Call, calls)
     }
 
-    /// The store does not take this writer's appends.
+    /// The store refuses the appends of this writer.
     pub(crate) fn refused(&self, error: StoreError) {
         if !matches!(error, StoreError::SessionGone) {
             telemetry::fenced(&error);
@@ -37,7 +37,7 @@ impl Session {
         self.heard(&Err(error));
     }
 
-    /// The one stream of a 2024-11-05 session: nothing of it is stored, nothing has an id.
+    /// The one stream of a 2024-11-05 session: not stored, and without ids.
     pub(crate) fn open_live_stream(self: &Arc<Self>) -> Arc<Stream> {
         let ordinal = self.state.lock().ordinals.issue(StreamKind::Push);
         let info = StreamInfo::new(StreamKind::Push, Vec::new(), self.node.name.clone());
@@ -75,12 +75,13 @@ impl Session {
             stream.stop(); // opened while the session ended
         }
         if stream.is_closed() {
-            self.stream_over(stream);
+            self.stream_ended(stream);
         }
     }
 
-    /// A stream has ended: the store has what is left of it. Only the stream itself goes: it may have a successor by now.
-    pub(crate) fn stream_over(&self, stream: &Stream) {
+    /// A stream has ended, and the store has the rest of it. Removes only this stream, because its ordinal may have a newer
+    /// one.
+    pub(crate) fn stream_ended(&self, stream: &Stream) {
         let ordinal = stream.key.ordinal;
         let mut state = self.state.lock();
         let is_it = |kept: &Arc<Stream>| std::ptr::eq(&**kept, stream);
@@ -90,10 +91,11 @@ impl Session {
         drop(removed);
     }
 
-    /// A connection of a push stream has come or gone. With one, the stream is live; without, it is kept for a while, for its
-    /// reader's return.
+    /// A connection of a push stream was attached or detached. With a connection the stream is live. Without one it is kept
+    /// for a while, in case the reader returns.
     ///
-    /// One may come while another goes. Whoever writes down last looks again, so what is written down last is true.
+    /// Both may happen at once. The last caller that changes the table checks the stream again, so the table is correct in
+    /// the end.
     pub(crate) fn push_reader_changed(&self, stream: &Arc<Stream>) {
         loop {
             let read = stream.has_reader();
@@ -111,10 +113,10 @@ impl Session {
 
     fn push_stream_abandoned(&self, stream: &Arc<Stream>) {
         let busy = stream.has_pending_append();
-        // It stays the stream's one writer, should its reader return meanwhile; or it knows what the store does not: that
-        // messages went out without ids.
+        // A busy stream remains the only writer if its reader returns. A stream with unlogged messages knows that the store
+        // lacks them.
         if !busy && stream.last_unlogged().is_none() {
-            self.stream_over(stream);
+            self.stream_ended(stream);
         }
         let kept = (busy || stream.may_be_in_store()) && !stream.is_closed();
         if kept && !self.has_ended() {
@@ -122,7 +124,7 @@ impl Session {
         }
     }
 
-    /// A push stream in the store has no reader. Of too many, the oldest is forgotten.
+    /// A push stream in the store has lost its reader. Beyond the limit, the oldest such stream is forgotten.
     pub(crate) fn push_stream_left(&self, ordinal: Ordinal) {
         let mut state = self.state.lock();
         state.abandoned.retain(|(_, o)| *o != ordinal);
@@ -135,7 +137,7 @@ impl Session {
         }
     }
 
-    /// Forgets push streams whose readers did not come back, and passes over a listener that does not read.
+    /// Forgets push streams whose readers did not return, and passes over a listener that does not read.
     pub(crate) fn sweep(self: &Arc<Self>, now: Mono) {
         self.push.pass_over_stalled(now, self.node.timing.stall);
         self.update_stored_queue(true);
@@ -173,7 +175,8 @@ impl Session {
     pub(crate) async fn open_get(self: &Arc<Self>, last_event_id: Option<&str>) -> Result<Opened, Reason> {
         let id = last_event_id.and_then(|text| self.node.ids.parse(&self.key.session, text));
         let _alone = match id {
-            // Between the look at the store and the taking up, nobody else may do the same: a stream has one writer.
+            // A stream has one writer. The lock prevents another request from adopting it between the read of the store and
+            // the adoption.
             Some(id) if id.ordinal.kind() == StreamKind::Push => Some(self.adopting.lock().await),
             _ => None,
         };
@@ -206,7 +209,7 @@ impl Session {
                 telemetry::resumed(gap);
                 let opened = self.resume(id.ordinal, after, gap, refresh && !refreshed, live.clone(), found);
                 if let Some(stream) = live.filter(|stream| stream.last_unlogged() != unlogged) {
-                    // More went out without ids before it was attached: the next resume is told.
+                    // More messages went out without ids before the reader was attached. The next resume announces them.
                     stream.close_reader(self.close());
                 }
                 Ok(opened)
@@ -214,10 +217,11 @@ impl Session {
         }
     }
 
-    /// A push stream that went on without ids is resumed: does the store take appends again? Then numbers go on. True if
-    /// messages were missed: the refresh takes their place, as events of the stream, so that every cursor before it is told.
+    /// Resumes a push stream that continued without ids: checks whether the store accepts appends again, and continues the
+    /// numbers. True if messages were missed. The refresh replaces them as events of the stream, so that every earlier cursor
+    /// gets it.
     ///
-    /// A call stream stays without ids to its end, which then says that its answer was lost.
+    /// A call stream stays without ids to its end, which then reports that the answer was lost.
     async fn recover(&self, stream: &Stream, found: &mut StreamStatus) -> bool {
         if found.info.kind != StreamKind::Push {
             return false;
@@ -242,8 +246,8 @@ impl Session {
         }
     }
 
-    /// What the store knows of a stream. A call stream that has no end, and no writer that could still end it, lost its
-    /// answer when the store failed: it is ended here.
+    /// The status of a stream in the store. A call stream without an end and without a writer lost its answer when the store
+    /// failed. It is ended here.
     async fn look_up(&self, ordinal: Ordinal, live: bool) -> Result<Option<StreamStatus>, Reason> {
         let key = self.stream_key(ordinal);
         let mut found = self.node.store.status(&key).await;
@@ -283,8 +287,8 @@ impl Session {
         self.limit_listeners(takes_push);
         let reader = self.open_reader(Arc::clone(&stream), start, takes_push);
         if kind == StreamKind::Push {
-            // Its last connection may have ended while the store was asked, and have left the stream: it is live again. Were
-            // that not written down, the next resume would make a second writer.
+            // The last connection may have ended while the store was read, and the stream was abandoned then. It is live
+            // again. If the table did not say so, the next resume would create a second writer.
             self.push_reader_changed(&stream);
         }
         Opened { reader, gap }
@@ -297,13 +301,13 @@ impl Session {
         stream.flush();
         if refresh {
             for (draft, _) in self.refresh_drafts() {
-                let _ = stream.emit(draft, rethread_store::Retain::None, false); // over only if the session is
+                let _ = stream.emit(draft, rethread_store::Retain::None, false); // fails only if the session has ended
             }
         }
         Opened { reader, gap: None }
     }
 
-    /// Too many GETs at once: the oldest make room, and may come back (T-17).
+    /// Too many GETs at once: the oldest connections are closed, and may resume (T-17).
     fn limit_listeners(&self, opening: bool) {
         let streams = self.push.streams();
         let limit = self.node.limits.push_streams_per_session.max(1);
@@ -324,7 +328,7 @@ impl Session {
         self.state.lock()
     }
 
-    /// The streams that are live right now.
+    /// The streams that are live now.
     pub(crate) fn live_streams(&self) -> Vec<Arc<Stream>> {
         self.state.lock().streams.values().cloned().collect()
     }

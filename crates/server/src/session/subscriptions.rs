@@ -14,7 +14,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// Every open subscription of this node.
+/// All open subscriptions of this node.
 #[derive(Default)]
 pub(crate) struct Subscriptions(Mutex<HashMap<u64, Arc<Subscription>>>);
 
@@ -44,7 +44,7 @@ impl Subscription {
 }
 
 impl Subscriptions {
-    /// Opens a subscription: it hears everything from here on, and is acknowledged first (SUB-02).
+    /// Opens a subscription. It gets every change from now on, and an acknowledgement first (SUB-02).
     pub(crate) fn open(
         self: &Arc<Self>,
         node: &Arc<Node>,
@@ -84,7 +84,7 @@ impl Subscriptions {
         })
     }
 
-    /// Something changed, for `principal` or for everybody: every matching stream gets its own copy (SUB-05, T-11).
+    /// A change, for `principal` or for all principals: every matching stream gets its own copy (SUB-05, T-11).
     pub(crate) fn announce(&self, change: &Change, principal: Option<&Principal>) {
         for listener in self.all() {
             let concerned = principal.is_none_or(|principal| *principal == listener.principal);

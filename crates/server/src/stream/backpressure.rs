@@ -10,7 +10,7 @@ use tokio::time::Instant;
 const MIN_WAIT_STEP: Duration = Duration::from_millis(1);
 
 impl Stream {
-    /// Whether an emitter may go on at once.
+    /// Whether an emitter may continue at once.
     pub(crate) fn has_room(&self) -> bool {
         self.room_now() == Room::Free
     }
@@ -19,15 +19,15 @@ impl Stream {
         self.core.lock().room(&self.params)
     }
 
-    /// Waits until the reader is less than a retained window behind, so that eviction does not overtake it. The wait is bounded:
-    /// a reader that takes nothing for [`Timing::stall`](crate::Timing::stall) is detached, and may resume (SSE-14). The store
-    /// gets the same time, and is not given up.
+    /// Waits until the reader is less than a retained window behind, so that eviction does not overtake it. The wait is
+    /// bounded: a reader that takes nothing for [`Timing::stall`](crate::Timing::stall) is detached, and may resume (SSE-14).
+    /// A slow store gets the same time, and then the emitter continues.
     ///
-    /// While other calls of the session run, their messages may come from the same source and wait too (GW-12). Then the reader
-    /// has [`Timing::shared_stall`](crate::Timing::shared_stall) in all, until it is up to date again.
+    /// While other calls of the session run, their messages may come from the same source and wait too (GW-12). Then the
+    /// reader has [`Timing::shared_stall`](crate::Timing::shared_stall) in total until it has caught up.
     ///
-    /// Before any of that, the emitter yields once when half of the live buffer is full: a reader that only waits for its turn
-    /// need not catch up from the store.
+    /// Before that, the emitter yields once when half of the live buffer is full. A reader that is ready to run then need not
+    /// catch up from the store.
     pub(crate) async fn wait_for_room(&self) {
         if self.room_now() != Room::Free {
             tokio::task::yield_now().await;
@@ -46,13 +46,13 @@ impl Stream {
                 }
                 room_freed.as_mut().enable();
                 let effects = core.wake();
-                // A slow store is not the reader's fault, and without a log the reader could not come back.
+                // A slow store is not the reader's fault, and a reader cannot resume without a log.
                 let can_resume = room == Room::WaitForReader && !core.is_unlogged();
                 drop(core);
                 self.notify(effects);
                 can_resume
             };
-            // Another call may begin at any time, so this is checked again after every step.
+            // Another call may start at any time, so this is checked again after every step.
             let delays_others = can_resume && self.delays_other_calls();
             if delays_others && self.delay_caused() >= shared_stall {
                 return self.detach_stalled_reader();
@@ -62,7 +62,7 @@ impl Stream {
             let began = Instant::now();
             let was_freed = tokio::time::timeout(step, room_freed).await.is_ok();
             if delays_others {
-                // The sum counts: a reader that takes a little now and then delays the other calls too.
+                // The sum counts: a reader that takes a few events now and then also delays the other calls.
                 let millis = began.elapsed().as_millis() as u64;
                 self.delay_caused.fetch_add(millis, Ordering::Relaxed);
             }
@@ -81,7 +81,7 @@ impl Stream {
         Duration::from_millis(self.delay_caused.load(Ordering::Relaxed))
     }
 
-    /// Whether calls run in the session whose answers do not come on this stream.
+    /// Whether calls run in the session whose answers go to other streams.
     fn delays_other_calls(&self) -> bool {
         let observer = self.observer.upgrade();
         self.params.framing == Framing::Numbered

@@ -1,4 +1,4 @@
-//! The body of every answer.
+//! The body of every response.
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -6,14 +6,15 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The body of an answer: nothing, one JSON object, or a stream of events.
+/// The body of a response: empty, one JSON object, or a stream of events.
 ///
-/// Dropping it while it is a stream is how a connection ends; the stream lives on and can be resumed.
+/// Dropping a stream body ends the connection. The stream continues and can be resumed.
 pub struct Body(Kind);
 
 enum Kind {
     Whole(Bytes),
-    /// A stream that is there already. It is framed as any other: what reads streams may know no other way.
+    /// A complete stream in one buffer. It is chunked like any other stream, because some clients read streams only in this
+    /// way.
     Events(Bytes),
     Stream(Box<dyn Chunks>),
 }

@@ -7,7 +7,7 @@ use rethread_proto::sse;
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
-/// Where messages come from.
+/// A source of messages.
 pub(crate) trait Messages: Send {
     /// The next messages; `None` at the end.
     fn poll_messages(&mut self, cx: &mut Context<'_>) -> Poll<Option<VecDeque<Bytes>>>;

@@ -1,4 +1,4 @@
-//! Comments on a connection that has nothing to say (SSE-04). Writing them is also how a dead peer is found.
+//! Comments on a silent connection (SSE-04). A failed write also reveals a dead peer.
 
 use bytes::Bytes;
 use rethread_proto::sse;
@@ -13,11 +13,11 @@ const MAX_KEEP_ALIVE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A timer that exists only once a connection has been idle.
 pub(crate) struct KeepAlive {
-    /// `None` where silence needs no breaking.
+    /// `None` if the connection needs no comments.
     pause: Option<Duration>,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Since when there is silence, if the timer does not know yet. It learns it when it goes off: to move it for each message
-    /// would cost more than the message's frame.
+    /// The last message, if it came after the timer was set. The timer is corrected when it fires: to reset it for each
+    /// message would cost more than the message's frame.
     silent_since: Option<Instant>,
 }
 
@@ -31,7 +31,7 @@ impl KeepAlive {
         }
     }
 
-    /// Something was sent: the silence begins anew.
+    /// A message was sent: the pause starts again.
     pub(crate) fn reset(&mut self) {
         if self.timer.is_some() {
             self.silent_since = Some(Instant::now());
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use std::task::Waker;
 
-    /// SSE-04: silence is counted from the last message, whenever the timer goes off.
+    /// SSE-04: the pause starts at the last message, whenever the timer fires.
     #[tokio::test(start_paused = true)]
     async fn sse_04_a_comment_comes_when_it_was_silent_for_so_long() {
         const STEP: Duration = Duration::from_secs(1);

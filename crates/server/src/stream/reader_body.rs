@@ -32,7 +32,7 @@ pub(crate) struct ReaderBody {
     connection: ConnectionId,
     reader: Reader,
     page: Option<StoreFuture<Result<Page, StoreError>>>,
-    /// A push stream takes waiting messages of its session.
+    /// Whether the stream takes waiting push messages of its session.
     takes_push: bool,
     keep_alive: KeepAlive,
     host: Arc<dyn ConnectionHost>,
@@ -58,7 +58,7 @@ impl ReaderBody {
             connection,
             stream,
         };
-        // A resume asks the store at once, not when the socket is ready.
+        // A resume reads the store at once, before the socket is ready.
         if let Some(cursor) = body.reader.reads_after() {
             body.page = Some(body.read(cursor));
         }
@@ -84,7 +84,7 @@ impl ReaderBody {
         Poll::Ready(self.reader.page(&stream.params, page.ok().as_ref(), caught_up))
     }
 
-    /// Nothing is ready: binds waiting push messages. True if that gives the reader something to do.
+    /// Binds waiting push messages when nothing else is ready. True if the reader then has something to send.
     fn bind_waiting(&mut self) -> bool {
         if !self.takes_push {
             return false;

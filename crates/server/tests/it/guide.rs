@@ -164,5 +164,5 @@ fn every_metric_is_in_the_guide() {
         code.extend(uses.map(|rest| (rest.split('"').next().unwrap(), kind)));
     }
     assert!(code.len() > 10, "{code:?}");
-    assert_eq!(without_backticks(table(DEPLOYMENT, "# Watching")), code);
+    assert_eq!(without_backticks(table(DEPLOYMENT, "# Metrics and logs")), code);
 }

@@ -1,4 +1,4 @@
-//! What is given up when there is no more room (design D4).
+//! Eviction across all sessions when the store is full (design D4).
 
 use super::Inner;
 use super::slot::Slot;
@@ -9,8 +9,8 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 impl Inner {
-    /// Frees room for `size` more bytes: the streams that ended longest ago become tombstones, a sixteenth of the whole at a
-    /// time so that this is not done for every append; then, if need be, tombstones are forgotten.
+    /// Frees `size` bytes. The streams that ended first become tombstones, a sixteenth of the total at a time, so that not
+    /// every append has to evict. If that is not enough, tombstones are forgotten.
     pub(super) fn make_room(&self, size: usize) -> bool {
         let total = self.limits.total_bytes;
         if self.has_room(size) || size > total {
@@ -18,7 +18,7 @@ impl Inner {
         }
         let _alone = self.making_room.lock();
         if self.has_room(size) {
-            return true; // somebody else has just made it
+            return true; // another caller has just freed enough
         }
         let enough = || self.has_room(size + total / 16);
         self.give_up(enough, Slot::oldest_whole, |slot| slot.bury_oldest(&self.held));
@@ -30,8 +30,8 @@ impl Inner {
         self.has_room(size)
     }
 
-    /// Gives up what is oldest of all sessions, until it is enough. Every session has its own in order, so only the first of
-    /// each is looked at.
+    /// Evicts the oldest entries of all sessions until `enough`. The entries of each session are in order, so only the first
+    /// of each is compared.
     fn give_up(&self, enough: impl Fn() -> bool, oldest: fn(&Slot) -> Option<Wall>, give: impl Fn(&mut Slot)) {
         if enough() {
             return;

@@ -1,4 +1,4 @@
-//! What is kept of one session.
+//! The stored data of one session.
 
 use super::{Inner, STREAM_OVERHEAD_BYTES};
 use crate::{Batch, QueueUpdate, Queued, SessionRecord, StoreError, StoredQueue};
@@ -16,10 +16,10 @@ pub(super) struct Slot {
     pub(super) open: bool,
     pub(super) touched: Wall,
     pub(super) high_water: Ordinal,
-    /// Sorted by ordinal: streams come at the back and are mostly forgotten from the front, and boxes cost an idle session
-    /// next to nothing.
+    /// Sorted by ordinal. Streams are added at the back and mostly forgotten from the front. Boxes keep an idle session
+    /// small.
     pub(super) streams: VecDeque<(Ordinal, Box<Entry>)>,
-    /// The streams that have ended, and when; oldest first. Of these, the first `buried` are tombstones.
+    /// The ended streams with the time of their end, oldest first. The first `buried` of them are tombstones.
     ended: VecDeque<(Wall, Ordinal)>,
     buried: usize,
     pub(super) queue: StoredQueue,
@@ -28,7 +28,7 @@ pub(super) struct Slot {
 pub(super) struct Entry {
     pub(super) log: Log,
     pub(super) watch: Option<watch::Sender<u64>>,
-    /// What it costs beside its events.
+    /// The cost without events.
     fixed: usize,
 }
 
@@ -52,12 +52,12 @@ impl Slot {
         }
     }
 
-    /// Whether nobody has used the session for `idle`.
+    /// Whether the session was not used for `idle`.
     pub(super) fn is_idle(&self, now: Wall, idle: Duration) -> bool {
         self.open && now.since(self.touched) >= idle
     }
 
-    /// Ends the session: its record is of no use any more.
+    /// Ends the session and drops its record.
     pub(super) fn close(&mut self, held: &AtomicUsize) {
         if std::mem::replace(&mut self.open, false) {
             held.fetch_sub(self.record.cost(), Ordering::Relaxed);
@@ -66,7 +66,7 @@ impl Slot {
         }
     }
 
-    /// Replaces the record of an open session. There is room.
+    /// Replaces the record of an open session. The caller has checked that it fits.
     pub(super) fn set_record(&mut self, record: SessionRecord, held: &AtomicUsize) {
         held.fetch_add(record.cost(), Ordering::Relaxed);
         held.fetch_sub(self.record.cost(), Ordering::Relaxed);
@@ -74,7 +74,7 @@ impl Slot {
     }
 
     pub(super) fn find(&self, ordinal: Ordinal) -> Result<usize, usize> {
-        // Most appends are for the newest stream, or begin the next; what is forgotten is mostly the oldest.
+        // Most appends go to the newest stream or create the next one. Most forgotten streams are the oldest.
         match (self.streams.back(), self.streams.front()) {
             (Some((newest, _)), _) if *newest == ordinal => Ok(self.streams.len() - 1),
             (Some((newest, _)), _) if *newest < ordinal => Err(self.streams.len()),
@@ -88,7 +88,7 @@ impl Slot {
         Some(&mut self.streams[at].1)
     }
 
-    /// The last resort: a stream makes room for its own next events.
+    /// The last resort: evicts events of a stream for its own next events.
     pub(super) fn make_room(&mut self, ordinal: Ordinal, size: usize, store: &Inner) -> bool {
         let Some(entry) = self.entry(ordinal) else { return false };
         let before = entry.log.bytes();
@@ -99,7 +99,7 @@ impl Slot {
         store.has_room(size)
     }
 
-    /// Appends and evicts.
+    /// Appends a batch, then evicts.
     pub(super) fn append(&mut self, ordinal: Ordinal, mut batch: Batch, store: &Inner) -> Result<(), StoreError> {
         let (limits, held) = (&store.limits, &store.held);
         let taken = batch.taken;
@@ -114,7 +114,7 @@ impl Slot {
         };
         let (at, before) = match (found, fresh) {
             (Err(at), Some((fixed, mut log))) => {
-                log.append(batch)?; // before it is inserted: what does not fit leaves no empty stream behind
+                log.append(batch)?; // before the insertion: a refused batch leaves no empty stream behind
                 let watch = None;
                 self.streams
                     .insert(at, (ordinal, Box::new(Entry { log, watch, fixed })));
@@ -125,7 +125,7 @@ impl Slot {
                 let entry = &mut self.streams[at].1;
                 if entry.log.is_sealed() {
                     entry.log.append(batch)?;
-                    return Ok(()); // a repeated append of the last batch: it ended before
+                    return Ok(()); // a repetition of the last batch: the stream ended before
                 }
                 let before = entry.size();
                 entry.log.append(batch)?;
@@ -159,7 +159,7 @@ impl Slot {
     /// Forgets a stream.
     pub(super) fn forget(&mut self, ordinal: Ordinal, held: &AtomicUsize) {
         if let Some(at) = self.ended.iter().position(|(_, o)| *o == ordinal) {
-            self.ended.remove(at); // near the front: what ended first is forgotten first
+            self.ended.remove(at); // near the front, because streams are forgotten in the order of their end
             self.buried -= usize::from(at < self.buried);
         }
         if let Some((_, entry)) = self.find(ordinal).ok().and_then(|at| self.streams.remove(at)) {
@@ -178,7 +178,7 @@ impl Slot {
         })
     }
 
-    /// Makes an update of the push queue.
+    /// Applies an update of the push queue.
     pub(super) fn update_queue(&mut self, update: QueueUpdate, store: &Inner) -> Result<(), StoreError> {
         self.check_epoch(update.epoch)?;
         let size: usize = update.messages.iter().map(Queued::cost).sum();
@@ -192,7 +192,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Changes the push queue, and counts what it holds.
+    /// Changes the push queue and the byte counts.
     fn change_queue(&mut self, store: &Inner, change: impl FnOnce(&mut StoredQueue)) {
         let before = self.queue.bytes();
         change(&mut self.queue);
@@ -218,14 +218,14 @@ impl Slot {
         self.buried = 0;
     }
 
-    /// Forgets the streams that ended too long ago.
+    /// Forgets the streams that ended more than `age` ago.
     pub(super) fn forget_aged(&mut self, now: Wall, age: Duration, held: &AtomicUsize) {
         while self.ended.front().is_some_and(|(at, _)| now.since(*at) >= age) {
             self.forget_oldest(held);
         }
     }
 
-    /// When the oldest stream ended that still has its events.
+    /// When the oldest ended stream that still has events ended.
     pub(super) fn oldest_whole(&self) -> Option<Wall> {
         self.ended.get(self.buried).map(|(at, _)| *at)
     }
@@ -235,7 +235,7 @@ impl Slot {
         self.ended.front().filter(|_| self.buried > 0).map(|(at, _)| *at)
     }
 
-    /// Makes the oldest whole stream a tombstone.
+    /// Turns the oldest ended stream with events into a tombstone.
     pub(super) fn bury_oldest(&mut self, held: &AtomicUsize) {
         let Some((_, ordinal)) = self.ended.get(self.buried).copied() else {
             return;

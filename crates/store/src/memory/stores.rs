@@ -1,4 +1,4 @@
-//! The memory backend as a store: what each method asks of it.
+//! The store traits of the memory backend.
 
 use super::{MemoryStore, Slot};
 use crate::{
@@ -167,7 +167,7 @@ impl PushQueueStore for MemoryStore {
 
 impl Bus for MemoryStore {
     fn publish(&self, signal: Signal) -> StoreFuture<Result<(), StoreError>> {
-        // No listener is no error: nobody wants to know.
+        // An error means that there are no subscribers.
         let _ = self.0.bus.send(signal);
         StoreFuture::ready(Ok(()))
     }

@@ -34,7 +34,7 @@ fn request(method: &str, meta: Option<&str>) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":7,"method":"{method}","params":{params}}}"#)
 }
 
-/// What became of a POST, in the fewest words: where it went, or the code and whether the id came back.
+/// The outcome of a POST: its class, or the error code and whether the refusal has the id.
 #[derive(Debug, PartialEq)]
 enum Fate {
     Handshake,
@@ -82,8 +82,8 @@ const OLD: Option<&str> = Some("2025-11-25");
 const NEW: Option<&str> = Some("2026-07-28");
 const ODD: Option<&str> = Some("2099-01-01");
 
-/// VER-04, T-08, T-09, T-22. The columns: row, H, M, method, and the fate on an endpoint that serves the session
-/// era, both eras, the stateless era.
+/// VER-04, T-08, T-09, T-22. The columns: row, H, M, method, and the outcome on an endpoint that serves the legacy era, both
+/// eras, the stateless era.
 #[test]
 fn ver_04_every_row_on_every_kind_of_endpoint() {
     let table = [
@@ -333,7 +333,7 @@ fn ver_03_initialize_takes_any_session_header_and_any_legacy_version_header() {
             }
         }
     }
-    // Without an id it is no handshake, and nothing that could be answered.
+    // Without an id it is neither a handshake nor a request that could be answered.
     let note = r#"{"jsonrpc":"2.0","method":"initialize"}"#;
     assert_eq!(fate(&head(None, None), note, B), Legacy);
 }

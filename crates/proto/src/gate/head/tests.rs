@@ -3,8 +3,7 @@ use http::header::{CONTENT_TYPE, HOST};
 
 const BOTH_TYPES: &str = "application/json, text/event-stream";
 
-/// A request that is let in unless `changes` spoil it: a header that is named in them is replaced by them, and an
-/// empty list of values removes it.
+/// A valid request with `changes`. A header in them replaces the default one, and an empty list of values removes it.
 fn try_to(method: &str, changes: &[(&'static str, &[&str])], policy: &HeadPolicy) -> Result<Head, Refusal> {
     let mut headers = HeaderMap::new();
     headers.insert(HOST, HeaderValue::from_static("localhost:8080"));
@@ -125,7 +124,7 @@ fn sec_02_host_is_checked_on_every_verb_and_before_all_else() {
     assert!(matches!(second, Reason::Origin { .. }), "{second:?}");
 }
 
-/// SEC-01, SEC-02: whoever runs the server reads this text, and has to know what to allow and how.
+/// SEC-01, SEC-02: the operator reads this text, and must learn what to allow and how.
 #[test]
 fn sec_01_refusal_names_the_refused_value_and_the_option_that_allows_it() {
     let policy = HeadPolicy {
@@ -289,7 +288,7 @@ fn http_03_a_post_must_be_json() {
     }
 }
 
-/// SES-02, SES-04: an id that cannot be one of ours is a session we do not know, not a bad request.
+/// SES-02, SES-04: an id that cannot be ours is an unknown session, not a bad request.
 #[test]
 fn ses_02_a_malformed_session_header_is_let_in_as_malformed() {
     let long = "a".repeat(SessionId::MAX_LEN + 1);

@@ -1,4 +1,4 @@
-//! What a stateless request says of itself and of its client.
+//! The `_meta` of a stateless request: version, client and capabilities.
 
 use super::value::shorten;
 use crate::inline_str::InlineStr;
@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
-/// What `logLevel` may say, from the least that matters to the most (LOG-02).
+/// The values of `logLevel`, from the least severe to the most severe (LOG-02).
 pub const LOG_LEVELS: [&str; 8] = [
     "debug",
     "info",
@@ -24,11 +24,11 @@ pub const LOG_LEVELS: [&str; 8] = [
     "emergency",
 ];
 
-/// The parts of a stateless request's params that some rule needs, cut from the body in one pass.
+/// The parts of a stateless request's params that some rule needs, found in one pass.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stateless {
-    /// `_meta.protocolVersion`. Nothing reads it again once the version is settled.
+    /// `_meta.protocolVersion`. Not read again after the version is settled.
     pub version: Field,
     /// `params.name`.
     pub name: Field,
@@ -44,7 +44,7 @@ pub struct Stateless {
     pub request_state: Field,
     /// `_meta.progressToken`, if it is a string or an integer (PRG-01).
     pub progress_token: Option<ProgressToken>,
-    /// The raw `clientInfo`, which nobody has to send (VER-05). The client's own word: good for logs, for no decision.
+    /// The raw `clientInfo`, which is optional (VER-05). Unverified: for logs, not for decisions.
     pub client_info: Option<Bytes>,
     capabilities: Result<Capabilities, Reason>,
     log_level: Field,
@@ -53,35 +53,35 @@ pub struct Stateless {
 /// A field that should be a string. Null counts as absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Field {
-    /// Not there.
+    /// No such field.
     Absent,
     /// A string: its text.
     Text(InlineStr),
-    /// Something else.
+    /// Another type.
     Other,
 }
 
-/// What the client can do, declared anew with each request.
+/// The capabilities of the client, declared in each request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
     /// The raw object.
     pub raw: Bytes,
-    /// It can ask a model.
+    /// It supports sampling.
     pub sampling: bool,
-    /// It can ask a model that uses tools.
+    /// It supports sampling with tools.
     pub sampling_tools: bool,
-    /// It can show a form. An empty `elicitation` says so too, since forms were there first.
+    /// It can show a form. An empty `elicitation` declares this too, since forms came first.
     pub elicitation_form: bool,
-    /// It can send the user to a page.
+    /// It can open a URL for the user.
     pub elicitation_url: bool,
     /// It can list its roots.
     pub roots: bool,
-    /// It speaks the Tasks extension. The `tasks` capability of 2025-11-25 is something else (T-40).
+    /// It supports the Tasks extension. The `tasks` capability of 2025-11-25 is a different one (T-40).
     pub tasks: bool,
 }
 
-/// The members of params that matter, as raw JSON. Null counts as absent.
+/// The members of params that some rule needs, as raw JSON. Null counts as absent.
 #[derive(Default)]
 struct WireParams<'a> {
     name: Option<&'a str>,
@@ -103,7 +103,7 @@ struct WireMeta<'a> {
 }
 
 impl<'a> WireParams<'a> {
-    /// The usual params; `None` if these are not plainly such.
+    /// The fast path for usual params. `None` if these need the slow path.
     fn usual(params: &Params, text: &'a str) -> Option<Self> {
         let (in_params, in_meta) = params.members()?.of(text);
         let [name, uri, task_id, arguments, input_responses, request_state] = in_params;
@@ -190,7 +190,7 @@ struct WireCapabilities<'a> {
     extensions: Option<&'a RawValue>,
 }
 
-/// Every member of a capability that we ask for; no two capabilities share one.
+/// Every member of a capability that is read. No two capabilities share one.
 #[derive(Default, Deserialize)]
 struct WireMembers<'a> {
     #[serde(borrow)]
@@ -204,8 +204,8 @@ struct WireMembers<'a> {
 }
 
 impl Stateless {
-    /// Reads the params of a request. What is missing or wrong in `_meta` shows when it is asked for, in the order of
-    /// VER-05; here only params are refused that can be read in two ways or in none, such as two `name`s.
+    /// Reads the params of a request. Missing or invalid parts of `_meta` are reported when they are read, in the order of
+    /// VER-05. Here only ambiguous or unreadable params are refused, such as those with two `name`s.
     pub fn read(params: &Params) -> Result<Self, Reason> {
         let unreadable =
             |error: &dyn std::fmt::Display| Reason::MissingMeta(format!("`params` cannot be read: {error}").into());
@@ -231,12 +231,12 @@ impl Stateless {
         })
     }
 
-    /// What the client can do; every request says so (VER-05).
+    /// The capabilities of the client, which every request must declare (VER-05).
     pub fn capabilities(&self) -> Result<&Capabilities, Reason> {
         self.capabilities.as_ref().map_err(Clone::clone)
     }
 
-    /// The least level of log messages that the client wants, one of [`LOG_LEVELS`]; `None` if it wants none (LOG-02).
+    /// The minimum level of log messages for the client, one of [`LOG_LEVELS`]. `None` if it wants none (LOG-02).
     pub fn log_level(&self) -> Result<Option<&'static str>, Reason> {
         if self.log_level == Field::Absent {
             return Ok(None);
@@ -250,7 +250,7 @@ impl Stateless {
         })
     }
 
-    /// Whether it brings input that an earlier answer asked for (MRTR-04).
+    /// Whether the request has the input that an earlier result asked for (MRTR-04).
     pub fn is_retry(&self) -> bool {
         self.input_responses.is_some() || self.request_state != Field::Absent
     }
@@ -273,7 +273,7 @@ impl Field {
         let Some(json) = raw else { return Field::Absent };
         match plain_text(json) {
             Some(text) => Field::Text(text.into()),
-            // An escape may stand for half a character, and then it is no text.
+            // An escape may be half of a surrogate pair, which is not text.
             None => serde_json::from_str(json).map_or(Field::Other, |text: String| Field::Text(text.as_str().into())),
         }
     }
@@ -314,7 +314,7 @@ impl Capabilities {
     }
 }
 
-/// The members of a capability; none if it is not declared as it should be, which is as good as not declared.
+/// The members of a capability. None if its declaration is invalid, which counts as not declared.
 fn members(capability: Option<&RawValue>) -> WireMembers<'_> {
     capability
         .and_then(|raw| serde_json::from_str(raw.get()).ok())

@@ -1,4 +1,4 @@
-//! Tool arguments that travel in headers too: `x-mcp-header` in a schema, `Mcp-Param-*` on the wire.
+//! Tool arguments that are mirrored in headers: `x-mcp-header` in a schema, `Mcp-Param-*` on the wire.
 
 mod integer;
 mod schema;
@@ -14,14 +14,14 @@ use std::fmt;
 
 pub use schema::{AnnotationFault, BadAnnotation};
 
-/// The arguments of one tool that a call must mirror, found in its `inputSchema` by [`HeaderParams::of_schema`].
+/// The mirrored arguments of one tool, found in its `inputSchema` by [`HeaderParams::of_schema`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderParams {
-    /// Stands for `arguments` itself, which is never mirrored.
+    /// The node of `arguments` itself, which is never mirrored.
     root: Node,
 }
 
-/// A property on the way to a mirrored one, or such a one itself.
+/// A mirrored property, or one that contains mirrored properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Node {
     param: Option<Param>,
@@ -33,7 +33,7 @@ struct Param {
     header: HeaderName,
     /// The header's name as the schema writes it.
     label: String,
-    /// Where the argument stands, for people.
+    /// The path of the argument, for messages.
     path: String,
     kind: Kind,
 }
@@ -51,8 +51,8 @@ impl HeaderParams {
         self.root.children.is_empty()
     }
 
-    /// Checks the headers of a call against its raw `arguments` (HDR-04). Other `Mcp-Param-*` headers are none of our
-    /// business (HDR-06). Without annotations nothing is read.
+    /// Checks the headers of a call against its raw `arguments` (HDR-04). Other `Mcp-Param-*` headers are ignored (HDR-06).
+    /// Without annotations nothing is read.
     pub fn check(&self, headers: &HeaderMap, arguments: Option<&[u8]>) -> Result<(), Reason> {
         if self.is_empty() {
             return Ok(());
@@ -80,12 +80,12 @@ impl Node {
         Ok(())
     }
 
-    /// The values of the children, in their order. What is no object has none.
+    /// The values of the children, in their order. A value that is not an object has none.
     fn members<'a>(&self, value: Option<&'a RawValue>) -> Result<Vec<Option<&'a RawValue>>, Reason> {
         match value {
             Some(object) if object.get().starts_with('{') => serde_json::Deserializer::from_str(object.get())
                 .deserialize_map(Members(&self.children))
-                // The text was parsed before, so only a key that stands twice is left to complain about.
+                // The text was parsed before, so the only possible error is a repeated key.
                 .map_err(|error| mismatch(format!("the arguments cannot be compared: {error}"))),
             _ => Ok(vec![None; self.children.len()]),
         }
@@ -109,7 +109,7 @@ impl<'de> Visitor<'de> for Members<'_> {
                 None => {
                     map.next_value::<IgnoredAny>()?;
                 }
-                // Whether the first or the last counts is for the tool's parser to say, and we do not know it.
+                // The tool's parser may take the first or the last of two equal keys, and this code does not know which.
                 Some(at) if values[at].is_some() => {
                     return Err(serde::de::Error::custom(format!("`{}` stands twice", shorten(&key.0))));
                 }
@@ -126,7 +126,7 @@ impl<'de> Visitor<'de> for Members<'_> {
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl Param {
-    /// `json` is the argument, if there is one that is not null.
+    /// `json` is the argument, if it is present and not null.
     fn check(&self, headers: &HeaderMap, json: Option<&str>) -> Result<(), Reason> {
         let Param { label, path, .. } = self;
         let (text, json) = match (sent(headers, &self.header, label)?, json) {
@@ -207,7 +207,7 @@ mod tests {
         const ZONE: &str = "mcp-param-zone";
         type Row<'a> = (&'a [(&'static str, &'a str)], &'a str, bool);
         let table: &[Row<'_>] = &[
-            // Nothing to say and nothing said.
+            // Neither in the header nor in the body.
             (&[], "{}", true),
             (&[], r#"{"region":null,"n":null,"dry":null,"options":null}"#, true),
             (&[], r#"{"plain":"x","options":{"deep":{}}}"#, true),
@@ -261,7 +261,7 @@ mod tests {
             (&[(N, "")], r#"{"n":0}"#, false),
             (&[(N, "9007199254740991")], r#"{"n":9007199254740991}"#, true),
             (&[(N, "-9007199254740991")], r#"{"n":-9007199254740991}"#, true),
-            // T-35: these two are one as floating-point numbers.
+            // T-35: these two are equal as floating-point numbers.
             (&[(N, "9007199254740990")], r#"{"n":9007199254740991}"#, false),
             (&[(N, "9007199254740992")], r#"{"n":9007199254740992}"#, false),
             (&[(N, "1e400")], r#"{"n":1e400}"#, false),
@@ -272,7 +272,7 @@ mod tests {
             (&[(DRY, "True")], r#"{"dry":true}"#, false),
             (&[(DRY, "1")], r#"{"dry":true}"#, false),
             (&[(DRY, "true")], r#"{"dry":"true"}"#, false),
-            // Deeper, and all at once.
+            // Nested, and all together.
             (&[(ZONE, "a")], r#"{"options":{"x":1,"deep":{"zone":"a"}}}"#, true),
             (&[(ZONE, "b")], r#"{"options":{"deep":{"zone":"a"}}}"#, false),
             (
@@ -315,11 +315,11 @@ mod tests {
             (&[(N, "42"), (N, "42.0")], r#"{"n":42}"#, false),
             (&[(REGION, "\u{fc}")], "{\"region\":\"\u{fc}\"}", false),
             (&[(REGION, "\u{fc}")], "{}", false),
-            // A key that stands twice could be read in two ways.
+            // A repeated key is ambiguous.
             (&[(REGION, "eu")], r#"{"region":"us","region":"eu"}"#, false),
             (&[(REGION, "eu")], r#"{"region":"eu","region":null}"#, false),
             (&[(REGION, "eu")], r#"{"region":"eu","plain":"x","plain":"y"}"#, true),
-            // What is no object has no members.
+            // A value that is not an object has no members.
             (&[], "[]", true),
             (&[], "7", true),
             (&[(REGION, "eu")], r#"["eu"]"#, false),
@@ -407,7 +407,7 @@ mod tests {
         assert!(refused(annotated().check(&headers(&[]), Some(b"not even JSON"))).is_some());
     }
 
-    /// An object may be both mirrored itself, absurd as it is, and on the way to a mirrored one.
+    /// An object may be mirrored itself, although that makes no sense, and also contain a mirrored property.
     #[test]
     fn hdr_04_a_mirrored_property_may_stand_above_another() {
         let params = HeaderParams::of_schema(&json!({ "properties": { "a": {

@@ -9,13 +9,14 @@ use std::borrow::Cow;
 /// The longest part of a value that a refusal repeats, in characters. The rest is left out.
 const MAX_SHOWN_CHARS: usize = 100;
 
-/// What `name` says, trimmed; `None` if it was not sent. Lines that agree are one line: proxies repeat headers.
+/// The trimmed value of the header `name`. `None` if it was not sent. Equal lines count as one, because proxies repeat
+/// headers.
 pub(super) fn sent<'a>(headers: &'a HeaderMap, name: &HeaderName, label: &str) -> Result<Option<&'a str>, Reason> {
     let mut lines = headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii());
     let Some(first) = lines.next() else {
         return Ok(None);
     };
-    // HDR-08: which of two would the router have believed?
+    // HDR-08: a router could use either line.
     if lines.any(|line| line != first) {
         return Err(mismatch(format!("{label} is sent twice, with different values")));
     }
@@ -28,7 +29,7 @@ pub(super) fn sent<'a>(headers: &'a HeaderMap, name: &HeaderName, label: &str) -
     })
 }
 
-/// Undoes `=?base64?...?=` (HDR-03). Without both markers, letter by letter, `text` means itself.
+/// Decodes `=?base64?...?=` (HDR-03). Without both exact markers, `text` is returned unchanged.
 pub(super) fn decoded<'a>(text: &'a str, label: &str) -> Result<Cow<'a, str>, Reason> {
     let Some(inner) = text.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {
         return Ok(Cow::Borrowed(text));

@@ -45,7 +45,7 @@ fn escaped_method_names_and_keys_are_read() {
     assert_eq!(request.method.as_str(), "ping");
 }
 
-/// The code under which a body is refused, and the id that the refusal names.
+/// The error code of a refused body, and the id in the refusal.
 fn refused(text: &str) -> Option<(i64, Option<RequestId>)> {
     let refusal = crate::Refusal::from(read(text).err()?);
     let code = refusal.error().code;
@@ -53,7 +53,7 @@ fn refused(text: &str) -> Option<(i64, Option<RequestId>)> {
     Some((code, refusal.id))
 }
 
-/// HTTP-04: a reader may take the first or the last of two equal members, so `params` with either is refused as a whole.
+/// HTTP-04: a reader may take the first or the last of two equal members, so such `params` are refused.
 #[test]
 fn http_04_params_with_a_repeated_member_are_invalid_params() {
     let meta = "io.modelcontextprotocol/protocolVersion";
@@ -72,7 +72,7 @@ fn http_04_params_with_a_repeated_member_are_invalid_params() {
         r#"{"_meta":{"progressToken":1,"progressToken":2}}"#,
         r#"{"_meta":{"progressToken":1,"progress\u0054oken":2}}"#,
         &format!(r#"{{"_meta":{{"{meta}":"2026-07-28","{meta}":"2025-11-25"}}}}"#),
-        // A name that is not text cannot be compared with the others.
+        // A key that is not valid text cannot be compared with the others.
         r#"{"name":"echo","\ud800":1}"#,
     ] {
         let request = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{params}}}"#);
@@ -104,7 +104,7 @@ fn http_04_params_with_a_repeated_member_are_invalid_params() {
     );
 }
 
-/// HTTP-04: what is not JSON is -32700; the rest is -32600 with the id wherever one could be read.
+/// HTTP-04: invalid JSON is -32700, everything else is -32600 with the id if it could be read.
 #[test]
 fn http_04_malformed_bodies() {
     for text in [
@@ -232,7 +232,7 @@ fn sec_06_deep_nesting_is_refused_without_recursion() {
     assert!(read(&in_a_string).is_ok());
 }
 
-/// What the envelope means, said with `serde_json::Value` and no care for speed.
+/// The reference implementation of the envelope with `serde_json::Value`.
 fn reference(value: &Value) -> Option<&'static str> {
     let object = value.as_object()?;
     (object.get("jsonrpc")? == "2.0").then_some(())?;
@@ -302,7 +302,7 @@ fn envelope() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// However many members there are and however they are written: refused exactly if two are equal.
+    /// Params are refused exactly if two members are equal, for any number and spelling of members.
     #[test]
     fn http_04_params_are_refused_exactly_if_a_member_is_repeated(
         keys in proptest::collection::vec(("[a-c]{1,2}|name|_meta", any::<bool>()), 0..40),

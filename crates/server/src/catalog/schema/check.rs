@@ -1,4 +1,4 @@
-//! A value against a schema, and the problems in words that a model can act on.
+//! Checks a value against a schema. Describes the problems so that a model can act on them.
 
 use super::values::{canonical, compare, equal, is_multiple, is_of_type};
 use super::{Schema, shorten};
@@ -7,22 +7,23 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::fmt;
 
-/// Bound of the problems that one text describes.
+/// Problems in one text. Beyond: the rest is not described.
 const MAX_PROBLEMS: usize = 8;
-/// Bound of one problem, in bytes.
+/// Bytes of one problem. Beyond: the text is cut.
 const MAX_PROBLEM_BYTES: usize = 300;
-/// Strings up to this many bytes are repeated in a problem.
+/// Longest string that a problem repeats, in bytes. Beyond: it names the length instead.
 const MAX_SHOWN_BYTES: usize = 64;
-/// Bound of the names, values or alternatives that a problem lists.
+/// Names, values or alternatives that a problem lists. Beyond: the list is cut.
 const MAX_LISTED_ITEMS: usize = 10;
-/// Steps for each byte of the text. A recursive schema with alternatives could take exponentially many.
+/// Steps for each byte of the text. A recursive schema with alternatives could take exponentially many. Beyond: the check
+/// fails.
 const STEPS_PER_BYTE: usize = 16;
 const MIN_STEPS: usize = 10_000;
-/// Bound of schemas within schemas. The parser allows 128 values within values.
+/// Depth of nested schemas. The parser allows 128 nested values. Beyond: the value is refused.
 const MAX_SCHEMA_DEPTH: usize = 256;
 
 impl Schema {
-    /// Describes how an object violates the schema, if it does.
+    /// Describes how an object violates the schema.
     pub(in super::super) fn check(&self, object: &str) -> Result<(), String> {
         if self.allows_every_object {
             return Ok(());
@@ -32,7 +33,7 @@ impl Schema {
     }
 }
 
-/// Checks `value`, whose text has so many bytes.
+/// Checks `value`, whose text has `bytes` bytes.
 pub(super) fn check(schema: &Schema, value: &Value, bytes: usize) -> Result<(), String> {
     let steps = bytes.saturating_mul(STEPS_PER_BYTE).saturating_add(MIN_STEPS);
     let checker = Checker {
@@ -53,7 +54,7 @@ pub(super) fn check(schema: &Schema, value: &Value, bytes: usize) -> Result<(), 
     Err(lines.join("\n"))
 }
 
-/// Where a value is in the arguments.
+/// The location of a value in the arguments.
 #[derive(Clone, Copy)]
 enum At<'a> {
     Root,
@@ -72,7 +73,7 @@ impl fmt::Display for At<'_> {
     }
 }
 
-/// What was found so far. With room for none, only whether there is a problem counts, and no text is made.
+/// The problems found so far. With a capacity of zero, only the existence of a problem counts, and no text is made.
 struct Problems {
     found: Vec<String>,
     max: usize,
@@ -102,7 +103,7 @@ impl Problems {
         false
     }
 
-    /// Whether another problem would change nothing.
+    /// Whether further problems are ignored.
     fn is_full(&self) -> bool {
         self.more
     }
@@ -110,7 +111,7 @@ impl Problems {
 
 struct Checker<'a> {
     schema: &'a Schema,
-    /// How many more schemas may be looked at.
+    /// The number of schemas that may still be checked.
     steps: Cell<usize>,
     depth: Cell<usize>,
 }
@@ -216,7 +217,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What must hold because a member is there.
+    /// The keywords that apply because a member is present.
     fn dependent(
         &self,
         operand: &Value,
@@ -334,7 +335,7 @@ impl Checker<'_> {
             "additionalProperties" => {
                 let known = siblings.get("properties").and_then(Value::as_object);
                 let patterns = siblings.get("patternProperties").and_then(Value::as_object);
-                // A pattern that the engine does not know may allow anything.
+                // A pattern that the engine does not support may allow anything.
                 let matched = |name: &str| {
                     let mut patterns = patterns.into_iter().flat_map(Map::keys);
                     patterns.any(|pattern| self.schema.matches(pattern, name).unwrap_or(true))
@@ -392,7 +393,7 @@ fn count_fits(keyword: &str, operand: &Value, count: usize, of: &str, at: At<'_>
     fits || out.add(at, || format!("has {count} {of}, expected at {bound} {limit}"))
 }
 
-/// A value in a message: as it is if it is short.
+/// A value in a message. Only short values are shown.
 struct Shown<'a>(&'a Value);
 
 impl fmt::Display for Shown<'_> {
@@ -406,7 +407,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// The operand of `type` or `enum` in words.
+/// The operand of `type` or `enum` as text.
 fn listed(operand: &Value) -> String {
     match operand {
         Value::Array(all) if all.len() > MAX_LISTED_ITEMS => {
@@ -426,7 +427,7 @@ fn listed(operand: &Value) -> String {
     }
 }
 
-/// What a schema tells of a missing member.
+/// The expected value of a missing member, by its schema.
 fn expected(siblings: &Map<String, Value>, name: &str) -> String {
     let schema = siblings.get("properties").and_then(|properties| properties.get(name));
     let told = |key: &str| schema?.get(key).map(listed);

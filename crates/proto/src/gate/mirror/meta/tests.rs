@@ -116,7 +116,7 @@ fn ver_05_params_that_can_be_read_in_two_ways_are_refused() {
     ] {
         assert!(text(read(params)).starts_with("`params` cannot be read: "), "{params}");
     }
-    // What no rule needs may be written as it likes.
+    // Members that no rule needs may be repeated.
     assert!(read(r#"{"x":1,"x":2,"_meta":{"y":1,"y":2}}"#).is_ok());
 }
 

@@ -3,8 +3,8 @@
 /// The largest integer that every client can hold exactly: 2^53 - 1 (HDR-05).
 const MAX_SAFE: i64 = (1 << 53) - 1;
 
-/// The integer that the JSON number `text` stands for, however it is written: `42`, `42.0`, `4.2e1`. `None` if it is no
-/// JSON number, no whole one, or beyond ±(2^53 - 1). Digits are counted, not rounded (T-35).
+/// The integer value of the JSON number `text`, in any spelling: `42`, `42.0`, `4.2e1`. `None` if it is not a JSON number,
+/// not whole, or beyond ±(2^53 - 1). Works on digits, without rounding (T-35).
 pub(super) fn integer(text: &str) -> Option<i64> {
     let (negative, rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -26,7 +26,7 @@ pub(super) fn integer(text: &str) -> Option<i64> {
         return None;
     }
     let fraction = fraction.unwrap_or_default();
-    // The value is `significant` with `zeros` more zeros behind it, or fewer.
+    // The value is `significant` followed by `zeros` zeros. A negative count removes digits.
     let all = format!("{whole}{fraction}");
     let significant = all.trim_start_matches('0').trim_end_matches('0');
     if significant.is_empty() {
@@ -37,7 +37,7 @@ pub(super) fn integer(text: &str) -> Option<i64> {
     let zeros = power
         .checked_sub(i64::try_from(fraction.len()).ok()?)?
         .checked_add(i64::try_from(trailing).ok()?)?;
-    // A fraction is left if there are fewer than none; 2^53 has sixteen digits.
+    // A negative count leaves a fraction. 2^53 has sixteen digits.
     let zeros = usize::try_from(zeros).ok().filter(|zeros| *zeros <= 16)?;
     if significant.len() + zeros > 16 {
         return None;
@@ -140,7 +140,7 @@ mod tests {
 
         #[test]
         fn hdr_04_any_text_is_an_integer_or_not(text in "[-+0-9.eE]{0,12}") {
-            // What is an integer to us is a JSON number, and the same one.
+            // Every accepted integer is a JSON number with the same value.
             if let Some(n) = integer(&text) {
                 let value: f64 = serde_json::from_str(&text).unwrap();
                 prop_assert_eq!(value, n as f64);

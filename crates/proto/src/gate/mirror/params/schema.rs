@@ -1,4 +1,4 @@
-//! Finding `x-mcp-header` in a tool's `inputSchema`, and refusing what no client could honour (HDR-05).
+//! Finds `x-mcp-header` in a tool's `inputSchema`, and refuses invalid annotations (HDR-05).
 
 use super::{HeaderParams, Kind, Node, Param};
 use http::HeaderName;
@@ -6,41 +6,40 @@ use serde_json::{Map, Value};
 
 const ANNOTATION: &str = "x-mcp-header";
 
-/// An `x-mcp-header` that breaks the rules. A client drops the tool that has one, so it is refused when the tool is
-/// registered (HDR-05).
+/// An invalid `x-mcp-header`. A client drops a tool that has one, so the tool is refused when it is registered (HDR-05).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`x-mcp-header` at `{at}` {fault}")]
 #[non_exhaustive]
 pub struct BadAnnotation {
-    /// The annotated schema, as a JSON pointer into the `inputSchema`; empty for the root.
+    /// The annotated schema, as a JSON pointer into the `inputSchema`. Empty for the root.
     pub at: String,
-    /// The rule it breaks.
+    /// The violated rule.
     pub fault: AnnotationFault,
 }
 
-/// The rules that an `x-mcp-header` can break.
+/// The rules for an `x-mcp-header`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnnotationFault {
-    /// Not a string, empty, or with characters that no header name has.
+    /// Not a string, empty, or with characters that a header name cannot have.
     #[error("is not the name of a header: it must be a string of letters, digits and !#$%&'*+-.^_`|~")]
     NotAToken,
-    /// Another annotation of the schema has the same name, in whatever case.
+    /// Another annotation of the schema has the same name, ignoring case.
     #[error("names the header `{0}`, which another property is mirrored in already")]
     Twice(String),
-    /// The property is not of one of the three types that a header can hold.
+    /// The property has none of the three types that a header can hold.
     #[error("needs a `type` of \"string\", \"integer\" or \"boolean\"")]
     Type,
-    /// Not on a property that is reached through `properties` alone, so no call has one place to read it from.
+    /// Not on a property that is reached through `properties` alone. Its value would have no unique path in a call.
     #[error("is not on a property that is reached through `properties` alone")]
     Unreachable,
 }
 
 impl HeaderParams {
-    /// Collects the annotations of `schema`, a tool's `inputSchema`, or says which of them is wrong (HDR-05).
+    /// Collects the annotations of `schema`, a tool's `inputSchema`. Fails with the invalid one (HDR-05).
     ///
-    /// Keywords that hold data (`default`, `const`, `enum`, `examples`) are not searched, and a property that is called
-    /// `x-mcp-header` is a property. All else is: under a keyword we do not know an annotation would be lost.
+    /// Keywords that hold data (`default`, `const`, `enum`, `examples`) are not searched, and a property named `x-mcp-header`
+    /// is a property. Every other keyword is searched, because an annotation under an unknown keyword would be lost.
     pub fn of_schema(schema: &Value) -> Result<Self, BadAnnotation> {
         let mut seen = Vec::new();
         let mut root = Node::default();
@@ -63,8 +62,8 @@ impl AnnotationFault {
     }
 }
 
-/// What is mirrored at and below a schema that is reached through `properties` alone; `None` if nothing is. `at` is
-/// where the schema stands, `path` where the arguments it describes do.
+/// The mirrored properties at and below a schema that is reached through `properties` alone, if any. `at` is the location of
+/// the schema, `path` that of the described arguments.
 fn collect(
     schema: &Map<String, Value>,
     at: &str,
@@ -122,11 +121,11 @@ fn annotation(
     })
 }
 
-/// Looks for annotations where none may be: in the value of any keyword but `properties`.
+/// Searches for misplaced annotations: in the value of any keyword except `properties`.
 fn search(keyword: &str, value: &Value, at: &str) -> Result<(), BadAnnotation> {
     match (keyword, value) {
         ("default" | "const" | "enum" | "examples" | "example" | ANNOTATION, _) => Ok(()),
-        // The keys are names that someone gave, not keywords.
+        // The keys are user-defined names, not keywords.
         (
             "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas" | "dependencies",
             Value::Object(named),
@@ -137,7 +136,7 @@ fn search(keyword: &str, value: &Value, at: &str) -> Result<(), BadAnnotation> {
     }
 }
 
-/// Looks for annotations in a schema, or in an array of them.
+/// Searches for annotations in a schema, or in an array of schemas.
 fn search_schema(schema: &Value, at: &str) -> Result<(), BadAnnotation> {
     match schema {
         Value::Object(schema) if schema.contains_key(ANNOTATION) => Err(AnnotationFault::Unreachable.at(at)),
@@ -152,7 +151,7 @@ fn search_schema(schema: &Value, at: &str) -> Result<(), BadAnnotation> {
     }
 }
 
-/// One step down a JSON pointer (RFC 6901).
+/// A JSON pointer with one more step (RFC 6901).
 fn below(at: &str, key: &str) -> String {
     format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"))
 }
@@ -284,7 +283,7 @@ mod tests {
             (json!({ "properties": [p] }), "/properties/0"),
         ] {
             assert_eq!(fault(&schema), AnnotationFault::Unreachable.at(at), "{schema}");
-            // Whoever must serve such a schema all the same finds the annotation there, and removes it.
+            // A server that must serve such a schema finds the annotation there, and removes it.
             let mut mended = schema.clone();
             let annotated = mended.pointer_mut(at).and_then(Value::as_object_mut).unwrap();
             assert!(annotated.remove(ANNOTATION).is_some());
