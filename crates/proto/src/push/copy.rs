@@ -11,6 +11,8 @@ pub(super) struct StoreCopy {
     sent: QueuePosition,
     /// The store has removed everything up to here.
     floor: QueuePosition,
+    /// Taken messages up to here are settled: the store may remove them.
+    settled: QueuePosition,
     state: CopyState,
 }
 
@@ -31,6 +33,7 @@ impl StoreCopy {
             stored: queue.last(),
             sent: queue.last(),
             floor: queue.floor(),
+            settled: queue.floor(),
             state: CopyState::Idle,
         }
     }
@@ -69,7 +72,11 @@ impl Push {
         let lacking = self.waiting.iter().rev().take_while(new).filter(kept);
         let mut messages: Vec<Queued> = lacking.map(Waiting::queued).collect();
         messages.reverse();
-        let floor = if binding.is_some() { copy.floor } else { gone };
+        let floor = if binding.is_some() {
+            copy.floor.max(copy.settled)
+        } else {
+            gone
+        };
         if messages.is_empty() && copy.floor >= floor.min(copy.sent) {
             return None;
         }
@@ -97,8 +104,12 @@ impl Push {
     /// to wake.
     pub fn bound(&mut self, position: QueuePosition, appended: bool) -> Option<ListenerId> {
         self.binding.take_if(|(_, last)| *last <= position);
-        if let Some(copy) = self.copy.as_mut().filter(|_| appended) {
-            copy.floor = copy.floor.max(position);
+        if let Some(copy) = &mut self.copy {
+            // A failed append removes nothing. The next update does, also if other messages are bound by then.
+            copy.settled = copy.settled.max(position);
+            if appended {
+                copy.floor = copy.floor.max(position);
+            }
         }
         self.taker()
     }

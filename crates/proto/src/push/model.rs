@@ -228,3 +228,24 @@ proptest! {
         world.finish();
     }
 }
+
+/// D13: messages of failed appends leave the stored queue, also if other messages are bound whenever it is updated.
+#[test]
+fn d13_failed_appends_do_not_fill_the_stored_queue() {
+    let mut world = World::new();
+    world.step(Step::Listen(0));
+    for _ in 0..20 {
+        for step in [
+            Step::Offer,
+            Step::Offer,
+            Step::Update { retry: false },
+            Step::LandUpdate,
+            Step::AnswerUpdate { ok: true },
+            Step::AnswerAppend(0, false),
+            Step::Take(0, 2),
+        ] {
+            world.step(step);
+        }
+    }
+    world.finish();
+}
