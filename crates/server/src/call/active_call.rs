@@ -171,7 +171,7 @@ impl ActiveCall {
     }
 
     /// Waits until no client can read the response.
-    pub(crate) async fn pointless(&self) {
+    pub(crate) async fn unreadable(&self) {
         self.when(|| self.is_cancelled() || self.exchange.is_unreachable())
             .await;
     }

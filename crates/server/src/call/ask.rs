@@ -106,13 +106,13 @@ impl Context {
         if method != "ping" {
             tokio::select! {
                 () = session.ready() => {} // SES-08
-                () = self.call.pointless() => return Err(self.why_pointless()),
+                () = self.call.unreadable() => return Err(self.why_unreadable()),
                 () = &mut deadline => return Err(AskError::TimedOut),
             }
         }
         let (waiter, answer) = oneshot::channel();
         let question = self.call.ask(session, waiter).map_err(|_| AskError::TooMany)?;
-        let mut asked = Asked {
+        let mut asked = QuestionGuard {
             call: &self.call,
             question,
             emitted: None,
@@ -132,7 +132,7 @@ impl Context {
         let outcome = tokio::select! {
             biased;
             outcome = answer => outcome.map_err(|_| AskError::Ended),
-            () = self.call.pointless() => Err(self.why_pointless()),
+            () = self.call.unreadable() => Err(self.why_unreadable()),
             () = &mut deadline => Err(AskError::TimedOut),
         };
         match outcome? {
@@ -141,7 +141,7 @@ impl Context {
         }
     }
 
-    fn why_pointless(&self) -> AskError {
+    fn why_unreadable(&self) -> AskError {
         if self.is_cancelled() {
             AskError::Ended
         } else {
@@ -152,14 +152,14 @@ impl Context {
 
 /// A question that is withdrawn when nobody waits for its answer any more (S2C-06), and released however it ends: answered,
 /// given up in time, or dropped (design D4).
-struct Asked<'a> {
+struct QuestionGuard<'a> {
     call: &'a ActiveCall,
     question: Question,
     /// Where it was asked.
     emitted: Option<Emitted>,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for QuestionGuard<'_> {
     fn drop(&mut self) {
         let Some(Emitted { sink, seq }) = self.emitted.take() else {
             self.call.forget(self.question);
@@ -178,7 +178,7 @@ impl Peer {
         let deadline = tokio::time::sleep(session.node.timing.question);
         let (waiter, answer) = oneshot::channel();
         let question = session.questions.lock().ask(waiter).map_err(|_| AskError::TooMany)?;
-        let _withdrawn = AskedAside { peer: self, question };
+        let _withdrawn = PeerQuestionGuard { peer: self, question };
         let mut problem = None;
         let draft = Draft::new(256, |out| {
             problem = write_request(out, &question.id(), method, &params).err();
@@ -199,12 +199,12 @@ impl Peer {
 }
 
 /// A question of no call, withdrawn when nobody waits for its answer any more (S2C-06).
-struct AskedAside<'a> {
+struct PeerQuestionGuard<'a> {
     peer: &'a Peer,
     question: Question,
 }
 
-impl Drop for AskedAside<'_> {
+impl Drop for PeerQuestionGuard<'_> {
     fn drop(&mut self) {
         if self.peer.0.questions.lock().abandon(self.question) {
             let params = serde_json::json!({ "requestId": self.question.id(), "reason": WITHDRAWN });

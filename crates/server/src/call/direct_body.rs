@@ -1,6 +1,6 @@
 //! The body of a response that is a stream without a log: messages of the call, then its reply (SSE-11, SSE-12).
 
-use crate::call::outcome::Outcome;
+use crate::call::json_response::JsonResponse;
 use crate::call::waiting_client::{Interrupt, WaitingClient};
 use crate::stream::body::Chunks;
 use crate::stream::direct_stream::DirectStream;
@@ -30,7 +30,7 @@ impl DirectBody {
     }
 
     /// Puts the last message of this request into the stream.
-    fn finish(&self, last: &Outcome) {
+    fn finish(&self, last: &JsonResponse) {
         // An error says that the stream has ended meanwhile, and nothing can follow.
         let _ = self.stream.emit_now(Draft::copy_of(&last.message), true);
     }
@@ -50,15 +50,15 @@ impl Chunks for DirectBody {
             }
             if self.client.call.exchange.asks_for_input() {
                 match self.client.poll_park(false, cx) {
-                    Poll::Ready(Some(outcome)) => self.finish(&outcome), // T-27
+                    Poll::Ready(Some(json)) => self.finish(&json), // T-27
                     Poll::Ready(None) => {}
                     Poll::Pending => return Poll::Pending,
                 }
                 continue;
             }
             match self.client.poll_interrupt(cx) {
-                Poll::Ready(Interrupt(outcome)) => {
-                    self.finish(&outcome);
+                Poll::Ready(Interrupt(json)) => {
+                    self.finish(&json);
                     self.client.interrupted();
                 }
                 Poll::Pending => return self.keep_alive.poll(cx),

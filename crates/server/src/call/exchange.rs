@@ -8,7 +8,7 @@ mod parking;
 
 use super::call_scope::{CallScope, StatelessScope};
 use super::input::Input;
-use super::outcome::{self, Outcome};
+use super::json_response::{self, JsonResponse};
 use super::request_meta::RequestMeta;
 use super::response_sink::{Emitted, ResponseSink};
 use crate::call::reply::Reply;
@@ -43,7 +43,7 @@ struct State {
     /// The connection of a logged stream, or that of a direct one, until the response future takes it.
     reader: Option<ResponseReader>,
     /// The JSON body, if the handler ran elsewhere than in the response future.
-    outcome: Option<Outcome>,
+    json: Option<JsonResponse>,
     /// The call was cancelled before the response had a form.
     cancelled: bool,
     /// Wakes the response future.
@@ -96,9 +96,9 @@ pub(crate) struct TooLate;
 
 /// An event for the response future.
 #[allow(clippy::large_enum_variant)] // it lives for one match
-pub(crate) enum Progressed {
+pub(crate) enum ResponseEvent {
     /// The response is a JSON object.
-    Json(Outcome),
+    Json(JsonResponse),
     /// The response is a stream.
     Stream(ResponseReader),
     /// A handler waits for input.
@@ -110,9 +110,9 @@ pub(crate) enum Progressed {
 }
 
 /// The place of a reply.
-pub(crate) enum Replied {
+pub(crate) enum ReplyResult {
     /// It is the JSON body of the response.
-    Json(Outcome),
+    Json(JsonResponse),
     /// It went into the stream, waits for the retry, or nobody wants it.
     Elsewhere,
     /// The stream has no room. Wait, and try again.
@@ -192,7 +192,7 @@ impl Exchange {
                 requests,
                 sink,
                 reader: None,
-                outcome: None,
+                json: None,
                 cancelled: false,
                 waiter: None,
                 input: Input::new(),
@@ -366,17 +366,17 @@ impl Exchange {
     }
 
     /// A call replies.
-    pub(crate) fn reply(&self, index: usize, reply: Result<Reply, RpcError>) -> Replied {
+    pub(crate) fn reply(&self, index: usize, reply: Result<Reply, RpcError>) -> ReplyResult {
         self.bind_pushed();
         let mut state = self.state.lock();
         if let Some(sink) = state.sink.as_ref().filter(|sink| !sink.takes_reply()) {
-            return Replied::NoRoom(sink.clone(), reply);
+            return ReplyResult::NoRoom(sink.clone(), reply);
         }
         match state.response.reply() {
             exchange::Reply::Json => {
                 let request = state.requests.get(index).clone();
                 drop(state);
-                Replied::Json(outcome::encode(&self.node, &self.scope, &request, reply))
+                ReplyResult::Json(json_response::encode(&self.node, &self.scope, &request, reply))
             }
             exchange::Reply::Deliver { seals } => {
                 let (request, sink) = (state.requests.get(index).clone(), state.sink.clone());
@@ -384,20 +384,20 @@ impl Exchange {
                 if let Some(sink) = sink {
                     emit_reply(self, &sink, &request, reply, seals);
                 }
-                Replied::Elsewhere
+                ReplyResult::Elsewhere
             }
             exchange::Reply::Keep => {
                 self.keep(state, |input| input.keep_reply(reply));
-                Replied::Elsewhere
+                ReplyResult::Elsewhere
             }
-            exchange::Reply::Discard => Replied::Elsewhere,
+            exchange::Reply::Discard => ReplyResult::Elsewhere,
         }
     }
 
     /// The JSON body of a response whose handler ran in a task of its own.
-    pub(crate) fn complete(&self, outcome: Outcome) {
+    pub(crate) fn complete(&self, json: JsonResponse) {
         let mut state = self.state.lock();
-        state.outcome = Some(outcome);
+        state.json = Some(json);
         let waiter = state.waiter.take();
         drop(state);
         wake(waiter);
@@ -437,7 +437,7 @@ impl Exchange {
     // ---- the side of the connection ----
 
     /// The next event for the response future. Keeps `waker` if there is none.
-    pub(crate) fn poll(&self, waker: &Waker) -> Progressed {
+    pub(crate) fn poll(&self, waker: &Waker) -> ResponseEvent {
         let mut state = self.state.lock();
         if let Some(reader) = state.reader.take() {
             let sink = state.sink.clone();
@@ -445,22 +445,22 @@ impl Exchange {
             if let Some(sink) = sink {
                 sink.flush(); // what was emitted until now is appended together
             }
-            return Progressed::Stream(reader);
+            return ResponseEvent::Stream(reader);
         }
-        if let Some(outcome) = state.outcome.take() {
-            return Progressed::Json(outcome);
+        if let Some(json) = state.json.take() {
+            return ResponseEvent::Json(json);
         }
         if state.cancelled {
-            return Progressed::Cancelled;
+            return ResponseEvent::Cancelled;
         }
         if self.is_asking(&mut state) {
-            return Progressed::Asking;
+            return ResponseEvent::Asking;
         }
         match &mut state.waiter {
             Some(kept) => kept.clone_from(waker),
             none => *none = Some(waker.clone()),
         }
-        Progressed::Pending
+        ResponseEvent::Pending
     }
 
     /// Whether a handler waits for input that only a retry can bring.
@@ -496,12 +496,12 @@ fn emit_reply(
 ) {
     match sink {
         ResponseSink::Session(stream) => {
-            let text = outcome::SessionReply::new(&request.id, reply);
+            let text = json_response::SessionReply::new(&request.id, reply);
             let _ = stream.emit(text.draft(), Retain::Answer, seals);
         }
         ResponseSink::Direct(stream) => {
-            let outcome = outcome::encode(&exchange.node, &exchange.scope, request, reply);
-            let _ = stream.emit_now(Draft::copy_of(&outcome.message), seals);
+            let json = json_response::encode(&exchange.node, &exchange.scope, request, reply);
+            let _ = stream.emit_now(Draft::copy_of(&json.message), seals);
         }
     }
 }

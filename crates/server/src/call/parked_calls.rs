@@ -2,7 +2,7 @@
 
 use super::call_scope::{CallScope, ParkingTable, StatelessScope};
 use super::input::Question;
-use super::outcome::Outcome;
+use super::json_response::JsonResponse;
 use super::request_state;
 use crate::call::active_call::ActiveCall;
 use crate::node::random;
@@ -115,7 +115,7 @@ impl std::fmt::Debug for ParkedCalls {
 
 /// Parks a call with its open questions. Returns the message that ends the request of the client that waits. `None` if
 /// there is something else to send first.
-pub(crate) fn park(table: &ParkedCalls, running: &Arc<ActiveCall>) -> Option<Outcome> {
+pub(crate) fn park(table: &ParkedCalls, running: &Arc<ActiveCall>) -> Option<JsonResponse> {
     let exchange = &running.exchange;
     let CallScope::Stateless(scope) = &exchange.scope else {
         return None;
@@ -123,15 +123,15 @@ pub(crate) fn park(table: &ParkedCalls, running: &Arc<ActiveCall>) -> Option<Out
     let id = u128::from_le_bytes(random());
     let questions = exchange.park(id)?;
     let request = running.id();
-    let outcome = match enter(table, running, scope, id, &questions) {
-        Ok(result) => Outcome::result(&request, &result, scope.method.as_str(), &exchange.node),
+    let json = match enter(table, running, scope, id, &questions) {
+        Ok(result) => JsonResponse::result(&request, &result, scope.method.as_str(), &exchange.node),
         Err(error) => {
             running.cancel();
-            Outcome::error(&request, &error)
+            JsonResponse::error(&request, &error)
         }
     };
     exchange.node.grew_quieter();
-    Some(outcome)
+    Some(json)
 }
 
 /// Enters a parked call into the table. Returns the result that asks `questions` and names the call.

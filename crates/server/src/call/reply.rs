@@ -11,7 +11,7 @@ pub struct Reply(pub(crate) ReplyKind);
 
 /// The input that a handler needs before it can reply.
 #[derive(Clone, Debug)]
-pub(crate) struct InputWish {
+pub(crate) struct InputRequired {
     pub(crate) requests: InputRequests,
     pub(crate) state: Option<Vec<u8>>,
     pub(crate) meta: Option<Bytes>,
@@ -20,7 +20,7 @@ pub(crate) struct InputWish {
 #[derive(Clone, Debug)]
 pub(crate) enum ReplyKind {
     Result(Bytes),
-    InputRequired(InputWish),
+    InputRequired(InputRequired),
 }
 
 impl Reply {
@@ -28,7 +28,7 @@ impl Reply {
     pub(crate) fn size(&self) -> usize {
         match &self.0 {
             ReplyKind::Result(json) => json.len(),
-            ReplyKind::InputRequired(wish) => wish.state.as_ref().map_or(0, Vec::len),
+            ReplyKind::InputRequired(required) => required.state.as_ref().map_or(0, Vec::len),
         }
     }
 
@@ -58,7 +58,7 @@ impl Reply {
     /// Most handlers are simpler with [`Context::elicit`](crate::Context::elicit) and its siblings, which work on every revision and keep their
     /// place in the code. This form survives restarts, because nothing waits.
     pub fn input_required(requests: InputRequests, state: Option<Vec<u8>>) -> Self {
-        Reply(ReplyKind::InputRequired(InputWish {
+        Reply(ReplyKind::InputRequired(InputRequired {
             requests,
             state,
             meta: None,
@@ -68,9 +68,9 @@ impl Reply {
     /// Adds `_meta` to a request for input; a result contains its own. A value that is not a JSON object is left out.
     #[must_use]
     pub fn with_meta(mut self, meta: impl Serialize) -> Self {
-        if let ReplyKind::InputRequired(wish) = &mut self.0 {
+        if let ReplyKind::InputRequired(required) = &mut self.0 {
             let json = serde_json::to_vec(&meta).unwrap_or_default();
-            wish.meta = json.starts_with(b"{").then(|| json.into());
+            required.meta = json.starts_with(b"{").then(|| json.into());
         }
         self
     }

@@ -5,9 +5,9 @@
 
 use crate::call::active_call::ActiveCall;
 use crate::call::direct_body::DirectBody;
-use crate::call::exchange::{Progressed, ResponseReader};
-use crate::call::outcome::Outcome;
-use crate::call::run::{Finished, HandlerFuture, run_detached};
+use crate::call::exchange::{ResponseEvent, ResponseReader};
+use crate::call::json_response::JsonResponse;
+use crate::call::run::{HandlerEnd, HandlerFuture, run_detached};
 use crate::call::waiting_client::{Interrupt, WaitingClient};
 use crate::session::{CompleteStream, Session};
 use crate::stream::reader_body::ReaderBody;
@@ -32,9 +32,9 @@ pub(crate) struct ResponseFuture {
 
 /// A response.
 #[allow(clippy::large_enum_variant)] // it lives for one match
-pub(crate) enum Answer {
+pub(crate) enum CallResponse {
     /// One JSON object.
-    Json(Outcome),
+    Json(JsonResponse),
     /// A stream that is complete.
     Events(Bytes),
     /// A stream in a session.
@@ -68,28 +68,28 @@ impl ResponseFuture {
         }
     }
 
-    fn answer(&mut self, answer: Answer) -> Poll<Answer> {
+    fn answer(&mut self, answer: CallResponse) -> Poll<CallResponse> {
         self.client.is_answered = true;
         self.detach_handler();
         Poll::Ready(answer)
     }
 
     /// A reply that was there at once. With no delay the response is a stream nevertheless, so that it can be resumed.
-    fn poll_json(&mut self, outcome: Outcome, cx: &mut Context<'_>) -> Poll<Answer> {
+    fn poll_json(&mut self, json: JsonResponse, cx: &mut Context<'_>) -> Poll<CallResponse> {
         self.client.is_answered = true;
         match self.client.call.session() {
             Some(session) if self.upgrade_after.is_zero() => {
                 let id = self.client.call.id();
-                self.complete = Some(Session::complete_stream(session, &id, outcome.message));
+                self.complete = Some(Session::complete_stream(session, &id, json.message));
                 self.poll_complete(cx)
             }
-            _ => Poll::Ready(Answer::Json(outcome)),
+            _ => Poll::Ready(CallResponse::Json(json)),
         }
     }
 
-    fn poll_complete(&mut self, cx: &mut Context<'_>) -> Poll<Answer> {
+    fn poll_complete(&mut self, cx: &mut Context<'_>) -> Poll<CallResponse> {
         match (&mut self.complete, self.client.call.session()) {
-            (Some(complete), Some(session)) => complete.poll_bytes(session, cx).map(Answer::Events),
+            (Some(complete), Some(session)) => complete.poll_bytes(session, cx).map(CallResponse::Events),
             _ => Poll::Pending, // both are set
         }
     }
@@ -104,9 +104,9 @@ impl ResponseFuture {
 }
 
 impl Future for ResponseFuture {
-    type Output = Answer;
+    type Output = CallResponse;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CallResponse> {
         let this = &mut *self;
         if this.complete.is_some() {
             return this.poll_complete(cx);
@@ -116,29 +116,31 @@ impl Future for ResponseFuture {
             && let Poll::Ready(finished) = handler.as_mut().poll(cx)
         {
             this.handler = None;
-            if let Finished::Json(outcome) = finished {
-                return this.poll_json(outcome, cx);
+            if let HandlerEnd::Json(json) = finished {
+                return this.poll_json(json, cx);
             }
         }
         loop {
             match this.client.call.exchange.poll(cx.waker()) {
-                Progressed::Json(outcome) => return this.answer(Answer::Json(outcome)),
-                Progressed::Stream(ResponseReader::Logged(reader)) => return this.answer(Answer::Logged(reader)),
-                Progressed::Stream(ResponseReader::Direct(stream)) => {
-                    let body = DirectBody::new(stream, this.client.hand_over());
-                    return this.answer(Answer::Direct(body));
+                ResponseEvent::Json(json) => return this.answer(CallResponse::Json(json)),
+                ResponseEvent::Stream(ResponseReader::Logged(reader)) => {
+                    return this.answer(CallResponse::Logged(reader));
                 }
-                Progressed::Cancelled => return this.answer(Answer::Empty),
-                Progressed::Asking => {
-                    if let Some(outcome) = ready!(this.client.poll_park(is_inline, cx)) {
-                        return this.answer(Answer::Json(outcome));
+                ResponseEvent::Stream(ResponseReader::Direct(stream)) => {
+                    let body = DirectBody::new(stream, this.client.hand_over());
+                    return this.answer(CallResponse::Direct(body));
+                }
+                ResponseEvent::Cancelled => return this.answer(CallResponse::Empty),
+                ResponseEvent::Asking => {
+                    if let Some(json) = ready!(this.client.poll_park(is_inline, cx)) {
+                        return this.answer(CallResponse::Json(json));
                     }
                 }
-                Progressed::Pending if this.was_silent_too_long(cx) => this.client.call.exchange.upgrade(),
-                Progressed::Pending => {
-                    let Interrupt(outcome) = ready!(this.client.poll_interrupt(cx));
+                ResponseEvent::Pending if this.was_silent_too_long(cx) => this.client.call.exchange.upgrade(),
+                ResponseEvent::Pending => {
+                    let Interrupt(json) = ready!(this.client.poll_interrupt(cx));
                     this.client.interrupted();
-                    return this.answer(Answer::Json(outcome));
+                    return this.answer(CallResponse::Json(json));
                 }
             }
         }

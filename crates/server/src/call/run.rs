@@ -3,9 +3,9 @@
 use crate::call::active_call::ActiveCall;
 use crate::call::call_scope::CallScope;
 use crate::call::context::Context;
-use crate::call::exchange::{Exchange, Replied};
+use crate::call::exchange::{Exchange, ReplyResult};
 use crate::call::handler::Handler;
-use crate::call::outcome::Outcome;
+use crate::call::json_response::JsonResponse;
 use crate::call::reply::Reply;
 use crate::call::request::Call;
 use crate::node::telemetry;
@@ -20,18 +20,18 @@ use std::sync::Arc;
 use std::task::Poll;
 
 /// How a call ended, for the response future that may wait for it.
-pub(crate) enum Finished {
+pub(crate) enum HandlerEnd {
     /// This is the JSON body of the response.
-    Json(Outcome),
+    Json(JsonResponse),
     /// The reply is in a stream, waits for a retry, or nobody wants it.
     Elsewhere,
 }
 
 /// A handler at work. Dropping it ends the call without a reply.
-pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Finished> + Send>>;
+pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = HandlerEnd> + Send>>;
 
 /// Runs a handler on `call`. Nothing happens until the future is polled.
-pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<ActiveCall>) -> HandlerFuture {
+pub(crate) fn handler_future<H: Handler>(handler: Arc<H>, call: Call, running: Arc<ActiveCall>) -> HandlerFuture {
     let mut guard = CallGuard {
         in_session: running.session().map(|session| InSession {
             in_use: session.in_use(),
@@ -41,7 +41,7 @@ pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<ActiveC
     };
     Box::pin(async move {
         let running = Arc::clone(&guard.running);
-        let remembers = running.session().and_then(|_| Remembering::of(&call.request));
+        let remembers = running.session().and_then(|_| SessionChange::of(&call.request));
         let method = call.request.method.clone();
         let context = Context::new(Arc::clone(&running));
         // A panic in a handler stays in its call (design D8), also one before its future is made: then there is none.
@@ -65,8 +65,8 @@ pub(crate) fn work<H: Handler>(handler: Arc<H>, call: Call, running: Arc<ActiveC
         }
         // The permit is free only after that: a drain must not overtake the reply. Waiting is rare, and therefore boxed.
         match finish(&running, result, &mut guard) {
-            Replied::Json(outcome) => Finished::Json(outcome),
-            Replied::Elsewhere => Finished::Elsewhere,
+            ReplyResult::Json(json) => HandlerEnd::Json(json),
+            ReplyResult::Elsewhere => HandlerEnd::Elsewhere,
             no_room => Box::pin(settle_reply(&running.exchange, running.index(), no_room)).await,
         }
     })
@@ -117,8 +117,8 @@ pub(crate) async fn run_detached(work: HandlerFuture, running: Arc<ActiveCall>) 
     };
     tokio::select! {
         finished = work => {
-            if let Finished::Json(outcome) = finished {
-                running.exchange.complete(outcome);
+            if let HandlerEnd::Json(json) = finished {
+                running.exchange.complete(json);
             }
         }
         () = overdue => telemetry::abandoned(),
@@ -126,14 +126,14 @@ pub(crate) async fn run_detached(work: HandlerFuture, running: Arc<ActiveCall>) 
 }
 
 /// A change of the session's state that a successful call causes.
-enum Remembering {
+enum SessionChange {
     Subscribed(String),
     Unsubscribed(String),
     /// The level that a relay has set.
     Level(LogLevel),
 }
 
-impl Remembering {
+impl SessionChange {
     fn of(request: &Request) -> Option<Self> {
         #[derive(serde::Deserialize)]
         struct Params {
@@ -142,24 +142,24 @@ impl Remembering {
         }
         let params = || request.params.read::<Params>().ok();
         match request.method.as_str() {
-            "resources/subscribe" => params()?.uri.map(Remembering::Subscribed),
-            "resources/unsubscribe" => params()?.uri.map(Remembering::Unsubscribed),
-            "logging/setLevel" => params()?.level.map(Remembering::Level),
+            "resources/subscribe" => params()?.uri.map(SessionChange::Subscribed),
+            "resources/unsubscribe" => params()?.uri.map(SessionChange::Unsubscribed),
+            "logging/setLevel" => params()?.level.map(SessionChange::Level),
             _ => None,
         }
     }
 
     async fn settle(self, session: &Session) -> Result<(), RpcError> {
         match self {
-            Remembering::Subscribed(uri) if !session.subscribe(&uri).await => {
+            SessionChange::Subscribed(uri) if !session.subscribe(&uri).await => {
                 Err(RpcError::invalid_params("too many subscriptions in this session"))
             }
-            Remembering::Subscribed(_) => Ok(()),
-            Remembering::Unsubscribed(uri) => {
+            SessionChange::Subscribed(_) => Ok(()),
+            SessionChange::Unsubscribed(uri) => {
                 session.unsubscribe(&uri).await;
                 Ok(())
             }
-            Remembering::Level(level) => {
+            SessionChange::Level(level) => {
                 session.set_log_level(level).await;
                 Ok(())
             }
@@ -168,29 +168,29 @@ impl Remembering {
 }
 
 /// Delivers the reply of a handler, or gives it back if the stream has no room for it.
-fn finish(call: &ActiveCall, result: Result<Reply, RpcError>, guard: &mut CallGuard) -> Replied {
+fn finish(call: &ActiveCall, result: Result<Reply, RpcError>, guard: &mut CallGuard) -> ReplyResult {
     guard.release_id();
     if !call.end() {
-        return Replied::Elsewhere; // cancelled: nobody wants the reply
+        return ReplyResult::Elsewhere; // cancelled: nobody wants the reply
     }
     call.exchange.reply(call.index(), result)
 }
 
 /// Delivers the reply to the request `index`. Waits if the stream has no room for it.
-pub(crate) async fn reply(exchange: &Exchange, index: usize, result: Result<Reply, RpcError>) -> Finished {
+pub(crate) async fn reply(exchange: &Exchange, index: usize, result: Result<Reply, RpcError>) -> HandlerEnd {
     let replied = exchange.reply(index, result);
     settle_reply(exchange, index, replied).await
 }
 
-async fn settle_reply(exchange: &Exchange, index: usize, mut replied: Replied) -> Finished {
+async fn settle_reply(exchange: &Exchange, index: usize, mut replied: ReplyResult) -> HandlerEnd {
     loop {
         match replied {
-            Replied::Json(outcome) => return Finished::Json(outcome),
-            Replied::Elsewhere => return Finished::Elsewhere,
-            Replied::NoRoom(sink, result) => {
+            ReplyResult::Json(json) => return HandlerEnd::Json(json),
+            ReplyResult::Elsewhere => return HandlerEnd::Elsewhere,
+            ReplyResult::NoRoom(sink, result) => {
                 if !sink.wait_for_room().await {
                     exchange.cancel();
-                    return Finished::Elsewhere;
+                    return HandlerEnd::Elsewhere;
                 }
                 replied = exchange.reply(index, result);
             }

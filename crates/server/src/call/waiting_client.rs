@@ -1,7 +1,7 @@
 //! The client that waits for a call: by the response future, then by the body of a direct stream.
 
 use crate::call::active_call::ActiveCall;
-use crate::call::outcome::Outcome;
+use crate::call::json_response::JsonResponse;
 use crate::call::parked_calls::{self, ParkedCalls};
 use rethread_proto::jsonrpc::RpcError;
 use std::future::Future;
@@ -22,7 +22,7 @@ pub(crate) struct WaitingClient {
 }
 
 /// The server closes, and this is the last message for the client.
-pub(crate) struct Interrupt(pub(crate) Outcome);
+pub(crate) struct Interrupt(pub(crate) JsonResponse);
 
 impl WaitingClient {
     /// A client that waits in a session.
@@ -53,7 +53,7 @@ impl WaitingClient {
 
     /// The call waits for input: parks it. Resolves to the last message for this request, or to `None` if there is something
     /// else to send first. `at_once` if no other question can come.
-    pub(crate) fn poll_park(&mut self, at_once: bool, cx: &mut Context<'_>) -> Poll<Option<Outcome>> {
+    pub(crate) fn poll_park(&mut self, at_once: bool, cx: &mut Context<'_>) -> Poll<Option<JsonResponse>> {
         if !at_once {
             let delay = self.call.exchange.node.timing.collect_questions;
             let collection = self
@@ -63,9 +63,9 @@ impl WaitingClient {
         }
         self.collection = None;
         let parked = self.parked.as_ref();
-        let outcome = parked.and_then(|parked| parked_calls::park(parked, &self.call));
-        self.is_answered |= outcome.is_some();
-        Poll::Ready(outcome)
+        let json = parked.and_then(|parked| parked_calls::park(parked, &self.call));
+        self.is_answered |= json.is_some();
+        Poll::Ready(json)
     }
 
     /// The server closes and a stateless call has not ended: the client gets an error, because one that only sees the end of
@@ -84,7 +84,7 @@ impl WaitingClient {
         });
         ready!(closing.as_mut().poll(cx));
         let error = RpcError::internal("the server is shutting down");
-        Poll::Ready(Interrupt(Outcome::error(&self.call.id(), &error)))
+        Poll::Ready(Interrupt(JsonResponse::error(&self.call.id(), &error)))
     }
 
     /// The client has got its last message although the call still runs.

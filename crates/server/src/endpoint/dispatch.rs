@@ -1,7 +1,7 @@
 //! Serves the messages of a session, for every transport: a POST, a batch, `/sse` or stdio.
 
 use crate::call::active_call::ActiveCall;
-use crate::call::exchange::{Exchange, Replied};
+use crate::call::exchange::{Exchange, ReplyResult};
 use crate::call::handler::Handler;
 use crate::call::peer::Peer;
 use crate::call::reply::Reply;
@@ -89,7 +89,7 @@ pub(crate) fn start_call<H: Handler>(
     let refused = match session.start_call(&request.id, &handle) {
         Ok(true) => {
             let call = Call::new(request, parts);
-            let work = run::work(Arc::clone(&server.handler), call, Arc::clone(&running));
+            let work = run::handler_future(Arc::clone(&server.handler), call, Arc::clone(&running));
             return Ok((running, work));
         }
         Ok(false) => NotStarted::DuplicateId(request.id),
@@ -156,7 +156,7 @@ impl Drop for ReplySlot {
     fn drop(&mut self) {
         if self.is_open {
             let error = RpcError::internal("the connection closed before this request was served");
-            if let Replied::NoRoom(..) = self.exchange.reply(self.index, Err(error)) {
+            if let ReplyResult::NoRoom(..) = self.exchange.reply(self.index, Err(error)) {
                 self.exchange.cancel();
             }
         }

@@ -5,7 +5,7 @@ use crate::call::handler::Handler;
 use crate::call::opening::OpenError;
 use crate::call::request_meta::RequestMeta;
 use crate::call::response_future::ResponseFuture;
-use crate::call::run::{self, Finished};
+use crate::call::run::{self, HandlerEnd};
 use crate::call::waiting_client::WaitingClient;
 use crate::endpoint::dispatch::{self, NotStarted, ReplySlot, Route};
 use crate::endpoint::open_session::open_session;
@@ -124,8 +124,8 @@ fn call<H: Handler>(
         return Ok(PendingResponse::later(async move {
             let reply = dispatch::handle_builtin(&session, &request).await;
             Ok(match run::reply(&exchange, 0, reply).await {
-                Finished::Json(outcome) => respond::json_with(outcome.status, outcome.message),
-                Finished::Elsewhere => respond::accepted(), // cannot happen: nothing else uses the exchange
+                HandlerEnd::Json(json) => respond::json_with(json.status, json.message),
+                HandlerEnd::Elsewhere => respond::accepted(), // cannot happen: nothing else uses the exchange
             })
         }));
     }

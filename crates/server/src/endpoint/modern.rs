@@ -4,7 +4,7 @@ use crate::call::active_call::ActiveCall;
 use crate::call::call_scope::StatelessScope;
 use crate::call::exchange::Exchange;
 use crate::call::handler::Handler;
-use crate::call::outcome::Outcome;
+use crate::call::json_response::JsonResponse;
 use crate::call::parked_calls::ParkedCall;
 use crate::call::request::{Call, Inputs};
 use crate::call::request_meta::{ClientMeta, RequestMeta};
@@ -45,7 +45,7 @@ pub(crate) fn post<H: Handler>(
     check(request_head.headers(), &request, &parts).map_err(refuse)?;
     let sender = match admit(principal, &request, &parts).map_err(refuse)? {
         Ok(sender) => sender,
-        Err(outcome) => return Ok(PendingResponse::json(outcome)),
+        Err(json) => return Ok(PendingResponse::json(json)),
     };
     let stateless = StatelessRequest {
         version,
@@ -72,9 +72,9 @@ fn respond_to<H: Handler>(
     let (version, id) = (stateless.version, stateless.request.id.clone());
     let begun = begin(inner, stateless, request_head);
     Ok(match begun.map_err(|reason| Refusal::new(reason).about(Some(&id)))? {
-        Begun::Answered(outcome) => PendingResponse::json(outcome),
-        Begun::Call(response) => PendingResponse::Call(response),
-        Begun::Subscribed(subscription) => {
+        StatelessResponse::Answered(json) => PendingResponse::json(json),
+        StatelessResponse::Call(response) => PendingResponse::Call(response),
+        StatelessResponse::Subscribed(subscription) => {
             let node = &inner.node;
             let events = Events::new(subscription, node.timing.keep_alive);
             PendingResponse::Done(respond::stream(events, version, node.is_unbuffered()))
@@ -124,16 +124,19 @@ fn check(headers: &HeaderMap, request: &Request, parts: &Stateless) -> Result<()
 
 /// VER-05, the rows that every transport has: the client's capabilities are there, the method is known, the log level is
 /// valid. A method of no revision may be the handler's own, so it counts as unknown only if something else is wrong.
-/// An unknown method gives the outcome to answer with.
+/// For an unknown method, the response is returned.
 pub(crate) fn admit(
     principal: Principal,
     request: &Request,
     parts: &Stateless,
-) -> Result<Result<Sender, Outcome>, Reason> {
+) -> Result<Result<Sender, JsonResponse>, Reason> {
     parts.capabilities()?;
     let method = request.method.as_str();
     if is_removed(method) || (!request.method.is_standard() && parts.log_level().is_err()) {
-        return Ok(Err(Outcome::error(&request.id, &RpcError::method_not_found(method))));
+        return Ok(Err(JsonResponse::error(
+            &request.id,
+            &RpcError::method_not_found(method),
+        )));
     }
     Ok(Ok(Sender {
         principal,
@@ -145,8 +148,8 @@ pub(crate) fn admit(
 
 /// The beginning of a response.
 #[allow(clippy::large_enum_variant)] // the largest is the rule
-pub(crate) enum Begun {
-    Answered(Outcome),
+pub(crate) enum StatelessResponse {
+    Answered(JsonResponse),
     Subscribed(SubscriptionStream),
     Call(ResponseFuture),
 }
@@ -156,19 +159,19 @@ pub(crate) fn begin<H: Handler>(
     inner: &Server<H>,
     stateless: StatelessRequest,
     request_head: RequestHead,
-) -> Result<Begun, Reason> {
+) -> Result<StatelessResponse, Reason> {
     let node = &inner.node;
     let StatelessRequest { request, sender, .. } = &stateless;
     match request.method.as_str() {
         "server/discover" if !node.handler.receives_all => {
             node.accept_work()?;
-            Ok(Begun::Answered(discover(node, request)))
+            Ok(StatelessResponse::Answered(discover(node, request)))
         }
         "subscriptions/listen" => {
             // A handler that serves it itself keeps the filter as long as the transport would: the bounds are the same.
             let filter = match Filter::read(&request.params, node.limits.filter()) {
                 Ok(filter) => filter,
-                Err(error) => return Ok(Begun::Answered(Outcome::error(&request.id, &error))),
+                Err(error) => return Ok(StatelessResponse::Answered(JsonResponse::error(&request.id, &error))),
             };
             if inner.handler.serves_subscription(&request.params, &sender.principal) {
                 return serve(inner, stateless, request_head);
@@ -202,18 +205,23 @@ fn is_removed(method: &str) -> bool {
 }
 
 /// `server/discover`: who we are, what we can do, and in which revisions (VER-07).
-fn discover(node: &Node, request: &Request) -> Outcome {
+fn discover(node: &Node, request: &Request) -> JsonResponse {
     let versions: Vec<_> = node.revisions.newest_first().map(Version::as_str).collect();
     let mut result = json!({ "supportedVersions": versions, "capabilities": node.info.capabilities });
     if let Some(instructions) = &node.info.instructions {
         result["instructions"] = json!(instructions);
     }
     let result = result.to_string();
-    Outcome::result(&request.id, result.as_bytes(), "server/discover", node)
+    JsonResponse::result(&request.id, result.as_bytes(), "server/discover", node)
 }
 
 /// `subscriptions/listen`: a stream of changes.
-fn listen<H>(inner: &Server<H>, request: &Request, filter: &Filter, principal: Principal) -> Result<Begun, Reason> {
+fn listen<H>(
+    inner: &Server<H>,
+    request: &Request,
+    filter: &Filter,
+    principal: Principal,
+) -> Result<StatelessResponse, Reason> {
     let node = &inner.node;
     let declares = |capability: &str| node.info.declares(capability);
     let filter = filter.honour(Offered {
@@ -226,7 +234,7 @@ fn listen<H>(inner: &Server<H>, request: &Request, filter: &Filter, principal: P
         .sessions
         .subscriptions
         .open(node, request.id.clone(), filter, principal);
-    opened.map(Begun::Subscribed)
+    opened.map(StatelessResponse::Subscribed)
 }
 
 /// A request for the handler: a new call, or the retry of one that waits for input.
@@ -234,7 +242,7 @@ fn serve<H: Handler>(
     inner: &Server<H>,
     stateless: StatelessRequest,
     request_head: RequestHead,
-) -> Result<Begun, Reason> {
+) -> Result<StatelessResponse, Reason> {
     let StatelessRequest {
         version,
         request,
@@ -242,22 +250,22 @@ fn serve<H: Handler>(
         stream_params,
     } = stateless;
     let node = &inner.node;
-    let brought = if sender.is_retry {
-        brought(inner, &request, &sender.principal)
+    let input = if sender.is_retry {
+        request_input(inner, &request, &sender.principal)
     } else {
-        Ok(Brought::Call { inputs: None, round: 0 })
+        Ok(RequestInput::Call { inputs: None, round: 0 })
     };
     let meta = RequestMeta::new(request.id.clone(), sender.progress_token, sender.client);
-    let (running, work) = match brought {
-        Err(error) => return Ok(Begun::Answered(Outcome::error(&request.id, &error))),
-        Ok(Brought::Parked(ParkedCall { running, .. }, responses)) => {
+    let (running, work) = match input {
+        Err(error) => return Ok(StatelessResponse::Answered(JsonResponse::error(&request.id, &error))),
+        Ok(RequestInput::Parked(ParkedCall { running, .. }, responses)) => {
             if !running.exchange.retry(meta, &responses) {
                 let gone = request_state::refused(mrtr::Invalid::Gone);
-                return Ok(Begun::Answered(Outcome::error(&request.id, &gone)));
+                return Ok(StatelessResponse::Answered(JsonResponse::error(&request.id, &gone)));
             }
             (running, None)
         }
-        Ok(Brought::Call { inputs, round }) => {
+        Ok(RequestInput::Call { inputs, round }) => {
             node.accept_work()?; // a parked call may still have its input
             if !node.calls.enter(node.limits.calls) {
                 return Err(Reason::Overloaded("calls"));
@@ -274,17 +282,21 @@ fn serve<H: Handler>(
             let exchange = Exchange::stateless(node, version, scope, meta);
             let running = ActiveCall::new(exchange, 0, extensions);
             let call = Call { request, inputs, parts };
-            let work = run::work(Arc::clone(&inner.handler), call, Arc::clone(&running));
+            let work = run::handler_future(Arc::clone(&inner.handler), call, Arc::clone(&running));
             (running, Some(work))
         }
     };
     let client = WaitingClient::stateless(running, &inner.parked);
     let upgrade_after = node.upgrade_after.delay(version, false);
-    Ok(Begun::Call(ResponseFuture::new(work, client, upgrade_after)))
+    Ok(StatelessResponse::Call(ResponseFuture::new(
+        work,
+        client,
+        upgrade_after,
+    )))
 }
 
 /// The input that a request carries.
-enum Brought {
+enum RequestInput {
     /// A call for the handler, with input that it asked for in an answer of its own, if any.
     Call { inputs: Option<Box<Inputs>>, round: u32 },
     /// A call that waits, and input for it.
@@ -293,12 +305,12 @@ enum Brought {
 
 /// Reads the input and the state of a retry, and checks that the state is the caller's own (MRTR-05). A relay passes on a state
 /// that it has not sealed: it belongs to the server behind the relay (GW-07).
-fn brought<H>(inner: &Server<H>, request: &Request, principal: &Principal) -> Result<Brought, RpcError> {
+fn request_input<H>(inner: &Server<H>, request: &Request, principal: &Principal) -> Result<RequestInput, RpcError> {
     let node = &inner.node;
     let params = &request.params;
     let state = mrtr::request_state(params);
     if node.handler.relays && !matches!(&state, Ok(Some(text)) if node.seal.looks_sealed(text)) {
-        return Ok(Brought::Call { inputs: None, round: 0 });
+        return Ok(RequestInput::Call { inputs: None, round: 0 });
     }
     let responses = InputResponses::read(params)?;
     let (round, state) = match state? {
@@ -309,7 +321,7 @@ fn brought<H>(inner: &Server<H>, request: &Request, principal: &Principal) -> Re
                 // Single use: a second retry, or one after a restart (RST-05), finds nothing.
                 let park = inner.parked.take(id);
                 let park = park.ok_or_else(|| request_state::refused(mrtr::Invalid::Gone))?;
-                return Ok(Brought::Parked(park, responses));
+                return Ok(RequestInput::Parked(park, responses));
             }
         },
     };
@@ -318,7 +330,7 @@ fn brought<H>(inner: &Server<H>, request: &Request, principal: &Principal) -> Re
         responses: responses.collect(),
         state,
     };
-    Ok(Brought::Call {
+    Ok(RequestInput::Call {
         inputs: Some(Box::new(inputs)),
         round,
     })

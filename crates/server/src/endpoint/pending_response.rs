@@ -1,7 +1,7 @@
 //! A response that may not be ready yet.
 
 use super::respond;
-use crate::call::outcome::Outcome;
+use crate::call::json_response::JsonResponse;
 use crate::call::response_future::ResponseFuture;
 use crate::stream::body::Body;
 use http::Response;
@@ -26,8 +26,8 @@ impl<'a> PendingResponse<'a> {
     }
 
     /// One JSON-RPC message.
-    pub(crate) fn json(outcome: Outcome) -> Self {
-        PendingResponse::Done(respond::json_with(outcome.status, outcome.message))
+    pub(crate) fn json(json: JsonResponse) -> Self {
+        PendingResponse::Done(respond::json_with(json.status, json.message))
     }
 
     pub(crate) async fn response(self) -> Result<Response<Body>, Refusal> {

@@ -1,7 +1,7 @@
 //! From decisions to HTTP responses.
 
 use crate::call::exchange::Exchange;
-use crate::call::response_future::Answer;
+use crate::call::response_future::CallResponse;
 use crate::node::telemetry;
 use crate::stream::body::{Body, Chunks};
 use bytes::Bytes;
@@ -61,14 +61,14 @@ pub(crate) fn stream(chunks: impl Chunks + 'static, version: Version, unbuffered
 }
 
 /// The response to a call.
-pub(crate) fn answer(answer: Answer, exchange: &Exchange) -> Response<Body> {
+pub(crate) fn answer(answer: CallResponse, exchange: &Exchange) -> Response<Body> {
     let (version, unbuffered) = (exchange.version, exchange.node.is_unbuffered());
     match answer {
-        Answer::Json(outcome) => json_with(outcome.status, outcome.message),
-        Answer::Events(bytes) => whole_stream(bytes, version, unbuffered),
-        Answer::Logged(reader) => stream(reader, version, unbuffered),
-        Answer::Direct(body) => stream(body, version, unbuffered),
-        Answer::Empty => events(Body::empty(), version, unbuffered),
+        CallResponse::Json(json) => json_with(json.status, json.message),
+        CallResponse::Events(bytes) => whole_stream(bytes, version, unbuffered),
+        CallResponse::Logged(reader) => stream(reader, version, unbuffered),
+        CallResponse::Direct(body) => stream(body, version, unbuffered),
+        CallResponse::Empty => events(Body::empty(), version, unbuffered),
     }
 }
 

@@ -37,7 +37,7 @@ pub struct McpService<H> {
 }
 
 /// The future of a response.
-type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 impl<H: Handler> McpService<H> {
     /// Raises change notifications from outside of calls.
@@ -121,7 +121,7 @@ where
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Answer;
+    type Future = ResponseFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -134,7 +134,7 @@ where
 
 impl<H: Handler> Server<H> {
     /// Decides at once what needs no body. The future begins where the request may have to wait.
-    fn serve<B>(self: Arc<Self>, request: Request<B>, policy: &HeadPolicy) -> Answer
+    fn serve<B>(self: Arc<Self>, request: Request<B>, policy: &HeadPolicy) -> ResponseFuture
     where
         B: HttpBody + Send + 'static,
         B::Data: Send,

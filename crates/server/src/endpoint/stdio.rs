@@ -1,9 +1,9 @@
 //! Lines of JSON-RPC on a pair of byte streams, both eras: what a client that starts its server as a child speaks.
 
 use crate::call::handler::Handler;
-use crate::call::response_future::Answer;
+use crate::call::response_future::CallResponse;
 use crate::endpoint::bound_session;
-use crate::endpoint::modern::{self, Begun, StatelessRequest};
+use crate::endpoint::modern::{self, StatelessRequest, StatelessResponse};
 use crate::endpoint::request_head::RequestHead;
 use crate::endpoint::server::Server;
 use crate::endpoint::service::McpService;
@@ -187,20 +187,20 @@ impl<H: Handler> Lines<'_, H> {
                 };
                 modern::begin(self.inner, stateless, RequestHead::default())?
             }
-            Err(unknown) => Begun::Answered(unknown),
+            Err(unknown) => StatelessResponse::Answered(unknown),
         };
         let lines = self.lines.clone();
         let task = match begun {
-            Begun::Answered(outcome) => {
-                let _ = self.lines.send(line(&outcome.message)).await; // nobody listens: the input ends soon
+            StatelessResponse::Answered(json) => {
+                let _ = self.lines.send(line(&json.message)).await; // nobody listens: the input ends soon
                 return Ok(());
             }
-            Begun::Subscribed(subscription) => self.tasks.spawn(forward_messages(subscription, lines)),
-            Begun::Call(response) => self.tasks.spawn(async move {
+            StatelessResponse::Subscribed(subscription) => self.tasks.spawn(forward_messages(subscription, lines)),
+            StatelessResponse::Call(response) => self.tasks.spawn(async move {
                 match response.await {
-                    Answer::Json(outcome) => drop(lines.send(line(&outcome.message)).await),
-                    Answer::Direct(body) => forward_chunks(body, &lines).await,
-                    Answer::Logged(_) | Answer::Events(_) | Answer::Empty => {} // not of this era, or cancelled
+                    CallResponse::Json(json) => drop(lines.send(line(&json.message)).await),
+                    CallResponse::Direct(body) => forward_chunks(body, &lines).await,
+                    CallResponse::Logged(_) | CallResponse::Events(_) | CallResponse::Empty => {} // not of this era, or cancelled
                 }
             }),
         };

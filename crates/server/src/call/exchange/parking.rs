@@ -3,7 +3,7 @@
 use super::{Exchange, Requests, wake};
 use crate::call::ask_error::AskError;
 use crate::call::input::Question;
-use crate::call::outcome;
+use crate::call::json_response;
 use crate::call::request_meta::RequestMeta;
 use crate::call::response_sink::ResponseSink;
 use crate::node::telemetry;
@@ -75,19 +75,19 @@ impl Exchange {
             self.open(&mut state);
         }
         let sink = state.sink.clone();
-        let outcome = kept
+        let json = kept
             .reply
-            .map(|reply| outcome::encode(&self.node, &self.scope, &request, reply));
-        let seals = outcome.is_some() && matches!(state.response.reply(), Reply::Deliver { seals: true });
+            .map(|reply| json_response::encode(&self.node, &self.scope, &request, reply));
+        let seals = json.is_some() && matches!(state.response.reply(), Reply::Deliver { seals: true });
         let mut effects = Vec::new();
         if let Some(ResponseSink::Direct(stream)) = &sink {
             let messages = kept.messages.into_iter().map(OneLine);
             effects.extend(messages.flat_map(|message| stream.emit(message, false)));
-            if let Some(outcome) = &outcome {
-                effects.extend(stream.emit(Draft::copy_of(&outcome.message), seals));
+            if let Some(json) = &json {
+                effects.extend(stream.emit(Draft::copy_of(&json.message), seals));
             }
         } else {
-            state.outcome = outcome;
+            state.json = json;
         }
         drop(state);
         if let Some(ResponseSink::Direct(stream)) = sink {

@@ -4,7 +4,7 @@ use super::call_scope::{CallScope, StatelessScope};
 use super::request_meta::RequestMeta;
 use super::{decorate, request_state};
 use crate::call::ask_error::AskError;
-use crate::call::reply::{InputWish, Reply, ReplyKind};
+use crate::call::reply::{InputRequired, Reply, ReplyKind};
 use crate::node::Node;
 use crate::node::telemetry;
 use bytes::Bytes;
@@ -15,20 +15,20 @@ use rethread_proto::refusal::stateless_status;
 use rethread_proto::sse::Draft;
 
 /// A response that is one JSON-RPC message, and its status if it is the body.
-pub(crate) struct Outcome {
+pub(crate) struct JsonResponse {
     pub(crate) status: StatusCode,
     pub(crate) message: Bytes,
 }
 
-impl Outcome {
+impl JsonResponse {
     /// A result of a stateless request, with what the revision adds to it (VER-13).
     pub(crate) fn result(id: &RequestId, json: &[u8], method: &str, node: &Node) -> Self {
         match decorate::result(id, json, method, &node.named) {
-            Ok(message) => Outcome {
+            Ok(message) => JsonResponse {
                 status: StatusCode::OK,
                 message: message.into(),
             },
-            Err(error) => Outcome::error(id, &error),
+            Err(error) => JsonResponse::error(id, &error),
         }
     }
 
@@ -37,7 +37,7 @@ impl Outcome {
         let mut message = Vec::new();
         let error = &decorate::error(error);
         write_error(&mut message, Some(id), error);
-        Outcome {
+        JsonResponse {
             status: stateless_status(error),
             message: message.into(),
         }
@@ -77,10 +77,10 @@ impl<'a> SessionReply<'a> {
     }
 
     /// The message as a JSON body. An error is a response like any other: status 200 (HTTP-11).
-    pub(crate) fn outcome(&self) -> Outcome {
+    pub(crate) fn json(&self) -> JsonResponse {
         let mut body = Vec::with_capacity(self.size());
         self.write(&mut body);
-        Outcome {
+        JsonResponse {
             status: StatusCode::OK,
             message: body.into(),
         }
@@ -93,20 +93,25 @@ impl<'a> SessionReply<'a> {
 }
 
 /// The reply of a handler as a message for `request`.
-pub(crate) fn encode(node: &Node, scope: &CallScope, request: &RequestMeta, reply: Result<Reply, RpcError>) -> Outcome {
+pub(crate) fn encode(
+    node: &Node,
+    scope: &CallScope,
+    request: &RequestMeta,
+    reply: Result<Reply, RpcError>,
+) -> JsonResponse {
     let scope = match scope {
-        CallScope::Session(_) => return SessionReply::new(&request.id, reply).outcome(),
+        CallScope::Session(_) => return SessionReply::new(&request.id, reply).json(),
         CallScope::Stateless(scope) => scope,
     };
-    let result = |json: &[u8]| Outcome::result(&request.id, json, scope.method.as_str(), node);
+    let result = |json: &[u8]| JsonResponse::result(&request.id, json, scope.method.as_str(), node);
     let encoded = match reply {
         Ok(Reply(ReplyKind::Result(json))) => return result(&json),
-        Ok(Reply(ReplyKind::InputRequired(wish))) => input_required(node, scope, request, wish),
+        Ok(Reply(ReplyKind::InputRequired(required))) => input_required(node, scope, request, required),
         Err(error) => Err(error),
     };
     match encoded {
         Ok(json) => result(&json),
-        Err(error) => Outcome::error(&request.id, &error),
+        Err(error) => JsonResponse::error(&request.id, &error),
     }
 }
 
@@ -115,9 +120,9 @@ fn input_required(
     node: &Node,
     scope: &StatelessScope,
     request: &RequestMeta,
-    wish: InputWish,
+    required: InputRequired,
 ) -> Result<Vec<u8>, RpcError> {
-    let requests = &wish.requests;
+    let requests = &required.requests;
     if !mrtr::allows_input_required(scope.method.as_str()) {
         tracing::error!(target: telemetry::TARGET, method = scope.method.as_str(), "a handler asked for input where none can be asked for");
         return Err(RpcError::internal("this request cannot ask for input"));
@@ -130,12 +135,12 @@ fn input_required(
     if round > node.limits.input_rounds {
         return Err(RpcError::internal("this call asked for input too many times")); // MRTR-08
     }
-    let sealed = wish
+    let sealed = required
         .state
         .map(|bytes| request_state::seal(node, scope, mrtr::State::Own { round, bytes }))
         .transpose()?;
     let mut result = mrtr::input_required(requests, sealed.as_deref())?;
-    if let Some(meta) = &wish.meta {
+    if let Some(meta) = &required.meta {
         result.pop(); // the closing brace
         result.extend_from_slice(b",\"_meta\":");
         result.extend_from_slice(meta);
