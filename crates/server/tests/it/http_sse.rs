@@ -299,3 +299,20 @@ async fn leg_04_refused_initialize_can_be_repeated() {
     drop(client_2024);
     assert_eq!(opener.counts(), (1, 1));
 }
+
+/// LEG-02: a POST that is cut while its request is served gets an error on the stream: the client would wait for ever.
+#[tokio::test]
+async fn leg_02_request_of_a_cut_post_gets_an_error_on_the_stream() {
+    let (opener, _, client) = SlowOpenHandler::serve();
+    let mut client_2024 = HttpSseClient::open(&client).await;
+    let post = tokio::spawn(client_2024.post(initialize(7, "2024-11-05")));
+    opener.has_started().await;
+    post.abort();
+    let answer = client_2024.next().await;
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(7), &json!(-32603)));
+    opener.0.permits.add_permits(1);
+    assert_eq!(
+        client_2024.handshake("2024-11-05").await["protocolVersion"],
+        "2024-11-05"
+    );
+}
