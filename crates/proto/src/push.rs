@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn get_03_the_newest_live_connection_takes_and_the_next_one_follows_when_it_dies() {
+    fn get_03_newest_connection_takes_messages_and_the_next_one_follows() {
         let mut push = push(8, 800);
         for listener in 1..=3 {
             push.listen(ListenerId(listener));
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn ses_08_nothing_flows_before_initialized() {
+    fn ses_08_no_message_is_sent_before_initialized() {
         let mut push = Push::new(PushLimits {
             messages: 8,
             bytes: 800,

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn s2c_04_late_answers_are_ignored_and_made_up_ones_refused() {
+    fn s2c_04_late_answers_are_ignored_and_forged_ones_refused() {
         let mut questions = Questions::new(2, 8);
         let question = questions.ask("w").unwrap();
         assert_eq!(questions.settle(&question.id()), Settled::Waiter("w"));

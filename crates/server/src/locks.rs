@@ -47,7 +47,7 @@ async fn session() -> (McpService<Nothing>, client::Session, Arc<Session>, Arc<S
 
 /// D6: a message for the session is numbered under the lock of the push queue, and stored after it.
 #[tokio::test]
-async fn d6_store_is_asked_outside_of_the_hubs_lock() {
+async fn d6_store_is_called_without_the_push_lock() {
     let (_service, outside, inside, switches) = session().await;
     let seen = Arc::new(Mutex::new(Vec::new()));
     switches.observe_appends({
@@ -93,7 +93,7 @@ type Act<'a> = (&'a str, &'a dyn Fn(&Arc<Stream>));
 
 /// D8: a waker may do anything, such as poll its connection.
 #[tokio::test]
-async fn d8_reader_is_woken_outside_of_the_streams_lock() {
+async fn d8_reader_is_woken_without_the_stream_lock() {
     let (_service, _outside, inside, switches) = session().await;
     let call = |n: i64| [n.into()];
     let acts: [Act<'_>; 7] = [
@@ -135,7 +135,7 @@ async fn d8_reader_is_woken_outside_of_the_streams_lock() {
 
 /// D8: a stream that ends notifies its session without a lock.
 #[tokio::test]
-async fn d8_session_is_told_outside_of_the_streams_lock() {
+async fn d8_session_is_notified_without_the_stream_lock() {
     let (_service, _outside, inside, _switches) = session().await;
     let stream = inside.open_call_stream(&[1.into()]);
     stream.flush();

@@ -61,8 +61,8 @@ impl Seal {
     pub fn seal(&self, nonce: [u8; NONCE_BYTES], claims: &Claims<'_>) -> Result<String, StateTooLong> {
         let mut plain = Vec::with_capacity(HEAD_BYTES + 32);
         plain.extend_from_slice(&claims.expires.as_millis().to_be_bytes());
-        plain.extend_from_slice(&claims.binding.who());
-        plain.extend_from_slice(&claims.binding.what());
+        plain.extend_from_slice(&claims.binding.principal_digest());
+        plain.extend_from_slice(&claims.binding.call_digest());
         match &claims.state {
             State::Parked { id, round } => {
                 plain.push(PARKED);
@@ -91,10 +91,10 @@ impl Seal {
     pub fn open(&self, text: &str, binding: &Binding<'_>, now: Wall) -> Result<State, Invalid> {
         let plain = self.plain(text).ok_or(Invalid::Malformed)?;
         let claims = Opened::read(&plain).ok_or(Invalid::Malformed)?;
-        if *claims.who != binding.who() {
+        if *claims.who != binding.principal_digest() {
             return Err(Invalid::NotYours);
         }
-        if *claims.what != binding.what() {
+        if *claims.what != binding.call_digest() {
             return Err(Invalid::OtherRequest);
         }
         if now >= claims.expires {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn mrtr_05_a_state_comes_back_as_it_left() {
+    fn mrtr_05_state_round_trips() {
         let empty = State::Own {
             round: 0,
             bytes: Vec::new(),
@@ -249,7 +249,7 @@ mod tests {
 
     /// GW-07, RST-05: a relay recognises its own states under any key, and no others.
     #[test]
-    fn gw_07_state_of_a_relay_is_told_from_that_of_a_server() {
+    fn gw_07_state_of_a_relay_differs_from_that_of_a_server() {
         let alice = alice();
         let claims = Claims {
             binding: binding(&alice),
@@ -329,7 +329,7 @@ mod tests {
 
     /// RST-05 too: one text covers every reason.
     #[test]
-    fn mrtr_05_the_client_is_told_the_same_for_every_reason() {
+    fn mrtr_05_client_gets_the_same_error_for_every_reason() {
         let all = [
             Invalid::Malformed,
             Invalid::NotYours,

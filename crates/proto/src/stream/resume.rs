@@ -87,7 +87,7 @@ mod tests {
 
     /// RES-07, RES-08, T-16: one row per cause.
     #[test]
-    fn res_07_every_cause_has_its_answer() {
+    fn res_07_every_cause_has_its_plan() {
         let tail = |after, gap, refresh| Plan::Tail {
             after: Seq(after),
             gap,

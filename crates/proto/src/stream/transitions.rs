@@ -180,7 +180,7 @@ fn sse_08_close_waits_for_pending_events() {
 
 /// D4: a release that fails is not forgotten, and costs the stream no ids.
 #[test]
-fn d4_release_that_fails_goes_with_the_next_append() {
+fn d4_failed_release_is_part_of_the_next_append() {
     let mut core = live();
     let _ = emit(&mut core, "{}");
     append(&mut core);
