@@ -14,7 +14,7 @@ use rethread_proto::SessionId;
 use rethread_proto::event_id::Seq;
 use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::sse::Draft;
-use rethread_proto::stream::{Close, Taken};
+use rethread_proto::stream::{Close, TakeOutcome};
 use rethread_store::{ListKind, MemoryStore, Retain};
 use rethread_testkit::client::{self, Client};
 use rethread_testkit::flaky::{FlakyStore, Switches};
@@ -124,10 +124,10 @@ async fn d8_reader_is_woken_without_the_stream_lock() {
         let waker = Waker::from(Arc::clone(&watcher));
         let cx = std::task::Context::from_waker(&waker);
         assert!(
-            matches!(stream.take(connection, &cx), Taken::Frames(..)),
+            matches!(stream.take(connection, &cx), TakeOutcome::Frames(..)),
             "the priming event"
         );
-        assert!(matches!(stream.take(connection, &cx), Taken::Nothing));
+        assert!(matches!(stream.take(connection, &cx), TakeOutcome::Nothing));
         act(&stream);
         assert_eq!(*watcher.locked.lock(), [false], "{name}: woken once, unlocked");
     }

@@ -90,11 +90,11 @@ impl Seal {
     /// Opens a state that was returned with the call `binding` at the moment `now`.
     pub fn open(&self, text: &str, binding: &Binding<'_>, now: Wall) -> Result<State, Invalid> {
         let plain = self.plain(text).ok_or(Invalid::Malformed)?;
-        let claims = Opened::read(&plain).ok_or(Invalid::Malformed)?;
-        if *claims.who != binding.principal_digest() {
+        let claims = PlainClaims::read(&plain).ok_or(Invalid::Malformed)?;
+        if *claims.principal_digest != binding.principal_digest() {
             return Err(Invalid::NotYours);
         }
-        if *claims.what != binding.call_digest() {
+        if *claims.call_digest != binding.call_digest() {
             return Err(Invalid::OtherRequest);
         }
         if now >= claims.expires {
@@ -123,18 +123,19 @@ impl fmt::Debug for Seal {
     }
 }
 
-struct Opened<'a> {
+/// The decrypted content of a state, before its binding is checked.
+struct PlainClaims<'a> {
     expires: Wall,
-    who: &'a [u8; 32],
-    what: &'a [u8; 32],
+    principal_digest: &'a [u8; 32],
+    call_digest: &'a [u8; 32],
     state: State,
 }
 
-impl<'a> Opened<'a> {
+impl<'a> PlainClaims<'a> {
     fn read(plain: &'a [u8]) -> Option<Self> {
         let (expires, rest) = plain.split_first_chunk()?;
-        let (who, rest) = rest.split_first_chunk()?;
-        let (what, rest) = rest.split_first_chunk()?;
+        let (principal_digest, rest) = rest.split_first_chunk()?;
+        let (call_digest, rest) = rest.split_first_chunk()?;
         let (kind, rest) = rest.split_first()?;
         let (round, rest) = rest.split_first_chunk()?;
         let round = u32::from_be_bytes(*round);
@@ -149,10 +150,10 @@ impl<'a> Opened<'a> {
             },
             _ => return None,
         };
-        Some(Opened {
+        Some(PlainClaims {
             expires: Wall::from_millis(u64::from_be_bytes(*expires)),
-            who,
-            what,
+            principal_digest,
+            call_digest,
             state,
         })
     }
@@ -405,7 +406,7 @@ mod tests {
         /// States that only a holder of the key can make are validated too.
         #[test]
         fn mrtr_05_any_plain_text_is_read_without_a_panic(plain in proptest::collection::vec(any::<u8>(), 0..120)) {
-            let _ = Opened::read(&plain);
+            let _ = PlainClaims::read(&plain);
         }
     }
 }
