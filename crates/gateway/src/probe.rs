@@ -1,4 +1,4 @@
-//! Finds out which protocol eras a server speaks, before the gateway serves it (GW-03).
+//! Detects the protocol eras of a server before the gateway serves it (GW-03).
 
 use crate::child::codec::{gateway_client_info, gateway_request_meta};
 use crate::child::{ChildConnection, ChildSpawner, OverflowPolicy, UnsolicitedMessage, bounded};
@@ -62,7 +62,7 @@ async fn probe_eras(spawner: &ChildSpawner, setting: EraSetting) -> anyhow::Resu
             }
         });
         match profile.await? {
-            // Some servers list only the stateless revision and speak both, each to a fresh process.
+            // Some servers list only the stateless revision but support both, each in a fresh process.
             Some(profile) if setting == EraSetting::Probe && profile.revisions == Revisions::MODERN => {
                 let dual = accepts_initialize(spawner, started.elapsed()).await;
                 let revisions = if dual { Revisions::BOTH } else { Revisions::MODERN };

@@ -175,7 +175,7 @@ async fn relay_call(mut call: ChildCall, cx: &Context) -> Result<Reply, RpcError
     loop {
         let message = tokio::select! {
             message = call.next() => message,
-            () = cx.cancelled() => return Err(RpcError::internal("cancelled")), // dropping `call` tells the child
+            () = cx.cancelled() => return Err(RpcError::internal("cancelled")), // dropping `call` cancels it in the child
         };
         match message {
             None => return Err(call.no_response_error()),

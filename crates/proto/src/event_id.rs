@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn res_02_plain_ids_look_as_designed() {
+    fn res_02_plain_ids_have_ordinal_and_number() {
         let scope = IdScope {
             session: &session(1),
             ordinal: Ordinal(5),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn d1_parity_tells_the_kind_of_a_stream_that_is_gone() {
+    fn d1_parity_of_an_ordinal_is_the_kind_of_its_stream() {
         let mut call = Ordinal::first(StreamKind::Call);
         let mut push = Ordinal::first(StreamKind::Push);
         for _ in 0..100 {

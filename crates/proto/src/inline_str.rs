@@ -118,13 +118,13 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn it_is_no_larger_than_a_reference_to_shared_bytes() {
+    fn inline_str_is_as_small_as_bytes() {
         assert_eq!(size_of::<InlineStr>(), 32);
     }
 
     proptest! {
         #[test]
-        fn it_is_the_text_that_it_was_made_of(a in "\\PC{0,40}", b in "\\PC{0,40}") {
+        fn inline_str_keeps_its_text(a in "\\PC{0,40}", b in "\\PC{0,40}") {
             let (short, other) = (InlineStr::from(a.as_str()), InlineStr::from(b.as_str()));
             prop_assert_eq!(short.as_str(), &a);
             prop_assert_eq!(short.as_bytes(), a.as_bytes());

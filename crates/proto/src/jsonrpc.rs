@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn can_01_a_cancellation_names_a_request_or_none() {
+    fn can_01_cancelled_request_is_optional() {
         let named = |json| params(json).cancelled_request().map(|id| id.to_string());
         assert_eq!(named(r#"{"requestId":7,"reason":"x"}"#).as_deref(), Some("7"));
         assert_eq!(named(r#"{"requestId":"7"}"#).as_deref(), Some("\"7\""));

@@ -78,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rst_02_skipping_ahead_reuses_none(mark in 0u64..1000) {
+        fn rst_02_skipped_ordinals_are_not_reused(mark in 0u64..1000) {
             let mut ordinals = Ordinals::default();
             ordinals.skip_past(Ordinal(mark));
             for kind in [StreamKind::Call, StreamKind::Push] {

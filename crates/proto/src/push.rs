@@ -125,7 +125,7 @@ pub struct Push {
 /// The outcome of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Offered {
+pub struct OfferOutcome {
     /// The number of the oldest messages that were dropped.
     pub dropped: usize,
     /// The listener to wake, if any.
@@ -182,9 +182,9 @@ impl Push {
     }
 
     /// Offers a message.
-    pub fn offer(&mut self, message: Bytes, collapse: Collapse, lifetime: Lifetime, now: Mono) -> Offered {
+    pub fn offer(&mut self, message: Bytes, collapse: Collapse, lifetime: Lifetime, now: Mono) -> OfferOutcome {
         if collapse != Collapse::Never && self.waiting.iter().any(|w| w.collapse == collapse) {
-            return Offered {
+            return OfferOutcome {
                 dropped: 0,
                 taker: self.taker(),
             };
@@ -198,7 +198,7 @@ impl Push {
             lifetime,
             since: now,
         });
-        Offered {
+        OfferOutcome {
             dropped: self.drop_oldest(),
             taker: self.taker(),
         }
@@ -306,7 +306,7 @@ mod tests {
     }
 
     impl Push {
-        fn said(&mut self, n: usize, collapse: Collapse) -> Offered {
+        fn offer_numbered(&mut self, n: usize, collapse: Collapse) -> OfferOutcome {
             self.offer(message(n), collapse, Lifetime::Session, NOW)
         }
     }
@@ -319,22 +319,22 @@ mod tests {
     #[test]
     fn get_04_messages_wait_for_the_next_listener() {
         let mut push = push(8, 800);
-        assert_eq!(push.said(1, Collapse::Never).taker, None);
+        assert_eq!(push.offer_numbered(1, Collapse::Never).taker, None);
         push.listen(ListenerId(1));
-        assert_eq!(push.said(2, Collapse::Never).taker, Some(ListenerId(1)));
+        assert_eq!(push.offer_numbered(2, Collapse::Never).taker, Some(ListenerId(1)));
         assert_eq!(drain(&mut push, 1), [1, 2]);
     }
 
     #[test]
-    fn get_03_the_newest_live_connection_takes_and_the_next_one_follows_when_it_dies() {
+    fn get_03_newest_connection_takes_messages_and_the_next_one_follows() {
         let mut push = push(8, 800);
         for listener in 1..=3 {
             push.listen(ListenerId(listener));
         }
-        push.said(1, Collapse::Never);
+        push.offer_numbered(1, Collapse::Never);
         assert_eq!((drain(&mut push, 1), drain(&mut push, 2)), (vec![], vec![]));
         assert_eq!(drain(&mut push, 3), [1]);
-        push.said(2, Collapse::Never);
+        push.offer_numbered(2, Collapse::Never);
         assert_eq!(push.leave(ListenerId(3)), Some(ListenerId(2)));
         assert!(drain(&mut push, 3).is_empty());
         assert_eq!(drain(&mut push, 2), [2]);
@@ -343,13 +343,13 @@ mod tests {
     #[test]
     fn get_04_the_queue_is_bounded_and_drops_the_oldest() {
         let mut push = push(3, 800);
-        let dropped: usize = (0..10).map(|n| push.said(n, Collapse::Never).dropped).sum();
+        let dropped: usize = (0..10).map(|n| push.offer_numbered(n, Collapse::Never).dropped).sum();
         push.listen(ListenerId(1));
         assert_eq!((dropped, drain(&mut push, 1)), (7, vec![7, 8, 9]));
         let mut by_bytes = super::Push::new(PushLimits { messages: 99, bytes: 5 });
         by_bytes.begin();
         for n in 10..20 {
-            by_bytes.said(n, Collapse::Never);
+            by_bytes.offer_numbered(n, Collapse::Never);
         }
         by_bytes.listen(ListenerId(1));
         assert_eq!(drain(&mut by_bytes, 1), [18, 19]);
@@ -359,25 +359,25 @@ mod tests {
     fn get_04_equal_list_changes_collapse_while_they_wait() {
         let mut push = push(8, 800);
         let tools = || Collapse::List("notifications/tools/list_changed".into());
-        push.said(1, tools());
-        push.said(2, tools());
-        push.said(3, Collapse::Resource("a".into()));
-        push.said(4, Collapse::Resource("b".into()));
-        push.said(5, Collapse::Resource("a".into()));
+        push.offer_numbered(1, tools());
+        push.offer_numbered(2, tools());
+        push.offer_numbered(3, Collapse::Resource("a".into()));
+        push.offer_numbered(4, Collapse::Resource("b".into()));
+        push.offer_numbered(5, Collapse::Resource("a".into()));
         push.listen(ListenerId(1));
         assert_eq!(drain(&mut push, 1), [1, 3, 4]);
-        push.said(6, tools());
+        push.offer_numbered(6, tools());
         assert_eq!(drain(&mut push, 1), [6], "once taken, the next change counts again");
     }
 
     #[test]
-    fn ses_08_nothing_flows_before_initialized() {
+    fn ses_08_no_message_is_sent_before_initialized() {
         let mut push = Push::new(PushLimits {
             messages: 8,
             bytes: 800,
         });
         push.listen(ListenerId(1));
-        assert_eq!(push.said(1, Collapse::Never).taker, None);
+        assert_eq!(push.offer_numbered(1, Collapse::Never).taker, None);
         assert!(drain(&mut push, 1).is_empty());
         assert_eq!(push.begin(), Some(ListenerId(1)));
         assert_eq!(drain(&mut push, 1), [1]);
@@ -388,7 +388,7 @@ mod tests {
         let mut push = push(8, 800);
         push.listen(ListenerId(1));
         push.listen(ListenerId(2));
-        push.said(1, Collapse::Never);
+        push.offer_numbered(1, Collapse::Never);
         let patience = Duration::from_secs(5);
         assert_eq!(push.pass_over_stalled(NOW + patience, patience), None);
         let late = NOW + Duration::from_secs(6);
@@ -404,7 +404,7 @@ mod tests {
             let (mut offered, mut taken) = (0, Vec::new());
             for (op, who) in ops {
                 match op {
-                    0 => { push.said(offered, Collapse::Never); offered += 1; }
+                    0 => { push.offer_numbered(offered, Collapse::Never); offered += 1; }
                     1 => push.listen(ListenerId(who)),
                     2 => { push.leave(ListenerId(who)); }
                     _ => taken.extend(drain(&mut push, who)),

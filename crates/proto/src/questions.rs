@@ -44,7 +44,7 @@ pub struct TooManyQuestions;
 
 /// The result of matching an answer.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Settled<W> {
+pub enum AnswerOutcome<W> {
     /// The caller that waits for the answer.
     Waiter(W),
     /// Settled before: accept and ignore the answer (S2C-04).
@@ -78,21 +78,25 @@ impl<W> Questions<W> {
     }
 
     /// Settles the question with `id`. Each question is settled at most once.
-    pub fn settle(&mut self, id: &RequestId) -> Settled<W> {
+    pub fn settle(&mut self, id: &RequestId) -> AnswerOutcome<W> {
         let Some(question) = Question::parse(id) else {
-            return Settled::NeverAsked;
+            return AnswerOutcome::NeverAsked;
         };
         let current = question.epoch == self.epoch;
         let waiter = current.then(|| self.open.remove(&question.number)).flatten();
         if let Some(waiter) = waiter {
-            return Settled::Waiter(waiter);
+            return AnswerOutcome::Waiter(waiter);
         }
         let asked = if current {
             (1..=self.asked).contains(&question.number)
         } else {
             (1..self.epoch).contains(&question.epoch) && question.number > 0 // RST-04: asked before a restart
         };
-        if asked { Settled::Late } else { Settled::NeverAsked }
+        if asked {
+            AnswerOutcome::Late
+        } else {
+            AnswerOutcome::NeverAsked
+        }
     }
 
     /// Closes a question without an answer. False if it was settled already.
@@ -122,29 +126,33 @@ mod tests {
         for n in 0..100 {
             let question = questions.ask(n).unwrap();
             assert!(seen.insert(question.id()));
-            assert_eq!(questions.settle(&question.id()), Settled::Waiter(n));
+            assert_eq!(questions.settle(&question.id()), AnswerOutcome::Waiter(n));
         }
         let after_restart = Questions::new(2, 8).ask(0).unwrap();
         assert!(seen.insert(after_restart.id()));
     }
 
     #[test]
-    fn s2c_04_late_answers_are_ignored_and_made_up_ones_refused() {
+    fn s2c_04_late_answers_are_ignored_and_forged_ones_refused() {
         let mut questions = Questions::new(2, 8);
         let question = questions.ask("w").unwrap();
-        assert_eq!(questions.settle(&question.id()), Settled::Waiter("w"));
-        assert_eq!(questions.settle(&question.id()), Settled::Late);
-        assert_eq!(questions.settle(&RequestId::from("s1-9")), Settled::Late, "RST-04");
+        assert_eq!(questions.settle(&question.id()), AnswerOutcome::Waiter("w"));
+        assert_eq!(questions.settle(&question.id()), AnswerOutcome::Late);
+        assert_eq!(
+            questions.settle(&RequestId::from("s1-9")),
+            AnswerOutcome::Late,
+            "RST-04"
+        );
         for made_up in [
             "s2-2", "s2-0", "s3-1", "s02-1", "s2-01", "s0-1", "x", "s-1", "s2-1 ", "2-1",
         ] {
             assert_eq!(
                 questions.settle(&RequestId::from(made_up)),
-                Settled::NeverAsked,
+                AnswerOutcome::NeverAsked,
                 "{made_up}"
             );
         }
-        assert_eq!(questions.settle(&RequestId::from(1)), Settled::NeverAsked);
+        assert_eq!(questions.settle(&RequestId::from(1)), AnswerOutcome::NeverAsked);
     }
 
     #[test]

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ver_06_unsupported_version_lists_what_is_served_and_echoes_what_was_asked() {
+    fn ver_06_unsupported_version_has_served_and_requested_versions() {
         let refusal = |requested: &str, served| {
             let reason = Reason::UnsupportedVersion {
                 requested: requested.into(),

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn sse_02_a_message_among_others_is_found_again() {
+    fn sse_02_range_of_a_written_message_is_its_payload() {
         let (prefix, mut wire) = (IdPrefix::new("5-"), Vec::new());
         write_priming(&mut wire, &prefix, Seq::PRIMING);
         write_retry(&mut wire, 1000);

@@ -19,9 +19,9 @@ pub use self::core::{
 };
 pub use complete::complete;
 pub use log::{Log, Page, Refused, StreamStatus};
-pub use read::{Room, Taken};
+pub use read::{Room, TakeOutcome};
 pub use reader::{Input, Reader, ReaderStart, Step};
-pub use resume::{Plan, plan};
+pub use resume::{ResumePlan, plan};
 pub use write::AppendOutcome;
 
 use crate::event_id::{Seq, StreamKind};

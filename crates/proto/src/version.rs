@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn ver_07_served_revisions_come_newest_first() {
+    fn ver_07_served_revisions_are_listed_newest_first() {
         let names: Vec<_> = Revisions::BOTH.newest_first().map(Version::as_str).collect();
         assert_eq!(
             names,

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_follow_from_what_is_there() {
+    fn capabilities_are_derived_from_the_entries() {
         let empty = Catalog::new("a", "1");
         assert_eq!(empty.info().capabilities, json!({ "logging": {} }));
         let full = empty
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_are_no_params() {
+    fn arrays_are_not_accepted_as_params() {
         #[derive(Debug, Deserialize)]
         struct One {
             _a: u8,

@@ -1,27 +1,27 @@
-//! The guide: short pages, one subject each, in the order in which they are best read.
+//! The guide: short pages, one subject each, in reading order.
 //!
 //! | page | answers |
 //! |---|---|
 //! | [concepts] | what is a stream, a session, a cursor; where does a message go? |
 //! | [first_server] | how do I get something running and talk to it? |
-//! | [handler] | what do I write, and what is done for me? |
-//! | [context] | how do I report, log, ask, notice that nobody wants the answer? |
+//! | [handler] | what do I write, and what does the transport do? |
+//! | [context] | how do I report progress, log, ask, and notice a cancellation? |
 //! | [streams] | what does a client see when its connection breaks? |
-//! | [stores] | what survives what? |
-//! | [eras] | 2025 has sessions, 2026 has not: what must I know? |
+//! | [stores] | what survives a crash or a restart? |
+//! | [eras] | how do sessions and stateless requests differ? |
 //! | [limits] | what is bounded, by how much, and what happens then? |
-//! | [security] | who may come in, and what can they reach? |
+//! | [security] | who may call, and what can a caller reach? |
 //! | [testing] | how do I test my server without a network? |
-//! | [deployment] | how do I run it, watch it, stop it? |
-//! | [nginx] | and behind nginx? |
-//! | [kubernetes] | and in Kubernetes? |
+//! | [deployment] | how do I run, monitor and stop a server? |
+//! | [nginx] | how do I configure nginx in front of it? |
+//! | [kubernetes] | how do I run the gateway in Kubernetes? |
 //!
-//! Is your server written with rmcp? It stays as it is: see [handler].
+//! For a server that is written with rmcp, see [handler].
 //!
-//! Every piece of Rust on these pages is compiled and most of it is run as a test; the configuration files are run and checked by
-//! tests too. The examples in `crates/server/examples` are programs to start and play with; a test types what their headers say.
+//! All Rust code on these pages is compiled, and most of it runs as a test. Tests also run and check the configuration files. The examples
+//! in `crates/server/examples` are programs to try. A test runs the commands in their headers.
 
-#[allow(unused_imports)] // the pages link to what is in there
+#[allow(unused_imports)] // the pages link to these items
 use crate::*;
 
 #[doc = include_str!("guide/concepts.md")]

@@ -14,7 +14,7 @@ use rethread_proto::SessionId;
 use rethread_proto::event_id::Seq;
 use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::sse::Draft;
-use rethread_proto::stream::{Close, Taken};
+use rethread_proto::stream::{Close, TakeOutcome};
 use rethread_store::{ListKind, MemoryStore, Retain};
 use rethread_testkit::client::{self, Client};
 use rethread_testkit::flaky::{FlakyStore, Switches};
@@ -47,7 +47,7 @@ async fn session() -> (McpService<Nothing>, client::Session, Arc<Session>, Arc<S
 
 /// D6: a message for the session is numbered under the lock of the push queue, and stored after it.
 #[tokio::test]
-async fn d6_store_is_asked_outside_of_the_hubs_lock() {
+async fn d6_store_is_called_without_the_push_lock() {
     let (_service, outside, inside, switches) = session().await;
     let seen = Arc::new(Mutex::new(Vec::new()));
     switches.observe_appends({
@@ -93,7 +93,7 @@ type Act<'a> = (&'a str, &'a dyn Fn(&Arc<Stream>));
 
 /// D8: a waker may do anything, such as poll its connection.
 #[tokio::test]
-async fn d8_reader_is_woken_outside_of_the_streams_lock() {
+async fn d8_reader_is_woken_without_the_stream_lock() {
     let (_service, _outside, inside, switches) = session().await;
     let call = |n: i64| [n.into()];
     let acts: [Act<'_>; 7] = [
@@ -124,10 +124,10 @@ async fn d8_reader_is_woken_outside_of_the_streams_lock() {
         let waker = Waker::from(Arc::clone(&watcher));
         let cx = std::task::Context::from_waker(&waker);
         assert!(
-            matches!(stream.take(connection, &cx), Taken::Frames(..)),
+            matches!(stream.take(connection, &cx), TakeOutcome::Frames(..)),
             "the priming event"
         );
-        assert!(matches!(stream.take(connection, &cx), Taken::Nothing));
+        assert!(matches!(stream.take(connection, &cx), TakeOutcome::Nothing));
         act(&stream);
         assert_eq!(*watcher.locked.lock(), [false], "{name}: woken once, unlocked");
     }
@@ -135,7 +135,7 @@ async fn d8_reader_is_woken_outside_of_the_streams_lock() {
 
 /// D8: a stream that ends notifies its session without a lock.
 #[tokio::test]
-async fn d8_session_is_told_outside_of_the_streams_lock() {
+async fn d8_session_is_notified_without_the_stream_lock() {
     let (_service, _outside, inside, _switches) = session().await;
     let stream = inside.open_call_stream(&[1.into()]);
     stream.flush();

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::{Notify, watch};
 
 /// Notifies a handler that a session has ended.
-pub(crate) type Closed = Box<dyn Fn(&SessionId) + Send + Sync>;
+pub(crate) type SessionClosedHook = Box<dyn Fn(&SessionId) + Send + Sync>;
 
 /// The parts of a [`Node`] that its builder chooses.
 pub(crate) struct NodeConfig {
@@ -45,7 +45,7 @@ pub(crate) struct NodeConfig {
     pub(crate) behind_gateway: bool,
     pub(crate) info: ServerInfo,
     pub(crate) handler: HandlerOptions,
-    pub(crate) closed: Closed,
+    pub(crate) closed: SessionClosedHook,
     pub(crate) seal: Seal,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Node {
     /// The tasks that the handler takes over from the transport.
     pub(crate) handler: HandlerOptions,
     /// Notifies the handler that a session has ended.
-    pub(crate) closed: Closed,
+    pub(crate) closed: SessionClosedHook,
     pub(crate) clock: Clock,
     pub(crate) calls: CallCount,
     pub(crate) connections: LimitedCount,

@@ -35,7 +35,7 @@ use rethread_proto::Ordinals;
 use rethread_proto::clock::Mono;
 use rethread_proto::jsonrpc::{Answer, RequestId, write_notification};
 use rethread_proto::push::{Collapse, PushLimits};
-use rethread_proto::questions::{Questions, Settled};
+use rethread_proto::questions::{AnswerOutcome, Questions};
 use rethread_proto::refusal::Reason;
 use rethread_proto::sse::{self, Draft};
 use rethread_proto::stream::Framing;
@@ -361,12 +361,12 @@ impl Session {
     pub(crate) fn answer(&self, answer: Answer) -> Result<(), Reason> {
         let settled = self.questions.lock().settle(&answer.id);
         match settled {
-            Settled::Waiter(waiter) => {
+            AnswerOutcome::Waiter(waiter) => {
                 let _ = waiter.send(answer.outcome); // an error means that the call no longer waits, so the answer is too late
                 Ok(())
             }
-            Settled::Late => Ok(()),
-            Settled::NeverAsked => Err(Reason::UnknownQuestion),
+            AnswerOutcome::Late => Ok(()),
+            AnswerOutcome::NeverAsked => Err(Reason::UnknownQuestion),
         }
     }
 

@@ -19,7 +19,7 @@ use rethread_proto::jsonrpc::RequestId;
 use rethread_proto::push::{ListenerId, QueuePosition};
 use rethread_proto::sse::{Draft, EncodeMessage};
 use rethread_proto::stream::{
-    AppendOutcome, Close, ConnectionId, Effects, Framing, StreamClosed, StreamCore, StreamParams, Taken,
+    AppendOutcome, Close, ConnectionId, Effects, Framing, StreamClosed, StreamCore, StreamParams, TakeOutcome,
 };
 use rethread_proto::{Ordinal, Version};
 use rethread_store::{Batch, Retain, SessionKey, StoreError, StreamInfo, StreamKey, StreamStatus};
@@ -207,7 +207,7 @@ impl Stream {
     }
 
     /// Takes what is ready for `connection`.
-    pub(crate) fn take(&self, connection: ConnectionId, cx: &Context<'_>) -> Taken {
+    pub(crate) fn take(&self, connection: ConnectionId, cx: &Context<'_>) -> TakeOutcome {
         let (taken, effects) = self.core.lock().take(connection, cx.waker());
         self.notify(effects);
         taken

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_survives_being_bytes() {
+    fn record_round_trips_through_bytes() {
         let bare = SessionRecord::new(Version::V2025_06_18, Bytes::new());
         let full = SessionRecord {
             initialize_params: Bytes::from("{\"a\":\"\u{1f9f5}\\n\"}"),

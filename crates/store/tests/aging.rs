@@ -17,7 +17,7 @@ fn resident() -> Option<usize> {
 }
 
 #[tokio::test]
-async fn d13_sessions_that_come_and_go_leave_nothing_in_the_queues() {
+async fn d13_queues_keep_nothing_of_forgotten_sessions() {
     let store = MemoryStore::default();
     let mut before = None;
     for n in 0..SESSIONS {

@@ -137,7 +137,7 @@ async fn d4_under_more_pressure_tombstones_are_forgotten_oldest_first() {
 }
 
 #[tokio::test]
-async fn d13_when_nothing_can_be_freed_the_store_is_full_until_something_can() {
+async fn d13_store_is_full_until_something_can_be_freed() {
     let fixture = StoreFixture::new(store(small())).await;
     let ended = fixture.stream(Ordinal(99));
     fixture.append(&ended, sized(last_batch(1..2), 4096)).await;
@@ -173,7 +173,7 @@ async fn d13_when_nothing_can_be_freed_the_store_is_full_until_something_can() {
 }
 
 #[tokio::test]
-async fn d13_a_session_keeps_so_many_ended_streams() {
+async fn d13_ended_streams_of_a_session_are_bounded() {
     let limits = MemoryLimits::default().with_ended_streams_per_session(3);
     let store = store(limits);
     let (fixture, other) = (
@@ -195,7 +195,7 @@ async fn d13_a_session_keeps_so_many_ended_streams() {
 }
 
 #[tokio::test]
-async fn d4_tombstones_age_like_whole_streams() {
+async fn d4_tombstones_age_like_other_streams() {
     let fixture = StoreFixture::new(store(small())).await;
     fixture
         .append(&fixture.first_call_stream(), sized(last_batch(1..2), 4096))
@@ -225,7 +225,7 @@ async fn d4_tombstones_age_like_whole_streams() {
 }
 
 #[tokio::test]
-async fn d13_what_is_forgotten_costs_nothing() {
+async fn d13_forgotten_streams_cost_nothing() {
     let limits = small()
         .with_stream(Retention::default().with_events(4))
         .with_ended_streams_per_session(5);
@@ -283,7 +283,7 @@ async fn a_session_that_ends_without_streams_is_gone_at_once() {
 }
 
 #[test]
-fn threads_that_write_end_and_evict_at_once_leave_the_books_balanced() {
+fn concurrent_writes_and_evictions_keep_the_counts_correct() {
     let limits = small().with_ended_streams_per_session(8);
     let store = store(limits);
     std::thread::scope(|scope| {
@@ -329,7 +329,7 @@ async fn churn(store: MemoryStore, thread: u64) {
 
 /// Design D13: the ids of a stream's calls outlast its events, so they are counted.
 #[tokio::test]
-async fn d13_facts_of_streams_count_against_the_total() {
+async fn d13_stream_infos_count_against_the_total() {
     let fixture = StoreFixture::new(store(small())).await;
     let calls = vec![RequestId::from("i".repeat(3000).as_str())];
     let ordinals = || (1..521).step_by(2);

@@ -38,7 +38,7 @@ impl Default for Changes {
 
 impl Changes {
     pub(crate) fn publish(&self, change: Change) {
-        let _ = self.0.send(change); // an error means that nobody listens
+        let _ = self.0.send(change); // an error means that there are no receivers
     }
 
     /// Publishes a change of the watched resource every two seconds.

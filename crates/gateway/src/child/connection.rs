@@ -210,7 +210,7 @@ impl ChildConnection {
         }
     }
 
-    /// Removes a call, and tells the child that nobody waits for its response.
+    /// Removes a call, and cancels it in the child.
     pub(super) fn cancel_call(&self, id: CallId) {
         self.remove_call(id);
         let params = format!("{{\"requestId\":{id},\"reason\":\"the client gave up\"}}");

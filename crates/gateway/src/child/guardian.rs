@@ -1,6 +1,6 @@
 //! A helper process that kills the children of a gateway that was killed itself.
 //!
-//! The gateway tells the guardian each process group that starts and each that has ended. When the pipe between them
+//! The gateway reports each process group that starts or has ended to the guardian. When the pipe between them
 //! closes, the guardian kills the remaining groups. The kernel closes the pipe however the gateway ends. One guardian
 //! serves all children; a group includes the descendants of its child.
 

@@ -1,4 +1,4 @@
-//! GW-03, GW-04, GW-05: the gateway serves exactly the eras that the child speaks.
+//! GW-03, GW-04, GW-05: the gateway serves exactly the eras that the child supports.
 
 use crate::client::{Client, LATEST, tool_result};
 use crate::gateway::gateway_with;

@@ -121,7 +121,7 @@ mod tests {
     /// VER-05: all checks in order, as the caller runs them. The columns: the params, `Mcp-Method`, `Mcp-Name`,
     /// `Mcp-Param-Region`, and the code of the refusal with a word that identifies it.
     #[test]
-    fn ver_05_each_single_defect_is_refused_for_what_it_is() {
+    fn ver_05_each_single_defect_has_its_refusal() {
         const CAPABILITIES: &str = r#""io.modelcontextprotocol/clientCapabilities":{}"#;
         let region = HeaderParams::of_schema(&json!({
             "properties": { "region": { "type": "string", "x-mcp-header": "Region" } }
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn hdr_02_the_name_is_mirrored_from_the_field_that_the_method_has() {
+    fn hdr_02_name_mirrors_the_field_of_the_method() {
         let all = r#"{"name":"n","uri":"file:///u","taskId":"t"}"#;
         let tasks = r#"{"name":"n","taskId":"t","_meta":{"io.modelcontextprotocol/clientCapabilities":
             {"extensions":{"io.modelcontextprotocol/tasks":{}}}}}"#;
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn hdr_02_a_refusal_says_what_differs() {
+    fn hdr_02_refusal_names_the_difference() {
         let said = |name: Option<&str>, params: &str| {
             let lines: Vec<_> = name.iter().map(|name| ("mcp-name", *name)).collect();
             refused(check_name(&headers(&lines), "tools/call", &request(params))).unwrap()
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn hdr_08_lines_that_disagree_and_bytes_that_are_not_ascii() {
+    fn hdr_08_different_lines_and_non_ascii_bytes_are_refused() {
         let table: [(&[&str], bool); 7] = [
             (&["foo", "bar"], false),
             (&["bar", "foo"], false),

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn sec_02_hosts_are_allowed_by_name_and_perhaps_by_port() {
+    fn sec_02_hosts_are_allowed_by_name_with_or_without_a_port() {
         let mut policy = HostPolicy::default();
         for entry in ["Mcp.Example", "api.example:8443", "10.0.0.1", "[2001:db8::1]:80"] {
             policy.allow(entry).unwrap();
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn sec_02_what_is_no_host_is_refused_and_cannot_be_allowed() {
+    fn sec_02_invalid_host_is_refused_and_cannot_be_allowed() {
         let mut policy = HostPolicy::default();
         for bad in NOT_A_HOST {
             assert!(!policy.admits(bad), "{bad:?}");
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn sec_01_what_is_no_origin_is_refused_and_cannot_be_allowed() {
+    fn sec_01_invalid_origin_is_refused_and_cannot_be_allowed() {
         let mut policy = OriginPolicy::default();
         let with_a_bad_host = NOT_A_HOST.map(|host| format!("http://{host}"));
         let others = [

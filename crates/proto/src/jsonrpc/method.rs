@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_kept_however_it_is_kept() {
+    fn names_of_any_length_round_trip() {
         for name in KNOWN
             .into_iter()
             .chain(["", "tools/calls", "a/method/that/nobody/has/ever/heard/of"])

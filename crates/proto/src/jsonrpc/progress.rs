@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn prg_01_progress_is_written_as_the_schema_has_it() {
+    fn prg_01_progress_matches_the_schema() {
         let head = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","#;
         for (progress, total, message, rest) in [
             (1.0, None, None, r#""progress":1}}"#),
@@ -165,7 +165,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn prg_01_any_message_is_told_as_it_is(message in any::<String>(), filler in 0usize..200) {
+        fn prg_01_any_text_round_trips(message in any::<String>(), filler in 0usize..200) {
             let message = format!("{}{message}", "x".repeat(filler));
             let value: Value = serde_json::from_str(&written(7.0, None, Some(&message))).unwrap();
             prop_assert_eq!(&value["params"], &json!({ "progressToken": "t", "progress": 7, "message": message }));

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_strings_are_equal_however_they_were_escaped() {
+    fn equal_strings_are_equal_in_any_escaping() {
         assert_eq!(RequestId::from_json(r#""a""#), RequestId::from_json(r#""\u0061""#));
         assert_eq!(RequestId::from_json(r#""a""#), Some(RequestId::from("a")));
         assert_ne!(RequestId::from_json("7"), RequestId::from_json(r#""7""#));

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn http_04_only_what_is_valid_is_cut() {
+    fn http_04_scan_accepts_only_valid_json() {
         for text in [
             "",
             " ",
@@ -478,7 +478,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn http_04_valid_json_is_cut_as_serde_reads_it(value in json(), pretty: bool) {
+        fn http_04_scan_finds_the_members_that_serde_finds(value in json(), pretty: bool) {
             let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
             agrees(&text);
             if !text.contains('\\') {
@@ -488,7 +488,7 @@ mod tests {
 
         /// The scan never accepts damaged JSON that serde refuses.
         #[test]
-        fn http_04_damage_is_noticed(value in json(), at: prop::sample::Index, byte in "[\\x00-\\x7f]", insert: bool) {
+        fn http_04_scan_refuses_damaged_json(value in json(), at: prop::sample::Index, byte in "[\\x00-\\x7f]", insert: bool) {
             let mut text: Vec<char> = serde_json::to_string(&value).unwrap().chars().collect();
             let at = at.index(text.len());
             let byte = byte.chars().next().unwrap();

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_what_the_wire_examples_show() {
+    fn messages_equal_the_wire_examples() {
         assert_eq!(
             text(|out| {
                 write_result(out, &RequestId::from(7), b"{}");

@@ -19,7 +19,7 @@ pub struct Binding<'a> {
 
 impl Binding<'_> {
     /// The principal in fixed size. The length separates issuer and subject.
-    pub(super) fn who(&self) -> [u8; 32] {
+    pub(super) fn principal_digest(&self) -> [u8; 32] {
         let issuer = self.principal.issuer();
         Sha256::new()
             .chain_update((issuer.len() as u64).to_be_bytes())
@@ -30,7 +30,7 @@ impl Binding<'_> {
     }
 
     /// The call in fixed size. The digest has a fixed length, so it goes first.
-    pub(super) fn what(&self) -> [u8; 32] {
+    pub(super) fn call_digest(&self) -> [u8; 32] {
         Sha256::new()
             .chain_update(self.digest)
             .chain_update(self.method)

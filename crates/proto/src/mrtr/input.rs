@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn mrtr_02_writes_what_the_wire_example_shows() {
+    fn mrtr_02_result_equals_the_wire_example() {
         let form = r#"{"mode":"form","message":"Seat?","requestedSchema":{"type":"object"}}"#;
         let mut requests = ask("elicitation/create", form).unwrap();
         let written = |requests: &InputRequests, state| String::from_utf8(input_required(requests, state).unwrap());
@@ -317,13 +317,13 @@ mod tests {
     }
 
     #[test]
-    fn mrtr_02_a_result_that_asks_for_nothing_is_the_servers_mistake() {
+    fn mrtr_02_result_without_questions_and_state_is_an_error() {
         let error = input_required(&InputRequests::new(), None).unwrap_err();
         assert_eq!(error.code, -32603);
     }
 
     #[test]
-    fn mrtr_02_only_three_things_can_be_asked_for() {
+    fn mrtr_02_only_three_methods_can_be_asked() {
         for method in ["elicitation/create", "sampling/createMessage", "roots/list"] {
             assert_eq!(InputMethod::from_name(method).unwrap().as_str(), method);
             assert!(ask(method, "{}").is_ok(), "{method}");
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn mrtr_02_what_belongs_to_a_session_era_request_is_taken_out() {
+    fn mrtr_02_members_of_the_legacy_era_are_removed() {
         let cleaned = |method, json| {
             let requests = ask(method, json).unwrap();
             let params = requests.get("q1").unwrap().params.clone().unwrap();

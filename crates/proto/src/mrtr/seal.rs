@@ -61,8 +61,8 @@ impl Seal {
     pub fn seal(&self, nonce: [u8; NONCE_BYTES], claims: &Claims<'_>) -> Result<String, StateTooLong> {
         let mut plain = Vec::with_capacity(HEAD_BYTES + 32);
         plain.extend_from_slice(&claims.expires.as_millis().to_be_bytes());
-        plain.extend_from_slice(&claims.binding.who());
-        plain.extend_from_slice(&claims.binding.what());
+        plain.extend_from_slice(&claims.binding.principal_digest());
+        plain.extend_from_slice(&claims.binding.call_digest());
         match &claims.state {
             State::Parked { id, round } => {
                 plain.push(PARKED);
@@ -90,11 +90,11 @@ impl Seal {
     /// Opens a state that was returned with the call `binding` at the moment `now`.
     pub fn open(&self, text: &str, binding: &Binding<'_>, now: Wall) -> Result<State, Invalid> {
         let plain = self.plain(text).ok_or(Invalid::Malformed)?;
-        let claims = Opened::read(&plain).ok_or(Invalid::Malformed)?;
-        if *claims.who != binding.who() {
+        let claims = PlainClaims::read(&plain).ok_or(Invalid::Malformed)?;
+        if *claims.principal_digest != binding.principal_digest() {
             return Err(Invalid::NotYours);
         }
-        if *claims.what != binding.what() {
+        if *claims.call_digest != binding.call_digest() {
             return Err(Invalid::OtherRequest);
         }
         if now >= claims.expires {
@@ -123,18 +123,19 @@ impl fmt::Debug for Seal {
     }
 }
 
-struct Opened<'a> {
+/// The decrypted content of a state, before its binding is checked.
+struct PlainClaims<'a> {
     expires: Wall,
-    who: &'a [u8; 32],
-    what: &'a [u8; 32],
+    principal_digest: &'a [u8; 32],
+    call_digest: &'a [u8; 32],
     state: State,
 }
 
-impl<'a> Opened<'a> {
+impl<'a> PlainClaims<'a> {
     fn read(plain: &'a [u8]) -> Option<Self> {
         let (expires, rest) = plain.split_first_chunk()?;
-        let (who, rest) = rest.split_first_chunk()?;
-        let (what, rest) = rest.split_first_chunk()?;
+        let (principal_digest, rest) = rest.split_first_chunk()?;
+        let (call_digest, rest) = rest.split_first_chunk()?;
         let (kind, rest) = rest.split_first()?;
         let (round, rest) = rest.split_first_chunk()?;
         let round = u32::from_be_bytes(*round);
@@ -149,10 +150,10 @@ impl<'a> Opened<'a> {
             },
             _ => return None,
         };
-        Some(Opened {
+        Some(PlainClaims {
             expires: Wall::from_millis(u64::from_be_bytes(*expires)),
-            who,
-            what,
+            principal_digest,
+            call_digest,
             state,
         })
     }
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn mrtr_05_a_state_comes_back_as_it_left() {
+    fn mrtr_05_state_round_trips() {
         let empty = State::Own {
             round: 0,
             bytes: Vec::new(),
@@ -249,7 +250,7 @@ mod tests {
 
     /// GW-07, RST-05: a relay recognises its own states under any key, and no others.
     #[test]
-    fn gw_07_state_of_a_relay_is_told_from_that_of_a_server() {
+    fn gw_07_state_of_a_relay_differs_from_that_of_a_server() {
         let alice = alice();
         let claims = Claims {
             binding: binding(&alice),
@@ -329,7 +330,7 @@ mod tests {
 
     /// RST-05 too: one text covers every reason.
     #[test]
-    fn mrtr_05_the_client_is_told_the_same_for_every_reason() {
+    fn mrtr_05_client_gets_the_same_error_for_every_reason() {
         let all = [
             Invalid::Malformed,
             Invalid::NotYours,
@@ -405,7 +406,7 @@ mod tests {
         /// States that only a holder of the key can make are validated too.
         #[test]
         fn mrtr_05_any_plain_text_is_read_without_a_panic(plain in proptest::collection::vec(any::<u8>(), 0..120)) {
-            let _ = Opened::read(&plain);
+            let _ = PlainClaims::read(&plain);
         }
     }
 }

@@ -220,7 +220,7 @@ proptest! {
 
     /// D6: a stored message is in the queue or in one stream, for any failures and crashes.
     #[test]
-    fn d6_no_message_is_lost_or_doubled(steps in proptest::collection::vec(step(), 0..120)) {
+    fn d6_no_message_is_lost_or_repeated(steps in proptest::collection::vec(step(), 0..120)) {
         let mut world = World::new();
         for step in steps {
             world.step(step);

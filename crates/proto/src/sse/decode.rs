@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn t_02_an_empty_data_line_is_data() {
+    fn t_02_empty_data_line_is_data() {
         let [block] = &decode(&[b"id: 4-0\ndata:\n\n"])[..] else {
             panic!()
         };
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_odd_corners_of_the_standard() {
+    fn decodes_the_edge_cases_of_the_standard() {
         let blocks = decode(&[
             b"\xef\xbb\xbfdata:a\rdata: b\r\ndata\n\nretry: 10x\nretry: 25\nid: a\0b\nid:z\n\n\n\n: hi\nfoo: x\n\n",
         ]);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_split_at_every_byte_reads_the_same() {
+    fn stream_split_at_any_byte_decodes_equally() {
         let mut stream = Vec::new();
         sse::write_priming(&mut stream, &IdPrefix::new("1-"), Seq(0));
         sse::write_retry(&mut stream, 500);
@@ -191,7 +191,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(payloads in proptest::collection::vec("[^\\x00-\\x1f]{1,60}", 0..8), cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..6)) {
+        fn encoded_frames_are_decoded(payloads in proptest::collection::vec("[^\\x00-\\x1f]{1,60}", 0..8), cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..6)) {
             let prefix = IdPrefix::new("9-");
             let mut stream = Vec::new();
             for (n, payload) in payloads.iter().enumerate() {

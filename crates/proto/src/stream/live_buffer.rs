@@ -165,7 +165,7 @@ mod tests {
     proptest! {
         /// For any order of pushes and takes: all bytes once, in order, with correct counts.
         #[test]
-        fn oracle_what_goes_in_comes_out(sizes in proptest::collection::vec((1usize..2 * LARGE_FRAME_BYTES, any::<bool>(), any::<bool>()), 0..60)) {
+        fn oracle_all_pushed_bytes_are_taken_in_order(sizes in proptest::collection::vec((1usize..2 * LARGE_FRAME_BYTES, any::<bool>(), any::<bool>()), 0..60)) {
             let (mut buffer, mut expected, mut wire) = (LiveBuffer::default(), Vec::new(), Vec::new());
             let (mut expected_payload, mut payload) = (0, 0);
             let mut cursor = Seq(0);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn small_ones_are_written_together_and_large_ones_alone() {
+    fn small_frames_are_joined_and_large_frames_are_sent_alone() {
         let mut buffer = LiveBuffer::default();
         for (seq, size) in [(1, 10), (2, 20), (3, LARGE_FRAME_BYTES), (4, 5)] {
             buffer.push(run(seq, size));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn one_always_fits_and_two_only_within_the_limits() {
+    fn single_run_always_fits_and_others_within_the_limits() {
         let limits = StreamLimits {
             live_events: 3,
             live_bytes: 100,

@@ -312,7 +312,7 @@ mod tests {
     };
 
     #[test]
-    fn d2_numbers_must_follow_and_a_repeated_append_is_harmless() {
+    fn d2_numbers_must_follow_and_a_repeated_append_changes_nothing() {
         let mut log = log();
         log.append(batch(0..3)).unwrap();
         log.append(batch(0..3)).unwrap();
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn d2_a_sealed_stream_takes_no_more() {
+    fn d2_sealed_stream_refuses_appends() {
         let mut log = log();
         let last = || Batch {
             seals: true,
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn d4_a_tombstone_remembers_who_waits_for_an_answer() {
+    fn d4_tombstone_keeps_the_calls_of_its_stream() {
         let mut log = log();
         let mut answer = events(1..2);
         answer[0].retain = Retain::Answer;
@@ -452,7 +452,7 @@ mod tests {
     proptest! {
         /// The oracle for one log: any cursor reads the retained events after it, in order, once, and learns of missing ones.
         #[test]
-        fn oracle_a_cursor_sees_the_suffix_or_is_told_of_the_gap(
+        fn oracle_cursor_sees_the_suffix_or_a_gap(
             appends in proptest::collection::vec(1u64..6, 1..40),
             keep in 1usize..30,
             cursor in 0u64..100,

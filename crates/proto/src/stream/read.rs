@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 /// The result of a take.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum TakeOutcome {
     /// Frames, and the cursor after them.
     Frames(Bytes, Seq),
     /// The live buffer lacks events: read the store.
@@ -68,36 +68,36 @@ impl<W: Clone> StreamCore<W> {
     }
 
     /// Takes the ready frames for `connection`. Stores `waiter` if there are none.
-    pub fn take(&mut self, connection: ConnectionId, waiter: &W) -> (Taken, Effects<W>) {
+    pub fn take(&mut self, connection: ConnectionId, waiter: &W) -> (TakeOutcome, Effects<W>) {
         let mut effects = Effects::default();
         if !self.is_reader(connection) {
-            return (Taken::End, effects);
+            return (TakeOutcome::End, effects);
         }
         let (is_closed, is_pending) = (self.is_closed(), self.has_pending_append());
         let Some(reader) = &mut self.reader else {
-            return (Taken::End, effects);
+            return (TakeOutcome::End, effects);
         };
         if let Some(run) = self.live.take() {
             reader.taken = run.last;
             reader.taken_bytes += run.payload_bytes as u64;
             effects.room = true;
-            return (Taken::Frames(run.wire, run.last), effects);
+            return (TakeOutcome::Frames(run.wire, run.last), effects);
         }
         if is_closed && reader.feed == Feed::Live {
-            return (Taken::End, effects);
+            return (TakeOutcome::End, effects);
         }
         // Messages emitted before the close are delivered before it: a client without an id cannot resume.
         if let Some(close) = reader.close.filter(|_| !is_pending) {
-            return (Taken::Close(close), effects);
+            return (TakeOutcome::Close(close), effects);
         }
         if reader.feed == Feed::CatchingUp {
-            return (Taken::Behind, effects);
+            return (TakeOutcome::Behind, effects);
         }
         match &mut reader.waiter {
             Some(kept) => kept.clone_from(waiter),
             none => *none = Some(waiter.clone()),
         }
-        (Taken::Nothing, effects)
+        (TakeOutcome::Nothing, effects)
     }
 
     /// The connection has read the store up to `cursor`. True if it is live from here on, false if there is more to read.

@@ -4,7 +4,7 @@
 //! two, and so no race (RES-05). This state belongs to one connection and needs no lock.
 
 use super::core::{Close, StreamParams};
-use super::read::Taken;
+use super::read::TakeOutcome;
 use super::{Page, StreamStatus};
 use crate::event_id::Seq;
 use crate::jsonrpc::{RpcError, write_error};
@@ -155,33 +155,33 @@ impl Reader {
     }
 
     /// The result of a take.
-    pub fn taken(&mut self, params: &StreamParams, taken: Taken) -> Input {
+    pub fn taken(&mut self, params: &StreamParams, taken: TakeOutcome) -> Input {
         match taken {
-            Taken::Frames(chunk, cursor) => {
+            TakeOutcome::Frames(chunk, cursor) => {
                 self.cursor = cursor;
                 self.send(chunk)
             }
-            Taken::Behind => {
+            TakeOutcome::Behind => {
                 self.source = Source::Store;
                 Input::Continue
             }
-            Taken::End => {
+            TakeOutcome::End => {
                 self.source = Source::Done;
                 Input::Continue
             }
-            Taken::Close(Close { retry }) => {
+            TakeOutcome::Close(Close { retry }) => {
                 self.source = Source::Done;
                 if self.announces_close {
                     return self.send(retry_block(retry));
                 }
                 Input::Continue
             }
-            Taken::Nothing if self.confirms_cursor => {
+            TakeOutcome::Nothing if self.confirms_cursor => {
                 let mut block = Vec::new();
                 sse::write_priming(&mut block, &params.prefix, self.cursor);
                 self.send(block.into())
             }
-            Taken::Nothing => Input::Wait,
+            TakeOutcome::Nothing => Input::Wait,
         }
     }
 

@@ -6,7 +6,7 @@ use crate::event_id::{EventId, Seq, StreamKind};
 
 /// The start of a GET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plan {
+pub enum ResumePlan {
     /// A new push stream without a replay. `refresh` if the client has missed push messages: it then gets change
     /// notifications for every list and every resource it subscribed to.
     Fresh {
@@ -14,7 +14,7 @@ pub enum Plan {
         refresh: bool,
     },
     /// The stream of the id, from the cursor on.
-    Tail {
+    Resume {
         /// The last event the client has seen.
         after: Seq,
         /// Whether events after the cursor are gone.
@@ -34,20 +34,20 @@ pub enum Plan {
 /// Decides how a GET begins. `issued` is whether the stream of the id was ever issued in this session. `found` is its status
 /// in the store. `unlogged` is whether some of its messages were sent without ids because the store failed: these cannot be
 /// replayed (STO-02).
-pub fn plan(id: Option<EventId>, issued: bool, found: Option<&StreamStatus>, unlogged: bool) -> Plan {
+pub fn plan(id: Option<EventId>, issued: bool, found: Option<&StreamStatus>, unlogged: bool) -> ResumePlan {
     let Some(id) = id.filter(|_| issued) else {
-        return Plan::Fresh { refresh: false };
+        return ResumePlan::Fresh { refresh: false };
     };
     let kind = id.ordinal.kind();
     // A client that is ahead of the store has seen events that the store has lost. Its stream cannot continue from there.
     let found = found.filter(|stream| stream.last.is_some_and(|last| id.seq <= last));
     match found {
-        None if kind == StreamKind::Call => Plan::Forgotten,
-        None => Plan::Fresh { refresh: true },
-        Some(stream) if stream.sealed && stream.last == Some(id.seq) => Plan::Ended,
+        None if kind == StreamKind::Call => ResumePlan::Forgotten,
+        None => ResumePlan::Fresh { refresh: true },
+        Some(stream) if stream.sealed && stream.last == Some(id.seq) => ResumePlan::Ended,
         Some(stream) => {
             let gap = unlogged || has_gap_after(id.seq, stream.purged);
-            Plan::Tail {
+            ResumePlan::Resume {
                 after: id.seq,
                 gap,
                 refresh: gap && kind == StreamKind::Push,
@@ -87,13 +87,13 @@ mod tests {
 
     /// RES-07, RES-08, T-16: one row per cause.
     #[test]
-    fn res_07_every_cause_has_its_answer() {
-        let tail = |after, gap, refresh| Plan::Tail {
+    fn res_07_every_cause_has_its_plan() {
+        let resume = |after, gap, refresh| ResumePlan::Resume {
             after: Seq(after),
             gap,
             refresh,
         };
-        let fresh = |refresh| Plan::Fresh { refresh };
+        let fresh = |refresh| ResumePlan::Fresh { refresh };
         for (name, id, issued, found, expected) in [
             ("unparseable", None, false, None, fresh(false)),
             ("ordinal never issued", id(9, 1), false, None, fresh(false)),
@@ -102,7 +102,7 @@ mod tests {
                 id(1, 4),
                 true,
                 Some(stream(3, None)),
-                Plan::Forgotten,
+                ResumePlan::Forgotten,
             ),
             (
                 "client ahead of a push stream",
@@ -116,42 +116,42 @@ mod tests {
                 id(1, 2),
                 true,
                 Some(stream(3, None)),
-                tail(2, false, false),
+                resume(2, false, false),
             ),
             (
                 "at its tip",
                 id(1, 3),
                 true,
                 Some(stream(3, None)),
-                tail(3, false, false),
+                resume(3, false, false),
             ),
             (
                 "call stream with a gap",
                 id(1, 2),
                 true,
                 Some(stream(9, Some(5))),
-                tail(2, true, false),
+                resume(2, true, false),
             ),
             (
                 "purged, but seen before",
                 id(1, 5),
                 true,
                 Some(stream(9, Some(5))),
-                tail(5, false, false),
+                resume(5, false, false),
             ),
             (
                 "push stream with a gap",
                 id(2, 2),
                 true,
                 Some(stream(9, Some(5))),
-                tail(2, true, true),
+                resume(2, true, true),
             ),
             (
                 "known push stream",
                 id(2, 2),
                 true,
                 Some(stream(9, None)),
-                tail(2, false, false),
+                resume(2, false, false),
             ),
             (
                 "ended, all seen",
@@ -161,10 +161,10 @@ mod tests {
                     sealed: true,
                     ..stream(3, None)
                 }),
-                Plan::Ended,
+                ResumePlan::Ended,
             ),
             ("push stream gone", id(2, 2), true, None, fresh(true)),
-            ("call stream gone", id(1, 2), true, None, Plan::Forgotten),
+            ("call stream gone", id(1, 2), true, None, ResumePlan::Forgotten),
         ] {
             assert_eq!(plan(id, issued, found.as_ref(), false), expected, "{name}");
         }
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn sto_02_messages_without_ids_are_a_gap() {
         for (ordinal, seq) in [(1, 2), (1, 3), (2, 2), (2, 3)] {
-            let expected = Plan::Tail {
+            let expected = ResumePlan::Resume {
                 after: Seq(seq),
                 gap: true,
                 refresh: ordinal == 2,
@@ -185,6 +185,6 @@ mod tests {
             sealed: true,
             ..stream(3, None)
         };
-        assert_eq!(plan(id(1, 3), true, Some(&sealed), true), Plan::Ended);
+        assert_eq!(plan(id(1, 3), true, Some(&sealed), true), ResumePlan::Ended);
     }
 }

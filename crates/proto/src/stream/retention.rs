@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn res_08_loss_of_the_priming_event_is_no_gap() {
+    fn res_08_loss_of_the_priming_event_is_not_a_gap() {
         assert_eq!(evicted_up_to(None, Seq::PRIMING), None);
         let evicted = evicted_up_to(evicted_up_to(None, Seq(5)), Seq(3));
         assert_eq!(evicted, Some(Seq(5)));

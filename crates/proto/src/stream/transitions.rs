@@ -22,7 +22,7 @@ fn acknowledge(core: &mut Core, outcome: AppendOutcome) -> Effects<ConnectionId>
     core.appended(&params(false), outcome)
 }
 
-fn take(core: &mut Core, connection: ConnectionId) -> Taken {
+fn take(core: &mut Core, connection: ConnectionId) -> TakeOutcome {
     core.take(connection, &connection).0
 }
 
@@ -34,8 +34,8 @@ fn live() -> Core {
     core
 }
 
-fn frames(text: &str, last: u64) -> Taken {
-    Taken::Frames(Bytes::from(text.to_owned()), Seq(last))
+fn frames(text: &str, last: u64) -> TakeOutcome {
+    TakeOutcome::Frames(Bytes::from(text.to_owned()), Seq(last))
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn sto_02_frame_is_sent_when_the_store_has_it() {
     let mut core = live();
     let _ = emit(&mut core, "{}");
     append(&mut core);
-    assert_eq!(take(&mut core, READER), Taken::Nothing);
+    assert_eq!(take(&mut core, READER), TakeOutcome::Nothing);
     assert_eq!(acknowledge(&mut core, AppendOutcome::Stored).wake, Some(READER));
     assert_eq!(take(&mut core, READER), frames("id: 7-1\ndata: {}\n\n", 1));
 }
@@ -57,10 +57,10 @@ fn res_05_event_that_a_page_has_shown_is_not_sent_again() {
     }
     append(&mut core);
     let _ = core.attach(OTHER, Seq::PRIMING, true);
-    assert_eq!(take(&mut core, OTHER), Taken::Behind);
+    assert_eq!(take(&mut core, OTHER), TakeOutcome::Behind);
     assert!(core.caught_up(OTHER, Seq(3), 6).0, "nothing is acknowledged yet");
     let _ = acknowledge(&mut core, AppendOutcome::Stored);
-    assert_eq!(take(&mut core, OTHER), Taken::Nothing);
+    assert_eq!(take(&mut core, OTHER), TakeOutcome::Nothing);
 }
 
 /// RES-05: a run of which a page has shown a part is read from the store.
@@ -74,23 +74,23 @@ fn res_05_run_that_a_page_has_shown_in_part_is_read_from_the_store() {
     append(&mut core);
     let _ = core.attach(OTHER, Seq::PRIMING, true);
     assert!(core.caught_up(OTHER, Seq(2), 4).0);
-    assert_eq!(take(&mut core, OTHER), Taken::Nothing);
+    assert_eq!(take(&mut core, OTHER), TakeOutcome::Nothing);
     assert_eq!(acknowledge(&mut core, AppendOutcome::Stored).wake, Some(OTHER));
-    assert_eq!(take(&mut core, OTHER), Taken::Behind);
+    assert_eq!(take(&mut core, OTHER), TakeOutcome::Behind);
     assert!(
         core.caught_up(OTHER, Seq(3), 2).0,
         "at the last number it is live again"
     );
-    assert_eq!(take(&mut core, OTHER), Taken::Nothing);
+    assert_eq!(take(&mut core, OTHER), TakeOutcome::Nothing);
 }
 
 /// RES-06: one connection reads a stream.
 #[test]
 fn res_06_displaced_reader_is_woken_and_ends() {
     let mut core = live();
-    assert_eq!(take(&mut core, READER), Taken::Nothing);
+    assert_eq!(take(&mut core, READER), TakeOutcome::Nothing);
     assert_eq!(core.attach(OTHER, Seq::PRIMING, false).wake, Some(READER));
-    assert_eq!(take(&mut core, READER), Taken::End);
+    assert_eq!(take(&mut core, READER), TakeOutcome::End);
     assert!(!core.detach(READER).0, "the displaced connection changes nothing");
     assert!(core.has_reader());
 }
@@ -103,7 +103,7 @@ fn sto_02_reader_that_catches_up_is_closed_in_an_outage() {
     append(&mut core);
     let _ = core.attach(OTHER, Seq::PRIMING, true);
     let _ = acknowledge(&mut core, AppendOutcome::StoreFailed);
-    assert_eq!(take(&mut core, OTHER), Taken::Close(Close { retry: 0 }));
+    assert_eq!(take(&mut core, OTHER), TakeOutcome::Close(Close { retry: 0 }));
 }
 
 #[test]
@@ -140,8 +140,8 @@ fn d2_seal_during_an_append_is_an_append_of_its_own() {
         acknowledge(&mut core, AppendOutcome::Stored).ended,
         Some(CloseReason::Sealed)
     );
-    assert!(matches!(take(&mut core, READER), Taken::Frames(..)));
-    assert_eq!(take(&mut core, READER), Taken::End);
+    assert!(matches!(take(&mut core, READER), TakeOutcome::Frames(..)));
+    assert_eq!(take(&mut core, READER), TakeOutcome::End);
 }
 
 #[test]
@@ -172,15 +172,15 @@ fn sse_08_close_waits_for_pending_events() {
     let _ = emit(&mut core, "{}");
     append(&mut core);
     let _ = core.close_reader(Close { retry: 5 });
-    assert_eq!(take(&mut core, READER), Taken::Nothing);
+    assert_eq!(take(&mut core, READER), TakeOutcome::Nothing);
     let _ = acknowledge(&mut core, AppendOutcome::Stored);
-    assert!(matches!(take(&mut core, READER), Taken::Frames(..)));
-    assert_eq!(take(&mut core, READER), Taken::Close(Close { retry: 5 }));
+    assert!(matches!(take(&mut core, READER), TakeOutcome::Frames(..)));
+    assert_eq!(take(&mut core, READER), TakeOutcome::Close(Close { retry: 5 }));
 }
 
 /// D4: a release that fails is not forgotten, and costs the stream no ids.
 #[test]
-fn d4_release_that_fails_goes_with_the_next_append() {
+fn d4_failed_release_is_part_of_the_next_append() {
     let mut core = live();
     let _ = emit(&mut core, "{}");
     append(&mut core);
@@ -209,7 +209,7 @@ fn d9_refused_append_and_late_acknowledgement() {
     let late = acknowledge(&mut stopped, AppendOutcome::Stored);
     assert!(late.ended.is_none() && late.stored == 0);
     assert!(stopped.is_closed());
-    assert_eq!(take(&mut stopped, READER), Taken::End);
+    assert_eq!(take(&mut stopped, READER), TakeOutcome::End);
 }
 
 /// SSE-14: an emitter waits for a reader that is a retained window behind, and for the store.
@@ -227,7 +227,7 @@ fn sse_14_emitter_waits_for_the_reader_or_for_the_store() {
         let _ = acknowledge(&mut core, AppendOutcome::Stored);
     }
     assert_eq!(core.room(&limited), Room::WaitForReader);
-    assert!(matches!(take(&mut core, READER), Taken::Frames(..)));
+    assert!(matches!(take(&mut core, READER), TakeOutcome::Frames(..)));
     assert_eq!(core.room(&limited), Room::Free);
     assert!(!core.reader_stalled(&limited).reader_stalled, "it has taken something");
     for _ in 0..2 {

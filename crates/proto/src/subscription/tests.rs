@@ -55,7 +55,7 @@ fn sub_01_the_filter_is_read() {
 }
 
 #[test]
-fn sub_01_what_is_missing_or_of_the_wrong_type_is_named() {
+fn sub_01_missing_and_mistyped_members_are_named() {
     for (json, name) in [
         ("", "params.notifications"),
         ("{}", "params.notifications"),
@@ -109,7 +109,7 @@ fn sub_08_the_number_of_uris_is_bounded() {
 }
 
 #[test]
-fn sub_02_the_acknowledgement_names_what_is_honoured_and_nothing_else() {
+fn sub_02_acknowledgement_contains_the_honoured_filter() {
     let asked = Filter {
         resources: false,
         ..filter(&["file:///a.txt"])
@@ -175,7 +175,7 @@ fn sub_03_every_message_carries_the_id_with_its_type() {
 }
 
 #[test]
-fn sub_04_only_what_was_asked_for_matches() {
+fn sub_04_only_requested_changes_match() {
     let changes = [Change::Tools, Change::Prompts, Change::Resources, updated("a:/1")];
     let heard = |filter: &Filter| changes.each_ref().map(|change| filter.matches(change));
     assert_eq!(heard(&filter(&["a:/1"])), [true; 4]);
@@ -245,7 +245,7 @@ fn sub_08_repeated_changes_collapse_in_the_order_of_first_arrival() {
 }
 
 #[test]
-fn sub_08_a_burst_of_sub_resources_stays_bounded_and_nothing_is_missed() {
+fn sub_08_burst_of_sub_resources_is_bounded_without_loss() {
     let (filter, mut pending) = (filter(&["a:/", "a:/deep/", "b:/"]), Pending::new(limits(2)));
     for n in 0..1000 {
         pending.add(&filter, &updated(&format!("a:/deep/{n}")));
@@ -285,7 +285,7 @@ proptest! {
     /// SUB-08: for any sequence, the reader gets each matching change once, at its URI or at the subscribed one above it, and
     /// the waiting changes stay within the limit.
     #[test]
-    fn sub_08_every_change_is_told_and_no_more_than_the_bound_waits(
+    fn sub_08_every_change_is_delivered_within_the_bound(
         uris in proptest::collection::vec("[ab](/[ab]){0,2}", 0..4),
         changes in proptest::collection::vec(prop_oneof![
             Just(Change::Tools), Just(Change::Prompts),

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use rethread_proto::event_id::IdPrefix;
 use rethread_proto::sse::{Decoder, Draft};
 use rethread_proto::stream::{
-    AppendOutcome, Batch, Close, ConnectionId, Effects, Event, Framing, Input, Log, Plan, Reader, ReaderStart, Retain,
-    Retention, Room, Step, StreamCore, StreamInfo, StreamLimits, StreamParams, Taken, plan,
+    AppendOutcome, Batch, Close, ConnectionId, Effects, Event, Framing, Input, Log, Reader, ReaderStart, ResumePlan,
+    Retain, Retention, Room, Step, StreamCore, StreamInfo, StreamLimits, StreamParams, TakeOutcome, plan,
 };
 use rethread_proto::{EventId, Ordinal, Seq, StreamKind, Version};
 use std::collections::{BTreeMap, HashSet};
@@ -123,7 +123,11 @@ impl World {
                 continue;
             }
             let (taken, effects) = self.core.take(id, &id);
-            assert_eq!(taken, Taken::Nothing, "a reader could take something and was not woken");
+            assert_eq!(
+                taken,
+                TakeOutcome::Nothing,
+                "a reader could take something and was not woken"
+            );
             self.apply(effects);
         }
     }
@@ -383,8 +387,8 @@ impl World {
         };
         let missed = self.core.has_unlogged_after(status.last);
         match plan(Some(id), true, Some(&status), missed) {
-            Plan::Ended => self.clients[client].is_done = true,
-            Plan::Tail { after, gap, .. } => {
+            ResumePlan::Ended => self.clients[client].is_done = true,
+            ResumePlan::Resume { after, gap, .. } => {
                 let lost = |message: &&u64| {
                     !self.stored_messages.contains(message) && !self.clients[client].without_ids.contains(message)
                 };

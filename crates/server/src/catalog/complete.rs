@@ -150,7 +150,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn at_most_a_hundred_values_are_shown() {
+    fn completion_has_at_most_a_hundred_values() {
         let shown = |count: usize| serde_json::to_value(Completed::new(vec!["v".to_owned(); count])).unwrap();
         assert_eq!(
             shown(0),

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn required_arguments_must_be_there() {
+    fn required_arguments_must_be_present() {
         let prompt = Prompt::new("p").argument("a", "", true).argument("b", "", false);
         let entry = PromptEntry::new(&prompt, |_, _| async { Ok(PromptMessage::user("")) });
         let with = |name: &str| BTreeMap::from([(name.to_owned(), String::new())]);

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tool_names_are_short_and_plain() {
+    fn tool_names_have_a_bounded_length_and_alphabet() {
         let longest = "x".repeat(64);
         for good in ["a", "echo", "a.b/c-d_E9", longest.as_str()] {
             assert!(is_tool_name(good), "{good}");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_is_sent_as_it_is() {
+    fn schema_is_sent_unchanged() {
         let schema = json!({
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "type": "object",

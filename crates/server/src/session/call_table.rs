@@ -80,7 +80,7 @@ mod tests {
     proptest! {
         /// SES-10: the table contains exactly the running calls, and an ended call does not remove another one.
         #[test]
-        fn ses_10_it_is_a_table_of_what_runs(steps in proptest::collection::vec((0i64..4, any::<bool>()), 0..40)) {
+        fn ses_10_table_contains_the_running_calls(steps in proptest::collection::vec((0i64..4, any::<bool>()), 0..40)) {
             let (mut calls, mut model, mut over) = (CallTable::default(), HashMap::<i64, Arc<usize>>::new(), Vec::new());
             for (nth, (n, begins)) in steps.into_iter().enumerate() {
                 let id = RequestId::from(n);

@@ -10,21 +10,21 @@ use std::sync::Arc;
 
 /// Why a call is orphaned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Orphaned {
+pub(crate) enum OrphanCause {
     /// The process that ran it has ended (RST-03).
     Restarted,
     /// Its answer could not be stored.
     Unstored,
 }
 
-impl Orphaned {
+impl OrphanCause {
     fn error(self) -> RpcError {
         let (message, reason) = match self {
-            Orphaned::Restarted => (
+            OrphanCause::Restarted => (
                 "the server was restarted while this request was running; it was not run again",
                 "restarted",
             ),
-            Orphaned::Unstored => (
+            OrphanCause::Unstored => (
                 "the answer to this request could not be stored and is lost",
                 "answer_lost",
             ),
@@ -44,7 +44,7 @@ pub(crate) async fn take_over(session: &Arc<Session>) -> Result<(), StoreError> 
             fenced => fenced?,
         }
         match ordinal.kind() {
-            StreamKind::Call => close_orphan(session, ordinal, Orphaned::Restarted).await?,
+            StreamKind::Call => close_orphan(session, ordinal, OrphanCause::Restarted).await?,
             StreamKind::Push => session.push_stream_left(ordinal),
         }
     }
@@ -55,7 +55,7 @@ pub(crate) async fn take_over(session: &Arc<Session>) -> Result<(), StoreError> 
 pub(crate) async fn close_orphan(
     session: &Session,
     ordinal: rethread_proto::Ordinal,
-    why: Orphaned,
+    why: OrphanCause,
 ) -> Result<(), StoreError> {
     let store = &session.node.store;
     let key = session.stream_key(ordinal);

@@ -198,7 +198,7 @@ mod tests {
 
     /// RST-01: the end of a session does not remove the session that was restored under the same id.
     #[test]
-    fn rst_01_a_session_that_has_ended_does_not_remove_its_next_life() {
+    fn rst_01_ended_session_does_not_remove_the_restored_one() {
         let service = McpService::builder(Idle).build();
         let (node, sessions) = (&service.inner.node, &service.inner.sessions);
         let key = SessionKey {

@@ -1,7 +1,7 @@
 //! The streams of a session: open, resume, abandon, forget.
 
 use super::Session;
-use super::orphan::{self, Orphaned};
+use super::orphan::{self, OrphanCause};
 use crate::node::telemetry;
 use crate::stream::Stream;
 use crate::stream::StreamOwner;
@@ -12,12 +12,12 @@ use rethread_proto::event_id::{EventId, Seq, StreamKind};
 use rethread_proto::jsonrpc::RequestId;
 use rethread_proto::refusal::Reason;
 use rethread_proto::sse::Draft;
-use rethread_proto::stream::{Close, Plan, ReaderStart, plan};
+use rethread_proto::stream::{Close, ReaderStart, ResumePlan, plan};
 use rethread_store::{Batch, Event, StoreError, StreamInfo, StreamKey, StreamStatus};
 use std::sync::Arc;
 
 /// A connection that was opened for a GET.
-pub(crate) struct Opened {
+pub(crate) struct GetConnection {
     pub(crate) reader: ReaderBody,
     /// The id of the oldest retained event, if events after the cursor are gone.
     pub(crate) gap: Option<String>,
@@ -172,7 +172,7 @@ impl Session {
     }
 
     /// Opens a connection for a GET: a new push stream, or the stream that `last_event_id` belongs to.
-    pub(crate) async fn open_get(self: &Arc<Self>, last_event_id: Option<&str>) -> Result<Opened, Reason> {
+    pub(crate) async fn open_get(self: &Arc<Self>, last_event_id: Option<&str>) -> Result<GetConnection, Reason> {
         let id = last_event_id.and_then(|text| self.node.ids.parse(&self.key.session, text));
         let _alone = match id {
             // A stream has one writer. The lock prevents another request from adopting it between the read of the store and
@@ -199,10 +199,10 @@ impl Session {
         let missed = live.as_ref().zip(found.as_ref());
         let missed = missed.is_some_and(|(stream, found)| stream.has_unlogged_after(found.last));
         match plan(id, issued, found.as_ref(), missed || refreshed) {
-            Plan::Forgotten => Err(Reason::StreamForgotten),
-            Plan::Ended => Err(Reason::StreamEnded),
-            Plan::Fresh { refresh } => Ok(self.fresh_push_stream(refresh)),
-            Plan::Tail { after, gap, refresh } => {
+            ResumePlan::Forgotten => Err(Reason::StreamForgotten),
+            ResumePlan::Ended => Err(Reason::StreamEnded),
+            ResumePlan::Fresh { refresh } => Ok(self.fresh_push_stream(refresh)),
+            ResumePlan::Resume { after, gap, refresh } => {
                 let (Some(id), Some(found)) = (id, found) else {
                     return Err(Reason::StreamForgotten);
                 };
@@ -253,7 +253,7 @@ impl Session {
         let mut found = self.node.store.status(&key).await;
         let orphaned = |found: &StreamStatus| !found.sealed && !live && ordinal.kind() == StreamKind::Call;
         if found.as_ref().is_ok_and(orphaned) {
-            let closed = orphan::close_orphan(self, ordinal, Orphaned::Unstored).await;
+            let closed = orphan::close_orphan(self, ordinal, OrphanCause::Unstored).await;
             closed.map_err(|_| Reason::StoreUnavailable)?;
             found = self.node.store.status(&key).await;
         }
@@ -272,7 +272,7 @@ impl Session {
         refresh: bool,
         live: Option<Arc<Stream>>,
         found: StreamStatus,
-    ) -> Opened {
+    ) -> GetConnection {
         let kind = ordinal.kind();
         let oldest = found.first_kept;
         let stream = live.unwrap_or_else(|| Stream::adopt(self.stream_owner(), ordinal, found));
@@ -291,10 +291,10 @@ impl Session {
             // again. If the table did not say so, the next resume would create a second writer.
             self.push_reader_changed(&stream);
         }
-        Opened { reader, gap }
+        GetConnection { reader, gap }
     }
 
-    fn fresh_push_stream(self: &Arc<Self>, refresh: bool) -> Opened {
+    fn fresh_push_stream(self: &Arc<Self>, refresh: bool) -> GetConnection {
         let stream = self.open_stream(StreamKind::Push, &[]);
         self.limit_listeners(true);
         let reader = self.open_reader(Arc::clone(&stream), ReaderStart::default(), true);
@@ -304,7 +304,7 @@ impl Session {
                 let _ = stream.emit(draft, rethread_store::Retain::None, false); // fails only if the session has ended
             }
         }
-        Opened { reader, gap: None }
+        GetConnection { reader, gap: None }
     }
 
     /// Too many GETs at once: the oldest connections are closed, and may resume (T-17).

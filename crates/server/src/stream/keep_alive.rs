@@ -62,7 +62,7 @@ mod tests {
 
     /// SSE-04: the pause starts at the last message, whenever the timer fires.
     #[tokio::test(start_paused = true)]
-    async fn sse_04_a_comment_comes_when_it_was_silent_for_so_long() {
+    async fn sse_04_silent_stream_gets_a_comment() {
         const STEP: Duration = Duration::from_secs(1);
         let mut keep_alive = KeepAlive::new(Some(10 * STEP));
         let mut cx = Context::from_waker(Waker::noop());

@@ -128,7 +128,7 @@ async fn mrtr_05_forged_request_state_is_refused() {
     );
 }
 
-/// MRTR-04: a stream waits for further questions as long as `Timing` says.
+/// MRTR-04: a stream waits for further questions for `Timing::collect_questions`.
 #[tokio::test(start_paused = true)]
 async fn mrtr_04_questions_are_collected_for_the_configured_time() {
     let handler = ScriptedHandler::new();

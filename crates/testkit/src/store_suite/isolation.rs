@@ -1,4 +1,4 @@
-//! Nobody can read, end or forget the data of another principal or session (D3, T-14).
+//! No caller can read, end or forget the data of another principal or session (D3, T-14).
 
 use super::Harness;
 use super::fixture::*;

@@ -176,7 +176,7 @@ fn ver_04_row_5_a_session_header_makes_a_modern_method_session_era() {
 }
 
 #[test]
-fn ver_04_row_5_names_what_is_missing_and_tells_initialize_what_is_served() {
+fn ver_04_row_5_names_missing_fields_and_for_initialize_the_versions() {
     let text = |h, json: &str, served| {
         let refusal = admit(&head(h, None), payload(json), served).unwrap_err();
         refusal.error().message.into_owned()
@@ -200,7 +200,7 @@ fn ver_04_row_5_names_what_is_missing_and_tells_initialize_what_is_served() {
 }
 
 #[test]
-fn ver_07_a_session_era_version_in_meta_is_told_the_stateless_ones() {
+fn ver_07_legacy_version_in_meta_gets_the_stateless_ones() {
     let refusal = admit(&head(OLD, None), payload(&request("server/discover", OLD)), B).unwrap_err();
     let data = refusal.error().data.unwrap();
     assert_eq!(

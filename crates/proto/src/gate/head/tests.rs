@@ -69,7 +69,7 @@ fn sec_01_origin_is_checked_on_every_verb() {
 }
 
 #[test]
-fn sec_01_a_host_that_was_not_checked_vouches_for_no_origin() {
+fn sec_01_unchecked_host_allows_no_origin() {
     let mut policy = HeadPolicy {
         hosts: HostPolicy::Any,
         ..HeadPolicy::default()
@@ -200,7 +200,7 @@ fn sec_06_header_count_and_size_are_bounded_before_anything_is_read() {
 }
 
 #[test]
-fn http_01_other_methods_are_405_and_allow_lists_what_is_offered() {
+fn http_01_other_methods_are_405_and_allow_lists_the_offered_ones() {
     for (push, delete, revisions, allow) in [
         (true, true, Revisions::BOTH, "GET, POST, DELETE"),
         (true, true, Revisions::LEGACY, "GET, POST, DELETE"),
@@ -243,7 +243,7 @@ fn http_01_verbs() {
 }
 
 #[test]
-fn http_02_a_post_must_take_json_and_streams_and_a_get_must_take_streams() {
+fn http_02_post_must_accept_json_and_streams_and_get_streams() {
     let table: [(&[&str], u16, u16); 9] = [
         (&[], 200, 200),
         (&["*/*"], 200, 200),
@@ -290,7 +290,7 @@ fn http_03_a_post_must_be_json() {
 
 /// SES-02, SES-04: an id that cannot be ours is an unknown session, not a bad request.
 #[test]
-fn ses_02_a_malformed_session_header_is_let_in_as_malformed() {
+fn ses_02_malformed_session_header_is_admitted_as_malformed() {
     let long = "a".repeat(SessionId::MAX_LEN + 1);
     let id = |text| SessionHeader::Id(SessionId::parse(text).unwrap());
     let table: [(&[&str], SessionHeader); 9] = [
@@ -311,7 +311,7 @@ fn ses_02_a_malformed_session_header_is_let_in_as_malformed() {
 }
 
 #[test]
-fn ver_02_the_version_header_is_read_and_not_judged() {
+fn ver_02_head_reads_the_version_header_without_checking_it() {
     let unknown = |text: &str| VersionHeader::Unknown(text.to_owned());
     let table: [(&[&str], VersionHeader); 9] = [
         (&[], VersionHeader::Absent),
@@ -352,7 +352,7 @@ fn ver_09_a_stateless_revision_has_neither_get_nor_delete() {
 }
 
 #[test]
-fn res_07_a_last_event_id_that_cannot_be_one_is_kept_as_unrecognised() {
+fn res_07_invalid_last_event_id_counts_as_unknown() {
     let (longest, too_long) = ("1".repeat(MAX_EVENT_ID_BYTES), "1".repeat(MAX_EVENT_ID_BYTES + 1));
     let table: [(&[&str], Option<&str>); 9] = [
         (&[], None),

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn hdr_04_a_refusal_says_what_differs() {
+    fn hdr_04_refusal_names_the_difference() {
         for (line, arguments, said) in [
             (
                 None,
@@ -409,7 +409,7 @@ mod tests {
 
     /// An object may be mirrored itself, although that makes no sense, and also contain a mirrored property.
     #[test]
-    fn hdr_04_a_mirrored_property_may_stand_above_another() {
+    fn hdr_04_mirrored_property_may_contain_another() {
         let params = HeaderParams::of_schema(&json!({ "properties": { "a": {
             "type": "string", "x-mcp-header": "A",
             "properties": { "b": { "type": "string", "x-mcp-header": "B" } }

@@ -8,7 +8,7 @@ fn problems(schema: &Value, value: &Value) -> Option<String> {
 
 /// Each schema with values that fit it and values that do not.
 #[test]
-fn keywords_restrict_what_they_say() {
+fn keywords_restrict_values() {
     let table = [
         (json!(true), vec![json!(1)], vec![]),
         (json!(false), vec![], vec![json!(1)]),
@@ -139,7 +139,7 @@ fn keywords_restrict_what_they_say() {
 }
 
 #[test]
-fn invalid_schemas_are_told_with_their_place() {
+fn invalid_schemas_are_reported_with_their_location() {
     for (schema, expected) in [
         (json!({ "type": "strng" }), "`/type` must be one of null, boolean"),
         (

@@ -23,7 +23,7 @@ fn text<T>(outcome: Result<T, Reason>) -> String {
 }
 
 #[test]
-fn ver_05_everything_a_rule_needs_is_cut_from_the_params() {
+fn ver_05_all_needed_members_are_read_from_the_params() {
     let request = read(
         r#"{
             "other": {"name": "no"},
@@ -63,7 +63,7 @@ fn ver_05_everything_a_rule_needs_is_cut_from_the_params() {
 }
 
 #[test]
-fn ver_05_what_need_not_be_there_need_not_be_there() {
+fn ver_05_optional_members_may_be_absent() {
     // VER-05: `clientInfo` above all.
     let nulls = r#"{"name":null,"uri":null,"taskId":null,"arguments":null,"inputResponses":null,"requestState":null,
         "_meta":{"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":null,
@@ -102,7 +102,7 @@ fn ver_05_client_capabilities_are_present_and_an_object() {
 }
 
 #[test]
-fn ver_05_params_that_can_be_read_in_two_ways_are_refused() {
+fn ver_05_ambiguous_params_are_refused() {
     for params in [
         "[]",
         r#"["n","file:///u"]"#,
@@ -121,7 +121,7 @@ fn ver_05_params_that_can_be_read_in_two_ways_are_refused() {
 }
 
 #[test]
-fn ver_05_strings_are_strings() {
+fn ver_05_fields_of_another_type_are_not_text() {
     let field = |json: &str| read(&format!(r#"{{"name":{json}}}"#)).unwrap().name;
     for (json, expected) in [
         (r#""7""#, Some("7")),

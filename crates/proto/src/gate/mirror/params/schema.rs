@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn hdr_05_annotations_stand_on_scalars() {
+    fn hdr_05_annotations_need_a_scalar_type() {
         for kind in ["string", "integer", "boolean"] {
             let schema = property(&json!({ "type": kind, "x-mcp-header": "P" }));
             assert!(HeaderParams::of_schema(&schema).is_ok(), "{kind}");
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn hdr_05_annotations_are_unique_whatever_their_case() {
+    fn hdr_05_annotations_are_unique_ignoring_case() {
         let two = |a: &str, b: &str| {
             HeaderParams::of_schema(&json!({ "properties": {
                 "a": { "type": "string", "x-mcp-header": a },
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn hdr_05_what_only_looks_like_an_annotation_is_none() {
+    fn hdr_05_data_and_property_names_are_not_annotations() {
         let data = json!({ "type": "string", "x-mcp-header": "P" });
         for schema in [
             json!({ "default": data, "examples": [data], "const": data, "enum": [data] }),
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn hdr_05_a_bad_annotation_says_where_and_why() {
+    fn hdr_05_invalid_annotation_has_location_and_reason() {
         for (schema, said) in [
             (
                 property(&json!({ "type": "number", "x-mcp-header": "P" })),
