@@ -278,11 +278,11 @@ fn leg_02_connection_bound_stream_keeps_what_does_not_fit() {
     }
     assert_eq!(core.room(&params(false)), Room::WaitForReader);
     let mut wire = Vec::new();
-    while let Taken::Frames(chunk, _) = take(&mut core, READER) {
+    while let TakeOutcome::Frames(chunk, _) = take(&mut core, READER) {
         wire.extend_from_slice(&chunk);
     }
     let expected = ["1", &large, "3"].map(|text| format!("data: {text}\n\n")).concat();
     assert!(wire == expected.as_bytes(), "every message, in order");
     assert_eq!(core.room(&params(false)), Room::Free);
-    assert_eq!(take(&mut core, READER), Taken::Nothing, "the connection lives on");
+    assert_eq!(take(&mut core, READER), TakeOutcome::Nothing, "the connection lives on");
 }
