@@ -7,7 +7,7 @@ use crate::stream::direct_stream::DirectStream;
 use crate::stream::keep_alive::KeepAlive;
 use bytes::Bytes;
 use rethread_proto::sse::Draft;
-use rethread_proto::stream::Taken;
+use rethread_proto::stream::TakeOutcome;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -40,13 +40,13 @@ impl Chunks for DirectBody {
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             match self.stream.take(cx) {
-                Taken::Frames(chunk, _) => {
+                TakeOutcome::Frames(chunk, _) => {
                     self.keep_alive.reset();
                     return Poll::Ready(Some(chunk));
                 }
-                Taken::Nothing => {}
+                TakeOutcome::Nothing => {}
                 // There is no other end: the stream has no store to read and no other reader.
-                Taken::End | Taken::Behind | Taken::Close(_) => return Poll::Ready(None),
+                TakeOutcome::End | TakeOutcome::Behind | TakeOutcome::Close(_) => return Poll::Ready(None),
             }
             if self.client.call.exchange.asks_for_input() {
                 match self.client.poll_park(false, cx) {

@@ -3,7 +3,9 @@
 use parking_lot::Mutex;
 use rethread_proto::event_id::Seq;
 use rethread_proto::sse::EncodeMessage;
-use rethread_proto::stream::{ConnectionId, Effects, Framing, Room, StreamClosed, StreamCore, StreamParams, Taken};
+use rethread_proto::stream::{
+    ConnectionId, Effects, Framing, Room, StreamClosed, StreamCore, StreamParams, TakeOutcome,
+};
 use rethread_store::Retain;
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -73,7 +75,7 @@ impl DirectStream {
     }
 
     /// Takes what is ready. Keeps the waker if nothing is.
-    pub(crate) fn take(&self, cx: &Context<'_>) -> Taken {
+    pub(crate) fn take(&self, cx: &Context<'_>) -> TakeOutcome {
         let (taken, effects) = self.core.lock().take(READER, cx.waker());
         self.perform(effects);
         taken
