@@ -5,6 +5,7 @@
 //! moment, and nothing goes to the request before it. `parking.rs` has the part of stateless calls that ask for input.
 
 mod parking;
+mod requests;
 
 use super::call_scope::{CallScope, StatelessScope};
 use super::input::Input;
@@ -18,9 +19,10 @@ use crate::stream::Stream;
 use crate::stream::direct_stream::DirectStream;
 use crate::stream::reader_body::ReaderBody;
 use parking_lot::{Mutex, MutexGuard};
+use requests::Requests;
 use rethread_proto::event_id::Seq;
 use rethread_proto::exchange::{self, Cancelled, ClientGone, Emit, Response, ResponseRules};
-use rethread_proto::jsonrpc::{Progress, Report, RequestId, RpcError};
+use rethread_proto::jsonrpc::{Progress, Report, RpcError};
 use rethread_proto::sse::{Draft, EncodeMessage};
 use rethread_proto::stream::{ReaderStart, StreamClosed};
 use rethread_proto::{LogLevel, Principal, Version};
@@ -50,38 +52,6 @@ struct State {
     waiter: Option<Waker>,
     /// The questions of a stateless call, and what a parked one keeps.
     input: Input,
-}
-
-/// The requests that wait. It is nearly always one, which costs no allocation.
-enum Requests {
-    One(RequestMeta),
-    Batch(Vec<RequestMeta>),
-}
-
-impl Requests {
-    fn get(&self, index: usize) -> &RequestMeta {
-        match self {
-            Requests::One(request) => request,
-            Requests::Batch(requests) => &requests[index],
-        }
-    }
-
-    fn get_mut(&mut self, index: usize) -> &mut RequestMeta {
-        match self {
-            Requests::One(request) => request,
-            Requests::Batch(requests) => &mut requests[index],
-        }
-    }
-
-    fn open_stream(&self, session: &Arc<Session>) -> Arc<Stream> {
-        match self {
-            Requests::One(request) => session.open_call_stream(std::slice::from_ref(&request.id)),
-            Requests::Batch(requests) => {
-                let ids: Vec<RequestId> = requests.iter().map(|request| request.id.clone()).collect();
-                session.open_call_stream(&ids)
-            }
-        }
-    }
 }
 
 /// A connection that reads the stream of a response.
@@ -150,14 +120,8 @@ impl Exchange {
         sink: Option<ResponseSink>,
     ) -> Arc<Self> {
         let (node, version) = (Arc::clone(&session.node), session.version());
-        Self::new(
-            node,
-            version,
-            CallScope::Session(Arc::clone(session)),
-            rules,
-            requests,
-            sink,
-        )
+        let scope = CallScope::Session(Arc::clone(session));
+        Self::new(node, version, scope, rules, requests, sink)
     }
 
     /// The response to a stateless request, whose call holds a permit.
@@ -179,16 +143,12 @@ impl Exchange {
         requests: Requests,
         sink: Option<ResponseSink>,
     ) -> Arc<Self> {
-        let count = match &requests {
-            Requests::One(_) => 1,
-            Requests::Batch(requests) => requests.len(),
-        };
         Arc::new(Exchange {
             node,
             version,
             scope,
             state: Mutex::new(State {
-                response: Response::new(rules, count),
+                response: Response::new(rules, requests.len()),
                 requests,
                 sink,
                 reader: None,
