@@ -79,7 +79,7 @@ pub(crate) struct Node {
     pub(crate) connections: LimitedCount,
     pub(crate) draining: AtomicBool,
     /// Notified when a call or a connection ends. A drain waits for it.
-    pub(crate) quieter: Notify,
+    pub(crate) work_ended: Notify,
     /// Set when a drain has reached its deadline. Calls that still run then end with an error.
     pub(crate) closing: watch::Sender<bool>,
     /// Encrypts the request states that clients hold.
@@ -137,7 +137,7 @@ impl Node {
             calls: CallCount::default(),
             connections: LimitedCount::default(),
             draining: AtomicBool::new(false),
-            quieter: Notify::new(),
+            work_ended: Notify::new(),
             closing: watch::Sender::new(false),
             seal,
             next_connection: AtomicU64::new(1),
@@ -167,9 +167,9 @@ impl Node {
     }
 
     /// Wakes a waiting drain after a call or a connection has ended.
-    pub(crate) fn grew_quieter(&self) {
+    pub(crate) fn notify_drain(&self) {
         if self.is_draining() {
-            self.quieter.notify_waiters();
+            self.work_ended.notify_waiters();
         }
     }
 }

@@ -130,7 +130,7 @@ pub(crate) fn park(table: &ParkedCalls, running: &Arc<ActiveCall>) -> Option<Jso
             JsonResponse::error(&request, &error)
         }
     };
-    exchange.node.grew_quieter();
+    exchange.node.notify_drain();
     Some(json)
 }
 

@@ -104,7 +104,7 @@ impl Drop for CallGuard {
             CallScope::Session(_) => exchange.node.calls.leave(),
             CallScope::Stateless(_) => exchange.release_permit(),
         }
-        exchange.node.grew_quieter();
+        exchange.node.notify_drain();
     }
 }
 

@@ -1,4 +1,4 @@
-//! The two tasks of a node: one hears the bus, one sweeps. They end with the service.
+//! The two tasks of a node: one reads the bus, one does periodic work. They end with the service.
 
 use crate::call::parked_calls::ParkedCalls;
 use crate::node::Node;
@@ -12,18 +12,22 @@ use rethread_store::{BusEvent, Signal, StoreError, StoreFuture, Subscription};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How often stalled listeners and idle sessions are looked for.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The interval of the periodic work: stalled listeners, idle sessions, parked calls, the store.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// With a silent bus, how often its task checks whether the service still exists.
+const BUS_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Sessions that are visited before other tasks get a turn.
+const SESSIONS_PER_TURN: usize = 64;
 
 pub(crate) fn start(node: &Arc<Node>, sessions: &Arc<Registry>, parked: &Arc<ParkedCalls>) {
-    // Subscribed here and not in the task: what is said from now on is heard, whenever the task comes to run.
+    // Subscribed here and not in the task: otherwise events before the task's first poll would be lost.
     let bus = node.store.subscribe();
-    tokio::spawn(hear(bus, Arc::clone(node), Arc::downgrade(sessions)));
+    tokio::spawn(read_bus(bus, Arc::clone(node), Arc::downgrade(sessions)));
     tokio::spawn(sweep(Arc::clone(node), Arc::downgrade(sessions), Arc::clone(parked)));
 }
 
 async fn sweep(node: Arc<Node>, sessions: Weak<Registry>, parked: Arc<ParkedCalls>) {
-    let mut pause = tokio::time::interval(PAUSE);
+    let mut pause = tokio::time::interval(SWEEP_INTERVAL);
     let mut expired: Option<Mono> = None;
     pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -47,8 +51,8 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Registry>, parked: Arc<ParkedCall
             } else if session.is_behind() {
                 let session = Arc::clone(session);
                 tokio::spawn(async move { session.catch_up().await });
-            } else if let Some(told) = session.keep_up(now) {
-                keep_up(session, told);
+            } else if let Some(update) = session.keep_up(now) {
+                keep_up(session, update);
             }
         })
         .await;
@@ -63,19 +67,19 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Registry>, parked: Arc<ParkedCall
     }
 }
 
-/// Tells the store of a session without waiting for it.
-fn keep_up(session: &Arc<Session>, told: StoreFuture<Result<(), StoreError>>) {
-    match told.now() {
-        Ok(result) => session.heard(&result),
+/// Passes an update of a session to the store without waiting for it.
+fn keep_up(session: &Arc<Session>, update: StoreFuture<Result<(), StoreError>>) {
+    match update.now() {
+        Ok(result) => session.store_answered(&result),
         Err(later) => {
             let session = Arc::clone(session);
-            tokio::spawn(async move { session.heard(&later.await) });
+            tokio::spawn(async move { session.store_answered(&later.await) });
         }
     }
 }
 
-/// Ends sessions that no process has used for too long: those of an earlier life to which nobody came back. The sessions
-/// that live here end when they are idle by our own clock, wherever the store's clock may have stepped.
+/// Ends sessions of earlier processes that no client has used for too long. Sessions of this process end when they are idle by
+/// its own clock, whatever the store's clock says.
 async fn expire(node: &Node, sessions: &Arc<Registry>) {
     let here = Arc::downgrade(sessions);
     let is_live = Arc::new(move |key: &_| here.upgrade().is_some_and(|sessions| sessions.has(key)));
@@ -87,20 +91,19 @@ async fn expire(node: &Node, sessions: &Arc<Registry>) {
     }
 }
 
-async fn hear(mut bus: Subscription, node: Arc<Node>, sessions: Weak<Registry>) {
+async fn read_bus(mut bus: Subscription, node: Arc<Node>, sessions: Weak<Registry>) {
     loop {
-        let heard = tokio::select! {
-            heard = bus.next() => heard,
-            () = tokio::time::sleep(Duration::from_secs(5)) => {
-                // Nothing was said for a while: a good moment to see whether anybody still listens.
+        let event = tokio::select! {
+            event = bus.next() => event,
+            () = tokio::time::sleep(BUS_CHECK_INTERVAL) => {
                 if sessions.strong_count() == 0 { return } else { continue }
             }
         };
-        let (Some(heard), Some(sessions)) = (heard, sessions.upgrade()) else {
+        let (Some(event), Some(sessions)) = (event, sessions.upgrade()) else {
             return;
         };
         let declares = |capability: &str| node.info.declares(capability);
-        match heard {
+        match event {
             BusEvent::Lagged => {
                 sessions.subscriptions.announce_everything();
                 for_each(&sessions, Session::offer_refresh).await;
@@ -133,10 +136,9 @@ async fn hear(mut bus: Subscription, node: Arc<Node>, sessions: Weak<Registry>) 
     }
 }
 
-/// Visits every session and lets others work in between: above all the connections of those just visited, while what was
-/// touched for them is still in the processor's cache.
+/// Visits every session, and yields in between: the connections of visited sessions then write while the sessions are still in
+/// the processor's cache.
 async fn for_each(sessions: &Registry, mut visit: impl FnMut(&Arc<Session>)) {
-    const AT_ONCE: usize = 64;
     let mut visited = 0;
     for shard in 0.. {
         let Some(batch) = sessions.shard_sessions(shard) else {
@@ -145,7 +147,7 @@ async fn for_each(sessions: &Registry, mut visit: impl FnMut(&Arc<Session>)) {
         for session in &batch {
             visit(session);
             visited += 1;
-            if visited == AT_ONCE {
+            if visited == SESSIONS_PER_TURN {
                 visited = 0;
                 tokio::task::yield_now().await;
             }

@@ -1,4 +1,4 @@
-//! Draining: stop beginning, let finish, then close (T-38).
+//! Shutdown: refuse new work, let calls finish until the deadline, then close (T-38).
 
 use crate::call::parked_calls::ParkedCalls;
 use crate::node::Node;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The time for closed connections to be written out after the deadline.
-const LAST_WORDS: Duration = Duration::from_millis(250);
+const FLUSH_TIME: Duration = Duration::from_millis(250);
 
 pub(crate) async fn drain(node: &Node, sessions: &Registry, parked: &ParkedCalls, deadline: Duration) {
     let deadline = Instant::now() + deadline;
@@ -35,17 +35,17 @@ pub(crate) async fn drain(node: &Node, sessions: &Registry, parked: &ParkedCalls
             stream.close_reader(spread.next());
         }
     });
-    until(node, Instant::now() + LAST_WORDS, || node.connections.now() == 0).await;
+    until(node, Instant::now() + FLUSH_TIME, || node.connections.now() == 0).await;
 }
 
 async fn until(node: &Node, deadline: Instant, quiet: impl Fn() -> bool) {
     loop {
-        let quieter = node.quieter.notified();
+        let work_ended = node.work_ended.notified();
         if quiet() {
             return;
         }
         tokio::select! {
-            () = quieter => {}
+            () = work_ended => {}
             () = tokio::time::sleep_until(deadline) => return,
         }
     }

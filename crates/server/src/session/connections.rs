@@ -38,7 +38,7 @@ impl Session {
     fn unused(&self) {
         self.touch();
         self.uses.fetch_sub(1, Ordering::Relaxed);
-        self.node.grew_quieter();
+        self.node.notify_drain();
     }
 }
 

@@ -78,7 +78,7 @@ impl Session {
     fn queue_updated(&self, result: &Result<(), StoreError>) -> Option<QueueUpdate> {
         match result {
             Err(error) if error.is_outage() => telemetry::queue_not_stored(error),
-            _ => self.heard(result),
+            _ => self.store_answered(result),
         }
         let next = self.push.updated(result.is_ok(), self.epoch);
         next.filter(|_| !self.has_ended())

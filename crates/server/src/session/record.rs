@@ -54,7 +54,7 @@ impl Session {
         if result.is_ok() {
             *saved = changes;
         }
-        self.heard(&result);
+        self.store_answered(&result);
     }
 
     /// Touches the session in the store, if that is due.
@@ -73,7 +73,7 @@ impl Session {
     }
 
     /// Records the result of a write of the record or of an append.
-    pub(crate) fn heard(&self, result: &Result<(), StoreError>) {
+    pub(crate) fn store_answered(&self, result: &Result<(), StoreError>) {
         match result {
             // Only the next owner of the session can have ended a stream that its writer did not end.
             Err(StoreError::SessionGone | StoreError::Sealed) => self.persistence.gone.store(true, Ordering::Relaxed),

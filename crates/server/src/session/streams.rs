@@ -34,7 +34,7 @@ impl Session {
         if !matches!(error, StoreError::SessionGone) {
             telemetry::fenced(&error);
         }
-        self.heard(&Err(error));
+        self.store_answered(&Err(error));
     }
 
     /// The one stream of a 2024-11-05 session: not stored, and without ids.

@@ -176,6 +176,6 @@ impl Drop for SubscriptionStream {
     fn drop(&mut self) {
         self.table.0.lock().remove(&self.connection);
         self.node.connections.leave();
-        self.node.grew_quieter();
+        self.node.notify_drain();
     }
 }
