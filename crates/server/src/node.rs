@@ -55,8 +55,8 @@ pub(crate) struct Node {
     pub(crate) retention: Retention,
     pub(crate) stream_limits: Arc<StreamLimits>,
     /// The constants of responses to stateless requests over HTTP, and on lines.
-    pub(crate) direct_events: Arc<StreamParams>,
-    pub(crate) direct_lines: Arc<StreamParams>,
+    direct_events: Arc<StreamParams>,
+    direct_lines: Arc<StreamParams>,
     pub(crate) limits: Limits,
     pub(crate) timing: Timing,
     pub(crate) upgrade_after: SseUpgradeDelay,
@@ -164,6 +164,14 @@ impl Node {
             return Err(Reason::ShuttingDown);
         }
         Ok(())
+    }
+
+    /// The constants of a stream without a log in this framing.
+    pub(crate) fn direct_stream(&self, framing: Framing) -> &Arc<StreamParams> {
+        match framing {
+            Framing::Line => &self.direct_lines,
+            _ => &self.direct_events,
+        }
     }
 
     /// Wakes a waiting drain after a call or a connection has ended.

@@ -10,6 +10,7 @@ use crate::{Call, Context, Handler, McpService, Reply, RpcError};
 use bytes::Bytes;
 use http_body_util::Full;
 use rethread_proto::jsonrpc::{Limits, Message, Payload, Request, parse};
+use rethread_proto::stream::Framing;
 use rethread_proto::{Principal, Version};
 use std::sync::Arc;
 use tower_service::Service;
@@ -50,9 +51,8 @@ async fn d8_values_of_every_call_fit_into_cached_blocks() {
         principal: Principal::anonymous(),
         round: 0,
         tables: inner.stateless_tables(),
-        stream_params: Arc::clone(&inner.node.direct_events),
     };
-    let meta = RequestMeta::new(request().id, None, ClientMeta::default());
+    let meta = RequestMeta::new(request().id, None, Framing::Numbered, ClientMeta::default());
     let exchange = Exchange::stateless(&inner.node, Version::V2026_07_28, scope, meta);
     assert!(matches!(exchange.scope, CallScope::Stateless(_)));
     let running = ActiveCall::new(exchange, 0, http::Extensions::new());

@@ -119,13 +119,22 @@ impl Stream {
         retain: Retain,
         seals: bool,
     ) -> Result<Seq, StreamClosed> {
-        let (seq, pending) = {
-            let mut core = self.core.lock();
-            let (seq, effects) = core.emit(&self.params, message, retain, seals)?;
-            (seq, self.pending(&mut core, effects))
-        };
+        let (seq, pending) = self.emit_pending(message, retain, seals)?;
         self.perform(pending);
         Ok(seq)
+    }
+
+    /// The same for a caller that holds a lock, which fixes the order of messages. It performs the effects after it has released
+    /// its lock.
+    pub(crate) fn emit_pending(
+        &self,
+        message: impl EncodeMessage,
+        retain: Retain,
+        seals: bool,
+    ) -> Result<(Seq, Pending), StreamClosed> {
+        let mut core = self.core.lock();
+        let (seq, effects) = core.emit(&self.params, message, retain, seals)?;
+        Ok((seq, self.pending(&mut core, effects)))
     }
 
     /// Emits a push message if this listener has taken everything and waits; otherwise the message comes back. The caller

@@ -1,6 +1,6 @@
 //! A call while it runs: what its context, its canceller and its connection share (design D8).
 
-use crate::call::ask_error::WITHDRAWN;
+use crate::call::ask_error::{AskError, WITHDRAWN};
 use crate::call::exchange::{Exchange, TooLate};
 use crate::call::response_sink::Emitted;
 use crate::session::{CancelHandle, Session, Waiter};
@@ -8,9 +8,9 @@ use http::Extensions;
 use parking_lot::Mutex;
 use rethread_proto::exchange::ClientGone;
 use rethread_proto::jsonrpc::{ProgressToken, Report, RequestId, write_notification};
-use rethread_proto::questions::{Question, TooManyQuestions};
+use rethread_proto::questions::Question;
 use rethread_proto::sse::{Draft, EncodeMessage};
-use rethread_proto::{ClientCapabilities, Version};
+use rethread_proto::{ClientCapabilities, LogLevel, Version};
 use rethread_store::Retain;
 use serde_json::json;
 use std::sync::Arc;
@@ -85,14 +85,28 @@ impl ActiveCall {
 
     /// Emits a message of this call. Waits for a reader that is far behind, for a bounded time.
     pub(crate) async fn emit(&self, message: impl EncodeMessage) -> Result<(), TooLate> {
+        self.check_running()?;
         let emitted = self.exchange.emit(message, Retain::None)?;
+        self.wait_for_room(emitted).await
+    }
+
+    /// Emits a log message, if the request that waits now wants its level (LOG-02).
+    pub(crate) async fn emit_log(&self, level: LogLevel, message: impl EncodeMessage) -> Result<(), TooLate> {
+        self.check_running()?;
+        let emitted = self.exchange.emit_log(level, message)?;
         self.wait_for_room(emitted).await
     }
 
     /// Reports progress, if the client asked for it. Numbers must rise: one that does not is dropped (PRG-01).
     pub(crate) async fn report(&self, report: Report<'_>) -> Result<(), TooLate> {
+        self.check_running()?;
         let emitted = self.exchange.report(self.index, report)?;
         self.wait_for_room(emitted).await
+    }
+
+    /// The response of a batch goes on after one of its calls has ended, but that call emits nothing more (PRG-01).
+    pub(crate) fn check_running(&self) -> Result<(), TooLate> {
+        if self.has_ended() { Err(TooLate) } else { Ok(()) }
     }
 
     /// Handlers hold this future in theirs, so the waiting, which is rare, is boxed.
@@ -134,10 +148,18 @@ impl ActiveCall {
     }
 
     /// Opens a question of this call in its session.
-    pub(crate) fn ask(&self, session: &Session, waiter: Waiter) -> Result<Question, TooManyQuestions> {
-        let question = session.questions.lock().ask(waiter)?;
-        self.questions.lock().push(question);
-        Ok(question)
+    pub(crate) fn ask(&self, session: &Session, waiter: Waiter) -> Result<Question, AskError> {
+        let asked = session.questions.lock().ask(waiter);
+        let question = asked.map_err(|_| AskError::TooMany)?;
+        {
+            let mut questions = self.questions.lock();
+            if !self.has_ended() {
+                questions.push(question); // a cancellation that comes now finds it
+                return Ok(question);
+            }
+        }
+        session.questions.lock().abandon(question);
+        Err(AskError::Ended)
     }
 
     /// A question is settled, or the client has never seen it.
@@ -191,7 +213,10 @@ impl ActiveCall {
         match self.exchange.client_gone() {
             ClientGone::Continue => {}
             ClientGone::FailQuestions => self.changed.notify_waiters(),
-            ClientGone::Cancel => self.cancel(), // CAN-03
+            ClientGone::Cancel => {
+                self.cancel(); // CAN-03
+                self.exchange.cancel(); // also if the call has ended, and its reply waits for room
+            }
         }
     }
 }

@@ -110,8 +110,17 @@ impl Context {
                 () = &mut deadline => return Err(AskError::TimedOut),
             }
         }
+        // A stream without a log keeps everything that is emitted, and this future may be dropped after that. So a question waits
+        // for room before it is asked.
+        while let Some(sink) = self.call.exchange.sink().filter(|sink| !sink.takes_reply()) {
+            tokio::select! {
+                _ = Box::pin(sink.wait_for_room()) => {}
+                () = self.call.unreadable() => return Err(self.why_unreadable()),
+                () = &mut deadline => return Err(AskError::TimedOut),
+            }
+        }
         let (waiter, answer) = oneshot::channel();
-        let question = self.call.ask(session, waiter).map_err(|_| AskError::TooMany)?;
+        let question = self.call.ask(session, waiter)?;
         let mut asked = QuestionGuard {
             call: &self.call,
             question,

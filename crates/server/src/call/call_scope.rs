@@ -4,7 +4,6 @@ use crate::session::Session;
 use crate::session::subscriptions::Subscriptions;
 use rethread_proto::Principal;
 use rethread_proto::jsonrpc::{Method, Params};
-use rethread_proto::stream::StreamParams;
 use std::sync::Arc;
 
 /// The owner of the calls of a response.
@@ -24,8 +23,6 @@ pub(crate) struct StatelessScope {
     /// How often the handler has asked for input in replies of its own.
     pub(crate) round: u32,
     pub(crate) tables: StatelessTables,
-    /// The constants of the stream that a response may become.
-    pub(crate) stream_params: Arc<StreamParams>,
 }
 
 /// The tables that stateless calls share.

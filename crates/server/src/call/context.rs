@@ -122,8 +122,12 @@ impl Context {
             return Ok(());
         }
         let logger = logger.into();
-        self.say("notifications/message", &Log { level, logger, data }, 224)
-            .await
+        let Some(draft) = draft("notifications/message", &Log { level, logger, data }, 224) else {
+            return Ok(());
+        };
+        self.call.emit_log(level, draft).await.map_err(|_| CallEnded)?;
+        yield_to_readers().await;
+        Ok(())
     }
 
     /// Whether a log message of this level would be sent: the client's level lets it through, and the server declares
@@ -165,13 +169,10 @@ impl Context {
     }
 
     async fn say(&self, method: &str, params: &impl Serialize, expected: usize) -> Result<(), CallEnded> {
-        let mut problem = None;
-        let draft = Draft::new(expected, |out| problem = write_notification(out, method, params).err());
-        if let Some(error) = problem {
-            tracing::error!(target: crate::node::telemetry::TARGET, %error, method, "notification dropped: its params are not JSON");
-            return Ok(());
+        match draft(method, params, expected) {
+            Some(draft) => self.send(draft).await,
+            None => Ok(()),
         }
-        self.send(draft).await
     }
 
     async fn send(&self, message: impl EncodeMessage) -> Result<(), CallEnded> {
@@ -253,6 +254,17 @@ impl Context {
     pub fn extensions(&self) -> &Extensions {
         &self.call.extensions
     }
+}
+
+/// A notification. `None` if its params are not JSON.
+fn draft(method: &str, params: &impl Serialize, expected: usize) -> Option<Draft> {
+    let mut problem = None;
+    let draft = Draft::new(expected, |out| problem = write_notification(out, method, params).err());
+    if let Some(error) = problem {
+        tracing::error!(target: crate::node::telemetry::TARGET, %error, method, "notification dropped: its params are not JSON");
+        return None;
+    }
+    Some(draft)
 }
 
 /// A handler that only talks must not keep its thread from those who listen.

@@ -54,6 +54,14 @@ struct State {
     input: Input,
 }
 
+impl State {
+    /// Whether the stateless request that waits wants log messages of this level.
+    fn wants_log(&self, level: LogLevel) -> bool {
+        let least = self.requests.get(0).client.log_level;
+        self.response.is_waiting_for_input() || least.is_some_and(|least| level >= least)
+    }
+}
+
 /// A connection that reads the stream of a response.
 #[allow(clippy::large_enum_variant)] // it moves once, into the body
 pub(crate) enum ResponseReader {
@@ -185,11 +193,7 @@ impl Exchange {
     pub(crate) fn wants_log(&self, level: LogLevel) -> bool {
         match &self.scope {
             CallScope::Session(session) => session.log_level().is_none_or(|least| level >= least),
-            CallScope::Stateless(_) => {
-                let state = self.state.lock();
-                let least = state.requests.get(0).client.log_level;
-                state.response.is_waiting_for_input() || least.is_some_and(|least| level >= least)
-            }
+            CallScope::Stateless(_) => self.state.lock().wants_log(level),
         }
     }
 
@@ -198,7 +202,25 @@ impl Exchange {
     /// Emits a message. `None` if no stream has it: it is kept for the retry, or nobody can read it.
     pub(crate) fn emit(&self, message: impl EncodeMessage, retain: Retain) -> Result<Option<Emitted>, TooLate> {
         self.bind_pushed();
-        let mut state = self.state.lock();
+        self.emit_locked(self.state.lock(), message, retain)
+    }
+
+    /// Emits a log message, unless a retry has come that does not want it (LOG-02).
+    pub(crate) fn emit_log(&self, level: LogLevel, message: impl EncodeMessage) -> Result<Option<Emitted>, TooLate> {
+        self.bind_pushed();
+        let state = self.state.lock();
+        if matches!(self.scope, CallScope::Stateless(_)) && !state.wants_log(level) {
+            return Ok(None);
+        }
+        self.emit_locked(state, message, Retain::None)
+    }
+
+    fn emit_locked(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        message: impl EncodeMessage,
+        retain: Retain,
+    ) -> Result<Option<Emitted>, TooLate> {
         match state.response.emit() {
             Emit::Keep => {
                 self.keep(state, |input| input.keep_message(message.draft().into_payload()));
@@ -234,8 +256,8 @@ impl Exchange {
 
     /// Delivers a message as `decision` says.
     ///
-    /// A direct stream gets it under the lock: otherwise the call could be parked in between, and the message would meet a
-    /// closed stream. A stream of a session is fed without the lock, because the store is called there.
+    /// The stream gets it under the lock. Otherwise the call could reply or be parked in between, and the message would follow
+    /// the response or meet a closed stream. Wakers and the store are called without the lock.
     fn deliver(
         &self,
         mut state: MutexGuard<'_, State>,
@@ -255,9 +277,12 @@ impl Exchange {
         }
         let emitted = match state.sink.clone().ok_or(TooLate)? {
             ResponseSink::Session(stream) => {
+                let emitted = stream.emit_pending(message, retain, false);
                 drop(state);
-                let seq = stream.emit(message, retain, false);
-                seq.map(|seq| Emitted::new(ResponseSink::Session(stream), seq))
+                emitted.map(|(seq, pending)| {
+                    stream.perform(pending);
+                    Emitted::new(ResponseSink::Session(stream), seq)
+                })
             }
             ResponseSink::Direct(stream) => {
                 let effects = stream.emit(message, false);
@@ -282,11 +307,11 @@ impl Exchange {
         }
     }
 
-    /// Makes the response a stream, if it has no form yet.
-    pub(crate) fn upgrade(&self) {
+    /// Makes the response a stream, if it has no form yet. False if it has one, or has ended.
+    pub(crate) fn upgrade(&self) -> bool {
         let mut state = self.state.lock();
         if !state.response.upgrade() {
-            return;
+            return false;
         }
         self.open(&mut state);
         let (sink, waiter) = (state.sink.clone(), state.waiter.take());
@@ -295,6 +320,7 @@ impl Exchange {
         if let Some(sink) = sink {
             sink.flush();
         }
+        true
     }
 
     fn open(&self, state: &mut State) {
@@ -304,8 +330,9 @@ impl Exchange {
                 let reader = session.open_reader(Arc::clone(&stream), ReaderStart::default(), false);
                 (ResponseSink::Session(stream), ResponseReader::Logged(reader))
             }
-            CallScope::Stateless(scope) => {
-                let stream = DirectStream::open(&scope.stream_params, self.node.timing.stall);
+            CallScope::Stateless(_) => {
+                let params = self.node.direct_stream(state.requests.get(0).framing);
+                let stream = DirectStream::open(params, self.node.timing.stall);
                 (
                     ResponseSink::Direct(Arc::clone(&stream)),
                     ResponseReader::Direct(stream),
@@ -340,9 +367,22 @@ impl Exchange {
             }
             exchange::Reply::Deliver { seals } => {
                 let (request, sink) = (state.requests.get(index).clone(), state.sink.clone());
-                drop(state);
-                if let Some(sink) = sink {
-                    emit_reply(self, &sink, &request, reply, seals);
+                match sink {
+                    // Under the lock: otherwise the last reply of a batch could seal the stream before this one is in it.
+                    Some(ResponseSink::Session(stream)) => {
+                        let text = json_response::SessionReply::new(&request.id, reply);
+                        let emitted = stream.emit_pending(text.draft(), Retain::Answer, seals);
+                        drop(state);
+                        if let Ok((_, pending)) = emitted {
+                            stream.perform(pending); // an error says that the stream has ended with its session
+                        }
+                    }
+                    Some(ResponseSink::Direct(stream)) => {
+                        drop(state);
+                        let json = json_response::encode(&self.node, &self.scope, &request, reply);
+                        let _ = stream.emit_now(Draft::copy_of(&json.message), seals);
+                    }
+                    None => {}
                 }
                 ReplyResult::Elsewhere
             }
@@ -443,26 +483,6 @@ impl Exchange {
             sink.flush();
         }
         gone
-    }
-}
-
-/// Puts a reply into a stream. An error says that the stream has ended with its session, and the reader with it.
-fn emit_reply(
-    exchange: &Exchange,
-    sink: &ResponseSink,
-    request: &RequestMeta,
-    reply: Result<Reply, RpcError>,
-    seals: bool,
-) {
-    match sink {
-        ResponseSink::Session(stream) => {
-            let text = json_response::SessionReply::new(&request.id, reply);
-            let _ = stream.emit(text.draft(), Retain::Answer, seals);
-        }
-        ResponseSink::Direct(stream) => {
-            let json = json_response::encode(&exchange.node, &exchange.scope, request, reply);
-            let _ = stream.emit_now(Draft::copy_of(&json.message), seals);
-        }
     }
 }
 

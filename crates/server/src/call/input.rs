@@ -49,6 +49,8 @@ struct Parked {
     messages: Vec<Bytes>,
     bytes: usize,
     progress: Option<Box<[u8]>>,
+    /// The size of the largest report, which the table of parked calls has counted.
+    progress_bytes: usize,
     reply: Option<Result<Reply, RpcError>>,
     dropped: usize,
 }
@@ -125,7 +127,8 @@ impl Input {
         bytes
     }
 
-    /// Keeps the latest progress. Returns how many bytes more that takes.
+    /// Keeps the latest progress. Returns how many bytes more that takes than what was counted before: the largest report
+    /// counts.
     pub(crate) fn keep_progress(&mut self, report: Report<'_>) -> usize {
         let Some(parked) = &mut self.parked else { return 0 };
         if report.size() > MAX_KEPT_BYTES {
@@ -134,8 +137,8 @@ impl Input {
         }
         let mut members = Vec::with_capacity(report.size());
         report.write(&mut members);
-        let before = parked.progress.as_ref().map_or(0, |progress| progress.len());
-        let more = members.len().saturating_sub(before);
+        let more = members.len().saturating_sub(parked.progress_bytes);
+        parked.progress_bytes += more;
         parked.progress = Some(members.into());
         more
     }
@@ -219,6 +222,7 @@ mod tests {
     use super::*;
     use crate::call::request_meta::ClientMeta;
     use rethread_proto::ProgressToken;
+    use rethread_proto::stream::Framing;
 
     /// LOG-02: a request without a level gets no log messages, and other messages go through.
     #[test]
@@ -247,7 +251,12 @@ mod tests {
         assert_eq!(input.keep_progress(Report::Members(small)), small.len());
         assert_eq!(input.keep_progress(Report::Members(&vec![b'x'; MAX_KEPT_BYTES + 1])), 0);
         let token = ProgressToken::from_json("7");
-        let kept = input.take_kept(&RequestMeta::new(1.into(), token, ClientMeta::default()));
+        let kept = input.take_kept(&RequestMeta::new(
+            1.into(),
+            token,
+            Framing::Numbered,
+            ClientMeta::default(),
+        ));
         assert!(kept.messages[0].ends_with(br#""params":{"progressToken":7,"progress":1}}"#));
         assert_eq!((kept.messages.len(), kept.dropped), (1, 1));
     }

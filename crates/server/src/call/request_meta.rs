@@ -5,6 +5,7 @@ use rethread_proto::LogLevel;
 use rethread_proto::gate::mirror::Stateless;
 use rethread_proto::jsonrpc::{ProgressToken, Report, Request, RequestId};
 use rethread_proto::refusal::Reason;
+use rethread_proto::stream::Framing;
 
 /// A request, as its call sees it. A retry replaces it.
 #[derive(Clone)]
@@ -13,6 +14,8 @@ pub(crate) struct RequestMeta {
     pub(crate) progress_token: Option<ProgressToken>,
     /// The last progress that was reported.
     pub(crate) last_progress: Option<f64>,
+    /// The framing of a direct stream on the transport that brought the request.
+    pub(crate) framing: Framing,
     /// The facts of the client, for a request without a session.
     pub(crate) client: ClientMeta,
 }
@@ -40,15 +43,22 @@ impl RequestMeta {
         Self::new(
             request.id.clone(),
             request.params.progress_token(),
+            Framing::Numbered,
             ClientMeta::default(),
         )
     }
 
-    pub(crate) fn new(id: RequestId, progress_token: Option<ProgressToken>, client: ClientMeta) -> Self {
+    pub(crate) fn new(
+        id: RequestId,
+        progress_token: Option<ProgressToken>,
+        framing: Framing,
+        client: ClientMeta,
+    ) -> Self {
         RequestMeta {
             id,
             progress_token,
             last_progress: None,
+            framing,
             client,
         }
     }

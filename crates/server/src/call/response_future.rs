@@ -136,7 +136,7 @@ impl Future for ResponseFuture {
                         return this.answer(CallResponse::Json(json));
                     }
                 }
-                ResponseEvent::Pending if this.was_silent_too_long(cx) => this.client.call.exchange.upgrade(),
+                ResponseEvent::Pending if this.was_silent_too_long(cx) && this.client.call.exchange.upgrade() => {}
                 ResponseEvent::Pending => {
                     let Interrupt(json) = ready!(this.client.poll_interrupt(cx));
                     this.client.interrupted();

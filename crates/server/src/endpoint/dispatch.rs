@@ -142,8 +142,8 @@ impl ReplySlot {
 
     /// Replies. Waits if the stream has no room.
     pub(crate) async fn reply(mut self, reply: Result<Reply, RpcError>) {
-        self.is_open = false;
         run::reply(&self.exchange, self.index, reply).await;
+        self.is_open = false;
     }
 
     /// Something else replies.
@@ -156,8 +156,9 @@ impl Drop for ReplySlot {
     fn drop(&mut self) {
         if self.is_open {
             let error = RpcError::internal("the connection closed before this request was served");
-            if let ReplyResult::NoRoom(..) = self.exchange.reply(self.index, Err(error)) {
-                self.exchange.cancel();
+            if let ReplyResult::NoRoom(_, error) = self.exchange.reply(self.index, Err(error)) {
+                let (exchange, index) = (Arc::clone(&self.exchange), self.index);
+                tokio::spawn(async move { run::reply(&exchange, index, error).await });
             }
         }
     }

@@ -171,8 +171,11 @@ async fn batch<H: Handler>(
     }
     let waiting = requests.iter().map(RequestMeta::in_session).collect();
     let (exchange, reader) = Exchange::batch(&session, waiting);
-    for (index, (request, reply)) in requests.into_iter().zip(replies).enumerate() {
-        let slot = ReplySlot::new(&exchange, index);
+    // All of them first: a client that leaves while one reply waits for room must not leave an unsealed stream behind.
+    let slots: Vec<_> = (0..requests.len())
+        .map(|index| ReplySlot::new(&exchange, index))
+        .collect();
+    for (slot, (request, reply)) in slots.into_iter().zip(requests.into_iter().zip(replies)) {
         match reply {
             Some(reply) => slot.reply(reply).await,
             None => {

@@ -25,7 +25,7 @@ use rethread_proto::gate::mirror::{self, Stateless};
 use rethread_proto::jsonrpc::{Notification, ProgressToken, Request, RpcError};
 use rethread_proto::mrtr::{self, InputResponses};
 use rethread_proto::refusal::Reason;
-use rethread_proto::stream::StreamParams;
+use rethread_proto::stream::Framing;
 use rethread_proto::subscription::{Filter, Offered};
 use rethread_proto::{Principal, Refusal, Version};
 use serde_json::json;
@@ -51,7 +51,7 @@ pub(crate) fn post<H: Handler>(
         version,
         request,
         sender,
-        stream_params: Arc::clone(&inner.node.direct_events),
+        framing: Framing::Numbered,
     };
     if stateless.request.method.as_str() != "tools/call" || parts.name.as_str().is_none() {
         return respond_to(inner, stateless, request_head);
@@ -102,8 +102,8 @@ pub(crate) struct StatelessRequest {
     pub(crate) version: Version,
     pub(crate) request: Request,
     pub(crate) sender: Sender,
-    /// How a stream is framed on the transport that brought it.
-    pub(crate) stream_params: Arc<StreamParams>,
+    /// The framing of a stream on the transport that brought it.
+    pub(crate) framing: Framing,
 }
 
 /// The principal of a request, and the facts of its client.
@@ -247,7 +247,7 @@ fn serve<H: Handler>(
         version,
         request,
         sender,
-        stream_params,
+        framing,
     } = stateless;
     let node = &inner.node;
     let input = if sender.is_retry {
@@ -255,7 +255,7 @@ fn serve<H: Handler>(
     } else {
         Ok(RequestInput::Call { inputs: None, round: 0 })
     };
-    let meta = RequestMeta::new(request.id.clone(), sender.progress_token, sender.client);
+    let meta = RequestMeta::new(request.id.clone(), sender.progress_token, framing, sender.client);
     let (running, work) = match input {
         Err(error) => return Ok(StatelessResponse::Answered(JsonResponse::error(&request.id, &error))),
         Ok(RequestInput::Parked(ParkedCall { running, .. }, responses)) => {
@@ -276,7 +276,6 @@ fn serve<H: Handler>(
                 principal: sender.principal,
                 round,
                 tables: inner.stateless_tables(),
-                stream_params,
             };
             let (extensions, parts) = request_head.open();
             let exchange = Exchange::stateless(node, version, scope, meta);

@@ -15,6 +15,7 @@ use rethread_proto::gate::mirror::Stateless;
 use rethread_proto::jsonrpc::{self, Message, Payload, Request, RequestId};
 use rethread_proto::refusal::Reason;
 use rethread_proto::sse::Draft;
+use rethread_proto::stream::Framing;
 use rethread_proto::{Era, Principal, Refusal, Version};
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -178,12 +179,11 @@ impl<H: Handler> Lines<'_, H> {
         let id = request.id.clone();
         let begun = match modern::admit(Principal::anonymous(), &request, &parts)? {
             Ok(sender) => {
-                let stream_params = Arc::clone(&self.inner.node.direct_lines);
                 let stateless = StatelessRequest {
                     version,
                     request,
                     sender,
-                    stream_params,
+                    framing: Framing::Line,
                 };
                 modern::begin(self.inner, stateless, RequestHead::default())?
             }

@@ -1,5 +1,6 @@
 //! A stream without a log, for the response to a stateless request: its messages reach the one connection that waits for it.
 
+use crate::node::telemetry;
 use parking_lot::Mutex;
 use rethread_proto::event_id::Seq;
 use rethread_proto::sse::EncodeMessage;
@@ -61,6 +62,9 @@ impl DirectStream {
 
     /// Wakes whom the effects name. Call it without any lock.
     pub(crate) fn perform(&self, effects: Effects<Waker>) {
+        if effects.reader_stalled {
+            telemetry::stalled();
+        }
         if let Some(waker) = effects.wake {
             waker.wake();
         }

@@ -24,6 +24,7 @@ mod push;
 mod push_queue;
 mod questions;
 mod races;
+mod response_races;
 mod restart;
 mod retained_questions;
 mod sessions;
