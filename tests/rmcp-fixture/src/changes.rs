@@ -56,9 +56,15 @@ impl Changes {
         tokio::spawn(forward(self.0.subscribe(), peer, Arc::downgrade(session)));
     }
 
-    /// Forwards changes until the subscription ends.
-    pub(crate) async fn forward_to_subscription(&self, context: &SubscriptionContext) {
-        let mut changes = self.0.subscribe();
+    /// Changes from now on.
+    pub(crate) fn subscribe(&self) -> Receiver<Change> {
+        self.0.subscribe()
+    }
+
+    /// Forwards changes until the subscription ends. `since` has those since the request arrived: a client may cause a change
+    /// as soon as it has the acknowledgement, which rmcp sends before it calls `listen`.
+    pub(crate) async fn forward_to_subscription(&self, since: Option<Receiver<Change>>, context: &SubscriptionContext) {
+        let mut changes = since.unwrap_or_else(|| self.0.subscribe());
         loop {
             let change = tokio::select! {
                 change = next(&mut changes) => change,

@@ -12,8 +12,9 @@ use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler, tool_handler};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tokio::sync::broadcast::Receiver;
 
-use crate::changes::Changes;
+use crate::changes::{Change, Changes};
 use crate::load_tools::SleepCounters;
 use crate::{inputs, prompts, resources};
 
@@ -50,9 +51,22 @@ pub(crate) struct Session {
     pub(crate) peer: OnceLock<Peer<RoleServer>>,
     level: Mutex<Option<LoggingLevel>>,
     subscribed: Mutex<BTreeSet<String>>,
+    /// Changes since the server of this session was made, until a subscription takes them.
+    changes: Mutex<Option<Receiver<Change>>>,
 }
 
 impl Session {
+    fn new(shared: &SharedState) -> Self {
+        Session {
+            changes: Mutex::new(Some(shared.changes.subscribe())),
+            ..Session::default()
+        }
+    }
+
+    fn take_changes(&self) -> Option<Receiver<Change>> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     /// The minimum log level. `None` means all levels.
     pub(crate) fn level(&self) -> Option<LoggingLevel> {
         *self.level.lock().unwrap_or_else(PoisonError::into_inner)
@@ -85,8 +99,8 @@ impl EverythingServer {
             + Self::load_tools()
             + Self::unsolicited_tools();
         EverythingServer {
+            session: Arc::new(Session::new(&shared)),
             shared,
-            session: Arc::default(),
             tool_router,
             prompt_router: Self::prompt_router(),
         }
@@ -175,7 +189,8 @@ impl ServerHandler for EverythingServer {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        self.shared.changes.forward_to_subscription(&context).await;
+        let since = self.session.take_changes();
+        self.shared.changes.forward_to_subscription(since, &context).await;
         Ok(())
     }
 
