@@ -443,7 +443,7 @@ impl Exchange {
             let sink = state.sink.clone();
             drop(state);
             if let Some(sink) = sink {
-                sink.flush(); // what was emitted until now is appended together
+                sink.flush(); // one append for all messages so far
             }
             return ResponseEvent::Stream(reader);
         }

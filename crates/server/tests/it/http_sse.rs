@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-struct HttpSseClient {
+pub(crate) struct HttpSseClient {
     client: Client,
-    events: Events,
+    pub(crate) events: Events,
     path: String,
 }
 
 impl HttpSseClient {
-    async fn open(client: &Client) -> Self {
+    pub(crate) async fn open(client: &Client) -> Self {
         let reply = client.request("GET", &[("accept", "text/event-stream")], "").await;
         let mut events = reply.events();
         let first = events.block().await.unwrap();
@@ -32,7 +32,7 @@ impl HttpSseClient {
     }
 
     /// The future borrows nothing, so a POST may outlive the connection.
-    fn post(&self, body: Value) -> impl Future<Output = u16> + Send + use<> {
+    pub(crate) fn post(&self, body: Value) -> impl Future<Output = u16> + Send + use<> {
         let path = self.path.clone();
         let at_path = self
             .client
@@ -40,7 +40,7 @@ impl HttpSseClient {
         async move { at_path.request("POST", &[], body.to_string()).await.status.as_u16() }
     }
 
-    async fn handshake(&mut self, version: &str) -> Value {
+    pub(crate) async fn handshake(&mut self, version: &str) -> Value {
         assert_eq!(self.post(initialize(0, version)).await, 202);
         let answer = self.next().await;
         assert_eq!(
@@ -51,7 +51,7 @@ impl HttpSseClient {
         answer["result"].clone()
     }
 
-    async fn next(&mut self) -> Value {
+    pub(crate) async fn next(&mut self) -> Value {
         loop {
             let block = self.events.block().await.expect("another event");
             if let Some(data) = block.data {
@@ -63,7 +63,7 @@ impl HttpSseClient {
 }
 
 fn initialize(id: u64, version: &str) -> Value {
-    let params = json!({ "protocolVersion": version, "capabilities": { "sampling": {}, "elicitation": {} },
+    let params = json!({ "protocolVersion": version, "capabilities": { "sampling": {}, "elicitation": {}, "roots": {} },
         "clientInfo": { "name": "client_2024", "version": "1" } });
     json!({ "jsonrpc": "2.0", "id": id, "method": "initialize", "params": params })
 }

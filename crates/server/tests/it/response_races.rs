@@ -1,8 +1,9 @@
 //! Messages, replies and questions of a call that meet its end, its cancellation or a retry at the same moment.
 
+use crate::http_sse::HttpSseClient;
 use crate::support::{V2025_03_26, form};
 use rethread::{Call, Context, Handler, LogLevel, McpService, Reply, RpcError, ServerInfo};
-use rethread_testkit::client::{Client, Events};
+use rethread_testkit::client::Client;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use std::future::Future;
@@ -118,44 +119,11 @@ async fn prg_01_ended_call_of_a_batch_emits_nothing() {
     assert_eq!((*outcome.lock().unwrap(), rest.len()), (Some(true), 1), "{rest:?}");
 }
 
-struct Sse {
-    client: Client,
-    events: Events,
-    path: String,
-}
-
-impl Sse {
-    async fn open<H: Handler>(service: &McpService<H>) -> Self {
-        let client = Client::new(service.http_sse("/messages"));
-        let reply = client.request("GET", &[("accept", "text/event-stream")], "").await;
-        let mut events = reply.events();
-        let path = events.block().await.unwrap().data.unwrap();
-        let mut sse = Sse { client, events, path };
-        let params = json!({ "protocolVersion": "2024-11-05", "capabilities": { "roots": {} },
-            "clientInfo": { "name": "c", "version": "1" } });
-        sse.post(json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }))
-            .await;
-        sse.next().await;
-        sse.post(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))
-            .await;
-        sse
-    }
-
-    fn post(&self, body: Value) -> impl Future<Output = u16> + Send + use<> {
-        let path = self.path.clone();
-        let at_path = self
-            .client
-            .with_request_hook(move |request| *request.uri_mut() = path.parse().unwrap());
-        async move { at_path.request("POST", &[], body.to_string()).await.status.as_u16() }
-    }
-
-    async fn next(&mut self) -> Value {
-        loop {
-            if let Some(data) = self.events.block().await.expect("another event").data {
-                return serde_json::from_str(&data).unwrap();
-            }
-        }
-    }
+/// A client of 2024-11-05 with an open session.
+async fn open_http_sse<H: Handler>(service: &McpService<H>) -> HttpSseClient {
+    let mut client = HttpSseClient::open(&Client::new(service.http_sse("/messages"))).await;
+    client.handshake("2024-11-05").await;
+    client
 }
 
 /// LEG-02: a POST that is cut while its reply waits for room gets a reply nevertheless.
@@ -168,7 +136,7 @@ async fn leg_02_reply_of_a_cut_post_that_waits_for_room() {
         Ok(Reply::empty())
     });
     let (service, _) = handler.serve();
-    let mut sse = Sse::open(&service).await;
+    let mut sse = open_http_sse(&service).await;
     assert_eq!(sse.post(tool(1, "a")).await, 202);
     tokio::time::sleep(Duration::from_millis(50)).await;
     let ping = sse.post(json!({ "jsonrpc": "2.0", "id": 2, "method": "ping" }));
@@ -201,7 +169,7 @@ async fn d13_questions_of_an_unread_connection_are_bounded() {
         }
     });
     let (service, _) = handler.serve();
-    let mut sse = Sse::open(&service).await;
+    let mut sse = open_http_sse(&service).await;
     assert_eq!(sse.post(tool(1, "a")).await, 202);
     tokio::time::sleep(Duration::from_secs(5)).await; // less than `Timing::stall`
     let mut bytes = 0;
@@ -364,7 +332,7 @@ async fn prg_01_no_progress_follows_the_response() {
         Ok(Reply::empty())
     });
     let (service, _) = handler.serve();
-    let mut sse = Sse::open(&service).await;
+    let mut sse = open_http_sse(&service).await;
     let mut late = Vec::new();
     let mut replied = 0;
     for id in 1..3000u64 {
