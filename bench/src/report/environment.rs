@@ -32,7 +32,7 @@ pub(crate) struct RunInfo {
 impl RunInfo {
     /// Describes the run of this process.
     pub(crate) fn collect(cores: Cores, scale: Scale, rounds: usize) -> Self {
-        let versions = ["rethread", "hyper", "tokio", "fjall", "rmcp"].map(|name| format!("{name} {}", locked(name)));
+        let versions = ["rethread", "hyper", "tokio", "rmcp"].map(|name| format!("{name} {}", locked(name)));
         RunInfo {
             date: httpdate::fmt_http_date(SystemTime::now()),
             machine: machine::describe(),

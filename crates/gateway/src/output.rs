@@ -113,9 +113,8 @@ impl OutputOptions {
         let directives = match (self.quiet, self.verbose, rust_log) {
             (true, ..) => "error",
             (_, 0, Some(directives)) if !directives.is_empty() => directives,
-            // The storage engine logs internals at info.
-            (_, 0, _) => "info,fjall=warn,lsm_tree=warn",
-            (_, 1, _) => "info,rethread=debug,rethread_store_embedded=debug,fjall=warn,lsm_tree=warn",
+            (_, 0, _) => "info",
+            (_, 1, _) => "info,rethread=debug,rethread_store_embedded=debug",
             _ => "debug,rethread=trace",
         };
         EnvFilter::new(directives)
@@ -145,7 +144,7 @@ mod tests {
         let filter = |options: OutputOptions, rust_log| options.filter(rust_log).to_string();
         assert_eq!(filter(options(0, true), Some("trace")), "error");
         assert_eq!(filter(options(0, false), Some("hyper=debug")), "hyper=debug");
-        assert!(filter(options(0, false), None).contains("fjall=warn"));
+        assert_eq!(filter(options(0, false), None), "info");
         assert!(filter(options(0, false), Some("")).contains("info"));
         assert!(filter(options(1, false), Some("off")).contains("rethread=debug"));
     }

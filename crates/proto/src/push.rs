@@ -13,7 +13,7 @@ mod copy;
 mod model;
 mod stored;
 
-pub use stored::{QueuePosition, QueueUpdate, Queued, StoredQueue};
+pub use stored::{QueuePosition, QueueUpdate, Queued, StoredQueue, message_cost};
 
 use crate::clock::Mono;
 use bytes::Bytes;

@@ -5,6 +5,7 @@
 
 mod complete;
 mod core;
+mod fence;
 mod live_buffer;
 mod log;
 mod queue;
@@ -18,7 +19,8 @@ pub use self::core::{
     Close, CloseReason, ConnectionId, Effects, StreamClosed, StreamCore, StreamParams, UnloggedCause,
 };
 pub use complete::complete;
-pub use log::{Log, Page, Refused, StreamStatus};
+pub use fence::{Admission, Refused, StreamEnd};
+pub use log::{Log, Page, StreamStatus};
 pub use read::{Room, TakeOutcome};
 pub use reader::{Input, Reader, ReaderStart, Step};
 pub use resume::{ResumePlan, plan};
@@ -70,6 +72,7 @@ impl Numbering {
 
 /// The permanent data of a stream. They remain when its events are gone.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
 pub struct StreamInfo {
     /// The kind of the stream.
     pub kind: StreamKind,
@@ -110,6 +113,7 @@ pub enum Retain {
 
 /// An event as it is stored: a number and a payload. The priming event has an empty payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Event {
     /// The number in the stream.
     pub seq: Seq,
@@ -139,6 +143,7 @@ impl Event {
 
 /// A batch of events for one stream (design D2).
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Batch {
     /// The writer's epoch: a later writer fences an earlier one.
     pub epoch: u64,
@@ -212,6 +217,7 @@ impl Batch {
 
 /// The limits of a stored stream (design D4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Retention {
     /// Number of events. Beyond: the oldest are evicted.
     pub events: usize,

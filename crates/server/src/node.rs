@@ -188,11 +188,7 @@ fn direct_params(framing: Framing, node: &Arc<str>, limits: &Arc<StreamLimits>) 
         prefix: IdPrefix::new(""),
         framing,
         epoch: 0,
-        info: StreamInfo {
-            kind: StreamKind::Call,
-            calls: Vec::new(),
-            node: Arc::clone(node),
-        },
+        info: StreamInfo::new(StreamKind::Call, Vec::new(), Arc::clone(node)),
         primed: false,
         limits: Arc::clone(limits),
     })

@@ -59,6 +59,9 @@ const CASES: [Case; 6] = [
 ];
 
 fn main() {
+    if std::env::args().any(|argument| argument == "--lone") {
+        return lone_writer();
+    }
     let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     let seconds = std::env::var("SECONDS_EACH").ok().and_then(|text| text.parse().ok());
     let time = Duration::from_secs_f64(seconds.unwrap_or(4.0));
@@ -103,6 +106,55 @@ fn measure(case: &Case, time: Duration) {
     );
 }
 
+/// One writer that appends single events of 300 bytes, beside a plain file that gets the same bytes from the same thread.
+fn lone_writer() {
+    const ROUNDS: usize = 7;
+    const APPENDS: u64 = 50_000;
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder can be made");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime starts");
+    let store =
+        EmbeddedStore::open(folder.path().join("data")).unwrap_or_else(|error| panic!("the store opens: {error}"));
+    let mut file = std::fs::File::create(folder.path().join("file")).expect("a file can be made");
+    let payload = Bytes::from(vec![b'x'; 300]);
+    let session = SessionKey {
+        principal: Principal::new("https://issuer.example", "alice"),
+        session: SessionId::from_random([1; 18]),
+    };
+    runtime
+        .block_on(store.create(&session, record()))
+        .expect("a session can be created");
+    let key = StreamKey {
+        session,
+        ordinal: Ordinal(1),
+    };
+    println!("| round | store: processor per append | plain file |\n|---|---|---|");
+    let mut seq = 0;
+    for round in 1..=ROUNDS {
+        let before = processor();
+        runtime.block_on(async {
+            for _ in 0..APPENDS {
+                let batch = Batch::new(1, vec![Event::new(Seq(seq), payload.clone())]);
+                let batch = if seq == 0 { batch.with_info(info()) } else { batch };
+                store.append(&key, batch).await.expect("the store takes it");
+                seq += 1;
+            }
+        });
+        let between = processor();
+        for _ in 0..APPENDS {
+            std::io::Write::write_all(&mut file, &payload).expect("there is room");
+        }
+        let each = |time: Duration| time.as_secs_f64() * 1e6 / APPENDS as f64;
+        println!(
+            "| {round} | {:.2} µs | {:.2} µs |",
+            each(between - before),
+            each(processor() - between)
+        );
+    }
+}
+
 /// One session whose streams come one after the other.
 async fn write(store: EmbeddedStore, writer: u64, payload: Bytes, batch: u64, until: Instant) -> u64 {
     let mut bits = [7; 18];
@@ -128,14 +180,12 @@ async fn write(store: EmbeddedStore, writer: u64, payload: Bytes, batch: u64, un
         let mut next = 0;
         while next <= last {
             let end = (next + batch).min(last + 1);
-            let batch = Batch {
-                epoch: 1,
-                info: (next == 0).then(info),
-                events: (next..end).map(|seq| Event::new(Seq(seq), payload.clone())).collect(),
-                released: Vec::new(),
-                seals: end == last + 1,
-                taken: None,
-            };
+            let mut batch = Batch::new(
+                1,
+                (next..end).map(|seq| Event::new(Seq(seq), payload.clone())).collect(),
+            );
+            batch.info = (next == 0).then(info);
+            batch.seals = end == last + 1;
             store.append(&key, batch).await.expect("the store takes it");
             written += end - next;
             next = end;

@@ -1,16 +1,18 @@
+use rethread_store::{Seq, StoreError, StreamKey};
+use std::fmt;
 use std::path::PathBuf;
 
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Somebody else has it open.
+    /// Another process has it open.
     #[error("the data directory {} is in use by another process; each server needs its own", .dir.display())]
     InUse {
         /// The data directory.
         dir: PathBuf,
     },
-    /// It was written by a later version.
+    /// A later version wrote it.
     #[error(
         "the data directory {} was written by a newer Rethread (format {found}, this one knows up to {known}); \
          run that one, or use another directory",
@@ -24,7 +26,7 @@ pub enum OpenError {
         /// The latest format that can be read.
         known: u32,
     },
-    /// It was written by an earlier version, in a way that is not read any more.
+    /// An earlier version wrote it, in a format that is no longer read.
     #[error(
         "the data directory {} was written by an older Rethread (format {found}, this one reads {known}); \
          run that one, or use another directory",
@@ -38,7 +40,7 @@ pub enum OpenError {
         /// The format that can be read.
         known: u32,
     },
-    /// There is something in the directory, and it is no store.
+    /// The directory is not empty and does not belong to a store.
     #[error(
         "the directory {} is not empty and holds no Rethread data ({found} is in it); nothing was touched; \
          use an empty directory, or one of its own",
@@ -50,7 +52,7 @@ pub enum OpenError {
         /// A name in it.
         found: String,
     },
-    /// What is in it cannot be right.
+    /// The data are damaged.
     #[error(
         "the data in {} is damaged: {what}; restore the directory from a copy, or move it away to start empty",
         .dir.display()
@@ -58,18 +60,74 @@ pub enum OpenError {
     Damaged {
         /// The data directory.
         dir: PathBuf,
-        /// What was found.
+        /// The damage.
         what: String,
     },
-    /// It cannot be read or written.
+    /// The directory cannot be read or written.
     #[error("the data directory {} cannot be used: {what}", .dir.display())]
     Io {
         /// The data directory.
         dir: PathBuf,
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What came of it.
+        /// Its error.
         #[source]
         source: std::io::Error,
     },
+}
+
+/// Events of a stream that cannot be read.
+#[derive(Debug)]
+pub(crate) struct DamagedStream {
+    ordinal: u64,
+    session: Box<str>,
+    first: Seq,
+    last: Seq,
+}
+
+impl DamagedStream {
+    pub(crate) fn new(key: &StreamKey, (first, last): (Seq, Seq)) -> Self {
+        DamagedStream {
+            ordinal: key.ordinal.0,
+            session: key.session.session.short().into(),
+            first,
+            last,
+        }
+    }
+}
+
+impl fmt::Display for DamagedStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DamagedStream {
+            ordinal,
+            session,
+            first,
+            last,
+        } = self;
+        write!(f, "stream {ordinal} of session {session}… is damaged: ")?;
+        match first == last {
+            true => write!(f, "event {} is missing", first.0),
+            false => write!(f, "events {} to {} are missing", first.0, last.0),
+        }
+    }
+}
+
+impl std::error::Error for DamagedStream {}
+
+impl From<DamagedStream> for StoreError {
+    fn from(damaged: DamagedStream) -> Self {
+        StoreError::unavailable(damaged)
+    }
+}
+
+/// An error and its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
 }

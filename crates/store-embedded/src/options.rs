@@ -1,4 +1,3 @@
-use crate::db::MEMTABLE;
 use crate::{EmbeddedStore, OpenError};
 use rethread_proto::clock::Wall;
 use rethread_store::Retention;
@@ -6,16 +5,22 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// When what was written is safe.
+/// Bytes of a segment, unless the store is small.
+const MAX_SEGMENT_BYTES: u64 = 16 << 20;
+const MIN_SEGMENT_BYTES: u64 = 64 << 10;
+/// A store at its limit has about this many segments.
+const SEGMENTS: u64 = 64;
+
+/// When an acknowledged write is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
-    /// An append is acknowledged when it is on the disk: nothing that was acknowledged is lost, even if the power fails.
-    /// Everything that waits shares one flush of the disk.
+    /// A write is acknowledged when it is on the disk. No acknowledged write is lost, even if the power fails. All writes
+    /// that wait share one flush of the disk.
     Always,
-    /// An append is acknowledged when the operating system has it: a killed process loses nothing, a power failure at
-    /// most what came in such a time, and what is left is a state that was.
+    /// A write is acknowledged when the operating system has it, and is on the disk after this time. A killed process loses
+    /// nothing. A power failure loses the writes of at most this time.
     Interval(Duration),
-    /// As with [`Sync::Interval`], but the operating system decides when it writes: often half a minute later.
+    /// As [`Sync::Interval`], but the operating system decides when it writes. That is often half a minute later.
     Os,
 }
 
@@ -25,15 +30,16 @@ impl Default for Sync {
     }
 }
 
-/// How much the store keeps.
+/// How much the store retains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Limits {
-    /// Per stream.
+    /// Limits of each stream.
     pub stream: Retention,
-    /// How many ended streams of one session; the oldest is forgotten first.
+    /// Ended streams of one session. Beyond: the one that ended first is forgotten.
     pub ended_streams_per_session: usize,
-    /// All streams and records of sessions together, in bytes of payload and bookkeeping. When it is reached, the streams that ended longest ago
-    /// become tombstones. The files may be larger: the journal and what is deleted but not yet cleared away come on top.
+    /// Bytes of all streams, push queues and session records together, with their bookkeeping. Beyond: the streams that
+    /// ended first become tombstones. The files take up to twice as much, and four segments.
     pub total_bytes: u64,
 }
 
@@ -47,15 +53,38 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// The same limits with another retention of streams.
+    #[must_use]
+    pub const fn with_stream(mut self, stream: Retention) -> Self {
+        self.stream = stream;
+        self
+    }
+
+    /// The same limits with another number of ended streams per session.
+    #[must_use]
+    pub const fn with_ended_streams_per_session(mut self, streams: usize) -> Self {
+        self.ended_streams_per_session = streams;
+        self
+    }
+
+    /// The same limits with another number of bytes in total.
+    #[must_use]
+    pub const fn with_total_bytes(mut self, bytes: u64) -> Self {
+        self.total_bytes = bytes;
+        self
+    }
+}
+
 /// How to open an [`EmbeddedStore`].
 pub struct Options {
     pub(crate) sync: Sync,
     pub(crate) limits: Limits,
     pub(crate) clock: Clock,
-    pub(crate) memtable: u64,
+    segment_bytes: Option<u64>,
 }
 
-/// Where the time comes from.
+/// The source of the time.
 pub(crate) type Clock = Box<dyn Fn() -> Wall + Send + std::marker::Sync>;
 
 impl Default for Options {
@@ -63,7 +92,7 @@ impl Default for Options {
         Options {
             sync: Sync::default(),
             limits: Limits::default(),
-            memtable: MEMTABLE,
+            segment_bytes: None,
             clock: Box::new(|| {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 Wall::from_millis(since.as_millis() as u64)
@@ -73,37 +102,43 @@ impl Default for Options {
 }
 
 impl Options {
-    /// When what was written is safe. Every 50 milliseconds unless told otherwise.
+    /// When an acknowledged write is durable. The default is every 50 milliseconds.
     #[must_use]
     pub fn sync(mut self, sync: Sync) -> Self {
         self.sync = sync;
         self
     }
 
-    /// How much is kept.
+    /// How much is retained.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Takes the time from `clock`: for tests.
+    /// Takes the time from `clock`, for tests.
     #[must_use]
     pub fn clock(mut self, clock: impl Fn() -> Wall + Send + std::marker::Sync + 'static) -> Self {
         self.clock = Box::new(clock);
         self
     }
 
-    /// Makes a table of what is in memory when it is so many bytes: for tests, which cannot wait for that.
+    /// Begins a new segment after so many bytes, for tests.
     #[doc(hidden)]
     #[must_use]
-    pub fn memtable(mut self, bytes: u64) -> Self {
-        self.memtable = bytes;
+    pub fn segment_size(mut self, bytes: u64) -> Self {
+        self.segment_bytes = Some(bytes);
         self
     }
 
-    /// Opens the store in a directory of its own, which is made if there is none. Blocks while the journal of the last
-    /// run is read: up to a second or two.
+    /// Bytes after which a new segment begins.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        let usual = (self.limits.total_bytes / SEGMENTS).clamp(MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES);
+        self.segment_bytes.unwrap_or(usual)
+    }
+
+    /// Opens the store in a directory of its own, which is created if it is missing. Blocks while the last checkpoint and
+    /// the log behind it are read, for up to half a second.
     pub fn open(self, dir: impl AsRef<Path>) -> Result<EmbeddedStore, OpenError> {
         EmbeddedStore::start(dir.as_ref(), self)
     }

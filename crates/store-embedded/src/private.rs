@@ -1,9 +1,6 @@
-//! File permissions: the store holds session ids and payloads, so only its owner may read it.
-//!
-//! Directories get 0700 and files 0600. The database makes its files itself, in directories that are 0700; [`tighten`]
-//! gives those files 0600 when the store is opened and when it is closed.
+//! Private files and directories: the store has session ids and payloads, so only its owner may read it.
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::path::Path;
 
@@ -18,7 +15,7 @@ pub(crate) fn file_options() -> OpenOptions {
     options
 }
 
-/// Makes a directory that only its owner may read, and its parents likewise.
+/// Creates a directory that only its owner may read, and its parents likewise.
 pub(crate) fn create_dir_all(dir: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
@@ -39,34 +36,14 @@ pub(crate) fn loose_mode(dir: &Path) -> Option<u32> {
 
 #[cfg(not(unix))]
 pub(crate) fn loose_mode(_: &Path) -> Option<u32> {
-    None // access lists decide there, and a user's own folders are private by default
+    None // access lists decide there, and the folders of a user are private by default
 }
 
-/// Takes the permissions of everybody else away from `path` and everything in it.
-///
-/// A file that belongs to somebody else stays as it is: the store can be used all the same.
-#[cfg(unix)]
-pub(crate) fn tighten(path: &Path) {
-    use std::os::unix::fs::PermissionsExt as _;
-    let Ok(data) = std::fs::symlink_metadata(path) else {
-        return; // deleted meanwhile
-    };
-    if data.is_symlink() {
-        return;
-    }
-    let mode = data.permissions().mode() & 0o777;
-    if mode & 0o077 != 0
-        && let Err(error) = std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode & 0o700))
-    {
-        tracing::debug!(path = %path.display(), %error, "permissions cannot be changed");
-    }
-    if data.is_dir() {
-        let entries = std::fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
-        for entry in entries {
-            tighten(&entry.path());
-        }
+/// Waits until the names in a directory are on the disk.
+pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
+    if cfg!(unix) {
+        File::open(dir)?.sync_all()
+    } else {
+        Ok(())
     }
 }
-
-#[cfg(not(unix))]
-pub(crate) fn tighten(_: &Path) {}

@@ -1,302 +1,302 @@
-//! Reads. Each looks at one state of the database, so that it never sees half of a commit; the writer's memory has no
-//! part in it.
+//! Reads: a plan under the lock of the index, then positioned reads of the files without a lock.
+//!
+//! The plan may contain events of a group that is not committed yet. The read then waits for that commit, so no event is
+//! visible before it is stored.
 
-use crate::books::high_water;
-use crate::coding::number;
-use crate::db::{ReadError, View};
-use crate::head::Head;
-use crate::keys;
-use crate::row::Row;
-use crate::waiting;
-use rethread_proto::clock::Wall;
+use crate::commit::Core;
+use crate::engine::{Engine, decode_message};
+use crate::error::DamagedStream;
+use crate::group::Location;
+use crate::index::session::Blob;
+use crate::index::stream::{EventLocation, Stream};
+use crate::log::Log;
+use crate::record::{Message, Part};
+use crate::segment::SegmentFile;
+use bytes::Bytes;
 use rethread_store::{
-    Event, Ordinal, Page, ReadLimit, Retain, Seq, SessionKey, StoreError, StoredQueue, StoredSession, StreamKey,
-    StreamStatus,
+    Event, Ordinal, Page, QueuePosition, ReadLimit, Seq, SessionKey, SessionRecord, StoreError, StoreFuture,
+    StoredQueue, StoredSession, StreamKey, StreamStatus,
 };
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a stream was found to be damaged, in this process.
-static DAMAGED: AtomicU64 = AtomicU64::new(0);
+/// Parts that are at most this far apart are read in one call.
+const MAX_HOLE_BYTES: u64 = 4 << 10;
+/// Bytes of one call.
+const MAX_SPAN_BYTES: u64 = 2 << 20;
+/// The segments written last are in the page cache. Reads of others may wait for the disk.
+const CACHED_SEGMENTS: u32 = 2;
 
-/// How often a stream was found to be damaged, in this process.
-pub(crate) fn damaged() -> u64 {
-    DAMAGED.load(Ordering::Relaxed)
+/// Bytes to read, and the files that have them.
+struct Parts {
+    parts: Vec<(Location, Part)>,
+    files: BTreeMap<u32, Arc<SegmentFile>>,
+    /// Whether the read may wait for the disk.
+    may_block: bool,
 }
 
-pub(crate) fn page(view: &View<'_>, key: &StreamKey, after: Seq, limit: ReadLimit) -> Result<Page, StoreError> {
-    let head = find(view, key)?;
-    let status = summarize(view, &head)?;
-    let (mut events, mut total, mut whole) = (Vec::new(), 0, true);
-    let mut continuity = Continuity::after(&head, after);
-    let from = after.0.checked_add(1).map(|next| head.first.max(Seq(next)));
-    let chunks = from.into_iter().flat_map(|from| view.chunks(head.stream, from));
-    'chunks: for chunk in chunks {
-        let chunk = chunk?;
-        let mut payloads = None;
-        for held in chunk.held().filter(|held| Some(held.seq) >= from) {
-            let first = total == 0;
-            total += held.range.len().max(1);
-            if events.len() == limit.events || !(first || total <= limit.bytes) {
-                whole = false;
-                break 'chunks;
-            }
-            continuity.saw(held.seq).map_err(|gap| Damage::new(key, gap).report())?;
-            let payloads = match &mut payloads {
-                Some(payloads) => payloads,
-                none => none.insert(
-                    view.payloads(&chunk)?
-                        .ok_or_else(|| Damage::new(key, (chunk.first.0, chunk.last().0)).report())?,
-                ),
-            };
-            events.push(Event {
-                seq: held.seq,
-                payload: payloads.slice(held.range),
-                // The end of a stream releases every question.
-                retain: if status.sealed && held.retain == Retain::Question {
-                    Retain::None
-                } else {
-                    held.retain
-                },
-            });
-        }
-    }
-    if whole {
-        continuity
-            .ends_with(status.last)
-            .map_err(|gap| Damage::new(key, gap).report())?;
-    }
-    Ok(Page { events, status })
-}
-
-pub(crate) fn status(view: &View<'_>, key: &StreamKey) -> Result<StreamStatus, StoreError> {
-    summarize(view, &find(view, key)?)
-}
-
-fn find(view: &View<'_>, key: &StreamKey) -> Result<Head, StoreError> {
-    let row = row(view, &key.session)?.ok_or(StoreError::UnknownStream)?;
-    let head = view.get(&keys::head(row.sid, key.ordinal)).map_err(ReadError::from)?;
-    let head = head.ok_or(StoreError::UnknownStream)?;
-    Ok(Head::decode(&head).ok_or(ReadError::Garbled("a stream's head"))?)
-}
-
-fn row(view: &View<'_>, key: &SessionKey) -> Result<Option<Row>, ReadError> {
-    let Some(key) = keys::row(key) else { return Ok(None) };
-    let Some(value) = view.get(&key)? else { return Ok(None) };
-    Row::decode(&value).map(Some).ok_or(ReadError::Garbled("a session"))
-}
-
-fn summarize(view: &View<'_>, head: &Head) -> Result<StreamStatus, StoreError> {
-    let mut first_kept = None;
-    if !head.buried {
-        for chunk in view.chunks(head.stream, head.first) {
-            first_kept = chunk?.held().map(|held| held.seq).find(|seq| *seq >= head.first);
-            if first_kept.is_some() {
-                break;
+impl Parts {
+    fn new(log: &Log, parts: Vec<(Location, Part)>) -> Self {
+        let mut files = BTreeMap::new();
+        for (at, _) in &parts {
+            if !files.contains_key(&at.segment) {
+                files.extend(log.file(at.segment).map(|file| (at.segment, file)));
             }
         }
-    }
-    let mut last = head.last;
-    if head.ended.is_none()
-        && let Some(guard) = view.prefix(&keys::chunks(head.stream)).next_back()
-    {
-        let key = guard.key().map_err(ReadError::from)?;
-        let [_, seq] = keys::parts(&key).ok_or(ReadError::Garbled("the key of events"))?;
-        last = last.max(Some(Seq(seq)));
-    }
-    Ok(StreamStatus {
-        info: head.info.clone(),
-        epoch: head.epoch,
-        last,
-        purged: head.purged,
-        first_kept,
-        sealed: head.ended.is_some(),
-        answers_lost: head.answers_lost,
-    })
-}
-
-pub(crate) fn open_streams(view: &View<'_>, key: &SessionKey) -> Result<Vec<Ordinal>, StoreError> {
-    let Some(row) = row(view, key)? else {
-        return Ok(Vec::new());
-    };
-    let mut open = Vec::new();
-    for guard in view.prefix(&keys::heads(row.sid)) {
-        let (key, value) = guard.into_inner().map_err(ReadError::from)?;
-        let [_, ordinal] = keys::parts(&key).ok_or(ReadError::Garbled("the key of a head"))?;
-        if !Head::has_ended(&value) {
-            open.push(Ordinal(ordinal));
-        }
-    }
-    Ok(open)
-}
-
-pub(crate) fn load(view: &View<'_>, key: &SessionKey, now: Wall) -> Result<StoredSession, StoreError> {
-    let row = row(view, key)?.ok_or(StoreError::SessionGone)?;
-    Ok(StoredSession {
-        record: row.record().ok_or(ReadError::Garbled("a session's record"))?,
-        high_water: high_water(view, row.sid)?,
-        idle: now.since(touched(view, key)?),
-    })
-}
-
-pub(crate) fn queue(view: &View<'_>, key: &SessionKey) -> Result<StoredQueue, StoreError> {
-    let row = row(view, key)?.ok_or(StoreError::SessionGone)?;
-    Ok(waiting::load(view, row.sid)?)
-}
-
-/// When a session that is there was last used.
-fn touched(view: &View<'_>, key: &SessionKey) -> Result<Wall, ReadError> {
-    let key = keys::touched(key).ok_or(ReadError::Garbled(TOUCHED))?;
-    let value = view.get(&key)?.ok_or(ReadError::Garbled(TOUCHED))?;
-    used_at(&value)
-}
-
-const TOUCHED: &str = "the time of a session's last use";
-
-/// What a [`keys::touched`] says.
-pub(crate) fn used_at(value: &[u8]) -> Result<Wall, ReadError> {
-    let millis = number(value).ok_or(ReadError::Garbled(TOUCHED))?;
-    Ok(Wall::from_millis(millis))
-}
-
-/// The sessions that nobody used for `idle`, and those touched in the future: the clock was set back.
-pub(crate) fn idle(view: &View<'_>, now: Wall, idle: Duration) -> Result<Vec<SessionKey>, StoreError> {
-    let mut sessions = Vec::new();
-    for guard in view.prefix(keys::TOUCHED) {
-        let (key, value) = guard.into_inner().map_err(ReadError::from)?;
-        let touched = used_at(&value)?;
-        if now.since(touched) >= idle || touched > now {
-            sessions.push(keys::session(&key).ok_or(ReadError::Garbled("the key of a session"))?);
-        }
-    }
-    Ok(sessions)
-}
-
-/// Checks that nothing is missing but what was evicted: a stream with a hole is never served.
-pub(crate) struct Continuity {
-    purged: Option<Seq>,
-    expected: Option<u64>,
-}
-
-/// The numbers that are missing: the first and the last.
-pub(crate) type Gap = (u64, u64);
-
-impl Continuity {
-    /// Over all events of a stream.
-    pub(crate) fn over(head: &Head) -> Self {
-        Continuity {
-            purged: head.purged,
-            expected: head.purged.map(|purged| purged.0 + 1),
+        let cached = log.head().saturating_sub(CACHED_SEGMENTS - 1);
+        Parts {
+            may_block: files.keys().any(|segment| *segment < cached),
+            parts,
+            files,
         }
     }
 
-    /// Over the events after a cursor.
-    pub(crate) fn after(head: &Head, cursor: Seq) -> Self {
-        let purged = head.purged.unwrap_or_default();
-        Continuity {
-            purged: head.purged,
-            expected: Some(cursor.max(purged).0.saturating_add(1)),
+    /// Reads all parts. `None` in place of one that is damaged.
+    fn read(&self) -> Vec<Option<Bytes>> {
+        let mut read = Vec::with_capacity(self.parts.len());
+        let mut rest = &self.parts[..];
+        while let Some((first, _)) = rest.first() {
+            let span = span(rest);
+            let (now, later) = rest.split_at(span.count);
+            let bytes = self.read_span(*first, span.bytes);
+            read.extend(now.iter().map(|(at, part)| {
+                let from = (at.offset - first.offset) as usize;
+                let slice = bytes.as_ref()?.slice(from..from + part.len as usize);
+                part.matches(&slice).then_some(slice)
+            }));
+            rest = later;
         }
+        read
     }
 
-    pub(crate) fn saw(&mut self, seq: Seq) -> Result<(), Gap> {
-        if self.purged.is_some_and(|purged| seq <= purged) {
-            return Ok(()); // one that eviction passed over
+    fn read_span(&self, from: Location, bytes: u64) -> Option<Bytes> {
+        if bytes == 0 {
+            return Some(Bytes::new());
         }
-        let expected = self.expected.unwrap_or(seq.0.min(Seq::FIRST.0)); // the priming event may be missing
-        self.expected = Some(seq.0 + 1);
-        if seq.0 == expected {
-            Ok(())
-        } else {
-            Err((expected, seq.0.saturating_sub(1)))
-        }
-    }
-
-    pub(crate) fn ends_with(&self, last: Option<Seq>) -> Result<(), Gap> {
-        let expected = self.expected.unwrap_or(Seq::FIRST.0);
-        match last {
-            Some(last) if expected <= last.0 => Err((expected, last.0)),
-            _ => Ok(()),
-        }
+        let mut buffer = vec![0; bytes as usize];
+        let file = self.files.get(&from.segment)?;
+        file.read_exact_at(&mut buffer, from.offset.into()).ok()?;
+        Some(buffer.into())
     }
 }
 
-/// A stream lacks events that were never evicted.
-#[derive(Debug, thiserror::Error)]
-#[error("stream {ordinal} of session {session}… is damaged: {} missing", missing(.gap))]
-pub(crate) struct Damage {
-    session: String,
-    ordinal: Ordinal,
-    gap: Gap,
+/// The first parts of a list that one call reads.
+struct Span {
+    count: usize,
+    bytes: u64,
 }
 
-fn missing(gap: &Gap) -> String {
-    match gap {
-        (first, last) if first == last => format!("event {first} is"),
-        (first, last) => format!("events {first} to {last} are"),
-    }
-}
-
-impl Damage {
-    pub(crate) fn new(key: &StreamKey, gap: Gap) -> Self {
-        Damage {
-            session: key.session.session.short().to_owned(),
-            ordinal: key.ordinal,
-            gap,
-        }
-    }
-
-    /// Says it aloud, and makes a refusal of it.
-    pub(crate) fn report(self) -> StoreError {
-        DAMAGED.fetch_add(1, Ordering::Relaxed);
-        tracing::error!(
-            session = self.session,
-            stream = self.ordinal.0,
-            missing = keys::span(self.gap.0, self.gap.1),
-            "a stream in the store is damaged and will not be served"
-        );
-        StoreError::unavailable(self)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rethread_proto::StreamKind;
-    use rethread_store::StreamInfo;
-
-    fn head(purged: Option<u64>) -> Head {
-        let info = StreamInfo {
-            kind: StreamKind::Call,
-            calls: Vec::new(),
-            node: "n".into(),
+fn span(parts: &[(Location, Part)]) -> Span {
+    let mut span = Span { count: 0, bytes: 0 };
+    let Some((first, _)) = parts.first() else { return span };
+    for (at, part) in parts {
+        let Some(start) = at.offset.checked_sub(first.offset).map(u64::from) else {
+            break;
         };
-        Head {
-            purged: purged.map(Seq),
-            ..Head::new(1, info, 1)
+        let end = start + u64::from(part.len);
+        let follows = at.segment == first.segment && (span.bytes..=span.bytes + MAX_HOLE_BYTES).contains(&start);
+        if span.count > 0 && (!follows || end > MAX_SPAN_BYTES) {
+            break;
+        }
+        (span.count, span.bytes) = (span.count + 1, end);
+    }
+    span
+}
+
+/// A plan of a read.
+struct Plan<T> {
+    /// The commit that the read waits for.
+    commit: u64,
+    parts: Parts,
+    found: T,
+}
+
+impl<T> Plan<T> {
+    /// A plan that reads no bytes.
+    fn ready(log: &Log, commit: u64, found: T) -> Self {
+        Plan {
+            commit,
+            parts: Parts::new(log, Vec::new()),
+            found,
         }
     }
+}
 
-    fn gap(mut continuity: Continuity, seen: &[u64], last: Option<u64>) -> Option<Gap> {
-        let seen = seen.iter().try_for_each(|seq| continuity.saw(Seq(*seq)));
-        seen.and_then(|()| continuity.ends_with(last.map(Seq))).err()
+/// Plans a read, waits for its commit, reads, and makes the result.
+fn read<T: Send + 'static, R: Send + Unpin + 'static>(
+    core: &Arc<Core>,
+    plan: impl FnOnce(&Engine, &Log) -> Plan<T>,
+    finish: impl FnOnce(&Core, T, Vec<Option<Bytes>>) -> Result<R, StoreError> + Send + 'static,
+) -> StoreFuture<Result<R, StoreError>> {
+    let planned = core.read(|engine, log| {
+        let plan = plan(engine, log);
+        let commit = log.wait_for(plan.commit);
+        (plan, commit)
+    });
+    let (plan, commit) = match planned {
+        Ok(planned) => planned,
+        Err(error) => return StoreFuture::ready(Err(error)),
+    };
+    let core = Arc::clone(core);
+    let Plan { parts, found, .. } = plan;
+    let may_block = parts.may_block;
+    if commit.is_none() && !may_block {
+        let bytes = parts.read();
+        return StoreFuture::ready(finish(&core, found, bytes));
     }
+    StoreFuture::later(async move {
+        if let Some(commit) = commit
+            && commit.await.is_err()
+        {
+            return Err(core.reason());
+        }
+        let bytes = match may_block {
+            true => tokio::task::spawn_blocking(move || parts.read())
+                .await
+                .map_err(StoreError::unavailable)?,
+            false => parts.read(),
+        };
+        finish(&core, found, bytes)
+    })
+}
 
-    #[test]
-    fn a_hole_is_found_and_an_eviction_is_none() {
-        let (whole, trimmed) = (head(None), head(Some(7)));
-        assert_eq!(gap(Continuity::over(&whole), &[], None), None);
-        assert_eq!(gap(Continuity::over(&whole), &[0, 1, 2], Some(2)), None);
-        assert_eq!(gap(Continuity::over(&whole), &[1, 2], Some(2)), None);
-        assert_eq!(gap(Continuity::over(&whole), &[2, 3], Some(3)), Some((1, 1)));
-        assert_eq!(gap(Continuity::over(&whole), &[1, 5], Some(5)), Some((2, 4)));
-        assert_eq!(gap(Continuity::over(&whole), &[1, 2], Some(4)), Some((3, 4)));
-        assert_eq!(gap(Continuity::over(&trimmed), &[2, 5, 8, 9], Some(9)), None);
-        assert_eq!(gap(Continuity::over(&trimmed), &[2, 9], Some(9)), Some((8, 8)));
-        assert_eq!(gap(Continuity::over(&trimmed), &[], Some(7)), None);
-        assert_eq!(gap(Continuity::after(&whole, Seq(3)), &[4, 5], Some(5)), None);
-        assert_eq!(gap(Continuity::after(&whole, Seq(9)), &[], Some(5)), None);
-        assert_eq!(gap(Continuity::after(&trimmed, Seq(3)), &[5, 8], Some(8)), None);
-        assert_eq!(gap(Continuity::after(&whole, Seq(u64::MAX)), &[], Some(5)), None);
+fn stream<'a>(engine: &'a Engine, key: &StreamKey) -> Option<&'a Stream> {
+    engine.index.session(&key.session)?.stream(key.ordinal)
+}
+
+pub(crate) fn page(
+    core: &Arc<Core>,
+    key: &StreamKey,
+    after: Seq,
+    limit: ReadLimit,
+) -> StoreFuture<Result<Page, StoreError>> {
+    let plan = |engine: &Engine, log: &Log| {
+        let Some(stream) = stream(engine, key) else {
+            return Plan::ready(log, engine.commit, None);
+        };
+        let events = page_events(stream, after, limit);
+        let parts = events.iter().map(|event| (event.at, event.part)).collect();
+        Plan {
+            commit: stream.changed,
+            parts: Parts::new(log, parts),
+            found: Some((events, stream.status())),
+        }
+    };
+    let key = key.clone();
+    read(core, plan, move |core, found, bytes| {
+        let (events, status) = found.ok_or(StoreError::UnknownStream)?;
+        let damaged = events.iter().zip(&bytes).filter(|(_, bytes)| bytes.is_none());
+        let damaged: Vec<Seq> = damaged.map(|(event, _)| event.seq).collect();
+        if !damaged.is_empty() {
+            return Err(core.report_damage(&key, &damaged));
+        }
+        let event = |(at, payload): (EventLocation, Option<Bytes>)| {
+            Event::new(at.seq, payload.unwrap_or_default()).with_retain(at.retain)
+        };
+        Ok(Page::new(events.into_iter().zip(bytes).map(event).collect(), status))
+    })
+}
+
+/// The events of a page, as [`Log::read_after`](rethread_proto::stream::Log::read_after) chooses them.
+fn page_events(stream: &Stream, after: Seq, limit: ReadLimit) -> Vec<EventLocation> {
+    let mut total = 0;
+    let fits = |event: &EventLocation| {
+        let first = total == 0;
+        total += (event.part.len as usize).max(1);
+        first || total <= limit.bytes
+    };
+    stream
+        .held_after(Some(after))
+        .take(limit.events)
+        .take_while(fits)
+        .collect()
+}
+
+pub(crate) fn status(core: &Arc<Core>, key: &StreamKey) -> StoreFuture<Result<StreamStatus, StoreError>> {
+    let plan = |engine: &Engine, log: &Log| match stream(engine, key) {
+        Some(stream) => Plan::ready(log, stream.changed, Some(stream.status())),
+        None => Plan::ready(log, engine.commit, None),
+    };
+    read(core, plan, |_, found, _| found.ok_or(StoreError::UnknownStream))
+}
+
+pub(crate) fn open_streams(core: &Arc<Core>, key: &SessionKey) -> StoreFuture<Result<Vec<Ordinal>, StoreError>> {
+    let plan = |engine: &Engine, log: &Log| {
+        let streams = engine.index.session(key).map(|session| &session.streams);
+        let open = streams
+            .into_iter()
+            .flatten()
+            .filter(|(_, stream)| stream.ended.is_none());
+        Plan::ready(log, engine.commit, open.map(|(ordinal, _)| *ordinal).collect())
+    };
+    read(core, plan, |_, found, _| Ok(found))
+}
+
+pub(crate) fn load(core: &Arc<Core>, key: &SessionKey) -> StoreFuture<Result<StoredSession, StoreError>> {
+    let now = (core.options.clock)();
+    let plan = |engine: &Engine, log: &Log| {
+        let Some(session) = engine.index.session(key) else {
+            return Plan::ready(log, engine.commit, None);
+        };
+        let Blob { at, part } = session.record;
+        let idle: Duration = now.since(session.touched);
+        Plan {
+            commit: engine.commit, // the high-water mark changes with the streams
+            parts: Parts::new(log, vec![(at, part)]),
+            found: Some((session.high_water, idle)),
+        }
+    };
+    read(core, plan, |_, found, bytes| {
+        let (high_water, idle) = found.ok_or(StoreError::SessionGone)?;
+        let bytes = bytes.into_iter().next().flatten();
+        let record = bytes.and_then(|bytes| SessionRecord::from_bytes(&bytes));
+        let record = record.ok_or_else(|| StoreError::unavailable("the record of a session is damaged"))?;
+        Ok(StoredSession::new(record, high_water, idle))
+    })
+}
+
+pub(crate) fn queue(core: &Arc<Core>, key: &SessionKey) -> StoreFuture<Result<StoredQueue, StoreError>> {
+    let plan = |engine: &Engine, log: &Log| {
+        let Some(session) = engine.index.session(key) else {
+            return Plan::ready(log, engine.commit, None);
+        };
+        let queue = session.queue.as_deref();
+        let floor = queue.map_or_else(QueuePosition::default, |queue| queue.floor);
+        let messages = queue.into_iter().flat_map(|queue| &queue.messages);
+        let (messages, parts): (Vec<Message>, Vec<_>) =
+            messages.map(|(message, at)| (*message, (*at, message.body))).unzip();
+        Plan {
+            commit: session.changed,
+            parts: Parts::new(log, parts),
+            found: Some((floor, messages)),
+        }
+    };
+    read(core, plan, |_, found, bytes| {
+        let (floor, messages) = found.ok_or(StoreError::SessionGone)?;
+        let queued = messages
+            .iter()
+            .zip(bytes)
+            .map(|(message, body)| decode_message(message, &body?));
+        let queued: Option<Vec<_>> = queued.collect();
+        let queued = queued.ok_or_else(|| StoreError::unavailable("a push queue is damaged"))?;
+        Ok(StoredQueue::new(queued, floor))
+    })
+}
+
+impl Core {
+    /// Remembers and reports damaged events. Returns the error of the read.
+    fn report_damage(&self, key: &StreamKey, damaged: &[Seq]) -> StoreError {
+        let (first, last) = (damaged[0], damaged[damaged.len() - 1]);
+        tracing::error!(
+            dir = %self.dir.display(),
+            session = key.session.session.short(),
+            stream = key.ordinal.0,
+            first = first.0,
+            last = last.0,
+            "events of the store are damaged"
+        );
+        self.mark_damaged(key, damaged);
+        DamagedStream::new(key, (first, last)).into()
     }
 }

@@ -1,10 +1,10 @@
-use crate::db::Db;
-use crate::options::{Options, Sync};
-use crate::place::Place;
-use crate::queue::{Op, Outcome};
-use crate::shared::Shared;
-use crate::writer::Writer;
-use crate::{OpenError, open, private, read};
+use crate::commit::Core;
+use crate::data_dir::DataDir;
+use crate::engine::{Engine, Op, SWEEP_STREAMS};
+use crate::options::Options;
+use crate::upkeep::Upkeep;
+use crate::watches::Watches;
+use crate::{OpenError, checkpoint, read, recovery};
 use rethread_store::{
     Batch, Bus, EventStore, IsLive, Ordinal, Page, PushQueueStore, QueueUpdate, ReadLimit, Retention, Seq, SessionKey,
     SessionRecord, SessionStore, Signal, StoreError, StoreFuture, StoredQueue, StoredSession, StreamKey, StreamStatus,
@@ -13,107 +13,122 @@ use rethread_store::{
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The store on the local disk. Cheap to clone: clones share everything. When the last one is dropped, everything that
-/// was asked of it is done, synced, and the directory is free; that may take as long as a sync of the disk.
+/// The store on the local disk. Clones are cheap and share everything. When the last one is dropped, every operation is
+/// done and synced, and the directory is free. That may take as long as a sync of the disk.
 #[derive(Clone)]
 pub struct EmbeddedStore(Arc<Inner>);
 
 struct Inner {
-    shared: Arc<Shared>,
+    core: Arc<Core>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// How much there is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The amount of data in a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
     /// Sessions that have not ended.
     pub sessions: u64,
-    /// Streams known, tombstones included, and those of ended sessions that are not deleted yet.
+    /// Known streams, including tombstones.
     pub streams: u64,
-    /// Bytes of payload and bookkeeping held for replay, and of the records of sessions.
+    /// Bytes of payload and bookkeeping that count against [`Limits::total_bytes`](crate::Limits::total_bytes).
     pub held_bytes: u64,
-    /// Bytes on the disk. The journal takes up to 64 MiB more than it seems to need.
+    /// Bytes of the files.
     pub disk_bytes: u64,
-    /// How often this process found a stream that lacked events. Such a stream is refused, not served with a hole.
+    /// Reads of this process that found damaged events. Such a read is refused.
     pub damaged: u64,
 }
 
 impl EmbeddedStore {
-    /// Opens the store in a directory of its own, which is made if there is none, with every default.
+    /// Opens the store in a directory of its own, which is created if it is missing, with every default.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, OpenError> {
         Options::default().open(dir)
     }
 
-    /// Whether the store in a directory can be opened now: no other process has it open, and its format is known.
-    /// Makes and changes nothing; a directory that is not there can be opened. Damage below the marker is not looked for.
+    /// Whether the store in a directory can be opened now: no other process has it open, and its format is known. Creates
+    /// and changes nothing. A missing directory can be opened. Damage of the log is not looked for.
     pub fn inspect(dir: impl AsRef<Path>) -> Result<(), OpenError> {
-        Place::inspect(dir.as_ref())
+        DataDir::inspect(dir.as_ref())
     }
 
-    /// How to open a store.
+    /// Options for opening a store.
     pub fn builder() -> Options {
         Options::default()
     }
 
     pub(crate) fn start(dir: &Path, options: Options) -> Result<Self, OpenError> {
-        let place = Place::take(dir, true)?;
-        let options = Arc::new(options);
-        let books = open::open(&place, Arc::clone(&options))?;
-        let shared = Arc::new(Shared::new(options, place.database()));
+        let (path, options) = (dir, Arc::new(options));
+        let dir = Arc::new(DataDir::lock(path, true)?);
+        let recovered = recovery::recover(&dir, None)?;
+        let checkpoint = recovered.checkpoint;
+        let (engine, log) = Engine::open(Arc::clone(&options), dir, recovered);
+        let core = Arc::new(Core::new(options, path.to_owned(), engine, log));
         let thread = |name: &str, run: Box<dyn FnOnce() + Send>| {
             let thread = std::thread::Builder::new().name(format!("rethread-{name}")).spawn(run);
             thread.map_err(|source| OpenError::Io {
-                dir: dir.to_owned(),
+                dir: path.to_owned(),
                 what: "a thread cannot be started",
                 source,
             })
         };
-        let writer = Writer::new(Arc::clone(&shared), place, books);
         let mut inner = Inner {
-            shared: Arc::clone(&shared),
-            threads: vec![thread("writer", Box::new(move || writer.run()))?],
+            core: Arc::clone(&core),
+            threads: Vec::new(),
         };
-        if let Sync::Interval(interval) = shared.options.sync {
-            let keep = move || shared.keeper.run(&shared, interval);
-            inner.threads.push(thread("keeper", Box::new(keep))?);
-        }
+        let committer = Arc::clone(&core);
+        inner.threads.push(thread("commit", Box::new(move || committer.run()))?);
+        let upkeep = Upkeep::new(core, checkpoint);
+        inner.threads.push(thread("upkeep", Box::new(move || upkeep.run()))?);
         Ok(EmbeddedStore(Arc::new(inner)))
     }
 
-    /// How much there is.
+    /// The amount of data.
     pub fn usage(&self) -> Usage {
-        let totals = *self.shared().totals.lock();
+        let core = self.core();
+        let usage = core.read(|engine, log| {
+            let index = &engine.index;
+            Usage {
+                sessions: index.sessions.len() as u64,
+                streams: index.totals.streams,
+                held_bytes: index.totals.held,
+                disk_bytes: index.segments.disk_bytes() + checkpoint::disk_bytes(log.dir.log()),
+                damaged: 0,
+            }
+        });
         Usage {
-            sessions: totals.sessions,
-            streams: totals.streams,
-            held_bytes: totals.held,
-            disk_bytes: self.shared().db.read().as_ref().map_or(0, Db::disk_bytes),
-            damaged: read::damaged(),
+            damaged: core.damaged.load(Ordering::Relaxed),
+            ..usage.unwrap_or_default()
         }
     }
 
-    fn shared(&self) -> &Arc<Shared> {
-        &self.0.shared
+    fn core(&self) -> &Arc<Core> {
+        &self.0.core
     }
 
     fn write(&self, op: Op) -> StoreFuture<Result<(), StoreError>> {
-        let outcome = self.shared().queue.send(op);
-        StoreFuture::later(async move { outcome.await.map(|_| ()) })
+        match self.core().submit(op).now() {
+            Ok(outcome) => StoreFuture::ready(outcome.map(|_| ())),
+            Err(outcome) => StoreFuture::later(async move { outcome.await.map(|_| ()) }),
+        }
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.shared.queue.close();
-        self.shared.keeper.close();
-        for thread in self.threads.drain(..) {
+        // First the commits, then the final sync and checkpoint.
+        self.core.close();
+        let mut threads = self.threads.drain(..);
+        if let Some(commit) = threads.next() {
+            let _ = commit.join();
+        }
+        self.core.upkeep.close();
+        for thread in threads {
             let _ = thread.join();
         }
-        private::tighten(&self.shared.database);
     }
 }
 
@@ -123,18 +138,15 @@ impl EventStore for EmbeddedStore {
     }
 
     fn read_after(&self, key: &StreamKey, after: Seq, limit: ReadLimit) -> StoreFuture<Result<Page, StoreError>> {
-        let key = key.clone();
-        self.shared().read(move |view| read::page(view, &key, after, limit))
+        read::page(self.core(), key, after, limit)
     }
 
     fn status(&self, key: &StreamKey) -> StoreFuture<Result<StreamStatus, StoreError>> {
-        let key = key.clone();
-        self.shared().read(move |view| read::status(view, &key))
+        read::status(self.core(), key)
     }
 
     fn open_streams(&self, key: &SessionKey) -> StoreFuture<Result<Vec<Ordinal>, StoreError>> {
-        let key = key.clone();
-        self.shared().read(move |view| read::open_streams(view, &key))
+        read::open_streams(self.core(), key)
     }
 
     fn forget_stream(&self, key: &StreamKey) -> StoreFuture<Result<(), StoreError>> {
@@ -146,19 +158,29 @@ impl EventStore for EmbeddedStore {
     }
 
     fn watch(&self, key: &StreamKey) -> Watch {
-        let (watch, new) = self.shared().watches.watch(key);
-        if new {
-            self.shared().queue.nudge();
+        let core = self.core();
+        let watch = core.read(|engine, _| {
+            // Under the lock of the index, so that no append comes between the lookup and the watch.
+            let stream = engine.index.session(&key.session)?.stream(key.ordinal)?;
+            stream.ended.is_none().then(|| core.watches.watch(key))
+        });
+        match watch {
+            Ok(Some(watch)) => watch,
+            Ok(None) => Watches::ended(),
+            Err(_) => core.watches.watch(key), // ends or wakes when the store works again
         }
-        watch
     }
 
     fn retention(&self) -> Retention {
-        self.shared().options.limits.stream
+        self.core().options.limits.stream
     }
 
     fn sweep(&self) -> StoreFuture<Result<(), StoreError>> {
-        self.write(Op::Sweep)
+        let core = Arc::clone(self.core());
+        StoreFuture::later(async move {
+            while core.submit(Op::Sweep).await? >= SWEEP_STREAMS {}
+            Ok(())
+        })
     }
 }
 
@@ -168,10 +190,7 @@ impl SessionStore for EmbeddedStore {
     }
 
     fn load(&self, key: &SessionKey) -> StoreFuture<Result<StoredSession, StoreError>> {
-        let key = key.clone();
-        let shared = Arc::clone(self.shared());
-        self.shared()
-            .read(move |view| read::load(view, &key, (shared.options.clock)()))
+        read::load(self.core(), key)
     }
 
     fn update(&self, key: &SessionKey, epoch: u64, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
@@ -183,28 +202,17 @@ impl SessionStore for EmbeddedStore {
     }
 
     fn expire(&self, idle: Duration, is_live: IsLive) -> StoreFuture<Result<usize, StoreError>> {
-        let shared = Arc::clone(self.shared());
-        let now = (shared.options.clock)();
-        let found = shared.read(move |view| read::idle(view, now, idle));
+        let core = Arc::clone(self.core());
         StoreFuture::later(async move {
             let mut expired = 0;
-            // The writer looks again at each: it may have been touched since.
-            for some in found.await?.chunks(256) {
-                let asked: Vec<StoreFuture<Outcome>> = some
-                    .iter()
-                    .map(|key| {
-                        let key = key.clone();
-                        shared.queue.send(match is_live(&key) {
-                            true => Op::Touch(key),
-                            false => Op::Expire(key, idle),
-                        })
-                    })
-                    .collect();
-                for outcome in asked {
-                    match outcome.await {
-                        Err(StoreError::SessionGone) => {} // it has ended meanwhile
-                        outcome => expired += outcome?,
-                    }
+            for key in core.read(|engine, _| engine.idle_sessions(idle))? {
+                let op = match is_live(&key) {
+                    true => Op::Touch(key),
+                    false => Op::Expire(key, idle), // which looks again: it may have been touched meanwhile
+                };
+                match core.submit(op).await {
+                    Err(StoreError::SessionGone) => {} // it has ended meanwhile
+                    outcome => expired += outcome?,
                 }
             }
             Ok(expired)
@@ -222,27 +230,25 @@ impl PushQueueStore for EmbeddedStore {
     }
 
     fn queue(&self, key: &SessionKey) -> StoreFuture<Result<StoredQueue, StoreError>> {
-        let key = key.clone();
-        self.shared().read(move |view| read::queue(view, &key))
+        read::queue(self.core(), key)
     }
 }
 
 impl Bus for EmbeddedStore {
     fn publish(&self, signal: Signal) -> StoreFuture<Result<(), StoreError>> {
-        // No listener is no error: nobody wants to know.
-        let _ = self.shared().bus.send(signal);
+        let _ = self.core().bus.send(signal); // an error means that there are no subscribers
         StoreFuture::ready(Ok(()))
     }
 
     fn subscribe(&self) -> Subscription {
-        Subscription::new(self.shared().bus.subscribe())
+        Subscription::new(self.core().bus.subscribe())
     }
 }
 
 impl fmt::Debug for EmbeddedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EmbeddedStore")
-            .field("dir", &self.shared().database.parent())
+            .field("dir", &self.core().dir)
             .field("usage", &self.usage())
             .finish()
     }

@@ -1,4 +1,4 @@
-//! Who waits for which stream to grow.
+//! Watches: who waits for which stream to grow.
 
 use parking_lot::Mutex;
 use rethread_store::{Ordinal, SessionKey, StreamKey, Watch};
@@ -6,21 +6,18 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::watch;
 
-/// One sender per watched stream. The store cannot know at once whether a stream exists, since it does not look at the
-/// disk while its caller waits: a new watch is `unchecked` until the writer has looked, and ends if there is no such
-/// stream.
+/// A sender per watched stream.
 #[derive(Default)]
 pub(crate) struct Watches {
     table: Mutex<Table>,
-    /// How many sessions are in the table: mostly none, and then nobody has to look.
+    /// Sessions in the table. Mostly none, and then an append does nothing here.
     sessions: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Table {
     sessions: HashMap<SessionKey, Vec<(Ordinal, watch::Sender<u64>)>>,
-    unchecked: Vec<StreamKey>,
-    /// When to look for watches that nobody holds any more.
+    /// Look for watches without a receiver when the table has this many sessions.
     prune_at: usize,
 }
 
@@ -29,79 +26,71 @@ struct Table {
 pub(crate) enum Effect {
     Grown(StreamKey),
     /// It has grown for the last time, or is gone.
-    Over(StreamKey),
-    SessionOver(SessionKey),
+    Ended(StreamKey),
+    SessionEnded(SessionKey),
 }
 
 impl Watches {
-    /// A watch, and whether the writer has to look whether there is such a stream.
-    pub(crate) fn watch(&self, key: &StreamKey) -> (Watch, bool) {
+    /// Whether anybody watches a stream.
+    pub(crate) fn any(&self) -> bool {
+        self.sessions.load(Ordering::SeqCst) > 0
+    }
+
+    /// Watches a stream that can grow.
+    pub(crate) fn watch(&self, key: &StreamKey) -> Watch {
         let mut table = self.table.lock();
         if table.sessions.len() >= table.prune_at {
             table.prune();
         }
         let streams = table.sessions.entry(key.session.clone()).or_default();
         let known = streams.iter().find(|(ordinal, _)| *ordinal == key.ordinal);
-        let (receiver, new) = match known {
-            Some((_, sender)) => (sender.subscribe(), false),
+        let receiver = match known {
+            Some((_, sender)) => sender.subscribe(),
             None => {
                 let (sender, receiver) = watch::channel(0);
                 streams.push((key.ordinal, sender));
-                (receiver, true)
+                receiver
             }
         };
-        if new {
-            table.unchecked.push(key.clone());
-        }
         self.sessions.store(table.sessions.len(), Ordering::SeqCst);
-        (Watch::new(receiver), new)
+        Watch::new(receiver)
     }
 
-    /// Tells those who wait.
+    /// A watch of a stream that cannot grow. It wakes once.
+    pub(crate) fn ended() -> Watch {
+        Watch::new(watch::channel(0).1)
+    }
+
+    /// Wakes the watches of changed streams.
     pub(crate) fn publish(&self, effects: &[Effect]) {
-        if effects.is_empty() || self.sessions.load(Ordering::SeqCst) == 0 {
+        if effects.is_empty() || !self.any() {
             return;
         }
         let mut table = self.table.lock();
         for effect in effects {
             match effect {
                 Effect::Grown(key) => table.raise(key),
-                Effect::Over(key) => {
+                Effect::Ended(key) => {
                     table.raise(key);
                     table.end(key);
                 }
-                Effect::SessionOver(session) => {
-                    table.sessions.remove(session);
-                }
+                Effect::SessionEnded(session) => drop(table.sessions.remove(session)),
             }
         }
         self.sessions.store(table.sessions.len(), Ordering::SeqCst);
     }
 
-    /// The streams that were not looked up yet.
-    pub(crate) fn unchecked(&self) -> Vec<StreamKey> {
-        if self.sessions.load(Ordering::SeqCst) == 0 {
-            return Vec::new();
-        }
-        std::mem::take(&mut self.table.lock().unchecked)
-    }
-
-    /// Wakes everybody, and has every stream looked up again: the database was opened anew.
-    pub(crate) fn start_over(&self) {
+    /// Wakes everybody after the log was opened again, and ends the watches of streams that `can_grow` denies.
+    pub(crate) fn restart(&self, can_grow: impl Fn(&SessionKey, Ordinal) -> bool) {
         let mut table = self.table.lock();
-        table.prune();
-        let Table {
-            sessions, unchecked, ..
-        } = &mut *table;
-        for (session, streams) in sessions {
-            for (ordinal, sender) in streams {
+        for (session, streams) in &mut table.sessions {
+            for (_, sender) in &*streams {
                 sender.send_modify(|n| *n += 1);
-                unchecked.push(StreamKey {
-                    session: session.clone(),
-                    ordinal: *ordinal,
-                });
             }
+            streams.retain(|(ordinal, _)| can_grow(session, *ordinal));
         }
+        table.prune();
+        self.sessions.store(table.sessions.len(), Ordering::SeqCst);
     }
 }
 

@@ -7,8 +7,8 @@ mod common;
 use bytes::Bytes;
 use common::Home;
 use rethread_store::{
-    Batch, Event, EventStore, Ordinal, Principal, PushQueueStore, QueuePosition, QueueUpdate, Queued, ReadLimit, Seq,
-    SessionId, SessionKey, SessionRecord, SessionStore, StoreError, StreamInfo, StreamKey,
+    Batch, Event, EventStore, Ordinal, Principal, PushQueueStore, QueuePosition, Queued, ReadLimit, Seq, SessionId,
+    SessionKey, SessionStore, StoreError, StreamKey,
 };
 use rethread_store_embedded::{EmbeddedStore, Limits};
 use rethread_testkit::store_suite::{StoreFixture, batch, info, last_batch, queued, record, update};
@@ -22,10 +22,7 @@ async fn d6_queue_and_floor_are_there_after_a_restart() {
     let home = Home::default();
     let fixture = StoreFixture::new(home.open(Limits::default())).await;
     fixture.update_queue(update(1..9, 2)).await;
-    let taking = Batch {
-        taken: Some(QueuePosition(4)),
-        ..batch(0..3)
-    };
+    let taking = batch(0..3).with_taken(QueuePosition(4));
     fixture.append(&fixture.first_call_stream(), taking).await;
     let (before, session) = (fixture.queue().await, fixture.session.clone());
     assert_eq!(
@@ -54,17 +51,12 @@ async fn d6_queue_and_floor_are_there_after_a_restart() {
 async fn d13_queues_are_counted_and_have_a_share_of_the_room() {
     const TOTAL: u64 = 256 << 10;
     let home = Home::default();
-    let fixture = StoreFixture::new(home.open(Limits {
-        total_bytes: TOTAL,
-        ..Limits::default()
-    }))
-    .await;
-    let large = |position: u64| QueueUpdate {
-        messages: vec![Queued {
-            message: Bytes::from(vec![b'x'; 1 << 10]),
-            ..queued(position)
-        }],
-        ..update([], 0)
+    let fixture = StoreFixture::new(home.open(Limits::default().with_total_bytes(TOTAL))).await;
+    let large = |position: u64| {
+        let message = Bytes::from(vec![b'x'; 1 << 10]);
+        let mut large = update([], 0);
+        large.messages = vec![Queued::new(QueuePosition(position), message)];
+        large
     };
     let mut stored = 0;
     let full = loop {
@@ -85,10 +77,8 @@ async fn d13_queues_are_counted_and_have_a_share_of_the_room() {
     }
     assert_eq!(fixture.queue().await.messages().count() as u64, stored);
     // A message that is dropped makes room in the same update.
-    let exchange = QueueUpdate {
-        floor: QueuePosition(1),
-        ..large(stored + 1)
-    };
+    let mut exchange = large(stored + 1);
+    exchange.floor = QueuePosition(1);
     fixture.update_queue(exchange).await;
     fixture.update_queue(update([], stored)).await;
     assert_eq!(fixture.queue().await.messages().count(), 1);
@@ -123,7 +113,7 @@ fn writer() {
         let epoch = match store.load(&key()).await {
             Ok(loaded) => {
                 let epoch = loaded.record.epoch + 1;
-                let next = SessionRecord { epoch, ..loaded.record };
+                let next = loaded.record.with_epoch(epoch);
                 store.update(&key(), epoch - 1, next).await.unwrap();
                 epoch
             }
@@ -142,10 +132,7 @@ fn writer() {
         loop {
             let first = last + 1;
             last += 1 + last % 3;
-            let added = QueueUpdate {
-                epoch,
-                ..update(first..=last, 0)
-            };
+            let added = update(first..=last, 0).with_epoch(epoch);
             waiting.extend(first..=last);
             // Both are at the store at once, as in a server.
             let adding = store.update_queue(&key(), added);
@@ -156,13 +143,9 @@ fn writer() {
                 seq += 1;
                 Event::new(Seq(seq), Bytes::from(position.to_string()))
             };
-            let taking = Batch {
-                epoch,
-                info: Some(StreamInfo { ..info() }),
-                events: taken.iter().map(event).collect(),
-                taken: Some(QueuePosition(floor)),
-                ..batch(0..0)
-            };
+            let taking = Batch::new(epoch, taken.iter().map(event).collect())
+                .with_info(info())
+                .with_taken(QueuePosition(floor));
             let taking = store.append(&stream, taking);
             adding.await.unwrap();
             let mut out = std::io::stdout().lock();
@@ -214,10 +197,7 @@ async fn check(dir: &std::path::Path, stored: &BTreeSet<u64>) {
     let queue = store.queue(&key()).await.unwrap();
     let waiting: Vec<u64> = queue.messages().map(|queued| queued.position.0).collect();
     let mut taken = Vec::new();
-    let all = ReadLimit {
-        events: usize::MAX >> 1,
-        bytes: usize::MAX >> 1,
-    };
+    let all = ReadLimit::new(usize::MAX >> 1, usize::MAX >> 1);
     for ordinal in store.open_streams(&key()).await.unwrap() {
         let session = key();
         let page = store

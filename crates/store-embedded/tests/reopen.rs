@@ -9,18 +9,15 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
 use rethread_proto::stream::{Log, Refused};
 use rethread_store::{
-    Batch, Event, EventStore, Ordinal, ReadLimit, Retain, Retention, Seq, SessionKey, SessionRecord, SessionStore,
-    StoreError, StreamKey,
+    Batch, Event, EventStore, Ordinal, ReadLimit, Retain, Retention, Seq, SessionKey, SessionStore, StoreError,
+    StreamKey,
 };
 use rethread_store_embedded::{EmbeddedStore, Limits, Sync};
 use rethread_testkit::store_suite::{StoreFixture, answer, batch, info, last_batch, question, record, sequence};
 use std::sync::Arc;
 use std::time::Duration;
 
-const ALL: ReadLimit = ReadLimit {
-    events: usize::MAX >> 1,
-    bytes: usize::MAX >> 1,
-};
+const ALL: ReadLimit = ReadLimit::new(usize::MAX >> 1, usize::MAX >> 1);
 
 /// The same session in the store that is opened next.
 fn reopened(home: &Home, fixture: StoreFixture<EmbeddedStore>, limits: Limits) -> StoreFixture<EmbeddedStore> {
@@ -33,13 +30,7 @@ fn reopened(home: &Home, fixture: StoreFixture<EmbeddedStore>, limits: Limits) -
 }
 
 fn keeping(events: usize) -> Limits {
-    Limits {
-        stream: Retention {
-            events,
-            ..Retention::default()
-        },
-        ..Limits::default()
-    }
+    Limits::default().with_stream(Retention::default().with_events(events))
 }
 
 #[tokio::test]
@@ -48,15 +39,7 @@ async fn events_facts_and_summaries_are_there_and_appends_go_on() {
     let fixture = StoreFixture::new(home.open(Limits::default())).await;
     let (open, ended) = (fixture.first_call_stream(), fixture.stream(Ordinal(3)));
     fixture.append(&open, batch(0..3)).await;
-    fixture
-        .append(
-            &open,
-            Batch {
-                epoch: 4,
-                ..batch(3..5)
-            },
-        )
-        .await;
+    fixture.append(&open, batch(3..5).with_epoch(4)).await;
     fixture.append(&ended, last_batch(1..4)).await;
     let before = [fixture.page(&open, 0).await, fixture.page(&ended, 0).await];
     let fixture = reopened(&home, fixture, Limits::default());
@@ -78,24 +61,8 @@ async fn events_facts_and_summaries_are_there_and_appends_go_on() {
     );
     let sealed = fixture.store.append(&ended, batch(4..5)).await;
     assert!(matches!(sealed, Err(StoreError::Sealed)), "{sealed:?}");
-    fixture
-        .append(
-            &open,
-            Batch {
-                epoch: 4,
-                ..batch(3..5)
-            },
-        )
-        .await; // the last batch, once more
-    fixture
-        .append(
-            &open,
-            Batch {
-                epoch: 4,
-                ..batch(5..6)
-            },
-        )
-        .await;
+    fixture.append(&open, batch(3..5).with_epoch(4)).await; // the last batch, once more
+    fixture.append(&open, batch(5..6).with_epoch(4)).await;
     assert_eq!(sequence(&fixture.page(&open, 0).await), [1, 2, 3, 4, 5]);
     assert_eq!(
         fixture.store.open_streams(&fixture.session).await.unwrap(),
@@ -108,7 +75,7 @@ async fn events_facts_and_summaries_are_there_and_appends_go_on() {
 async fn records_idle_times_and_high_water_marks_are_there() {
     let home = Home::default();
     let fixture = StoreFixture::new(home.open(Limits::default())).await;
-    let second = SessionRecord { epoch: 2, ..record() };
+    let second = record().with_epoch(2);
     fixture.store.update(&fixture.session, 1, second.clone()).await.unwrap();
     fixture.append(&fixture.stream(Ordinal(8)), last_batch(1..3)).await;
     fixture.append(&fixture.first_call_stream(), last_batch(1..3)).await;
@@ -144,10 +111,7 @@ async fn pins_outlast_the_process() {
         fixture.append(&key, question(n)).await;
     }
     fixture.append(&key, answer(4)).await;
-    let released = Batch {
-        released: vec![Seq(2)],
-        ..batch(5..6)
-    };
+    let released = batch(5..6).with_released(vec![Seq(2)]);
     fixture.append(&key, released).await;
     let fixture = reopened(&home, fixture, keeping(5));
     fixture.append(&key, batch(6..30)).await;
@@ -159,15 +123,7 @@ async fn pins_outlast_the_process() {
         [Retain::Question, Retain::Question, Retain::Answer]
     );
     let fixture = reopened(&home, fixture, keeping(5));
-    fixture
-        .append(
-            &key,
-            Batch {
-                released: vec![Seq(3)],
-                ..batch(30..31)
-            },
-        )
-        .await;
+    fixture.append(&key, batch(30..31).with_released(vec![Seq(3)])).await;
     fixture.store.sweep().await.unwrap();
     assert_eq!(sequence(&fixture.page(&key, 0).await), [1, 4, 28, 29, 30]);
     fixture.append(&key, last_batch(31..32)).await;
@@ -208,10 +164,7 @@ async fn what_was_to_be_deleted_is_deleted_by_the_next_process() {
 
 #[tokio::test]
 async fn ended_streams_go_on_aging() {
-    let limits = Limits {
-        ended_streams_per_session: 3,
-        ..Limits::default()
-    };
+    let limits = Limits::default().with_ended_streams_per_session(3);
     let home = Home::default();
     let fixture = StoreFixture::new(home.open(limits)).await;
     for ordinal in [9, 1, 7] {
@@ -289,14 +242,11 @@ impl Model {
         let epoch = self.log.as_ref().map_or(1, |log| log.status().epoch);
         let payload =
             |n: u64| Bytes::from(format!("stream {}, event {n}", self.key.ordinal).repeat(1 + n as usize % 3));
-        Batch {
+        Batch::new(
             epoch,
-            info: Some(info()),
-            events: (first..first + count).map(|n| Event::new(Seq(n), payload(n))).collect(),
-            released: Vec::new(),
-            seals: false,
-            taken: None,
-        }
+            (first..first + count).map(|n| Event::new(Seq(n), payload(n))).collect(),
+        )
+        .with_info(info())
     }
 
     fn next(&self) -> u64 {
@@ -385,19 +335,15 @@ async fn play(history: Vec<(usize, Step)>, sync: Sync) -> Result<(), String> {
                     .into_iter()
                     .flat_map(|page| page.events)
                     .filter(|event| event.retain != Retain::None);
-                Batch {
-                    released: pinned
+                model.batch(next, 1).with_released(
+                    pinned
                         .map(|event| event.seq)
                         .take(1)
                         .chain([Seq(next), Seq(999)])
                         .collect(),
-                    ..model.batch(next, 1)
-                }
+                )
             }
-            Step::Seal { count } => Batch {
-                seals: true,
-                ..model.batch(next, count)
-            },
+            Step::Seal { count } => model.batch(next, count).sealing(),
             Step::ForgetStream => {
                 store
                     .forget_stream(&model.key)

@@ -3,6 +3,7 @@ use tokio::sync::watch;
 
 /// Limits of one read.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct ReadLimit {
     /// Maximum number of events.
     pub events: usize,

@@ -11,6 +11,7 @@ use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use rethread_proto::clock::Wall;
 use rethread_proto::stream::Log;
+use rethread_proto::stream::retention::STREAM_OVERHEAD_BYTES;
 use slot::Slot;
 use std::collections::HashMap;
 use std::fmt;
@@ -85,8 +86,6 @@ struct Inner {
 
 /// Locks of the table of sessions. Calls for sessions in the same shard may wait for each other.
 const SHARDS: usize = 64;
-/// Cost of a stream without its events and its info. A tombstone costs this too.
-const STREAM_OVERHEAD_BYTES: usize = 512;
 /// Signals that wait for one subscriber. Beyond: it gets [`BusEvent::Lagged`](crate::BusEvent::Lagged) instead.
 const MAX_QUEUED_SIGNALS: usize = 1024;
 

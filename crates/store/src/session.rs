@@ -9,6 +9,7 @@ use std::time::Duration;
 
 /// The stored part of a session. It survives the process (design D9).
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct SessionRecord {
     /// The negotiated revision.
     pub version: Version,
@@ -31,6 +32,7 @@ const SUBSCRIPTION_OVERHEAD_BYTES: usize = 32;
 
 /// A stored record, with data that the store keeps beside it.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct StoredSession {
     /// The record as it was written.
     pub record: SessionRecord,

@@ -9,6 +9,11 @@ use std::collections::VecDeque;
 /// Cost of a waiting message without its bytes, for the byte limits of a store.
 const MESSAGE_OVERHEAD_BYTES: usize = 96;
 
+/// The cost of a waiting message against byte limits, from the bytes of the message and its collapse key.
+pub const fn message_cost(bytes: usize) -> usize {
+    bytes + MESSAGE_OVERHEAD_BYTES
+}
+
 /// The position of a message in the push queue of its session. The session's owner assigns ascending positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueuePosition(pub u64);
@@ -22,6 +27,7 @@ impl QueuePosition {
 
 /// A message that waits for a GET.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Queued {
     /// Its position.
     pub position: QueuePosition,
@@ -50,12 +56,13 @@ impl Queued {
 
     /// The cost against byte limits: its bytes and its bookkeeping.
     pub fn cost(&self) -> usize {
-        self.message.len() + self.collapse.as_deref().map_or(0, str::len) + MESSAGE_OVERHEAD_BYTES
+        message_cost(self.message.len() + self.collapse.as_deref().map_or(0, str::len))
     }
 }
 
 /// A change of a stored push queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QueueUpdate {
     /// The epoch of the session's record.
     pub epoch: u64,

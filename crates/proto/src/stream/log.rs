@@ -1,12 +1,10 @@
 //! The log of one stream in memory. The memory backend is a table of these. Every other backend must behave in the same way.
 
+use super::fence::{Admission, Refused, StreamEnd};
 use super::retention::{self, HeldAmount};
 use super::{Batch, Event, Retain, Retention, StreamInfo};
 use crate::event_id::Seq;
 use std::collections::VecDeque;
-
-/// Cost of an event without its payload, for the byte limits: its entry, its number, its share of the frame.
-const EVENT_OVERHEAD_BYTES: usize = 96;
 
 /// The events of one stream, and the data that remain when they are gone.
 #[derive(Debug)]
@@ -21,28 +19,9 @@ pub struct Log {
     answers_lost: bool,
 }
 
-/// Why a batch was refused. Contains the stored state, so that a writer can distinguish its own repeated append from that of
-/// another writer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// The stream has another writer, or the numbers do not follow.
-    #[error("the append does not fit what is stored (epoch {epoch}, last number {last:?})")]
-    Conflict {
-        /// The epoch of the last writer.
-        epoch: u64,
-        /// The last number stored.
-        last: Option<Seq>,
-    },
-    /// The stream has ended.
-    #[error("the stream has ended")]
-    Sealed,
-    /// The first append of a stream must contain its info.
-    #[error("the stream does not exist")]
-    Unknown,
-}
-
 /// The state of a stored stream, without its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StreamStatus {
     /// The permanent data of the stream.
     pub info: StreamInfo,
@@ -62,6 +41,7 @@ pub struct StreamStatus {
 
 /// Events after a cursor, and the status of the stream.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Page {
     /// The events, in order.
     pub events: Vec<Event>,
@@ -114,29 +94,8 @@ impl Log {
     /// Appends a batch if it fits: same or later epoch, following numbers, not sealed. Repeating the last batch changes
     /// nothing.
     pub fn append(&mut self, batch: Batch) -> Result<(), Refused> {
-        let conflict = Refused::Conflict {
-            epoch: self.epoch,
-            last: self.last,
-        };
-        let (first, end) = match (batch.events.first(), batch.events.last()) {
-            (Some(first), Some(last)) => (first.seq, last.seq),
-            _ => (self.next(), self.last.unwrap_or_default()),
-        };
-        let stored = if batch.events.is_empty() {
-            batch.seals
-        } else {
-            self.last == Some(end)
-        };
-        if stored && batch.epoch == self.epoch && batch.seals == self.sealed {
+        if self.end().admit(&batch)? == Admission::Repeated {
             return Ok(());
-        }
-        if self.sealed {
-            return Err(Refused::Sealed);
-        }
-        let gapless = batch.events.windows(2).all(|pair| pair[1].seq == pair[0].seq.next());
-        let follows = first == self.next() || (self.last.is_none() && first <= Seq::FIRST);
-        if batch.epoch < self.epoch || !follows || !gapless {
-            return Err(conflict);
         }
         self.epoch = batch.epoch;
         self.bytes += batch.events.iter().map(Event::cost).sum::<usize>();
@@ -241,8 +200,12 @@ impl Log {
         }
     }
 
-    fn next(&self) -> Seq {
-        self.last.map_or(Seq::PRIMING, Seq::next)
+    fn end(&self) -> StreamEnd {
+        StreamEnd {
+            epoch: self.epoch,
+            last: self.last,
+            sealed: self.sealed,
+        }
     }
 
     fn release(&mut self, which: impl Fn(&Event) -> bool) {
@@ -266,7 +229,7 @@ impl Log {
 impl Event {
     /// The cost against byte limits: its payload and its bookkeeping.
     pub fn cost(&self) -> usize {
-        self.payload.len() + EVENT_OVERHEAD_BYTES
+        retention::event_cost(self.payload.len())
     }
 }
 

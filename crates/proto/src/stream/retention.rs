@@ -3,6 +3,16 @@
 use super::{Retain, Retention};
 use crate::event_id::Seq;
 
+/// Cost of a stream without its events and its info. A tombstone costs this too.
+pub const STREAM_OVERHEAD_BYTES: usize = 512;
+/// Cost of an event without its payload, for the byte limits: its entry, its number, its share of the frame.
+const EVENT_OVERHEAD_BYTES: usize = 96;
+
+/// The cost of an event against byte limits: its payload and its bookkeeping.
+pub const fn event_cost(payload_bytes: usize) -> usize {
+    payload_bytes + EVENT_OVERHEAD_BYTES
+}
+
 /// The held part of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldAmount {

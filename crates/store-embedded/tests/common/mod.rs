@@ -69,10 +69,7 @@ impl Harness for Embedded {
 
     async fn fresh(&self, stream: Retention) -> EmbeddedStore {
         let name = self.made.fetch_add(1, Ordering::SeqCst).to_string();
-        let limits = Limits {
-            stream,
-            ..Limits::default()
-        };
+        let limits = Limits::default().with_stream(stream);
         let options = self.home.options().limits(limits).sync(self.sync);
         let store = options.open(self.home.dir.path().join(name));
         store.expect("the store opens")

@@ -402,10 +402,7 @@ pub(crate) type Refusals = BTreeMap<String, usize>;
 /// Reads a stream page by page and compares every event. `None` if nothing is known of it.
 async fn read(store: &impl EventStore, id: u64, ordinal: u64, start: u64) -> Result<Option<Seen>, String> {
     let key = stream_key(id, ordinal);
-    let limit = ReadLimit {
-        events: 17,
-        bytes: 1 << 20,
-    };
+    let limit = ReadLimit::new(17, 1 << 20);
     // The priming event has number 0, and a read goes after a number: a cursor cannot stand before it.
     let mut cursor = 0;
     let mut events: Vec<Event> = Vec::new();
@@ -495,5 +492,5 @@ pub(crate) fn payload(id: u64, ordinal: u64, seq: u64) -> Bytes {
 
 /// What a session is created with.
 pub(crate) fn session_record(epoch: u64) -> rethread_store::SessionRecord {
-    rethread_store::SessionRecord { epoch, ..record() }
+    record().with_epoch(epoch)
 }

@@ -149,12 +149,8 @@ pub(crate) fn batch(id: u64, ordinal: u64, epoch: u64, first: u64, last: u64, se
     if let Some(answer) = events.last_mut().filter(|_| seals) {
         answer.retain = Retain::Answer;
     }
-    Batch {
-        epoch,
-        info: (first <= 1).then(info),
-        events,
-        released: Vec::new(),
-        seals,
-        taken: None,
-    }
+    let mut batch = Batch::new(epoch, events);
+    batch.info = (first <= 1).then(info);
+    batch.seals = seals;
+    batch
 }

@@ -121,19 +121,12 @@ pub(crate) fn wait_for(what: &str, limit: Duration, mut is_so: impl FnMut() -> b
 }
 
 /// Small, so that streams are trimmed in every test.
-pub(crate) const KEPT: Retention = Retention {
-    events: 60,
-    bytes: 64 << 20,
-    age: Duration::from_secs(3600),
-};
+pub(crate) const KEPT: Retention = Retention::new(60, 64 << 20, Duration::from_secs(3600));
 
 pub(crate) fn options(sync: Sync) -> Options {
-    let limits = Limits {
-        stream: KEPT,
-        ..Limits::default()
-    };
-    // Small, so that tables are made and merged within the short lives of the writers here.
-    Options::default().sync(sync).limits(limits).memtable(256 << 10)
+    let limits = Limits::default().with_stream(KEPT);
+    // Small, so that segments are rolled, compacted and deleted within the short lives of the writers here.
+    Options::default().sync(sync).limits(limits).segment_size(256 << 10)
 }
 
 /// How often `Sync::Interval` syncs here.

@@ -1,7 +1,7 @@
 //! Damaged files: the store says so, or it opens and what it tells is true. It never tells of a stream with a hole, and
 //! never brings back what has ended.
 
-use crate::disk::{copy_folder, copy_sparse};
+use crate::disk::copy_folder;
 use crate::ledger::{History, Ledger, Promise, session_key};
 use crate::load::{self, Load};
 use crate::power_cut::Trial;
@@ -29,7 +29,7 @@ enum Damage {
     Flipped { file: PathBuf, at: u64, bit: u8 },
     Zeroed { file: PathBuf, at: u64 },
     Removed { file: PathBuf },
-    NoJournals { all: Vec<PathBuf> },
+    RemovedAll { all: Vec<PathBuf> },
     Exchanged { one: PathBuf, other: PathBuf },
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for Damage {
             Damage::Flipped { file, at, bit } => write!(f, "{} with bit {bit} of byte {at} flipped", file.display()),
             Damage::Zeroed { file, at } => write!(f, "{} with zeroes from {at}", file.display()),
             Damage::Removed { file } => write!(f, "{} removed", file.display()),
-            Damage::NoJournals { all } => write!(f, "all {} journals removed", all.len()),
+            Damage::RemovedAll { all } => write!(f, "all {} files of a kind removed", all.len()),
             Damage::Exchanged { one, other } => write!(f, "{} and {} exchanged", one.display(), other.display()),
         }
     }
@@ -50,7 +50,13 @@ impl Damage {
     /// Something that can happen to these files.
     fn choose(data: &Path, files: &[PathBuf], rng: &mut Rng) -> Self {
         let kinds = [
-            "journal", "journal", "journal", "segment", "segment", "table", "table", "other",
+            "segment",
+            "segment",
+            "segment",
+            "segment",
+            "checkpoint",
+            "checkpoint",
+            "other",
         ];
         let kind = *rng.pick(&kinds);
         let of_kind: Vec<&PathBuf> = files.iter().filter(|file| kind_of(file) == kind).collect();
@@ -59,7 +65,7 @@ impl Damage {
         } else {
             (*rng.pick(&of_kind)).clone()
         };
-        let journals: Vec<&PathBuf> = files.iter().filter(|file| kind_of(file) == "journal").collect();
+        let segments: Vec<&PathBuf> = files.iter().filter(|file| kind_of(file) == "segment").collect();
         let used = used(&data.join(&file)).max(1);
         match rng.below(11) {
             0 | 1 => Damage::Truncated {
@@ -80,12 +86,12 @@ impl Damage {
                 at: rng.below(used) & !4095,
                 file,
             },
-            8 if journals.len() > 1 => Damage::Exchanged {
-                one: journals[0].clone(),
-                other: (*rng.pick(&journals[1..])).clone(),
+            8 if segments.len() > 1 => Damage::Exchanged {
+                one: segments[0].clone(),
+                other: (*rng.pick(&segments[1..])).clone(),
             },
-            9 if kind == "journal" => Damage::NoJournals {
-                all: journals.into_iter().cloned().collect(),
+            9 => Damage::RemovedAll {
+                all: of_kind.into_iter().cloned().collect(),
             },
             _ => Damage::Removed { file },
         }
@@ -97,7 +103,7 @@ impl Damage {
             | Damage::Flipped { file, .. }
             | Damage::Zeroed { file, .. }
             | Damage::Removed { file } => vec![file],
-            Damage::NoJournals { all } => all.iter().collect(),
+            Damage::RemovedAll { all } => all.iter().collect(),
             Damage::Exchanged { one, other } => vec![one, other],
         }
     }
@@ -108,7 +114,7 @@ impl Damage {
             Damage::Flipped { .. } => "bit flipped",
             Damage::Zeroed { .. } => "4 KiB zeroed",
             Damage::Removed { .. } => "removed",
-            Damage::NoJournals { .. } => "removed, all of them",
+            Damage::RemovedAll { .. } => "removed, all of them",
             Damage::Exchanged { .. } => "exchanged",
         };
         format!("{} {kind}", kind_of(self.files()[0]))
@@ -133,7 +139,7 @@ impl Damage {
                 file.write_all_at(&vec![0; length as usize], *at).unwrap();
             }
             Damage::Removed { file } => fs::remove_file(data.join(file)).unwrap(),
-            Damage::NoJournals { all } => all.iter().for_each(|file| fs::remove_file(data.join(file)).unwrap()),
+            Damage::RemovedAll { all } => all.iter().for_each(|file| fs::remove_file(data.join(file)).unwrap()),
             Damage::Exchanged { one, other } => {
                 let (one, other, aside) = (data.join(one), data.join(other), data.join("aside"));
                 fs::rename(&one, &aside).unwrap();
@@ -145,18 +151,14 @@ impl Damage {
 }
 
 fn kind_of(file: &Path) -> &'static str {
-    if file.extension().is_some_and(|end| end == "jnl") {
-        "journal"
-    } else if file.parent().is_some_and(|folder| folder.ends_with("tables")) {
-        "table"
-    } else if file.extension().is_some_and(|end| end == "seg") {
-        "segment"
-    } else {
-        "other"
+    match file.extension().and_then(|end| end.to_str()) {
+        Some("log") => "segment",
+        Some("checkpoint") => "checkpoint",
+        _ => "other",
     }
 }
 
-/// How far a file holds anything: a journal ends in a long hole.
+/// The length of a file without zeroes at its end.
 fn used(path: &Path) -> u64 {
     let bytes = fs::read(path).unwrap();
     bytes
@@ -180,22 +182,6 @@ fn files(root: &Path, below: &Path, found: &mut Vec<PathBuf>) {
     found.sort();
 }
 
-/// A copy to damage. Tables and segments are never written again, so those that stay whole are links.
-fn copy(from: &Path, to: &Path, files: &[PathBuf], damage: &Damage) {
-    for file in files {
-        let target = to.join(file);
-        fs::create_dir_all(target.parent().unwrap()).unwrap();
-        if matches!(kind_of(file), "table" | "segment") && !damage.files().contains(&file) {
-            fs::hard_link(from.join(file), target).unwrap();
-        } else {
-            copy_sparse(
-                &File::open(from.join(file)).unwrap(),
-                &File::create_new(target).unwrap(),
-            );
-        }
-    }
-}
-
 #[test]
 fn damage_is_reported_or_harmless() {
     let mut rng = Rng::seeded("torn");
@@ -206,23 +192,23 @@ fn damage_is_reported_or_harmless() {
     let mut all = Vec::new();
     trial.write(&base, home.path(), 2000);
     fs::rename(home.path().join("ledger"), &ledgers[0]).unwrap();
-    // The writer dies when it has begun a second journal, while the tables of the first are still being written. It syncs
-    // always: then the journals hold the events too, and fill up before anything has to be evicted.
+    // The writer dies when it has begun several segments and made two checkpoints.
     trial.syncs("always");
     trial.write_until(&base, home.path(), || {
         all.clear();
         files(&base, Path::new(""), &mut all);
-        all.iter().filter(|file| kind_of(file) == "journal").count() > 1
+        let count = |kind| all.iter().filter(|file| kind_of(file) == kind).count();
+        let written = fs::metadata(home.path().join("ledger")).map_or(0, |ledger| ledger.len());
+        count("segment") > 3 && count("checkpoint") > 1 && written > 20_000
     });
     fs::rename(home.path().join("ledger"), &ledgers[1]).unwrap();
     all.clear();
     files(&base, Path::new(""), &mut all);
     let count = |kind| all.iter().filter(|file| kind_of(file) == kind).count();
     eprintln!(
-        "{} journals, {} segments, {} tables, {} other files, {} MiB used; {} batches",
-        count("journal"),
+        "{} segments, {} checkpoints, {} other files, {} MiB used; {} batches",
         count("segment"),
-        count("table"),
+        count("checkpoint"),
         count("other"),
         all.iter().map(|file| used(&base.join(file))).sum::<u64>() >> 20,
         trial.history.acknowledged(),
@@ -233,7 +219,7 @@ fn damage_is_reported_or_harmless() {
     for case in 0..CASES {
         let damage = Damage::choose(&base, &all, &mut rng);
         let data = home.path().join("case");
-        copy(&base, &data, &all, &damage);
+        copy_folder(&base, &data);
         damage.apply(&data);
         let (outcome, text) = read_in_child(&data, home.path(), &ledgers);
         eprintln!("{case}: {damage}: {outcome}: {text:.300}");
@@ -282,10 +268,9 @@ fn a_commit_that_is_torn_never_was() {
     runtime.block_on(load.store.create(&key.session, record())).unwrap();
     load.ledger.create(session, true);
     // What the store does by itself is done before, so that the torn commit is the last, and only that is torn.
-    let journal = Path::new("db").join("0.jnl");
-    let mut start = 0;
-    while start < used(&live.join(&journal)) {
-        start = used(&live.join(&journal));
+    let mut start = (PathBuf::new(), 0);
+    while start != end_of_log(&live) {
+        start = end_of_log(&live);
         runtime.block_on(load.store.sweep()).unwrap();
         std::thread::sleep(Duration::from_millis(1200));
     }
@@ -294,12 +279,13 @@ fn a_commit_that_is_torn_never_was() {
     runtime.block_on(load.store.append(&key, batch)).unwrap();
     copy_folder(&live, &after);
     drop(load);
-    let end = used(&after.join(&journal));
+    let (segment, end) = end_of_log(&after);
+    let start = if segment == start.0 { start.1 } else { 0 };
     assert!(end > start + 2 * 4096, "one commit of several pages: {start}..{end}");
     for case in 0..12 {
         let data = home.path().join("data");
         copy_folder(&after, &data);
-        let file = OpenOptions::new().write(true).open(data.join(&journal)).unwrap();
+        let file = OpenOptions::new().write(true).open(data.join(&segment)).unwrap();
         let pages: Vec<u64> = (start & !4095..end).step_by(4096).collect();
         let share = *rng.pick(&[10, 50]);
         let lost: Vec<u64> = match case % 3 {
@@ -320,6 +306,16 @@ fn a_commit_that_is_torn_never_was() {
         drop(store);
         fs::remove_dir_all(&data).unwrap();
     }
+}
+
+/// The last segment with content, and its length.
+fn end_of_log(data: &Path) -> (PathBuf, u64) {
+    let mut all = Vec::new();
+    files(data, Path::new(""), &mut all);
+    let segments = all.into_iter().filter(|file| kind_of(file) == "segment");
+    let lengths = segments.map(|file| (used(&data.join(&file)), file));
+    let (length, file) = lengths.filter(|(length, _)| *length > 0).next_back().unwrap();
+    (file, length)
 }
 
 /// In a process of its own, since a damaged length can take the process down.

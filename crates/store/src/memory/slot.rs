@@ -1,11 +1,12 @@
 //! The stored data of one session.
 
-use super::{Inner, STREAM_OVERHEAD_BYTES};
+use super::Inner;
 use crate::{Batch, QueueUpdate, Queued, SessionRecord, StoreError, StoredQueue};
 use bytes::Bytes;
 use rethread_proto::Ordinal;
 use rethread_proto::clock::Wall;
 use rethread_proto::stream::Log;
+use rethread_proto::stream::retention::STREAM_OVERHEAD_BYTES;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

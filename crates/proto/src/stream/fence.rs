@@ -1,0 +1,84 @@
+//! The fence of a stream (design D2): which batch fits behind the stored events. Every store asks it.
+
+use super::Batch;
+use crate::event_id::Seq;
+
+/// Why a batch was refused. Contains the stored state, so that a writer can distinguish its own repeated append from that of
+/// another writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The stream has another writer, or the numbers do not follow.
+    #[error("the append does not fit what is stored (epoch {epoch}, last number {last:?})")]
+    Conflict {
+        /// The epoch of the last writer.
+        epoch: u64,
+        /// The last number stored.
+        last: Option<Seq>,
+    },
+    /// The stream has ended.
+    #[error("the stream has ended")]
+    Sealed,
+    /// The first append of a stream must contain its info.
+    #[error("the stream does not exist")]
+    Unknown,
+}
+
+/// The end of a stored stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamEnd {
+    /// The epoch of the last writer.
+    pub epoch: u64,
+    /// The last number appended.
+    pub last: Option<Seq>,
+    /// Whether the stream has ended.
+    pub sealed: bool,
+}
+
+/// The decision about a batch that is not refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It follows the stored events.
+    New,
+    /// It is stored already. Appending it again changes nothing.
+    Repeated,
+}
+
+impl StreamEnd {
+    /// The end of a stream without events.
+    pub const fn empty(epoch: u64) -> Self {
+        StreamEnd {
+            epoch,
+            last: None,
+            sealed: false,
+        }
+    }
+
+    /// Decides about a batch. It must have the same or a later epoch and following numbers, and the stream must not be sealed.
+    pub fn admit(&self, batch: &Batch) -> Result<Admission, Refused> {
+        let next = self.last.map_or(Seq::PRIMING, Seq::next);
+        let (first, end) = match (batch.events.first(), batch.events.last()) {
+            (Some(first), Some(last)) => (first.seq, last.seq),
+            _ => (next, self.last.unwrap_or_default()),
+        };
+        let stored = if batch.events.is_empty() {
+            batch.seals
+        } else {
+            self.last == Some(end)
+        };
+        if stored && batch.epoch == self.epoch && batch.seals == self.sealed {
+            return Ok(Admission::Repeated);
+        }
+        if self.sealed {
+            return Err(Refused::Sealed);
+        }
+        let gapless = batch.events.windows(2).all(|pair| pair[1].seq == pair[0].seq.next());
+        let follows = first == next || (self.last.is_none() && first <= Seq::FIRST);
+        if batch.epoch < self.epoch || !follows || !gapless {
+            return Err(Refused::Conflict {
+                epoch: self.epoch,
+                last: self.last,
+            });
+        }
+        Ok(Admission::New)
+    }
+}

@@ -1,0 +1,132 @@
+//! Checkpoints: the index as bytes, so that a start need not read the whole log. `docs/store-format.md` describes them.
+
+use crate::coding::{Decoder, Wire, wire_struct};
+use crate::group::{FORMAT, Location};
+use crate::index::Index;
+use crate::index::session::{Blob, PushQueue, Session};
+use crate::index::stream::{Ended, Extent, Stream};
+use crate::private;
+use crate::segment;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const MAGIC: [u8; 8] = *b"rethread";
+const EXTENSION: &str = "checkpoint";
+const TEMPORARY: &str = "checkpoint.tmp";
+/// Bytes in front of the index.
+const HEADER_BYTES: usize = 24;
+
+/// The state of the log at one moment.
+#[derive(Debug)]
+pub(crate) struct Checkpoint {
+    pub(crate) index: Index,
+    /// The last group that it includes.
+    pub(crate) commit: u64,
+    /// Where that group ends.
+    pub(crate) end: Location,
+}
+
+wire_struct!(Blob { at, part });
+wire_struct!(Ended { at, ticket });
+wire_struct!(Extent { at, run });
+wire_struct!(PushQueue { floor, messages, cost });
+wire_struct!(Session { key, record, epoch, touched, high_water, ended, streams, queue; changed: 0 });
+wire_struct!(Stream {
+    info, epoch, last, purged, ended, answers_lost, buried, damaged, count, bytes, floor, marked, extents; changed: 0
+});
+
+/// Encodes a checkpoint of `index` after `commit`, which ends at `end`.
+pub(crate) fn encode(index: &Index, store: u64, commit: u64, end: Location) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + index.totals.streams as usize * 128);
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&FORMAT.to_le_bytes());
+    bytes.extend_from_slice(&[0; 4]); // the checksum
+    bytes.extend_from_slice(&store.to_le_bytes());
+    (commit, end).encode(&mut bytes);
+    (index.next_session, index.next_ticket).encode(&mut bytes);
+    let lengths: Vec<(u32, u64)> = index.segments.iter().map(|(number, used)| (number, used.len)).collect();
+    lengths.encode(&mut bytes);
+    index.sessions.len().encode(&mut bytes);
+    for (number, session) in &index.sessions {
+        number.encode(&mut bytes);
+        session.encode(&mut bytes);
+    }
+    let crc = crc32c::crc32c(&bytes);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// Parses a checkpoint of this store. `None` if it is damaged.
+pub(crate) fn decode(bytes: &[u8], store: u64) -> Option<Checkpoint> {
+    let (start, rest) = bytes.split_at_checked(16)?;
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&[&start[..12], &[0; 4]].concat()), rest);
+    let valid = start[..8] == MAGIC && start[8..12] == FORMAT.to_le_bytes() && start[12..] == crc.to_le_bytes();
+    let decoder = &mut Decoder(rest);
+    if !valid || decoder.array()? != store.to_le_bytes() {
+        return None;
+    }
+    let (commit, end) = Wire::decode(decoder)?;
+    let mut index = Index::default();
+    (index.next_session, index.next_ticket) = Wire::decode(decoder)?;
+    for (number, len) in Vec::<(u32, u64)>::decode(decoder)? {
+        index.segments.set_len(number, len);
+    }
+    let mut node: Arc<str> = Arc::default();
+    for _ in 0..usize::decode(decoder)? {
+        let (number, mut session): (u64, Session) = Wire::decode(decoder)?;
+        for (_, stream) in &mut session.streams {
+            share(&mut stream.info.node, &mut node);
+        }
+        index.restore_session(number, session);
+    }
+    index.sort_ended();
+    decoder.0.is_empty().then_some(Checkpoint { index, commit, end })
+}
+
+/// Uses one allocation for equal names that follow each other. Most streams are of the same node.
+fn share(name: &mut Arc<str>, latest: &mut Arc<str>) {
+    if *name != *latest {
+        *latest = Arc::clone(name);
+    }
+    *name = Arc::clone(latest);
+}
+
+/// Writes a checkpoint under a temporary name, syncs it and renames it. Deletes older ones but for the newest of them.
+pub(crate) fn write(dir: &Path, commit: u64, bytes: &[u8]) -> io::Result<()> {
+    let temporary = dir.join(TEMPORARY);
+    let mut file = private::file_options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    drop(file);
+    fs::rename(&temporary, path(dir, commit))?;
+    private::sync_dir(dir)?;
+    let mut older = list_commits(dir)?;
+    older.retain(|found| *found < commit);
+    older.pop(); // the fallback if the new one is damaged
+    for commit in older {
+        fs::remove_file(path(dir, commit))?;
+    }
+    Ok(())
+}
+
+/// The commits of the checkpoints in a directory, in order.
+pub(crate) fn list_commits(dir: &Path) -> io::Result<Vec<u64>> {
+    segment::list_numbers(dir, path)
+}
+
+pub(crate) fn path(dir: &Path, commit: u64) -> PathBuf {
+    dir.join(format!("{commit:020}.{EXTENSION}"))
+}
+
+/// Bytes of all checkpoints.
+pub(crate) fn disk_bytes(dir: &Path) -> u64 {
+    let commits = list_commits(dir).unwrap_or_default();
+    let size = |commit| fs::metadata(path(dir, commit)).map_or(0, |data| data.len());
+    commits.into_iter().map(size).sum()
+}

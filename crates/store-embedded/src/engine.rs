@@ -1,0 +1,618 @@
+//! Operations: each is refused, or becomes records of the current group and changes the index.
+//!
+//! Pure but for the clock. Everything that can be refused is checked before the first record, so a refused operation leaves
+//! nothing behind.
+
+use crate::data_dir::DataDir;
+use crate::error::DamagedStream;
+use crate::group::{GroupBuffer, Location, SegmentHeader};
+use crate::index::session::Session;
+use crate::index::{EndedStream, Inconsistent, Index};
+use crate::log::Log;
+use crate::options::Options;
+use crate::record::{Message, Part, Record, Run};
+use crate::recovery::Recovered;
+use crate::watches::Effect;
+use bytes::Bytes;
+use rethread_proto::clock::Wall;
+use rethread_proto::stream::retention::STREAM_OVERHEAD_BYTES;
+use rethread_proto::stream::{Admission, StreamEnd};
+use rethread_store::{
+    Batch, Event, Ordinal, QueuePosition, QueueUpdate, Queued, Retain, Retention, Seq, SessionKey, SessionRecord,
+    StoreError, StreamInfo, StreamKey,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Push queues may use this part of the total, so that messages without a reader do not displace streams.
+const QUEUE_SHARE: u64 = 4;
+/// A store that is full frees this part of the total at once, so that not every append has to.
+const FREED_SHARE: u64 = 16;
+/// Streams that one sweep forgets.
+pub(crate) const SWEEP_STREAMS: usize = 256;
+/// The largest body of one operation.
+const MAX_BODY_BYTES: u64 = 256 << 20;
+
+/// A change.
+#[derive(Debug)]
+pub(crate) enum Op {
+    Append(StreamKey, Batch),
+    ForgetStream(StreamKey),
+    ForgetSession(SessionKey),
+    Create(SessionKey, SessionRecord),
+    Update(SessionKey, u64, SessionRecord),
+    UpdateQueue(SessionKey, QueueUpdate),
+    Touch(SessionKey),
+    End(SessionKey),
+    /// Ends a session if it is still idle.
+    Expire(SessionKey, Duration),
+    /// Forgets some of the streams that are past their age.
+    Sweep,
+    /// Compaction: moves what is still wanted of these records, each with the place of its body and the body.
+    Move(Vec<(Record, Location, Bytes)>),
+}
+
+/// The result of an operation: the number of sessions or streams that it removed, where that matters.
+pub(crate) type Outcome = Result<usize, StoreError>;
+
+impl Op {
+    /// The bytes that it adds to the log, roughly.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Op::Append(_, batch) => {
+                let info = batch.info.as_ref().map_or(0, StreamInfo::cost);
+                info + batch.events.iter().map(Event::cost).sum::<usize>()
+            }
+            Op::UpdateQueue(_, update) => update.messages.iter().map(Queued::cost).sum(),
+            Op::Create(_, record) | Op::Update(_, _, record) => record.cost(),
+            Op::Move(records) => records.iter().map(|(_, _, body)| body.len()).sum(),
+            _ => 0,
+        }
+    }
+}
+
+/// The index and the group that is being built.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) index: Index,
+    options: Arc<Options>,
+    group: GroupBuffer,
+    /// The end of the log.
+    pub(crate) end: Location,
+    /// The number of the last group.
+    pub(crate) commit: u64,
+    /// The header of a segment that has none yet.
+    segment_header: Option<SegmentHeader>,
+    effects: Vec<Effect>,
+    /// Whether anybody watches a stream.
+    watched: bool,
+}
+
+impl Engine {
+    pub(crate) fn new(index: Index, options: Arc<Options>, store: u64, end: Location, commit: u64) -> Self {
+        Engine {
+            index,
+            options,
+            group: GroupBuffer::new(store),
+            end,
+            commit,
+            segment_header: None,
+            effects: Vec::new(),
+            watched: false,
+        }
+    }
+
+    /// The engine and the open log of a recovered store.
+    pub(crate) fn open(options: Arc<Options>, dir: Arc<DataDir>, recovered: Recovered) -> (Self, Log) {
+        let store = dir.store();
+        let log = Log::new(dir, &recovered);
+        let Recovered { index, commit, end, .. } = recovered;
+        let mut engine = Engine::new(index, options, store, end, commit);
+        if end.offset == 0 {
+            engine.roll(store, end.segment);
+        }
+        (engine, log)
+    }
+
+    /// Where a checkpoint of the present state ends. A segment without a header does not exist for a replay yet.
+    pub(crate) fn checkpoint_end(&self) -> Location {
+        match &self.segment_header {
+            Some(header) if header.number > 1 => Location {
+                segment: header.number - 1,
+                offset: header.previous_end as u32,
+            },
+            _ => self.end,
+        }
+    }
+
+    /// Continues in an empty segment.
+    pub(crate) fn roll(&mut self, store: u64, segment: u32) {
+        self.segment_header = Some(SegmentHeader {
+            store,
+            number: segment,
+            first_commit: self.commit + 1,
+            previous_end: self.end.offset.into(),
+        });
+        self.end = Location { segment, offset: 0 };
+    }
+
+    pub(crate) fn begin_group(&mut self, watched: bool) {
+        self.watched = watched;
+        self.index.segments.commit = self.commit + 1;
+        self.group.begin(self.end, self.segment_header.as_ref());
+    }
+
+    /// Ends the group. Returns it, to be written, or nothing if no operation changed anything. `spare` is the buffer of the
+    /// next group.
+    pub(crate) fn finish_group(&mut self, durable: u64, spare: GroupBuffer) -> (Option<GroupBuffer>, Vec<Effect>) {
+        let effects = std::mem::take(&mut self.effects);
+        if self.group.is_empty() {
+            return (None, effects);
+        }
+        self.commit += 1;
+        self.segment_header = None;
+        let mut group = std::mem::replace(&mut self.group, spare);
+        group.finish(self.commit, durable);
+        self.end = self.end.plus(group.len() as usize);
+        self.index.segments.set_len(self.end.segment, self.end.offset.into());
+        (Some(group), effects)
+    }
+
+    pub(crate) fn run(&mut self, op: &Op) -> Outcome {
+        match op {
+            Op::Append(key, batch) => self.append(key, batch).map(|()| 0),
+            Op::ForgetStream(key) => self.forget_stream(key).map(|()| 0),
+            Op::ForgetSession(key) => self.forget_session(key).map(|()| 0),
+            Op::Create(key, record) => self.create(key, record).map(|()| 0),
+            Op::Update(key, epoch, record) => self.update(key, *epoch, record).map(|()| 0),
+            Op::UpdateQueue(key, update) => self.update_queue(key, update).map(|()| 0),
+            Op::Touch(key) => {
+                let session = self.number(key)?;
+                self.log(
+                    &Record::Touch {
+                        session,
+                        at: self.now(),
+                    },
+                    &[],
+                )?;
+                Ok(0)
+            }
+            Op::End(key) => self.end_session(key),
+            Op::Expire(key, idle) => self.expire(key, *idle),
+            Op::Sweep => self.sweep(),
+            Op::Move(records) => {
+                records
+                    .iter()
+                    .try_for_each(|(record, at, body)| self.move_live(record, *at, body))?;
+                Ok(0)
+            }
+        }
+    }
+
+    fn now(&self) -> Wall {
+        (self.options.clock)()
+    }
+
+    fn number(&self, key: &SessionKey) -> Result<u64, StoreError> {
+        self.index.session_number(key).ok_or(StoreError::SessionGone)
+    }
+
+    /// Writes a record into the group and applies it.
+    fn log(&mut self, record: &Record, body: &[Bytes]) -> Result<(), StoreError> {
+        self.log_body(record, body.iter())
+    }
+
+    fn log_body<'a>(&mut self, record: &Record, body: impl Iterator<Item = &'a Bytes>) -> Result<(), StoreError> {
+        let at = self.group.push(record, body);
+        self.index
+            .apply(record, at)
+            .map_err(|Inconsistent(what)| StoreError::unavailable(what))
+    }
+
+    fn append(&mut self, key: &StreamKey, batch: &Batch) -> Result<(), StoreError> {
+        let ordinal = key.ordinal;
+        let number = self.number(&key.session)?;
+        let session = &self.index.sessions[&number];
+        if batch.taken.is_some() {
+            check_epoch(session, batch.epoch)?;
+        }
+        let (end, info) = match (session.stream(ordinal), &batch.info) {
+            (Some(stream), _) => {
+                if let Some(damaged) = &stream.damaged {
+                    return Err(DamagedStream::new(key, **damaged).into());
+                }
+                (stream.end(), None)
+            }
+            (None, Some(info)) => (StreamEnd::empty(batch.epoch), Some(info)),
+            (None, None) => return Err(StoreError::UnknownStream),
+        };
+        if end.admit(batch)? == Admission::Repeated {
+            return Ok(());
+        }
+        let fixed = info.map_or(0, |info| STREAM_OVERHEAD_BYTES + info.cost());
+        let size = fixed + batch.events.iter().map(Event::cost).sum::<usize>();
+        self.make_room(size as u64, Some((number, ordinal)))?;
+        let retained = batch.events.iter().filter(|event| event.retain != Retain::None);
+        let record = Record::Append {
+            session: number,
+            ordinal,
+            epoch: batch.epoch,
+            events: Run {
+                first: batch.events.first().map_or_else(Default::default, |event| event.seq),
+                parts: batch.events.iter().map(|event| Part::of(&event.payload)).collect(),
+            },
+            info: info.cloned(),
+            sealed_at: batch.seals.then(|| self.now()),
+            taken: batch.taken,
+            retained: retained.map(|event| (event.seq, event.retain)).collect(),
+            released: batch.released.clone(),
+        };
+        self.log_body(&record, batch.events.iter().map(|event| &event.payload))?;
+        self.evict(number, ordinal, &self.options.limits.stream.clone())?;
+        if batch.seals {
+            self.bound_ended(number)?;
+        }
+        if self.watched {
+            let effect = if batch.seals { Effect::Ended } else { Effect::Grown };
+            self.effects.push(effect(key.clone()));
+        }
+        Ok(())
+    }
+
+    /// Evicts events of a stream beyond its limits.
+    fn evict(&mut self, session: u64, ordinal: Ordinal, limits: &Retention) -> Result<(), StoreError> {
+        let ranges = self.index.evict(session, ordinal, limits);
+        if !ranges.is_empty() {
+            let record = Record::Evict {
+                session,
+                ordinal,
+                ranges,
+            };
+            self.group.push(&record, [].iter()); // it is applied already
+        }
+        Ok(())
+    }
+
+    /// Forgets the streams of a session that ended first, beyond the limit.
+    fn bound_ended(&mut self, session: u64) -> Result<(), StoreError> {
+        let limit = self.options.limits.ended_streams_per_session;
+        while let Some(ordinal) = self.index.sessions.get(&session).and_then(|found| {
+            let is_beyond = found.ended.len() > limit;
+            found.ended.front().copied().filter(|_| is_beyond)
+        }) {
+            self.forget(session, ordinal)?;
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, session: u64, ordinal: Ordinal) -> Result<(), StoreError> {
+        if self.watched
+            && let Some(found) = self.index.sessions.get(&session)
+        {
+            let session = found.key.clone();
+            self.effects.push(Effect::Ended(StreamKey { session, ordinal }));
+        }
+        self.log(&Record::ForgetStream { session, ordinal }, &[])
+    }
+
+    fn forget_stream(&mut self, key: &StreamKey) -> Result<(), StoreError> {
+        match self.index.session_number(&key.session) {
+            Some(session) if self.index.stream(session, key.ordinal).is_some() => self.forget(session, key.ordinal),
+            _ => Ok(()),
+        }
+    }
+
+    fn forget_session(&mut self, key: &SessionKey) -> Result<(), StoreError> {
+        let Some(session) = self.index.session_number(key) else {
+            return Ok(());
+        };
+        self.effects.push(Effect::SessionEnded(key.clone()));
+        self.log(&Record::ForgetSession { session }, &[])
+    }
+
+    fn create(&mut self, key: &SessionKey, record: &SessionRecord) -> Result<(), StoreError> {
+        let bytes = Bytes::from(record.to_bytes());
+        let body = Part::of(&bytes);
+        self.make_room(Session::record_cost(body), None)?;
+        if self.index.session_number(key).is_some() {
+            self.effects.push(Effect::SessionEnded(key.clone()));
+        }
+        let record = Record::Create {
+            session: self.index.next_session,
+            key: key.clone(),
+            at: self.now(),
+            epoch: record.epoch,
+            body,
+        };
+        self.log(&record, &[bytes])
+    }
+
+    fn update(&mut self, key: &SessionKey, epoch: u64, record: &SessionRecord) -> Result<(), StoreError> {
+        let session = self.number(key)?;
+        let stored = &self.index.sessions[&session];
+        check_epoch(stored, epoch)?;
+        let bytes = Bytes::from(record.to_bytes());
+        let body = Part::of(&bytes);
+        let growth = body.len.saturating_sub(stored.record.part.len);
+        if growth > 0 {
+            self.make_room(growth.into(), None)?;
+        }
+        let record = Record::Update {
+            session,
+            at: self.now(),
+            epoch: record.epoch,
+            body,
+        };
+        self.log(&record, &[bytes])
+    }
+
+    fn update_queue(&mut self, key: &SessionKey, update: &QueueUpdate) -> Result<(), StoreError> {
+        let session = self.number(key)?;
+        let stored = &self.index.sessions[&session];
+        check_epoch(stored, update.epoch)?;
+        let queue = stored.queue.as_deref();
+        let floor = queue.map_or(update.floor, |queue| queue.floor.max(update.floor));
+        let is_new =
+            |queued: &&Queued| queued.position > floor && !queue.is_some_and(|queue| queue.holds(queued.position));
+        let (mut messages, mut bodies) = (Vec::new(), Vec::new());
+        for queued in update.messages.iter().filter(is_new) {
+            let (collapse, body) = encode_message(queued);
+            let position = queued.position;
+            messages.push(Message {
+                position,
+                collapse,
+                body: Part::of(&body),
+            });
+            bodies.push(body);
+        }
+        let size: u64 = messages.iter().map(Message::cost).sum();
+        let growth = size.saturating_sub(queue.map_or(0, |queue| queue.cost_up_to(floor)));
+        if growth > 0 {
+            if self.index.totals.queued + growth > self.options.limits.total_bytes / QUEUE_SHARE {
+                return Err(StoreError::Full);
+            }
+            self.make_room(growth, None)?;
+        }
+        let floor_rises = queue_floor(&self.index, session) < update.floor;
+        if messages.is_empty() && !floor_rises {
+            return Ok(());
+        }
+        let record = Record::Queue {
+            session,
+            floor: update.floor,
+            messages,
+        };
+        self.log(&record, &bodies)
+    }
+
+    fn end_session(&mut self, key: &SessionKey) -> Outcome {
+        let Some(session) = self.index.session_number(key) else {
+            return Ok(0);
+        };
+        self.effects.push(Effect::SessionEnded(key.clone()));
+        self.log(&Record::End { session }, &[])?;
+        Ok(1)
+    }
+
+    fn expire(&mut self, key: &SessionKey, idle: Duration) -> Outcome {
+        let now = self.now();
+        let Some(session) = self.index.session(key) else {
+            return Ok(0);
+        };
+        if session.touched > now {
+            // The clock was set back: the session counts as touched now.
+            let session = self.number(key)?;
+            return self.log(&Record::Touch { session, at: now }, &[]).map(|()| 0);
+        }
+        if session.is_idle(now, idle) {
+            self.end_session(key)
+        } else {
+            Ok(0)
+        }
+    }
+
+    fn sweep(&mut self) -> Outcome {
+        let (now, age) = (self.now(), self.options.limits.stream.age);
+        for forgotten in 0..SWEEP_STREAMS {
+            let Some(EndedStream { session, ordinal, .. }) = self.index.next_aged(now, age) else {
+                return Ok(forgotten);
+            };
+            self.forget(session, ordinal)?;
+        }
+        Ok(SWEEP_STREAMS)
+    }
+
+    /// Makes room for `size` bytes, or refuses. The streams that ended first become tombstones, then tombstones are
+    /// forgotten, and at last the stream `own` evicts its own events (design D4).
+    fn make_room(&mut self, size: u64, own: Option<(u64, Ordinal)>) -> Result<(), StoreError> {
+        let total = self.options.limits.total_bytes;
+        if self.index.totals.held + size <= total && size <= MAX_BODY_BYTES {
+            return Ok(());
+        }
+        if size > total.min(MAX_BODY_BYTES) {
+            return Err(StoreError::Full);
+        }
+        while self.index.totals.held + size + total / FREED_SHARE > total
+            && let Some(EndedStream { session, ordinal, .. }) = self.index.oldest_whole()
+        {
+            self.log(&Record::Bury { session, ordinal }, &[])?;
+        }
+        while self.index.totals.held + size > total
+            && let Some(EndedStream { session, ordinal, .. }) = self.index.oldest_tomb()
+        {
+            self.forget(session, ordinal)?;
+        }
+        if self.index.totals.held + size > total
+            && let Some((session, ordinal)) = own
+            && let Some(stream) = self.index.stream(session, ordinal)
+        {
+            let bytes = stream.bytes.saturating_sub(size) as usize;
+            self.evict(session, ordinal, &self.options.limits.stream.with_bytes(bytes))?;
+        }
+        if self.index.totals.held + size > total {
+            return Err(StoreError::Full);
+        }
+        Ok(())
+    }
+
+    /// Compaction: copies what is still wanted of a record to the end of the log.
+    fn move_live(&mut self, record: &Record, mut at: Location, body: &Bytes) -> Result<(), StoreError> {
+        let moved = match record {
+            Record::Create { session, .. } | Record::Update { session, .. } => self.moved_record(*session, at, body),
+            Record::Queue { session, .. } => self.moved_messages(*session, at, body),
+            Record::Append {
+                session,
+                ordinal,
+                events,
+                ..
+            } => self.moved_events(*session, *ordinal, events.first, at, body),
+            Record::Move {
+                session, ordinal, runs, ..
+            } => {
+                let mut rest = body.clone();
+                for run in runs {
+                    let len = run.parts.as_slice().iter().map(|part| part.len as usize).sum();
+                    let body = rest.split_to(len);
+                    if let Some((record, bodies)) = self.moved_events(*session, *ordinal, run.first, at, &body) {
+                        self.log(&record, &bodies)?;
+                    }
+                    at = at.plus(len);
+                }
+                None
+            }
+            _ => None,
+        };
+        match moved {
+            Some((record, bodies)) => self.log(&record, &bodies),
+            None => Ok(()),
+        }
+    }
+
+    /// The part at `from` of a body at `at`, if it is whole. A damaged part stays where it is, and its segment with it.
+    fn whole_part(&mut self, body: &Bytes, at: Location, from: Location, part: Part) -> Option<Bytes> {
+        let start = (from.offset - at.offset) as usize;
+        let range = start..start + part.len as usize;
+        let is_whole = body.get(range.clone()).is_some_and(|bytes| part.matches(bytes));
+        if !is_whole {
+            self.index.segments.set_damaged(at.segment);
+        }
+        is_whole.then(|| body.slice(range))
+    }
+
+    fn moved_record(&mut self, session: u64, at: Location, body: &Bytes) -> Option<(Record, Vec<Bytes>)> {
+        let stored = self
+            .index
+            .sessions
+            .get(&session)
+            .filter(|stored| stored.record.at == at)?;
+        let (part, touched, epoch) = (stored.record.part, stored.touched, stored.epoch);
+        let bytes = self.whole_part(body, at, at, part)?;
+        let record = Record::Update {
+            session,
+            at: touched,
+            epoch,
+            body: part,
+        };
+        Some((record, vec![bytes]))
+    }
+
+    fn moved_messages(&mut self, session: u64, at: Location, body: &Bytes) -> Option<(Record, Vec<Bytes>)> {
+        let queue = self.index.sessions.get(&session)?.queue.as_deref()?;
+        let held = queue
+            .messages
+            .iter()
+            .filter(|(_, held)| (at..at.plus(body.len())).contains(held));
+        let (floor, held): (_, Vec<_>) = (queue.floor, held.copied().collect());
+        let (mut messages, mut bodies) = (Vec::new(), Vec::new());
+        for (message, from) in held {
+            bodies.push(self.whole_part(body, at, from, message.body)?);
+            messages.push(message);
+        }
+        let record = Record::Queue {
+            session,
+            floor,
+            messages,
+        };
+        (!bodies.is_empty()).then_some((record, bodies))
+    }
+
+    fn moved_events(
+        &mut self,
+        session: u64,
+        ordinal: Ordinal,
+        extent: Seq,
+        at: Location,
+        body: &Bytes,
+    ) -> Option<(Record, Vec<Bytes>)> {
+        let (mut runs, mut bodies): (Vec<(Seq, Vec<Part>)>, Vec<Bytes>) = Default::default();
+        for (seq, from, part) in self.index.stream(session, ordinal)?.held_in(extent, at) {
+            let Some(payload) = self.whole_part(body, at, from, part) else {
+                self.index.mark_damaged(session, ordinal, seq);
+                return None;
+            };
+            match runs.last_mut() {
+                Some((first, parts)) if first.0 + parts.len() as u64 == seq.0 => parts.push(part),
+                _ => runs.push((seq, vec![part])),
+            }
+            bodies.push(payload);
+        }
+        let runs = runs.into_iter().map(|(first, parts)| Run {
+            first,
+            parts: parts.into_iter().collect(),
+        });
+        let record = Record::Move {
+            session,
+            ordinal,
+            extent,
+            runs: runs.collect(),
+        };
+        (!bodies.is_empty()).then_some((record, bodies))
+    }
+
+    /// The sessions that are idle, or were touched in the future.
+    pub(crate) fn idle_sessions(&self, idle: Duration) -> Vec<SessionKey> {
+        let now = self.now();
+        let is_idle = |session: &&Session| session.is_idle(now, idle) || session.touched > now;
+        self.index
+            .sessions
+            .values()
+            .filter(is_idle)
+            .map(|session| session.key.clone())
+            .collect()
+    }
+}
+
+fn check_epoch(session: &Session, epoch: u64) -> Result<(), StoreError> {
+    if session.epoch == epoch {
+        return Ok(());
+    }
+    Err(StoreError::Conflict {
+        epoch: session.epoch,
+        last: None,
+    })
+}
+
+fn queue_floor(index: &Index, session: u64) -> QueuePosition {
+    let session = index.sessions.get(&session);
+    session
+        .and_then(|session| session.queue.as_ref())
+        .map_or_else(Default::default, |queue| queue.floor)
+}
+
+/// The body of a queued message: its collapse key, then the message. Returns the length of the key as well.
+fn encode_message(queued: &Queued) -> (u32, Bytes) {
+    match &queued.collapse {
+        None => (0, queued.message.clone()),
+        Some(key) => (key.len() as u32 + 1, [key.as_bytes(), &queued.message].concat().into()),
+    }
+}
+
+/// The message in a body.
+pub(crate) fn decode_message(message: &Message, body: &Bytes) -> Option<Queued> {
+    let queued = |message_bytes| Queued::new(message.position, message_bytes);
+    let Some(length) = message.collapse.checked_sub(1) else {
+        return Some(queued(body.clone()));
+    };
+    let key = std::str::from_utf8(body.get(..length as usize)?).ok()?;
+    Some(queued(body.slice(length as usize..)).with_collapse(key))
+}

@@ -1,0 +1,457 @@
+//! The index: everything that the store knows, with locations in the log instead of payloads.
+//!
+//! Pure. [`Index::apply`] is the only way to change it, for a running store as for the replay of a log: the state after a
+//! restart is the state before it. All effects are in the records. Limits and clocks decide which records are written,
+//! never what a record does, so other limits after a restart do not change the past.
+
+pub(crate) mod segments;
+pub(crate) mod session;
+pub(crate) mod stream;
+
+use crate::group::Location;
+use crate::record::Record;
+use foldhash::fast::RandomState;
+use rethread_proto::clock::Wall;
+use rethread_store::{Ordinal, Retention, Seq, SessionKey};
+use segments::Segments;
+use session::{Blob, Session};
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+use stream::{Ended, Stream};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Index {
+    keys: HashMap<SessionKey, u64, RandomState>,
+    pub(crate) sessions: HashMap<u64, Session, RandomState>,
+    pub(crate) segments: Segments,
+    /// Ended streams that have events, in the order of their end. An entry may be outdated.
+    whole: VecDeque<EndedStream>,
+    /// Tombstones, in the same order.
+    tombs: VecDeque<EndedStream>,
+    pub(crate) totals: Totals,
+    pub(crate) next_session: u64,
+    pub(crate) next_ticket: u64,
+}
+
+/// A reference to an ended stream.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct EndedStream {
+    pub(crate) session: u64,
+    pub(crate) ordinal: Ordinal,
+    ticket: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Bytes of payload and bookkeeping.
+    pub(crate) held: u64,
+    /// The part of `held` that belongs to push queues.
+    pub(crate) queued: u64,
+    pub(crate) streams: u64,
+}
+
+/// A record that does not fit the state before it. The log is damaged, or there is a fault in this crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Inconsistent(pub(crate) &'static str);
+
+/// Entries of `whole` and `tombs` that may be outdated, beside as many as there are streams.
+const MAX_OUTDATED: usize = 1024;
+
+impl Index {
+    pub(crate) fn session_number(&self, key: &SessionKey) -> Option<u64> {
+        self.keys.get(key).copied()
+    }
+
+    pub(crate) fn session(&self, key: &SessionKey) -> Option<&Session> {
+        self.sessions.get(&self.session_number(key)?)
+    }
+
+    pub(crate) fn stream(&self, session: u64, ordinal: Ordinal) -> Option<&Stream> {
+        self.sessions.get(&session)?.stream(ordinal)
+    }
+
+    /// Applies a record whose body is at `at`.
+    pub(crate) fn apply(&mut self, record: &Record, at: Location) -> Result<(), Inconsistent> {
+        let commit = self.segments.commit;
+        match record {
+            Record::Create {
+                session,
+                key,
+                at: touched,
+                epoch,
+                body,
+            } => {
+                if let Some(replaced) = self.keys.get(key).copied() {
+                    self.drop_session(replaced);
+                }
+                self.next_session = self.next_session.max(session + 1);
+                self.totals.held += Session::record_cost(*body);
+                self.segments.add(at.segment, *body);
+                self.insert_session(
+                    *session,
+                    Session {
+                        key: key.clone(),
+                        record: Blob { at, part: *body },
+                        epoch: *epoch,
+                        touched: *touched,
+                        high_water: Ordinal(0),
+                        streams: Vec::new(),
+                        ended: VecDeque::new(),
+                        queue: None,
+                        changed: commit,
+                    },
+                );
+            }
+            Record::Update {
+                session,
+                at: touched,
+                epoch,
+                body,
+            } => {
+                let (session, segments, totals) = self.parts(*session)?;
+                totals.held += Session::record_cost(*body);
+                totals.held -= Session::record_cost(session.record.part);
+                move_blob(&mut session.record, Blob { at, part: *body }, segments);
+                (session.epoch, session.touched, session.changed) = (*epoch, *touched, commit);
+            }
+            Record::Touch { session, at } => {
+                let (session, ..) = self.parts(*session)?;
+                (session.touched, session.changed) = (*at, commit);
+            }
+            Record::End { session } => {
+                self.parts(*session)?;
+                self.drop_session(*session);
+            }
+            Record::Append { .. } => self.append(record, at)?,
+            Record::Evict {
+                session,
+                ordinal,
+                ranges,
+            } => {
+                let (session, segments, totals) = self.parts(*session)?;
+                let stream = session
+                    .stream_mut(*ordinal)
+                    .ok_or(Inconsistent("an eviction has no stream"))?;
+                let before = stream.bytes;
+                for (first, count) in ranges {
+                    for seq in first.0..first.0.saturating_add(*count) {
+                        if !stream.remove(Seq(seq), segments) {
+                            return Err(Inconsistent("an evicted event is not held"));
+                        }
+                    }
+                }
+                totals.held -= before - stream.bytes;
+                stream.changed = commit;
+            }
+            Record::Bury { session, ordinal } => {
+                let (number, ordinal) = (*session, *ordinal);
+                let (session, segments, totals) = self.parts(number)?;
+                let stream = session
+                    .stream_mut(ordinal)
+                    .ok_or(Inconsistent("a tombstone has no stream"))?;
+                totals.held -= stream.bytes;
+                stream.bury(segments);
+                stream.changed = commit;
+                let ended = stream.ended.ok_or(Inconsistent("a tombstone has not ended"))?;
+                self.tombs.push_back(EndedStream {
+                    session: number,
+                    ordinal,
+                    ticket: ended.ticket,
+                });
+            }
+            Record::ForgetStream { session, ordinal } => {
+                let (session, segments, totals) = self.parts(*session)?;
+                let at = session
+                    .find(*ordinal)
+                    .map_err(|_| Inconsistent("a forgotten stream is unknown"))?;
+                let (_, stream) = session.streams.remove(at);
+                if let Some(ended) = session.ended.iter().position(|ended| ended == ordinal) {
+                    session.ended.remove(ended); // near the front: streams are forgotten in the order of their end
+                }
+                session.changed = commit;
+                forget(&stream, segments, totals);
+            }
+            Record::ForgetSession { session } => {
+                let (session, segments, totals) = self.parts(*session)?;
+                forget_content(session, segments, totals);
+                session.changed = commit;
+            }
+            Record::Queue {
+                session,
+                floor,
+                messages,
+            } => {
+                let (session, segments, totals) = self.parts(*session)?;
+                let before = session.queue_cost();
+                let queue = session.queue.get_or_insert_default();
+                queue.raise_floor(*floor, segments);
+                let mut at = at;
+                for message in messages {
+                    queue.add(*message, at, segments);
+                    at = at.plus(message.body.len as usize);
+                }
+                totals.change_queue(before, queue.cost);
+                session.changed = commit;
+            }
+            Record::Move {
+                session,
+                ordinal,
+                extent,
+                runs,
+            } => {
+                let (session, segments, _) = self.parts(*session)?;
+                let stream = session
+                    .stream_mut(*ordinal)
+                    .ok_or(Inconsistent("moved events have no stream"))?;
+                if !stream.relocate(*extent, runs, at, segments) {
+                    return Err(Inconsistent("moved events are not held"));
+                }
+                stream.changed = commit;
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, record: &Record, at: Location) -> Result<(), Inconsistent> {
+        let Record::Append {
+            session: number,
+            ordinal,
+            epoch,
+            events,
+            info,
+            sealed_at,
+            taken,
+            retained,
+            released,
+        } = record
+        else {
+            return Err(Inconsistent("it is not an append"));
+        };
+        let (commit, ticket) = (self.segments.commit, self.next_ticket);
+        let (session, segments, totals) = self.parts(*number)?;
+        let index = match (session.find(*ordinal), info) {
+            (Ok(index), _) => index,
+            (Err(index), Some(info)) => {
+                let stream = Box::new(Stream::new(info.clone(), *epoch));
+                totals.held += stream.cost();
+                totals.streams += 1;
+                session.streams.insert(index, (*ordinal, stream));
+                session.high_water = session.high_water.max(*ordinal);
+                index
+            }
+            (Err(_), None) => return Err(Inconsistent("an append has no stream")),
+        };
+        let stream = &mut session.streams[index].1;
+        (stream.epoch, stream.changed) = (*epoch, commit);
+        let before = stream.bytes;
+        stream.append(events, at, segments);
+        totals.held += stream.bytes - before;
+        stream.marked.extend(retained);
+        if let Some(at) = *sealed_at {
+            stream.seal(Ended { at, ticket });
+            session.ended.push_back(*ordinal);
+        } else if !released.is_empty() {
+            stream.release(|seq, _| released.contains(&seq));
+        }
+        if let Some(floor) = *taken {
+            let before = session.queue_cost();
+            let queue = session.queue.get_or_insert_default();
+            queue.raise_floor(floor, segments);
+            totals.change_queue(before, queue.cost);
+            session.changed = commit;
+        }
+        if sealed_at.is_some() {
+            self.next_ticket += 1;
+            self.whole.push_back(EndedStream {
+                session: *number,
+                ordinal: *ordinal,
+                ticket,
+            });
+            self.drop_outdated();
+        }
+        Ok(())
+    }
+
+    /// Evicts events of a stream beyond `limits`. Returns the evicted numbers, to be logged.
+    pub(crate) fn evict(&mut self, session: u64, ordinal: Ordinal, limits: &Retention) -> Vec<(Seq, u64)> {
+        let commit = self.segments.commit;
+        let Ok((session, segments, totals)) = self.parts(session) else {
+            return Vec::new();
+        };
+        let Some(stream) = session.stream_mut(ordinal) else {
+            return Vec::new();
+        };
+        let before = stream.bytes;
+        let ranges = stream.evict(limits, segments);
+        totals.held -= before - stream.bytes;
+        if !ranges.is_empty() {
+            stream.changed = commit;
+        }
+        ranges
+    }
+
+    /// The held events in a segment.
+    pub(crate) fn events_in(&self, segment: u32) -> Vec<(u64, Ordinal, Seq)> {
+        let mut found = Vec::new();
+        for (number, session) in &self.sessions {
+            for (ordinal, stream) in &session.streams {
+                let events = stream.held_after(None).filter(|event| event.at.segment == segment);
+                found.extend(events.map(|event| (*number, *ordinal, event.seq)));
+            }
+        }
+        found
+    }
+
+    /// Remembers that an event is damaged.
+    pub(crate) fn mark_damaged(&mut self, session: u64, ordinal: Ordinal, seq: Seq) {
+        let session = self.sessions.get_mut(&session);
+        if let Some(stream) = session.and_then(|session| session.stream_mut(ordinal)) {
+            let known = stream.damaged.get_or_insert_with(|| Box::new((seq, seq)));
+            **known = (known.0.min(seq), known.1.max(seq));
+        }
+    }
+
+    /// A session, with what its changes are counted in.
+    fn parts(&mut self, session: u64) -> Result<(&mut Session, &mut Segments, &mut Totals), Inconsistent> {
+        let session = self
+            .sessions
+            .get_mut(&session)
+            .ok_or(Inconsistent("the session is unknown"))?;
+        Ok((session, &mut self.segments, &mut self.totals))
+    }
+
+    /// Adds a session whose streams and queue are counted already.
+    fn insert_session(&mut self, number: u64, session: Session) {
+        self.keys.insert(session.key.clone(), number);
+        self.sessions.insert(number, session);
+    }
+
+    /// Adds a session of a checkpoint, with everything in it.
+    pub(crate) fn restore_session(&mut self, number: u64, session: Session) {
+        self.totals.held += Session::record_cost(session.record.part) + session.queue_cost();
+        self.totals.queued += session.queue_cost();
+        self.segments.add(session.record.at.segment, session.record.part);
+        for (ordinal, stream) in &session.streams {
+            self.totals.held += stream.cost();
+            self.totals.streams += 1;
+            for event in stream.held_after(None) {
+                self.segments.add(event.at.segment, event.part);
+            }
+            if let Some(Ended { ticket, .. }) = stream.ended {
+                let queue = if stream.buried {
+                    &mut self.tombs
+                } else {
+                    &mut self.whole
+                };
+                queue.push_back(EndedStream {
+                    session: number,
+                    ordinal: *ordinal,
+                    ticket,
+                });
+            }
+        }
+        for (message, at) in session.queue.iter().flat_map(|queue| &queue.messages) {
+            self.segments.add(at.segment, message.body);
+        }
+        self.insert_session(number, session);
+    }
+
+    /// Puts the ended streams of a checkpoint in order.
+    pub(crate) fn sort_ended(&mut self) {
+        for queue in [&mut self.whole, &mut self.tombs] {
+            queue.make_contiguous().sort_unstable_by_key(|ended| ended.ticket);
+        }
+    }
+
+    fn drop_session(&mut self, number: u64) {
+        let Some(mut session) = self.sessions.remove(&number) else {
+            return;
+        };
+        self.keys.remove(&session.key);
+        self.totals.held -= Session::record_cost(session.record.part);
+        self.segments.sub(session.record.at.segment, session.record.part);
+        forget_content(&mut session, &mut self.segments, &mut self.totals);
+    }
+
+    /// The ended stream with events that ended first.
+    pub(crate) fn oldest_whole(&mut self) -> Option<EndedStream> {
+        while let Some(ended) = self.whole.front().copied() {
+            if self.ended(ended).is_some_and(|stream| !stream.buried) {
+                return Some(ended);
+            }
+            self.whole.pop_front();
+        }
+        None
+    }
+
+    /// The tombstone whose stream ended first.
+    pub(crate) fn oldest_tomb(&mut self) -> Option<EndedStream> {
+        while let Some(ended) = self.tombs.front().copied() {
+            if self.ended(ended).is_some() {
+                return Some(ended);
+            }
+            self.tombs.pop_front();
+        }
+        None
+    }
+
+    /// A stream that ended at least `age` ago.
+    pub(crate) fn next_aged(&mut self, now: Wall, age: Duration) -> Option<EndedStream> {
+        let oldest = [self.oldest_whole(), self.oldest_tomb()];
+        let is_aged = |ended: &EndedStream| {
+            let end = self.ended(*ended).and_then(|stream| stream.ended);
+            end.is_some_and(|end| now.since(end.at) >= age)
+        };
+        oldest.into_iter().flatten().find(is_aged)
+    }
+
+    fn ended(&self, ended: EndedStream) -> Option<&Stream> {
+        let stream = self.stream(ended.session, ended.ordinal)?;
+        stream
+            .ended
+            .is_some_and(|end| end.ticket == ended.ticket)
+            .then_some(stream)
+    }
+
+    /// Drops outdated entries when most are.
+    fn drop_outdated(&mut self) {
+        if self.whole.len() + self.tombs.len() > 2 * self.totals.streams as usize + MAX_OUTDATED {
+            let (mut whole, mut tombs) = (std::mem::take(&mut self.whole), std::mem::take(&mut self.tombs));
+            whole.retain(|ended| self.ended(*ended).is_some_and(|stream| !stream.buried));
+            tombs.retain(|ended| self.ended(*ended).is_some());
+            (self.whole, self.tombs) = (whole, tombs);
+        }
+    }
+}
+
+impl Totals {
+    fn change_queue(&mut self, before: u64, after: u64) {
+        self.held = self.held + after - before;
+        self.queued = self.queued + after - before;
+    }
+}
+
+fn move_blob(blob: &mut Blob, to: Blob, segments: &mut Segments) {
+    segments.sub(blob.at.segment, blob.part);
+    segments.add(to.at.segment, to.part);
+    *blob = to;
+}
+
+/// Counts a stream as gone.
+fn forget(stream: &Stream, segments: &mut Segments, totals: &mut Totals) {
+    stream.release_segments(segments);
+    totals.held -= stream.cost();
+    totals.streams -= 1;
+}
+
+/// Drops the streams and the push queue of a session.
+fn forget_content(session: &mut Session, segments: &mut Segments, totals: &mut Totals) {
+    for (_, stream) in session.streams.drain(..) {
+        forget(&stream, segments, totals);
+    }
+    session.ended = VecDeque::new();
+    totals.change_queue(session.queue_cost(), 0);
+    if let Some(queue) = session.queue.take() {
+        queue.release_segments(segments);
+    }
+}

@@ -1,0 +1,142 @@
+//! One session in the index.
+
+use super::segments::Segments;
+use super::stream::Stream;
+use crate::group::Location;
+use crate::record::{Message, Part};
+use rethread_proto::clock::Wall;
+use rethread_proto::push::message_cost;
+use rethread_store::{Ordinal, QueuePosition, SessionKey};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Cost of a session without its record.
+const SESSION_OVERHEAD_BYTES: u64 = 512;
+
+/// Bytes in the log that a read returns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Blob {
+    pub(crate) at: Location,
+    pub(crate) part: Part,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Session {
+    pub(crate) key: SessionKey,
+    pub(crate) record: Blob,
+    /// The epoch of the record.
+    pub(crate) epoch: u64,
+    pub(crate) touched: Wall,
+    pub(crate) high_water: Ordinal,
+    /// Sorted by ordinal. Boxes keep an insertion cheap.
+    pub(crate) streams: Vec<(Ordinal, Box<Stream>)>,
+    /// The ended streams, in the order of their end.
+    pub(crate) ended: VecDeque<Ordinal>,
+    pub(crate) queue: Option<Box<PushQueue>>,
+    /// The commit of the last change of anything but a stream. A read waits for it.
+    pub(crate) changed: u64,
+}
+
+/// The push queue of a session, with locations instead of messages. Behaves like
+/// [`StoredQueue`](rethread_store::StoredQueue).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct PushQueue {
+    pub(crate) floor: QueuePosition,
+    /// In the order of their positions, all above the floor.
+    pub(crate) messages: VecDeque<(Message, Location)>,
+    pub(crate) cost: u64,
+}
+
+impl Session {
+    /// The cost of the record against the total.
+    pub(crate) fn record_cost(part: Part) -> u64 {
+        SESSION_OVERHEAD_BYTES + u64::from(part.len)
+    }
+
+    pub(crate) fn is_idle(&self, now: Wall, idle: Duration) -> bool {
+        now.since(self.touched) >= idle
+    }
+
+    pub(crate) fn find(&self, ordinal: Ordinal) -> Result<usize, usize> {
+        // Most appends go to the newest stream or create the next one.
+        match self.streams.last() {
+            Some((newest, _)) if *newest == ordinal => Ok(self.streams.len() - 1),
+            Some((newest, _)) if *newest < ordinal => Err(self.streams.len()),
+            _ => self.streams.binary_search_by_key(&ordinal, |(ordinal, _)| *ordinal),
+        }
+    }
+
+    pub(crate) fn stream(&self, ordinal: Ordinal) -> Option<&Stream> {
+        let at = self.find(ordinal).ok()?;
+        Some(&self.streams[at].1)
+    }
+
+    pub(crate) fn stream_mut(&mut self, ordinal: Ordinal) -> Option<&mut Stream> {
+        let at = self.find(ordinal).ok()?;
+        Some(&mut self.streams[at].1)
+    }
+
+    /// The cost of the push queue against the total.
+    pub(crate) fn queue_cost(&self) -> u64 {
+        self.queue.as_ref().map_or(0, |queue| queue.cost)
+    }
+}
+
+impl PushQueue {
+    /// Adds a message, which is at `at`. One at or below the floor is ignored. One at an occupied position is a copy of the
+    /// message there.
+    pub(crate) fn add(&mut self, message: Message, at: Location, segments: &mut Segments) {
+        if message.position <= self.floor {
+            return;
+        }
+        segments.add(at.segment, message.body);
+        match self
+            .messages
+            .binary_search_by_key(&message.position, |(held, _)| held.position)
+        {
+            Ok(index) => {
+                let (_, replaced) = std::mem::replace(&mut self.messages[index], (message, at));
+                segments.sub(replaced.segment, message.body);
+            }
+            Err(index) => {
+                self.cost += message.cost();
+                self.messages.insert(index, (message, at));
+            }
+        }
+    }
+
+    /// Removes the messages up to `floor`.
+    pub(crate) fn raise_floor(&mut self, floor: QueuePosition, segments: &mut Segments) {
+        self.floor = self.floor.max(floor);
+        while let Some((message, at)) = self.messages.front().filter(|(held, _)| held.position <= self.floor) {
+            self.cost -= message.cost();
+            segments.sub(at.segment, message.body);
+            self.messages.pop_front();
+        }
+    }
+
+    /// The cost of the messages up to `floor`.
+    pub(crate) fn cost_up_to(&self, floor: QueuePosition) -> u64 {
+        let below = self.messages.iter().take_while(|(held, _)| held.position <= floor);
+        below.map(|(message, _)| message.cost()).sum()
+    }
+
+    pub(crate) fn holds(&self, position: QueuePosition) -> bool {
+        self.messages
+            .binary_search_by_key(&position, |(held, _)| held.position)
+            .is_ok()
+    }
+
+    pub(crate) fn release_segments(&self, segments: &mut Segments) {
+        for (message, at) in &self.messages {
+            segments.sub(at.segment, message.body);
+        }
+    }
+}
+
+impl Message {
+    /// The cost against byte limits.
+    pub(crate) fn cost(&self) -> u64 {
+        message_cost(self.body.len as usize) as u64
+    }
+}

@@ -1,0 +1,184 @@
+//! The open log: its files, and how far it is written, committed and durable.
+
+use crate::data_dir::DataDir;
+use crate::group::GroupBuffer;
+use crate::private::sync_dir;
+use crate::recovery::Recovered;
+use crate::segment::{self, SegmentFile};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::oneshot;
+
+/// The files of a store that is open. After a failure the store opens another `Log`.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) dir: Arc<DataDir>,
+    files: Mutex<BTreeMap<u32, Arc<SegmentFile>>>,
+    /// The segment that groups are written to. Only the committer uses it.
+    head: Mutex<Arc<SegmentFile>>,
+    /// The next segment, so that a commit need not wait for its creation.
+    prepared: Mutex<Option<Arc<SegmentFile>>>,
+    /// Segments with bytes that were not synced, oldest first.
+    dirty: Mutex<Vec<Arc<SegmentFile>>>,
+    /// Held during a sync.
+    syncing: Mutex<()>,
+    /// The last group in the files.
+    written: AtomicU64,
+    /// The last group whose operations were acknowledged.
+    committed: AtomicU64,
+    /// The last group that is on the disk.
+    durable: AtomicU64,
+    /// Reads that wait for a commit.
+    waiting: Mutex<Vec<(u64, oneshot::Sender<()>)>>,
+    failed: AtomicBool,
+}
+
+impl Log {
+    pub(crate) fn new(dir: Arc<DataDir>, recovered: &Recovered) -> Self {
+        let head = &recovered.files[&recovered.end.segment];
+        Log {
+            dir,
+            head: Mutex::new(Arc::clone(head)),
+            files: Mutex::new(recovered.files.clone()),
+            prepared: Mutex::new(None),
+            dirty: Mutex::default(),
+            syncing: Mutex::default(),
+            written: AtomicU64::new(recovered.commit),
+            committed: AtomicU64::new(recovered.commit),
+            durable: AtomicU64::new(recovered.commit),
+            waiting: Mutex::default(),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Appends a group to the current segment. True if everything in it was durable before.
+    pub(crate) fn write(&self, group: &GroupBuffer, commit: u64) -> io::Result<bool> {
+        let head = self.head.lock();
+        head.append(&mut group.slices())?;
+        let first = head.mark_dirty();
+        if first {
+            self.dirty.lock().push(Arc::clone(&head));
+        }
+        self.written.store(commit, Ordering::SeqCst);
+        Ok(first)
+    }
+
+    /// Waits until everything that was written is on the disk.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        let _one_at_a_time = self.syncing.lock();
+        let written = self.written.load(Ordering::SeqCst);
+        if written == self.durable.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let dirty = std::mem::take(&mut *self.dirty.lock());
+        for (done, file) in dirty.iter().enumerate() {
+            if let Err(error) = file.sync() {
+                self.dirty.lock().splice(0..0, dirty[done..].iter().cloned());
+                return Err(error);
+            }
+        }
+        self.durable.store(written, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// The oldest segment that may have lost writes, after a sync failed.
+    pub(crate) fn oldest_dirty(&self) -> Option<u32> {
+        self.dirty.lock().iter().map(|file| file.number).min()
+    }
+
+    /// Acknowledges all groups up to `commit`.
+    pub(crate) fn publish(&self, commit: u64) {
+        if self.committed.swap(commit, Ordering::SeqCst) == commit {
+            return;
+        }
+        let mut waiting = self.waiting.lock();
+        for (_, waiter) in waiting.extract_if(.., |(needed, _)| *needed <= commit) {
+            let _ = waiter.send(()); // a reader that has gone needs nothing
+        }
+    }
+
+    /// A receiver that resolves when `commit` is acknowledged. `None` if it is already. It fails if the log fails.
+    pub(crate) fn wait_for(&self, commit: u64) -> Option<oneshot::Receiver<()>> {
+        if self.committed.load(Ordering::SeqCst) >= commit {
+            return None;
+        }
+        let mut waiting = self.waiting.lock();
+        // Again under the lock: `publish` takes it after it has changed the number.
+        if self.committed.load(Ordering::SeqCst) >= commit {
+            return None;
+        }
+        let (sender, receiver) = oneshot::channel();
+        if !self.has_failed() {
+            waiting.push((commit, sender));
+        }
+        Some(receiver)
+    }
+
+    /// Ends the log: no group is acknowledged any more, and waiting reads fail.
+    pub(crate) fn fail(&self) {
+        self.failed.store(true, Ordering::SeqCst);
+        self.waiting.lock().clear();
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.written.load(Ordering::SeqCst) > self.durable.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn file(&self, number: u32) -> Option<Arc<SegmentFile>> {
+        self.files.lock().get(&number).cloned()
+    }
+
+    /// The number of the segment that groups are written to.
+    pub(crate) fn head(&self) -> u32 {
+        self.head.lock().number
+    }
+
+    /// Creates the next segment ahead of its use.
+    pub(crate) fn prepare(&self) -> io::Result<()> {
+        let mut prepared = self.prepared.lock();
+        if prepared.is_none() {
+            *prepared = Some(self.create_next()?);
+        }
+        Ok(())
+    }
+
+    /// Continues with the next segment. Returns its number.
+    pub(crate) fn roll(&self) -> io::Result<u32> {
+        let mut prepared = self.prepared.lock();
+        let next = match prepared.take() {
+            Some(next) => next,
+            None => self.create_next()?,
+        };
+        self.files.lock().insert(next.number, Arc::clone(&next));
+        let number = next.number;
+        *self.head.lock() = next;
+        Ok(number)
+    }
+
+    fn create_next(&self) -> io::Result<Arc<SegmentFile>> {
+        let next = SegmentFile::create(self.dir.log(), self.head() + 1)?;
+        sync_dir(self.dir.log())?; // a group in it must not be more durable than its name
+        Ok(Arc::new(next))
+    }
+
+    /// Deletes a segment. Reads that use it finish.
+    pub(crate) fn delete(&self, number: u32) -> io::Result<()> {
+        self.files.lock().remove(&number);
+        match fs::remove_file(segment::path(self.dir.log(), number)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => sync_dir(self.dir.log()),
+        }
+    }
+}

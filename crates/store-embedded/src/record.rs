@@ -1,0 +1,212 @@
+//! The records of the log: every change of the store, as bytes. `docs/store-format.md` describes each byte.
+//!
+//! A record has a header and a body. The header describes the change; the body has the bytes that are read back later:
+//! payloads, session records, push messages. Each part of a body has its own checksum in the header, so a read verifies
+//! exactly the bytes that it returns.
+
+use crate::coding::{Decoder, Wire, encode_list, wire_struct};
+use rethread_proto::clock::Wall;
+use rethread_store::{Ordinal, QueuePosition, Retain, Seq, SessionKey, StreamInfo};
+
+/// Defines [`Record`] and its encoding: the number of the kind, then the fields in order.
+macro_rules! records {
+    ($( $(#[$doc:meta])* $kind:literal $name:ident { $( $(#[$field_doc:meta])* $field:ident: $type:ty, )* } )*) => {
+        /// A change of the store. Sessions have numbers here, which are never reused.
+        #[derive(Clone, Debug, PartialEq)]
+        pub(crate) enum Record {
+            $( $(#[$doc])* $name { $( $(#[$field_doc])* $field: $type, )* }, )*
+        }
+
+        impl Wire for Record {
+            fn encode(&self, buffer: &mut Vec<u8>) {
+                match self {
+                    $( Record::$name { $( $field, )* } => {
+                        u64::encode(&$kind, buffer);
+                        $( $field.encode(buffer); )*
+                    } )*
+                }
+            }
+
+            fn decode(decoder: &mut Decoder<'_>) -> Option<Self> {
+                Some(match u64::decode(decoder)? {
+                    $( $kind => Record::$name { $( $field: Wire::decode(decoder)?, )* }, )*
+                    _ => return None,
+                })
+            }
+        }
+    };
+}
+
+records! {
+    /// Opens a session. Replaces a session with the same key. The body is the session's record.
+    1 Create { session: u64, key: SessionKey, at: Wall, epoch: u64, body: Part, }
+    /// Replaces the record of a session. The body is the new one. Compaction writes the same record again.
+    2 Update { session: u64, at: Wall, epoch: u64, body: Part, }
+    /// The session is in use.
+    3 Touch { session: u64, at: Wall, }
+    /// Ends a session. Its streams and its push queue are gone.
+    4 End { session: u64, }
+    /// Appends events to a stream. The body has their payloads.
+    5 Append {
+        session: u64,
+        ordinal: Ordinal,
+        epoch: u64,
+        events: Run,
+        /// In the first append of a stream.
+        info: Option<StreamInfo>,
+        /// When the stream was sealed, if this append seals it.
+        sealed_at: Option<Wall>,
+        taken: Option<QueuePosition>,
+        retained: Vec<(Seq, Retain)>,
+        released: Vec<Seq>,
+    }
+    /// Removes events of a stream that exceeds its limits: ranges of numbers, each with its first and its length.
+    6 Evict { session: u64, ordinal: Ordinal, ranges: Vec<(Seq, u64)>, }
+    /// Removes all events of an ended stream and leaves a tombstone.
+    7 Bury { session: u64, ordinal: Ordinal, }
+    /// Forgets a stream.
+    8 ForgetStream { session: u64, ordinal: Ordinal, }
+    /// Forgets all streams of a session, and its push queue.
+    9 ForgetSession { session: u64, }
+    /// Raises the floor of a push queue and adds messages. A message at an occupied position is a copy by compaction. The
+    /// body has the messages, each behind its collapse key.
+    10 Queue { session: u64, floor: QueuePosition, messages: Vec<Message>, }
+    /// Compaction: the held events of one extent are in this body from now on.
+    11 Move {
+        session: u64,
+        ordinal: Ordinal,
+        /// The first number of the extent that this record replaces.
+        extent: Seq,
+        runs: Vec<Run>,
+    }
+}
+
+/// The length and the checksum of a part of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) len: u32,
+    pub(crate) crc: u32,
+}
+
+/// Events with following numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Run {
+    pub(crate) first: Seq,
+    pub(crate) parts: Parts,
+}
+
+/// The parts of a run. Most appends have one event.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Parts {
+    One(Part),
+    #[allow(clippy::box_collection, reason = "a thin pointer: a million extents are in memory")]
+    Many(Box<Vec<Part>>),
+}
+
+/// A message of a push queue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Message {
+    pub(crate) position: QueuePosition,
+    /// The length of the collapse key in front of the message, plus one. Zero if it has none.
+    pub(crate) collapse: u32,
+    pub(crate) body: Part,
+}
+
+wire_struct!(Run { first, parts });
+wire_struct!(Message {
+    position,
+    collapse,
+    body
+});
+
+impl Record {
+    /// Parses a header.
+    pub(crate) fn parse(header: &[u8]) -> Option<Self> {
+        let mut decoder = Decoder(header);
+        let record = Record::decode(&mut decoder)?;
+        decoder.0.is_empty().then_some(record)
+    }
+
+    /// The parts of the body, in order.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        match self {
+            Record::Create { body, .. } | Record::Update { body, .. } => vec![*body],
+            Record::Append { events, .. } => events.parts.as_slice().to_vec(),
+            Record::Move { runs, .. } => runs.iter().flat_map(|run| run.parts.as_slice()).copied().collect(),
+            Record::Queue { messages, .. } => messages.iter().map(|message| message.body).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Part {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Part {
+            len: u32::try_from(bytes.len()).expect("an operation is far smaller than 4 GiB"),
+            crc: crc32c::crc32c(bytes),
+        }
+    }
+
+    pub(crate) fn matches(self, bytes: &[u8]) -> bool {
+        bytes.len() == self.len as usize && crc32c::crc32c(bytes) == self.crc
+    }
+}
+
+impl Wire for Part {
+    fn encode(&self, buffer: &mut Vec<u8>) {
+        self.len.encode(buffer);
+        buffer.extend_from_slice(&self.crc.to_le_bytes());
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Option<Self> {
+        let len = Wire::decode(decoder)?;
+        let crc = u32::from_le_bytes(decoder.array()?);
+        Some(Part { len, crc })
+    }
+}
+
+impl Run {
+    pub(crate) fn last(&self) -> Seq {
+        Seq(self.first.0.saturating_add(self.parts.len() as u64).saturating_sub(1))
+    }
+}
+
+impl Parts {
+    pub(crate) fn as_slice(&self) -> &[Part] {
+        match self {
+            Parts::One(part) => std::slice::from_ref(part),
+            Parts::Many(parts) => parts,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+}
+
+impl FromIterator<Part> for Parts {
+    fn from_iter<I: IntoIterator<Item = Part>>(parts: I) -> Self {
+        let mut parts = parts.into_iter();
+        match (parts.next(), parts.next()) {
+            (Some(one), None) => Parts::One(one),
+            (first, second) => {
+                let mut all: Vec<Part> = first.into_iter().chain(second).chain(parts).collect();
+                all.shrink_to_fit();
+                Parts::Many(Box::new(all))
+            }
+        }
+    }
+}
+
+impl Wire for Parts {
+    fn encode(&self, buffer: &mut Vec<u8>) {
+        encode_list(self.as_slice().iter(), buffer);
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Option<Self> {
+        Some(Vec::decode(decoder)?.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

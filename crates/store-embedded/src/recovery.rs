@@ -1,0 +1,442 @@
+//! Recovery: from the files to the index. `docs/store-format.md` has the algorithm as numbered steps.
+//!
+//! Start with the newest valid checkpoint and replay the groups behind it. The first invalid group ends the replay. If a
+//! later group claims that it was durable, that is damage and the store does not open. Otherwise it is the torn end of
+//! the log, and is cut off.
+
+use crate::OpenError;
+use crate::checkpoint::{self, Checkpoint};
+use crate::data_dir::DataDir;
+use crate::group::{
+    Framed, GROUP_HEADER_BYTES, GroupHeader, Location, SEGMENT_HEADER_BYTES, SegmentHeader, parse_records,
+};
+use crate::index::{Inconsistent, Index};
+use crate::private::{self, sync_dir};
+use crate::record::{Record, Run};
+use crate::segment::{self, SegmentFile};
+use rethread_store::{Ordinal, Seq};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read, Seek};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The state of the log after recovery. Everything in it is durable.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) index: Index,
+    /// The last group.
+    pub(crate) commit: u64,
+    /// Where it ends. At offset 0 the segment has no header yet.
+    pub(crate) end: Location,
+    pub(crate) files: BTreeMap<u32, Arc<SegmentFile>>,
+    /// The segment in which the newest checkpoint ends. Older segments are not needed for a replay.
+    pub(crate) checkpoint: Option<u32>,
+}
+
+/// Reads the log of a directory. The system may have lost writes to the segments from `distrusted` on, because a sync
+/// failed: these files are written again.
+pub(crate) fn recover(dir: &DataDir, distrusted: Option<u32>) -> Result<Recovered, OpenError> {
+    dir.make_log()?;
+    let list = |error| dir.io("the folder of the log cannot be listed", error);
+    let numbers = segment::list(dir.log()).map_err(list)?;
+    let commits = checkpoint::list_commits(dir.log()).map_err(list)?;
+    if dir.was_made() && numbers.is_empty() {
+        return Err(dir.damaged("the log has no segment"));
+    }
+    let start = find_start(dir, &numbers, &commits)?;
+    let checkpoint = (start.commit > 0).then_some(start.end.segment);
+    let mut replay = Replay::new(dir, numbers, start);
+    replay.run()?;
+    replay.cut()?;
+    replay.open_older()?;
+    let recovered = |error| dir.io("the log cannot be prepared", error);
+    replay.make_durable(distrusted).map_err(recovered)?;
+    dir.set_made().map_err(recovered)?;
+    Ok(Recovered {
+        index: replay.index,
+        commit: replay.commit,
+        end: replay.end,
+        files: replay.files,
+        checkpoint,
+    })
+}
+
+/// The newest checkpoint that can be read, or the beginning of the log.
+fn find_start(dir: &DataDir, numbers: &[u32], commits: &[u64]) -> Result<Checkpoint, OpenError> {
+    for commit in commits.iter().rev() {
+        let bytes = fs::read(checkpoint::path(dir.log(), *commit));
+        let bytes = bytes.map_err(|error| dir.io("a checkpoint cannot be read", error))?;
+        match checkpoint::decode(&bytes, dir.store()) {
+            Some(start) if numbers.contains(&start.end.segment) => return Ok(start),
+            Some(start) => {
+                let what = format!("segment {} is missing", start.end.segment);
+                return Err(dir.damaged(what));
+            }
+            None => tracing::error!(
+                dir = %dir.path().display(),
+                commit,
+                "a checkpoint of the store is damaged; an older one is used, or the whole log"
+            ),
+        }
+    }
+    if numbers.first().is_some_and(|first| *first != 1) {
+        let what = "no checkpoint can be read, and the beginning of the log is gone";
+        return Err(dir.damaged(what));
+    }
+    Ok(Checkpoint {
+        index: Index::default(),
+        commit: 0,
+        end: Location { segment: 1, offset: 0 },
+    })
+}
+
+/// Why the replay of a segment ended.
+enum Stop {
+    /// All of it was valid.
+    End,
+    Invalid,
+}
+
+struct Replay<'a> {
+    dir: &'a DataDir,
+    /// The segments in the directory.
+    numbers: Vec<u32>,
+    index: Index,
+    commit: u64,
+    end: Location,
+    /// The first segment of the replay.
+    first: u32,
+    /// The highest commit that is known to have been durable.
+    durable: u64,
+    files: BTreeMap<u32, Arc<SegmentFile>>,
+}
+
+impl<'a> Replay<'a> {
+    fn new(dir: &'a DataDir, numbers: Vec<u32>, start: Checkpoint) -> Self {
+        Replay {
+            dir,
+            numbers,
+            index: start.index,
+            commit: start.commit,
+            durable: start.commit,
+            end: start.end,
+            first: start.end.segment,
+            files: BTreeMap::new(),
+        }
+    }
+
+    fn io(&self, error: io::Error) -> OpenError {
+        self.dir.io("a segment of the log cannot be read", error)
+    }
+
+    /// Replays segment by segment, from the start to the first invalid group.
+    fn run(&mut self) -> Result<(), OpenError> {
+        let mut number = self.first;
+        while self.numbers.contains(&number) {
+            let file = SegmentFile::open(self.dir.log(), number).map_err(|error| self.io(error))?;
+            let len = file.len().map_err(|error| self.io(error))?;
+            if !self.enter(number, &file, len)? {
+                return Ok(());
+            }
+            let file = Arc::new(file);
+            self.files.insert(number, Arc::clone(&file));
+            if matches!(self.segment(&file, len)?, Stop::Invalid) {
+                return Ok(());
+            }
+            number += 1;
+        }
+        Ok(())
+    }
+
+    /// Checks the header of a segment. False if the segment does not continue the log.
+    fn enter(&mut self, number: u32, file: &SegmentFile, len: u64) -> Result<bool, OpenError> {
+        let mut bytes = [0; SEGMENT_HEADER_BYTES];
+        let header = match len >= SEGMENT_HEADER_BYTES as u64 {
+            true => {
+                file.read_exact_at(&mut bytes, 0).map_err(|error| self.io(error))?;
+                SegmentHeader::decode(&bytes)
+            }
+            false => None,
+        };
+        if header.is_some_and(|header| header.store != self.dir.store()) {
+            return Err(self.dir.damaged(format!("segment {number} belongs to another store")));
+        }
+        let header = header.filter(|header| header.number == number);
+        if number == self.end.segment && self.end.offset > 0 {
+            // The checkpoint ends in the middle of it.
+            if header.is_none() || len < self.end.offset.into() {
+                let what = format!("segment {number} is shorter than its checkpoint, or has no header");
+                return Err(self.dir.damaged(what));
+            }
+            return Ok(true);
+        }
+        let Some(header) = header else {
+            return Ok(false);
+        };
+        let previous_end = if number == self.end.segment { 0 } else { self.end.offset };
+        if header.first_commit != self.commit + 1 || header.previous_end != u64::from(previous_end) {
+            return Ok(false);
+        }
+        self.end = Location {
+            segment: number,
+            offset: SEGMENT_HEADER_BYTES as u32,
+        };
+        Ok(true)
+    }
+
+    /// Replays the groups of a segment.
+    fn segment(&mut self, file: &SegmentFile, len: u64) -> Result<Stop, OpenError> {
+        let mut group = Vec::new();
+        while u64::from(self.end.offset) < len {
+            let Some(header) = self.read_group(file, len, &mut group)? else {
+                return Ok(Stop::Invalid);
+            };
+            self.durable = self.durable.max(header.durable);
+            if !self.replay_group(&group, header)? {
+                return Ok(Stop::Invalid);
+            }
+            self.commit = header.commit;
+            self.end = self.end.plus(header.len as usize);
+        }
+        Ok(Stop::End)
+    }
+
+    /// Reads the group at the end of the replay. `None` if there is no valid one.
+    fn read_group(&self, file: &SegmentFile, len: u64, group: &mut Vec<u8>) -> Result<Option<GroupHeader>, OpenError> {
+        let (offset, store) = (u64::from(self.end.offset), self.dir.store());
+        if offset + GROUP_HEADER_BYTES as u64 > len {
+            return Ok(None);
+        }
+        group.resize(GROUP_HEADER_BYTES, 0);
+        file.read_exact_at(group, offset).map_err(|error| self.io(error))?;
+        let header = GroupHeader::decode(group, store)
+            .filter(|header| header.commit == self.commit + 1 && offset + u64::from(header.len) <= len);
+        if let Some(header) = header {
+            group.resize(header.len as usize, 0);
+            file.read_exact_at(group, offset).map_err(|error| self.io(error))?;
+        }
+        Ok(header)
+    }
+
+    /// Applies the records of a group. False if the group is torn.
+    fn replay_group(&mut self, group: &[u8], header: GroupHeader) -> Result<bool, OpenError> {
+        let Some(records) = parse_records(group, self.dir.store()) else {
+            return Ok(false);
+        };
+        if !records.iter().all(Framed::is_whole) && self.durable_behind(header)? < header.commit {
+            return Ok(false);
+        }
+        self.index.segments.commit = header.commit;
+        for framed in records {
+            let at = self.end.plus(framed.body_offset);
+            self.index.apply(&framed.record, at).map_err(|Inconsistent(what)| {
+                let Location { segment, offset } = self.end;
+                self.dir.damaged(format!("segment {segment}, byte {offset}: {what}"))
+            })?;
+            if !framed.is_whole() {
+                self.mark_damaged(&framed.record, framed.body);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Remembers which events of a record are damaged.
+    fn mark_damaged(&mut self, record: &Record, body: &[u8]) {
+        let (session, ordinal, runs): (u64, Ordinal, &[Run]) = match record {
+            Record::Append {
+                session,
+                ordinal,
+                events,
+                ..
+            } => (*session, *ordinal, std::slice::from_ref(events)),
+            Record::Move {
+                session, ordinal, runs, ..
+            } => (*session, *ordinal, runs),
+            _ => return, // a read of a session record or a message verifies it
+        };
+        let mut rest = body;
+        for run in runs {
+            for (part, seq) in run.parts.as_slice().iter().zip(run.first.0..) {
+                let (payload, after) = rest.split_at(part.len as usize);
+                rest = after;
+                if !part.matches(payload) {
+                    self.index.mark_damaged(session, ordinal, Seq(seq));
+                    self.report(session, ordinal, self.end.segment);
+                }
+            }
+        }
+    }
+
+    fn report(&self, session: u64, ordinal: Ordinal, segment: u32) {
+        let session = self.index.sessions.get(&session);
+        tracing::error!(
+            dir = %self.dir.path().display(),
+            segment,
+            session = session.map_or("", |session| session.key.session.short()),
+            stream = ordinal.0,
+            "a stream of the store is damaged and will be refused"
+        );
+    }
+
+    /// The highest commit that a group from `header` on claims to be durable.
+    fn durable_behind(&mut self, header: GroupHeader) -> Result<u64, OpenError> {
+        if self.durable < header.commit {
+            self.durable = self.durable.max(self.claims()?);
+        }
+        Ok(self.durable)
+    }
+
+    /// The highest commit that any group behind the end of the replay claims to be durable.
+    fn claims(&self) -> Result<u64, OpenError> {
+        let mut highest = 0;
+        for number in self.numbers.iter().filter(|number| **number >= self.end.segment) {
+            let from = if *number == self.end.segment {
+                self.end.offset
+            } else {
+                0
+            };
+            let path = segment::path(self.dir.log(), *number);
+            let bytes = read_from(&path, from.into()).map_err(|error| self.io(error))?;
+            highest = highest.max(GroupHeader::find_claims(&bytes, self.dir.store()).unwrap_or(0));
+        }
+        Ok(highest)
+    }
+
+    /// Cuts the log behind the last valid group, if that is its torn end.
+    fn cut(&mut self) -> Result<(), OpenError> {
+        let Location { segment, offset } = self.end;
+        let behind = |number: &&u32| **number > segment;
+        let later: Vec<u32> = self.numbers.iter().filter(behind).copied().collect();
+        let missing = (segment + 1..).zip(&later).find(|(expected, found)| expected != *found);
+        if let Some((missing, _)) = missing {
+            return Err(self.dir.damaged(format!("segment {missing} is missing")));
+        }
+        let durable = self.durable.max(self.claims()?);
+        if durable > self.commit {
+            let what = format!(
+                "segment {segment} from byte {offset} on: commits {} to {durable} were durable and cannot be read",
+                self.commit + 1
+            );
+            return Err(self.dir.damaged(what));
+        }
+        let dir = self.dir.log();
+        // From the end, so that a crash here leaves no gap.
+        for number in later.iter().rev() {
+            fs::remove_file(segment::path(dir, *number)).map_err(|error| self.io(error))?;
+        }
+        if !self.numbers.contains(&segment) {
+            let file = SegmentFile::create(dir, segment).map_err(|error| self.io(error))?;
+            self.files.insert(segment, Arc::new(file));
+        }
+        let file = match self.files.get(&segment) {
+            Some(file) => Arc::clone(file),
+            None => Arc::new(SegmentFile::open(dir, segment).map_err(|error| self.io(error))?),
+        };
+        let len = file.len().map_err(|error| self.io(error))?;
+        if len > offset.into() {
+            tracing::warn!(
+                dir = %self.dir.path().display(),
+                segment,
+                bytes = len - u64::from(offset),
+                "the end of the log was torn and is cut off"
+            );
+            file.truncate(offset.into()).map_err(|error| self.io(error))?;
+        }
+        self.files.insert(segment, file);
+        sync_dir(dir).map_err(|error| self.io(error))?;
+        self.numbers.retain(|number| *number <= segment);
+        Ok(())
+    }
+
+    /// Opens the segments in front of the replay that are still wanted, and deletes the others. Streams with events in a
+    /// segment that cannot be used are marked.
+    fn open_older(&mut self) -> Result<(), OpenError> {
+        for (number, file) in &self.files {
+            let len = file.len().map_err(|error| self.io(error))?;
+            self.index.segments.set_len(*number, len);
+        }
+        let listed: Vec<_> = self.index.segments.iter().collect();
+        for (number, used) in listed {
+            if self.files.contains_key(&number) {
+                continue;
+            }
+            match open_segment(self.dir, number, used.len) {
+                Ok(file) => drop(self.files.insert(number, Arc::new(file))),
+                Err(_) if used.live == 0 => self.index.segments.remove(number),
+                Err(error) => {
+                    tracing::error!(
+                        dir = %self.dir.path().display(),
+                        segment = number,
+                        reason = %error,
+                        "a segment of the store is damaged"
+                    );
+                    self.index.segments.set_damaged(number);
+                    for (session, ordinal, seq) in self.index.events_in(number) {
+                        self.index.mark_damaged(session, ordinal, seq);
+                        self.report(session, ordinal, number);
+                    }
+                }
+            }
+        }
+        let unknown = self.numbers.iter().filter(|number| !self.files.contains_key(number));
+        for number in unknown.filter(|number| self.index.segments.get(**number).live == 0) {
+            fs::remove_file(segment::path(self.dir.log(), *number)).map_err(|error| self.io(error))?;
+        }
+        Ok(())
+    }
+
+    fn make_durable(&mut self, distrusted: Option<u32>) -> io::Result<()> {
+        let dir = self.dir.log();
+        for (number, file) in self.files.range_mut(self.first..) {
+            if distrusted.is_some_and(|from| *number >= from) {
+                rewrite(dir, *number)?;
+                *file = Arc::new(SegmentFile::open(dir, *number)?);
+            } else {
+                file.sync()?;
+            }
+        }
+        sync_dir(dir)
+    }
+}
+
+/// The bytes of a file from an offset to its end.
+fn read_from(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
+    let mut file = fs::File::open(path)?;
+    file.seek(io::SeekFrom::Start(offset))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Opens a segment that must have `len` bytes.
+fn open_segment(dir: &DataDir, number: u32, len: u64) -> io::Result<SegmentFile> {
+    let file = SegmentFile::open(dir.log(), number)?;
+    let mut bytes = [0; SEGMENT_HEADER_BYTES];
+    file.read_exact_at(&mut bytes, 0)?;
+    let header = SegmentHeader::decode(&bytes);
+    if header.is_none_or(|header| header.number != number || header.store != dir.store()) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "its header is of another segment",
+        ));
+    }
+    if file.len()? < len {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it is too short"));
+    }
+    Ok(file)
+}
+
+/// Writes a segment again, from the page cache to other blocks of the disk. After a failed sync the system takes the old
+/// pages for clean, so syncing them again proves nothing.
+fn rewrite(dir: &Path, number: u32) -> io::Result<()> {
+    let (path, temporary) = (segment::path(dir, number), dir.join("segment.tmp"));
+    let mut to = private::file_options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&temporary)?;
+    io::copy(&mut fs::File::open(&path)?, &mut to)?;
+    to.sync_all()?;
+    fs::rename(temporary, path)
+}

@@ -1,0 +1,119 @@
+//! The files of the log.
+
+use crate::private;
+use std::fs::{self, File};
+use std::io::{self, IoSlice, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const EXTENSION: &str = "log";
+
+/// An open segment. Readers keep it open while it is deleted.
+#[derive(Debug)]
+pub(crate) struct SegmentFile {
+    pub(crate) number: u32,
+    file: File,
+    /// Whether it has bytes that were not synced.
+    dirty: AtomicBool,
+}
+
+impl SegmentFile {
+    /// Creates a segment without content.
+    pub(crate) fn create(dir: &Path, number: u32) -> io::Result<Self> {
+        let mut options = private::file_options();
+        let file = options.read(true).append(true).create_new(true);
+        Ok(SegmentFile::new(number, file.open(path(dir, number))?))
+    }
+
+    /// Opens an existing segment, to read it and to append to it.
+    pub(crate) fn open(dir: &Path, number: u32) -> io::Result<Self> {
+        let mut options = private::file_options();
+        Ok(SegmentFile::new(
+            number,
+            options.read(true).append(true).open(path(dir, number))?,
+        ))
+    }
+
+    fn new(number: u32, file: File) -> Self {
+        SegmentFile {
+            number,
+            file,
+            dirty: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// Appends everything.
+    pub(crate) fn append(&self, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
+        while !slices.is_empty() {
+            match (&self.file).write_vectored(slices) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => IoSlice::advance_slices(&mut slices, written),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts the end off, and waits until that is durable.
+    pub(crate) fn truncate(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)?;
+        self.file.sync_all()
+    }
+
+    /// Marks the file as written. True if it was clean.
+    pub(crate) fn mark_dirty(&self) -> bool {
+        !self.dirty.swap(true, Ordering::SeqCst)
+    }
+
+    /// Waits until everything that was written before this call is on the disk.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.dirty.store(false, Ordering::SeqCst); // first: a write during the sync marks it again
+        self.file.sync_data()
+    }
+
+    #[cfg(unix)]
+    pub(crate) fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(&self.file, buffer, offset)
+    }
+
+    #[cfg(windows)]
+    pub(crate) fn read_exact_at(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+        while !buffer.is_empty() {
+            match std::os::windows::fs::FileExt::seek_read(&self.file, buffer, offset)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => {
+                    buffer = &mut buffer[read..];
+                    offset += read as u64;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn path(dir: &Path, number: u32) -> PathBuf {
+    dir.join(format!("{number:010}.{EXTENSION}"))
+}
+
+/// The numbers of the segments in a directory, in order.
+pub(crate) fn list(dir: &Path) -> io::Result<Vec<u32>> {
+    list_numbers(dir, path)
+}
+
+/// The numbers of the files in a directory whose names are those of `path`, in order.
+pub(crate) fn list_numbers<N: FromStr + Ord + Copy>(dir: &Path, path: fn(&Path, N) -> PathBuf) -> io::Result<Vec<N>> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let found = entry?.path();
+        let number = found.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
+        numbers.extend(number.filter(|number| path(dir, *number) == found));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}

@@ -1,0 +1,625 @@
+//! The pure parts of the store against models: random operations on an [`Engine`] over a log in memory.
+//!
+//! Checked: the index is that of a replay of the log, from its beginning and from a checkpoint, also after compaction and
+//! after segments were deleted; every stream reads as [`Log`](rethread_proto::stream::Log) would, every queue as
+//! [`StoredQueue`]. A failing history is printed and replayed by proptest.
+
+#![allow(clippy::needless_pass_by_value, reason = "steps and operations are used once")]
+
+use crate::checkpoint;
+use crate::engine::{Engine, Op, decode_message};
+use crate::group::{GroupBuffer, GroupHeader, Location, SEGMENT_HEADER_BYTES, parse_records};
+use crate::index::Index;
+use crate::options::{Limits, Options};
+use bytes::Bytes;
+use proptest::prelude::*;
+use rethread_proto::StreamKind;
+use rethread_proto::clock::Wall;
+use rethread_proto::stream::Log;
+use rethread_store::{
+    Batch, Event, Ordinal, Principal, QueuePosition, QueueUpdate, Queued, Retain, Retention, Seq, SessionId,
+    SessionKey, SessionRecord, StoredQueue, StreamInfo, StreamKey,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const STORE: u64 = 77;
+const SEGMENT_BYTES: u32 = 1500;
+const EVENTS: usize = 6;
+const ENDED_STREAMS: usize = 3;
+const AGE: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append {
+        session: u8,
+        stream: u8,
+        count: u64,
+        retain: Retain,
+        release: bool,
+        seal: bool,
+        take: bool,
+    },
+    Repeat {
+        session: u8,
+        stream: u8,
+    },
+    Wrong {
+        session: u8,
+        stream: u8,
+        ahead: u64,
+    },
+    ForgetStream {
+        session: u8,
+        stream: u8,
+    },
+    ForgetSession {
+        session: u8,
+    },
+    Create {
+        session: u8,
+    },
+    Update {
+        session: u8,
+    },
+    Touch {
+        session: u8,
+    },
+    End {
+        session: u8,
+    },
+    Queue {
+        session: u8,
+        count: u64,
+        drop: u64,
+    },
+    Sweep {
+        seconds: u64,
+    },
+    Compact {
+        segment: prop::sample::Index,
+    },
+    Checkpoint,
+    DeleteDead,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let session = || 0..3u8;
+    let stream = || 0..4u8;
+    let retain = prop_oneof![6 => Just(Retain::None), 1 => Just(Retain::Question), 1 => Just(Retain::Answer)];
+    let rare = || prop::bool::weighted(0.15);
+    let append = (session(), stream(), 1..5u64, retain, rare(), rare(), rare());
+    prop_oneof![
+        30 => append.prop_map(|(session, stream, count, retain, release, seal, take)| {
+            Step::Append { session, stream, count, retain, release, seal, take }
+        }),
+        3 => (session(), stream()).prop_map(|(session, stream)| Step::Repeat { session, stream }),
+        2 => (session(), stream(), 1..4u64).prop_map(|(session, stream, ahead)| Step::Wrong { session, stream, ahead }),
+        2 => (session(), stream()).prop_map(|(session, stream)| Step::ForgetStream { session, stream }),
+        1 => session().prop_map(|session| Step::ForgetSession { session }),
+        1 => session().prop_map(|session| Step::Create { session }),
+        2 => session().prop_map(|session| Step::Update { session }),
+        2 => session().prop_map(|session| Step::Touch { session }),
+        1 => session().prop_map(|session| Step::End { session }),
+        5 => (session(), 0..4u64, 0..3u64).prop_map(|(session, count, drop)| Step::Queue { session, count, drop }),
+        2 => (0..40u64).prop_map(|seconds| Step::Sweep { seconds }),
+        8 => any::<prop::sample::Index>().prop_map(|segment| Step::Compact { segment }),
+        3 => Just(Step::Checkpoint),
+        4 => Just(Step::DeleteDead),
+    ]
+}
+
+/// The expected content of one session.
+struct SessionModel {
+    record: SessionRecord,
+    streams: BTreeMap<Ordinal, StreamModel>,
+    queue: StoredQueue,
+    next_position: u64,
+    /// Streams of earlier slots have ended or were forgotten, and their ordinals are not used again.
+    slots: [u64; 4],
+    high_water: u64,
+}
+
+struct StreamModel {
+    log: Log,
+    latest: Option<Batch>,
+    /// The order of the ends, and the time.
+    ended: Option<(u64, Wall)>,
+}
+
+struct World {
+    engine: Engine,
+    now: Arc<AtomicU64>,
+    segments: BTreeMap<u32, Vec<u8>>,
+    checkpoint: Option<(Vec<u8>, u64, Location)>,
+    sessions: BTreeMap<u8, SessionModel>,
+    written: u64,
+}
+
+fn key(session: u8) -> SessionKey {
+    SessionKey {
+        principal: Principal::new("issuer", format!("subject {}", session % 2)),
+        session: SessionId::from_random([session; 18]),
+    }
+}
+
+fn limits() -> Retention {
+    Retention::default().with_events(EVENTS).with_age(AGE)
+}
+
+fn options(now: &Arc<AtomicU64>) -> Options {
+    let now = Arc::clone(now);
+    Options::default()
+        .limits(
+            Limits::default()
+                .with_stream(limits())
+                .with_ended_streams_per_session(ENDED_STREAMS),
+        )
+        .clock(move || Wall::from_millis(now.load(Ordering::SeqCst)))
+}
+
+impl World {
+    fn new() -> Self {
+        let now = Arc::new(AtomicU64::new(1_000_000));
+        let start = Location { segment: 1, offset: 0 };
+        let mut engine = Engine::new(Index::default(), Arc::new(options(&now)), STORE, start, 0);
+        engine.roll(STORE, 1);
+        World {
+            engine,
+            now,
+            segments: BTreeMap::new(),
+            checkpoint: None,
+            sessions: BTreeMap::new(),
+            written: 0,
+        }
+    }
+
+    fn now(&self) -> Wall {
+        Wall::from_millis(self.now.load(Ordering::SeqCst))
+    }
+
+    /// Commits an operation as a group of its own.
+    fn commit(&mut self, op: Op) -> Result<usize, rethread_store::StoreError> {
+        self.engine.begin_group(false);
+        let outcome = self.engine.run(&op);
+        let durable = self.engine.commit;
+        let (group, _) = self.engine.finish_group(durable, GroupBuffer::new(STORE));
+        if let Some(group) = group {
+            let segment = self.segments.entry(self.engine.end.segment).or_default();
+            group.slices().iter().for_each(|slice| segment.extend_from_slice(slice));
+            assert_eq!(segment.len(), self.engine.end.offset as usize);
+            if self.engine.end.offset >= SEGMENT_BYTES {
+                let next = self.engine.end.segment + 1;
+                self.engine.roll(STORE, next);
+            }
+        }
+        outcome
+    }
+
+    /// The model of a session, which is created if it is missing.
+    fn session(&mut self, session: u8) -> &mut SessionModel {
+        if !self.sessions.contains_key(&session) {
+            self.create(session);
+        }
+        self.sessions.get_mut(&session).expect("it was just created")
+    }
+
+    fn create(&mut self, session: u8) {
+        self.written += 1;
+        let params = Bytes::from(format!("{{\"n\":{}}}", self.written));
+        let record = SessionRecord::new(rethread_proto::Version::V2025_11_25, params);
+        self.commit(Op::Create(key(session), record.clone()))
+            .expect("a session is created");
+        let model = SessionModel {
+            record,
+            streams: BTreeMap::new(),
+            queue: StoredQueue::default(),
+            next_position: 1,
+            slots: [1, 2, 3, 4],
+            high_water: 0,
+        };
+        self.sessions.insert(session, model);
+    }
+
+    fn batch(&mut self, session: u8, stream: u8, count: u64, ahead: u64) -> (StreamKey, Batch) {
+        self.written += 1;
+        let tag = self.written;
+        let epoch = self.session(session).record.epoch;
+        let model = self.session(session);
+        let ordinal = Ordinal(model.slots[stream as usize]);
+        let known = model.streams.get(&ordinal);
+        let last = known.and_then(|stream| stream.log.status().last);
+        let first = last.map_or(u64::from(stream % 2), |last| last.0 + 1) + ahead;
+        let payload = |seq: u64| match (tag + seq) % 5 {
+            0 => Bytes::new(),
+            1 => Bytes::from(vec![seq as u8; 2500]),
+            _ => Bytes::from(format!(
+                "session {session}, stream {}, event {seq}, batch {tag}",
+                ordinal.0
+            )),
+        };
+        let events = (first..first + count)
+            .map(|seq| Event::new(Seq(seq), payload(seq)))
+            .collect();
+        let calls = vec![i64::from(stream).into()];
+        let mut batch = Batch::new(epoch, events);
+        if known.is_none() {
+            batch = batch.with_info(StreamInfo::new(StreamKind::Call, calls, "node"));
+        }
+        let session = key(session);
+        (StreamKey { session, ordinal }, batch)
+    }
+
+    fn append(&mut self, session: u8, slot: u8, key: StreamKey, batch: Batch) {
+        let outcome = self.commit(Op::Append(key.clone(), batch.clone()));
+        let (now, written) = (self.now(), self.written);
+        let model = self.session(session);
+        let mut fresh = None;
+        let stream = match model.streams.get_mut(&key.ordinal) {
+            Some(stream) => stream,
+            None => fresh.insert(StreamModel {
+                log: Log::new(batch.info.clone().expect("a first batch has info"), batch.epoch),
+                latest: None,
+                ended: None,
+            }),
+        };
+        let was_sealed = stream.log.is_sealed();
+        let expected = stream.log.append(batch.clone());
+        stream.log.evict(&limits());
+        let expected = expected.map(|()| 0).map_err(rethread_store::StoreError::from);
+        assert_eq!(format!("{outcome:?}"), format!("{expected:?}"), "{batch:?}");
+        if outcome.is_err() {
+            return;
+        }
+        if stream.log.is_sealed() && !was_sealed {
+            stream.ended = Some((written, now));
+        }
+        stream.latest = Some(batch.clone());
+        if let Some(stream) = fresh {
+            model.streams.insert(key.ordinal, stream);
+        }
+        if let Some(floor) = batch.taken {
+            model.queue.raise_floor(floor);
+        }
+        model.high_water = model.high_water.max(key.ordinal.0);
+        if batch.seals {
+            model.slots[slot as usize] += 4;
+            model.bound_ended();
+        }
+    }
+
+    fn run(&mut self, step: Step) {
+        match step {
+            Step::Append {
+                session,
+                stream,
+                count,
+                retain,
+                release,
+                seal,
+                take,
+            } => {
+                let (key, mut batch) = self.batch(session, stream, count, 0);
+                let model = self.session(session);
+                batch.events[0].retain = retain;
+                batch.seals = seal;
+                if release {
+                    let held = model
+                        .streams
+                        .get(&key.ordinal)
+                        .map(|stream| stream.log.read_after(Seq(0), 99, 1 << 20));
+                    let held = held.into_iter().flat_map(|page| page.events);
+                    batch.released = held
+                        .filter(|event| event.retain != Retain::None)
+                        .map(|event| event.seq)
+                        .collect();
+                }
+                if take {
+                    let oldest = model.queue.messages().next().map(|queued| queued.position);
+                    batch.taken = oldest;
+                }
+                self.append(session, stream, key, batch);
+            }
+            Step::Repeat { session, stream } => {
+                let model = self.session(session);
+                let ordinal = Ordinal(model.slots[stream as usize]);
+                let latest = model.streams.get(&ordinal).and_then(|stream| stream.latest.clone());
+                // A batch that takes from the queue needs the epoch of the record.
+                let epoch = model.record.epoch;
+                if let Some(batch) = latest.filter(|batch| batch.taken.is_none() || batch.epoch == epoch) {
+                    let key = StreamKey {
+                        session: key(session),
+                        ordinal,
+                    };
+                    self.append(session, stream, key, batch);
+                }
+            }
+            Step::Wrong { session, stream, ahead } => {
+                let (key, batch) = self.batch(session, stream, 2, ahead + 1);
+                if self.session(session).streams.contains_key(&key.ordinal) {
+                    self.append(session, stream, key, batch);
+                }
+            }
+            Step::ForgetStream { session, stream } => {
+                let model = self.session(session);
+                let ordinal = Ordinal(model.slots[stream as usize]);
+                model.slots[stream as usize] += 4;
+                model.streams.remove(&ordinal);
+                let key = StreamKey {
+                    session: key(session),
+                    ordinal,
+                };
+                self.commit(Op::ForgetStream(key)).expect("a stream is forgotten");
+            }
+            Step::ForgetSession { session } => {
+                let model = self.session(session);
+                model.streams.clear();
+                model.queue = StoredQueue::default();
+                model.slots = model.slots.map(|slot| slot + 4);
+                self.commit(Op::ForgetSession(key(session)))
+                    .expect("a session is forgotten");
+            }
+            Step::Create { session } => self.create(session),
+            Step::Update { session } => {
+                let record = self.session(session).record.clone();
+                let epoch = record.epoch;
+                let record = record.with_epoch(epoch + 1);
+                self.session(session).record = record.clone();
+                self.commit(Op::Update(key(session), epoch, record))
+                    .expect("a record is updated");
+            }
+            Step::Touch { session } => {
+                self.session(session);
+                self.commit(Op::Touch(key(session))).expect("a session is touched");
+            }
+            Step::End { session } => {
+                self.sessions.remove(&session);
+                self.commit(Op::End(key(session))).expect("a session ends");
+            }
+            Step::Queue { session, count, drop } => {
+                let model = self.session(session);
+                let first = model.next_position;
+                model.next_position += count;
+                let queued = (first..first + count).map(|n| {
+                    let queued = Queued::new(
+                        QueuePosition(n),
+                        Bytes::from(format!("message {n} {}", "x".repeat(n as usize % 90))),
+                    );
+                    if n % 3 == 0 {
+                        queued.with_collapse(format!("key {n}"))
+                    } else {
+                        queued
+                    }
+                });
+                let messages: Vec<_> = queued.collect();
+                let floor = QueuePosition(model.queue.floor().0 + drop);
+                let update = QueueUpdate::new(model.record.epoch, messages.clone(), floor);
+                model.queue.update(messages, floor);
+                self.commit(Op::UpdateQueue(key(session), update))
+                    .expect("a queue is updated");
+            }
+            Step::Sweep { seconds } => {
+                self.now.fetch_add(seconds * 1000, Ordering::SeqCst);
+                let now = self.now();
+                for model in self.sessions.values_mut() {
+                    model
+                        .streams
+                        .retain(|_, stream| stream.ended.is_none_or(|(_, at)| now.since(at) < AGE));
+                }
+                self.commit(Op::Sweep).expect("a sweep works");
+            }
+            Step::Compact { segment } => self.compact(segment),
+            Step::Checkpoint => {
+                let (commit, end) = (self.engine.commit, self.engine.checkpoint_end());
+                if commit > 0 {
+                    self.checkpoint = Some((checkpoint::encode(&self.engine.index, STORE, commit, end), commit, end));
+                }
+            }
+            Step::DeleteDead => self.delete_dead(),
+        }
+    }
+
+    /// Moves everything that is wanted out of a segment.
+    fn compact(&mut self, segment: prop::sample::Index) {
+        let closed: Vec<u32> = self
+            .segments
+            .keys()
+            .copied()
+            .filter(|n| *n != self.engine.end.segment)
+            .collect();
+        if closed.is_empty() {
+            return;
+        }
+        let number = *segment.get(&closed);
+        let bytes = Bytes::from(self.segments[&number].clone());
+        let mut candidates = Vec::new();
+        for (at, group) in groups(number, &bytes) {
+            for framed in parse_records(&group, STORE).expect("a group is valid") {
+                let body = group.slice_ref(framed.body);
+                candidates.push((framed.record, at.plus(framed.body_offset), body));
+            }
+        }
+        self.commit(Op::Move(candidates)).expect("everything can be moved");
+        assert_eq!(
+            self.engine.index.segments.get(number).live,
+            0,
+            "segment {number} is empty after its compaction"
+        );
+    }
+
+    /// Deletes the segments that the store may delete.
+    fn delete_dead(&mut self) {
+        let Some((_, _, end)) = &self.checkpoint else { return };
+        let segments = &self.engine.index.segments;
+        let is_dead = |number: &u32| *number < end.segment && segments.get(*number).live == 0;
+        let dead: Vec<u32> = self.segments.keys().copied().filter(is_dead).collect();
+        for number in dead {
+            self.segments.remove(&number);
+            self.engine.index.segments.remove(number);
+        }
+    }
+
+    /// The index of a replay from `start`, up to and including commit `until`.
+    fn replay(&self, mut index: Index, mut commit: u64, from: Location) -> Index {
+        for (number, bytes) in self.segments.range(from.segment..) {
+            for (at, group) in groups(*number, &Bytes::from(bytes.clone())) {
+                if *number == from.segment && at.offset < from.offset {
+                    continue;
+                }
+                let header = GroupHeader::decode(&group, STORE).expect("a group is valid");
+                assert_eq!(header.commit, commit + 1);
+                commit = header.commit;
+                index.segments.commit = commit;
+                for framed in parse_records(&group, STORE).expect("a group is valid") {
+                    assert!(framed.is_whole());
+                    index
+                        .apply(&framed.record, at.plus(framed.body_offset))
+                        .expect("a record fits");
+                }
+            }
+        }
+        assert_eq!(commit, self.engine.commit);
+        index
+    }
+
+    fn bytes(&self, at: Location, part: crate::record::Part) -> Bytes {
+        let segment = &self.segments[&at.segment];
+        let bytes = &segment[at.offset as usize..at.offset as usize + part.len as usize];
+        assert!(part.matches(bytes), "{at:?}");
+        Bytes::copy_from_slice(bytes)
+    }
+
+    fn check(&self) {
+        let index = &self.engine.index;
+        assert_eq!(index.sessions.len(), self.sessions.len());
+        let mut streams = 0;
+        for (number, model) in &self.sessions {
+            let session = index.session(&key(*number)).expect("a session is known");
+            let record = self.bytes(session.record.at, session.record.part);
+            assert_eq!(SessionRecord::from_bytes(&record).as_ref(), Some(&model.record));
+            assert_eq!(session.high_water.0, model.high_water);
+            let ordinals: Vec<_> = session.streams.iter().map(|(ordinal, _)| *ordinal).collect();
+            assert_eq!(ordinals, model.streams.keys().copied().collect::<Vec<_>>());
+            streams += ordinals.len() as u64;
+            for (ordinal, stream) in &model.streams {
+                let stored = session.stream(*ordinal).expect("a stream is known");
+                assert_eq!(stored.status(), stream.log.status());
+                let events = stored
+                    .held_after(Some(Seq(0)))
+                    .map(|event| Event::new(event.seq, self.bytes(event.at, event.part)).with_retain(event.retain));
+                assert_eq!(
+                    events.collect::<Vec<_>>(),
+                    stream.log.read_after(Seq(0), 99, usize::MAX).events
+                );
+                assert_eq!(
+                    (stored.count, stored.bytes),
+                    (stream.log.len(), stream.log.bytes() as u64)
+                );
+            }
+            let queue = session.queue.as_deref();
+            let messages = queue
+                .into_iter()
+                .flat_map(|queue| &queue.messages)
+                .map(|(message, at)| {
+                    decode_message(message, &self.bytes(*at, message.body)).expect("a message is valid")
+                });
+            assert_eq!(
+                messages.collect::<Vec<_>>(),
+                model.queue.messages().cloned().collect::<Vec<_>>()
+            );
+            assert_eq!(session.queue_cost(), model.queue.bytes() as u64);
+        }
+        assert_eq!(index.totals.streams, streams);
+        if let Some((bytes, commit, end)) = &self.checkpoint {
+            let start = checkpoint::decode(bytes, STORE).expect("a checkpoint is valid");
+            assert_eq!((start.commit, start.end), (*commit, *end));
+            assert_same(&self.replay(start.index, *commit, *end), index);
+        }
+        if self.segments.keys().next() == Some(&1) || self.segments.is_empty() {
+            let complete = self.segments.keys().copied().eq((1..).take(self.segments.len()));
+            if complete {
+                let start = Location { segment: 1, offset: 0 };
+                assert_same(&self.replay(Index::default(), 0, start), index);
+            }
+        }
+    }
+}
+
+impl SessionModel {
+    /// Forgets the stream that ended first, if there are too many.
+    fn bound_ended(&mut self) {
+        let ended = self
+            .streams
+            .iter()
+            .filter_map(|(ordinal, stream)| Some((stream.ended?.0, *ordinal)));
+        let ended: Vec<(u64, Ordinal)> = ended.collect();
+        if ended.len() > ENDED_STREAMS
+            && let Some((_, oldest)) = ended.iter().min()
+        {
+            self.streams.remove(oldest);
+        }
+    }
+}
+
+/// The groups of a segment, each with its place.
+fn groups(number: u32, bytes: &Bytes) -> Vec<(Location, Bytes)> {
+    let mut groups = Vec::new();
+    let mut offset = SEGMENT_HEADER_BYTES;
+    while offset < bytes.len() {
+        let header = GroupHeader::decode(&bytes[offset..], STORE).expect("a group is valid");
+        let at = Location {
+            segment: number,
+            offset: offset as u32,
+        };
+        groups.push((at, bytes.slice(offset..offset + header.len as usize)));
+        offset += header.len as usize;
+    }
+    groups
+}
+
+/// Compares two indexes, but for the commits of their last changes.
+fn assert_same(one: &Index, other: &Index) {
+    let plain = |index: &Index| {
+        let mut sessions: Vec<_> = index
+            .sessions
+            .iter()
+            .map(|(number, session)| (*number, session.clone()))
+            .collect();
+        sessions.sort_by_key(|(number, _)| *number);
+        for (_, session) in &mut sessions {
+            session.changed = 0;
+            session.queue = session.queue.take().filter(|queue| **queue != Default::default());
+            session.streams.iter_mut().for_each(|(_, stream)| stream.changed = 0);
+        }
+        sessions
+    };
+    assert_eq!(plain(one), plain(other));
+    assert_eq!(one.totals, other.totals);
+    assert_eq!(
+        (one.next_session, one.next_ticket),
+        (other.next_session, other.next_ticket)
+    );
+    let live = |index: &Index| {
+        index
+            .segments
+            .iter()
+            .filter(|(_, used)| used.live > 0)
+            .map(|(n, used)| (n, used.live))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(live(one), live(other));
+}
+
+proptest! {
+    /// The oracle of the log.
+    #[test]
+    fn random_histories_match_their_replay_and_their_model(steps in prop::collection::vec(step(), 1..120)) {
+        let mut world = World::new();
+        for step in steps {
+            world.run(step);
+        }
+        world.check();
+    }
+}

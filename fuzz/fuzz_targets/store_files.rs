@@ -1,0 +1,6 @@
+//! The decoders of the embedded store's files: arbitrary bytes are refused, without a panic.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| rethread_store_embedded::decode_arbitrary(bytes));
