@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tokio::sync::oneshot;
 
 /// The files of a store that is open. After a failure the store opens another `Log`.
@@ -18,8 +18,10 @@ use tokio::sync::oneshot;
 pub(crate) struct Log {
     pub(crate) dir: Arc<DataDir>,
     files: Mutex<BTreeMap<u32, Arc<SegmentFile>>>,
-    /// The segment that groups are written to. Only the committer uses it.
+    /// The segment that groups are written to. Locked during a write.
     head: Mutex<Arc<SegmentFile>>,
+    /// Its number, for reads, which do not wait for a write.
+    head_number: AtomicU32,
     /// The next segment, so that a commit need not wait for its creation.
     prepared: Mutex<Option<Arc<SegmentFile>>>,
     /// Segments with bytes that were not synced, oldest first.
@@ -43,6 +45,7 @@ impl Log {
         Log {
             dir,
             head: Mutex::new(Arc::clone(head)),
+            head_number: AtomicU32::new(head.number),
             files: Mutex::new(recovered.files.clone()),
             prepared: Mutex::new(None),
             dirty: Mutex::default(),
@@ -142,7 +145,7 @@ impl Log {
 
     /// The number of the segment that groups are written to.
     pub(crate) fn head(&self) -> u32 {
-        self.head.lock().number
+        self.head_number.load(Ordering::SeqCst)
     }
 
     /// Creates the next segment ahead of its use.
@@ -164,6 +167,7 @@ impl Log {
         self.files.lock().insert(next.number, Arc::clone(&next));
         let number = next.number;
         *self.head.lock() = next;
+        self.head_number.store(number, Ordering::SeqCst);
         Ok(number)
     }
 

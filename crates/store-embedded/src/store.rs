@@ -89,20 +89,26 @@ impl EmbeddedStore {
     /// The amount of data.
     pub fn usage(&self) -> Usage {
         let core = self.core();
-        let usage = core.read(|engine, log| {
+        let read = core.read(|engine, log| {
             let index = &engine.index;
-            Usage {
+            let usage = Usage {
                 sessions: index.sessions.len() as u64,
                 streams: index.totals.streams,
                 held_bytes: index.totals.held,
-                disk_bytes: index.segments.disk_bytes() + checkpoint::disk_bytes(log.dir.log()),
+                disk_bytes: index.segments.disk_bytes(),
                 damaged: 0,
-            }
+            };
+            (usage, Arc::clone(&log.dir))
         });
-        Usage {
-            damaged: core.damaged.load(Ordering::Relaxed),
-            ..usage.unwrap_or_default()
-        }
+        let mut usage = match read {
+            Ok((mut usage, dir)) => {
+                usage.disk_bytes += checkpoint::disk_bytes(dir.log()); // without the lock of the index
+                usage
+            }
+            Err(_) => Usage::default(),
+        };
+        usage.damaged = core.damaged.load(Ordering::Relaxed);
+        usage
     }
 
     fn core(&self) -> &Arc<Core> {
