@@ -1,23 +1,64 @@
-//! Lists in pages.
+//! Lists in pages, whose entries may change while they are read.
 
+use super::EntryError;
 use super::function::params;
 use crate::call::reply::Reply;
 use crate::call::request::Call;
+use parking_lot::RwLock;
+use rethread_proto::Version;
 use rethread_proto::jsonrpc::RpcError;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
-/// Named entries in the order of their addition, with their serialized JSON.
+/// Entries of one list. A list that grows without bound is a fault of the program. Beyond: [`EntryError::Full`].
+const MAX_ENTRIES: usize = 10_000;
+
+/// Named entries in the order of their addition, with their JSON.
 pub(super) struct Listing<T> {
     /// The name of the kind of entry, for messages.
     kind: &'static str,
     /// The field of the list result.
     field: &'static str,
-    shown: Vec<Box<RawValue>>,
-    entries: Vec<T>,
-    index: HashMap<String, usize>,
+    rows: RwLock<Rows<T>>,
+}
+
+struct Rows<T> {
+    by_name: HashMap<String, Arc<T>, foldhash::fast::RandomState>,
+    /// Ascending by number.
+    ordered: Vec<Row<T>>,
+    /// The number of the entry that was added last. Numbers are never reused, so a cursor stays valid when entries change.
+    last: u64,
+}
+
+struct Row<T> {
+    number: u64,
+    name: String,
+    shown: Shown,
+    entry: Arc<T>,
+}
+
+/// The JSON of an entry, for each revision.
+pub(super) struct Shown([Arc<str>; Version::ALL.len()]);
+
+impl Shown {
+    /// Most entries look the same in most revisions, so equal texts are stored once.
+    pub(super) fn new<S: Serialize>(entry: impl Fn(Version) -> S) -> Self {
+        let mut texts: Vec<Arc<str>> = Vec::new();
+        Shown(Version::ALL.map(|version| {
+            let json = serde_json::to_string(&entry(version)).expect("an entry is made of strings and JSON values");
+            if let Some(same) = texts.iter().find(|text| ***text == *json) {
+                return Arc::clone(same);
+            }
+            texts.push(json.into());
+            Arc::clone(&texts[texts.len() - 1])
+        }))
+    }
+
+    fn at(&self, version: Version) -> &str {
+        &self.0[version as usize]
+    }
 }
 
 #[derive(Deserialize)]
@@ -28,66 +69,99 @@ struct ListParams<'a> {
 
 impl<T> Listing<T> {
     pub(super) fn new(kind: &'static str, field: &'static str) -> Self {
+        let rows = Rows {
+            by_name: HashMap::default(),
+            ordered: Vec::new(),
+            last: 0,
+        };
         Listing {
             kind,
             field,
-            shown: Vec::new(),
-            entries: Vec::new(),
-            index: HashMap::new(),
+            rows: RwLock::new(rows),
         }
     }
 
     /// Adds an entry with its JSON in the list.
-    pub(super) fn add(&mut self, key: String, shown: Box<RawValue>, entry: T) {
-        assert!(
-            !self.index.contains_key(&key),
-            "the {} `{key}` is in the catalog already",
-            self.kind
-        );
-        self.index.insert(key, self.entries.len());
-        self.entries.push(entry);
-        self.shown.push(shown);
+    pub(super) fn add(&self, name: String, shown: Shown, entry: T) -> Result<(), EntryError> {
+        let kind = self.kind;
+        let mut rows = self.rows.write();
+        if rows.by_name.contains_key(&name) {
+            return Err(EntryError::NameTaken { kind, name });
+        }
+        if rows.ordered.len() >= MAX_ENTRIES {
+            return Err(EntryError::Full { kind });
+        }
+        let entry = Arc::new(entry);
+        rows.last += 1;
+        let row = Row {
+            number: rows.last,
+            name: name.clone(),
+            shown,
+            entry: Arc::clone(&entry),
+        };
+        rows.ordered.push(row);
+        rows.by_name.insert(name, entry);
+        Ok(())
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<&T> {
-        self.index.get(key).map(|&at| &self.entries[at])
+    /// Removes an entry. Calls that run it have their own reference to it.
+    pub(super) fn remove(&self, name: &str) -> bool {
+        let mut rows = self.rows.write();
+        let removed = rows.by_name.remove(name);
+        let at = rows.ordered.iter().position(|row| row.name == name);
+        let row = at.map(|at| rows.ordered.remove(at));
+        drop(rows); // an entry contains code of the user, which may run when it is dropped
+        drop(row);
+        removed.is_some()
     }
 
-    pub(super) fn entries(&self) -> &[T] {
-        &self.entries
+    pub(super) fn get(&self, name: &str) -> Option<Arc<T>> {
+        self.rows.read().by_name.get(name).map(Arc::clone)
+    }
+
+    /// The first entry for which `test` returns something. `test` runs under the lock of the list.
+    pub(super) fn find<R>(&self, mut test: impl FnMut(&T) -> Option<R>) -> Option<(R, Arc<T>)> {
+        let rows = self.rows.read();
+        let mut entries = rows.ordered.iter().map(|row| &row.entry);
+        entries.find_map(|entry| Some((test(entry)?, Arc::clone(entry))))
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.rows.read().ordered.is_empty()
     }
 
     /// Answers a list call.
-    pub(super) fn page(&self, call: &Call, size: usize) -> Result<Reply, RpcError> {
+    pub(super) fn page(&self, call: &Call, version: Version, size: usize) -> Result<Reply, RpcError> {
         let ListParams { cursor } = params(call)?;
-        self.page_after(cursor.as_deref(), size).map(Reply::raw)
+        self.page_after(cursor.as_deref(), version, size).map(Reply::raw)
     }
 
-    fn page_after(&self, cursor: Option<&str>, size: usize) -> Result<String, RpcError> {
+    fn page_after(&self, cursor: Option<&str>, version: Version, size: usize) -> Result<String, RpcError> {
+        let rows = self.rows.read();
         let start = match cursor {
             None => 0,
-            Some(cursor) => parse_cursor(cursor)
-                .filter(|&start| start < self.shown.len())
-                .ok_or_else(|| RpcError::invalid_params(format!("unknown cursor for {}", self.field)))?,
+            Some(cursor) => {
+                // A cursor was written only if an entry followed it, which may have been removed since.
+                let number = parse_cursor(cursor).filter(|number| (1..rows.last).contains(number));
+                let unknown = || RpcError::invalid_params(format!("unknown cursor for {}", self.field));
+                let number = number.ok_or_else(unknown)?;
+                rows.ordered.partition_point(|row| row.number <= number)
+            }
         };
-        let rest = &self.shown[start..];
+        let rest = &rows.ordered[start..];
         let page = &rest[..rest.len().min(size)];
         let mut json = format!("{{\"{}\":[", self.field);
-        json.reserve(page.iter().map(|line| line.get().len() + 1).sum::<usize>() + 32);
-        for (i, line) in page.iter().enumerate() {
+        json.reserve(page.iter().map(|row| row.shown.at(version).len() + 1).sum::<usize>() + 32);
+        for (i, row) in page.iter().enumerate() {
             if i > 0 {
                 json.push(',');
             }
-            json.push_str(line.get());
+            json.push_str(row.shown.at(version));
         }
         json.push(']');
-        if page.len() < rest.len() {
+        if let Some(last) = page.last().filter(|_| page.len() < rest.len()) {
             json.push_str(",\"nextCursor\":\"");
-            json.push_str(&write_cursor(start + page.len()));
+            json.push_str(&write_cursor(last.number));
             json.push('"');
         }
         json.push('}');
@@ -95,19 +169,14 @@ impl<T> Listing<T> {
     }
 }
 
-/// The JSON of an entry.
-pub(super) fn shown(entry: &impl Serialize) -> Box<RawValue> {
-    serde_json::value::to_raw_value(entry).expect("an entry is made of strings and JSON values")
+/// A cursor is the number of the last entry before it. It is encoded, because clients must treat it as opaque.
+fn write_cursor(number: u64) -> String {
+    format!("after-{number}")
 }
 
-/// A cursor is the number of entries before it. It is encoded, because clients must treat it as opaque.
-fn write_cursor(start: usize) -> String {
-    format!("after-{start}")
-}
-
-fn parse_cursor(cursor: &str) -> Option<usize> {
-    let start = cursor.strip_prefix("after-")?.parse().ok()?;
-    (write_cursor(start) == cursor).then_some(start) // accepts only written cursors: no signs, no leading zeros
+fn parse_cursor(cursor: &str) -> Option<u64> {
+    let number = cursor.strip_prefix("after-")?.parse().ok()?;
+    (write_cursor(number) == cursor).then_some(number) // accepts only written cursors: no signs, no leading zeros
 }
 
 #[cfg(test)]
@@ -115,16 +184,30 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
+    fn add(listing: &Listing<()>, name: &str) -> Result<(), EntryError> {
+        listing.add(name.to_owned(), Shown::new(|_| json!({ "name": name })), ())
+    }
+
     fn listing(entries: usize) -> Listing<()> {
-        let mut listing = Listing::new("tool", "tools");
+        let listing = Listing::new("tool", "tools");
         for i in 0..entries {
-            listing.add(format!("t{i}"), shown(&json!({ "name": format!("t{i}") })), ());
+            add(&listing, &format!("t{i}")).unwrap();
         }
         listing
     }
 
     fn page(listing: &Listing<()>, cursor: Option<&str>, size: usize) -> Value {
-        serde_json::from_str(&listing.page_after(cursor, size).unwrap()).unwrap()
+        let page = listing.page_after(cursor, Version::V2025_11_25, size).unwrap();
+        serde_json::from_str(&page).unwrap()
+    }
+
+    /// The names of a page, and the cursor of the next one.
+    fn names(listing: &Listing<()>, cursor: Option<&str>, size: usize) -> (Vec<String>, Option<String>) {
+        let page = page(listing, cursor, size);
+        let tools = page["tools"].as_array().unwrap();
+        let names = tools.iter().map(|t| t["name"].as_str().unwrap().to_owned());
+        let next = page.get("nextCursor").map(|next| next.as_str().unwrap().to_owned());
+        (names.collect(), next)
     }
 
     #[test]
@@ -132,20 +215,19 @@ mod tests {
         for entries in 0..8 {
             let listing = listing(entries);
             for size in 1..10 {
-                let (mut names, mut cursor, mut pages) = (Vec::new(), None::<String>, 0);
+                let (mut all, mut cursor, mut pages) = (Vec::new(), None::<String>, 0);
                 loop {
-                    let page = page(&listing, cursor.as_deref(), size);
-                    let tools = page["tools"].as_array().unwrap();
-                    assert!(tools.len() <= size);
-                    names.extend(tools.iter().map(|t| t["name"].as_str().unwrap().to_owned()));
+                    let (names, next) = names(&listing, cursor.as_deref(), size);
+                    assert!(names.len() <= size);
+                    all.extend(names);
                     pages += 1;
-                    match page.get("nextCursor") {
-                        Some(next) => cursor = Some(next.as_str().unwrap().to_owned()),
-                        None => break,
+                    cursor = next;
+                    if cursor.is_none() {
+                        break;
                     }
                 }
                 let expected: Vec<_> = (0..entries).map(|i| format!("t{i}")).collect();
-                assert_eq!(names, expected);
+                assert_eq!(all, expected);
                 assert_eq!(pages, entries.div_ceil(size).max(1));
             }
         }
@@ -164,6 +246,7 @@ mod tests {
             "",
             "1",
             "after-",
+            "after-0",
             "after-3",
             "after-99",
             "after-+1",
@@ -171,14 +254,60 @@ mod tests {
             "after--1",
             "after-99999999999999999999",
         ] {
-            let error = listing.page_after(Some(bad), 1).unwrap_err();
+            let error = listing.page_after(Some(bad), Version::V2025_11_25, 1).unwrap_err();
             assert_eq!(error.code, -32602, "{bad}");
         }
     }
 
     #[test]
-    fn entries_are_found_by_name() {
+    fn cursor_stays_valid_while_entries_change() {
+        let listing = listing(4);
+        let (first, cursor) = names(&listing, None, 2);
+        assert_eq!(first, ["t0", "t1"]);
+        // An entry before the cursor, the entry at the cursor, and one after it.
+        for name in ["t0", "t1", "t2"] {
+            assert!(listing.remove(name));
+        }
+        add(&listing, "t0").unwrap();
+        let (second, end) = names(&listing, cursor.as_deref(), 2);
+        assert_eq!(
+            (second.as_slice(), end),
+            (["t3", "t0"].map(str::to_owned).as_slice(), None)
+        );
+        for name in ["t0", "t3"] {
+            assert!(listing.remove(name));
+        }
+        assert_eq!(page(&listing, cursor.as_deref(), 2), json!({ "tools": [] }));
+    }
+
+    #[test]
+    fn entries_are_found_by_name_until_they_are_removed() {
         let listing = listing(2);
         assert!(listing.get("t1").is_some() && listing.get("t2").is_none());
+        assert!(listing.remove("t1") && !listing.remove("t1"));
+        assert!(listing.get("t1").is_none() && listing.get("t0").is_some());
+        add(&listing, "t1").unwrap();
+        assert!(listing.get("t1").is_some());
+    }
+
+    #[test]
+    fn list_is_bounded() {
+        let listing = listing(MAX_ENTRIES);
+        assert_eq!(add(&listing, "more"), Err(EntryError::Full { kind: "tool" }));
+        assert!(listing.remove("t7"));
+        assert_eq!(add(&listing, "more"), Ok(()));
+        let name = "more".to_owned();
+        assert_eq!(add(&listing, "more"), Err(EntryError::NameTaken { kind: "tool", name }));
+    }
+
+    #[test]
+    fn equal_texts_are_stored_once() {
+        let shown = Shown::new(|version| version.has_icons());
+        let [a, b, c, d, e] = &shown.0;
+        assert!(Arc::ptr_eq(a, b) && Arc::ptr_eq(a, c) && Arc::ptr_eq(d, e));
+        assert_eq!(
+            (shown.at(Version::V2025_06_18), shown.at(Version::V2026_07_28)),
+            ("false", "true")
+        );
     }
 }
