@@ -46,6 +46,7 @@
 //! | [Concepts](guide::concepts) | the idea and the terms |
 //! | [Your first server](guide::first_server) | a server with one tool |
 //! | [The handler](guide::handler) | the code that you write |
+//! | [The same server three times](guide::comparison) | beside rmcp and the TypeScript SDK |
 //! | [The context](guide::context) | progress, logs, questions, cancellation |
 //! | [Streams and resumption](guide::streams) | broken connections from the view of a client |
 //! | [Stores and their promises](guide::stores) | durability and restarts |

@@ -90,7 +90,8 @@ impl Context {
         };
         let params = serde_json::json!({ "message": message.into(), "requestedSchema": shown });
         let answer = self.elicit_json(params).await?;
-        elicited::read(answer.raw(), |content| schema.check(content))
+        let one_line = |problems: String| problems.trim_start_matches("- ").replace("\n- ", "; ");
+        elicited::read(answer.raw(), |content| schema.check(content).map_err(one_line))
             .map_err(|why| AskError::InvalidAnswer(answer.invalid(&why)))
     }
 
