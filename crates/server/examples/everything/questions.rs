@@ -31,7 +31,7 @@ pub(crate) fn add_to(catalog: Catalog) -> Catalog {
 /// Asks the client's model
 #[derive(Deserialize, JsonSchema)]
 struct Sampling {
-    /// What to ask
+    /// The question
     prompt: String,
 }
 
@@ -43,7 +43,7 @@ async fn sampling(args: Sampling, cx: Context) -> Result<String, AskError> {
 /// Asks the user for a name and an address
 #[derive(Deserialize, JsonSchema)]
 struct Elicitation {
-    /// What the user is shown
+    /// The text that the user reads
     message: String,
 }
 

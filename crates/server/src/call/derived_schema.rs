@@ -43,7 +43,7 @@ impl Transform for NumberFormats {
         let bounds = match format {
             "int32" => Some((json!(i32::MIN), json!(i32::MAX))),
             "uint32" => Some((json!(u32::MIN), json!(u32::MAX))),
-            // The generator adds the bounds of smaller integers. Those of larger ones are beyond the numbers of most clients.
+            // The generator adds the bounds of smaller integers. The bounds of larger ones exceed the numbers of most clients.
             "int8" | "uint8" | "int16" | "uint16" | "int64" | "uint64" | "int128" | "uint128" | "int" | "uint"
             | "float" | "double" => None,
             _ => return,

@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn equal_texts_are_stored_once() {
-        let shown = Shown::new(|version| version.has_icons());
+        let shown = Shown::new(Version::has_icons);
         let [a, b, c, d, e] = &shown.0;
         assert!(Arc::ptr_eq(a, b) && Arc::ptr_eq(a, c) && Arc::ptr_eq(d, e));
         assert_eq!(

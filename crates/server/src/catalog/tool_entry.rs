@@ -8,7 +8,7 @@ use super::listing::{Listing, Shown};
 use super::tool::{ResolvedTool, Tool};
 use super::tool_error::ToolError;
 use super::tool_input::InputSchema;
-use super::tool_result::IntoToolResult;
+use super::tool_result::{IntoToolResult, ToolResult};
 use crate::call::context::Context;
 use crate::call::reply::Reply;
 use crate::call::request::{Call, Inputs};
@@ -134,8 +134,8 @@ struct CallParams<'a> {
 pub(super) async fn call(tools: &Listing<ToolEntry>, call: &Call, cx: &Context) -> Result<Reply, RpcError> {
     let (name, running) = start(tools, call, cx)?;
     running.await.or_else(|error| {
-        let result = error.into_result(&name, call.id())?;
-        Ok(Reply::json(result))
+        let text = error.into_text(&name, call.id())?;
+        Ok(Reply::json(ToolResult::error(text)))
     })
 }
 

@@ -1,6 +1,5 @@
 //! Failures of tools: what the model reads, and what the log gets.
 
-use super::ToolResult;
 use crate::call::ask_error::AskError;
 use crate::call::call_ended::CallEnded;
 use crate::node::telemetry::TARGET;
@@ -8,6 +7,9 @@ use rethread_proto::RequestId;
 use rethread_proto::jsonrpc::RpcError;
 use std::error::Error;
 use std::fmt;
+
+/// The text for the model in place of an error that its author did not choose to send.
+const HIDDEN: &str = "The tool failed. The log of the server has the reason.";
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -58,15 +60,13 @@ impl ToolError {
         ToolError(Kind::Message(text.to_string()))
     }
 
-    /// The answer to a call of the tool `name`.
-    pub(super) fn into_result(self, name: &str, request: &RequestId) -> Result<ToolResult, RpcError> {
+    /// The text of the error result of a call of the tool `name`, or the JSON-RPC error.
+    pub(super) fn into_text(self, name: &str, request: &RequestId) -> Result<String, RpcError> {
         match self.0 {
-            Kind::Message(text) => Ok(ToolResult::error(text)),
+            Kind::Message(text) => Ok(text),
             Kind::Hidden(error) => {
                 log("tool", name, request, &*error);
-                Ok(ToolResult::error(
-                    "The tool failed. The log of the server has the reason.",
-                ))
+                Ok(HIDDEN.to_owned())
             }
             Kind::Protocol(error) => Err(error),
         }
@@ -125,20 +125,17 @@ impl<E: Into<BoxError>> From<E> for ToolError {
 mod tests {
     use super::*;
 
-    fn answer(error: impl Into<ToolError>) -> Result<ToolResult, RpcError> {
-        error.into().into_result("t", &RequestId::from(1))
+    fn answer(error: impl Into<ToolError>) -> Result<String, RpcError> {
+        error.into().into_text("t", &RequestId::from(1))
     }
 
     #[test]
     fn errors_are_hidden_unless_they_are_messages() {
-        let hidden = ToolResult::error("The tool failed. The log of the server has the reason.");
+        let hidden = HIDDEN.to_owned();
         assert_eq!(answer(std::io::Error::other("/etc/secret")), Ok(hidden.clone()));
         assert_eq!(answer(anyhow::anyhow!("secret")), Ok(hidden.clone()));
         assert_eq!(answer("secret"), Ok(hidden));
-        assert_eq!(
-            answer(ToolError::message("too long")),
-            Ok(ToolResult::error("too long"))
-        );
+        assert_eq!(answer(ToolError::message("too long")), Ok("too long".to_owned()));
     }
 
     #[test]

@@ -252,7 +252,8 @@ async fn errors_are_logged_and_their_details_are_not_sent() {
 #[tokio::test]
 async fn messages_and_protocol_errors_reach_the_client() {
     async fn message(_: NoArgs, _: Context) -> Result<(), ToolError> {
-        Err(io::Error::other("the disk is full")).map_err(ToolError::message)
+        let written: io::Result<()> = Err(io::Error::other("the disk is full"));
+        written.map_err(ToolError::message)
     }
     async fn protocol(_: NoArgs, _: Context) -> Result<(), ToolError> {
         Err(RpcError::new(-32050, "busy").with_data(json!({ "seconds": 3 })))?;
