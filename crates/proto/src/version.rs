@@ -126,6 +126,37 @@ impl Version {
         matches!(self, Version::V2025_11_25 | Version::V2026_07_28)
     }
 
+    /// Forms of `elicitation/create` may have defaults of any type, titles of choices, and lists of choices (schema of the
+    /// revision).
+    pub const fn has_elicitation_choices(self) -> bool {
+        matches!(self, Version::V2025_11_25 | Version::V2026_07_28)
+    }
+
+    /// Tools may have `annotations` (schema of the revision).
+    pub const fn has_tool_annotations(self) -> bool {
+        !matches!(self, Version::V2024_11_05)
+    }
+
+    /// Tools, resources and prompts may have a `title` and a `_meta` (schema of the revision).
+    pub const fn has_titles(self) -> bool {
+        matches!(self, Version::V2025_06_18 | Version::V2025_11_25 | Version::V2026_07_28)
+    }
+
+    /// Tools, resources and prompts may have `icons` (schema of the revision).
+    pub const fn has_icons(self) -> bool {
+        matches!(self, Version::V2025_11_25 | Version::V2026_07_28)
+    }
+
+    /// Tools may have an `outputSchema`, and their results a `structuredContent` (schema of the revision).
+    pub const fn has_structured_content(self) -> bool {
+        matches!(self, Version::V2025_06_18 | Version::V2025_11_25 | Version::V2026_07_28)
+    }
+
+    /// `structuredContent` may be any JSON value. Earlier revisions restrict it to objects (schema of the revision).
+    pub const fn has_any_structured_content(self) -> bool {
+        matches!(self, Version::V2026_07_28)
+    }
+
     /// Arguments that violate a tool's input schema are answered with a tool result that has `isError`, so that the model
     /// can correct itself. Earlier revisions list invalid arguments among the protocol errors.
     pub const fn reports_invalid_arguments_as_result(self) -> bool {
@@ -213,7 +244,7 @@ mod tests {
     #[test]
     fn ver_10_truth_table() {
         type Predicate = fn(Version) -> bool;
-        let names: [(&str, Predicate); 13] = [
+        let names: [(&str, Predicate); 19] = [
             ("sends_priming_event", Version::sends_priming_event),
             ("sends_retry_before_close", Version::sends_retry_before_close),
             ("may_close_early", Version::may_close_early),
@@ -226,6 +257,12 @@ mod tests {
             ("progress_has_message", Version::progress_has_message),
             ("has_elicitation", Version::has_elicitation),
             ("has_elicitation_modes", Version::has_elicitation_modes),
+            ("has_elicitation_choices", Version::has_elicitation_choices),
+            ("has_tool_annotations", Version::has_tool_annotations),
+            ("has_titles", Version::has_titles),
+            ("has_icons", Version::has_icons),
+            ("has_structured_content", Version::has_structured_content),
+            ("has_any_structured_content", Version::has_any_structured_content),
             (
                 "reports_invalid_arguments_as_result",
                 Version::reports_invalid_arguments_as_result,
@@ -245,6 +282,12 @@ mod tests {
             ".BCDE", // progress_has_message
             "..CDE", // has_elicitation
             "...DE", // has_elicitation_modes
+            "...DE", // has_elicitation_choices
+            ".BCDE", // has_tool_annotations
+            "..CDE", // has_titles
+            "...DE", // has_icons
+            "..CDE", // has_structured_content
+            "....E", // has_any_structured_content
             "...DE", // reports_invalid_arguments_as_result
         ];
         for ((name, predicate), row) in names.into_iter().zip(table) {

@@ -73,9 +73,9 @@ async fn ask_all(cx: &Context, requests: &InputRequests) -> Result<InputResponse
     for (key, request) in requests {
         let (_, params) = method_and_params(request).ok_or_else(not_serializable)?;
         let answer = match request {
-            InputRequest::CreateMessage(_) => cx.sample(params).await?,
-            InputRequest::Elicitation(_) => cx.elicit(params).await?,
-            InputRequest::ListRoots(_) => cx.roots().await?,
+            InputRequest::CreateMessage(_) => cx.sample_json(params).await?,
+            InputRequest::Elicitation(_) => cx.elicit_json(params).await?,
+            InputRequest::ListRoots(_) => cx.roots_json().await?,
             _ => return Err(RpcError::internal("this question is not supported during a call")),
         };
         responses.insert(key.clone(), answer.json()?);

@@ -109,8 +109,8 @@ fn register_token(asker: &Arc<LoopState>, params: &mut Value) -> Option<Question
 
 async fn ask_in_call(cx: &Context, request: &ServerRequest, method: &str, params: &Value) -> Result<Answer, AskError> {
     match request {
-        ServerRequest::CreateMessageRequest(_) => cx.sample(params).await,
-        ServerRequest::ElicitRequest(_) => cx.elicit(params).await,
+        ServerRequest::CreateMessageRequest(_) => cx.sample_json(params).await,
+        ServerRequest::ElicitRequest(_) => cx.elicit_json(params).await,
         ServerRequest::ListRootsRequest(_) if !cx.client().roots => Err(AskError::NotSupported("roots")),
         _ => cx.request(method, params).await,
     }

@@ -74,32 +74,22 @@
 //! ```
 
 use rethread::catalog::{Catalog, NoArgs, Tool};
-use rethread::{Context, McpService, RpcError};
+use rethread::{AskError, Context, Elicited, McpService};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
 use tokio::net::TcpListener;
 
-#[derive(Deserialize)]
-#[serde(tag = "action", content = "content", rename_all = "lowercase")]
-enum Answer {
-    Accept { name: String },
-    Decline,
-    Cancel,
+/// The form that the user fills in.
+#[derive(Deserialize, JsonSchema)]
+struct Name {
+    name: String,
 }
 
-async fn greet(_: NoArgs, cx: Context) -> Result<String, RpcError> {
-    let question = json!({
-        "message": "What is your name?",
-        "requestedSchema": {
-            "type": "object",
-            "properties": { "name": { "type": "string" } },
-            "required": ["name"],
-        },
-    });
-    match cx.elicit(question).await?.json()? {
-        Answer::Accept { name } => Ok(format!("hello, {name}")),
-        Answer::Decline | Answer::Cancel => Ok("hello, whoever you are".to_owned()),
-    }
+async fn greet(_: NoArgs, cx: Context) -> Result<String, AskError> {
+    Ok(match cx.elicit("What is your name?").await? {
+        Elicited::Accept(Name { name }) => format!("hello, {name}"),
+        Elicited::Decline | Elicited::Cancel => "hello, whoever you are".to_owned(),
+    })
 }
 
 #[tokio::main]

@@ -57,7 +57,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use rethread::catalog::{Catalog, NoArgs, Tool};
-use rethread::{Context, McpService, Principal, RpcError};
+use rethread::{Context, McpService, Principal};
 use tokio::net::TcpListener;
 
 /// Data about a caller for the tools of this server. The transport ignores it.
@@ -85,13 +85,13 @@ async fn authenticate(mut request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-async fn whoami(_: NoArgs, cx: Context) -> Result<String, RpcError> {
+async fn whoami(_: NoArgs, cx: Context) -> String {
     let caller = cx.principal();
     let may = match cx.extensions().get() {
         Some(MayWrite(true)) => "may",
         _ => "may not",
     };
-    Ok(format!("{} of {}, who {may} write", caller.subject(), caller.issuer()))
+    format!("{} of {}, who {may} write", caller.subject(), caller.issuer())
 }
 
 #[tokio::main]

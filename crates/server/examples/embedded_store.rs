@@ -92,19 +92,20 @@
 //! ```
 
 use rethread::catalog::{Catalog, Tool};
-use rethread::{Context, McpService, RpcError};
+use rethread::{CallEnded, Context, McpService};
 use rethread_store_embedded::EmbeddedStore;
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-#[derive(Deserialize)]
+/// Works for a while.
+#[derive(Deserialize, JsonSchema)]
 struct Work {
     seconds: u64,
 }
 
-async fn work(args: Work, cx: Context) -> Result<String, RpcError> {
+async fn work(args: Work, cx: Context) -> Result<String, CallEnded> {
     cx.progress(0.0, "began").await?;
     tokio::time::sleep(Duration::from_secs(args.seconds)).await;
     Ok(format!("worked for {} s", args.seconds))
@@ -112,14 +113,9 @@ async fn work(args: Work, cx: Context) -> Result<String, RpcError> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let tool = Tool::new("work").description("Works for a while").input(json!({
-        "type": "object",
-        "properties": { "seconds": { "type": "integer" } },
-        "required": ["seconds"],
-    }));
     // The directory of this store. One process at a time may open it. A real server uses `/var/lib/…`.
     let store = EmbeddedStore::open(std::env::temp_dir().join("rethread-embedded-store"))?;
-    let mcp = McpService::builder(Catalog::new("embedded_store", "1.0.0").tool(tool, work))
+    let mcp = McpService::builder(Catalog::new("embedded_store", "1.0.0").tool(Tool::new("work"), work))
         .store(store)
         .build();
     let app = axum::Router::new().route_service("/mcp", mcp);

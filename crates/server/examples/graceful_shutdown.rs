@@ -65,11 +65,11 @@
 //! ```
 
 use rethread::catalog::{Catalog, NoArgs, Tool};
-use rethread::{Context, McpService, RpcError};
+use rethread::{CallEnded, Context, McpService};
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-async fn work(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> {
+async fn work(_: NoArgs, cx: Context) -> Result<&'static str, CallEnded> {
     cx.progress(0.0, "began").await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     Ok("done")

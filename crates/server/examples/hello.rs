@@ -41,28 +41,26 @@
 //! ```
 
 use rethread::catalog::{Catalog, Tool};
-use rethread::{Context, McpService, RpcError};
+use rethread::{Context, McpService};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
 use tokio::net::TcpListener;
 
-#[derive(Deserialize)]
+/// Greets somebody.
+#[derive(Deserialize, JsonSchema)]
 struct Hello {
+    /// Whom to greet
     name: String,
 }
 
-async fn hello(args: Hello, _: Context) -> Result<String, RpcError> {
-    Ok(format!("hello, {}", args.name))
+async fn hello(args: Hello, _: Context) -> String {
+    format!("hello, {}", args.name)
 }
 
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
-    let tool = Tool::new("hello").description("Greets somebody").input(json!({
-        "type": "object",
-        "properties": { "name": { "type": "string" } },
-        "required": ["name"],
-    }));
-    let mcp = McpService::builder(Catalog::new("hello", "1.0.0").tool(tool, hello)).build();
+    let catalog = Catalog::new("hello", "1.0.0").tool(Tool::new("hello"), hello);
+    let mcp = McpService::builder(catalog).build();
     let app = axum::Router::new().route_service("/mcp", mcp);
 
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());

@@ -49,8 +49,8 @@
 use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
-use rethread::catalog::{Catalog, NoArgs, Tool};
-use rethread::{McpService, RpcError};
+use rethread::catalog::{Catalog, NoArgs, Tool, with_state};
+use rethread::{Context, McpService};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::net::TcpListener;
@@ -65,14 +65,14 @@ async fn front_page(State(app): State<App>) -> String {
     format!("visitor number {}\n", app.visitors.fetch_add(1, Ordering::Relaxed) + 1)
 }
 
+async fn visitors(app: App, _: NoArgs, _: Context) -> String {
+    app.visitors.load(Ordering::Relaxed).to_string()
+}
+
 /// The tools have a clone of the application's state.
 fn tools(app: &App) -> Catalog {
-    let app = app.clone();
     let tool = Tool::new("visitors").description("How many people were here");
-    Catalog::new("in_an_axum_app", "1.0.0").tool(tool, move |_: NoArgs, _| {
-        let count = app.visitors.load(Ordering::Relaxed);
-        async move { Ok::<_, RpcError>(count.to_string()) }
-    })
+    Catalog::new("in_an_axum_app", "1.0.0").tool(tool, with_state(app, visitors))
 }
 
 #[tokio::main]

@@ -45,11 +45,11 @@
 //! Without a token `progress_of` does nothing, so the tool need not check for one.
 
 use rethread::catalog::{Catalog, NoArgs, Tool};
-use rethread::{Context, McpService, RpcError};
+use rethread::{CallEnded, Context, McpService};
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-async fn brew(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> {
+async fn brew(_: NoArgs, cx: Context) -> Result<&'static str, CallEnded> {
     for (step, what) in [(1.0, "boiling water"), (2.0, "steeping"), (3.0, "pouring")] {
         cx.progress_of(step, 3.0, what).await?;
         tokio::time::sleep(Duration::from_secs(1)).await; // the work

@@ -56,11 +56,11 @@
 //! ```
 
 use rethread::catalog::{Catalog, NoArgs, Tool};
-use rethread::{Context, McpService, RpcError};
+use rethread::{CallEnded, Context, McpService};
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-async fn count(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> {
+async fn count(_: NoArgs, cx: Context) -> Result<&'static str, CallEnded> {
     for n in 1..=10 {
         cx.progress_of(f64::from(n), 10.0, None).await?;
         tokio::time::sleep(Duration::from_millis(500)).await;

@@ -72,10 +72,10 @@
 //! ...
 //! ```
 
-use rethread::catalog::{Catalog, Resource, ResourceContents, Tool};
+use rethread::catalog::{Catalog, Resource, ResourceContents, Tool, with_state};
 use rethread::{Context, McpService, RpcError};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::TcpListener;
 
@@ -94,29 +94,27 @@ impl Note {
     }
 }
 
-#[derive(Deserialize)]
+/// Writes today's note.
+#[derive(Deserialize, JsonSchema)]
 struct Write {
     text: String,
 }
 
 fn catalog() -> Catalog {
     let note = Note::default();
-    let reading = note.clone();
-    let tool = Tool::new("write").description("Writes today's note").input(json!({
-        "type": "object",
-        "properties": { "text": { "type": "string" } },
-        "required": ["text"],
-    }));
     Catalog::new("subscriptions", "1.0.0")
-        .resource(Resource::new(NOTE, "today's note"), move |uri, _| {
-            let text = reading.read();
-            async move { Ok(ResourceContents::text(uri, text)) }
-        })
-        .tool(tool, move |args: Write, cx: Context| {
-            note.write(args.text);
-            cx.notifier().resource_updated(NOTE); // `McpService::notifier` is for changes outside of calls
-            async { Ok::<_, RpcError>("written") }
-        })
+        .resource(Resource::new(NOTE, "today's note"), with_state(&note, read))
+        .tool(Tool::new("write"), with_state(&note, write))
+}
+
+async fn read(note: Note, uri: String, _: Context) -> Result<ResourceContents, RpcError> {
+    Ok(ResourceContents::text(uri, note.read()))
+}
+
+async fn write(note: Note, args: Write, cx: Context) -> &'static str {
+    note.write(args.text);
+    cx.notifier().resource_updated(NOTE); // `McpService::notifier` is for changes outside of calls
+    "written"
 }
 
 #[tokio::main]

@@ -5,6 +5,7 @@
 //! | [concepts] | what is a stream, a session, a cursor; where does a message go? |
 //! | [first_server] | how do I get something running and talk to it? |
 //! | [handler] | what do I write, and what does the transport do? |
+//! | [comparison] | how does the same server look with rmcp and the TypeScript SDK? |
 //! | [context] | how do I report progress, log, ask, and notice a cancellation? |
 //! | [streams] | what does a client see when its connection breaks? |
 //! | [stores] | what survives a crash or a restart? |
@@ -32,6 +33,9 @@ pub mod first_server {}
 
 #[doc = include_str!("guide/handler.md")]
 pub mod handler {}
+
+#[doc = include_str!("guide/comparison.md")]
+pub mod comparison {}
 
 #[doc = include_str!("guide/context.md")]
 pub mod context {}

@@ -14,12 +14,20 @@
 //! # The smallest server
 //!
 //! ```no_run
-//! use rethread::catalog::{Catalog, NoArgs, Tool};
-//! use rethread::{Context, McpService, RpcError};
+//! use rethread::catalog::{Catalog, Tool};
+//! use rethread::{CallEnded, Context, McpService};
+//! use schemars::JsonSchema;
+//! use serde::Deserialize;
 //!
-//! async fn hello(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> {
+//! /// Greets somebody.
+//! #[derive(Deserialize, JsonSchema)]
+//! struct Hello {
+//!     name: String,
+//! }
+//!
+//! async fn hello(args: Hello, cx: Context) -> Result<String, CallEnded> {
 //!     cx.progress(0.5, "half way").await?; // the first emission makes the response a stream
-//!     Ok("hello")
+//!     Ok(format!("hello, {}", args.name))
 //! }
 //!
 //! #[tokio::main]
@@ -38,6 +46,7 @@
 //! | [Concepts](guide::concepts) | the idea and the terms |
 //! | [Your first server](guide::first_server) | a server with one tool |
 //! | [The handler](guide::handler) | the code that you write |
+//! | [The same server three times](guide::comparison) | beside rmcp and the TypeScript SDK |
 //! | [The context](guide::context) | progress, logs, questions, cancellation |
 //! | [Streams and resumption](guide::streams) | broken connections from the view of a client |
 //! | [Stores and their promises](guide::stores) | durability and restarts |
@@ -80,11 +89,17 @@ mod stream;
 pub use call::ask_error::{Answer, AskError};
 pub use call::call_ended::CallEnded;
 pub use call::context::{BEHIND_GATEWAY, CLOSE_CONNECTION, Context};
+pub use call::elicited::Elicited;
+#[cfg(feature = "schemars")]
+pub use call::form::{InvalidForm, form_schema};
 pub use call::handler::Handler;
 pub use call::opening::{InitializeReply, OpenError, SessionStart};
 pub use call::peer::Peer;
+pub use call::progress_message::ProgressMessage;
 pub use call::reply::Reply;
 pub use call::request::{Call, Inputs, Notification};
+pub use call::root::Root;
+pub use call::sampling::{SampledMessage, SamplingContent, SamplingRequest};
 pub use catalog::Catalog;
 pub use endpoint::builder::Builder;
 pub use endpoint::http_sse::HttpSse;
@@ -112,6 +127,9 @@ pub use rethread_proto::{
 };
 pub use rethread_store as store;
 pub use rethread_store::{ListKind, MemoryLimits, MemoryStore, Retention};
+/// The version of schemars whose `JsonSchema` types must implement.
+#[cfg(feature = "schemars")]
+pub use schemars;
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

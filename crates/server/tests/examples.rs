@@ -31,5 +31,5 @@ macro_rules! examples {
 }
 
 examples! {
-    hello progress ask_the_client resume subscriptions embedded_store behind_auth in_an_axum_app graceful_shutdown
+    hello typed progress ask_the_client resume subscriptions embedded_store behind_auth in_an_axum_app graceful_shutdown
 }

@@ -1,9 +1,9 @@
 //! The built-in stdio server: tools, a changing resource, a prompt, and a call that takes long.
 
 use rethread::catalog::{Catalog, NoArgs, Prompt, PromptMessage, Resource, ResourceContents, Tool};
-use rethread::{Context, McpService, Notifier, RpcError};
+use rethread::{AskError, CallEnded, Context, Elicited, McpService, Notifier, RpcError};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const UPTIME_INTERVAL: Duration = Duration::from_secs(2);
 /// The interval of progress reports of a countdown.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The longest countdown. Beyond: invalid params.
+/// The longest countdown. Beyond: invalid arguments.
 const MAX_COUNTDOWN_SECONDS: u64 = 3600;
 
 /// Serves MCP on stdin and stdout until the input ends.
@@ -44,25 +44,8 @@ fn catalog(started: Instant) -> Catalog {
     Catalog::new("rethread-demo", env!("CARGO_PKG_VERSION"))
         .title("Rethread demo")
         .instructions("Call `countdown`, break the connection, and resume: no event is lost.")
-        .tool(
-            Tool::new("countdown")
-                .description("Counts down and reports progress twice a second")
-                .input(json!({
-                    "type": "object",
-                    "properties": {
-                        "seconds": { "type": "integer", "minimum": 0, "maximum": MAX_COUNTDOWN_SECONDS, "default": 10 },
-                    },
-                })),
-            countdown,
-        )
-        .tool(
-            Tool::new("echo").description("Returns its message").input(json!({
-                "type": "object",
-                "properties": { "message": { "type": "string" } },
-                "required": ["message"],
-            })),
-            echo,
-        )
+        .tool(Tool::new("countdown"), countdown)
+        .tool(Tool::new("echo"), echo)
         .tool(
             Tool::new("ask_name").description("Asks the user for a name, and greets the user"),
             ask_name,
@@ -84,9 +67,11 @@ fn catalog(started: Instant) -> Catalog {
         )
 }
 
-#[derive(Deserialize)]
+/// Counts down and reports progress twice a second
+#[derive(Deserialize, JsonSchema)]
 struct CountdownArgs {
     #[serde(default = "default_seconds")]
+    #[schemars(range(max = MAX_COUNTDOWN_SECONDS))]
     seconds: u64,
 }
 
@@ -94,54 +79,41 @@ fn default_seconds() -> u64 {
     10
 }
 
-async fn countdown(args: CountdownArgs, cx: Context) -> Result<String, RpcError> {
+async fn countdown(args: CountdownArgs, cx: Context) -> Result<String, CallEnded> {
     let seconds = args.seconds;
-    if seconds > MAX_COUNTDOWN_SECONDS {
-        return Err(RpcError::invalid_params(format!(
-            "seconds must be at most {MAX_COUNTDOWN_SECONDS}"
-        )));
-    }
     let ticks = seconds * 2;
     let mut clock = tokio::time::interval_at(tokio::time::Instant::now() + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
     for tick in 1..=ticks {
         tokio::select! {
             _ = clock.tick() => {}
-            () = cx.cancelled() => return Err(RpcError::internal("cancelled")),
+            () = cx.cancelled() => return Err(CallEnded),
         }
         let left = format!("{} seconds left", (ticks - tick) as f64 / 2.0);
-        cx.progress_of(tick as f64 / 2.0, seconds as f64, left.as_str()).await?;
+        cx.progress_of(tick as f64 / 2.0, seconds as f64, left).await?;
     }
     Ok(format!("counted down from {seconds}"))
 }
 
-#[derive(Deserialize)]
+/// Returns its message
+#[derive(Deserialize, JsonSchema)]
 struct EchoArgs {
     message: String,
 }
 
-async fn echo(args: EchoArgs, _: Context) -> Result<String, RpcError> {
-    Ok(args.message)
+async fn echo(args: EchoArgs, _: Context) -> String {
+    args.message
 }
 
-async fn ask_name(_: NoArgs, cx: Context) -> Result<String, RpcError> {
-    #[derive(Deserialize)]
-    struct ElicitResult {
-        action: String,
-        #[serde(default)]
-        content: Map<String, Value>,
-    }
-    let question = json!({
-        "message": "What is your name?",
-        "requestedSchema": {
-            "type": "object",
-            "properties": { "name": { "type": "string", "description": "Your name" } },
-            "required": ["name"],
-        },
-    });
-    let ElicitResult { action, content } = cx.elicit(question).await?.json()?;
-    Ok(match content.get("name").and_then(Value::as_str) {
-        Some(name) if action == "accept" => format!("Hello, {name}!"),
-        _ => "Hello, stranger!".to_owned(),
+#[derive(Deserialize, JsonSchema)]
+struct NameForm {
+    /// Your name
+    name: String,
+}
+
+async fn ask_name(_: NoArgs, cx: Context) -> Result<String, AskError> {
+    Ok(match cx.elicit("What is your name?").await? {
+        Elicited::Accept(NameForm { name }) => format!("Hello, {name}!"),
+        Elicited::Decline | Elicited::Cancel => "Hello, stranger!".to_owned(),
     })
 }
 

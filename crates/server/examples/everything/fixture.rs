@@ -1,9 +1,9 @@
 //! Tools that measure speed, delivery and resumption from outside, over the wire.
 
-use rethread::catalog::{Catalog, NoArgs, Tool};
+use rethread::catalog::{Catalog, NoArgs, Tool, ToolError, with_state};
 use rethread::{Context, LogLevel, Notifier, RpcError};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -25,57 +25,17 @@ struct Sleeps {
 }
 
 pub(crate) fn add_to(catalog: Catalog, fixture: &Arc<Fixture>) -> Catalog {
-    let (sleeping, counting) = (fixture.clone(), fixture.clone());
     catalog
+        .tool(Tool::new("echo"), echo)
+        .tool(Tool::new("burst"), burst)
+        .tool(Tool::new("sleep"), with_state(fixture, sleep))
         .tool(
-            tool("echo", "Returns its message", json!({ "message": string("") })),
-            echo,
+            Tool::new("counters").description("Tells what became of the calls of sleep"),
+            with_state(fixture, counters),
         )
-        .tool(
-            tool(
-                "burst",
-                "Reports progress many times",
-                json!({ "events": count(10), "bytes": count(32), "delay_us": count(0) }),
-            ),
-            burst,
-        )
-        .tool(
-            tool("sleep", "Is silent for a while", json!({ "ms": count(1000) })),
-            move |args, cx| sleep(sleeping.clone(), args, cx),
-        )
-        .tool(
-            tool("counters", "Tells what became of the calls of sleep", json!({})),
-            move |_: NoArgs, _| counters(counting.clone()),
-        )
-        .tool(
-            tool(
-                "log_burst",
-                "Logs many times",
-                json!({ "count": count(10), "bytes": count(32) }),
-            ),
-            log_burst,
-        )
-        .tool(
-            tool(
-                "close_connection",
-                "Closes its connection at once and finishes later",
-                json!({ "ms": count(500) }),
-            ),
-            close_connection,
-        )
-        .tool(
-            Tool::new("region_echo")
-                .description("Returns its arguments, which clients also send as headers")
-                .input(json!({
-                    "type": "object",
-                    "properties": {
-                        "region": { "type": "string", "x-mcp-header": "Region" },
-                        "n": { "type": "integer", "x-mcp-header": "N" },
-                    },
-                    "required": ["region"],
-                })),
-            region_echo,
-        )
+        .tool(Tool::new("log_burst"), log_burst)
+        .tool(Tool::new("close_connection"), close_connection)
+        .tool(Tool::new("region_echo"), region_echo)
 }
 
 /// The default of a number.
@@ -83,32 +43,19 @@ pub(crate) fn or<const DEFAULT: u64>() -> u64 {
     DEFAULT
 }
 
-/// A tool without required arguments.
-pub(crate) fn tool(name: &str, description: &str, properties: Value) -> Tool {
-    let mut schema = json!({ "type": "object" });
-    schema["properties"] = properties;
-    Tool::new(name).description(description).input(schema)
-}
-
-pub(crate) fn count(default: u64) -> Value {
-    json!({ "type": "integer", "minimum": 0, "default": default })
-}
-
-pub(crate) fn string(default: &str) -> Value {
-    json!({ "type": "string", "default": default })
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
+/// Returns its message
+#[derive(Deserialize, JsonSchema)]
 struct Echo {
+    #[serde(default)]
     message: String,
 }
 
-async fn echo(args: Echo, _: Context) -> Result<String, RpcError> {
-    Ok(args.message)
+async fn echo(args: Echo, _: Context) -> String {
+    args.message
 }
 
-#[derive(Deserialize)]
+/// Reports progress many times
+#[derive(Deserialize, JsonSchema)]
 struct Burst {
     #[serde(default = "or::<10>")]
     events: u64,
@@ -130,13 +77,14 @@ async fn burst(args: Burst, cx: Context) -> Result<String, RpcError> {
             if event > 1 && delay_us > 0 {
                 tokio::time::sleep(Duration::from_micros(delay_us)).await;
             }
-            cx.progress_of(event as f64, events as f64, message.as_str()).await?;
+            cx.progress_of(event as f64, events as f64, &message).await?;
         }
     }
     Ok(format!("burst {events} done"))
 }
 
-#[derive(Deserialize)]
+/// Is silent for a while
+#[derive(Deserialize, JsonSchema)]
 struct Sleep {
     #[serde(default = "or::<1000>")]
     ms: u64,
@@ -184,19 +132,18 @@ impl Drop for Run<'_> {
     }
 }
 
-async fn counters(fixture: Arc<Fixture>) -> Result<String, RpcError> {
+async fn counters(fixture: Arc<Fixture>, _: NoArgs, _: Context) -> String {
     let Sleeps {
         started,
         finished,
         cancelled,
     } = &fixture.sleeps;
     let [started, finished, cancelled] = [started, finished, cancelled].map(|n| n.load(Relaxed));
-    Ok(format!(
-        r#"{{"started":{started},"finished":{finished},"cancelled":{cancelled}}}"#
-    ))
+    format!(r#"{{"started":{started},"finished":{finished},"cancelled":{cancelled}}}"#)
 }
 
-#[derive(Deserialize)]
+/// Logs many times
+#[derive(Deserialize, JsonSchema)]
 struct LogBurst {
     #[serde(default = "or::<10>")]
     count: u64,
@@ -217,27 +164,31 @@ async fn log_burst(args: LogBurst, cx: Context) -> Result<String, RpcError> {
     Ok(format!("logged {}", args.count))
 }
 
-#[derive(Deserialize)]
+/// Closes its connection at once and finishes later
+#[derive(Deserialize, JsonSchema)]
 struct CloseConnection {
     #[serde(default = "or::<500>")]
     ms: u64,
 }
 
-async fn close_connection(args: CloseConnection, cx: Context) -> Result<&'static str, RpcError> {
+async fn close_connection(args: CloseConnection, cx: Context) -> &'static str {
     cx.close_connection().await;
     tokio::time::sleep(Duration::from_millis(args.ms)).await;
-    Ok("reconnected")
+    "reconnected"
 }
 
-#[derive(Deserialize, Serialize)]
+/// Returns its arguments, which clients also send as headers
+#[derive(Deserialize, Serialize, JsonSchema)]
 struct RegionEcho {
+    #[schemars(extend("x-mcp-header" = "Region"))]
     region: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "i64", default, skip_serializing_if = "Option::is_none", extend("x-mcp-header" = "N"))]
     n: Option<i64>,
 }
 
-async fn region_echo(args: RegionEcho, _: Context) -> Result<String, RpcError> {
-    serde_json::to_string(&args).map_err(|e| RpcError::internal(e.to_string()))
+async fn region_echo(args: RegionEcho, _: Context) -> Result<String, ToolError> {
+    Ok(serde_json::to_string(&args)?)
 }
 
 /// `text`, padded with `x` to `length` characters.

@@ -4,13 +4,11 @@
 //! `questions` shows the simpler way.
 
 use rethread::catalog::{Ask, Catalog, NeedsInput, NoArgs, Prompt, PromptMessage, Tool};
-use rethread::{Context, Inputs, RpcError};
+use rethread::{Context, Elicited, Inputs, Root, RpcError, SampledMessage, SamplingRequest};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-
-use crate::questions::text_of;
 
 pub(crate) fn add_to(catalog: Catalog) -> Catalog {
     let tool = |what: &str, description: &str| {
@@ -56,9 +54,9 @@ async fn elicitation(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, Ne
 
 async fn sampling(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, NeedsInput> {
     const KEY: &str = "capital_question";
-    let question = || Ask::new().sample(KEY, conversation("What is the capital of France?", 100));
-    let sampled: Value = inputs.response(KEY)?.ok_or_else(question)?;
-    Ok(format!("The model says: {}", text_of(&sampled)))
+    let question = || Ask::new().sample(KEY, SamplingRequest::new("What is the capital of France?", 100));
+    let sampled: SampledMessage = inputs.response(KEY)?.ok_or_else(question)?;
+    Ok(format!("The model says: {}", sampled.text()))
 }
 
 async fn list_roots(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, NeedsInput> {
@@ -77,7 +75,7 @@ async fn confirmation(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, N
     const STATE: &[u8] = b"asked to confirm";
     let question = || {
         let ok = form("Please confirm", "ok", "boolean");
-        Ask::new().elicit(KEY, ok).state(STATE)
+        Ask::new().elicit_json(KEY, ok).state(STATE)
     };
     let confirmed = answer(&inputs, KEY)?.filter(|_| inputs.state() == Some(STATE));
     Ok(match confirmed.ok_or_else(question)? {
@@ -96,14 +94,14 @@ async fn multiple_inputs(_: NoArgs, inputs: Inputs, _: Context) -> Result<String
     );
     let (Some(name), Some(greeting), Some(roots)) = answers else {
         let ask = ask_name(Ask::new())
-            .sample(GREETING, conversation("Generate a greeting", 50))
+            .sample(GREETING, SamplingRequest::new("Generate a greeting", 50))
             .roots(ROOTS)
             .state("asked for three things");
         return Err(ask.into());
     };
-    let (greeting, roots): (Value, Roots) = (greeting, roots);
+    let (greeting, roots): (SampledMessage, Roots) = (greeting, roots);
     let name = name.map_or_else(|| "whoever you are".to_owned(), |Name { name }| name);
-    Ok(format!("{} {name} works in: {}", text_of(&greeting), roots.named()))
+    Ok(format!("{} {name} works in: {}", greeting.text(), roots.named()))
 }
 
 /// The state is the name, once it is known.
@@ -117,7 +115,7 @@ async fn multi_round(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, Ne
     let Some(name) = known.filter(|name| name != NAMELESS) else {
         let first = || {
             let name = form("Step 1: What is your name?", "name", "string");
-            Ask::new().elicit("step1", name).state(NAMELESS)
+            Ask::new().elicit_json("step1", name).state(NAMELESS)
         };
         let Some(Name { name }) = answer(&inputs, "step1")?.ok_or_else(first)? else {
             return Ok(declined());
@@ -130,7 +128,7 @@ async fn multi_round(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, Ne
 
 fn second_step(name: String) -> Ask {
     let color = form("Step 2: What is your favorite color?", "color", "string");
-    Ask::new().elicit("step2", color).state(name)
+    Ask::new().elicit_json("step2", color).state(name)
 }
 
 async fn capabilities(_: NoArgs, inputs: Inputs, cx: Context) -> Result<String, NeedsInput> {
@@ -146,7 +144,7 @@ async fn capabilities(_: NoArgs, inputs: Inputs, cx: Context) -> Result<String, 
     };
     need(NAME, client.elicitation_form, &ask_name)?;
     need(QUESTION, client.sampling, &|ask| {
-        ask.sample(QUESTION, conversation("What is the capital of France?", 100))
+        ask.sample(QUESTION, SamplingRequest::new("What is the capital of France?", 100))
     })?;
     need(ROOTS, client.roots, &|ask| ask.roots(ROOTS))?;
     if answers.is_empty() && !ask.is_empty() {
@@ -162,7 +160,7 @@ async fn prompt(_: BTreeMap<String, String>, inputs: Inputs, _: Context) -> Resu
     }
     const KEY: &str = "user_context";
     let question = form("What context should the prompt use?", "context", "string");
-    let about = answer(&inputs, KEY)?.ok_or_else(|| Ask::new().elicit(KEY, question))?;
+    let about = answer(&inputs, KEY)?.ok_or_else(|| Ask::new().elicit_json(KEY, question))?;
     let about = about.map_or_else(declined, |About { context }| context);
     Ok(PromptMessage::user(format!("Use this context: {about}")))
 }
@@ -173,22 +171,12 @@ struct Name {
 }
 
 fn ask_name(ask: Ask) -> Ask {
-    ask.elicit(NAME, form("What is your name?", "name", "string"))
+    ask.elicit_json(NAME, form("What is your name?", "name", "string"))
 }
 
 /// The answer of the user. `None` if the user was not asked, `Some(None)` if the user declined.
 fn answer<T: DeserializeOwned>(inputs: &Inputs, key: &str) -> Result<Option<Option<T>>, RpcError> {
-    #[derive(Deserialize)]
-    #[serde(tag = "action", rename_all = "lowercase")]
-    enum Elicited<T> {
-        Accept { content: T },
-        Decline,
-        Cancel,
-    }
-    Ok(inputs.response(key)?.map(|elicited| match elicited {
-        Elicited::Accept { content } => Some(content),
-        Elicited::Decline | Elicited::Cancel => None,
-    }))
+    Ok(inputs.elicited(key)?.map(Elicited::accepted))
 }
 
 fn declined() -> String {
@@ -198,12 +186,6 @@ fn declined() -> String {
 #[derive(Deserialize)]
 struct Roots {
     roots: Vec<Root>,
-}
-
-#[derive(Deserialize)]
-struct Root {
-    uri: String,
-    name: Option<String>,
 }
 
 impl Roots {
@@ -221,13 +203,5 @@ fn form(message: &str, field: &str, kind: &str) -> Value {
     json!({
         "message": message,
         "requestedSchema": { "type": "object", "properties": { field: { "type": kind } }, "required": [field] },
-    })
-}
-
-/// The first message of a conversation with a model.
-fn conversation(text: &str, max_tokens: u32) -> Value {
-    json!({
-        "messages": [{ "role": "user", "content": { "type": "text", "text": text } }],
-        "maxTokens": max_tokens,
     })
 }

@@ -1,34 +1,17 @@
 //! Tools that ask the client while they run: its model, its user, or its roots.
 
 use rethread::catalog::{Catalog, NoArgs, Tool};
-use rethread::{Answer, Context, LogLevel, RpcError};
-use serde::Deserialize;
+use rethread::{Answer, AskError, Context, LogLevel, RpcError, SamplingRequest};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::fixture::or;
 
 pub(crate) fn add_to(catalog: Catalog) -> Catalog {
     catalog
-        .tool(
-            Tool::new("test_sampling")
-                .description("Asks the client's model")
-                .input(json!({
-                    "type": "object",
-                    "properties": { "prompt": { "type": "string", "description": "What to ask" } },
-                    "required": ["prompt"],
-                })),
-            sampling,
-        )
-        .tool(
-            Tool::new("test_elicitation")
-                .description("Asks the user for a name and an address")
-                .input(json!({
-                    "type": "object",
-                    "properties": { "message": { "type": "string", "description": "What the user is shown" } },
-                    "required": ["message"],
-                })),
-            elicitation,
-        )
+        .tool(Tool::new("test_sampling"), sampling)
+        .tool(Tool::new("test_elicitation"), elicitation)
         .tool(
             Tool::new("test_elicitation_sep1034_defaults").description("Asks the user with a default for each field"),
             elicitation_defaults,
@@ -41,53 +24,26 @@ pub(crate) fn add_to(catalog: Catalog) -> Catalog {
             Tool::new("test_streaming_elicitation").description("Reports progress, then asks the user"),
             streaming_elicitation,
         )
-        .tool(
-            Tool::new("ask")
-                .description("Asks the client one question and returns the answer as JSON")
-                .input(json!({
-                    "type": "object",
-                    "properties": {
-                        "what": {
-                            "type": "string",
-                            "enum": ["sampling", "elicitation", "roots"],
-                            "default": "elicitation",
-                        },
-                    },
-                })),
-            ask,
-        )
-        .tool(
-            Tool::new("ask_many")
-                .description("Asks the user several times in a row and returns the answers as a JSON array")
-                .input(json!({
-                    "type": "object",
-                    "properties": { "rounds": { "type": "integer", "minimum": 0, "default": 2 } },
-                })),
-            ask_many,
-        )
+        .tool(Tool::new("ask"), ask)
+        .tool(Tool::new("ask_many"), ask_many)
 }
 
-#[derive(Deserialize)]
+/// Asks the client's model
+#[derive(Deserialize, JsonSchema)]
 struct Sampling {
+    /// The question
     prompt: String,
 }
 
-async fn sampling(args: Sampling, cx: Context) -> Result<String, RpcError> {
-    let answer: Value = sample(&cx, &args.prompt).await?.json()?;
-    Ok(format!("LLM response: {}", text_of(&answer)))
+async fn sampling(args: Sampling, cx: Context) -> Result<String, AskError> {
+    let answer = cx.sample(SamplingRequest::new(args.prompt, 100)).await?;
+    Ok(format!("LLM response: {}", answer.text()))
 }
 
-/// The text of a sampled message: one block, or since 2025-11-25 a list of them.
-pub(crate) fn text_of(sampled: &Value) -> String {
-    let blocks = match &sampled["content"] {
-        Value::Array(blocks) => blocks.as_slice(),
-        block => std::slice::from_ref(block),
-    };
-    blocks.iter().filter_map(|block| block["text"].as_str()).collect()
-}
-
-#[derive(Deserialize)]
+/// Asks the user for a name and an address
+#[derive(Deserialize, JsonSchema)]
 struct Elicitation {
+    /// The text that the user reads
     message: String,
 }
 
@@ -168,13 +124,14 @@ async fn streaming_elicitation(_: NoArgs, cx: Context) -> Result<String, RpcErro
     Ok(format!("User response: {}", action_and_content(&answer)?))
 }
 
-#[derive(Deserialize)]
+/// Asks the client one question and returns the answer as JSON
+#[derive(Deserialize, JsonSchema)]
 struct Ask {
     #[serde(default)]
     what: Question,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Question {
     Sampling,
@@ -185,14 +142,15 @@ enum Question {
 
 async fn ask(args: Ask, cx: Context) -> Result<String, RpcError> {
     let answer = match args.what {
-        Question::Sampling => sample(&cx, "Say anything.").await?,
+        Question::Sampling => cx.sample_json(SamplingRequest::new("Say anything.", 100)).await?,
         Question::Elicitation => elicit(&cx, "Say anything.", one_field()).await?,
-        Question::Roots => cx.roots().await?,
+        Question::Roots => cx.roots_json().await?,
     };
     Ok(compact(answer.raw()))
 }
 
-#[derive(Deserialize)]
+/// Asks the user several times in a row and returns the answers as a JSON array
+#[derive(Deserialize, JsonSchema)]
 struct AskMany {
     #[serde(default = "or::<2>")]
     rounds: u64,
@@ -207,17 +165,9 @@ async fn ask_many(args: AskMany, cx: Context) -> Result<String, RpcError> {
     Ok(format!("[{}]", answers.join(",")))
 }
 
-async fn sample(cx: &Context, prompt: &str) -> Result<Answer, RpcError> {
-    let answer = cx.sample(json!({
-        "messages": [{ "role": "user", "content": { "type": "text", "text": prompt } }],
-        "maxTokens": 100,
-    }));
-    Ok(answer.await?)
-}
-
 async fn elicit(cx: &Context, message: &str, schema: Value) -> Result<Answer, RpcError> {
     Ok(cx
-        .elicit(json!({ "message": message, "requestedSchema": schema }))
+        .elicit_json(json!({ "message": message, "requestedSchema": schema }))
         .await?)
 }
 

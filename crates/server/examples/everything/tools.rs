@@ -1,7 +1,8 @@
 //! Tools of the conformance suite that need no client: every kind of content, logs, progress, an error.
 
-use rethread::catalog::{Catalog, Content, NoArgs, Tool, ToolResult};
-use rethread::{AskError, Context, LogLevel, RpcError};
+use rethread::catalog::{Catalog, Content, NoArgs, Tool, ToolError};
+use rethread::{AskError, CallEnded, Context, LogLevel};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -62,45 +63,36 @@ pub(crate) fn add_to(catalog: Catalog) -> Catalog {
             Tool::new("test_logging_tool").description("Logs once, for clients that want to hear of it"),
             logging_tool,
         )
-        .tool(
-            Tool::new("test_custom_header")
-                .description("Returns its argument, which clients also send as a header")
-                .input(json!({
-                    "type": "object",
-                    "properties": { "value": { "type": "string", "x-mcp-header": "Value" } },
-                    "required": ["value"],
-                })),
-            custom_header,
-        )
+        .tool(Tool::new("test_custom_header"), custom_header)
 }
 
-async fn simple_text(_: NoArgs, _: Context) -> Result<&'static str, RpcError> {
-    Ok("This is a simple text response for testing.")
+async fn simple_text(_: NoArgs, _: Context) -> &'static str {
+    "This is a simple text response for testing."
 }
 
-async fn image_content(_: NoArgs, _: Context) -> Result<Content, RpcError> {
-    Ok(Content::image(media::PNG, "image/png"))
+async fn image_content(_: NoArgs, _: Context) -> Content {
+    Content::image(media::PNG, "image/png")
 }
 
-async fn audio_content(_: NoArgs, _: Context) -> Result<Content, RpcError> {
-    Ok(Content::audio(media::WAV, "audio/wav"))
+async fn audio_content(_: NoArgs, _: Context) -> Content {
+    Content::audio(media::WAV, "audio/wav")
 }
 
-async fn embedded_resource(_: NoArgs, _: Context) -> Result<Content, RpcError> {
+async fn embedded_resource(_: NoArgs, _: Context) -> Content {
     let text = "This is an embedded resource content.";
-    Ok(Content::resource("test://embedded-resource", "text/plain", text))
+    Content::resource("test://embedded-resource", "text/plain", text)
 }
 
-async fn multiple_content_types(_: NoArgs, _: Context) -> Result<Vec<Content>, RpcError> {
+async fn multiple_content_types(_: NoArgs, _: Context) -> Vec<Content> {
     let data = r#"{"test":"data","value":123}"#;
-    Ok(vec![
+    vec![
         Content::text("Multiple content types test:"),
         Content::image(media::PNG, "image/png"),
         Content::resource("test://mixed-content-resource", "application/json", data),
-    ])
+    ]
 }
 
-async fn with_logging(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> {
+async fn with_logging(_: NoArgs, cx: Context) -> Result<&'static str, CallEnded> {
     cx.log(LogLevel::Info, "everything", "Tool execution started").await?;
     sleep(STEP).await;
     cx.log(LogLevel::Info, "everything", "Tool processing data").await?;
@@ -110,7 +102,7 @@ async fn with_logging(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> 
 }
 
 /// Without a progress token `progress` does nothing.
-async fn with_progress(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> {
+async fn with_progress(_: NoArgs, cx: Context) -> Result<&'static str, CallEnded> {
     cx.progress_of(0.0, 100.0, "Started").await?;
     sleep(STEP).await;
     cx.progress_of(50.0, 100.0, "Half way").await?;
@@ -119,43 +111,45 @@ async fn with_progress(_: NoArgs, cx: Context) -> Result<&'static str, RpcError>
     Ok("Tool with progress executed successfully")
 }
 
-async fn error_handling(_: NoArgs, _: Context) -> Result<ToolResult, RpcError> {
-    Ok(ToolResult::error(
+async fn error_handling(_: NoArgs, _: Context) -> Result<(), ToolError> {
+    Err(ToolError::message(
         "This tool intentionally returns an error for testing",
     ))
 }
 
-async fn reconnection(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> {
+async fn reconnection(_: NoArgs, cx: Context) -> &'static str {
     cx.close_connection().await;
     sleep(2 * STEP).await;
-    Ok("Reconnection test completed: the connection was closed, the result was not lost")
+    "Reconnection test completed: the connection was closed, the result was not lost"
 }
 
-async fn json_schema_2020_12(args: Value, _: Context) -> Result<String, RpcError> {
-    Ok(format!("JSON Schema 2020-12 tool called with: {args}"))
+async fn json_schema_2020_12(args: Value, _: Context) -> String {
+    format!("JSON Schema 2020-12 tool called with: {args}")
 }
 
-async fn missing_capability(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> {
+async fn missing_capability(_: NoArgs, cx: Context) -> Result<&'static str, AskError> {
     if cx.client().sampling {
         Ok("The client can sample.")
     } else {
-        Err(AskError::NotSupported("sampling").into())
+        Err(AskError::NotSupported("sampling"))
     }
 }
 
-async fn logging_tool(_: NoArgs, cx: Context) -> Result<&'static str, RpcError> {
+async fn logging_tool(_: NoArgs, cx: Context) -> Result<&'static str, CallEnded> {
     cx.log(LogLevel::Info, "everything", "The logging tool was called")
         .await?;
     Ok("Logged, if anybody wanted to hear of it")
 }
 
-#[derive(Deserialize)]
+/// Returns its argument, which clients also send as a header
+#[derive(Deserialize, JsonSchema)]
 struct CustomHeader {
+    #[schemars(extend("x-mcp-header" = "Value"))]
     value: String,
 }
 
-async fn custom_header(args: CustomHeader, _: Context) -> Result<String, RpcError> {
-    Ok(args.value)
+async fn custom_header(args: CustomHeader, _: Context) -> String {
+    args.value
 }
 
 /// Sent unchanged: a schema generator would drop half of it.

@@ -1,64 +1,32 @@
 //! Tools that send unsolicited messages: to this session, or to every session.
 
-use rethread::catalog::{Catalog, NoArgs};
+use rethread::catalog::{Catalog, NoArgs, Tool, with_state};
 use rethread::{Context, ListKind, Notifier, Peer, RpcError};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use std::sync::Arc;
 use tokio::task::consume_budget;
 
-use crate::fixture::{Fixture, count, or, padded, string, tool};
+use crate::fixture::{Fixture, or, padded};
 use crate::resources::WATCHED;
 
 pub(crate) fn add_to(catalog: Catalog, fixture: &Arc<Fixture>) -> Catalog {
-    let [all, tools, prompts] = [(); 3].map(|()| fixture.clone());
     catalog
+        .tool(Tool::new("push"), push)
+        .tool(Tool::new("notify_self"), notify_self)
+        .tool(Tool::new("notify_all"), with_state(fixture, notify_all))
         .tool(
-            tool(
-                "push",
-                "Sends messages to this session that belong to no call",
-                json!({ "count": count(1), "tag": string("") }),
-            ),
-            push,
+            Tool::new("test_trigger_tool_change").description("Says that the tools have changed"),
+            with_state(&(fixture.clone(), ListKind::Tools), trigger),
         )
         .tool(
-            tool(
-                "notify_self",
-                "Sends padded messages to this session that belong to no call",
-                json!({ "events": count(1), "bytes": count(32), "tag": string("") }),
-            ),
-            notify_self,
-        )
-        .tool(
-            tool(
-                "notify_all",
-                "Sends one message to every session",
-                json!({
-                    "kind": { "type": "string", "enum": ["message", "tools", "prompts", "resources", "updated"] },
-                    "text": string(""),
-                }),
-            ),
-            move |args, cx| notify_all(all.clone(), args, cx),
-        )
-        .tool(
-            tool(
-                "test_trigger_tool_change",
-                "Says that the tools have changed",
-                json!({}),
-            ),
-            move |_: NoArgs, _| trigger(tools.clone(), ListKind::Tools),
-        )
-        .tool(
-            tool(
-                "test_trigger_prompt_change",
-                "Says that the prompts have changed",
-                json!({}),
-            ),
-            move |_: NoArgs, _| trigger(prompts.clone(), ListKind::Prompts),
+            Tool::new("test_trigger_prompt_change").description("Says that the prompts have changed"),
+            with_state(&(fixture.clone(), ListKind::Prompts), trigger),
         )
 }
 
-#[derive(Deserialize)]
+/// Sends messages to this session that belong to no call
+#[derive(Deserialize, JsonSchema)]
 struct Push {
     #[serde(default = "or::<1>")]
     count: u64,
@@ -81,7 +49,8 @@ async fn push(args: Push, cx: Context) -> Result<String, RpcError> {
     Ok(format!("pushed {}", args.count))
 }
 
-#[derive(Deserialize)]
+/// Sends padded messages to this session that belong to no call
+#[derive(Deserialize, JsonSchema)]
 struct NotifySelf {
     #[serde(default = "or::<1>")]
     events: u64,
@@ -101,14 +70,16 @@ async fn notify_self(args: NotifySelf, cx: Context) -> Result<String, RpcError> 
     Ok(format!("notified {}", args.events))
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+/// Sends one message to every session
+#[derive(Deserialize, JsonSchema)]
 struct NotifyAll {
+    #[schemars(with = "Kind", default)]
     kind: Option<Kind>,
+    #[serde(default)]
     text: String,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
     Message,
@@ -135,7 +106,7 @@ async fn notify_all(fixture: Arc<Fixture>, args: NotifyAll, cx: Context) -> Resu
     Ok("notified")
 }
 
-async fn trigger(fixture: Arc<Fixture>, list: ListKind) -> Result<&'static str, RpcError> {
+async fn trigger((fixture, list): (Arc<Fixture>, ListKind), _: NoArgs, _: Context) -> Result<&'static str, RpcError> {
     notifier(&fixture)?.list_changed(list);
     Ok("notified")
 }

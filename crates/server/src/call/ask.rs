@@ -4,8 +4,16 @@ use crate::call::active_call::ActiveCall;
 use crate::call::ask_error::{Answer, AskError, WITHDRAWN};
 use crate::call::call_scope::{CallScope, StatelessScope};
 use crate::call::context::Context;
+#[cfg(feature = "schemars")]
+use crate::call::elicited::{self, Elicited};
+#[cfg(feature = "schemars")]
+use crate::call::form;
 use crate::call::peer::Peer;
 use crate::call::response_sink::Emitted;
+use crate::call::root::{Root, Roots};
+use crate::call::sampling::{SampledMessage, SamplingRequest};
+#[cfg(feature = "schemars")]
+use crate::call::schema::Schema;
 use crate::session::Session;
 use bytes::Bytes;
 use rethread_proto::jsonrpc::RpcError;
@@ -14,22 +22,81 @@ use rethread_proto::mrtr::{self, InputMethod};
 use rethread_proto::questions::Question;
 use rethread_proto::sse::Draft;
 use rethread_store::Retain;
+#[cfg(feature = "schemars")]
+use schemars::JsonSchema;
 use serde::Serialize;
+#[cfg(feature = "schemars")]
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
 impl Context {
-    /// Asks the client's model to continue a conversation: `sampling/createMessage`. `params` are
-    /// `CreateMessageRequestParams` of the MCP schema.
-    pub async fn sample(&self, params: impl Serialize) -> Result<Answer, AskError> {
+    /// Asks the client's model to continue a conversation: `sampling/createMessage`.
+    ///
+    /// ```
+    /// use rethread::{AskError, Context, SamplingRequest};
+    ///
+    /// async fn capital(cx: &Context) -> Result<String, AskError> {
+    ///     let request = SamplingRequest::new("What is the capital of France?", 100);
+    ///     Ok(cx.sample(request).await?.text())
+    /// }
+    /// ```
+    pub async fn sample(&self, request: SamplingRequest) -> Result<SampledMessage, AskError> {
+        let answer = self.sample_json(request).await?;
+        answer.json().map_err(AskError::InvalidAnswer)
+    }
+
+    /// Asks the client's model, with `CreateMessageRequestParams` of the MCP schema.
+    pub async fn sample_json(&self, params: impl Serialize) -> Result<Answer, AskError> {
         let params = value(params)?;
         self.require(InputMethod::Sample, &params)?;
         self.ask("sampling/createMessage", &params).await
     }
 
-    /// Asks the client's user: `elicitation/create`. `params` are `ElicitRequestParams` of the MCP schema; a form unless
-    /// their `mode` is `url`.
-    pub async fn elicit(&self, params: impl Serialize) -> Result<Answer, AskError> {
+    /// Asks the client's user to fill in a form: `elicitation/create`. The fields of `T` are the fields of the form.
+    /// [`form_schema`](crate::form_schema) describes the types that can be asked for.
+    ///
+    /// ```
+    /// use rethread::{AskError, Context, Elicited};
+    ///
+    /// #[derive(serde::Deserialize, schemars::JsonSchema)]
+    /// struct Booking {
+    ///     /// Your name
+    ///     name: String,
+    ///     seats: Option<u8>,
+    /// }
+    ///
+    /// async fn book(cx: &Context) -> Result<String, AskError> {
+    ///     Ok(match cx.elicit::<Booking>("Who travels?").await? {
+    ///         Elicited::Accept(booking) => format!("a seat for {}", booking.name),
+    ///         Elicited::Decline | Elicited::Cancel => "no seat".to_owned(),
+    ///     })
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`AskError::InvalidForm`] if a form cannot ask for `T`; [`AskError::InvalidAnswer`] if the answer violates the schema of
+    /// the form or is not a `T`; otherwise as the other questions.
+    #[cfg(feature = "schemars")]
+    pub async fn elicit<T: JsonSchema + DeserializeOwned>(
+        &self,
+        message: impl Into<String>,
+    ) -> Result<Elicited<T>, AskError> {
+        let invalid = |why: &dyn std::fmt::Display| AskError::InvalidForm(why.to_string());
+        let form = form::form_schema::<T>().map_err(|why| invalid(&why))?;
+        let schema = Schema::compile(&form).map_err(|why| invalid(&why))?;
+        let Some(shown) = form::for_version(form, self.version()) else {
+            return Err(AskError::NotSupported("forms with lists of choices"));
+        };
+        let params = serde_json::json!({ "message": message.into(), "requestedSchema": shown });
+        let answer = self.elicit_json(params).await?;
+        let one_line = |problems: String| problems.trim_start_matches("- ").replace("\n- ", "; ");
+        elicited::read(answer.raw(), |content| schema.check(content).map_err(one_line))
+            .map_err(|why| AskError::InvalidAnswer(answer.invalid(&why)))
+    }
+
+    /// Asks the client's user, with `ElicitRequestParams` of the MCP schema: a form unless their `mode` is `url`.
+    pub async fn elicit_json(&self, params: impl Serialize) -> Result<Answer, AskError> {
         let mut params = value(params)?;
         let version = self.version();
         let by_url = params.get("mode").is_some_and(|mode| mode == "url");
@@ -44,7 +111,13 @@ impl Context {
     }
 
     /// Asks the client which directories it works in: `roots/list`.
-    pub async fn roots(&self) -> Result<Answer, AskError> {
+    pub async fn roots(&self) -> Result<Vec<Root>, AskError> {
+        let roots: Roots = self.roots_json().await?.json().map_err(AskError::InvalidAnswer)?;
+        Ok(roots.roots)
+    }
+
+    /// Asks the client which directories it works in. The answer is a `ListRootsResult` of the MCP schema.
+    pub async fn roots_json(&self) -> Result<Answer, AskError> {
         self.require(InputMethod::Roots, &Value::Null)?;
         self.ask("roots/list", &()).await
     }

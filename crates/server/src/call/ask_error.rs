@@ -1,5 +1,6 @@
 //! Answers to questions, and why there is none.
 
+use crate::call::elicited::{self, Elicited};
 use bytes::Bytes;
 use rethread_proto::jsonrpc::{RpcError, code};
 use serde::de::DeserializeOwned;
@@ -18,14 +19,21 @@ pub struct Answer {
 impl Answer {
     /// The answer as `T`.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, RpcError> {
-        serde_json::from_slice(&self.json).map_err(|e| {
-            let message = format!("the client's answer is not what was asked for: {e}");
-            if self.in_params {
-                RpcError::invalid_params(message)
-            } else {
-                RpcError::internal(message)
-            }
-        })
+        serde_json::from_slice(&self.json).map_err(|error| self.invalid(&error.to_string()))
+    }
+
+    /// The answer to an `elicitation/create`.
+    pub fn elicited<T: DeserializeOwned>(&self) -> Result<Elicited<T>, RpcError> {
+        elicited::read(&self.json, |_| Ok(())).map_err(|why| self.invalid(&why))
+    }
+
+    pub(super) fn invalid(&self, why: &str) -> RpcError {
+        let message = format!("the client's answer is not what was asked for: {why}");
+        if self.in_params {
+            RpcError::invalid_params(message)
+        } else {
+            RpcError::internal(message)
+        }
     }
 
     /// The JSON text as the client sent it.
@@ -56,6 +64,12 @@ pub enum AskError {
     /// Too many questions are open in this session.
     #[error("too many open questions to the client")]
     TooMany,
+    /// The client answered with something else than it was asked for.
+    #[error("{0}")]
+    InvalidAnswer(RpcError),
+    /// The type of the answer cannot be asked for in a form.
+    #[error("{0}")]
+    InvalidForm(String),
     /// The question itself cannot be written as JSON.
     #[error("the question cannot be written as JSON: {0}")]
     NotJson(String),
@@ -64,7 +78,7 @@ pub enum AskError {
 impl From<AskError> for RpcError {
     fn from(error: AskError) -> Self {
         match error {
-            AskError::Refused(error) => error,
+            AskError::Refused(error) | AskError::InvalidAnswer(error) => error,
             AskError::NotSupported(what) => missing_capability(what),
             other => RpcError::internal(other.to_string()),
         }

@@ -4,6 +4,7 @@ use crate::call::active_call::ActiveCall;
 use crate::call::call_ended::CallEnded;
 use crate::call::call_scope::CallScope;
 use crate::call::peer::Peer;
+use crate::call::progress_message::ProgressMessage;
 use crate::call::response_sink::ResponseSink;
 use crate::session::Transport;
 use crate::session::notifier::Notifier;
@@ -44,18 +45,15 @@ impl Context {
     ///
     /// The first thing said turns the answer into a stream. When the client reads so slowly that a whole retained window
     /// waits for it, this waits too, for a bounded time.
-    pub async fn progress(&self, progress: f64, message: impl Into<Option<&str>>) -> Result<(), CallEnded> {
-        self.report(progress, None, message.into()).await
+    ///
+    /// `message` is a string of any type, or `None`.
+    pub async fn progress(&self, progress: f64, message: impl ProgressMessage) -> Result<(), CallEnded> {
+        self.report(progress, None, message.as_message()).await
     }
 
     /// Reports progress out of `total`.
-    pub async fn progress_of(
-        &self,
-        progress: f64,
-        total: f64,
-        message: impl Into<Option<&str>>,
-    ) -> Result<(), CallEnded> {
-        self.report(progress, Some(total), message.into()).await
+    pub async fn progress_of(&self, progress: f64, total: f64, message: impl ProgressMessage) -> Result<(), CallEnded> {
+        self.report(progress, Some(total), message.as_message()).await
     }
 
     /// The token under which the client wants to hear of progress, if it does: a string or a number, as it stands in

@@ -7,6 +7,7 @@ use crate::call::reply::Reply;
 use crate::call::request::{Call, Notification};
 use crate::node::handler_options::HandlerOptions;
 use crate::node::server_info::ServerInfo;
+use crate::session::notifier::Notifier;
 use rethread_proto::gate::mirror::HeaderParams;
 use rethread_proto::jsonrpc::Params;
 use rethread_proto::jsonrpc::RpcError;
@@ -29,6 +30,11 @@ pub trait Handler: Send + Sync + 'static {
     /// The name and the capabilities of this server: the answer to `initialize`. Asked once, when the service is built.
     fn info(&self) -> ServerInfo {
         ServerInfo::default()
+    }
+
+    /// The service of this handler is built. `notifier` reaches all its clients, for handlers that change their lists.
+    fn on_start(&self, notifier: &Notifier) {
+        let _ = notifier;
     }
 
     /// Which arguments of a tool are mirrored in `Mcp-Param-*` headers, and must equal them (2026-07-28, HDR-04). `None`

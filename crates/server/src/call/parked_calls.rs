@@ -175,7 +175,7 @@ mod tests {
 
     impl Handler for Asking {
         async fn handle(&self, _: Call, cx: &Context) -> Result<Reply, RpcError> {
-            cx.roots().await?;
+            cx.roots_json().await?;
             Ok(Reply::empty())
         }
     }

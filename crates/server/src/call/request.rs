@@ -1,5 +1,6 @@
 //! Requests and notifications, as a handler gets them.
 
+use crate::call::elicited::{self, Elicited};
 use bytes::Bytes;
 use http::request::Parts;
 use rethread_proto::jsonrpc::{Params, Request, RequestId, RpcError};
@@ -28,6 +29,13 @@ impl Inputs {
         let read = |raw: &Bytes| serde_json::from_slice(raw);
         let response = self.responses.get(key).map(read).transpose();
         response.map_err(|e| RpcError::invalid_params(format!("invalid input response {key}: {e}")))
+    }
+
+    /// The user's answer to the form `key`; `None` if there is none, -32602 if it is not what was asked for.
+    pub fn elicited<T: DeserializeOwned>(&self, key: &str) -> Result<Option<Elicited<T>>, RpcError> {
+        let read = |raw: &Bytes| elicited::read(raw, |_| Ok(()));
+        let response = self.responses.get(key).map(read).transpose();
+        response.map_err(|why| RpcError::invalid_params(format!("invalid input response {key}: {why}")))
     }
 
     /// The handler's own bytes, as it gave them to [`Reply::input_required`](crate::Reply::input_required). They were sealed in between: nobody else can

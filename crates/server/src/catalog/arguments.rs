@@ -1,8 +1,8 @@
 //! The answer to arguments that do not fit a tool.
 
-use super::schema::shorten;
 use super::tool_result::ToolResult;
 use crate::call::reply::Reply;
+use crate::call::schema::shorten;
 use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::version::Version;
 

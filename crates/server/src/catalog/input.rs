@@ -1,14 +1,24 @@
 //! Functions that ask the client for input and are called again with it.
 
+use super::ToolError;
+#[cfg(feature = "schemars")]
+use crate::call::ask_error::AskError;
 use crate::call::context::Context;
+#[cfg(feature = "schemars")]
+use crate::call::form;
 use crate::call::reply::Reply;
 use crate::call::request::Inputs;
+use crate::call::sampling::SamplingRequest;
 use bytes::Bytes;
 use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::mrtr::InputRequests;
 use serde::Serialize;
 use serde_json::Value;
+#[cfg(feature = "schemars")]
+use serde_json::json;
 use std::collections::BTreeMap;
+#[cfg(feature = "schemars")]
+use std::collections::BTreeSet;
 use std::future::Future;
 
 /// The input that a function needs from the client before it can continue, each under its own key.
@@ -27,6 +37,9 @@ use std::future::Future;
 #[must_use]
 pub struct Ask {
     requests: InputRequests,
+    /// The keys of the questions whose form was made from a type.
+    #[cfg(feature = "schemars")]
+    forms: BTreeSet<String>,
     state: Option<Vec<u8>>,
 }
 
@@ -36,19 +49,56 @@ impl Ask {
         Ask::default()
     }
 
+    /// Asks the user to fill in a form, as [`Context::elicit`] does. [`Inputs::elicited`] has the answer.
+    ///
+    /// ```
+    /// use rethread::catalog::{Ask, NeedsInput, NoArgs};
+    /// use rethread::{Context, Elicited, Inputs};
+    ///
+    /// #[derive(serde::Deserialize, schemars::JsonSchema)]
+    /// struct Name {
+    ///     name: String,
+    /// }
+    ///
+    /// async fn greet(_: NoArgs, inputs: Inputs, _: Context) -> Result<String, NeedsInput> {
+    ///     let answer = inputs.elicited("name")?;
+    ///     Ok(match answer.ok_or_else(|| Ask::new().elicit::<Name>("name", "What is your name?"))? {
+    ///         Elicited::Accept(Name { name }) => format!("hello, {name}"),
+    ///         Elicited::Decline | Elicited::Cancel => "hello".to_owned(),
+    ///     })
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    /// If the key is in use, or if a form cannot ask for `T`: see [`form_schema`](crate::form_schema).
+    #[cfg(feature = "schemars")]
+    pub fn elicit<T: schemars::JsonSchema>(mut self, key: &str, message: impl Into<String>) -> Self {
+        let schema = form::form_schema::<T>().unwrap_or_else(|why| panic!("{why}"));
+        self.forms.insert(key.to_owned());
+        self.elicit_json(key, json!({ "message": message.into(), "requestedSchema": schema }))
+    }
+
     /// Asks the user: `params` are `ElicitRequestParams` of the MCP schema.
     ///
     /// # Panics
     /// If the key is in use, or `params` are not a JSON object.
-    pub fn elicit(self, key: &str, params: impl Serialize) -> Self {
+    pub fn elicit_json(self, key: &str, params: impl Serialize) -> Self {
         self.with(key, "elicitation/create", params)
+    }
+
+    /// Asks the model. [`Inputs::response`] has the answer, a [`SampledMessage`](crate::SampledMessage).
+    ///
+    /// # Panics
+    /// If the key is in use.
+    pub fn sample(self, key: &str, request: SamplingRequest) -> Self {
+        self.sample_json(key, request)
     }
 
     /// Asks the model: `params` are `CreateMessageRequestParams` of the MCP schema.
     ///
     /// # Panics
     /// If the key is in use, or `params` are not a JSON object.
-    pub fn sample(self, key: &str, params: impl Serialize) -> Self {
+    pub fn sample_json(self, key: &str, params: impl Serialize) -> Self {
         self.with(key, "sampling/createMessage", params)
     }
 
@@ -85,10 +135,15 @@ impl Ask {
         for (key, request) in self.requests.iter() {
             let params = request.params.as_deref().map(serde_json::from_slice::<Value>);
             let params = params.transpose().ok().flatten();
+            #[cfg(feature = "schemars")]
+            let params = match params {
+                Some(params) if self.forms.contains(key) => Some(form_params(params, cx.version())?),
+                other => other,
+            };
             let answer = match request.method.as_str() {
-                "elicitation/create" => cx.elicit(params).await?,
-                "sampling/createMessage" => cx.sample(params).await?,
-                _ => cx.roots().await?,
+                "elicitation/create" => cx.elicit_json(params).await?,
+                "sampling/createMessage" => cx.sample_json(params).await?,
+                _ => cx.roots_json().await?,
             };
             responses.insert(key.to_owned(), Bytes::copy_from_slice(answer.raw()));
         }
@@ -99,14 +154,22 @@ impl Ask {
     }
 }
 
-/// Why a function has no result: it needs input, or it failed. `?` converts an [`Ask`], and everything that converts to an
-/// [`RpcError`].
-#[derive(Clone, Debug, PartialEq)]
+/// The params of a form for clients of `version`.
+#[cfg(feature = "schemars")]
+fn form_params(mut params: Value, version: rethread_proto::Version) -> Result<Value, AskError> {
+    let schema = form::for_version(params["requestedSchema"].take(), version);
+    params["requestedSchema"] = schema.ok_or(AskError::NotSupported("forms with lists of choices"))?;
+    Ok(params)
+}
+
+/// Why a function has no result: it needs input, or it failed. `?` converts an [`Ask`], and every error, as [`ToolError`]
+/// describes.
+#[derive(Debug)]
 pub enum NeedsInput {
     /// The client is asked, and the function is called again with the answers.
     NeedsInput(Ask),
-    /// The call is answered with a JSON-RPC error.
-    Failed(RpcError),
+    /// The function failed.
+    Failed(ToolError),
 }
 
 impl From<Ask> for NeedsInput {
@@ -115,7 +178,7 @@ impl From<Ask> for NeedsInput {
     }
 }
 
-impl<E: Into<RpcError>> From<E> for NeedsInput {
+impl<E: Into<ToolError>> From<E> for NeedsInput {
     fn from(error: E) -> Self {
         NeedsInput::Failed(error.into())
     }
@@ -126,20 +189,20 @@ impl<E: Into<RpcError>> From<E> for NeedsInput {
 pub(super) async fn finish<Fut>(
     mut inputs: Inputs,
     cx: &Context,
-    run: impl Fn(Inputs) -> Result<Fut, RpcError> + Send,
-) -> Result<Reply, RpcError>
+    run: impl Fn(Inputs) -> Fut + Send,
+) -> Result<Reply, ToolError>
 where
     Fut: Future<Output = Result<Reply, NeedsInput>> + Send,
 {
     for _ in 0..=cx.call.exchange.node.limits.input_rounds {
-        match run(inputs)?.await {
+        match run(inputs).await {
             Ok(reply) => return Ok(reply),
             Err(NeedsInput::Failed(error)) => return Err(error),
             Err(NeedsInput::NeedsInput(ask)) if cx.session().is_some() => inputs = ask.answers(cx).await?,
             Err(NeedsInput::NeedsInput(ask)) => return Ok(Reply::input_required(ask.requests, ask.state)),
         }
     }
-    Err(RpcError::internal("this call asked for input too many times")) // MRTR-08
+    Err(RpcError::internal("this call asked for input too many times").into()) // MRTR-08
 }
 
 #[cfg(test)]
@@ -150,8 +213,8 @@ mod tests {
     #[test]
     fn questions_are_kept_under_their_keys() {
         let ask = Ask::new()
-            .elicit("name", json!({ "message": "Who?" }))
-            .sample("greeting", json!({ "maxTokens": 5 }))
+            .elicit_json("name", json!({ "message": "Who?" }))
+            .sample("greeting", SamplingRequest::new("Greet", 5))
             .roots("roots")
             .state("s");
         let asked: Vec<_> = ask.requests.iter().map(|(key, r)| (key, r.method.as_str())).collect();
@@ -168,7 +231,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "the client cannot be asked for `a`: the key `a` is used twice")]
     fn a_key_is_used_once() {
-        let _ = Ask::new().roots("a").elicit("a", json!({}));
+        let _ = Ask::new().roots("a").elicit_json("a", json!({}));
     }
 
     #[test]
@@ -176,6 +239,6 @@ mod tests {
         expected = "the client cannot be asked for `a`: the params of `elicitation/create` must be an object"
     )]
     fn params_are_an_object() {
-        let _ = Ask::new().elicit("a", "Who?");
+        let _ = Ask::new().elicit_json("a", "Who?");
     }
 }

@@ -1,226 +1,129 @@
-//! Tools and their functions.
+//! Descriptions of tools.
 
-use super::arguments::refuse;
-use super::function::{FunctionFuture, params};
-use super::input::{self, NeedsInput};
-use super::page::Listing;
-use super::schema::Schema;
-use super::tool_result::IntoToolResult;
-use crate::call::context::Context;
-use crate::call::reply::Reply;
-use crate::call::request::{Call, Inputs};
-use rethread_proto::gate::mirror::HeaderParams;
-use rethread_proto::jsonrpc::RpcError;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
-use serde_json::{Value, json};
-use std::borrow::Cow;
-use std::future::Future;
-use std::sync::Arc;
+use super::tool_input::{InputSchema, JsonInput, TypedInput};
+use super::{EntryError, Icon};
+use rethread_proto::Version;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 /// The description of a tool for clients.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Tool {
+///
+/// The schema of the arguments comes from the argument type of the tool's function. [`input`](Tool::input) replaces it by one
+/// that is written by hand, for types without a `JsonSchema`.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub struct Tool<I = TypedInput> {
     name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
-    input_schema: Value,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    input: I,
     output_schema: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     annotations: Option<Value>,
+    icons: Vec<Icon>,
+    meta: Option<Map<String, Value>>,
 }
 
 impl Tool {
-    /// A tool without arguments.
+    /// A tool whose arguments describe themselves: their doc comments become descriptions.
     pub fn new(name: impl Into<String>) -> Self {
         Tool {
             name: name.into(),
             title: None,
             description: None,
-            input_schema: json!({ "type": "object", "properties": {} }),
+            input: TypedInput,
             output_schema: None,
             annotations: None,
+            icons: Vec::new(),
+            meta: None,
         }
     }
+}
 
-    /// The title for people.
-    #[must_use]
+impl<I> Tool<I> {
+    /// The title for people. Since 2025-06-18; earlier clients do not get it.
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// The description of the tool, for a model.
-    #[must_use]
+    /// The description of the tool, for a model. Without it, the doc comment of the argument type is sent.
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
     }
 
-    /// The JSON Schema of the arguments. It is sent unchanged.
-    ///
-    /// # Panics
-    /// If its `type` is not `object`.
-    #[must_use]
-    pub fn input(mut self, schema: Value) -> Self {
-        self.check_root(&schema, "input");
-        self.input_schema = schema;
-        self
+    /// The JSON Schema of the arguments, written by hand. It is sent unchanged, and its `type` must be `object`.
+    pub fn input(self, schema: Value) -> Tool<JsonInput> {
+        Tool {
+            name: self.name,
+            title: self.title,
+            description: self.description,
+            input: JsonInput(schema),
+            output_schema: self.output_schema,
+            annotations: self.annotations,
+            icons: self.icons,
+            meta: self.meta,
+        }
     }
 
-    /// The JSON Schema of the structured content. It is sent unchanged.
+    /// The JSON Schema of the structured content, written by hand. It is sent unchanged. Without it, a function that returns
+    /// [`Json`](super::Json) has the schema of its type.
     ///
-    /// # Panics
-    /// If its `type` is not `object`.
-    #[must_use]
+    /// Clients before 2025-06-18 do not get it. Clients before 2026-07-28 get it if its `type` is `object`.
     pub fn output(mut self, schema: Value) -> Self {
-        self.check_root(&schema, "output");
         self.output_schema = Some(schema);
         self
     }
 
-    /// Hints about the tool: `ToolAnnotations` of the MCP schema.
-    #[must_use]
-    pub fn annotations(mut self, annotations: Value) -> Self {
-        self.annotations = Some(annotations);
+    /// Hints about the tool: [`ToolAnnotations`](super::ToolAnnotations), or JSON with the same members. Since 2025-03-26;
+    /// earlier clients do not get them.
+    ///
+    /// # Panics
+    /// If `annotations` cannot be written as JSON.
+    pub fn annotations(mut self, annotations: impl Serialize) -> Self {
+        let json = serde_json::to_value(annotations).expect("annotations must be serializable as JSON");
+        self.annotations = Some(json);
         self
     }
 
-    pub(super) fn into_name(self) -> String {
-        self.name
+    /// Adds an icon. Since 2025-11-25; earlier clients do not get it.
+    pub fn icon(mut self, icon: Icon) -> Self {
+        self.icons.push(icon);
+        self
     }
 
-    fn check_root(&self, schema: &Value, which: &str) {
-        let is_object = schema.get("type").is_some_and(|t| t == "object");
-        assert!(
-            is_object,
-            "the {which} schema of the tool `{}` must have the type `object`",
-            self.name
-        );
+    /// Adds a member of `_meta`. Since 2025-06-18; earlier clients do not get it.
+    pub fn meta(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.meta.get_or_insert_default().insert(key.into(), value.into());
+        self
     }
-}
 
-/// The arguments of a tool without arguments. Accepts any object.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub struct NoArgs {}
-
-/// Starts a call from its raw arguments. Fails with the reason if the arguments do not have the type of the function.
-type Run = dyn Fn(&str, &Call, Context) -> Result<FunctionFuture, String> + Send + Sync;
-
-/// The function of a tool, the schema of its arguments, and the arguments that are mirrored in headers.
-pub(super) struct ToolEntry {
-    run: Box<Run>,
-    input_schema: Schema,
-    header_params: Option<Arc<HeaderParams>>,
-}
-
-impl ToolEntry {
-    pub(super) fn new<A, F, Fut, R>(tool: &Tool, run: F) -> Self
+    /// Completes the description from the types of the function.
+    pub(super) fn resolve<A>(self, output: impl FnOnce() -> Option<Value>) -> Result<ResolvedTool, EntryError>
     where
-        A: DeserializeOwned,
-        F: Fn(A, Context) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, RpcError>> + Send + 'static,
-        R: IntoToolResult,
+        I: InputSchema<A>,
     {
-        ToolEntry::running(tool, move |arguments, _, cx| {
-            let running = run(read(arguments)?, cx);
-            Ok(Box::pin(async move { Ok(reply(running.await?)) }))
-        })
-    }
-
-    pub(super) fn with_inputs<A, F, Fut, R>(tool: &Tool, run: F) -> Self
-    where
-        A: DeserializeOwned,
-        F: Fn(A, Inputs, Context) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, NeedsInput>> + Send + 'static,
-        R: IntoToolResult,
-    {
-        let run = Arc::new(run);
-        ToolEntry::running(tool, move |arguments, call, cx| {
-            let (run, arguments, inputs) = (Arc::clone(&run), arguments.to_owned(), call.inputs().clone());
-            Ok(Box::pin(async move {
-                let version = cx.version();
-                let again = |inputs| {
-                    let running = read(&arguments).map(|arguments| run(arguments, inputs, cx.clone()));
-                    Ok(async move {
-                        match running {
-                            Ok(running) => running.await.map(reply),
-                            Err(why) => Ok(refuse(&why, version)?),
-                        }
-                    })
-                };
-                input::finish(inputs, &cx, again).await
-            }))
-        })
-    }
-
-    fn running<F>(tool: &Tool, run: F) -> Self
-    where
-        F: Fn(&str, &Call, Context) -> Result<FunctionFuture, String> + Send + Sync + 'static,
-    {
-        let name = tool.name.as_str();
-        assert!(
-            is_tool_name(name),
-            "`{name}` is no tool name: 1 to 64 of A-Z a-z 0-9 _ . / - are allowed"
-        );
-        let unusable = |why: String| -> ! { panic!("the input schema of the tool `{name}` cannot be used: {why}") };
-        // HDR-05: a client would silently drop the tool.
-        let header_params = HeaderParams::of_schema(&tool.input_schema).unwrap_or_else(|why| unusable(why.to_string()));
-        ToolEntry {
-            run: Box::new(run),
-            input_schema: Schema::compile(&tool.input_schema).unwrap_or_else(|why| unusable(why)),
-            header_params: Some(header_params).filter(|params| !params.is_empty()).map(Arc::new),
+        let name = &self.name;
+        if !is_tool_name(name) {
+            let why = format!("`{name}` is no tool name: 1 to 64 of A-Z a-z 0-9 _ . / - are allowed");
+            return Err(EntryError::Invalid(why));
         }
+        let (input_schema, description) = self.input.derive();
+        if input_schema["type"] != "object" {
+            let why = format!("the input schema of the tool `{name}` must have the type `object`");
+            return Err(EntryError::Invalid(why));
+        }
+        Ok(ResolvedTool {
+            name: self.name,
+            title: self.title,
+            description: self.description.or(description),
+            input_schema,
+            output_schema: self.output_schema.or_else(output),
+            annotations: self.annotations,
+            icons: self.icons,
+            meta: self.meta,
+        })
     }
-
-    pub(super) fn header_params(&self) -> Option<Arc<HeaderParams>> {
-        self.header_params.clone()
-    }
-}
-
-fn read<A: DeserializeOwned>(arguments: &str) -> Result<A, String> {
-    serde_json::from_str(arguments).map_err(|error| {
-        let text = error.to_string();
-        // The position refers to a text that the client has not seen, so it is removed.
-        let (reason, _) = text.rsplit_once(" at line ").unwrap_or((&text, ""));
-        format!("- {reason}")
-    })
-}
-
-fn reply(result: impl IntoToolResult) -> Reply {
-    Reply::json(result.into_tool_result())
-}
-
-#[derive(Deserialize)]
-struct CallParams<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow)]
-    arguments: Option<&'a RawValue>,
-}
-
-/// Starts a `tools/call`. The params are parsed once, and the arguments go directly from raw text to their type.
-pub(super) fn call(tools: &Listing<ToolEntry>, call: &Call, cx: &Context) -> Result<FunctionFuture, RpcError> {
-    let CallParams { name, arguments } = params(call)?;
-    let tool = tools
-        .get(&name)
-        .ok_or_else(|| RpcError::invalid_params(format!("unknown tool: {name}")))?;
-    let arguments = arguments.map_or("{}", RawValue::get);
-    if !arguments.starts_with('{') {
-        // An error in every revision: this violates the schema of the request, not that of the tool.
-        return Err(RpcError::invalid_params("arguments must be an object"));
-    }
-    let checked = tool.input_schema.check(arguments);
-    let running = checked.and_then(|()| (tool.run)(arguments, call, cx.clone()));
-    running.or_else(|why| {
-        let refusal = refuse(&why, cx.version())?;
-        Ok(Box::pin(std::future::ready(Ok(refusal))))
-    })
 }
 
 fn is_tool_name(name: &str) -> bool {
@@ -228,10 +131,67 @@ fn is_tool_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(allowed)
 }
 
+/// A tool with its schemas.
+pub(super) struct ResolvedTool {
+    pub(super) name: String,
+    title: Option<String>,
+    description: Option<String>,
+    pub(super) input_schema: Value,
+    output_schema: Option<Value>,
+    annotations: Option<Value>,
+    icons: Vec<Icon>,
+    meta: Option<Map<String, Value>>,
+}
+
+/// `Tool` of the MCP schema.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ShownTool<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    input_schema: &'a Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_schema: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotations: Option<&'a Value>,
+    #[serde(skip_serializing_if = "<[Icon]>::is_empty")]
+    icons: &'a [Icon],
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a Map<String, Value>>,
+}
+
+impl ResolvedTool {
+    pub(super) fn at(&self, version: Version) -> ShownTool<'_> {
+        let output = self.output_schema.as_ref().filter(|schema| {
+            let any = version.has_any_structured_content();
+            version.has_structured_content() && (any || schema["type"] == "object")
+        });
+        ShownTool {
+            name: &self.name,
+            title: self.title.as_deref().filter(|_| version.has_titles()),
+            description: self.description.as_deref(),
+            input_schema: &self.input_schema,
+            output_schema: output,
+            annotations: self.annotations.as_ref().filter(|_| version.has_tool_annotations()),
+            icons: if version.has_icons() { &self.icons } else { &[] },
+            meta: self.meta.as_ref().filter(|_| version.has_titles()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::tool_result::ToolResult;
+    use super::super::{NoArgs, ToolAnnotations};
     use super::*;
+    use serde_json::json;
+
+    fn shown<I: InputSchema<NoArgs>>(tool: Tool<I>, version: Version) -> Value {
+        let tool = tool.resolve::<NoArgs>(|| None).unwrap_or_else(|why| panic!("{why}"));
+        serde_json::to_value(tool.at(version)).unwrap()
+    }
 
     #[test]
     fn tool_names_have_a_bounded_length_and_alphabet() {
@@ -246,43 +206,63 @@ mod tests {
     }
 
     #[test]
+    fn arguments_are_an_object() {
+        for schema in [json!({ "type": "string" }), json!({}), json!(true)] {
+            let tool = Tool::new("t").input(schema);
+            let why = tool.resolve::<NoArgs>(|| None).err().unwrap();
+            assert_eq!(
+                why.to_string(),
+                "the input schema of the tool `t` must have the type `object`"
+            );
+        }
+    }
+
+    #[test]
     fn schema_is_sent_unchanged() {
         let schema = json!({
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "type": "object",
+            "description": "kept",
             "$defs": { "a": { "$anchor": "b" } },
             "if": { "properties": {} },
             "x-mcp-header": "Kept",
         });
         let tool = Tool::new("t").title("T").description("d").input(schema.clone());
         assert_eq!(
-            serde_json::to_value(tool).unwrap(),
+            shown(tool, Version::V2025_11_25),
             json!({ "name": "t", "title": "T", "description": "d", "inputSchema": schema })
         );
     }
 
     #[test]
-    #[should_panic(expected = "the input schema of the tool `t` must have the type `object`")]
-    fn a_schema_describes_an_object() {
-        let _ = Tool::new("t").input(json!({ "type": "string" }));
+    fn each_revision_gets_the_members_it_has() {
+        let input = json!({ "type": "object", "properties": {} });
+        let tool = Tool::new("t")
+            .title("T")
+            .output(json!({ "type": "object" }))
+            .annotations(ToolAnnotations::new().read_only(true))
+            .icon(Icon::new("data:,").mime_type("image/png").size("any"))
+            .meta("example.com/a", 1);
+        let mut expected = json!({ "name": "t", "inputSchema": input });
+        assert_eq!(shown(tool.clone(), Version::V2024_11_05), expected);
+        expected["annotations"] = json!({ "readOnlyHint": true });
+        assert_eq!(shown(tool.clone(), Version::V2025_03_26), expected);
+        expected["title"] = json!("T");
+        expected["outputSchema"] = json!({ "type": "object" });
+        expected["_meta"] = json!({ "example.com/a": 1 });
+        assert_eq!(shown(tool.clone(), Version::V2025_06_18), expected);
+        expected["icons"] = json!([{ "src": "data:,", "mimeType": "image/png", "sizes": ["any"] }]);
+        assert_eq!(shown(tool.clone(), Version::V2025_11_25), expected);
+        assert_eq!(shown(tool, Version::V2026_07_28), expected);
     }
 
     #[test]
-    fn results_have_the_shape_of_the_schema() {
-        let text = |t: &str| json!([{ "type": "text", "text": t }]);
-        for (result, shape) in [
-            ("hi".into_tool_result(), json!({ "content": text("hi") })),
-            (vec![].into_tool_result(), json!({ "content": [] })),
-            (
-                ToolResult::error("no"),
-                json!({ "content": text("no"), "isError": true }),
-            ),
-            (
-                ToolResult::structured(json!({ "a": 1 })),
-                json!({ "content": text(r#"{"a":1}"#), "structuredContent": { "a": 1 } }),
-            ),
-        ] {
-            assert_eq!(serde_json::to_value(result).unwrap(), shape);
+    fn output_that_is_not_an_object_exists_since_2026_07_28() {
+        let list = json!({ "type": "array", "items": { "type": "string" } });
+        let tool = Tool::new("t").output(list.clone());
+        for version in Version::ALL {
+            let expected = (version == Version::V2026_07_28).then_some(&list);
+            assert_eq!(shown(tool.clone(), version).get("outputSchema"), expected, "{version}");
         }
     }
 }

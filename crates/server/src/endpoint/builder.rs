@@ -6,6 +6,7 @@ use crate::endpoint::service::McpService;
 use crate::node::limits::{Limits, Timing};
 use crate::node::restore_policy::Restore;
 use crate::node::{Node, NodeConfig, random};
+use crate::session::notifier::Notifier;
 use crate::session::registry::Registry;
 use rethread_proto::event_id::{EventIdFormat, Plain};
 use rethread_proto::exchange::SseUpgradeDelay;
@@ -271,8 +272,10 @@ impl<H: Handler> Builder<H> {
                 Seal::new(key)
             },
         });
+        let node = Arc::new(node);
+        handler.on_start(&Notifier::new(Arc::clone(&node)));
         let inner = Server {
-            node: Arc::new(node),
+            node,
             sessions: Arc::new(Registry::new()),
             parked: Arc::default(),
             handler,

@@ -8,6 +8,7 @@ use std::time::Duration;
 const LIMITS: &str = include_str!("../../src/guide/limits.md");
 const DEPLOYMENT: &str = include_str!("../../src/guide/deployment.md");
 const FIRST_SERVER: &str = include_str!("../../src/guide/first_server.md");
+const COMPARISON: &str = include_str!("../../src/guide/comparison.md");
 const HELLO: &str = include_str!("../../examples/hello.rs");
 const NGINX: &str = include_str!("../../src/guide/nginx.md");
 const KUBERNETES: &str = include_str!("../../src/guide/kubernetes.md");
@@ -143,6 +144,30 @@ fn first_server_in_the_guide_is_the_example() {
     assert_eq!(blocks(FIRST_SERVER, &["sh", "text"]), tried);
     let code = &HELLO[HELLO.find("use ").unwrap()..];
     assert_eq!(blocks(FIRST_SERVER, &["no_run"]), [code.trim_end()]);
+}
+
+/// A test runs the first program, and both are compiled.
+#[test]
+fn programs_of_the_comparison_are_the_examples() {
+    for (kind, file) in [
+        ("no_run", "examples/typed.rs"),
+        ("rust,ignore", "../rmcp/examples/notes.rs"),
+    ] {
+        let path = format!("{}/{file}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path).unwrap();
+        let code = &text[text.find("\nuse ").unwrap() + 1..];
+        assert_eq!(blocks(COMPARISON, &[kind]), [code.trim_end()], "{file}");
+        let is_code = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with("//");
+        let lines = code.lines().filter(is_code).count().to_string();
+        let row = COMPARISON
+            .lines()
+            .find(|line| line.starts_with("| lines without"))
+            .unwrap();
+        assert!(
+            row.split('|').any(|cell| cell.trim() == lines),
+            "{file} has {lines} lines"
+        );
+    }
 }
 
 /// Tests of the gateway run these files. The pages show them in full.

@@ -309,7 +309,7 @@ impl rethread::Handler for AskingHandler {
         let _ = call;
         let mut received = Vec::new();
         for _ in 0..2 {
-            let (form, roots) = tokio::join!(cx.elicit(form()), cx.roots());
+            let (form, roots) = tokio::join!(cx.elicit_json(form()), cx.roots_json());
             received.push(json!([form?.json::<Value>()?, roots?.json::<Value>()?]));
         }
         Ok(rethread::Reply::json(

@@ -81,7 +81,7 @@ impl Steps {
     /// Asks a question and abandons it when the test permits the next step.
     async fn ask_until_allowed(&self, cx: &Context) {
         tokio::select! {
-            answer = cx.elicit(form()) => drop(answer),
+            answer = cx.elicit_json(form()) => drop(answer),
             () = self.allowed() => {}
         }
     }
@@ -207,7 +207,7 @@ async fn mrtr_06_abandoned_question_is_not_asked_again() {
         async move {
             steps.ask_until_allowed(&cx).await;
             steps.done();
-            cx.roots().await?;
+            cx.roots_json().await?;
             Ok(text("roots"))
         }
     });
@@ -278,7 +278,7 @@ async fn d13_withdrawn_questions_of_a_parked_call_do_not_count() {
             async move {
                 steps.ask_until_allowed(&cx).await;
                 for _ in 0..200 {
-                    let asked = tokio::time::timeout(Duration::from_micros(100), cx.elicit(form())).await;
+                    let asked = tokio::time::timeout(Duration::from_micros(100), cx.elicit_json(form())).await;
                     if let Ok(Err(error)) = asked {
                         steps.done();
                         return Err(RpcError::internal(format!("{error:?}")));
@@ -300,7 +300,7 @@ async fn d13_withdrawn_questions_of_a_parked_call_do_not_count() {
 #[tokio::test]
 async fn sec_06_parked_calls_are_bounded_in_bytes() {
     let handler = ClosureHandler::new(|cx, _| async move {
-        let _ = cx.elicit(form()).await;
+        let _ = cx.elicit_json(form()).await;
         Ok(text("done"))
     });
     let limits = rethread::Limits::default().with(|limits| limits.parked_bytes = 10_000);

@@ -242,7 +242,7 @@ async fn d13_replaced_progress_of_a_parked_call_counts_once() {
                 }
                 done.add_permits(1);
             };
-            let (answer, ()) = tokio::join!(cx.elicit(form()), reports);
+            let (answer, ()) = tokio::join!(cx.elicit_json(form()), reports);
             drop(answer);
             Ok(Reply::empty())
         }
@@ -293,7 +293,7 @@ async fn log_02_log_written_while_a_retry_comes_follows_the_level_of_the_retry()
                 start.acquire().await.unwrap().forget();
                 logging.log(LogLevel::Debug, None, slow).await
             });
-            let _ = cx.elicit(form()).await;
+            let _ = cx.elicit_json(form()).await;
             let _ = log.await;
             Ok(Reply::empty())
         }

@@ -45,12 +45,12 @@ impl Handler for TimeoutHandler {
             0
         };
         for _ in 0..questions {
-            let asked = tokio::time::timeout(Duration::from_millis(1), cx.elicit(form(800))).await;
+            let asked = tokio::time::timeout(Duration::from_millis(1), cx.elicit_json(form(800))).await;
             assert!(asked.is_err(), "the question times out");
             self.0.fetch_add(1, Ordering::Relaxed);
         }
         if questions == 0 {
-            let (one, two) = tokio::join!(cx.elicit(form(10 << 10)), cx.elicit(form(10 << 10)));
+            let (one, two) = tokio::join!(cx.elicit_json(form(10 << 10)), cx.elicit_json(form(10 << 10)));
             one.and(two)?;
             self.0.fetch_add(1, Ordering::Relaxed);
         }

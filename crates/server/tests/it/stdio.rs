@@ -2,7 +2,7 @@
 
 use crate::support::{ScriptedHandler, V2025_11_25, result_text};
 use rethread::catalog::{Catalog, NoArgs, Tool};
-use rethread::{Context, Handler, Limits, ListKind, McpService};
+use rethread::{CallEnded, Context, Handler, Limits, ListKind, McpService};
 use rethread_testkit::client::stateless;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -122,7 +122,7 @@ async fn gw_01_response_follows_the_messages_that_the_handler_pushed_before_it()
         for n in 1..=5 {
             cx.session().unwrap().push("notifications/message", json!({ "n": n }))?;
         }
-        Ok("pushed")
+        Ok::<_, CallEnded>("pushed")
     };
     let catalog = Catalog::new("pushing", "1").tool(Tool::new("push"), push);
     let service = McpService::builder(catalog).build();
@@ -143,7 +143,7 @@ async fn d13_large_responses_wait_for_a_slow_reader() {
     const BYTES: usize = 3 << 19;
     let large = |_: NoArgs, cx: Context| async move {
         cx.notify("notifications/before", json!({})).await?;
-        Ok("x".repeat(BYTES))
+        Ok::<_, CallEnded>("x".repeat(BYTES))
     };
     let service = McpService::builder(Catalog::new("large", "1").tool(Tool::new("large"), large)).build();
     let mut client = StdioClient::open(&service);

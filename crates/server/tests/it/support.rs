@@ -215,9 +215,9 @@ impl Handler for ScriptedHandler {
                 }
                 HandlerStep::Ask(question, params) => {
                     let answer = match question {
-                        "sample" => cx.sample(params).await,
-                        "elicit" => cx.elicit(params).await,
-                        "roots" => cx.roots().await,
+                        "sample" => cx.sample_json(params).await,
+                        "elicit" => cx.elicit_json(params).await,
+                        "roots" => cx.roots_json().await,
                         "ping" => {
                             let _ = done.send(cx.ping().await.map(|()| Value::Null).map_err(text));
                             continue;

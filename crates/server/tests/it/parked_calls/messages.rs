@@ -11,7 +11,7 @@ where
     ClosureHandler::new(move |cx, _| {
         let (steps, emit) = (steps.clone(), emit.clone());
         async move {
-            let (answer, emitted) = tokio::join!(cx.elicit(form()), async {
+            let (answer, emitted) = tokio::join!(cx.elicit_json(form()), async {
                 steps.allowed().await;
                 let emitted = emit(cx.clone()).await;
                 steps.done();

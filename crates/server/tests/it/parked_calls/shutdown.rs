@@ -40,7 +40,7 @@ async fn t_38_shutdown_waits_for_calls_beside_an_ended_parked_call() {
 async fn t_38_shutdown_ends_when_the_last_call_parks() {
     let handler = ClosureHandler::new(|cx, _| async move {
         tokio::time::sleep(Duration::from_secs(3)).await;
-        cx.elicit(form()).await?;
+        cx.elicit_json(form()).await?;
         tokio::time::sleep(Duration::from_secs(3)).await;
         Ok(text("answered"))
     });
@@ -64,7 +64,7 @@ async fn t_38_shutdown_accepts_only_retries_of_parked_calls() {
         if params["arguments"]["slow"] == true {
             tokio::time::sleep(Duration::from_secs(9)).await;
         } else {
-            cx.elicit(form()).await?;
+            cx.elicit_json(form()).await?;
         }
         Ok(text("done"))
     });

@@ -1,4 +1,4 @@
-//! JSON Schema, as far as the arguments of tools need it.
+//! JSON Schema, as far as the arguments of tools and the forms of elicitations need it.
 //!
 //! Supports drafts 7 to 2020-12, without annotations (`format`, `content*`), without `unevaluated*`, and without references
 //! between documents. An unknown keyword restricts nothing. The crate `jsonschema` was measured first: 60 crates, 4 MB in the
@@ -28,7 +28,7 @@ const TYPES: [&str; 7] = ["null", "boolean", "object", "array", "number", "strin
 
 /// A compiled schema.
 #[derive(Debug)]
-pub(super) struct Schema {
+pub(crate) struct Schema {
     root: Value,
     /// Compiled patterns by their text. A pattern that the engine does not support restricts nothing.
     patterns: HashMap<String, Regex>,
@@ -41,7 +41,7 @@ pub(super) struct Schema {
 
 impl Schema {
     /// Fails with the location and the reason if `root` is not a valid schema, or refers to another document.
-    pub(super) fn compile(root: &Value) -> Result<Self, String> {
+    pub(crate) fn compile(root: &Value) -> Result<Self, String> {
         let mut schema = Schema {
             root: root.clone(),
             patterns: HashMap::new(),
@@ -196,7 +196,7 @@ fn percent_decoded(text: &str) -> String {
 }
 
 /// Cuts `text` to at most `bytes`, and marks the cut.
-pub(super) fn shorten(mut text: String, bytes: usize) -> String {
+pub(crate) fn shorten(mut text: String, bytes: usize) -> String {
     const CUT: &str = "…";
     if text.len() > bytes {
         let mut end = bytes - CUT.len();

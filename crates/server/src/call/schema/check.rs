@@ -24,7 +24,7 @@ const MAX_SCHEMA_DEPTH: usize = 256;
 
 impl Schema {
     /// Describes how an object violates the schema.
-    pub(in super::super) fn check(&self, object: &str) -> Result<(), String> {
+    pub(crate) fn check(&self, object: &str) -> Result<(), String> {
         if self.allows_every_object {
             return Ok(());
         }
