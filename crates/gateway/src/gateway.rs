@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tower::Service as _;
+use tower_service::Service as _;
 
 /// How long open connections may take to flush after all servers are closed. Beyond: they are cut.
 const CONNECTION_FLUSH_GRACE: Duration = Duration::from_secs(1);
