@@ -8,7 +8,15 @@ const PROFILE: &str = "dist";
 
 /// `[--quick] [--suite NAME]... [--only NAME]... [--rounds N] [--seconds S] [--write DIR]`
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
-    let mut build = run::cargo(&["build", "--profile", PROFILE, "-p", "rethread-bench", "-p", "rethread-gateway"]);
+    let mut build = run::cargo(&[
+        "build",
+        "--profile",
+        PROFILE,
+        "-p",
+        "rethread-bench",
+        "-p",
+        "rethread-gateway",
+    ]);
     run::watch(&mut build, |_| ()).map_err(|error| format!("the build failed: {error}"))?;
     let mut command = Command::new(run::target().join(PROFILE).join("rethread-bench"));
     command.arg("run").args(options).current_dir(run::root());

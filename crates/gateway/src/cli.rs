@@ -7,6 +7,7 @@ mod page;
 
 pub(crate) use page::{completions, man};
 
+use crate::client_entry::ClientKind;
 use crate::config::{CliInput, Heading, options};
 use crate::exit::{Exit, Failure};
 use crate::output::OutputOptions;
@@ -32,6 +33,9 @@ const COMMAND_WORDS: &str = "COMMAND";
 pub(crate) enum Job {
     Serve(CliInput),
     Check(CliInput),
+    /// The JSON file of a client.
+    Import(PathBuf),
+    Export(CliInput, ClientKind),
     Demo(DemoOptions),
     /// The stdio server behind `demo`.
     DemoServer,
@@ -57,7 +61,19 @@ fn command() -> Command {
     let page = Arg::new("command")
         .help("Command to describe; without it, the program")
         .value_name("COMMAND")
-        .value_parser(["serve", "check", "demo", "completions", "man"]);
+        .value_parser(["serve", "check", "demo", "import", "export", "completions", "man"]);
+    let file = Arg::new("file")
+        .help("JSON file of Claude Desktop, Claude Code, Cursor or VS Code")
+        .value_name("FILE")
+        .required(true)
+        .value_hint(ValueHint::FilePath)
+        .value_parser(value_parser!(PathBuf));
+    let client = Arg::new("client")
+        .long("client")
+        .help("Client whose format to print")
+        .value_name("CLIENT")
+        .required(true)
+        .value_parser(value_parser!(ClientKind));
     let ignored = Arg::new("args")
         .num_args(0..)
         .trailing_var_arg(true)
@@ -92,6 +108,19 @@ fn command() -> Command {
                 .long_about(help::DEMO_ABOUT)
                 .args(demo_args())
                 .after_long_help(help::with_exit_codes(help::DEMO)),
+        )
+        .subcommand(
+            Command::new("import")
+                .about("Print the servers of a client's JSON file as TOML")
+                .long_about(help::IMPORT_ABOUT)
+                .arg(file)
+                .after_help(help::IMPORT),
+        )
+        .subcommand(
+            serve_options(Command::new("export").arg(client))
+                .about("Print the entry of this gateway for the configuration of a client")
+                .long_about(help::EXPORT_ABOUT)
+                .after_long_help(help::with_exit_codes(help::EXPORT)),
         )
         .subcommand(
             Command::new("completions")
@@ -159,6 +188,16 @@ fn parse_from(
     let job = match name {
         "serve" => Job::Serve(cli_input(matches)),
         "check" => Job::Check(cli_input(matches)),
+        "import" => Job::Import(
+            matches
+                .get_one::<PathBuf>("file")
+                .expect("the file is required")
+                .clone(),
+        ),
+        "export" => {
+            let client = matches.get_one("client").expect("the client is required");
+            Job::Export(cli_input(matches), *client)
+        }
         "demo" => Job::Demo(DemoOptions {
             listen: matches.get_one(options::LISTEN.def.key).copied(),
             data: matches.get_one(options::DATA.def.key).cloned(),

@@ -43,6 +43,7 @@ pub(crate) fn settings(options: &DemoOptions) -> Result<Settings, Failure> {
             at_root: true,
             command: program,
             args: vec!["demo-server".to_owned()],
+            shown_args: vec!["demo-server".to_owned()],
             env: BTreeMap::new(),
             inherit_env: InheritedEnv::default(),
             cwd: None,
@@ -51,6 +52,7 @@ pub(crate) fn settings(options: &DemoOptions) -> Result<Settings, Failure> {
             start_timeout: Duration::from_secs(10),
             max_children: 20,
         }],
+        notes: Vec::new(),
     })
 }
 

@@ -108,7 +108,12 @@ async fn reload_on_hangup(gateway: Arc<Gateway>, input: CliInput) {
     };
     while hangups.recv().await.is_some() {
         match config::load(&input) {
-            Ok(settings) => log_reload(&gateway.reload(settings).await),
+            Ok(settings) => {
+                for warning in &settings.notes {
+                    tracing::warn!(warning, "configuration warning");
+                }
+                log_reload(&gateway.reload(settings).await);
+            }
             Err(problems) => {
                 for problem in &problems.0 {
                     let hint = problem.hint.as_deref().unwrap_or_default();

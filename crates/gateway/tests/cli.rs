@@ -4,6 +4,8 @@
 
 #[path = "cli/check.rs"]
 mod check;
+#[path = "cli/client_files.rs"]
+mod client_files;
 #[path = "cli/demo.rs"]
 mod demo;
 #[path = "cli/help.rs"]
