@@ -9,6 +9,7 @@ pub(crate) use page::{completions, man};
 
 use crate::client_entry::ClientKind;
 use crate::config::{CliInput, Heading, options};
+use crate::demo::{DemoOptions, TourShell};
 use crate::exit::{Exit, Failure};
 use crate::output::OutputOptions;
 use args::Matches;
@@ -16,7 +17,6 @@ use clap::{Arg, ArgMatches, Command, ValueHint, value_parser};
 use clap_complete::Shell;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 const ABOUT: &str = "Puts any MCP server behind Streamable HTTP and SSE";
@@ -42,13 +42,6 @@ pub(crate) enum Job {
     Guardian,
     Completions(Shell),
     Man(Option<String>),
-}
-
-/// The options of `demo`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct DemoOptions {
-    pub(crate) listen: Option<SocketAddr>,
-    pub(crate) data: Option<PathBuf>,
 }
 
 /// The definition of the command line.
@@ -104,7 +97,7 @@ fn command() -> Command {
         )
         .subcommand(
             Command::new("demo")
-                .about("Try the gateway with a built-in server")
+                .about("See a call survive its connection and the gateway, then try it")
                 .long_about(help::DEMO_ABOUT)
                 .args(demo_args())
                 .after_long_help(help::with_exit_codes(help::DEMO)),
@@ -157,16 +150,21 @@ fn serve_options(command: Command) -> Command {
         .arg(words)
 }
 
-fn demo_args() -> [Arg; 2] {
+fn demo_args() -> [Arg; 3] {
     let listen = args::arg(&options::LISTEN.def).expect("--listen is a flag");
     let data = args::arg(&options::DATA.def).expect("--data is a flag");
     [
         listen
             .help("Address to listen on [default: 127.0.0.1:8080, or a free port if that is in use]")
             .value_parser(args::parse_address),
-        data.help("Directory for sessions and streams, so that they survive a restart [default: memory]")
+        data.help("Directory for sessions and streams, which is kept [default: a temporary one]")
             .env(None)
             .value_parser(value_parser!(PathBuf)),
+        Arg::new("shell")
+            .long("shell")
+            .help("Shell of the commands to try [default: that of $SHELL]")
+            .value_name("SHELL")
+            .value_parser(value_parser!(TourShell)),
     ]
 }
 
@@ -201,6 +199,7 @@ fn parse_from(
         "demo" => Job::Demo(DemoOptions {
             listen: matches.get_one(options::LISTEN.def.key).copied(),
             data: matches.get_one(options::DATA.def.key).cloned(),
+            shell: matches.get_one("shell").copied(),
         }),
         "completions" => Job::Completions(*matches.get_one("shell").expect("the shell is required")),
         "man" => Job::Man(matches.get_one("command").cloned()),

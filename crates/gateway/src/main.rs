@@ -29,7 +29,6 @@ use exit::{Exit, Failure};
 use export::ClientExport;
 use import::ClientImport;
 use output::OutputOptions;
-use run::RunMode;
 use settings::Settings;
 use std::process::ExitCode;
 
@@ -37,7 +36,7 @@ fn main() -> ExitCode {
     let (job, output) = cli::parse();
     let outcome = match job {
         Job::Serve(input) => match check::startable_settings(&input) {
-            Ok(settings) => block_on(run::run(settings, RunMode::Serve(input), output)),
+            Ok(settings) => block_on(run::run(settings, input, output)),
             Err(problems) => return report_problems(&problems, output),
         },
         Job::Check(input) => return check(&input, output),
@@ -52,9 +51,7 @@ fn main() -> ExitCode {
             Ok(settings) => print_export(&settings, client, output),
             Err(problems) => return report_problems(&problems, output),
         },
-        Job::Demo(options) => {
-            demo::settings(&options).and_then(|settings| block_on(run::run(settings, RunMode::Demo, output)))
-        }
+        Job::Demo(options) => block_on(demo::run(options, output)),
         Job::DemoServer => block_on(async { Ok(demo::serve().await?) }),
         Job::Guardian => {
             child::guardian::run();

@@ -129,7 +129,7 @@ fn targets(directives: &str) -> Targets {
 }
 
 /// A line in the format of the JSON log.
-fn json_line(level: &str, message: &str, hint: Option<&str>) -> String {
+pub(crate) fn json_line(level: &str, message: &str, hint: Option<&str>) -> String {
     let mut timestamp = String::new();
     let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp)); // writing to a string cannot fail
     let (timestamp, level, message) = (json!(timestamp), json!(level), json!(message));

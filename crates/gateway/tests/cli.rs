@@ -12,5 +12,7 @@ mod demo;
 mod help;
 #[path = "cli/program.rs"]
 mod program;
+#[path = "cli/story.rs"]
+mod story;
 #[path = "cli/tour.rs"]
 mod tour;

@@ -7,7 +7,7 @@ use crate::exit::Exit;
 
 pub(super) const PROGRAM_SHORT: &str = "\
 Examples:
-  rethread demo                                  try it, with no other program
+  rethread demo                                  see it work, with no other program
   rethread serve -- npx -y some-server           one stdio server at /mcp and /sse
   rethread serve --config rethread.toml          several, each at /servers/NAME/mcp
   rethread serve --config .mcp.json              the servers of a client's JSON file
@@ -17,7 +17,7 @@ Examples:
 pub(super) const PROGRAM: &str = "\
 Examples:
   rethread demo
-      Try the gateway with a built-in server and curl.
+      See a call survive its connection and the gateway, then try it with curl.
 
   rethread serve -- npx -y @modelcontextprotocol/server-everything
       Serve a stdio server at http://127.0.0.1:8080/mcp, and at /sse for old clients.
@@ -89,13 +89,16 @@ Examples:
   RETHREAD_LISTEN=0.0.0.0:80 rethread check -- npx -y some-server";
 
 pub(super) const DEMO_ABOUT: &str = "\
-Try the gateway with a built-in server.
+See a call survive its connection and the gateway, then try it.
 
-Prints three commands for curl. Needs no other program.";
+A built-in client starts calls on a built-in server. Its connection is cut, the gateway is killed with SIGKILL and restarted, \
+and every event is printed with its id. Then the gateway stays up for the commands that the demo prints. With --quiet there is \
+no story. Needs no other program.";
 
 pub(super) const DEMO: &str = "\
 Examples:
   rethread demo
+  rethread demo --shell fish            commands for fish instead of $SHELL
   rethread demo --data ./demo-data      sessions survive when the demo itself is killed";
 
 pub(super) const IMPORT_ABOUT: &str = "\
