@@ -11,6 +11,7 @@ mod exit;
 mod export;
 mod gateway;
 mod import;
+mod landing_page;
 mod mount;
 mod output;
 mod preflight;

@@ -8,6 +8,7 @@ mod conformance;
 mod crash;
 mod full_disk;
 mod gateway;
+mod landing_page;
 mod official_clients;
 mod other_transports;
 mod rmcp;
