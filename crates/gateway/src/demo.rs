@@ -91,7 +91,7 @@ async fn show(
     }
     let running = gateway.as_mut().expect("the story leaves a gateway that runs");
     let shell = shell.unwrap_or_else(TourShell::of_user);
-    printer.text(&tour::tour(shell, address, running.pid, printer.styles()));
+    printer.text(&tour::tour(shell, address, running.pid, &printer.styles()));
     loop {
         let running = gateway.as_mut().expect("a gateway is running");
         let since = Instant::now();

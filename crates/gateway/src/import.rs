@@ -3,7 +3,7 @@
 use crate::config::client_file::{self, ClientFile, ClientServer, Template};
 use crate::config::{Environment, Problem, Problems};
 use std::path::Path;
-use toml_writer::{ToTomlKey as _, ToTomlValue as _};
+use toml_writer::{ToTomlKey as _, ToTomlValue};
 
 /// The outcome of `import`.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl TomlWriter<'_> {
         for arg in &server.args {
             words.push(self.expand(server, "args", arg)?);
         }
-        let words: Vec<_> = words.iter().map(|word| word.to_toml_value()).collect();
+        let words: Vec<_> = words.iter().map(ToTomlValue::to_toml_value).collect();
         self.text
             .push_str(&format!("\n[servers.{key}]\ncommand = [{}]\n", words.join(", ")));
         if let Some(cwd) = &server.cwd {

@@ -57,7 +57,7 @@ struct TracedCall {
 }
 
 /// The end of a call.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallOutcome {
     Answer,
     Error,
@@ -111,8 +111,8 @@ impl Story {
         self.alarm("the client closed the socket of A; its answer will have no reader");
         let (mut stream, id) = client.countdown(LONG_SECONDS).await?;
         let mut long = TracedCall::new(id);
-        // Both calls tick every half second, and A is older: its answer comes before B's next tick but one.
-        self.read_until(&mut stream, &mut long, |call| call.seen() >= 2 * SHORT_SECONDS + 1)
+        // Both calls tick twice a second, and A is older. So A has answered before this tick of B.
+        self.read_until(&mut stream, &mut long, |call| call.seen() > 2 * SHORT_SECONDS)
             .await?;
 
         self.printer.title(5, &format!("The gateway is killed: kill -9 {pid}"));
@@ -274,7 +274,7 @@ impl TracedCall {
     }
 
     fn expect(&self, outcome: CallOutcome) -> Result<(), ClientError> {
-        if self.outcome.as_ref() == Some(&outcome) {
+        if self.outcome == Some(outcome) {
             return Ok(());
         }
         Err(format!(

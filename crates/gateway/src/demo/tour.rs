@@ -82,7 +82,7 @@ impl TourCommands {
 }
 
 /// The end of the demo's output. `pid` is the process of the gateway.
-pub(super) fn tour(shell: TourShell, address: SocketAddr, pid: u32, styles: Styles) -> String {
+pub(super) fn tour(shell: TourShell, address: SocketAddr, pid: u32, styles: &Styles) -> String {
     let Styles { bold, dim, plain, .. } = styles;
     let base = format!("http://{address}");
     let TourCommands {
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     fn text(shell: TourShell) -> String {
-        tour(shell, ([127, 0, 0, 1], 1).into(), 7, Styles::new(false))
+        tour(shell, ([127, 0, 0, 1], 1).into(), 7, &Styles::new(false))
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
             }
             assert!(!text.contains('\x1b'));
         }
-        let colored = tour(TourShell::Sh, ([127, 0, 0, 1], 1).into(), 7, Styles::new(true));
+        let colored = tour(TourShell::Sh, ([127, 0, 0, 1], 1).into(), 7, &Styles::new(true));
         assert!(colored.contains('\x1b'));
     }
 

@@ -51,7 +51,7 @@ async fn browser_gets_a_page_at_the_root_and_at_the_endpoint() {
     }
 }
 
-/// The expected bytes are those of the gateway before it had a page.
+/// The expected bytes were recorded from a gateway without the page.
 #[tokio::test]
 async fn other_requests_get_the_same_bytes_as_without_the_page() {
     let gateway = gateway_with("legacy").start();

@@ -64,8 +64,8 @@ fn run(shell: &ShellUnderTest, script: &str) -> String {
 
 fn assert_ids(part: &str, has: &[&str], lacks: &[&str]) {
     let has_id = |id: &&str| part.contains(&format!("id: {id}\n"));
-    assert!(has.iter().all(|id| has_id(id)), "{has:?} not in {part}");
-    assert!(!lacks.iter().any(|id| has_id(id)), "{lacks:?} in {part}");
+    assert!(has.iter().all(has_id), "{has:?} not in {part}");
+    assert!(!lacks.iter().any(has_id), "{lacks:?} in {part}");
 }
 
 fn follow_the_tour(shell: &ShellUnderTest) {
