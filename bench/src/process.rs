@@ -131,7 +131,10 @@ pub(crate) fn own_program() -> Result<PathBuf> {
 pub(crate) fn sibling_program(name: &str) -> Result<PathBuf> {
     let path = own_program()?.with_file_name(OsString::from(name));
     if !path.exists() {
-        bail!("{} is missing; build it with: cargo build --release", path.display());
+        bail!(
+            "{} is missing; build it with: cargo build --profile dist",
+            path.display()
+        );
     }
     Ok(path)
 }

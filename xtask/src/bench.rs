@@ -3,11 +3,22 @@
 use crate::run;
 use std::process::Command;
 
+/// The profile of published binaries.
+const PROFILE: &str = "dist";
+
 /// `[--quick] [--suite NAME]... [--only NAME]... [--rounds N] [--seconds S] [--write DIR]`
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
-    let mut build = run::cargo(&["build", "--release", "-p", "rethread-bench", "-p", "rethread-gateway"]);
+    let mut build = run::cargo(&[
+        "build",
+        "--profile",
+        PROFILE,
+        "-p",
+        "rethread-bench",
+        "-p",
+        "rethread-gateway",
+    ]);
     run::watch(&mut build, |_| ()).map_err(|error| format!("the build failed: {error}"))?;
-    let mut command = Command::new(run::target().join("release").join("rethread-bench"));
+    let mut command = Command::new(run::target().join(PROFILE).join("rethread-bench"));
     command.arg("run").args(options).current_dir(run::root());
     if !options.contains(&"--write") {
         // Only a whole run may replace the report of a whole run.

@@ -7,7 +7,9 @@ mod page;
 
 pub(crate) use page::{completions, man};
 
+use crate::client_entry::ClientKind;
 use crate::config::{CliInput, Heading, options};
+use crate::demo::{DemoOptions, TourShell};
 use crate::exit::{Exit, Failure};
 use crate::output::OutputOptions;
 use args::Matches;
@@ -15,7 +17,6 @@ use clap::{Arg, ArgMatches, Command, ValueHint, value_parser};
 use clap_complete::Shell;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 const ABOUT: &str = "Puts any MCP server behind Streamable HTTP and SSE";
@@ -32,19 +33,15 @@ const COMMAND_WORDS: &str = "COMMAND";
 pub(crate) enum Job {
     Serve(CliInput),
     Check(CliInput),
+    /// The JSON file of a client.
+    Import(PathBuf),
+    Export(CliInput, ClientKind),
     Demo(DemoOptions),
     /// The stdio server behind `demo`.
     DemoServer,
     Guardian,
     Completions(Shell),
     Man(Option<String>),
-}
-
-/// The options of `demo`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct DemoOptions {
-    pub(crate) listen: Option<SocketAddr>,
-    pub(crate) data: Option<PathBuf>,
 }
 
 /// The definition of the command line.
@@ -57,7 +54,19 @@ fn command() -> Command {
     let page = Arg::new("command")
         .help("Command to describe; without it, the program")
         .value_name("COMMAND")
-        .value_parser(["serve", "check", "demo", "completions", "man"]);
+        .value_parser(["serve", "check", "demo", "import", "export", "completions", "man"]);
+    let file = Arg::new("file")
+        .help("JSON file of Claude Desktop, Claude Code, Cursor or VS Code")
+        .value_name("FILE")
+        .required(true)
+        .value_hint(ValueHint::FilePath)
+        .value_parser(value_parser!(PathBuf));
+    let client = Arg::new("client")
+        .long("client")
+        .help("Client whose format to print")
+        .value_name("CLIENT")
+        .required(true)
+        .value_parser(value_parser!(ClientKind));
     let ignored = Arg::new("args")
         .num_args(0..)
         .trailing_var_arg(true)
@@ -88,10 +97,23 @@ fn command() -> Command {
         )
         .subcommand(
             Command::new("demo")
-                .about("Try the gateway with a built-in server")
+                .about("See a call survive its connection and the gateway, then try it")
                 .long_about(help::DEMO_ABOUT)
                 .args(demo_args())
                 .after_long_help(help::with_exit_codes(help::DEMO)),
+        )
+        .subcommand(
+            Command::new("import")
+                .about("Print the servers of a client's JSON file as TOML")
+                .long_about(help::IMPORT_ABOUT)
+                .arg(file)
+                .after_help(help::IMPORT),
+        )
+        .subcommand(
+            serve_options(Command::new("export").arg(client))
+                .about("Print the entry of this gateway for the configuration of a client")
+                .long_about(help::EXPORT_ABOUT)
+                .after_long_help(help::with_exit_codes(help::EXPORT)),
         )
         .subcommand(
             Command::new("completions")
@@ -128,16 +150,21 @@ fn serve_options(command: Command) -> Command {
         .arg(words)
 }
 
-fn demo_args() -> [Arg; 2] {
+fn demo_args() -> [Arg; 3] {
     let listen = args::arg(&options::LISTEN.def).expect("--listen is a flag");
     let data = args::arg(&options::DATA.def).expect("--data is a flag");
     [
         listen
             .help("Address to listen on [default: 127.0.0.1:8080, or a free port if that is in use]")
             .value_parser(args::parse_address),
-        data.help("Directory for sessions and streams, so that they survive a restart [default: memory]")
+        data.help("Directory for sessions and streams, which is kept [default: a temporary one]")
             .env(None)
             .value_parser(value_parser!(PathBuf)),
+        Arg::new("shell")
+            .long("shell")
+            .help("Shell of the commands to try [default: that of $SHELL]")
+            .value_name("SHELL")
+            .value_parser(value_parser!(TourShell)),
     ]
 }
 
@@ -159,9 +186,20 @@ fn parse_from(
     let job = match name {
         "serve" => Job::Serve(cli_input(matches)),
         "check" => Job::Check(cli_input(matches)),
+        "import" => Job::Import(
+            matches
+                .get_one::<PathBuf>("file")
+                .expect("the file is required")
+                .clone(),
+        ),
+        "export" => {
+            let client = matches.get_one("client").expect("the client is required");
+            Job::Export(cli_input(matches), *client)
+        }
         "demo" => Job::Demo(DemoOptions {
             listen: matches.get_one(options::LISTEN.def.key).copied(),
             data: matches.get_one(options::DATA.def.key).cloned(),
+            shell: matches.get_one("shell").copied(),
         }),
         "completions" => Job::Completions(*matches.get_one("shell").expect("the shell is required")),
         "man" => Job::Man(matches.get_one("command").cloned()),

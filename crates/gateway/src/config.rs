@@ -3,6 +3,7 @@
 //! `options.rs` defines every option once. [`load`] may be called again with the same [`CliInput`]: it reads the file and
 //! the environment anew.
 
+pub(crate) mod client_file;
 mod expand;
 mod file;
 mod layer;
@@ -26,6 +27,7 @@ pub(crate) use problem::{Problem, Problems};
 pub(crate) use resolver::own_host;
 
 use crate::settings::Settings;
+use file::ParsedFile;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -78,7 +80,7 @@ impl Environment {
     }
 
     /// Makes a path of a file or a flag absolute. A relative one is relative to `base`.
-    fn absolute(&self, base: &Path, path: &str) -> PathBuf {
+    pub(crate) fn absolute(&self, base: &Path, path: &str) -> PathBuf {
         match path.strip_prefix("~/").zip(self.var("HOME")) {
             Some((rest, home)) => Path::new(home).join(rest),
             None => base.join(path.strip_prefix("./").unwrap_or(path)),
@@ -119,20 +121,20 @@ pub(crate) fn load(input: &CliInput) -> Result<Settings, Problems> {
 /// Reads the file and resolves all options.
 pub(crate) fn resolve(input: &CliInput, environment: &Environment) -> ResolvedConfig {
     let Some((path, source)) = &input.config_file else {
-        return resolver::resolve(input, &Layer::new(), &environment.cwd, environment);
+        return resolver::resolve(input, &ParsedFile::default(), &environment.cwd, environment);
     };
     let name = path.to_string_lossy();
     let absolute = environment.cwd.join(path);
     let dir = absolute.parent().unwrap_or(&environment.cwd);
     let text = std::fs::read_to_string(&absolute).map_err(|error| {
         let problem = Problem::new(format!("cannot read {name}: {error}")).at(source);
-        vec![problem.hint("the path of a TOML file with [servers.NAME] tables")]
+        vec![problem.hint("the path of a TOML file with [servers.NAME] tables, or of the JSON file of a client")]
     });
-    match text.and_then(|text| file::parse(&name, &text)) {
+    match text.and_then(|text| file::parse(&name, &text, environment)) {
         Ok(file) => resolver::resolve(input, &file, dir, environment),
         Err(problems) => {
             // Without the file the rest would only report missing values.
-            let mut resolved = resolver::resolve(input, &Layer::new(), dir, environment);
+            let mut resolved = resolver::resolve(input, &ParsedFile::default(), dir, environment);
             resolved.rows.clear();
             resolved.problems = problems;
             resolved

@@ -2,6 +2,7 @@
 
 use crate::accept::{self, PeerLimiter};
 use crate::child::Guardian;
+use crate::landing_page;
 use crate::mount::{Mount, path_prefix};
 use crate::settings::Settings;
 use crate::store_registry::StoreRegistry;
@@ -11,6 +12,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use parking_lot::RwLock;
+use rethread_proto::gate;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,7 +21,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tower::Service as _;
+use tower_service::Service as _;
 
 /// How long open connections may take to flush after all servers are closed. Beyond: they are cut.
 const CONNECTION_FLUSH_GRACE: Duration = Duration::from_secs(1);
@@ -110,6 +112,14 @@ impl Gateway {
         }
         let (prefix, endpoint) = path.rsplit_once('/').unwrap_or_default();
         let mount = self.mounts.read().get(prefix).cloned();
+        // `/mcp` is a guess of a person even if each server has a path of its own.
+        let has_page = path == "/" || path == "/mcp" || (mount.is_some() && endpoint == "mcp");
+        if has_page
+            && gate::is_page_request(request.method(), request.headers())
+            && let Some(page) = landing_page::respond(&self.settings(), request.headers())
+        {
+            return page.map(Either::Right);
+        }
         match (mount, endpoint) {
             (Some(mount), "mcp") => into_body(mount.mcp.clone().call(request).await),
             (Some(mount), "sse" | "messages") => into_body(mount.sse.clone().call(request).await),

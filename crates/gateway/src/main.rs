@@ -4,10 +4,14 @@ mod accept;
 mod check;
 mod child;
 mod cli;
+mod client_entry;
 mod config;
 mod demo;
 mod exit;
+mod export;
 mod gateway;
+mod import;
+mod landing_page;
 mod mount;
 mod output;
 mod preflight;
@@ -20,23 +24,35 @@ mod start_message;
 mod store_registry;
 
 use cli::Job;
-use config::{CliInput, Problems};
+use client_entry::ClientKind;
+use config::{CliInput, Environment, Problems};
 use exit::{Exit, Failure};
+use export::ClientExport;
+use import::ClientImport;
 use output::OutputOptions;
-use run::RunMode;
+use settings::Settings;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let (job, output) = cli::parse();
     let outcome = match job {
         Job::Serve(input) => match check::startable_settings(&input) {
-            Ok(settings) => block_on(run::run(settings, RunMode::Serve(input), output)),
+            Ok(settings) => block_on(run::run(settings, input, output)),
             Err(problems) => return report_problems(&problems, output),
         },
         Job::Check(input) => return check(&input, output),
-        Job::Demo(options) => {
-            demo::settings(&options).and_then(|settings| block_on(run::run(settings, RunMode::Demo, output)))
-        }
+        Job::Import(path) => match import::import(&path, &Environment::current()) {
+            Ok(ClientImport { toml, warnings }) => {
+                print_warnings(&warnings, output);
+                cli::print(toml.as_bytes())
+            }
+            Err(problems) => return report_problems(&problems, output),
+        },
+        Job::Export(input, client) => match config::load(&input) {
+            Ok(settings) => print_export(&settings, client, output),
+            Err(problems) => return report_problems(&problems, output),
+        },
+        Job::Demo(options) => block_on(demo::run(options, output)),
         Job::DemoServer => block_on(async { Ok(demo::serve().await?) }),
         Job::Guardian => {
             child::guardian::run();
@@ -56,12 +72,25 @@ fn check(input: &CliInput, output: OutputOptions) -> ExitCode {
     if let Err(failure) = cli::print(report.listing.as_bytes()) {
         return report_failure(&failure, output);
     }
-    for warning in &report.warnings {
-        output.print_warning(warning);
-    }
+    print_warnings(&report.warnings, output);
     match &report.problems {
         Some(problems) => report_problems(problems, output),
         None => Exit::Ok.into(),
+    }
+}
+
+fn print_export(settings: &Settings, client: ClientKind, output: OutputOptions) -> Result<(), Failure> {
+    let ClientExport { entry, advice } = export::export(settings, client)?;
+    print_warnings(&settings.notes, output);
+    if !output.quiet {
+        eprint!("{advice}");
+    }
+    cli::print(entry.as_bytes())
+}
+
+fn print_warnings(warnings: &[String], output: OutputOptions) {
+    for warning in warnings {
+        output.print_warning(warning);
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct ServerStartError {
 
 impl ServerStartError {
     fn new(server: &ServerSettings, error: &anyhow::Error) -> Self {
-        let command = display_command(&server.command.display().to_string(), &server.args);
+        let command = display_command(&server.command.display().to_string(), &server.shown_args);
         let by_hand = "run the command by hand; its stderr is above";
         let hint = match error.downcast_ref::<StartTimeout>() {
             Some(StartTimeout(limit)) => {

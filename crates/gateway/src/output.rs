@@ -4,9 +4,11 @@ use crate::exit;
 use clap::{ColorChoice, ValueEnum};
 use serde_json::json;
 use std::io::{self, IsTerminal as _};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// The format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -72,8 +74,7 @@ impl OutputOptions {
     /// Starts logging. `-v` and `-q` override RUST_LOG.
     pub(crate) fn init_logging(&self) {
         let filter = self.filter(std::env::var("RUST_LOG").ok().as_deref());
-        let log = tracing_subscriber::fmt()
-            .with_env_filter(filter)
+        let log = tracing_subscriber::fmt::layer()
             .with_writer(io::stderr)
             .with_ansi(self.color_on_stderr());
         if self.format == LogFormat::Json {
@@ -82,15 +83,14 @@ impl OutputOptions {
                 eprintln!("{}", json_line("ERROR", &panic.to_string(), None));
             }));
         }
-        // Fails only if logging was started before.
-        let _ = match self.format {
-            LogFormat::Json => log.json().flatten_event(true).try_init(),
+        let log = match self.format {
+            LogFormat::Json => log.json().flatten_event(true).boxed(),
             // On a terminal the time is noise.
-            LogFormat::Text if io::stderr().is_terminal() => {
-                log.without_time().with_target(self.verbose > 0).try_init()
-            }
-            LogFormat::Text => log.with_target(self.verbose > 0).try_init(),
+            LogFormat::Text if io::stderr().is_terminal() => log.without_time().with_target(self.verbose > 0).boxed(),
+            LogFormat::Text => log.with_target(self.verbose > 0).boxed(),
         };
+        // Fails only if logging was started before.
+        let _ = tracing_subscriber::registry().with(log.with_filter(filter)).try_init();
     }
 
     /// Prints an error, whatever the log filter is.
@@ -109,20 +109,26 @@ impl OutputOptions {
         }
     }
 
-    fn filter(&self, rust_log: Option<&str>) -> EnvFilter {
-        let directives = match (self.quiet, self.verbose, rust_log) {
-            (true, ..) => "error",
-            (_, 0, Some(directives)) if !directives.is_empty() => directives,
-            (_, 0, _) => "info",
-            (_, 1, _) => "info,rethread=debug,rethread_store_embedded=debug",
-            _ => "debug,rethread=trace",
-        };
-        EnvFilter::new(directives)
+    /// An invalid RUST_LOG counts as absent.
+    fn filter(&self, rust_log: Option<&str>) -> Targets {
+        let given = rust_log.filter(|directives| !directives.is_empty());
+        let given = given.and_then(|directives| directives.parse().ok());
+        match (self.quiet, self.verbose, given) {
+            (true, ..) => targets("error"),
+            (_, 0, Some(given)) => given,
+            (_, 0, None) => targets("info"),
+            (_, 1, _) => targets("info,rethread=debug,rethread_store_embedded=debug"),
+            _ => targets("debug,rethread=trace"),
+        }
     }
 }
 
+fn targets(directives: &str) -> Targets {
+    directives.parse().expect("the directives of this program are valid")
+}
+
 /// A line in the format of the JSON log.
-fn json_line(level: &str, message: &str, hint: Option<&str>) -> String {
+pub(crate) fn json_line(level: &str, message: &str, hint: Option<&str>) -> String {
     let mut timestamp = String::new();
     let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp)); // writing to a string cannot fail
     let (timestamp, level, message) = (json!(timestamp), json!(level), json!(message));
@@ -146,6 +152,7 @@ mod tests {
         assert_eq!(filter(options(0, false), Some("hyper=debug")), "hyper=debug");
         assert_eq!(filter(options(0, false), None), "info");
         assert!(filter(options(0, false), Some("")).contains("info"));
+        assert!(filter(options(0, false), Some("hyper=loud")).contains("info"));
         assert!(filter(options(1, false), Some("off")).contains("rethread=debug"));
     }
 

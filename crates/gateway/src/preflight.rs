@@ -81,7 +81,7 @@ fn split_command_hint(server: &ServerSettings) -> Option<String> {
     let line = server.command.to_str()?;
     let words: Vec<_> = line
         .split_whitespace()
-        .chain(server.args.iter().map(String::as_str))
+        .chain(server.shown_args.iter().map(String::as_str))
         .collect();
     let words = secret::mask_args(words);
     if !line.contains(char::is_whitespace) {

@@ -168,6 +168,7 @@ mod tests {
             session_idle: Duration::from_secs(1),
             max_connections_per_peer: 1,
             servers: vec![],
+            notes: vec![],
         }
     }
 
@@ -195,6 +196,7 @@ mod tests {
             session_idle: Duration::from_secs(2),
             max_connections_per_peer: 2,
             servers: vec![],
+            notes: vec![],
         };
         let (merged, outcome) = merge(&current, wanted.clone());
         let need_restart = ["listen", "data", "sync", "retry_ms", "session_idle"];

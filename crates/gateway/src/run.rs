@@ -1,7 +1,6 @@
-//! `rethread serve` and `rethread demo` as a program: listener, start message, signals and exit.
+//! `rethread serve` as a program: listener, start message, signals and exit.
 
 use crate::config::{self, CliInput, Problems};
-use crate::demo;
 use crate::exit::{Exit, Failure, listen_failure, store_failure};
 use crate::gateway::Gateway;
 use crate::mount::ServerStartError;
@@ -15,18 +14,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::JoinHandle;
 
-/// The command that runs the gateway.
-pub(crate) enum RunMode {
-    /// `serve`. SIGHUP reads the configuration again.
-    Serve(CliInput),
-    /// `demo`, with a guided tour as start message.
-    Demo,
-}
-
-/// Runs the gateway until a signal stops it.
-pub(crate) async fn run(settings: Settings, mode: RunMode, output: OutputOptions) -> Result<(), Failure> {
+/// Runs the gateway until a signal stops it. SIGHUP reads the configuration of `input` again.
+pub(crate) async fn run(settings: Settings, input: CliInput, output: OutputOptions) -> Result<(), Failure> {
     output.init_logging();
     let mut signals = StopSignals::listen()?;
     let listener = TcpListener::bind(settings.listen)
@@ -37,24 +27,19 @@ pub(crate) async fn run(settings: Settings, mode: RunMode, output: OutputOptions
         opened = Gateway::open(settings.clone()) => opened.map_err(|error| open_failure(&error))?,
         () = signals.next() => return Ok(()), // the guardian ends children that have started
     };
-    print_start_message(&gateway, bound, &mode, output);
-    let reload_task: Option<JoinHandle<()>> = match mode {
-        RunMode::Serve(input) => Some(tokio::spawn(reload_on_hangup(Arc::clone(&gateway), input))),
-        RunMode::Demo => None,
-    };
+    print_start_message(&gateway, bound, output);
+    let reload_task = tokio::spawn(reload_on_hangup(Arc::clone(&gateway), input));
     let stop = async {
         signals.first().await;
         // A reload in progress could add servers after the drain has begun.
-        if let Some(task) = reload_task {
-            task.abort();
-        }
+        reload_task.abort();
     };
     let ran = gateway.run(listener, stop).await;
     ran.map_err(|error| Failure::new(Exit::Failure, format!("{error:#}")))
 }
 
 /// Must not keep a reference to the mounts: a reload drops them.
-fn print_start_message(gateway: &Gateway, bound: SocketAddr, mode: &RunMode, output: OutputOptions) {
+fn print_start_message(gateway: &Gateway, bound: SocketAddr, output: OutputOptions) {
     let (settings, mounts) = (gateway.settings(), gateway.mounts());
     let servers = mounts.iter().map(|mount| ReadyServer {
         server: &mount.server,
@@ -62,29 +47,28 @@ fn print_start_message(gateway: &Gateway, bound: SocketAddr, mode: &RunMode, out
     });
     let servers: Vec<_> = servers.collect();
     let color = output.color_on_stderr();
-    match mode {
-        _ if output.format == LogFormat::Json => start_message::log(&settings, &servers, bound),
-        RunMode::Demo => eprint!("{}", demo::tour(&start_message::base_url(&settings, bound), color)),
-        RunMode::Serve(_) if output.quiet => {}
-        RunMode::Serve(_) => eprint!("{}", start_message::text(&settings, &servers, bound, color)),
+    match output.format {
+        LogFormat::Json => start_message::log(&settings, &servers, bound),
+        LogFormat::Text if output.quiet => {}
+        LogFormat::Text => eprint!("{}", start_message::text(&settings, &servers, bound, color)),
     }
 }
 
 /// Ctrl-C and SIGTERM. Created before anything starts, so that no signal is missed.
-struct StopSignals {
+pub(crate) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl StopSignals {
-    fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         Ok(StopSignals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
         })
     }
 
-    async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
@@ -108,7 +92,12 @@ async fn reload_on_hangup(gateway: Arc<Gateway>, input: CliInput) {
     };
     while hangups.recv().await.is_some() {
         match config::load(&input) {
-            Ok(settings) => log_reload(&gateway.reload(settings).await),
+            Ok(settings) => {
+                for warning in &settings.notes {
+                    tracing::warn!(warning, "configuration warning");
+                }
+                log_reload(&gateway.reload(settings).await);
+            }
             Err(problems) => {
                 for problem in &problems.0 {
                     let hint = problem.hint.as_deref().unwrap_or_default();

@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     /// Open connections of one peer address; zero for no limit. Beyond: 429, and the connection closes.
     pub(crate) max_connections_per_peer: usize,
     pub(crate) servers: Vec<ServerSettings>,
+    /// Entries of the file that are not served, or not under their name. For people.
+    pub(crate) notes: Vec<String>,
 }
 
 /// The store of sessions and streams.
@@ -64,6 +66,8 @@ pub(crate) struct ServerSettings {
     pub(crate) at_root: bool,
     pub(crate) command: PathBuf,
     pub(crate) args: Vec<String>,
+    /// The arguments for people, with secrets masked.
+    pub(crate) shown_args: Vec<String>,
     /// Variables set besides the inherited ones.
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) inherit_env: InheritedEnv,

@@ -1,5 +1,6 @@
 //! The start message: URLs, stores and how to add the gateway to a client.
 
+use crate::client_entry::{self, ClientEndpoint};
 use crate::config::secret;
 use crate::mount::path_prefix;
 use crate::output::Styles;
@@ -30,6 +31,14 @@ pub(crate) fn base_url(settings: &Settings, bound: SocketAddr) -> String {
 /// The URL of a server without `/mcp` or `/sse`.
 pub(crate) fn server_url(base: &str, server: &ServerSettings) -> String {
     format!("{base}{}", path_prefix(server))
+}
+
+/// The endpoint of a server for clients.
+pub(crate) fn endpoint(base: &str, server: &ServerSettings) -> ClientEndpoint {
+    ClientEndpoint {
+        name: server.name.clone(),
+        url: format!("{}/mcp", server_url(base, server)),
+    }
 }
 
 /// The message as log events: one for each server, then `ready`.
@@ -69,7 +78,7 @@ pub(crate) fn text(settings: &Settings, servers: &[ReadyServer<'_>], bound: Sock
         );
         line(
             "server",
-            &secret::display_command(&server.command.to_string_lossy(), &server.args),
+            &secret::display_command(&server.command.to_string_lossy(), &server.shown_args),
         );
         line("eras", eras);
         line("store", &describe_store(settings, server));
@@ -88,11 +97,13 @@ pub(crate) fn text(settings: &Settings, servers: &[ReadyServer<'_>], bound: Sock
             .flat_map(|warning| [format!("  warning: {warning}"), String::new()]),
     );
     lines.push("Add it to a client:".to_owned());
-    for ReadyServer { server, .. } in servers {
-        let url = server_url(&base, server);
-        lines.push(format!("  claude mcp add --transport http {} {url}/mcp", server.name));
-    }
-    lines.push(format!("  {}", client_config(&base, servers)));
+    let endpoints: Vec<_> = servers.iter().map(|ready| endpoint(&base, ready.server)).collect();
+    lines.extend(
+        endpoints
+            .iter()
+            .map(|endpoint| format!("  {}", client_entry::claude_command(endpoint))),
+    );
+    lines.push(format!("  {}", client_entry::one_line(&endpoints)));
     lines.push(String::new());
     lines.push(format!("{dim}Ctrl-C stops it and lets running calls finish.{plain}"));
     let trimmed: Vec<_> = lines.iter().map(|line| line.trim_end()).collect();
@@ -115,7 +126,7 @@ fn describe_store(settings: &Settings, server: &ServerSettings) -> String {
 
 /// Settings that are allowed but probably not intended.
 pub(crate) fn warnings(settings: &Settings, bound: SocketAddr) -> Vec<String> {
-    let mut warnings = Vec::new();
+    let mut warnings = settings.notes.clone();
     if !bound.ip().is_loopback() {
         let text = format!("{bound} is open to the network, and the gateway does not authenticate clients");
         warnings.push(format!(
@@ -129,16 +140,6 @@ pub(crate) fn warnings(settings: &Settings, bound: SocketAddr) -> Vec<String> {
         ));
     }
     warnings
-}
-
-/// The `mcpServers` object that many clients read, on one line.
-fn client_config(base: &str, servers: &[ReadyServer<'_>]) -> String {
-    let entries = servers.iter().map(|ReadyServer { server, .. }| {
-        let url = format!("{}/mcp", server_url(base, server));
-        format!(r#""{}": {{ "type": "http", "url": "{url}" }}"#, server.name)
-    });
-    let entries: Vec<_> = entries.collect();
-    format!(r#"{{ "mcpServers": {{ {} }} }}"#, entries.join(", "))
 }
 
 #[cfg(test)]
@@ -157,6 +158,12 @@ mod tests {
                 "it".to_owned(),
                 "--token".to_owned(),
                 "hush".to_owned(),
+            ],
+            shown_args: vec![
+                "-y".to_owned(),
+                "it".to_owned(),
+                "--token".to_owned(),
+                secret::MASK.to_owned(),
             ],
             env: Default::default(),
             inherit_env: Default::default(),
@@ -183,6 +190,7 @@ mod tests {
             session_idle: Duration::ZERO,
             max_connections_per_peer: 0,
             servers,
+            notes: vec![],
         }
     }
 
@@ -208,7 +216,7 @@ rethread {} is ready
 
 Add it to a client:
   claude mcp add --transport http it http://127.0.0.1:8080/mcp
-  {{ \"mcpServers\": {{ \"it\": {{ \"type\": \"http\", \"url\": \"http://127.0.0.1:8080/mcp\" }} }} }}
+  {{\"mcpServers\":{{\"it\":{{\"type\":\"http\",\"url\":\"http://127.0.0.1:8080/mcp\"}}}}}}
 
 Ctrl-C stops it and lets running calls finish.
 ",

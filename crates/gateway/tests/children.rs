@@ -19,6 +19,8 @@ mod eras;
 mod gateway;
 #[path = "children/ids.rs"]
 mod ids;
+#[path = "children/landing.rs"]
+mod landing;
 #[path = "children/limits.rs"]
 mod limits;
 #[path = "children/lines.rs"]

@@ -4,11 +4,15 @@
 
 #[path = "cli/check.rs"]
 mod check;
+#[path = "cli/client_files.rs"]
+mod client_files;
 #[path = "cli/demo.rs"]
 mod demo;
 #[path = "cli/help.rs"]
 mod help;
 #[path = "cli/program.rs"]
 mod program;
+#[path = "cli/story.rs"]
+mod story;
 #[path = "cli/tour.rs"]
 mod tour;

@@ -19,7 +19,9 @@ pub mod head;
 mod header_index;
 pub mod mirror;
 pub mod origin;
+mod page;
 
 pub use body::Admitted;
 pub use head::{AccessHints, Head, HeadPolicy, SessionHeader, Verb, VersionHeader};
 pub use origin::{BadEntry, HostPolicy, OriginPolicy};
+pub use page::is_page_request;

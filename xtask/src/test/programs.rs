@@ -47,6 +47,27 @@ const PROGRAMS: &[Program] = &[
         extent: Extent::Fast,
     },
     Program {
+        names: &["script"],
+        probe: &[],
+        packages: &["bsdutils"],
+        needed_by: "the test of the demo in a terminal",
+        extent: Extent::Fast,
+    },
+    Program {
+        names: &["fish"],
+        probe: &[],
+        packages: &["fish"],
+        needed_by: "the test of the demo's commands",
+        extent: Extent::Everything,
+    },
+    Program {
+        names: &["zsh"],
+        probe: &[],
+        packages: &["zsh"],
+        needed_by: "the test of the demo's commands",
+        extent: Extent::Everything,
+    },
+    Program {
         names: &["python3"],
         probe: &["-c", "import sys; sys.exit(sys.version_info < (3, 10))"],
         packages: &["python3"],

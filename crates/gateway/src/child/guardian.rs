@@ -40,7 +40,7 @@ impl Guardian {
     }
 
     /// Registers a process group that has started.
-    pub(super) fn register(&self, group: u32) -> GuardedGroup {
+    pub(crate) fn register(&self, group: u32) -> GuardedGroup {
         self.send('+', group);
         GuardedGroup {
             guardian: self.clone(),
@@ -58,20 +58,20 @@ impl Guardian {
 
 /// A registered process group. A drop does not unregister it: an exiting gateway drops groups that still run.
 #[derive(Debug)]
-pub(super) struct GuardedGroup {
+pub(crate) struct GuardedGroup {
     guardian: Guardian,
     group: u32,
 }
 
 impl GuardedGroup {
     /// Unregisters a group that has ended.
-    pub(super) fn unregister(self) {
+    pub(crate) fn unregister(self) {
         self.guardian.send('-', self.group);
     }
 }
 
 /// Sends a signal to a process group. Returns whether the group exists.
-pub(super) fn signal_group(group: u32, signal: Signal) -> bool {
+pub(crate) fn signal_group(group: u32, signal: Signal) -> bool {
     let pid = i32::try_from(group).ok().and_then(Pid::from_raw);
     pid.is_some_and(|pid| kill_process_group(pid, signal).is_ok())
 }

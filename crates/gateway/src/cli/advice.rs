@@ -88,7 +88,10 @@ fn insert_dashes(word: &str, args: &[String], verb: &str) -> Option<String> {
         .get_subcommands()
         .map(|c| c.get_name().to_owned())
         .collect();
-    let takes_command = !verb.is_empty() || args[..at].iter().any(|arg| arg == "serve" || arg == "check");
+    let takes_command = !verb.is_empty()
+        || args[..at]
+            .iter()
+            .any(|arg| ["serve", "check", "export"].contains(&arg.as_str()));
     if !takes_command || subcommands.contains(&args[at]) {
         return None;
     }

@@ -7,22 +7,29 @@ use crate::exit::Exit;
 
 pub(super) const PROGRAM_SHORT: &str = "\
 Examples:
-  rethread demo                                  try it, with no other program
+  rethread demo                                  see it work, with no other program
   rethread serve -- npx -y some-server           one stdio server at /mcp and /sse
   rethread serve --config rethread.toml          several, each at /servers/NAME/mcp
+  rethread serve --config .mcp.json              the servers of a client's JSON file
 
 `rethread --help` shows more.";
 
 pub(super) const PROGRAM: &str = "\
 Examples:
   rethread demo
-      Try the gateway with a built-in server and curl.
+      See a call survive its connection and the gateway, then try it with curl.
 
   rethread serve -- npx -y @modelcontextprotocol/server-everything
       Serve a stdio server at http://127.0.0.1:8080/mcp, and at /sse for old clients.
 
   rethread serve --config rethread.toml
       Serve several servers at /servers/NAME/mcp.
+
+  rethread serve --config claude_desktop_config.json
+      The same with the file of Claude, Cursor or VS Code. `rethread import` prints it as TOML.
+
+  rethread export --client cursor -- npx -y some-server
+      Print the entry of the gateway for a client.
 
   rethread check --config rethread.toml
       Show every effective value and its source.";
@@ -48,6 +55,10 @@ Examples:
 
   rethread serve --config rethread.toml
       Several servers at /servers/NAME/mcp and /servers/NAME/sse.
+
+  rethread serve --config claude_desktop_config.json
+      The stdio servers of a client's JSON file: Claude Desktop, Claude Code (.mcp.json),
+      Cursor or VS Code (mcp.json). Other entries are named in a warning.
 
 Configuration file:
   listen = \"127.0.0.1:8080\"
@@ -78,14 +89,39 @@ Examples:
   RETHREAD_LISTEN=0.0.0.0:80 rethread check -- npx -y some-server";
 
 pub(super) const DEMO_ABOUT: &str = "\
-Try the gateway with a built-in server.
+See a call survive its connection and the gateway, then try it.
 
-Prints three commands for curl. Needs no other program.";
+A built-in client starts calls on a built-in server. Its connection is cut, the gateway is killed with SIGKILL and restarted, \
+and every event is printed with its id. Then the gateway stays up for the commands that the demo prints. With --quiet there is \
+no story. Needs no other program.";
 
 pub(super) const DEMO: &str = "\
 Examples:
   rethread demo
+  rethread demo --shell fish            commands for fish instead of $SHELL
   rethread demo --data ./demo-data      sessions survive when the demo itself is killed";
+
+pub(super) const IMPORT_ABOUT: &str = "\
+Print the servers of a client's JSON file as TOML.
+
+Reads claude_desktop_config.json, .mcp.json, and mcp.json of Cursor and VS Code. Values of `env` are copied, so keep the \
+output private. `serve --config` reads such a file directly too.";
+
+pub(super) const IMPORT: &str = "\
+Examples:
+  rethread import ~/.cursor/mcp.json > rethread.toml
+  rethread import .vscode/mcp.json";
+
+pub(super) const EXPORT_ABOUT: &str = "\
+Print the entry of this gateway for the configuration of a client.
+
+Takes the options of `serve` and starts nothing. The entry goes to stdout, its place to stderr.";
+
+pub(super) const EXPORT: &str = "\
+Examples:
+  rethread export --client vscode --config rethread.toml > .vscode/mcp.json
+  rethread export --client codex -- npx -y some-server >> ~/.codex/config.toml
+  rethread export --client claude --public-url https://mcp.example --config rethread.toml";
 
 pub(super) const COMPLETIONS: &str = "\
 Examples:

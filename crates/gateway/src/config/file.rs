@@ -1,19 +1,43 @@
-//! Parses a TOML file to layers. Every value keeps its line; an unknown key is a problem.
+//! Parses a file to layers. Every value keeps its line; an unknown key of TOML is a problem.
 
 use super::layer::{ConfigValue, Layer, Source, SourcedValue};
 use super::option::Scope;
 use super::options::OPTIONS;
 use super::problem::Problem;
 use super::suggest::suggest;
-use super::toml_error;
+use super::{Environment, client_file, toml_error};
 use std::sync::Arc;
 use toml::de::{DeTable, DeValue};
 
 /// The table of the servers.
 pub(super) const SERVERS_KEY: &str = "servers";
 
-/// Parses the text of a file. `name` is its name in messages.
-pub(super) fn parse(name: &str, text: &str) -> Result<Layer, Vec<Problem>> {
+/// The content of a configuration file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct ParsedFile {
+    pub(super) layer: Layer,
+    /// Entries that are not served, or not under their name. For people.
+    pub(super) notes: Vec<String>,
+}
+
+/// Parses the text of a file: TOML, or the JSON of a client. `name` is its name in messages.
+pub(super) fn parse(name: &str, text: &str, environment: &Environment) -> Result<ParsedFile, Vec<Problem>> {
+    if client_file::is_json(text) {
+        let file = client_file::parse(name, text)?;
+        return Ok(ParsedFile {
+            layer: file.layer(environment)?,
+            notes: file.notes,
+        });
+    }
+    let layer = parse_toml(name, text)?;
+    Ok(ParsedFile {
+        layer,
+        notes: Vec::new(),
+    })
+}
+
+/// Parses TOML.
+pub(super) fn parse_toml(name: &str, text: &str) -> Result<Layer, Vec<Problem>> {
     let parser = FileParser {
         name: name.into(),
         text,
@@ -99,11 +123,7 @@ struct FileParser<'a> {
 
 impl FileParser<'_> {
     fn source(&self, at: usize) -> Source {
-        let before = &self.text.as_bytes()[..at.min(self.text.len())];
-        Source::File {
-            file: Arc::clone(&self.name),
-            line: before.iter().filter(|&&byte| byte == b'\n').count() + 1,
-        }
+        Source::in_file(&self.name, self.text, at)
     }
 
     fn layer(&self, table: &DeTable<'_>) -> Layer {
@@ -146,7 +166,7 @@ mod tests {
     #[test]
     fn values_keep_their_lines() {
         let text = "listen = \"a\"\n\n[servers.x]\ncommand = [\"b\",\n \"c\"]\nmax_children = 0x10\n";
-        let layer = parse("r.toml", text).unwrap();
+        let layer = parse_toml("r.toml", text).unwrap();
         assert_eq!(layer["listen"].source.to_string(), "r.toml:1");
         let ConfigValue::Table(servers) = &layer["servers"].value else {
             panic!()
@@ -194,7 +214,7 @@ mod tests {
             ),
         ];
         for (text, what, hint) in table {
-            let problems = parse("r.toml", text).unwrap_err();
+            let problems = parse_toml("r.toml", text).unwrap_err();
             assert_eq!(problems[0].to_string(), what);
             assert_eq!(problems[0].hint.as_deref(), Some(hint), "{what}");
         }
@@ -203,7 +223,7 @@ mod tests {
     #[test]
     fn invalid_toml_is_reported_with_its_line() {
         for text in ["a = 1\nb = ", "a = 1\na = 2", "a = 1\n[x", "a = 1\n= 2"] {
-            let problems = parse("r.toml", text).unwrap_err();
+            let problems = parse_toml("r.toml", text).unwrap_err();
             let shown = problems[0].to_string();
             assert!(shown.starts_with("r.toml:2: "), "{text:?}: {shown}");
             assert_eq!(shown.lines().count(), 1, "{shown}");
@@ -214,9 +234,9 @@ mod tests {
     fn file_accepts_every_option_in_its_scope_only() {
         for option in OPTIONS {
             let (key, scope) = (option.key, option.scope);
-            let top = parse("r.toml", &format!("{key} = 'x'"));
+            let top = parse_toml("r.toml", &format!("{key} = 'x'"));
             assert_eq!(top.is_ok(), scope.is_file_top(), "{key}");
-            let server = parse("r.toml", &format!("[servers.a]\n{key} = 'x'"));
+            let server = parse_toml("r.toml", &format!("[servers.a]\n{key} = 'x'"));
             assert_eq!(server.is_ok(), scope.is_file_server(), "{key}");
         }
     }

@@ -1,5 +1,6 @@
 //! Unresolved values with their sources.
 
+use super::secret::MASK;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -21,6 +22,13 @@ pub(crate) enum ConfigValue {
     Number(i64),
     Bool(bool),
     List(Vec<String>),
+    /// Words with values of the environment in them, and the same words for people.
+    Masked {
+        list: Vec<String>,
+        shown: Vec<String>,
+    },
+    /// A text that no message may show.
+    Secret(String),
     Table(Layer),
     /// A TOML value that no option takes, described for people.
     Unsupported(&'static str),
@@ -46,6 +54,15 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// The line of byte `at` of a file with this text.
+    pub(super) fn in_file(file: &Arc<str>, text: &str, at: usize) -> Self {
+        let before = &text.as_bytes()[..at.min(text.len())];
+        Source::File {
+            file: Arc::clone(file),
+            line: before.iter().filter(|&&byte| byte == b'\n').count() + 1,
+        }
+    }
+
     pub(super) fn is_env(&self) -> bool {
         matches!(self, Source::Env(_))
     }
@@ -71,7 +88,8 @@ impl fmt::Display for ConfigValue {
             ConfigValue::Text(text) => f.write_str(text),
             ConfigValue::Number(number) => number.fmt(f),
             ConfigValue::Bool(on) => on.fmt(f),
-            ConfigValue::List(list) => write!(f, "{list:?}"),
+            ConfigValue::List(list) | ConfigValue::Masked { shown: list, .. } => write!(f, "{list:?}"),
+            ConfigValue::Secret(_) => f.write_str(MASK),
             ConfigValue::Table(_) => f.write_str("a table"),
             ConfigValue::Unsupported(kind) => f.write_str(kind),
         }

@@ -60,7 +60,7 @@ pub(crate) static CONFIG: OptionDef = OptionDef {
     flag: Some(Flag::new("--config", FlagKind::File("FILE")).short('c')),
     env: Some("RETHREAD_CONFIG"),
     default: DefaultValue::Unset,
-    help: "TOML file with servers; read again on SIGHUP",
+    help: "TOML file with servers, or the JSON file of a client; read again on SIGHUP",
     reload: Reload::Ignored,
 };
 

@@ -1,5 +1,6 @@
 //! Resolves the options: flag, then environment, then file, then default. Does no I/O.
 
+use super::file::ParsedFile;
 use super::layer::{Layer, Source, SourcedValue};
 use super::option::TypedOption;
 use super::options;
@@ -11,10 +12,16 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// Resolves `input` and a `file` in the directory `file_dir`.
-pub(super) fn resolve(input: &CliInput, file: &Layer, file_dir: &Path, environment: &Environment) -> ResolvedConfig {
+pub(super) fn resolve(
+    input: &CliInput,
+    file: &ParsedFile,
+    file_dir: &Path,
+    environment: &Environment,
+) -> ResolvedConfig {
     let mut resolver = Resolver {
         input,
-        file,
+        file: &file.layer,
+        notes: &file.notes,
         file_dir,
         environment,
         rows: Vec::new(),
@@ -33,6 +40,7 @@ pub(super) fn resolve(input: &CliInput, file: &Layer, file_dir: &Path, environme
 pub(super) struct Resolver<'a> {
     pub(super) input: &'a CliInput,
     pub(super) file: &'a Layer,
+    pub(super) notes: &'a [String],
     file_dir: &'a Path,
     pub(super) environment: &'a Environment,
     rows: Vec<ValueRow>,
@@ -79,6 +87,7 @@ impl Resolver<'_> {
             session_idle: self.value(&options::SESSION_IDLE),
             max_connections_per_peer: self.value(&options::MAX_CONNECTIONS_PER_PEER),
             servers: self.servers(),
+            notes: self.notes.to_vec(),
         }
     }
 

@@ -29,7 +29,7 @@ pub(crate) fn mask_variable(name: &str, value: &str, expanded: bool) -> String {
     }
 }
 
-/// Arguments for people. Masks `--token x`, `--token=x` and passwords in URLs.
+/// Arguments for people. Masks `--token x`, `--token=x`, `Authorization: x` and passwords in URLs.
 pub(crate) fn mask_args<'a>(args: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut is_secret = false;
     let shown = args.into_iter().map(|arg| {
@@ -41,6 +41,11 @@ pub(crate) fn mask_args<'a>(args: impl IntoIterator<Item = &'a str>) -> Vec<Stri
         match arg.split_once('=') {
             // Also without dashes: `docker run -e TOKEN=x` and `env TOKEN=x` are common.
             Some((name, _)) if is_secret_name(name) && !name.contains("://") => format!("{name}={MASK}"),
+            // A header, as `mcp-remote --header` takes it.
+            None if is_secret_header(arg) => {
+                let name = arg.split(':').next().unwrap_or_default();
+                format!("{name}: {MASK}")
+            }
             None if flag && is_secret_name(arg) => {
                 is_secret = true;
                 arg.to_owned()
@@ -49,6 +54,13 @@ pub(crate) fn mask_args<'a>(args: impl IntoIterator<Item = &'a str>) -> Vec<Stri
         }
     });
     shown.collect()
+}
+
+/// Whether a text is a header with a secret, such as `Authorization: Bearer x`.
+fn is_secret_header(text: &str) -> bool {
+    let is_header_name = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    let header = text.split_once(':').filter(|(_, value)| !value.is_empty());
+    header.is_some_and(|(name, _)| is_header_name(name) && is_secret_name(name))
 }
 
 /// A command line for people, quoted for a shell, with secrets masked.
@@ -116,7 +128,7 @@ mod tests {
             let args: Vec<_> = line[1..].iter().map(|&arg| arg.to_owned()).collect();
             display_command(line[0], &args)
         };
-        let table: [(&[&str], &str); 8] = [
+        let table: [(&[&str], &str); 9] = [
             (&["npx", "-y", "@scope/server@1"], "npx -y @scope/server@1"),
             (&["s", "--token", "abc", "x"], "s --token ****** x"),
             (&["s", "--api-key=abc"], "s --api-key=******"),
@@ -126,6 +138,7 @@ mod tests {
                 &["s", "postgres://u:p@ss@host/db?key=1"],
                 "s 'postgres://u:******@host/db?key=1'",
             ),
+            (&["s", "--header", "X-API-Key: a b"], "s --header 'X-API-Key: ******'"),
             (&["s", "it's", ""], r"s 'it'\''s' ''"),
             (&["s", "a\x1b[31mb"], r"s $'a\u{1b}[31mb'"),
         ];

@@ -66,7 +66,8 @@ fn package_name(word: &str) -> String {
     last[..end.unwrap_or(last.len())].to_owned()
 }
 
-fn sanitize(name: &str) -> String {
+/// The name with a dash for each character that is not valid. May be empty.
+pub(super) fn sanitize(name: &str) -> String {
     let valid = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let name: String = name.chars().map(|c| if valid(c) { c } else { '-' }).take(48).collect();
     name.trim_matches(['-', '.']).to_owned()

@@ -19,7 +19,23 @@ struct ServerCommand {
     /// As written.
     program: String,
     args: Vec<String>,
+    /// `args` for people.
+    shown_args: Vec<String>,
     source: Source,
+}
+
+impl ServerCommand {
+    /// The first word is the program.
+    fn new(words: Vec<String>, source: Source) -> Self {
+        let mut words = words.into_iter();
+        let (program, args) = (words.next().unwrap_or_default(), words.collect::<Vec<_>>());
+        ServerCommand {
+            shown_args: secret::mask_args(args.iter().map(String::as_str)),
+            program,
+            args,
+            source,
+        }
+    }
 }
 
 impl Resolver<'_> {
@@ -57,6 +73,10 @@ impl Resolver<'_> {
 
     fn no_server_problem(&self) -> Problem {
         let problem = Problem::new("there is no server to serve");
+        if !self.notes.is_empty() {
+            return Problem::new(format!("{}: {}", problem.message, self.notes.join("; ")))
+                .hint("an entry with a `command`, or a command after `--`");
+        }
         match &self.input.config_file {
             Some((path, _)) => problem.hint(format!(
                 "[servers.NAME] with {COMMAND_HINT} in {}, or a command after `--`",
@@ -85,11 +105,7 @@ impl Resolver<'_> {
 
     fn command_server(&mut self) -> ServerSettings {
         let layer = self.input.layer.clone();
-        let command = ServerCommand {
-            program: self.input.command[0].clone(),
-            args: self.input.command[1..].to_vec(),
-            source: Source::CommandLine,
-        };
+        let command = ServerCommand::new(self.input.command.clone(), Source::CommandLine);
         let named = layer.get(options::NAME.def.key);
         let derived_name = server_name::derive_name(&command.program, &command.args);
         let (name, name_source) = match named {
@@ -137,19 +153,23 @@ impl Resolver<'_> {
         if let Some(found) = section.get(options::ARGS.def.key) {
             words.extend(self.parse(&options::ARGS, found).unwrap_or_default());
         }
-        let mut words = words.into_iter();
-        let command = ServerCommand {
-            program: words.next().unwrap_or_default(),
-            args: words.collect(),
-            source,
-        };
+        let mut command = ServerCommand::new(words, source);
+        if let Some(ConfigValue::Masked { shown, .. }) = section.get(options::COMMAND.def.key).map(|found| &found.value)
+        {
+            command.shown_args = shown.iter().skip(1).cloned().collect();
+        }
         self.server(name, command, section)
     }
 
     /// Resolves the options that both kinds of servers have. `section` holds the values of this server.
     fn server(&mut self, name: &str, command: ServerCommand, section: &Layer) -> ServerSettings {
-        let ServerCommand { program, args, source } = command;
-        let shown = secret::display_command(&program, &args);
+        let ServerCommand {
+            program,
+            args,
+            shown_args,
+            source,
+        } = command;
+        let shown = secret::display_command(&program, &shown_args);
         self.add_row(Some(name), options::COMMAND.def.key, shown, &source);
         ServerSettings {
             name: name.to_owned(),
@@ -157,6 +177,7 @@ impl Resolver<'_> {
             at_root: false,
             command: self.program_path(&source, &program),
             args,
+            shown_args,
             cwd: self.cwd(name, section),
             env: self.variables(name, section),
             inherit_env: self.server_value(name, section, &options::INHERIT_ENV),
@@ -236,7 +257,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// The value of a variable, and whether `${NAME}` was expanded in it. Only values of a file are expanded: the shell
+    /// The value of a variable, and whether it must be masked because it may come from the environment. Only values of a file are expanded: the shell
     /// has expanded flags.
     fn expand_variable(&self, name: &str, found: &SourcedValue) -> ParseResult<(String, bool)> {
         if name.is_empty() || name.contains(['=', '\0']) {
@@ -246,9 +267,11 @@ impl Resolver<'_> {
             )));
         }
         let text = match &found.value {
-            ConfigValue::Text(text) if text.contains('\0') => {
+            ConfigValue::Text(text) | ConfigValue::Secret(text) if text.contains('\0') => {
                 return Err(Problem::new(format!("the value of `{name}` has a zero byte in it")));
             }
+            // Expanded already, in the syntax of its file.
+            ConfigValue::Secret(text) => return Ok((text.clone(), true)),
             ConfigValue::Text(text) => text.clone(),
             ConfigValue::Number(_) | ConfigValue::Bool(_) => found.value.to_string(),
             _ => {

@@ -38,7 +38,7 @@ fn input(command: &str, values: &[(&str, ConfigValue, Source)]) -> CliInput {
 }
 
 fn resolved_in(input: &CliInput, file: &str, environment: &Environment) -> ResolvedConfig {
-    let file = file::parse("r.toml", file).unwrap();
+    let file = file::parse("r.toml", file, environment).unwrap();
     resolve_layers(input, &file, Path::new("/etc/r"), environment)
 }
 
@@ -195,7 +195,7 @@ fn file_servers_override_the_top_of_the_file() {
     let flag = ("max_children", text("1"), FLAG("--max-children"));
     let servers = &resolve_layers(
         &input("", &[flag]),
-        &file::parse("r.toml", file).unwrap(),
+        &file::parse("r.toml", file, &environment(&[])).unwrap(),
         Path::new("/"),
         &environment(&[]),
     );

@@ -27,7 +27,7 @@ pub(super) fn text(value: &ConfigValue) -> ParseResult<String> {
 
 pub(super) fn list(value: &ConfigValue) -> ParseResult<Vec<String>> {
     match value {
-        ConfigValue::List(list) => Ok(list.clone()),
+        ConfigValue::List(list) | ConfigValue::Masked { list, .. } => Ok(list.clone()),
         ConfigValue::Text(one) => Ok(vec![one.clone()]),
         other => invalid(
             format!("{other} is not a list of strings"),

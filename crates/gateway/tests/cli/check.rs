@@ -212,11 +212,6 @@ fn likely_mistakes_in_a_file_get_advice() {
             r#"try: a list: command = ["npx", "-y", "x"]"#,
         ),
         (
-            r#"{ "mcpServers": { "files": { "command": "npx", "args": ["-y", "x"] } } }"#,
-            "this file is JSON; rethread reads TOML",
-            "[servers.files]\n       command = [\"npx\", \"-y\", \"x\"]\n",
-        ),
-        (
             "[servers.a]\ncommand = 'x'\n[servers.a]\ncommand = 'y'\n",
             "r.toml:3: the server `a` is in this file twice; line 1 has it too",
             "[servers.a-2]",

@@ -5,7 +5,7 @@ use crate::program::ProgramRunner;
 #[test]
 fn long_help_adds_examples_and_exit_codes_to_short_help() {
     let runner = ProgramRunner::new();
-    for command in [&[][..], &["serve"], &["check"], &["demo"]] {
+    for command in [&[][..], &["serve"], &["check"], &["demo"], &["export"]] {
         let with = |flag| runner.run(&[command, &[flag]].concat());
         let (short, full) = (with("-h"), with("--help"));
         short.assert_code(0);
@@ -146,7 +146,7 @@ fn man_prints_a_page_for_every_command() {
     root.assert_code(0);
     assert!(root.stdout.contains(".TH rethread 1"), "{}", root.stdout);
     assert!(!root.stdout.contains("guardian"));
-    for command in ["serve", "check", "demo", "completions", "man"] {
+    for command in ["serve", "check", "demo", "import", "export", "completions", "man"] {
         let page = runner.run(&["man", command]);
         page.assert_code(0);
         assert!(

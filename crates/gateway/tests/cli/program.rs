@@ -1,8 +1,23 @@
 //! Runs the program in an isolated environment.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
+
+/// The path of a program that a test needs. CI must have it; elsewhere the test is skipped.
+pub(crate) fn installed(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .map(|dir| dir.join(program))
+        .find(|file| file.is_file());
+    if found.is_none() {
+        // Debian has no package of PowerShell.
+        let is_required = program != "pwsh" && std::env::var("CI").as_deref() == Ok("true");
+        assert!(!is_required, "{program} is not installed");
+        eprintln!("skipped: {program} is not installed");
+    }
+    found
+}
 
 /// An empty directory as home and working directory, and an environment without variables of the user.
 pub(crate) struct ProgramRunner {

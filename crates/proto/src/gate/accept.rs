@@ -11,6 +11,17 @@ use http::{HeaderMap, HeaderValue};
 /// The most specific matching range decides (RFC 9110 section 12.5.1): `*/*;q=0.1, text/event-stream;q=0` refuses an event
 /// stream. Parameters other than `q` are ignored, and so are invalid ranges.
 pub(super) fn admits(headers: &HeaderMap, kind: &str, sub: &str) -> bool {
+    let (best, seen_any) = best_range(headers, kind, sub);
+    best.map_or(!seen_any, |(_, admitted)| admitted)
+}
+
+/// Whether `Accept` names the media type `kind/sub` itself and admits it.
+pub(super) fn names(headers: &HeaderMap, kind: &str, sub: &str) -> bool {
+    best_range(headers, kind, sub).0 == Some((Specificity::Exact, true))
+}
+
+/// The range that decides about `kind/sub`, and whether there is any range.
+fn best_range(headers: &HeaderMap, kind: &str, sub: &str) -> (Option<(Specificity, bool)>, bool) {
     let mut seen_any = false;
     let mut best: Option<(Specificity, bool)> = None;
     for range in headers
@@ -23,7 +34,7 @@ pub(super) fn admits(headers: &HeaderMap, kind: &str, sub: &str) -> bool {
         // Of equally specific ranges, one that admits wins: `(Exact, true) > (Exact, false)`.
         best = best.max(Some(found));
     }
-    best.map_or(!seen_any, |(_, admitted)| admitted)
+    (best, seen_any)
 }
 
 /// Whether the value of `Content-Type` is `application/json`, with or without parameters (HTTP-03).

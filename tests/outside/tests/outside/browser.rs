@@ -50,7 +50,8 @@ async fn serve(socket: &mut TcpStream) -> Option<String> {
     posted.then(|| String::from_utf8_lossy(&request[body_at..]).into_owned())
 }
 
-fn chromium() -> PathBuf {
+/// The path of Chromium.
+pub(crate) fn chromium() -> PathBuf {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut found = std::env::split_paths(&path).flat_map(|folder| names.map(|name| folder.join(name)));

@@ -19,7 +19,7 @@ pub(super) const PYTHON_1: CommandLine = &["py1/bin/python", "py/server.py"];
 pub(super) const PYTHON_2: CommandLine = &["py2/bin/python", "py/server.py"];
 
 /// A running `rethread serve`. Killed on drop, which also ends its children.
-pub(super) struct Gateway {
+pub(crate) struct Gateway {
     arguments: Vec<String>,
     child: Child,
     addr: SocketAddr,
@@ -28,7 +28,7 @@ pub(super) struct Gateway {
 
 impl Gateway {
     /// In front of the example server, with the memory store.
-    pub(super) fn for_example() -> Self {
+    pub(crate) fn for_example() -> Self {
         let program = ServerProcess::program().display().to_string();
         let own = ["--memory", "--listen", "127.0.0.1:0", "--retry-ms", "100", "--"];
         let own = own.map(str::to_owned).into_iter();
@@ -99,7 +99,7 @@ impl Gateway {
     }
 
     /// The URL of Streamable HTTP.
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}/mcp", self.addr)
     }
 
