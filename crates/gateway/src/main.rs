@@ -8,6 +8,7 @@ mod config;
 mod demo;
 mod exit;
 mod gateway;
+mod launcher;
 mod mount;
 mod output;
 mod preflight;

@@ -4,6 +4,7 @@ use crate::config::{self, CliInput, Problems};
 use crate::demo;
 use crate::exit::{Exit, Failure, listen_failure, store_failure};
 use crate::gateway::Gateway;
+use crate::launcher;
 use crate::mount::ServerStartError;
 use crate::output::{LogFormat, OutputOptions};
 use crate::reload::ReloadOutcome;
@@ -29,6 +30,9 @@ pub(crate) enum RunMode {
 pub(crate) async fn run(settings: Settings, mode: RunMode, output: OutputOptions) -> Result<(), Failure> {
     output.init_logging();
     let mut signals = StopSignals::listen()?;
+    if !launcher::follow() {
+        return Ok(()); // as if its signal had come
+    }
     let listener = TcpListener::bind(settings.listen)
         .await
         .map_err(|error| listen_failure(settings.listen, &error))?;
