@@ -3,7 +3,7 @@
 //! concurrently without affecting each other.
 
 mod kills;
-mod process;
+pub(crate) mod process;
 
 use crate::official_clients::{CLIENTS, assert_enough_cuts, cutting_proxy, seed};
 use crate::script;

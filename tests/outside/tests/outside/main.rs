@@ -10,6 +10,7 @@ mod full_disk;
 mod gateway;
 mod official_clients;
 mod other_transports;
+mod packages;
 mod rmcp;
 mod script;
 mod server;
