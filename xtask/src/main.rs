@@ -25,7 +25,7 @@ usage: cargo xtask <command>
                                 browser and the packages; at the end a table of the times; as root on Debian it
                                 installs the programs it needs, elsewhere it prints the line that does and stops;
                                 --fast needs nothing but Rust: it leaves the suites out, and tests whose programs
-                                are missing; PART is one of checks, tests, clients, conformance, transports, crash,
+                                are missing; PART is one of checks, tests, clients, conformance, transports, kills,
                                 gateway, rmcp, packages, disk, browser
   dist [--target TRIPLE] [--profile NAME] [--binary FILE] [--out DIR]
                                 makes the packages with checksums: tarball, npm packages and wheel; the profile is

@@ -84,14 +84,14 @@ mod tests {
     fn named_parts_run_alone() {
         assert_eq!(parts(&["checks"]), (true, false, 0, false));
         assert_eq!(parts(&["tests", "--fast"]), (false, true, 0, true));
-        assert_eq!(parts(&["crash", "browser"]), (false, false, 2, false));
+        assert_eq!(parts(&["kills", "browser"]), (false, false, 2, false));
     }
 
     #[test]
     fn unknown_and_impossible_parts_are_refused() {
-        for arguments in [&["--slow"][..], &["chrash"], &["--fast", "crash"]] {
+        for arguments in [&["--slow"][..], &["killz"], &["--fast", "kills"]] {
             assert!(Selection::parse(arguments).is_err(), "{arguments:?}");
         }
-        assert!(Selection::parse(&["chrash"]).unwrap_err().contains("browser"));
+        assert!(Selection::parse(&["killz"]).unwrap_err().contains("browser"));
     }
 }
