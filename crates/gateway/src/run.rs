@@ -4,9 +4,9 @@ use crate::config::{self, CliInput, Problems};
 use crate::demo;
 use crate::exit::{Exit, Failure, listen_failure, store_failure};
 use crate::gateway::Gateway;
-use crate::launcher;
 use crate::mount::ServerStartError;
 use crate::output::{LogFormat, OutputOptions};
+use crate::parent;
 use crate::reload::ReloadOutcome;
 use crate::settings::Settings;
 use crate::start_message::{self, ReadyServer};
@@ -30,7 +30,7 @@ pub(crate) enum RunMode {
 pub(crate) async fn run(settings: Settings, mode: RunMode, output: OutputOptions) -> Result<(), Failure> {
     output.init_logging();
     let mut signals = StopSignals::listen()?;
-    if !launcher::follow() {
+    if !parent::follow() {
         return Ok(()); // as if its signal had come
     }
     let listener = TcpListener::bind(settings.listen)

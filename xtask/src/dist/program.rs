@@ -43,7 +43,7 @@ impl Program {
         })
     }
 
-    /// What the program prints for a command. `None` if this machine cannot run it.
+    /// The output of the program for a command. `None` if this machine cannot run it.
     pub(super) fn run(&self, arguments: &[&str]) -> Option<Vec<u8>> {
         let output = Command::new(&self.file).args(arguments).output().ok()?;
         output.status.success().then_some(output.stdout)

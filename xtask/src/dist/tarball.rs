@@ -16,9 +16,13 @@ const SHELLS: [(&str, &str); 3] = [
     ("zsh", "_rethread"),
 ];
 
-/// Makes `rethread-VERSION-TARGET.tar.gz`. The name is that of `package.metadata.binstall`.
+/// The name of the archive and of the folder in it, as `package.metadata.binstall` of the gateway has it.
+const NAME: &str = "rethread-{ version }-{ target }";
+
+/// Makes `rethread-VERSION-TARGET.tar.gz`.
 pub(super) fn make(program: &Program, stage: &Path, out: &Path) -> Result<(), String> {
-    let name = format!("rethread-{}-{}", program.version, program.target);
+    let name = NAME.replace("{ version }", &program.version);
+    let name = name.replace("{ target }", &program.target);
     let folder = stage.join(&name);
     make_folder(&folder)?;
     let root = run::root();
@@ -68,4 +72,18 @@ fn write_pages(program: &Program, folder: &Path) -> Result<(), String> {
         write_file(&completions.join(file), &print(&["completions", shell])?)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn binstall_looks_for_this_archive() {
+        let manifest = include_str!("../../../crates/gateway/Cargo.toml");
+        let lines: Vec<&str> = manifest.lines().collect();
+        let has = |key: &str, part: &str| lines.iter().any(|line| line.starts_with(key) && line.contains(part));
+        assert!(has("pkg-url", &format!("/{NAME}.tar.gz\"")));
+        assert!(has("bin-dir", &format!("\"{NAME}/{{ bin }}")));
+    }
 }

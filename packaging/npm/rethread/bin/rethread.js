@@ -8,18 +8,29 @@ const { constants } = require("node:os");
 // The gateway gets each of these once. SIGHUP makes it read its configuration again.
 const FORWARDED = ["SIGTERM", "SIGINT", "SIGHUP"];
 
+// How often to look whether the shell of npx has ended.
+const PARENT_POLL_MS = 500;
+
 const packageName = `@rethread/${process.platform}-${process.arch}`;
+
+// npx starts the launcher in a shell. SIGTERM for npx ends that shell, which forwards nothing.
+const followsShell = process.env.npm_command === "exec";
 
 main();
 
 function main() {
   const program = findProgram();
   const args = process.argv.slice(2);
-  if (canReplaceProcess()) {
-    // The gateway gets this process, with its id: no process stands between it and its parent.
-    process.execve(program, ["rethread", ...args], process.env);
+  if (typeof process.execve === "function") {
+    // The gateway gets this process with its id: no process stands between it and its parent. Node has this from 22.15 on.
+    process.execve(program, ["rethread", ...args], followsShell ? environment(process.ppid) : process.env);
   }
   startProgram(program, args);
+}
+
+// The gateway ends when this parent ends and cannot forward anything.
+function environment(parent) {
+  return { ...process.env, RETHREAD_PARENT_PID: String(parent) };
 }
 
 function findProgram() {
@@ -41,22 +52,24 @@ function findProgram() {
   );
 }
 
-// Node has `process.execve` from 22.15 on. Worker threads do not have it.
-function canReplaceProcess() {
-  return typeof process.execve === "function";
-}
-
 function startProgram(program, args) {
   const child = spawn(program, args, {
     stdio: "inherit",
     // Ctrl-C in a terminal reaches a whole process group. In the group of this process the gateway would get it twice, and
     // the second one ends it without a drain.
     detached: true,
-    // The gateway ends when this process is killed and cannot forward anything.
-    env: { ...process.env, RETHREAD_LAUNCHER_PID: String(process.pid) },
+    env: environment(process.pid),
   });
   for (const signal of FORWARDED) {
     process.on(signal, () => child.kill(signal));
+  }
+  if (followsShell) {
+    const shell = process.ppid;
+    const timer = setInterval(() => {
+      if (process.ppid === shell) return;
+      clearInterval(timer);
+      child.kill("SIGTERM");
+    }, PARENT_POLL_MS);
   }
   child.on("error", (error) => fail(`cannot start ${program}: ${error.message}`, "install the package again"));
   child.on("exit", (code, signal) => {

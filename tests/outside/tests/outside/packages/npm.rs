@@ -60,6 +60,24 @@ impl Installation {
         command
     }
 
+    fn npx(&self, launch: Launch) -> Command {
+        let node = script::node();
+        let own = node.parent().map(Path::to_owned).into_iter();
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths(own.chain(std::env::split_paths(&path))).expect("plain paths");
+        let mut command = Command::new("npx");
+        command
+            .args(["--offline", "rethread"])
+            .env("PATH", path)
+            .env("npm_config_cache", self.0.join("cache"))
+            .current_dir(&self.0);
+        if matches!(launch, Launch::Spawn) {
+            let option = format!("--require={}", self.0.join("old-node.cjs").display());
+            command.env("NODE_OPTIONS", option);
+        }
+        command
+    }
+
     /// The link that npm makes for the launcher.
     fn file(&self) -> PathBuf {
         let file = self.0.join("node_modules/.bin/rethread");
@@ -104,13 +122,17 @@ async fn npm_package_serves_from_a_clean_directory() {
     installation.remove();
 }
 
+/// npx starts the launcher in a shell, which forwards no signal.
 #[tokio::test]
-async fn npx_runs_the_installed_package() {
+async fn gateway_ends_with_npx() {
     let installation = Installation::complete("npm-npx");
-    let mut npx = Command::new("npx");
-    npx.args(["--offline", "rethread"]).current_dir(&installation.0);
-    npx.env("npm_config_cache", installation.0.join("cache"));
-    assert_version(npx);
+    for launch in [Launch::Replace, Launch::Spawn] {
+        assert_version(installation.npx(launch));
+        let mut gateway = Gateway::installed(installation.npx(launch));
+        assert_call_through(&gateway).await;
+        signal("TERM", gateway.process().id().into());
+        wait_for_closed_port(gateway.addr()).await;
+    }
     installation.remove();
 }
 
@@ -152,7 +174,7 @@ async fn gateway_ends_with_a_launcher_that_is_killed() {
     installation.remove();
 }
 
-/// Ctrl-C in a terminal reaches the whole process group. A second signal would end the gateway before its call has ended.
+/// Ctrl-C in a terminal reaches the whole process group. A second signal would end the gateway in the middle of its call.
 #[tokio::test]
 async fn ctrl_c_reaches_the_gateway_once() {
     let installation = Installation::complete("npm-ctrl-c");
