@@ -31,6 +31,10 @@ check:
     cargo xtask wasm
     cargo xtask msrv
 
+# Tarball, npm packages and wheel with checksums
+dist *options:
+    cargo xtask dist {{ options }}
+
 # Every fuzz target for a while
 fuzz seconds="60":
     cargo xtask fuzz {{ seconds }}

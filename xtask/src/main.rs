@@ -1,6 +1,7 @@
 //! The longer chores of this repository, as one small program: `cargo xtask help`.
 
 mod bench;
+mod dist;
 mod external_types;
 mod files;
 mod fuzz;
@@ -20,9 +21,15 @@ use std::process::ExitCode;
 const HELP: &str = "\
 usage: cargo xtask <command>
 
-  test [--fast]                 everything that CI runs: the checks below, format, lints, docs, tests, and the official
-                                clients and conformance suite against the example server; --fast leaves the last out;
-                                as root on Debian it installs the programs it needs, elsewhere it names them and stops
+  test [--fast] [PART ...]      everything that CI runs: checks, tests, and the suites with the official clients, a
+                                browser and the packages; at the end a table of the times; as root on Debian it
+                                installs the programs it needs, elsewhere it prints the line that does and stops;
+                                --fast needs nothing but Rust: it leaves the suites out, and tests whose programs
+                                are missing; PART is one of checks, tests, clients, conformance, transports, kills,
+                                gateway, rmcp, packages, disk, browser
+  dist [--target TRIPLE] [--profile NAME] [--binary FILE] [--out DIR]
+                                makes the packages with checksums: tarball, npm packages and wheel; the profile is
+                                `dist` and the folder `packages` in the build folder unless options tell otherwise
   trace [--write FILE] [--check]
                                 which code and which tests cover which requirement, as Markdown;
                                 --check fails if a MUST has no test and is not listed in spec/not-yet.txt
@@ -55,8 +62,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
-        ["test"] => test::run(test::Extent::Everything),
-        ["test", "--fast"] => test::run(test::Extent::Fast),
+        ["test", options @ ..] => test::Selection::parse(options).and_then(|selection| test::run(&selection)),
+        ["dist", options @ ..] => dist::run(options),
         ["trace", options @ ..] => trace::Options::parse(options).and_then(|options| trace::run(&options)),
         ["bench", options @ ..] => bench::run(options),
         ["instructions", options @ ..] => instructions::run(options),

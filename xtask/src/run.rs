@@ -1,8 +1,8 @@
 //! Where the repository is, and how its commands are started.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// The root of the repository. Cargo tells where this package is; its parent is the root.
 pub(crate) fn root() -> PathBuf {
@@ -32,24 +32,57 @@ pub(crate) fn command(words: &[&str]) -> Command {
     command
 }
 
+/// Whether a command runs and succeeds. Its output is dropped.
+pub(crate) fn succeeds(command: &mut Command) -> bool {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
 /// Runs a command to its end. Its stdout is shown and handed on line by line; stderr is shown.
 pub(crate) fn watch(command: &mut Command, mut line: impl FnMut(&str)) -> Result<(), String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("cannot start {name}: {error}"))?;
+    let mut child = spawn(command)?;
     if let Some(stdout) = child.stdout.take() {
-        for text in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
-            let text = String::from_utf8_lossy(&text);
+        for_each_line(stdout, |text| {
             println!("{text}");
-            line(&text);
-        }
+            line(text);
+        });
     }
+    end(child)
+}
+
+/// Like `watch`, for a command beside another one. Each line is shown with the name in front of it.
+pub(crate) fn watch_beside(name: &str, command: &mut Command, mut line: impl FnMut(&str)) -> Result<(), String> {
+    let mut child = spawn(command.stderr(Stdio::piped()))?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    std::thread::scope(|scope| {
+        if let Some(stderr) = stderr {
+            scope.spawn(move || for_each_line(stderr, |text| eprintln!("[{name}] {text}")));
+        }
+        if let Some(stdout) = stdout {
+            for_each_line(stdout, |text| {
+                println!("[{name}] {text}");
+                line(text);
+            });
+        }
+    });
+    end(child)
+}
+
+fn spawn(command: &mut Command) -> Result<Child, String> {
+    let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    started.map_err(|error| format!("cannot start {}: {error}", command.get_program().to_string_lossy()))
+}
+
+fn for_each_line(stream: impl Read, mut line: impl FnMut(&str)) {
+    for text in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+        line(&String::from_utf8_lossy(&text));
+    }
+}
+
+fn end(mut child: Child) -> Result<(), String> {
     match child.wait() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(status.to_string()),
-        Err(error) => Err(format!("cannot wait for {name}: {error}")),
+        Err(error) => Err(format!("cannot wait for it: {error}")),
     }
 }

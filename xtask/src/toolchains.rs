@@ -16,14 +16,43 @@ const WASM: &str = "wasm32-unknown-unknown";
 
 /// `xtask wasm`: compiles the protocol crate for a target without an operating system. Fails if the target is missing.
 pub(crate) fn wasm() -> Result<(), String> {
-    // `rust-toolchain.toml` lists the target, but rustup adds it by itself only where that is not turned off. A failure is
-    // not the end: the compiler may have the target from elsewhere.
-    let mut add = Command::new("rustup");
-    if let Err(error) = run::watch(add.args(["target", "add", WASM]).current_dir(run::root()), |_| ()) {
-        println!("rustup does not add {WASM}: {error}");
-    }
+    // `rust-toolchain.toml` lists the target, but rustup adds it by itself only where that is not turned off.
+    rustup_add(WASM);
     let check = ["check", "--locked", "-p", "rethread-proto", "--target", WASM];
     run::watch(&mut run::cargo(&check), |_| ()).map_err(|error| format!("proto does not compile for {WASM}: {error}"))
+}
+
+/// Adds the standard library of a target, and fails if the compiler has none then.
+pub(crate) fn add_target(target: &str) -> Result<(), String> {
+    if !has_std(target) {
+        rustup_add(target);
+    }
+    match has_std(target) {
+        true => Ok(()),
+        false => Err(format!(
+            "Rust has no standard library for {target}; rustup brings it: rustup target add {target}"
+        )),
+    }
+}
+
+fn has_std(target: &str) -> bool {
+    let mut rustc = Command::new("rustc");
+    let printed = rustc
+        .args(["--print", "target-libdir", "--target", target])
+        .current_dir(run::root())
+        .output();
+    let folder = printed.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    let entries = folder.ok().and_then(|folder| std::fs::read_dir(folder).ok());
+    let mut names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.any(|name| name.to_string_lossy().starts_with("libstd-"))
+}
+
+/// A failure is not the end: the compiler may have the target from elsewhere.
+fn rustup_add(target: &str) {
+    let mut add = Command::new("rustup");
+    if let Err(error) = run::watch(add.args(["target", "add", target]).current_dir(run::root()), |_| ()) {
+        println!("rustup does not add {target}: {error}");
+    }
 }
 
 /// `xtask msrv`: compiles each published package with the oldest Rust that its manifest promises.
@@ -99,6 +128,15 @@ fn install(version: &str) -> Result<(), String> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn standard_library_of_the_host_is_there_and_of_no_target_is_not() {
+        let version = Command::new("rustc").arg("-vV").output().unwrap();
+        let version = String::from_utf8(version.stdout).unwrap();
+        let host = version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
+        assert!(has_std(host));
+        assert!(!has_std("no-such-target"));
+    }
 
     #[test]
     fn published_packages_are_grouped_by_version() {

@@ -3,13 +3,16 @@
 use crate::run;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// The version decides which words are wrong, so it is exact.
 const TYPOS: &str = "1.51.1";
 
 /// The version of cargo-deny that is installed if there is none.
 const CARGO_DENY: &str = "0.20.2";
+
+/// The version of maturin, which decides the names and contents of wheels.
+const MATURIN: &str = "1.16.0";
 
 /// Makes a virtual environment in the folder that follows.
 const MAKE_VENV: &[&[&str]] = &[
@@ -27,15 +30,25 @@ pub(crate) fn typos(options: &[&str]) -> Result<(), String> {
 
 /// The spelling checker. Its Python package holds the binary, which installs in 2 s; a build from source takes minutes.
 fn typos_program() -> Result<PathBuf, String> {
-    let venv = run::target().join("tools").join(format!("typos-{TYPOS}"));
-    let program = venv.join("bin").join("typos");
+    python_program("typos", TYPOS)
+}
+
+/// The maker of wheels.
+pub(crate) fn maturin() -> Result<PathBuf, String> {
+    python_program("maturin", MATURIN)
+}
+
+/// A program of a Python package of the same name, in a virtual environment of its own.
+fn python_program(name: &str, version: &str) -> Result<PathBuf, String> {
+    let venv = run::target().join("tools").join(format!("{name}-{version}"));
+    let program = venv.join("bin").join(name);
     if !program.exists() {
-        println!("--- installing typos {TYPOS}");
+        println!("--- installing {name} {version}");
         make_venv(&venv)?;
         let mut pip = Command::new(venv.join("bin").join("python"));
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-            .arg(format!("typos=={TYPOS}"));
-        run::watch(&mut pip, |_| ()).map_err(|error| format!("cannot install typos: {error}"))?;
+            .arg(format!("{name}=={version}"));
+        run::watch(&mut pip, |_| ()).map_err(|error| format!("cannot install {name}: {error}"))?;
     }
     Ok(program)
 }
@@ -44,7 +57,7 @@ fn make_venv(folder: &Path) -> Result<(), String> {
     fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     let makes = |command: &&[&str]| {
         let mut command = run::command(command);
-        succeeds(command.arg(folder))
+        run::succeeds(command.arg(folder))
     };
     match MAKE_VENV.iter().any(makes) {
         true => Ok(()),
@@ -58,7 +71,7 @@ pub(crate) fn deny() -> Result<(), String> {
     let check = ["deny", "check", "--hide-inclusion-graph", "bans", "licenses", "sources"];
     run::watch(&mut run::cargo(&check), |_| ()).map_err(|error| format!("cargo deny: {error}"))?;
     // The database is a git repository on another host than the packages. A machine may reach one and not the other.
-    if !succeeds(&mut run::cargo(&["deny", "fetch", "db"])) {
+    if !run::succeeds(&mut run::cargo(&["deny", "fetch", "db"])) {
         println!("NOT CHECKED: advisories. The advisory database cannot be fetched: cargo deny fetch db");
         return Ok(());
     }
@@ -69,7 +82,7 @@ pub(crate) fn deny() -> Result<(), String> {
 /// Installs cargo-deny into cargo's folder of programs if it is missing. The debug build takes 3 CPU minutes, the release
 /// build several times that; one check takes a second with either.
 fn install_cargo_deny() -> Result<(), String> {
-    if succeeds(&mut run::cargo(&["deny", "--version"])) {
+    if run::succeeds(&mut run::cargo(&["deny", "--version"])) {
         return Ok(());
     }
     println!("--- installing cargo-deny {CARGO_DENY}, once");
@@ -84,9 +97,4 @@ fn install_cargo_deny() -> Result<(), String> {
     ]);
     install.env("CARGO_PROFILE_DEV_DEBUG", "0");
     run::watch(&mut install, |_| ()).map_err(|error| format!("cannot install cargo-deny: {error}"))
-}
-
-fn succeeds(command: &mut Command) -> bool {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
 }

@@ -14,6 +14,7 @@ mod import;
 mod landing_page;
 mod mount;
 mod output;
+mod parent;
 mod preflight;
 mod probe;
 mod relay;

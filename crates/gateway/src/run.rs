@@ -5,6 +5,7 @@ use crate::exit::{Exit, Failure, listen_failure, store_failure};
 use crate::gateway::Gateway;
 use crate::mount::ServerStartError;
 use crate::output::{LogFormat, OutputOptions};
+use crate::parent;
 use crate::reload::ReloadOutcome;
 use crate::settings::Settings;
 use crate::start_message::{self, ReadyServer};
@@ -19,6 +20,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(crate) async fn run(settings: Settings, input: CliInput, output: OutputOptions) -> Result<(), Failure> {
     output.init_logging();
     let mut signals = StopSignals::listen()?;
+    if !parent::follow() {
+        return Ok(()); // as if its signal had come
+    }
     let listener = TcpListener::bind(settings.listen)
         .await
         .map_err(|error| listen_failure(settings.listen, &error))?;

@@ -1,21 +1,30 @@
 //! The programs that the tests run. Missing ones are installed or named before anything is built.
 
-use super::Extent;
+use crate::run;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// A program of the table below.
 #[derive(Debug)]
-struct Program {
+pub(super) struct Program {
     /// Any one of these names is enough.
-    names: &'static [&'static str],
+    pub(super) names: &'static [&'static str],
     /// Arguments of a run that succeeds if the program is good enough; none if its presence is enough.
     probe: &'static [&'static str],
     /// Debian packages that bring it.
     packages: &'static [&'static str],
     needed_by: &'static str,
-    /// The smaller extent that needs it.
-    extent: Extent,
+    /// The part of a run that needs it.
+    part: Part,
+}
+
+/// A part of a run that needs programs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Part {
+    /// Checks and the tests of the workspace. A fast run leaves out what it cannot run.
+    Workspace,
+    /// The suites with programs of others.
+    Outside,
 }
 
 /// Succeeds if Python can make virtual environments, in one of the ways that `tests/outside/clients/setup.sh` knows.
@@ -24,27 +33,29 @@ import importlib.util, shutil, sys
 has = importlib.util.find_spec
 sys.exit(not (has('venv') and has('ensurepip') or has('virtualenv') or shutil.which('virtualenv')))";
 
+/// The program that makes virtual environments, for the spelling check.
+pub(super) const VENV: &Program = &Program {
+    names: &["python3"],
+    probe: &["-c", HAS_VENV],
+    packages: &["python3", "python3-venv"],
+    needed_by: "the spelling check and the official Python clients; with `venv` or `virtualenv`",
+    part: Part::Workspace,
+};
+
 const PROGRAMS: &[Program] = &[
-    Program {
-        names: &["cc"],
-        probe: &[],
-        packages: &["gcc", "libc6-dev"],
-        needed_by: "the power cut tests",
-        extent: Extent::Fast,
-    },
     Program {
         names: &["bash"],
         probe: &[],
         packages: &["bash"],
         needed_by: "the tests of the examples",
-        extent: Extent::Fast,
+        part: Part::Workspace,
     },
     Program {
         names: &["curl"],
         probe: &[],
         packages: &["curl"],
         needed_by: "the tests of the examples",
-        extent: Extent::Fast,
+        part: Part::Workspace,
     },
     Program {
         names: &["script"],
@@ -72,42 +83,38 @@ const PROGRAMS: &[Program] = &[
         probe: &["-c", "import sys; sys.exit(sys.version_info < (3, 10))"],
         packages: &["python3"],
         needed_by: "the gateway tests; 3.10 or newer",
-        extent: Extent::Fast,
+        part: Part::Workspace,
     },
-    Program {
-        names: &["python3"],
-        probe: &["-c", HAS_VENV],
-        packages: &["python3", "python3-venv"],
-        needed_by: "the spelling check and the official Python clients; with `venv` or `virtualenv`",
-        extent: Extent::Fast,
-    },
-    Program {
-        names: &["node"],
-        probe: &["-e", "process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)"],
-        packages: &["nodejs"],
-        needed_by: "the official TypeScript clients; 20 or newer",
-        extent: Extent::Everything,
-    },
-    Program {
-        names: &["npm"],
-        probe: &[],
-        packages: &["npm"],
-        needed_by: "the official TypeScript clients",
-        extent: Extent::Everything,
-    },
-    Program {
-        names: &["chromium", "chromium-browser", "google-chrome"],
-        probe: &[],
-        packages: &["chromium"],
-        needed_by: "the browser test",
-        extent: Extent::Everything,
-    },
+    Program { ..*VENV },
     Program {
         names: &["nginx"],
         probe: &[],
         packages: &["nginx-light"],
         needed_by: "the tests of docs/deploy",
-        extent: Extent::Everything,
+        part: Part::Workspace,
+    },
+    // npm installs a newer Node for the official clients. Debian 12 has Node 18.
+    Program {
+        names: &["node"],
+        probe: &["-e", "process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)"],
+        packages: &["nodejs"],
+        needed_by: "npm and the npm package; 18 or newer",
+        part: Part::Outside,
+    },
+    Program {
+        names: &["npm"],
+        probe: &["--version"],
+        packages: &["npm"],
+        needed_by: "the official TypeScript clients",
+        part: Part::Outside,
+    },
+    // The package of Ubuntu is a script that names the snap, and fails.
+    Program {
+        names: &["chromium", "chromium-browser", "google-chrome"],
+        probe: &["--version"],
+        packages: &["chromium"],
+        needed_by: "the browser test; on Ubuntu install Google Chrome, or Chromium as a snap",
+        part: Part::Outside,
     },
 ];
 
@@ -130,31 +137,39 @@ struct Machine {
 }
 
 /// Installs what is missing, or fails with the line that installs it.
-pub(crate) fn prepare(extent: Extent) -> Result<(), String> {
-    let mut machine = Machine {
+pub(super) fn prepare(parts: &[Part]) -> Result<(), String> {
+    let machine = Machine {
         is_root: is_root(),
         has_apt: find("apt-get").is_some(),
     };
-    match decide(extent, is_installed, machine) {
+    match decide(&missing(parts, is_installed), machine) {
         Decision::Go => return Ok(()),
         Decision::Stop(text) => return Err(text),
         Decision::Install(packages) => install(&packages)?,
     }
     // A package can be too old. To install it again does not help.
-    machine.is_root = false;
-    match decide(extent, is_installed, machine) {
-        Decision::Stop(text) => Err(format!("after the installation {text}")),
-        Decision::Go | Decision::Install(_) => Ok(()),
+    let missing = missing(parts, is_installed);
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "the packages of this system do not bring these programs:\n{}",
+            list(&missing)
+        )),
     }
 }
 
-fn decide(extent: Extent, is_installed: impl Fn(&Program) -> bool, machine: Machine) -> Decision {
-    let needed = |program: &&Program| program.extent == Extent::Fast || extent == Extent::Everything;
-    let missing: Vec<&Program> = PROGRAMS
-        .iter()
-        .filter(needed)
-        .filter(|program| !is_installed(program))
-        .collect();
+/// Whether the first program of this name is missing. Names that are not in the table are never missing.
+pub(super) fn is_missing(name: &str) -> bool {
+    let mut found = PROGRAMS.iter().filter(|program| program.names.contains(&name));
+    found.next().is_some_and(|program| !is_installed(program))
+}
+
+fn missing(parts: &[Part], is_installed: impl Fn(&Program) -> bool) -> Vec<&'static Program> {
+    let needed = PROGRAMS.iter().filter(|program| parts.contains(&program.part));
+    needed.filter(|program| !is_installed(program)).collect()
+}
+
+fn decide(missing: &[&'static Program], machine: Machine) -> Decision {
     if missing.is_empty() {
         return Decision::Go;
     }
@@ -167,23 +182,24 @@ fn decide(extent: Extent, is_installed: impl Fn(&Program) -> bool, machine: Mach
     if machine.is_root && machine.has_apt {
         return Decision::Install(packages);
     }
-    let mut text = "these programs are missing or too old:\n".to_owned();
-    for program in missing {
-        text += &format!("  {:<9} for {}\n", program.names[0], program.needed_by);
-    }
     let packages = packages.join(" ");
     let sudo = if machine.is_root { "" } else { "sudo " };
-    text += &match machine.has_apt {
+    let advice = match machine.has_apt {
         true => format!(
             "install them, then try again:\n  \
              {sudo}apt-get update && {sudo}apt-get install -y --no-install-recommends {packages}"
         ),
         false => format!("install them with the package manager of this system; Debian calls them:\n  {packages}"),
     };
-    if extent == Extent::Everything {
-        text += "\n`cargo xtask test --fast` needs fewer of them";
-    }
-    Decision::Stop(text)
+    Decision::Stop(format!(
+        "these programs are missing or too old:\n{}{advice}\n`cargo xtask test --fast` needs none of them",
+        list(missing)
+    ))
+}
+
+fn list(missing: &[&Program]) -> String {
+    let line = |program: &&Program| format!("  {:<9} for {}\n", program.names[0], program.needed_by);
+    missing.iter().map(line).collect()
 }
 
 fn install(packages: &[&str]) -> Result<(), String> {
@@ -203,13 +219,8 @@ fn install(packages: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-fn is_installed(program: &Program) -> bool {
-    let works = |path: PathBuf| {
-        let mut probe = Command::new(path);
-        probe.args(program.probe).stdin(Stdio::null());
-        let ran = probe.stdout(Stdio::null()).stderr(Stdio::null()).status();
-        ran.is_ok_and(|status| status.success())
-    };
+pub(super) fn is_installed(program: &Program) -> bool {
+    let works = |path: PathBuf| run::succeeds(Command::new(path).args(program.probe));
     let mut found = program.names.iter().filter_map(|name| find(name));
     found.any(|path| program.probe.is_empty() || works(path))
 }
@@ -243,31 +254,33 @@ mod tests {
         has_apt: false,
     };
 
-    fn without(missing: &'static [&'static str]) -> impl Fn(&Program) -> bool {
-        |program| !missing.contains(&program.names[0])
+    const ALL: &[Part] = &[Part::Workspace, Part::Outside];
+
+    fn without(names: &'static [&'static str]) -> Vec<&'static Program> {
+        missing(ALL, |program| !names.contains(&program.names[0]))
     }
 
     #[test]
     fn complete_machine_goes() {
         for machine in [ROOT_ON_DEBIAN, USER_ON_DEBIAN, ELSEWHERE] {
-            assert_eq!(decide(Extent::Everything, without(&[]), machine), Decision::Go);
+            assert_eq!(decide(&without(&[]), machine), Decision::Go);
         }
     }
 
     #[test]
     fn root_on_debian_installs_each_missing_package_once() {
-        let decision = decide(Extent::Everything, without(&["python3", "chromium"]), ROOT_ON_DEBIAN);
+        let decision = decide(&without(&["python3", "chromium"]), ROOT_ON_DEBIAN);
         let packages = vec!["ca-certificates", "python3", "python3-venv", "chromium"];
         assert_eq!(decision, Decision::Install(packages));
     }
 
     #[test]
     fn user_on_debian_is_told_the_exact_line() {
-        let Decision::Stop(text) = decide(Extent::Everything, without(&["chromium", "nginx"]), USER_ON_DEBIAN) else {
+        let Decision::Stop(text) = decide(&without(&["chromium", "nginx"]), USER_ON_DEBIAN) else {
             panic!("it does not stop");
         };
         let line = "sudo apt-get update && sudo apt-get install -y --no-install-recommends \
-                    ca-certificates chromium nginx-light";
+                    ca-certificates nginx-light chromium";
         assert!(text.contains(line), "{text}");
         assert!(text.contains("chromium  for the browser test"), "{text}");
         assert!(text.contains("--fast"), "{text}");
@@ -275,20 +288,24 @@ mod tests {
 
     #[test]
     fn other_systems_are_told_the_programs() {
-        let Decision::Stop(text) = decide(Extent::Everything, without(&["node"]), ELSEWHERE) else {
+        let Decision::Stop(text) = decide(&without(&["node"]), ELSEWHERE) else {
             panic!("it does not stop");
         };
-        assert!(text.contains("node") && text.contains("20 or newer"), "{text}");
+        assert!(text.contains("node") && text.contains("18 or newer"), "{text}");
         assert!(!text.contains("apt-get"), "{text}");
     }
 
     #[test]
-    fn fast_tests_need_fewer_programs() {
-        let outside = without(&["node", "chromium", "nginx"]);
-        assert_eq!(decide(Extent::Fast, outside, USER_ON_DEBIAN), Decision::Go);
-        let Decision::Stop(text) = decide(Extent::Fast, without(&["curl"]), USER_ON_DEBIAN) else {
-            panic!("it does not stop");
+    fn parts_need_their_own_programs_only() {
+        let nothing = |_: &Program| false;
+        let names = |parts: &[Part]| {
+            missing(parts, nothing)
+                .iter()
+                .map(|program| program.names[0])
+                .collect::<Vec<_>>()
         };
-        assert!(text.contains("curl") && !text.contains("--fast"), "{text}");
+        assert!(names(&[]).is_empty());
+        assert_eq!(names(&[Part::Outside]), ["node", "npm", "chromium"]);
+        assert!(!names(&[Part::Workspace]).contains(&"node"));
     }
 }

@@ -10,12 +10,12 @@ mod sleep_calls;
 
 use crate::official_clients::{CLIENT2, CLIENTS, Client, SDK1, seed};
 use crate::script;
-use crate::server::{EXAMPLE, Program, ServerProcess};
+use crate::server::{EXAMPLE, Program, ServerProcess, fresh_folder};
 use lifetimes::ServerLifetimes;
 use raw::Session;
 use rethread_testkit::proxy::SplitMix64;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -73,7 +73,7 @@ async fn rst_03_quick_clients_lose_nothing_to_thirty_kills_in_a_row() {
 impl CrashRun {
     pub(crate) async fn assert_nothing_lost(&self) {
         let seed = seed();
-        let folder = fresh_folder(self.name);
+        let folder = fresh_folder(&format!("crash-{}", self.name));
         let data = folder.join("data").display().to_string();
         let options = ["--retry-ms", self.retry_ms, "--store", "embedded", "--data", &data];
         let process = self.program.start_at_fixed_port(&options);
@@ -170,11 +170,4 @@ async fn wait_for(folder: &Path, clients: usize) {
         );
         sleep(Duration::from_millis(50)).await;
     }
-}
-
-fn fresh_folder(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("crash-{name}"));
-    let _ = std::fs::remove_dir_all(&folder); // of an earlier failed run
-    std::fs::create_dir_all(&folder).expect("a folder for the store");
-    folder
 }

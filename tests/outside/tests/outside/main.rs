@@ -12,6 +12,7 @@ mod gateway;
 mod landing_page;
 mod official_clients;
 mod other_transports;
+mod packages;
 mod rmcp;
 mod script;
 mod server;

@@ -66,7 +66,7 @@ async fn run_with(program: &str, arguments: &[&str], environment: &[(&str, &str)
 async fn output(program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let folder = folder();
     let program = if program == "node" {
-        node(&folder)
+        node_in(&folder)
     } else {
         folder.join(program)
     };
@@ -95,8 +95,13 @@ fn folder() -> PathBuf {
     folder
 }
 
+/// The Node that runs the scripts.
+pub(crate) fn node() -> PathBuf {
+    node_in(&folder())
+}
+
 /// The Node of the pinned packages, if they include one. The system's Node may be too old.
-fn node(folder: &Path) -> PathBuf {
+fn node_in(folder: &Path) -> PathBuf {
     let brought = ["x64", "arm64"].map(|arch| folder.join(format!("ts/node_modules/node-linux-{arch}/bin/node")));
     let found = brought.into_iter().find(|program| program.is_file());
     found.unwrap_or_else(|| PathBuf::from("node"))

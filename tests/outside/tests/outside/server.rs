@@ -155,12 +155,25 @@ impl Drop for ServerProcess {
 /// A free port outside the ephemeral range. Otherwise a client that reconnects while the server is down may get the server's
 /// port as its own source port. It would connect to itself and block the port.
 pub(crate) fn fixed_port() -> u16 {
-    // Tests of one process start concurrently, so each searches its own range.
+    // Tests of one process start concurrently, so each searches its own range. Suites that run at the same time have
+    // different lanes, and so have their ranges: a port is free for a moment while its server restarts.
     static TAKEN: AtomicU16 = AtomicU16::new(0);
     let own = TAKEN.fetch_add(1, Ordering::Relaxed) * 50;
-    let first = 20_000 + u16::try_from(std::process::id() % 8_000).unwrap_or_default() + own;
+    let lane = std::env::var("RETHREAD_TEST_LANE")
+        .ok()
+        .and_then(|lane| lane.parse::<u16>().ok());
+    let lane = 20_000 + lane.unwrap_or_default() * 5_000;
+    let first = lane + u16::try_from(std::process::id() % 3_000).unwrap_or_default() + own;
     let free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
     (first..first + 50).find(free).expect("a free port")
+}
+
+/// An empty folder for the files of a test.
+pub(crate) fn fresh_folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder); // of an earlier failed run
+    std::fs::create_dir_all(&folder).expect("a folder can be made");
+    folder
 }
 
 /// The root of the repository.

@@ -4,6 +4,7 @@
 use super::process::{CommandLine, Gateway};
 use crate::official_clients::{Client, seed};
 use crate::script;
+use crate::server::fresh_folder;
 use rethread_testkit::proxy::SplitMix64;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,7 +22,7 @@ const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Runs all clients concurrently, each with its own server process.
 pub(super) async fn assert_kills_lose_nothing(name: &str, server: CommandLine, clients: &[Client]) {
     let seed = seed();
-    let folder = fresh_folder(name);
+    let folder = fresh_folder(&format!("gateway-{name}"));
     let mut gateway = Gateway::with_data(&folder.join("data"), server);
 
     // The first failure ends the run. Dropping the set stops the other tasks and their scripts.
@@ -85,11 +86,4 @@ fn finished(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let signs = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("finished-"));
     signs.map(|entry| entry.path()).collect()
-}
-
-fn fresh_folder(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("gateway-{name}"));
-    let _ = std::fs::remove_dir_all(&folder); // of an earlier failed run
-    std::fs::create_dir_all(&folder).expect("a folder for the store");
-    folder
 }

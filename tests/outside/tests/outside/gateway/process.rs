@@ -29,10 +29,7 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// In front of the example server, with the memory store.
     pub(crate) fn for_example() -> Self {
-        let program = ServerProcess::program().display().to_string();
-        let own = ["--memory", "--listen", "127.0.0.1:0", "--retry-ms", "100", "--"];
-        let own = own.map(str::to_owned).into_iter();
-        Self::launch(own.chain([program, "--stdio".to_owned()]).collect())
+        Self::launch(for_example())
     }
 
     /// In front of another server, with the memory store.
@@ -57,11 +54,21 @@ impl Gateway {
     }
 
     fn launch(arguments: Vec<String>) -> Self {
-        let program = target().join("release/rethread");
-        let child = Command::new(&program)
+        let mut program = Command::new(target().join("release/rethread"));
+        program.current_dir(root().join("target/outside"));
+        Self::launch_as(program, arguments)
+    }
+
+    /// In front of the example server, with a command that runs `rethread` as users installed it.
+    pub(crate) fn installed(rethread: Command) -> Self {
+        Self::launch_as(rethread, for_example())
+    }
+
+    fn launch_as(mut rethread: Command, arguments: Vec<String>) -> Self {
+        let program = rethread.get_program().to_owned();
+        let child = rethread
             .arg("serve")
             .args(&arguments)
-            .current_dir(root().join("target/outside"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -94,8 +101,13 @@ impl Gateway {
         self.said.lock().expect("no panic while locked").push(line);
     }
 
-    pub(super) fn addr(&self) -> SocketAddr {
+    pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// The process that was started: the gateway, or its launcher.
+    pub(crate) fn process(&mut self) -> &mut Child {
+        &mut self.child
     }
 
     /// The URL of Streamable HTTP.
@@ -107,6 +119,14 @@ impl Gateway {
     pub(super) fn old_url(&self) -> String {
         format!("http://{}/sse", self.addr)
     }
+}
+
+/// The arguments of a gateway in front of the example server.
+fn for_example() -> Vec<String> {
+    let program = ServerProcess::program().display().to_string();
+    let own = ["--memory", "--listen", "127.0.0.1:0", "--retry-ms", "100", "--"];
+    let own = own.map(str::to_owned).into_iter();
+    own.chain([program, "--stdio".to_owned()]).collect()
 }
 
 impl Drop for Gateway {
