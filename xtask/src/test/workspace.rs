@@ -26,8 +26,23 @@ const NEEDS: &[Need] = &[
     },
     Need {
         target: "cli",
-        test: Some("tour_commands_work_as_printed"),
+        test: Some("tour_works_in_sh"),
+        programs: &["curl"],
+    },
+    Need {
+        target: "cli",
+        test: Some("tour_works_in_bash"),
         programs: &["bash", "curl"],
+    },
+    Need {
+        target: "cli",
+        test: Some("tour_works_in_zsh"),
+        programs: &["curl", "zsh"],
+    },
+    Need {
+        target: "cli",
+        test: Some("tour_works_in_fish"),
+        programs: &["curl", "fish"],
     },
     Need {
         target: "deploy",
@@ -139,7 +154,7 @@ mod tests {
         assert_eq!(
             arguments,
             "--no-fail-fast --lib --bins --examples --test children --test cli --test it \
-             -- --skip tour_commands_work_as_printed"
+             -- --skip tour_works_in_sh --skip tour_works_in_bash --skip tour_works_in_zsh --skip tour_works_in_fish"
         );
     }
 
