@@ -51,8 +51,7 @@ fn user_is_told_the_line_and_nothing_is_installed() {
     let output = machine.test(&[]);
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{text}");
-    let line =
-        "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ca-certificates bash curl python3";
+    let line = "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ca-certificates bash curl";
     assert!(text.lines().any(|printed| printed.starts_with(line)), "{text}");
     assert!(
         text.contains("chromium") && text.contains("cargo xtask test --fast"),
