@@ -9,6 +9,7 @@ mod instructions;
 mod layers;
 mod lexer;
 mod mutants;
+mod picture;
 mod prose;
 mod run;
 mod test;
@@ -51,6 +52,7 @@ usage: cargo xtask <command>
                                 those of a commit, such as `main`, or of the last count
   mutants [NAME ...]            breaks the engines of the last commit in one place at a time; fails if a mutant
                                 passes the tests of proto
+  picture [PROGRAM]             draws docs/demo.svg from the real output of `rethread demo`
   fuzz [SECONDS] [TARGET ...]   runs the fuzz targets, 60 seconds each
   help                          this text
 ";
@@ -75,6 +77,8 @@ fn main() -> ExitCode {
         ["wasm"] => toolchains::wasm(),
         ["msrv"] => toolchains::msrv(),
         ["mutants", names @ ..] => mutants::run(names),
+        ["picture"] => picture::run(None),
+        ["picture", program] => picture::run(Some(program)),
         ["fuzz", options @ ..] => fuzz::run(options),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
