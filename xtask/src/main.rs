@@ -50,8 +50,8 @@ usage: cargo xtask <command>
   instructions [--bench core|service] [--against REF]
                                 counts the instructions of the pure core and of whole calls with callgrind, beside
                                 those of a commit, such as `main`, or of the last count
-  mutants [NAME ...]            breaks the engines of the last commit in one place at a time; fails if a mutant
-                                passes the tests of proto
+  mutants [NAME ...]            breaks the engines and the embedded store of the last commit in one place at a time;
+                                fails if a mutant passes the tests of its package
   picture [PROGRAM]             draws docs/demo.svg from the real output of `rethread demo`
   fuzz [SECONDS] [TARGET ...]   runs the fuzz targets, 60 seconds each
   help                          this text

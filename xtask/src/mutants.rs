@@ -1,8 +1,10 @@
-//! `xtask mutants`: breaks the engines in one place at a time, and checks that a test of `proto` fails by assertion.
+//! `xtask mutants`: breaks the engines and the embedded store in one place at a time, and checks that a test fails by
+//! assertion.
 //!
 //! Each mutant is one replaced piece of text. It is applied in a work tree of its own, at the last commit.
 
 mod engine;
+mod store;
 
 use crate::run;
 use std::fs;
@@ -17,11 +19,39 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// One change of the code that a test must notice.
 pub(crate) struct Mutant {
     pub(crate) name: &'static str,
-    /// Below `crates/proto/src`.
+    /// Below the source folder of its package.
     pub(crate) file: &'static str,
     pub(crate) code: &'static str,
     pub(crate) mutated: &'static str,
 }
+
+/// The mutants of one package, and the tests that must catch them.
+struct Suite {
+    source: &'static str,
+    tests: &'static [&'static str],
+    mutants: &'static [Mutant],
+}
+
+const SUITES: &[Suite] = &[
+    Suite {
+        source: "crates/proto/src",
+        tests: &["-p", "rethread-proto"],
+        mutants: engine::MUTANTS,
+    },
+    Suite {
+        source: "crates/store-embedded/src",
+        tests: &[
+            "-p",
+            "rethread-store-embedded",
+            "--lib",
+            "--test",
+            "open",
+            "--test",
+            "suite",
+        ],
+        mutants: store::MUTANTS,
+    },
+];
 
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
@@ -37,11 +67,14 @@ pub(crate) fn run(names: &[&str]) -> Result<(), String> {
     let tree = directory.join("tree");
     prepare(&tree)?;
     let mut failures = Vec::new();
-    for mutant in engine::MUTANTS {
+    let all = SUITES
+        .iter()
+        .flat_map(|suite| suite.mutants.iter().map(move |mutant| (suite, mutant)));
+    for (suite, mutant) in all {
         if !names.is_empty() && !names.iter().any(|name| mutant.name.contains(name)) {
             continue;
         }
-        let verdict = judge(mutant, &tree, &directory.join("build"))?;
+        let verdict = judge(suite, mutant, &tree, &directory.join("build"))?;
         println!("{verdict:?}: {}", mutant.name);
         if verdict != Verdict::Caught {
             failures.push(mutant.name);
@@ -79,12 +112,12 @@ fn git(arguments: &[&str]) -> Result<(), String> {
     ))
 }
 
-fn judge(mutant: &Mutant, tree: &Path, build: &Path) -> Result<Verdict, String> {
-    let path = tree.join("crates/proto/src").join(mutant.file);
+fn judge(suite: &Suite, mutant: &Mutant, tree: &Path, build: &Path) -> Result<Verdict, String> {
+    let path = tree.join(suite.source).join(mutant.file);
     let original = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let mutated = apply(mutant, &original)?;
     fs::write(&path, mutated).map_err(|error| format!("{}: {error}", path.display()))?;
-    let verdict = test(tree, build);
+    let verdict = test(suite, tree, build);
     fs::write(&path, original).map_err(|error| format!("{}: {error}", path.display()))?;
     verdict
 }
@@ -99,23 +132,24 @@ fn apply(mutant: &Mutant, original: &str) -> Result<String, String> {
     }
 }
 
-fn test(tree: &Path, build: &Path) -> Result<Verdict, String> {
+fn test(suite: &Suite, tree: &Path, build: &Path) -> Result<Verdict, String> {
     let cargo = |arguments: &[&str]| {
         let mut command = run::cargo(arguments);
         command
+            .args(suite.tests)
             .current_dir(tree)
             .env("CARGO_TARGET_DIR", build)
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         command
     };
-    let compiled = cargo(&["test", "--no-run", "--quiet", "-p", "rethread-proto"]).status();
+    let compiled = cargo(&["test", "--no-run", "--quiet"]).status();
     match compiled {
         Ok(status) if status.success() => {}
         Ok(_) => return Ok(Verdict::DoesNotCompile),
         Err(error) => return Err(format!("cannot start cargo: {error}")),
     }
-    let mut child = cargo(&["test", "--quiet", "-p", "rethread-proto"])
+    let mut child = cargo(&["test", "--quiet"])
         .spawn()
         .map_err(|error| format!("cannot start cargo: {error}"))?;
     let began = Instant::now();
@@ -140,11 +174,13 @@ mod tests {
     /// A mutant whose code has changed must be adapted, not forgotten.
     #[test]
     fn every_mutant_fits_the_code() {
-        let source = run::root().join("crates/proto/src");
-        for mutant in engine::MUTANTS {
-            let original = fs::read_to_string(source.join(mutant.file)).expect("the file of a mutant");
-            let mutated = apply(mutant, &original);
-            assert!(mutated.is_ok_and(|mutated| mutated != original), "{}", mutant.name);
+        for suite in SUITES {
+            let source = run::root().join(suite.source);
+            for mutant in suite.mutants {
+                let original = fs::read_to_string(source.join(mutant.file)).expect("the file of a mutant");
+                let mutated = apply(mutant, &original);
+                assert!(mutated.is_ok_and(|mutated| mutated != original), "{}", mutant.name);
+            }
         }
     }
 }

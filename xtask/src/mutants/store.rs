@@ -1,0 +1,78 @@
+//! Mutants of the embedded store: the index, the engine and recovery.
+
+use super::Mutant;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "the newest event of a stream is evicted",
+        file: "index/stream.rs",
+        code: "(oldest < last).then_some(oldest)",
+        mutated: "(oldest <= last).then_some(oldest)",
+    },
+    Mutant {
+        name: "an eviction leaves no gap",
+        file: "index/stream.rs",
+        code: "        self.purged = retention::evicted_up_to(self.purged, seq);\n",
+        mutated: "",
+    },
+    Mutant {
+        name: "moved events count twice",
+        file: "index/stream.rs",
+        code: "            segments.sub(at.segment, part);\n        }\n        self.extents.remove(index);",
+        mutated: "            let _ = (at, part);\n        }\n        self.extents.remove(index);",
+    },
+    Mutant {
+        name: "a tombstone forgets that an answer is lost",
+        file: "index/stream.rs",
+        code: "        self.answers_lost |= self.marked.iter().any(|(_, retain)| *retain == Retain::Answer);\n",
+        mutated: "",
+    },
+    Mutant {
+        name: "a taken message stays in its queue",
+        file: "index.rs",
+        code: "            queue.raise_floor(floor, segments);\n            totals.change_queue(before, queue.cost);\n            session.changed = commit;\n        }\n        if sealed_at",
+        mutated: "            let _ = floor;\n            totals.change_queue(before, queue.cost);\n            session.changed = commit;\n        }\n        if sealed_at",
+    },
+    Mutant {
+        name: "a checkpoint ends in a segment without a header",
+        file: "engine.rs",
+        code: "Some(header) if header.number > 1 => Location {",
+        mutated: "Some(header) if header.number == 0 => Location {",
+    },
+    Mutant {
+        name: "a damaged group that was durable is cut off",
+        file: "recovery.rs",
+        code: "if durable > self.commit {",
+        mutated: "if durable > u64::MAX - 1 {",
+    },
+    Mutant {
+        name: "a torn payload is accepted",
+        file: "recovery.rs",
+        code: "        if !records.iter().all(Framed::is_whole) && self.durable_behind(header)? < header.commit {",
+        mutated: "        if false && self.durable_behind(header)? < header.commit {",
+    },
+    Mutant {
+        name: "a missing segment is not noticed",
+        file: "recovery.rs",
+        code: "        if let Some((missing, _)) = missing {",
+        mutated: "        if let Some((missing, _)) = missing.filter(|_| false) {",
+    },
+    Mutant {
+        name: "a damaged payload is served",
+        file: "read.rs",
+        code: "part.matches(&slice).then_some(slice)",
+        mutated: "Some(slice)",
+    },
+    Mutant {
+        name: "the thread does not notice that the store is closed",
+        file: "commit.rs",
+        code: "} else if !queue.waiting.is_empty() || queue.closed {",
+        mutated: "} else if !queue.waiting.is_empty() {",
+    },
+    Mutant {
+        name: "a session of another epoch takes from a queue",
+        file: "engine.rs",
+        code: "    if session.epoch == epoch {\n        return Ok(());",
+        mutated: "    if session.epoch > 0 || session.epoch == epoch {\n        return Ok(());",
+    },
+];
