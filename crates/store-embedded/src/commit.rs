@@ -10,10 +10,11 @@
 //! mode. One slow write alone says nothing, because a thread can lose its processor at any moment.
 
 use crate::data_dir::DataDir;
-use crate::engine::{Engine, Op, Outcome};
+use crate::engine::Engine;
 use crate::error::chain;
 use crate::group::GroupBuffer;
 use crate::log::Log;
+use crate::op::{Op, Outcome};
 use crate::options::{Options, Sync};
 use crate::upkeep::Signal;
 use crate::watches::Watches;

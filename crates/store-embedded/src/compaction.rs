@@ -1,9 +1,9 @@
 //! Compaction: copies what is still wanted of a mostly dead segment to the end of the log, so that the file can go.
 
 use crate::commit::Core;
-use crate::engine::Op;
 use crate::group::{GROUP_HEADER_BYTES, GroupHeader, Location, SEGMENT_HEADER_BYTES, parse_records};
 use crate::log::Log;
+use crate::op::Op;
 use crate::record::Record;
 use crate::segment::SegmentFile;
 use bytes::Bytes;

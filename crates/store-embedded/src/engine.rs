@@ -9,6 +9,7 @@ use crate::group::{GroupBuffer, Location, SegmentHeader};
 use crate::index::session::Session;
 use crate::index::{EndedStream, Inconsistent, Index};
 use crate::log::Log;
+use crate::op::{Op, Outcome};
 use crate::options::Options;
 use crate::record::{Message, Part, Record, Run};
 use crate::recovery::Recovered;
@@ -18,8 +19,8 @@ use rethread_proto::clock::Wall;
 use rethread_proto::stream::retention::STREAM_OVERHEAD_BYTES;
 use rethread_proto::stream::{Admission, StreamEnd};
 use rethread_store::{
-    Batch, Event, Ordinal, QueuePosition, QueueUpdate, Queued, Retain, Retention, Seq, SessionKey, SessionRecord,
-    StoreError, StreamInfo, StreamKey,
+    Batch, Event, Ordinal, QueuePosition, QueueUpdate, Queued, Retain, Retention, SessionKey, SessionRecord,
+    StoreError, StreamKey,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,44 +33,6 @@ const FREED_SHARE: u64 = 16;
 pub(crate) const SWEEP_STREAMS: usize = 256;
 /// The largest body of one operation.
 const MAX_BODY_BYTES: u64 = 256 << 20;
-
-/// A change.
-#[derive(Debug)]
-pub(crate) enum Op {
-    Append(StreamKey, Batch),
-    ForgetStream(StreamKey),
-    ForgetSession(SessionKey),
-    Create(SessionKey, SessionRecord),
-    Update(SessionKey, u64, SessionRecord),
-    UpdateQueue(SessionKey, QueueUpdate),
-    Touch(SessionKey),
-    End(SessionKey),
-    /// Ends a session if it is still idle.
-    Expire(SessionKey, Duration),
-    /// Forgets some of the streams that are past their age.
-    Sweep,
-    /// Compaction: moves what is still wanted of these records, each with the place of its body and the body.
-    Move(Vec<(Record, Location, Bytes)>),
-}
-
-/// The result of an operation: the number of sessions or streams that it removed, where that matters.
-pub(crate) type Outcome = Result<usize, StoreError>;
-
-impl Op {
-    /// The bytes that it adds to the log, roughly.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Op::Append(_, batch) => {
-                let info = batch.info.as_ref().map_or(0, StreamInfo::cost);
-                info + batch.events.iter().map(Event::cost).sum::<usize>()
-            }
-            Op::UpdateQueue(_, update) => update.messages.iter().map(Queued::cost).sum(),
-            Op::Create(_, record) | Op::Update(_, _, record) => record.cost(),
-            Op::Move(records) => records.iter().map(|(_, _, body)| body.len()).sum(),
-            _ => 0,
-        }
-    }
-}
 
 /// The index and the group that is being built.
 #[derive(Debug)]
@@ -198,7 +161,7 @@ impl Engine {
     }
 
     /// Writes a record into the group and applies it.
-    fn log(&mut self, record: &Record, body: &[Bytes]) -> Result<(), StoreError> {
+    pub(crate) fn log(&mut self, record: &Record, body: &[Bytes]) -> Result<(), StoreError> {
         self.log_body(record, body.iter())
     }
 
@@ -453,120 +416,6 @@ impl Engine {
             return Err(StoreError::Full);
         }
         Ok(())
-    }
-
-    /// Compaction: copies what is still wanted of a record to the end of the log.
-    fn move_live(&mut self, record: &Record, mut at: Location, body: &Bytes) -> Result<(), StoreError> {
-        let moved = match record {
-            Record::Create { session, .. } | Record::Update { session, .. } => self.moved_record(*session, at, body),
-            Record::Queue { session, .. } => self.moved_messages(*session, at, body),
-            Record::Append {
-                session,
-                ordinal,
-                events,
-                ..
-            } => self.moved_events(*session, *ordinal, events.first, at, body),
-            Record::Move {
-                session, ordinal, runs, ..
-            } => {
-                let mut rest = body.clone();
-                for run in runs {
-                    let len = run.parts.as_slice().iter().map(|part| part.len as usize).sum();
-                    let body = rest.split_to(len);
-                    if let Some((record, bodies)) = self.moved_events(*session, *ordinal, run.first, at, &body) {
-                        self.log(&record, &bodies)?;
-                    }
-                    at = at.plus(len);
-                }
-                None
-            }
-            _ => None,
-        };
-        match moved {
-            Some((record, bodies)) => self.log(&record, &bodies),
-            None => Ok(()),
-        }
-    }
-
-    /// The part at `from` of a body at `at`, if it is whole. A damaged part stays where it is, and its segment with it.
-    fn whole_part(&mut self, body: &Bytes, at: Location, from: Location, part: Part) -> Option<Bytes> {
-        let start = (from.offset - at.offset) as usize;
-        let range = start..start + part.len as usize;
-        let is_whole = body.get(range.clone()).is_some_and(|bytes| part.matches(bytes));
-        if !is_whole {
-            self.index.segments.set_damaged(at.segment);
-        }
-        is_whole.then(|| body.slice(range))
-    }
-
-    fn moved_record(&mut self, session: u64, at: Location, body: &Bytes) -> Option<(Record, Vec<Bytes>)> {
-        let stored = self
-            .index
-            .sessions
-            .get(&session)
-            .filter(|stored| stored.record.at == at)?;
-        let (part, touched, epoch) = (stored.record.part, stored.touched, stored.epoch);
-        let bytes = self.whole_part(body, at, at, part)?;
-        let record = Record::Update {
-            session,
-            at: touched,
-            epoch,
-            body: part,
-        };
-        Some((record, vec![bytes]))
-    }
-
-    fn moved_messages(&mut self, session: u64, at: Location, body: &Bytes) -> Option<(Record, Vec<Bytes>)> {
-        let queue = self.index.sessions.get(&session)?.queue.as_deref()?;
-        let held = queue
-            .messages
-            .iter()
-            .filter(|(_, held)| (at..at.plus(body.len())).contains(held));
-        let (floor, held): (_, Vec<_>) = (queue.floor, held.copied().collect());
-        let (mut messages, mut bodies) = (Vec::new(), Vec::new());
-        for (message, from) in held {
-            bodies.push(self.whole_part(body, at, from, message.body)?);
-            messages.push(message);
-        }
-        let record = Record::Queue {
-            session,
-            floor,
-            messages,
-        };
-        (!bodies.is_empty()).then_some((record, bodies))
-    }
-
-    fn moved_events(
-        &mut self,
-        session: u64,
-        ordinal: Ordinal,
-        extent: Seq,
-        at: Location,
-        body: &Bytes,
-    ) -> Option<(Record, Vec<Bytes>)> {
-        let (mut runs, mut bodies): (Vec<(Seq, Vec<Part>)>, Vec<Bytes>) = Default::default();
-        for (seq, from, part) in self.index.stream(session, ordinal)?.held_in(extent, at) {
-            let Some(payload) = self.whole_part(body, at, from, part) else {
-                self.index.mark_damaged(session, ordinal, seq);
-                return None;
-            };
-            match runs.last_mut() {
-                Some((first, parts)) if first.0 + parts.len() as u64 == seq.0 => parts.push(part),
-                _ => runs.push((seq, vec![part])),
-            }
-            bodies.push(payload);
-        }
-        let runs = runs.into_iter().map(|(first, parts)| Run {
-            first,
-            parts: parts.into_iter().collect(),
-        });
-        let record = Record::Move {
-            session,
-            ordinal,
-            extent,
-            runs: runs.collect(),
-        };
-        (!bodies.is_empty()).then_some((record, bodies))
     }
 
     /// The sessions that are idle, or were touched in the future.

@@ -61,11 +61,13 @@ mod error;
 mod group;
 mod index;
 mod log;
+mod op;
 mod options;
 mod private;
 mod read;
 mod record;
 mod recovery;
+mod relocation;
 mod segment;
 #[cfg(test)]
 mod simulation;

@@ -6,10 +6,13 @@
 
 #![allow(clippy::needless_pass_by_value, reason = "steps and operations are used once")]
 
+mod step;
+
 use crate::checkpoint;
-use crate::engine::{Engine, Op, decode_message};
+use crate::engine::{Engine, decode_message};
 use crate::group::{GroupBuffer, GroupHeader, Location, SEGMENT_HEADER_BYTES, parse_records};
 use crate::index::Index;
+use crate::op::Op;
 use crate::options::{Limits, Options};
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -24,92 +27,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use step::{Step, step};
 
 const STORE: u64 = 77;
 const SEGMENT_BYTES: u32 = 1500;
 const EVENTS: usize = 6;
 const ENDED_STREAMS: usize = 3;
 const AGE: Duration = Duration::from_secs(60);
-
-#[derive(Clone, Debug)]
-enum Step {
-    Append {
-        session: u8,
-        stream: u8,
-        count: u64,
-        retain: Retain,
-        release: bool,
-        seal: bool,
-        take: bool,
-    },
-    Repeat {
-        session: u8,
-        stream: u8,
-    },
-    Wrong {
-        session: u8,
-        stream: u8,
-        ahead: u64,
-    },
-    ForgetStream {
-        session: u8,
-        stream: u8,
-    },
-    ForgetSession {
-        session: u8,
-    },
-    Create {
-        session: u8,
-    },
-    Update {
-        session: u8,
-    },
-    Touch {
-        session: u8,
-    },
-    End {
-        session: u8,
-    },
-    Queue {
-        session: u8,
-        count: u64,
-        drop: u64,
-    },
-    Sweep {
-        seconds: u64,
-    },
-    Compact {
-        segment: prop::sample::Index,
-    },
-    Checkpoint,
-    DeleteDead,
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let session = || 0..3u8;
-    let stream = || 0..4u8;
-    let retain = prop_oneof![6 => Just(Retain::None), 1 => Just(Retain::Question), 1 => Just(Retain::Answer)];
-    let rare = || prop::bool::weighted(0.15);
-    let append = (session(), stream(), 1..5u64, retain, rare(), rare(), rare());
-    prop_oneof![
-        30 => append.prop_map(|(session, stream, count, retain, release, seal, take)| {
-            Step::Append { session, stream, count, retain, release, seal, take }
-        }),
-        3 => (session(), stream()).prop_map(|(session, stream)| Step::Repeat { session, stream }),
-        2 => (session(), stream(), 1..4u64).prop_map(|(session, stream, ahead)| Step::Wrong { session, stream, ahead }),
-        2 => (session(), stream()).prop_map(|(session, stream)| Step::ForgetStream { session, stream }),
-        1 => session().prop_map(|session| Step::ForgetSession { session }),
-        1 => session().prop_map(|session| Step::Create { session }),
-        2 => session().prop_map(|session| Step::Update { session }),
-        2 => session().prop_map(|session| Step::Touch { session }),
-        1 => session().prop_map(|session| Step::End { session }),
-        5 => (session(), 0..4u64, 0..3u64).prop_map(|(session, count, drop)| Step::Queue { session, count, drop }),
-        2 => (0..40u64).prop_map(|seconds| Step::Sweep { seconds }),
-        8 => any::<prop::sample::Index>().prop_map(|segment| Step::Compact { segment }),
-        3 => Just(Step::Checkpoint),
-        4 => Just(Step::DeleteDead),
-    ]
-}
 
 /// The expected content of one session.
 struct SessionModel {

@@ -1,6 +1,7 @@
 use crate::commit::Core;
 use crate::data_dir::DataDir;
-use crate::engine::{Engine, Op, SWEEP_STREAMS};
+use crate::engine::{Engine, SWEEP_STREAMS};
+use crate::op::Op;
 use crate::options::Options;
 use crate::upkeep::Upkeep;
 use crate::watches::Watches;

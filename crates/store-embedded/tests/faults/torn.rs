@@ -313,8 +313,8 @@ fn end_of_log(data: &Path) -> (PathBuf, u64) {
     let mut all = Vec::new();
     files(data, Path::new(""), &mut all);
     let segments = all.into_iter().filter(|file| kind_of(file) == "segment");
-    let lengths = segments.map(|file| (used(&data.join(&file)), file));
-    let (length, file) = lengths.filter(|(length, _)| *length > 0).next_back().unwrap();
+    let mut lengths = segments.map(|file| (used(&data.join(&file)), file));
+    let (length, file) = lengths.rfind(|(length, _)| *length > 0).unwrap();
     (file, length)
 }
 

@@ -1,0 +1,123 @@
+//! The part of compaction that changes the log: copies of what is still wanted.
+
+use crate::engine::Engine;
+use crate::group::Location;
+use crate::record::{Part, Record, Run};
+use bytes::Bytes;
+use rethread_store::{Ordinal, Seq, StoreError};
+
+impl Engine {
+    /// Compaction: copies what is still wanted of a record to the end of the log.
+    pub(crate) fn move_live(&mut self, record: &Record, mut at: Location, body: &Bytes) -> Result<(), StoreError> {
+        let moved = match record {
+            Record::Create { session, .. } | Record::Update { session, .. } => self.moved_record(*session, at, body),
+            Record::Queue { session, .. } => self.moved_messages(*session, at, body),
+            Record::Append {
+                session,
+                ordinal,
+                events,
+                ..
+            } => self.moved_events(*session, *ordinal, events.first, at, body),
+            Record::Move {
+                session, ordinal, runs, ..
+            } => {
+                let mut rest = body.clone();
+                for run in runs {
+                    let len = run.parts.as_slice().iter().map(|part| part.len as usize).sum();
+                    let body = rest.split_to(len);
+                    if let Some((record, bodies)) = self.moved_events(*session, *ordinal, run.first, at, &body) {
+                        self.log(&record, &bodies)?;
+                    }
+                    at = at.plus(len);
+                }
+                None
+            }
+            _ => None,
+        };
+        match moved {
+            Some((record, bodies)) => self.log(&record, &bodies),
+            None => Ok(()),
+        }
+    }
+
+    /// The part at `from` of a body at `at`, if it is whole. A damaged part stays where it is, and its segment with it.
+    fn whole_part(&mut self, body: &Bytes, at: Location, from: Location, part: Part) -> Option<Bytes> {
+        let start = (from.offset - at.offset) as usize;
+        let range = start..start + part.len as usize;
+        let is_whole = body.get(range.clone()).is_some_and(|bytes| part.matches(bytes));
+        if !is_whole {
+            self.index.segments.set_damaged(at.segment);
+        }
+        is_whole.then(|| body.slice(range))
+    }
+
+    fn moved_record(&mut self, session: u64, at: Location, body: &Bytes) -> Option<(Record, Vec<Bytes>)> {
+        let stored = self
+            .index
+            .sessions
+            .get(&session)
+            .filter(|stored| stored.record.at == at)?;
+        let (part, touched, epoch) = (stored.record.part, stored.touched, stored.epoch);
+        let bytes = self.whole_part(body, at, at, part)?;
+        let record = Record::Update {
+            session,
+            at: touched,
+            epoch,
+            body: part,
+        };
+        Some((record, vec![bytes]))
+    }
+
+    fn moved_messages(&mut self, session: u64, at: Location, body: &Bytes) -> Option<(Record, Vec<Bytes>)> {
+        let queue = self.index.sessions.get(&session)?.queue.as_deref()?;
+        let held = queue
+            .messages
+            .iter()
+            .filter(|(_, held)| (at..at.plus(body.len())).contains(held));
+        let (floor, held): (_, Vec<_>) = (queue.floor, held.copied().collect());
+        let (mut messages, mut bodies) = (Vec::new(), Vec::new());
+        for (message, from) in held {
+            bodies.push(self.whole_part(body, at, from, message.body)?);
+            messages.push(message);
+        }
+        let record = Record::Queue {
+            session,
+            floor,
+            messages,
+        };
+        (!bodies.is_empty()).then_some((record, bodies))
+    }
+
+    fn moved_events(
+        &mut self,
+        session: u64,
+        ordinal: Ordinal,
+        extent: Seq,
+        at: Location,
+        body: &Bytes,
+    ) -> Option<(Record, Vec<Bytes>)> {
+        let (mut runs, mut bodies): (Vec<(Seq, Vec<Part>)>, Vec<Bytes>) = Default::default();
+        for (seq, from, part) in self.index.stream(session, ordinal)?.held_in(extent, at) {
+            let Some(payload) = self.whole_part(body, at, from, part) else {
+                self.index.mark_damaged(session, ordinal, seq);
+                return None;
+            };
+            match runs.last_mut() {
+                Some((first, parts)) if first.0 + parts.len() as u64 == seq.0 => parts.push(part),
+                _ => runs.push((seq, vec![part])),
+            }
+            bodies.push(payload);
+        }
+        let runs = runs.into_iter().map(|(first, parts)| Run {
+            first,
+            parts: parts.into_iter().collect(),
+        });
+        let record = Record::Move {
+            session,
+            ordinal,
+            extent,
+            runs: runs.collect(),
+        };
+        (!bodies.is_empty()).then_some((record, bodies))
+    }
+}
