@@ -138,10 +138,15 @@ mod tests {
             A,
             B,
         }
+        #[derive(JsonSchema)]
+        struct Tree {
+            children: Vec<Tree>,
+        }
         let (schema, _) = derived::<Shape>();
         assert_eq!(schema["type"], "object", "{schema}");
         assert_eq!(derived::<Value>().0, json!({ "type": "object" }));
         assert_eq!(derived::<std::collections::BTreeMap<String, u8>>().0["type"], "object");
+        assert_eq!(derived::<Tree>().0["type"], "object");
         assert_eq!(derived::<String>().0["type"], "string");
         assert_eq!(derived::<Unit>().0["type"], "string");
     }
