@@ -112,7 +112,7 @@ async fn sec_06_data_directory_is_private_and_loose_permissions_are_reported() {
     let gateway = gateway_with("legacy").option("--name a").with_data_dir().start();
     gateway.client().open_session(LATEST).await;
     let (data, folder) = (gateway.builder().path("data"), gateway.builder().path("data/a"));
-    for dir in [&data, &folder, &folder.join("db"), &folder.join("events")] {
+    for dir in [&data, &folder, &folder.join("log")] {
         assert_eq!(mode(dir), 0o700, "{}", dir.display());
     }
     assert_eq!(mode(&folder.join("rethread.json")), 0o600);
