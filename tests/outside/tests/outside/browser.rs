@@ -1,5 +1,7 @@
 //! A page in headless Chromium that talks to the endpoint from another origin (HTTP-14, SEC-01).
 
+mod landing_page;
+
 use crate::server::{ServerProcess, root};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -2,14 +2,12 @@
 //! need release builds of the first two, the dev build of the third, and the installed clients. `cargo xtask test`
 //! provides all of them.
 
-mod binary_size;
 mod browser;
 mod clients;
 mod conformance;
 mod crash;
 mod full_disk;
 mod gateway;
-mod landing_page;
 mod official_clients;
 mod other_transports;
 mod packages;

@@ -1,6 +1,7 @@
 //! The packages of `cargo xtask dist`, installed in clean directories without a network, and run in front of a real
 //! stdio server.
 
+mod binary_size;
 mod npm;
 mod tarball;
 mod wheel;
