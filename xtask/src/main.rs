@@ -16,6 +16,8 @@ mod test;
 mod toolchains;
 mod tools;
 mod trace;
+#[cfg(test)]
+mod walks;
 
 use std::process::ExitCode;
 

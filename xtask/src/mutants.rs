@@ -3,6 +3,7 @@
 //!
 //! Each mutant is one replaced piece of text. It is applied in a work tree of its own, at the last commit.
 
+mod cluster;
 mod engine;
 mod store;
 
@@ -37,6 +38,11 @@ const SUITES: &[Suite] = &[
         source: "crates/proto/src",
         tests: &["-p", "rethread-proto"],
         mutants: engine::MUTANTS,
+    },
+    Suite {
+        source: "crates/proto/src",
+        tests: &["-p", "rethread-proto"],
+        mutants: cluster::MUTANTS,
     },
     Suite {
         source: "crates/store-embedded/src",

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 const PICTURE: &str = "docs/demo.svg";
-/// The story ends in front of the line that begins so.
+/// The story ends in front of the line that has this text.
 const END: &str = "Now you:";
 /// Pixels.
 const LINE_HEIGHT: usize = 19;
@@ -24,11 +24,15 @@ pub(crate) fn run(program: Option<&str>) -> Result<(), String> {
             cargo
         }
     };
-    let started = command.arg("demo").stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let started = command
+        .args(["demo", "--color", "always"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
     let mut demo = started.map_err(|error| format!("cannot start the demo: {error}"))?;
     let output = demo.stderr.take().ok_or("the demo has no output")?;
     let lines = BufReader::new(output).lines().map_while(Result::ok);
-    let is_story = |line: &String| !line.starts_with(END);
+    let is_story = |line: &String| !line.contains(END);
     let story: Vec<String> = lines
         .take_while(is_story)
         .filter(|line| !is_build_output(line))
@@ -51,20 +55,21 @@ fn is_build_output(line: &str) -> bool {
     )
 }
 
-/// The lines of a terminal as SVG. Headings are bold, ids of events are coloured.
+/// The lines of a terminal as SVG, with their colors.
 fn draw(story: &[String]) -> String {
     let story: Vec<&str> = story.iter().map(|line| line.trim_end()).collect();
     let end = story
         .iter()
         .rposition(|line| !line.is_empty())
         .map_or(0, |last| last + 1);
-    let columns = story.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+    let columns = story.iter().map(|line| width_of(line)).max().unwrap_or(0);
     let width = 2 * MARGIN + (columns as f64 * CHARACTER_WIDTH) as usize;
     let height = 2 * MARGIN + end * LINE_HEIGHT;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"rethread demo\">\n\
          <style>text{{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#d6deeb;white-space:pre}}\
-         .h{{font-weight:600;fill:#fff}}.e{{fill:#7fdbca}}.t{{fill:#8392a5}}</style>\n\
+         .bold{{font-weight:600;fill:#fff}}.dim{{fill:#8392a5}}.red{{font-weight:600;fill:#ff7b72}}\
+         .green{{fill:#7ee787}}</style>\n\
          <rect width=\"100%\" height=\"100%\" rx=\"10\" fill=\"#0f1720\"/>\n"
     );
     for (row, line) in story[..end].iter().enumerate() {
@@ -75,30 +80,35 @@ fn draw(story: &[String]) -> String {
     svg
 }
 
+/// A line with the styles of its escape sequences.
 fn spans(line: &str) -> String {
-    let span = |class: &str, text: &str| format!("<tspan class=\"{class}\">{}</tspan>", escape(text));
-    if is_heading(line) {
-        return span("h", line);
-    }
-    let Some((time, rest)) = line.split_once(" s  ") else {
-        return escape(line);
-    };
-    let time = span("t", &format!("{time} s  "));
-    match rest.strip_prefix("event ") {
-        Some(event) => {
-            let (id, text) = event.split_at(event.find(' ').unwrap_or(event.len()));
-            format!("{time}{}{}", span("e", &format!("event {id}")), escape(text))
-        }
-        None => format!("{time}{}", escape(rest)),
-    }
+    let styled = styled_texts(line);
+    styled.map(|(style, text)| span(style, text)).collect()
 }
 
-/// The title, or the line of a step: `3. The client returns`.
-fn is_heading(line: &str) -> bool {
-    let numbered = line
-        .split_once(". ")
-        .is_some_and(|(number, _)| number.parse::<u32>().is_ok());
-    numbered || line.starts_with("A call that survives")
+fn span(style: &str, text: &str) -> String {
+    let class = match style {
+        "1" => "bold",
+        "2" => "dim",
+        "1;31" => "red",
+        "32" => "green",
+        _ => return escape(text),
+    };
+    format!("<tspan class=\"{class}\">{}</tspan>", escape(text))
+}
+
+/// The texts between escape sequences, each with the numbers of the sequence in front of it.
+fn styled_texts(line: &str) -> impl Iterator<Item = (&str, &str)> {
+    let texts = line.split("\x1b[").enumerate().map(|(index, part)| match index {
+        0 => ("", part),
+        _ => part.split_once('m').unwrap_or(("", part)),
+    });
+    texts.filter(|(_, text)| !text.is_empty())
+}
+
+/// Visible characters.
+fn width_of(line: &str) -> usize {
+    styled_texts(line).map(|(_, text)| text.chars().count()).sum()
 }
 
 fn escape(text: &str) -> String {
@@ -110,13 +120,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_keep_their_text_and_get_classes() {
-        assert_eq!(spans("2. A <cut>"), "<tspan class=\"h\">2. A &lt;cut&gt;</tspan>");
-        let event = spans("   1.7 s  event 1-0      open & ready");
+    fn styles_of_the_terminal_become_classes() {
         assert_eq!(
-            event,
-            "<tspan class=\"t\">   1.7 s  </tspan><tspan class=\"e\">event 1-0</tspan>      open &amp; ready"
+            spans("\x1b[1m2. A <cut>\x1b[0m"),
+            "<tspan class=\"bold\">2. A &lt;cut&gt;</tspan>"
         );
+        let event = "\x1b[2m   1.7 s\x1b[0m  event \x1b[1m1-0\x1b[0m open & \x1b[1;31mcut\x1b[0m \x1b[32mgood\x1b[0m";
+        assert_eq!(
+            spans(event),
+            "<tspan class=\"dim\">   1.7 s</tspan>  event <tspan class=\"bold\">1-0</tspan> open &amp; \
+             <tspan class=\"red\">cut</tspan> <tspan class=\"green\">good</tspan>"
+        );
+        assert_eq!(width_of(event), "   1.7 s  event 1-0 open & cut good".len());
         assert_eq!(spans("plain"), "plain");
     }
 

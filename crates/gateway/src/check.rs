@@ -1,11 +1,13 @@
 //! `rethread check`: prints every effective value with its source, and the problems that `serve` would meet.
 
-use crate::config::{self, CliInput, Environment, Problems, ValueRow};
+use crate::config::{self, CliInput, Environment, Problems, ValueRow, options};
 use crate::exit::listen_failure;
 use crate::output::Styles;
 use crate::preflight;
 use crate::settings::{ServerSettings, Settings};
+use crate::shared_store;
 use crate::start_message;
+use rethread_store_redis::Promises;
 use std::net::TcpListener;
 
 /// The outcome of `check`.
@@ -19,8 +21,17 @@ pub(crate) struct CheckReport {
 pub(crate) fn check(input: &CliInput, color: bool) -> CheckReport {
     let environment = Environment::current();
     let mut resolved = config::resolve(input, &environment);
+    let mut warnings = start_message::warnings(&resolved.settings, resolved.settings.listen);
     if resolved.problems.is_empty() {
         resolved.problems = preflight::problems(&resolved.settings, &environment);
+        match resolved.settings.store.redis().map(shared_store::test_connection) {
+            Some(Ok(promises)) => {
+                add_promises(&mut resolved.rows, &promises);
+                warnings.extend(shared_store::warning(&promises));
+            }
+            Some(Err(failure)) => resolved.problems.push(failure.into()),
+            None => {}
+        }
         // Last, as in `serve`.
         let listen = resolved.settings.listen;
         if let Err(error) = TcpListener::bind(listen) {
@@ -31,8 +42,20 @@ pub(crate) fn check(input: &CliInput, color: bool) -> CheckReport {
     CheckReport {
         listing: listing(&resolved.rows, &resolved.settings.servers, color),
         problems: problems.map(Problems),
-        warnings: start_message::warnings(&resolved.settings, resolved.settings.listen),
+        warnings,
     }
+}
+
+/// Adds what the store promises, behind its options.
+fn add_promises(rows: &mut Vec<ValueRow>, promises: &Promises) {
+    let store = rows.iter().rposition(|row| row.key == options::SECRET_FILE.def.key);
+    let row = ValueRow {
+        server: None,
+        key: "promises".to_owned(),
+        value: promises.to_string(),
+        source: "from the store".to_owned(),
+    };
+    rows.insert(store.map_or(0, |at| at + 1), row);
 }
 
 /// The settings for `serve`, or the problems that would keep it from starting.

@@ -274,9 +274,10 @@ mod tests {
     fn every_value_keeps_its_flag() {
         let line = "--listen a --data b --sync os --public-url c --allow-host d,e --allow-origin f --retry-ms 1 \
                     --session-idle 2 --drain 3 --name g --env h=i --env j=k,l --cwd m --era dual --restore expire \
-                    --start-timeout 4 --max-children 5 --config n --memory --max-connections-per-peer 6";
+                    --start-timeout 4 --max-children 5 --config n --memory --max-connections-per-peer 6 --store o --node-id p --lease 7 \
+                    --secret-file q";
         let input = input(&line.split_whitespace().collect::<Vec<_>>());
-        assert_eq!(input.layer.len(), 18);
+        assert_eq!(input.layer.len(), 22);
         for (key, found) in &input.layer {
             let flag = format!("--{}", key.replace('_', "-"));
             let Source::Flag(known) = found.source else {

@@ -14,6 +14,7 @@ mod resolver;
 pub(crate) mod secret;
 mod server_name;
 mod servers;
+mod store;
 mod suggest;
 mod toml_error;
 mod value;
@@ -38,6 +39,24 @@ pub(crate) struct CliInput {
     pub(crate) layer: Layer,
     /// The words after `--`.
     pub(crate) command: Vec<String>,
+}
+
+impl CliInput {
+    /// Whether there is a command, or a file that may have servers.
+    pub(crate) fn has_servers(&self) -> bool {
+        !self.command.is_empty() || self.config_file.is_some()
+    }
+
+    /// The value of an option in the command line or the environment.
+    pub(crate) fn value<T>(&self, option: &TypedOption<T>) -> Result<Option<T>, Problems> {
+        let Some(found) = self.layer.get(option.def.key) else {
+            return Ok(None);
+        };
+        let parsed = (option.parse)(&found.value);
+        parsed
+            .map(Some)
+            .map_err(|problem| Problems(vec![problem.at(&found.source)]))
+    }
 }
 
 /// The environment of the process.

@@ -40,7 +40,9 @@ impl Exit {
             Exit::Failure => "a failure at run time",
             Exit::Usage => "invalid command line or configuration",
             Exit::AddressInUse => "the address is in use",
-            Exit::Store => "the data directory is in use, damaged or not writable",
+            Exit::Store => {
+                "the store cannot be used: a data directory in use, damaged or not writable; Redis not reachable"
+            }
             Exit::Interrupted => "stopped by a second signal, without waiting for running calls",
         }
     }

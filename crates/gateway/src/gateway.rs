@@ -44,11 +44,14 @@ impl Gateway {
     /// Opens all servers of `settings`.
     pub(crate) async fn open(settings: Settings) -> anyhow::Result<Arc<Self>> {
         let guardian = Guardian::start().context("cannot start the guardian of the children")?;
-        let stores = StoreRegistry::default();
+        let stores = StoreRegistry::new(&settings.store).await?;
         let mut mounts = BTreeMap::new();
         for server in &settings.servers {
             let mount = Mount::open(&settings, server, &guardian, &stores, Duration::ZERO).await?;
             mounts.insert(path_prefix(server), Arc::new(mount));
+        }
+        for mount in mounts.values() {
+            mount.join(&settings).await?;
         }
         Ok(Arc::new(Gateway {
             peers: PeerLimiter::new(settings.max_connections_per_peer),
@@ -87,17 +90,32 @@ impl Gateway {
         let peers = Arc::clone(&self.peers);
         let accepting = accept::serve(listener, peers, handler, stop_accepting, CONNECTION_FLUSH_GRACE);
         let accepting = tokio::spawn(accepting);
-        stop.await;
+        tokio::select! {
+            () = stop => {}
+            failure = self.stores.replaced() => return Err(failure.into()), // the guardian ends the children
+        }
         self.ready.store(false, Ordering::Relaxed);
         let drain = self.settings().drain;
         tracing::info!(?drain, "draining");
-        let mut closing = JoinSet::new();
-        for mount in self.mounts() {
-            closing.spawn(async move { mount.close(drain).await });
-        }
-        closing.join_all().await;
+        self.for_each_mount(move |mount| async move {
+            mount.drain(drain).await;
+            mount.stop_children().await;
+        })
+        .await;
         drained.notify_one();
-        Ok(accepting.await?)
+        accepting.await?;
+        // Last: a member passes on the requests that still reach it.
+        self.for_each_mount(|mount| async move { mount.leave().await }).await;
+        Ok(())
+    }
+
+    /// Runs `work` for all mounts at the same time.
+    async fn for_each_mount<Fut>(&self, work: impl Fn(Arc<Mount>) -> Fut)
+    where
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        let running: JoinSet<()> = self.mounts().into_iter().map(work).collect();
+        running.join_all().await;
     }
 
     async fn respond(&self, request: Request<Incoming>) -> Response<Body> {

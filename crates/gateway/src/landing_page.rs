@@ -10,6 +10,10 @@ use http::{HeaderMap, HeaderValue, Response, header};
 use http_body_util::Full;
 use rethread_proto::gate::HostPolicy;
 
+/// Tags around the list of servers.
+const SERVERS_START: &str = "<ul class=\"servers\">";
+const SERVERS_END: &str = "</ul>";
+
 const STYLE: &str = include_str!("landing_page/style.css");
 
 /// Nothing but the style of the page, which has this hash. A test computes it.
@@ -63,7 +67,7 @@ fn page(base: &str, servers: &[ServerSettings]) -> String {
     let rows = if rows.is_empty() {
         "<p>The gateway has no servers now.</p>".to_owned()
     } else {
-        format!("<ul class=\"servers\">{rows}</ul>")
+        format!("{SERVERS_START}{rows}{SERVERS_END}")
     };
     let clients: String = ClientKind::ALL.iter().map(|kind| client(*kind, &endpoints)).collect();
     format!(
@@ -103,6 +107,20 @@ fn server_row(ClientEndpoint { name, url }: &ClientEndpoint) -> String {
     format!("<li><h3>{name}</h3><code>{url}</code></li>")
 }
 
+/// The servers on a page that a gateway of this version made. `None` if it lists none, or is another page.
+pub(crate) fn listed_servers(page: &str) -> Option<Vec<ClientEndpoint>> {
+    let (_, list) = page.split_once(SERVERS_START)?;
+    let (list, _) = list.split_once(SERVERS_END)?;
+    let rows = list.split_terminator("</li>");
+    let endpoints = rows.map(|row| {
+        let row = row.strip_prefix("<li><h3>")?.strip_suffix("</code>")?;
+        let (name, url) = row.split_once("</h3><code>")?;
+        let (name, url) = (unescape(name), unescape(url));
+        Some(ClientEndpoint { name, url })
+    });
+    endpoints.collect()
+}
+
 fn client(kind: ClientKind, endpoints: &[ClientEndpoint]) -> String {
     let (title, file, entry) = (kind.title(), kind.file(), escape(&kind.entry(endpoints)));
     let open = if kind == ClientKind::Claude { " open" } else { "" };
@@ -126,6 +144,15 @@ fn escape(text: &str) -> String {
         }
     }
     escaped
+}
+
+/// Reverses [`escape`].
+fn unescape(text: &str) -> String {
+    let references = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'")];
+    let text = references
+        .iter()
+        .fold(text.to_owned(), |text, (reference, c)| text.replace(reference, c));
+    text.replace("&amp;", "&") // the last one, since its result can begin a reference
 }
 
 #[cfg(test)]
@@ -196,5 +223,29 @@ mod tests {
         assert!(!shown.contains("<script") && !shown.contains("<img"), "{shown}");
         assert!(shown.contains("&lt;script&gt;"), "{shown}");
         assert_eq!(escape("a&b<c>d\"e'f"), "a&amp;b&lt;c&gt;d&quot;e&#39;f");
+    }
+
+    #[test]
+    fn servers_of_a_page_can_be_read_back() {
+        let endpoint = |name: &str, url: &str| ClientEndpoint {
+            name: name.to_owned(),
+            url: url.to_owned(),
+        };
+        let endpoints = [
+            endpoint("a", "http://x/servers/a/mcp"),
+            endpoint("</h3>&lt;'\"", "http://x/</code></li>&amp;lt;"),
+        ];
+        let rows: String = endpoints.iter().map(server_row).collect();
+        let shown = format!("<main>{SERVERS_START}{rows}{SERVERS_END}</main>");
+        assert_eq!(listed_servers(&shown), Some(endpoints.into()));
+        let own = page("https://mcp.example/x", &settings("https://mcp.example/x").servers);
+        assert_eq!(
+            listed_servers(&own),
+            Some(vec![endpoint("it", "https://mcp.example/x/mcp")])
+        );
+        let damaged = format!("{SERVERS_START}<li>{SERVERS_END}");
+        for other in [&*page("http://x", &[]), "<h1>It works!</h1>", "", &damaged] {
+            assert_eq!(listed_servers(other), None, "{other}");
+        }
     }
 }

@@ -10,6 +10,7 @@ mod demo;
 mod exit;
 mod export;
 mod gateway;
+mod http_client;
 mod import;
 mod landing_page;
 mod mount;
@@ -20,7 +21,9 @@ mod probe;
 mod relay;
 mod reload;
 mod run;
+mod running_gateway;
 mod settings;
+mod shared_store;
 mod start_message;
 mod store_registry;
 
@@ -28,10 +31,9 @@ use cli::Job;
 use client_entry::ClientKind;
 use config::{CliInput, Environment, Problems};
 use exit::{Exit, Failure};
-use export::ClientExport;
+use export::{ClientExport, ExportSource};
 use import::ClientImport;
 use output::OutputOptions;
-use settings::Settings;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -49,8 +51,8 @@ fn main() -> ExitCode {
             }
             Err(problems) => return report_problems(&problems, output),
         },
-        Job::Export(input, client) => match config::load(&input) {
-            Ok(settings) => print_export(&settings, client, output),
+        Job::Export(input, client) => match export::source(&input) {
+            Ok(source) => block_on(print_export(source, client, output)),
             Err(problems) => return report_problems(&problems, output),
         },
         Job::Demo(options) => block_on(demo::run(options, output)),
@@ -80,9 +82,13 @@ fn check(input: &CliInput, output: OutputOptions) -> ExitCode {
     }
 }
 
-fn print_export(settings: &Settings, client: ClientKind, output: OutputOptions) -> Result<(), Failure> {
-    let ClientExport { entry, advice } = export::export(settings, client)?;
-    print_warnings(&settings.notes, output);
+async fn print_export(source: ExportSource, client: ClientKind, output: OutputOptions) -> Result<(), Failure> {
+    let ClientExport {
+        entry,
+        advice,
+        warnings,
+    } = export::export(source, client).await?;
+    print_warnings(&warnings, output);
     if !output.quiet {
         eprint!("{advice}");
     }

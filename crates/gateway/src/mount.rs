@@ -2,9 +2,11 @@
 
 use crate::child::{ChildSpawner, Guardian};
 use crate::config::secret::display_command;
+use crate::exit::Failure;
 use crate::probe::{self, ServerProfile, StartTimeout};
 use crate::relay::Relay;
 use crate::settings::{RestoreSetting, ServerSettings, Settings};
+use crate::shared_store::{self, JOIN_TIMEOUT};
 use crate::store_registry::StoreRegistry;
 use anyhow::anyhow;
 use rethread::{AccessHints, HttpSse, McpService, Restore, Timing};
@@ -111,11 +113,29 @@ impl Mount {
         })
     }
 
-    /// Waits up to `drain` for running calls, then ends every child.
-    pub(crate) async fn close(&self, drain: Duration) {
+    /// Joins the cluster of a shared store. Returns at once with any other store.
+    pub(crate) async fn join(&self, settings: &Settings) -> Result<(), Failure> {
+        let Some(redis) = settings.store.redis() else {
+            return Ok(());
+        };
+        let joined = tokio::time::timeout(JOIN_TIMEOUT, self.mcp.join()).await;
+        joined.map_err(|_| shared_store::join_failure(redis))
+    }
+
+    /// Waits up to `drain` for running calls. With a shared store, other gateways serve what still arrives here.
+    pub(crate) async fn drain(&self, drain: Duration) {
         self.relay.end_subscriptions();
-        self.mcp.shutdown(drain).await;
+        self.mcp.drain(drain).await;
+    }
+
+    /// Ends every child.
+    pub(crate) async fn stop_children(&self) {
         self.relay.stop_children().await;
+    }
+
+    /// Leaves the cluster of a shared store.
+    pub(crate) async fn leave(&self) {
+        self.mcp.leave().await;
     }
 }
 

@@ -3,6 +3,9 @@
 //! Unchanged servers keep their sessions and children. A changed server starts with its new settings first. Then the old
 //! one drains and closes, and the new one takes over its path, store and sessions. A server that cannot start changes
 //! nothing: the old one continues.
+//!
+//! With a shared store, other gateways serve the requests for the old server while it drains. The new server joins when it
+//! has drained, and the old one leaves after that. So this gateway is a member all the time.
 
 use crate::config::options::OPTIONS;
 use crate::config::{Environment, Problems, Reload, own_host};
@@ -97,9 +100,16 @@ impl Gateway {
             let opened = Mount::open(settings, server, &self.guardian, &self.stores, STORE_LOCK_TIMEOUT).await;
             new = Some(Arc::new(opened.map_err(|error| (server.name.clone(), error))?));
         }
-        if let Some(old) = change.old {
+        if let Some(old) = &change.old {
             tracing::info!(server = old.server.name, "server closing");
-            old.close(settings.drain).await;
+            old.drain(settings.drain).await;
+            old.stop_children().await;
+        }
+        if let Some(new) = &new
+            && let Err(failure) = new.join(settings).await
+        {
+            // It goes on trying, and requests of sessions get 503 until then.
+            tracing::warn!(server = new.server.name, %failure, "server not joined yet");
         }
         match new {
             Some(mount) => {
@@ -109,6 +119,9 @@ impl Gateway {
             None => {
                 self.mounts.write().remove(&prefix);
             }
+        }
+        if let Some(old) = change.old {
+            old.leave().await;
         }
         Ok(())
     }
@@ -154,7 +167,8 @@ fn merge(current: &Settings, wanted: Settings) -> (Settings, ReloadOutcome) {
 mod tests {
     use super::*;
     use crate::config::Scope;
-    use crate::settings::{StoreSettings, SyncMode};
+    use crate::settings::{RedisSettings, StoreSettings, SyncMode};
+    use rethread_store_redis::RedisUrl;
 
     fn settings() -> Settings {
         Settings {
@@ -214,7 +228,11 @@ mod tests {
             .map(|option| option.key)
             .filter(|key| !need_restart.contains(key) && !applied.contains(key))
             .collect();
-        assert_eq!(missing, ["memory"]);
+        assert_eq!(
+            missing,
+            ["memory", "store", "node_id", "lease", "secret_file"],
+            "those of other stores"
+        );
         assert_eq!((merged.listen, &merged.store), (current.listen, &current.store));
         assert_eq!(
             merged.allow_hosts,
@@ -224,6 +242,25 @@ mod tests {
         let (_, again) = merge(&merged, wanted);
         assert_eq!(again.need_restart, need_restart, "it is named until the restart");
         assert!(again.applied.is_empty(), "{again:?}");
+    }
+
+    #[test]
+    fn merge_names_every_option_of_a_shared_store() {
+        let shared = |url: &str, node: &str, lease: u64, secret: &str| Settings {
+            store: StoreSettings::Redis(Box::new(RedisSettings {
+                url: RedisUrl::parse(url).unwrap(),
+                node_id: Some(node.to_owned()),
+                lease: Duration::from_secs(lease),
+                secret_file: Some(secret.into()),
+            })),
+            ..settings()
+        };
+        let current = shared("redis://a", "1", 10, "/a");
+        let (merged, outcome) = merge(&current, shared("redis://b", "2", 5, "/b"));
+        assert_eq!(outcome.need_restart, ["store", "node_id", "lease", "secret_file"]);
+        assert_eq!(merged, current);
+        let (_, outcome) = merge(&current, settings());
+        assert_eq!(outcome.need_restart, ["memory", "store"]);
     }
 
     #[test]

@@ -13,8 +13,11 @@ use rethread_store_embedded::OpenError;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Connections that wait to be accepted. Beyond: clients connect later.
+const BACKLOG: u32 = 1024;
 
 /// Runs the gateway until a signal stops it. SIGHUP reads the configuration of `input` again.
 pub(crate) async fn run(settings: Settings, input: CliInput, output: OutputOptions) -> Result<(), Failure> {
@@ -23,14 +26,23 @@ pub(crate) async fn run(settings: Settings, input: CliInput, output: OutputOptio
     if !parent::follow() {
         return Ok(()); // as if its signal had come
     }
-    let listener = TcpListener::bind(settings.listen)
-        .await
-        .map_err(|error| listen_failure(settings.listen, &error))?;
-    let bound = listener.local_addr()?;
-    let gateway = tokio::select! {
-        opened = Gateway::open(settings.clone()) => opened.map_err(|error| open_failure(&error))?,
-        () = signals.next() => return Ok(()), // the guardian ends children that have started
+    let cannot_listen = |error: io::Error| listen_failure(settings.listen, &error);
+    let socket = bind(settings.listen).map_err(cannot_listen)?;
+    let bound = socket.local_addr()?;
+    let opening = async {
+        tokio::select! {
+            opened = Gateway::open(settings.clone()) => opened.map(Some).map_err(|error| failure(&error)),
+            () = signals.next() => Ok(None), // the guardian ends children that have started
+        }
     };
+    let (opened, listener) = if settings.store.redis().is_some() {
+        // Other gateways serve the clients until this one is a member: a load balancer skips a closed port.
+        (opening.await?, socket.listen(BACKLOG).map_err(cannot_listen)?)
+    } else {
+        let listener = socket.listen(BACKLOG).map_err(cannot_listen)?; // clients wait until the gateway is ready
+        (opening.await?, listener)
+    };
+    let Some(gateway) = opened else { return Ok(()) };
     print_start_message(&gateway, bound, output);
     let reload_task = tokio::spawn(reload_on_hangup(Arc::clone(&gateway), input));
     let stop = async {
@@ -39,7 +51,19 @@ pub(crate) async fn run(settings: Settings, input: CliInput, output: OutputOptio
         reload_task.abort();
     };
     let ran = gateway.run(listener, stop).await;
-    ran.map_err(|error| Failure::new(Exit::Failure, format!("{error:#}")))
+    ran.map_err(|error| failure(&error))
+}
+
+/// A socket at the address. It refuses connections until it listens.
+fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    socket.set_reuseaddr(true)?; // connections of the previous gateway may still be closing
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 /// Must not keep a reference to the mounts: a reload drops them.
@@ -132,7 +156,11 @@ fn log_reload(outcome: &ReloadOutcome) {
     }
 }
 
-fn open_failure(error: &anyhow::Error) -> Failure {
+/// The failure of a gateway that cannot start or go on.
+fn failure(error: &anyhow::Error) -> Failure {
+    if let Some(failure) = error.downcast_ref::<Failure>() {
+        return failure.clone();
+    }
     if let Some(store) = error.downcast_ref::<OpenError>() {
         return store_failure(store);
     }

@@ -1,5 +1,6 @@
 //! The resolved settings of the gateway. Every value is present, whatever its source.
 
+use rethread_store_redis::RedisUrl;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::net::SocketAddr;
@@ -41,6 +42,30 @@ pub(crate) enum StoreSettings {
         data: PathBuf,
         sync: SyncMode,
     },
+    /// On a server that several gateways share.
+    Redis(Box<RedisSettings>),
+}
+
+impl StoreSettings {
+    /// The settings of a store that several gateways share.
+    pub(crate) fn redis(&self) -> Option<&RedisSettings> {
+        match self {
+            StoreSettings::Redis(redis) => Some(redis),
+            StoreSettings::Memory | StoreSettings::Embedded { .. } => None,
+        }
+    }
+}
+
+/// A store on Redis or Valkey, and this gateway as one of its nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RedisSettings {
+    pub(crate) url: RedisUrl,
+    /// A name that no other process uses.
+    pub(crate) node_id: Option<String>,
+    /// Other nodes act for this one when it has not renewed its lease for so long.
+    pub(crate) lease: Duration,
+    /// A file with a secret that all nodes have. Without it, the store has a random one.
+    pub(crate) secret_file: Option<PathBuf>,
 }
 
 /// When an event counts as stored.

@@ -19,6 +19,11 @@ pub(crate) fn base_url(settings: &Settings, bound: SocketAddr) -> String {
     if let Some(url) = &settings.public_url {
         return url.clone();
     }
+    listener_url(bound)
+}
+
+/// The URL of a listener on this machine.
+pub(crate) fn listener_url(bound: SocketAddr) -> String {
     // A client cannot connect to the unspecified address.
     let host = match bound.ip() {
         ip if ip.is_unspecified() => "localhost".to_owned(),
@@ -121,6 +126,10 @@ fn describe_store(settings: &Settings, server: &ServerSettings) -> String {
             let folder = data.join(&server.folder);
             format!("{}: sessions survive {survives}", folder.display())
         }
+        StoreSettings::Redis(redis) => format!(
+            "{} as {}: every gateway with it serves these sessions",
+            redis.url, server.folder
+        ),
     }
 }
 
@@ -138,6 +147,13 @@ pub(crate) fn warnings(settings: &Settings, bound: SocketAddr) -> Vec<String> {
         warnings.push(format!(
             "{text}; allow others with --allow-host NAME or --public-url URL"
         ));
+    }
+    if settings.store.redis().is_some() {
+        let unnamed = settings.servers.iter().filter(|server| server.folder != server.name);
+        warnings.extend(unnamed.map(|server| {
+            let text = "gateways share its sessions only if their command, arguments and directory are equal";
+            format!("{} has no name, so {text}; set --name", server.name)
+        }));
     }
     warnings
 }

@@ -26,8 +26,8 @@ pub use progress::{Progress, Report};
 pub use scalar::{ProgressToken, RequestId};
 pub(crate) use scan::{Members, plain_text};
 pub use write::{
-    RESULT_FRAME, RpcError, code, error_message, write_error, write_notification, write_request, write_result,
-    write_result_with,
+    RESULT_FRAME, RpcError, batch, code, error_message, message, write_error, write_notification, write_request,
+    write_result, write_result_with,
 };
 
 /// The content of one HTTP body.

@@ -18,10 +18,12 @@
 //! | [`event_id`] | event ids on the wire |
 //! | [`sse`] | Server-Sent Events, encoded and decoded |
 //! | [`refusal`] | every refusal: status, code and text |
+//! | [`cluster`] | several processes that share one store |
 //! | [`clock`] | time as a value |
 
 mod client_capabilities;
 pub mod clock;
+pub mod cluster;
 pub mod event_id;
 pub mod exchange;
 pub mod gate;

@@ -263,11 +263,6 @@ impl Push {
         self.waiting.len()
     }
 
-    /// The number of listeners.
-    pub fn listeners(&self) -> usize {
-        self.listeners.len()
-    }
-
     fn taker(&self) -> Option<ListenerId> {
         let ready = self.open && !self.waiting.is_empty();
         let newest = self.listeners.last().copied().filter(|_| ready);

@@ -26,7 +26,18 @@ impl Question {
         RequestId::from(format!("s{}-{}", self.epoch, self.number).as_str())
     }
 
-    fn parse(id: &RequestId) -> Option<Self> {
+    /// The epoch of the view that asked.
+    pub fn epoch(self) -> u64 {
+        self.epoch
+    }
+
+    /// The number in that view, from 1.
+    pub(crate) fn number(self) -> u64 {
+        self.number
+    }
+
+    /// Parses an id of the wire. `None` for an id that no question has.
+    pub fn parse(id: &RequestId) -> Option<Self> {
         let text = std::str::from_utf8(id.as_json()).ok()?;
         let (epoch, number) = text.strip_prefix("\"s")?.strip_suffix('"')?.split_once('-')?;
         let question = Question {

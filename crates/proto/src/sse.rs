@@ -271,14 +271,14 @@ fn write_id(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq) {
 }
 
 /// Sets the headers of an SSE response (SSE-01, SSE-03).
-pub fn apply_stream_headers(headers: &mut HeaderMap, version: Version, always_unbuffered: bool) {
+pub fn apply_stream_headers(headers: &mut HeaderMap, version: Version, always_disable_buffering: bool) {
     const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(
         header::CACHE_CONTROL,
         HeaderValue::from_static("no-cache, no-transform"),
     );
-    if version.disables_proxy_buffering() || always_unbuffered {
+    if version.disables_proxy_buffering() || always_disable_buffering {
         headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
     }
 }

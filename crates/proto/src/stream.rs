@@ -3,6 +3,7 @@
 //! [`Log`] is the part in a store. [`StreamCore`] is the state of the writer and the attached reader, in the process that
 //! serves the stream. [`Reader`] is one connection. [`plan`] decides how a GET with `Last-Event-ID` begins.
 
+mod bind;
 mod complete;
 mod core;
 mod fence;
@@ -11,6 +12,7 @@ mod log;
 mod queue;
 mod read;
 mod reader;
+mod remote;
 mod resume;
 pub mod retention;
 mod write;
@@ -18,11 +20,12 @@ mod write;
 pub use self::core::{
     Close, CloseReason, ConnectionId, Effects, StreamClosed, StreamCore, StreamParams, UnloggedCause,
 };
+pub use bind::{BindOutcome, BindStart};
 pub use complete::complete;
 pub use fence::{Admission, Refused, StreamEnd};
 pub use log::{Log, Page, StreamStatus};
 pub use read::{Room, TakeOutcome};
-pub use reader::{Input, Reader, ReaderStart, Step};
+pub use reader::{Input, Reader, ReaderStart, RemoteRead, Step};
 pub use resume::{ResumePlan, plan};
 pub use write::AppendOutcome;
 
@@ -157,6 +160,10 @@ pub struct Batch {
     pub seals: bool,
     /// The events were taken from the session's push queue. The append removes messages up to here from it (design D6).
     pub taken: Option<QueuePosition>,
+    /// The store may lack events up to this number, because it failed or lost its last writes. If it does, it counts them as
+    /// evicted, so that readers learn of the gap (design D4). The batch then contains the info again. Only for stores with
+    /// several members.
+    pub gap: Option<Seq>,
 }
 
 impl Batch {
@@ -169,6 +176,7 @@ impl Batch {
             released: Vec::new(),
             seals: false,
             taken: None,
+            gap: None,
         }
     }
 
@@ -205,6 +213,25 @@ impl Batch {
     pub fn sealing(mut self) -> Self {
         self.seals = true;
         self
+    }
+
+    /// The same batch for a store that may lack events up to `gap`.
+    #[must_use]
+    pub fn with_gap(mut self, gap: Seq) -> Self {
+        self.gap = Some(gap);
+        self
+    }
+
+    /// The same batch for a store that has lost the last events of this writer, or the whole stream `info`. `None` if it was
+    /// refused for another reason: the stream has another writer or has ended.
+    pub fn after_loss(self, refused: Refused, info: &StreamInfo) -> Option<Self> {
+        let before = self.events.first()?.seq.0.checked_sub(1).map(Seq)?;
+        let has_lost = match refused {
+            Refused::Conflict { epoch, last } => epoch <= self.epoch && last < Some(before),
+            Refused::Unknown => true,
+            Refused::Sealed => false,
+        };
+        (has_lost && self.gap.is_none()).then(|| self.with_gap(before).with_info(info.clone()))
     }
 
     /// The same batch, which also removes messages up to `position` from the session's push queue.
@@ -298,6 +325,8 @@ impl Default for StreamLimits {
     }
 }
 
+#[cfg(test)]
+mod node_transitions;
 #[cfg(test)]
 mod transitions;
 

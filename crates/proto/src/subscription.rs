@@ -129,11 +129,6 @@ impl Filter {
         }
     }
 
-    /// Whether the filter is empty. Such a stream is still acknowledged and kept (SUB-08).
-    pub fn is_empty(&self) -> bool {
-        !self.tools && !self.prompts && !self.resources && self.uris.is_empty()
-    }
-
     /// Whether the subscription gets `change` (SUB-04).
     pub fn matches(&self, change: &Change) -> bool {
         match change {

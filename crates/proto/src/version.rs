@@ -41,9 +41,6 @@ impl Version {
         Version::V2026_07_28,
     ];
 
-    /// The assumed revision of a legacy request without a version and without a session (VER-02).
-    pub const ASSUMED: Version = Version::V2025_03_26;
-
     /// The name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -91,19 +88,6 @@ impl Version {
     /// There are sessions with an id (SES-01).
     pub const fn has_sessions(self) -> bool {
         matches!(self.era(), Era::Legacy)
-    }
-
-    /// Events have ids and can be replayed (RES-01, SSE-11).
-    pub const fn emits_event_ids(self) -> bool {
-        matches!(
-            self,
-            Version::V2024_11_05 | Version::V2025_03_26 | Version::V2025_06_18 | Version::V2025_11_25
-        )
-    }
-
-    /// `Mcp-Method`, `Mcp-Name` and `Mcp-Param-*` must mirror the body (HDR-01, HDR-07).
-    pub const fn requires_mirrored_headers(self) -> bool {
-        matches!(self.era(), Era::Modern)
     }
 
     /// SSE responses have `X-Accel-Buffering: no` by default (SSE-03).
@@ -240,19 +224,17 @@ impl Revisions {
 mod tests {
     use super::*;
 
-    /// VER-10, SSE-03, SSE-05, SSE-06, SSE-07, SSE-08, SSE-09, SSE-11, CAN-02, CAN-03, HTTP-09, HTTP-10, HDR-07.
+    /// VER-10, SSE-03, SSE-05, SSE-06, SSE-07, SSE-08, SSE-09, CAN-02, CAN-03, HTTP-09, HTTP-10.
     #[test]
     fn ver_10_truth_table() {
         type Predicate = fn(Version) -> bool;
-        let names: [(&str, Predicate); 19] = [
+        let names: [(&str, Predicate); 17] = [
             ("sends_priming_event", Version::sends_priming_event),
             ("sends_retry_before_close", Version::sends_retry_before_close),
             ("may_close_early", Version::may_close_early),
             ("accepts_batches", Version::accepts_batches),
             ("disconnect_cancels", Version::disconnect_cancels),
             ("has_sessions", Version::has_sessions),
-            ("emits_event_ids", Version::emits_event_ids),
-            ("requires_mirrored_headers", Version::requires_mirrored_headers),
             ("disables_proxy_buffering", Version::disables_proxy_buffering),
             ("progress_has_message", Version::progress_has_message),
             ("has_elicitation", Version::has_elicitation),
@@ -276,8 +258,6 @@ mod tests {
             ".B...", // accepts_batches
             "....E", // disconnect_cancels
             "ABCD.", // has_sessions
-            "ABCD.", // emits_event_ids
-            "....E", // requires_mirrored_headers
             "....E", // disables_proxy_buffering
             ".BCDE", // progress_has_message
             "..CDE", // has_elicitation

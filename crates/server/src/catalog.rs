@@ -101,6 +101,7 @@ use crate::call::context::Context;
 use crate::call::handler::Handler;
 use crate::call::reply::Reply;
 use crate::call::request::{Call, Inputs};
+use crate::node::handler_options::HandlerOptions;
 use crate::node::server_info::ServerInfo;
 use crate::session::notifier::Notifier;
 use complete::Completers;
@@ -127,6 +128,7 @@ pub struct Catalog {
     page_size: usize,
     entries: Arc<Entries>,
     completers: Completers,
+    holds_session_state: bool,
 }
 
 impl Catalog {
@@ -137,6 +139,7 @@ impl Catalog {
             page_size: 100,
             entries: Arc::new(Entries::new()),
             completers: Completers::default(),
+            holds_session_state: false,
         }
     }
 
@@ -151,6 +154,14 @@ impl Catalog {
     #[must_use]
     pub fn instructions(mut self, instructions: impl Into<String>) -> Self {
         self.info.instructions = Some(instructions.into());
+        self
+    }
+
+    /// The functions keep state of a session in this process, such as an open file for each session. In a cluster all calls of
+    /// a session then run on one node. By default any node runs any call.
+    #[must_use]
+    pub fn holds_session_state(mut self) -> Self {
+        self.holds_session_state = true;
         self
     }
 
@@ -324,6 +335,15 @@ impl Catalog {
 }
 
 impl Handler for Catalog {
+    fn options(&self) -> HandlerOptions {
+        let options = HandlerOptions::new();
+        if self.holds_session_state {
+            options
+        } else {
+            options.without_session_state()
+        }
+    }
+
     async fn handle(&self, call: Call, cx: &Context) -> Result<Reply, RpcError> {
         let Entries {
             tools,

@@ -1,8 +1,10 @@
 //! The state that all parts of one node share: store, limits, clock, counters.
 
+pub(crate) mod acknowledgements;
 pub(crate) mod clock;
 pub(crate) mod handler_options;
 pub(crate) mod limits;
+pub(crate) mod membership;
 mod random;
 pub(crate) mod restore_policy;
 pub(crate) mod server_info;
@@ -11,10 +13,13 @@ pub(crate) mod telemetry;
 
 pub(crate) use random::random;
 
+use acknowledgements::Acknowledgements;
 use clock::Clock;
 use handler_options::HandlerOptions;
 use limits::{Limits, Timing};
+use membership::Membership;
 use restore_policy::Restore;
+use rethread_proto::cluster::mail::MailSeal;
 use rethread_proto::event_id::{EventIdFormat, IdPrefix, StreamKind};
 use rethread_proto::exchange::SseUpgradeDelay;
 use rethread_proto::jsonrpc;
@@ -22,10 +27,10 @@ use rethread_proto::mrtr::Seal;
 use rethread_proto::refusal::Reason;
 use rethread_proto::stream::{ConnectionId, Framing, StreamInfo, StreamLimits, StreamParams};
 use rethread_proto::{Revisions, SessionId};
-use rethread_store::{Retention, Store};
+use rethread_store::{ClusterStore, Retention, Store};
 use server_info::ServerInfo;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use tokio::sync::{Notify, watch};
 
 /// Notifies a handler that a session has ended.
@@ -40,7 +45,7 @@ pub(crate) struct NodeConfig {
     pub(crate) upgrade_after: SseUpgradeDelay,
     pub(crate) ids: Arc<dyn EventIdFormat>,
     pub(crate) revisions: Revisions,
-    pub(crate) unbuffered: bool,
+    pub(crate) disable_proxy_buffering: bool,
     pub(crate) restore: Restore,
     pub(crate) behind_gateway: bool,
     pub(crate) info: ServerInfo,
@@ -63,7 +68,7 @@ pub(crate) struct Node {
     pub(crate) ids: Arc<dyn EventIdFormat>,
     pub(crate) revisions: Revisions,
     pub(crate) envelope: jsonrpc::Limits,
-    pub(crate) unbuffered: AtomicBool,
+    pub(crate) disable_proxy_buffering: AtomicBool,
     pub(crate) restore: Restore,
     /// The client on stdio is a gateway of this project, which supports more than an ordinary client.
     pub(crate) behind_gateway: bool,
@@ -82,8 +87,12 @@ pub(crate) struct Node {
     pub(crate) work_ended: Notify,
     /// Set when a drain has reached its deadline. Calls that still run then end with an error.
     pub(crate) closing: watch::Sender<bool>,
-    /// Encrypts the request states that clients hold.
-    pub(crate) seal: Seal,
+    /// Encrypts the request states that clients hold, until the nodes of the cluster share a secret.
+    own_seal: Seal,
+    shared_seal: OnceLock<Seal>,
+    mail_seal: OnceLock<MailSeal>,
+    pub(crate) membership: Membership,
+    pub(crate) acknowledgements: Acknowledgements,
     next_connection: AtomicU64,
 }
 
@@ -103,7 +112,7 @@ impl Node {
             upgrade_after,
             ids,
             revisions,
-            unbuffered,
+            disable_proxy_buffering,
             restore,
             behind_gateway,
             info,
@@ -112,6 +121,10 @@ impl Node {
             seal,
         } = config;
         let retention = store.retention();
+        let membership = match store.cluster() {
+            Some(_) => Membership::outside(),
+            None => Membership::alone(),
+        };
         let stream_limits = Arc::new(limits.stream(retention));
         Node {
             direct_events: direct_params(Framing::Numbered, &name, &stream_limits),
@@ -126,7 +139,7 @@ impl Node {
             upgrade_after,
             ids,
             revisions,
-            unbuffered: AtomicBool::new(unbuffered),
+            disable_proxy_buffering: AtomicBool::new(disable_proxy_buffering),
             restore,
             behind_gateway,
             named: info.meta_member(),
@@ -139,7 +152,11 @@ impl Node {
             draining: AtomicBool::new(false),
             work_ended: Notify::new(),
             closing: watch::Sender::new(false),
-            seal,
+            own_seal: seal,
+            shared_seal: OnceLock::new(),
+            mail_seal: OnceLock::new(),
+            membership,
+            acknowledgements: Acknowledgements::default(),
             next_connection: AtomicU64::new(1),
         }
     }
@@ -149,9 +166,39 @@ impl Node {
         ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// The cluster part of the store, if there may be other nodes.
+    pub(crate) fn cluster(&self) -> Option<&dyn ClusterStore> {
+        self.store.cluster()
+    }
+
+    /// Encrypts the request states that clients hold.
+    pub(crate) fn seal(&self) -> &Seal {
+        self.shared_seal.get().unwrap_or(&self.own_seal)
+    }
+
+    /// The nodes of the cluster share a secret. The first one counts: it never changes while a node lives.
+    pub(crate) fn share_secret(&self, secret: [u8; 32]) {
+        self.shared_seal.get_or_init(|| self.own_seal.with_key(secret));
+        self.mail_seal.get_or_init(|| MailSeal::new(secret));
+    }
+
+    /// Seals messages between nodes. `None` before this node has joined.
+    pub(crate) fn mail_seal(&self) -> Option<&MailSeal> {
+        self.mail_seal.get()
+    }
+
+    /// Refuses requests of sessions while another node may act for this one.
+    pub(crate) fn check_lease(&self) -> Result<(), Reason> {
+        if self.membership.holds() {
+            Ok(())
+        } else {
+            Err(Reason::StoreUnavailable)
+        }
+    }
+
     /// Whether every stream asks proxies not to buffer it (SSE-03).
-    pub(crate) fn is_unbuffered(&self) -> bool {
-        self.unbuffered.load(Ordering::Relaxed)
+    pub(crate) fn disables_proxy_buffering(&self) -> bool {
+        self.disable_proxy_buffering.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_draining(&self) -> bool {

@@ -3,57 +3,60 @@
 mod call_table;
 mod complete_stream;
 pub(crate) mod connections;
+pub(crate) mod get_connection;
 pub(crate) mod handshake;
+mod notifications;
 pub(crate) mod notifier;
 pub(crate) mod orphan;
 mod persistence;
 pub(crate) mod previous_state;
 pub(crate) mod push;
+mod push_commands;
 mod push_queue;
 mod record;
 pub(crate) mod registry;
+mod remote_streams;
 pub(crate) mod session_locks;
+mod shared_push;
 mod stage;
 mod streams;
 pub(crate) mod subscriptions;
+pub(crate) mod view;
 
 pub(crate) use complete_stream::CompleteStream;
+pub(crate) use notifications::{list_changed, resource_updated};
 pub(crate) use persistence::PendingEnd;
 
 use crate::node::Node;
 use crate::node::server_info::declares;
 use crate::stream::Stream;
+use crate::stream::remote_body::RemoteReader;
 use bytes::Bytes;
 use call_table::CallTable;
 use foldhash::fast::RandomState;
-use parking_lot::Mutex;
-use persistence::Persistence;
+use parking_lot::{Mutex, RwLock};
+use persistence::{Persistence, RecordChange};
 use push::SessionPush;
+use push_commands::SharedPush;
 use rethread_proto::ClientCapabilities;
 use rethread_proto::LogLevel;
 use rethread_proto::Ordinals;
 use rethread_proto::clock::Mono;
-use rethread_proto::jsonrpc::{Answer, RequestId, write_notification};
-use rethread_proto::push::{Collapse, PushLimits};
+use rethread_proto::jsonrpc::{Answer, RequestId};
+use rethread_proto::push::PushLimits;
 use rethread_proto::questions::{AnswerOutcome, Questions};
 use rethread_proto::refusal::Reason;
-use rethread_proto::sse::{self, Draft};
 use rethread_proto::stream::Framing;
 use rethread_proto::subscription::covers;
-use rethread_proto::{Ordinal, Version};
-use rethread_store::{ListKind, SessionKey, SessionRecord, StoredQueue};
-use serde::Serialize;
-use serde_json::{Value, json};
+use rethread_proto::{Ordinal, StreamKind, Version};
+use rethread_store::{Incarnation, SessionKey, SessionRecord, SessionView, StoredQueue};
+use serde_json::Value;
 use stage::Stage;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
-
-/// Ordinals that a restored session skips. A store that does not sync every write may lose the newest streams in a power
-/// cut, while clients still hold their event ids. A session that lost more streams could reuse an ordinal.
-const SKIPPED_ORDINALS: u64 = 10_000;
 
 /// The session's handle of a running call.
 pub(crate) trait CancelHandle: Send + Sync {
@@ -74,6 +77,7 @@ pub(crate) struct Session {
     live: OnceLock<Weak<Stream>>,
     pub(crate) node: Arc<Node>,
     pub(crate) push: SessionPush,
+    shared_push: SharedPush,
     pub(crate) questions: Mutex<Questions<Waiter>>,
     state: Mutex<State>,
     /// Number of open connections and running calls.
@@ -81,6 +85,11 @@ pub(crate) struct Session {
     last_used: AtomicU64,
     ended: AtomicBool,
     persistence: Persistence,
+    /// The node that holds the handler state, as this view knows it.
+    owner: RwLock<Option<Incarnation>>,
+    drawing_ordinals: AtomicBool,
+    /// Connections of this node that read streams of other nodes.
+    remote_readers: Mutex<Vec<Arc<RemoteReader>>>,
     /// Held while a connection adopts a push stream without a reader, because a stream has one writer.
     adopting: tokio::sync::Mutex<()>,
     /// Notified when the client is initialized, and when the session ends.
@@ -130,28 +139,20 @@ impl Transport {
 }
 
 impl Session {
-    /// A session that is restored from its record (RST-01). Its capabilities are set later.
-    pub(crate) fn restored(
-        node: &Arc<Node>,
-        key: SessionKey,
-        record: SessionRecord,
-        high_water: Ordinal,
-        queue: StoredQueue,
-    ) -> Arc<Self> {
-        let session = Self::build(node, key, Transport::Streamable, record.epoch);
+    /// A view of a session that the store has (RST-01). Its capabilities are set later.
+    pub(crate) fn from_view(node: &Arc<Node>, key: SessionKey, view: &SessionView, queue: StoredQueue) -> Arc<Self> {
+        let session = Self::build(node, key, Transport::Streamable, view.record.epoch);
         session.push.restore(queue, node.clock.now());
-        {
-            let mut state = session.state.lock();
-            state
-                .ordinals
-                .skip_past(Ordinal(high_water.0.saturating_add(SKIPPED_ORDINALS)));
-            state.log_level = record.log_level.as_deref().and_then(LogLevel::parse);
-            state.subscriptions = record.subscriptions;
-        }
-        if record.initialized {
-            session.push.begin();
-        }
+        session.set_view(view);
+        session.apply_record(&view.record);
         session
+    }
+
+    /// The store has the session: `view` is the view of this process.
+    pub(crate) fn set_view(&self, view: &SessionView) {
+        self.persistence.set_revision(view.revision);
+        self.set_owner(view.owner.clone());
+        self.state.lock().ordinals = Ordinals::new(view.ordinals);
     }
 
     /// A session before `initialize` is answered.
@@ -169,6 +170,7 @@ impl Session {
                 limits.waiting_messages_per_session,
                 limits.waiting_bytes_per_session,
             )),
+            shared_push: SharedPush::default(),
             questions: Mutex::new(Questions::new(epoch, limits.questions_per_session)),
             last_used: AtomicU64::new(node.clock.now().as_millis()),
             node: Arc::clone(node),
@@ -178,6 +180,9 @@ impl Session {
             uses: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
             persistence: Persistence::new(node.clock.now()),
+            owner: RwLock::default(),
+            drawing_ordinals: AtomicBool::new(false),
+            remote_readers: Mutex::default(),
             adopting: tokio::sync::Mutex::default(),
             changed: Notify::new(),
         })
@@ -192,8 +197,14 @@ impl Session {
             initialize_params,
             declared: declared.map(Box::new),
         };
-        let first = self.negotiated.set(negotiated).is_ok();
-        debug_assert!(first, "a session is negotiated on once");
+        // A view that becomes the owner of its session has it from the record already.
+        let _ = self.negotiated.set(negotiated);
+    }
+
+    /// The same from a record, for a view whose handler state is on another node.
+    pub(crate) fn set_negotiated_from(&self, record: SessionRecord) {
+        let declared = record.declared.and_then(|json| serde_json::from_slice(&json).ok());
+        self.set_negotiated(record.version, record.initialize_params, declared);
     }
 
     /// Whether the server declared `capability`, such as `tools.listChanged`, in this session.
@@ -206,6 +217,12 @@ impl Session {
             Some(declared) => declares(declared, capability),
             None => self.node.info.declares(capability),
         }
+    }
+
+    /// The capabilities of the server in this session as JSON, if they differ from the general ones.
+    fn declared_json(&self) -> Option<Bytes> {
+        let declared = self.negotiated.get()?.declared.as_deref()?;
+        Some(declared.to_string().into())
     }
 
     /// The negotiated revision. Before `initialize`, the revision whose transport needs no negotiation.
@@ -261,9 +278,14 @@ impl Session {
 
     /// The client sent `notifications/initialized`.
     pub(crate) async fn mark_initialized(&self) {
+        self.begin_push();
+        self.save(RecordChange::Initialized).await;
+    }
+
+    /// The client is initialized: messages may be pushed to it.
+    fn begin_push(&self) {
         self.push.begin();
         self.changed.notify_waiters();
-        self.save().await;
     }
 
     /// Waits until the client is initialized (SES-08), or the session ends.
@@ -295,10 +317,23 @@ impl Session {
     /// Ends the session: streams get EOF, questions fail, calls are cancelled, and the store forgets it (SES-05). The result
     /// reports the end to the store.
     pub(crate) fn end(&self) -> PendingEnd {
+        self.end_except(|_| false).0
+    }
+
+    /// The lease of this node has ended: the session ends here, and the store keeps it. Returns the push streams, whose
+    /// connections stay open.
+    pub(crate) fn suspend(&self) -> Vec<Arc<Stream>> {
+        let (pending_end, push_streams) = self.end_except(|stream| stream.key.ordinal.kind() == StreamKind::Push);
+        pending_end.skip();
+        push_streams
+    }
+
+    /// Ends the session, except some of its streams.
+    fn end_except(&self, is_kept: impl Fn(&Stream) -> bool) -> (PendingEnd, Vec<Arc<Stream>>) {
         let (streams, calls, is_open) = {
             let mut state = self.state.lock();
             if self.ended.swap(true, Ordering::Relaxed) {
-                return PendingEnd::default();
+                return (PendingEnd::default(), Vec::new());
             }
             // A handshake that still runs finds the session ended, and notifies the handler itself.
             let is_open = state.stage == Stage::Open;
@@ -311,7 +346,8 @@ impl Session {
                 is_open,
             )
         };
-        for stream in streams.into_values() {
+        let (kept, stopped): (Vec<_>, Vec<_>) = streams.into_values().partition(|stream| is_kept(stream));
+        for stream in stopped {
             stream.stop();
         }
         for call in calls.into_values() {
@@ -323,7 +359,7 @@ impl Session {
         if is_open {
             self.notify_closed();
         }
-        self.part()
+        (self.part(), kept)
     }
 
     // ---- calls ----
@@ -340,8 +376,17 @@ impl Session {
         if state.calls.len() >= self.node.limits.calls_per_session {
             return Err(Reason::TooMany("calls running in this session"));
         }
+        // Each running call may open a stream, which needs an ordinal at once.
+        if state.ordinals.left(StreamKind::Call) <= state.calls.len() as u64 {
+            return Err(Reason::StoreUnavailable);
+        }
         state.calls.insert(id, call);
         Ok(true)
+    }
+
+    /// Whether any call runs.
+    pub(crate) fn runs_calls(&self) -> bool {
+        !self.state.lock().calls.is_empty()
     }
 
     /// Unregisters a call that has ended. Compares the call, because its id may be in use again.
@@ -370,25 +415,6 @@ impl Session {
         }
     }
 
-    // ---- notifications ----
-
-    /// List changes and resource updates for everything that the client may have missed (design D4).
-    fn refresh(&self) -> Option<Bytes> {
-        let mut block = Vec::new();
-        for (draft, _) in self.refresh_drafts() {
-            sse::write_unnumbered(&mut block, draft.payload());
-        }
-        (!block.is_empty()).then(|| block.into())
-    }
-
-    fn refresh_drafts(&self) -> Vec<(Draft, Collapse)> {
-        let declared = |list: &ListKind| self.declares(&format!("{}.listChanged", list.capability()));
-        let lists = ListKind::ALL.into_iter().filter(declared).map(list_changed);
-        let subscriptions = self.state.lock().subscriptions.clone();
-        let resources = subscriptions.iter().map(|uri| resource_updated(uri));
-        lists.chain(resources).collect()
-    }
-
     // ---- settings ----
 
     pub(crate) fn log_level(&self) -> Option<LogLevel> {
@@ -397,7 +423,7 @@ impl Session {
 
     pub(crate) async fn set_log_level(&self, level: LogLevel) {
         self.state.lock().log_level = Some(level);
-        self.save().await;
+        self.save(RecordChange::LogLevel(level)).await;
     }
 
     /// False if the session has too many subscriptions.
@@ -406,17 +432,20 @@ impl Session {
         let subscribed = {
             let subscriptions = &mut self.state.lock().subscriptions;
             let bytes = uri.len() + subscriptions.iter().map(|uri| uri.len()).sum::<usize>();
-            let fits = subscriptions.len() < limits.subscriptions_per_session
+            let unsaved = self.persistence.unsaved.lock().subscriptions();
+            let fits = subscriptions.len().max(unsaved) < limits.subscriptions_per_session
                 && bytes <= limits.subscription_bytes_per_session;
             subscriptions.contains(uri) || (fits && subscriptions.insert(uri.into()))
         };
-        self.save().await;
+        if subscribed {
+            self.save(RecordChange::Subscribed(uri.into())).await;
+        }
         subscribed
     }
 
     pub(crate) async fn unsubscribe(&self, uri: &str) {
         self.state.lock().subscriptions.remove(uri);
-        self.save().await;
+        self.save(RecordChange::Unsubscribed(uri.into())).await;
     }
 
     /// Whether an update of `uri` belongs to a subscription: to the same URI, or to one above it (T-26).
@@ -424,24 +453,6 @@ impl Session {
         let state = self.state.lock();
         state.subscriptions.contains(uri) || state.subscriptions.iter().any(|s| covers(s, uri))
     }
-}
-
-/// A `list_changed` notification and its collapse key.
-pub(crate) fn list_changed(list: ListKind) -> (Draft, Collapse) {
-    let method = list.changed();
-    (notification(method, &()), Collapse::List(method.into()))
-}
-
-/// A `resources/updated` notification and its collapse key.
-pub(crate) fn resource_updated(uri: &str) -> (Draft, Collapse) {
-    let draft = notification("notifications/resources/updated", &json!({ "uri": uri }));
-    (draft, Collapse::Resource(uri.into()))
-}
-
-fn notification(method: &str, params: &impl Serialize) -> Draft {
-    Draft::new(96, |out| {
-        write_notification(out, method, params).expect("these params are plain JSON");
-    })
 }
 
 impl std::fmt::Debug for Session {

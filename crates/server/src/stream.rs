@@ -5,11 +5,13 @@
 //! answers at once is served inline; any other gets one task, which lives only while there is something to append.
 
 mod backpressure;
+pub(crate) mod between_nodes;
 pub(crate) mod body;
 pub(crate) mod direct_stream;
 pub(crate) mod events;
 pub(crate) mod keep_alive;
 pub(crate) mod reader_body;
+pub(crate) mod remote_body;
 
 use crate::node::Node;
 use crate::node::telemetry;
@@ -22,10 +24,13 @@ use rethread_proto::stream::{
     AppendOutcome, Close, ConnectionId, Effects, Framing, StreamClosed, StreamCore, StreamParams, TakeOutcome,
 };
 use rethread_proto::{Ordinal, Version};
-use rethread_store::{Batch, Retain, SessionKey, StoreError, StreamInfo, StreamKey, StreamStatus};
+use rethread_store::{
+    Appended, Batch, Retain, SessionKey, StoreError, StoreFuture, StreamInfo, StreamKey, StreamStatus,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Waker};
+use std::time::Instant;
 use tokio::sync::Notify;
 
 /// A numbered sequence of events that outlives its connections.
@@ -301,35 +306,57 @@ impl Stream {
         let Pending { effects, mut batch } = pending;
         self.notify(effects);
         while let Some(due) = batch {
+            // A store with several nodes may have lost events, and then gets the batch again.
+            let copy = self.node.cluster().map(|_| due.clone());
             match self.node.store.append(&self.key, due).now() {
                 Ok(result) => batch = self.settle(result),
                 Err(later) => {
                     let stream = Arc::clone(self);
-                    tokio::spawn(async move { stream.append_until_settled(later.await).await });
+                    tokio::spawn(async move { stream.append_until_settled(later, copy).await });
                     return;
                 }
             }
         }
     }
 
-    async fn append_until_settled(self: Arc<Self>, mut result: Result<(), StoreError>) {
-        while let Some(due) = self.settle(result) {
-            result = self.node.store.append(&self.key, due).await;
+    async fn append_until_settled(
+        self: Arc<Self>,
+        mut appending: StoreFuture<Result<Appended, StoreError>>,
+        mut copy: Option<Batch>,
+    ) {
+        loop {
+            let (started, events) = (Instant::now(), copy.as_ref().map_or(0, |batch| batch.events.len()));
+            let mut result = appending.await;
+            if let (Err(error), Some(batch)) = (&result, copy)
+                && let Some(batch) = self.batch_after_loss(error, batch)
+            {
+                telemetry::store_gap();
+                result = self.node.store.append(&self.key, batch).await;
+            }
+            telemetry::append_took(started.elapsed(), events);
+            let Some(due) = self.settle(result) else { return };
+            copy = self.node.cluster().map(|_| due.clone());
+            appending = self.node.store.append(&self.key, due);
         }
     }
 
     /// Passes the store's answer on, performs the effects, and returns the next append.
-    fn settle(&self, result: Result<(), StoreError>) -> Option<Batch> {
+    fn settle(&self, result: Result<Appended, StoreError>) -> Option<Batch> {
         let outcome = match &result {
-            Ok(()) => AppendOutcome::Stored,
+            Ok(_) => AppendOutcome::Stored,
             Err(error) if error.is_outage() => AppendOutcome::StoreFailed,
             Err(_) => AppendOutcome::Refused,
         };
-        let (effects, batch) = {
+        let (effects, remote, batch) = {
             let mut core = self.core.lock();
             let effects = core.appended(&self.params, outcome);
-            (effects, core.next_append(&self.params))
+            let remote = match &result {
+                Ok(appended) => core.remote_reader(Self::position(appended.remote_reader.as_deref())),
+                Err(_) => Effects::default(),
+            };
+            (effects, remote, core.next_append(&self.params))
         };
+        self.notify(remote);
         if let Err(error) = result {
             if effects.store_failed {
                 telemetry::store_lost(&error);
@@ -355,6 +382,12 @@ impl Stream {
             && let Some(observer) = self.observer.upgrade()
         {
             observer.push_settled(position, appended);
+        }
+        if let Some(token) = effects.displaced
+            && let Some(cluster) = self.node.cluster()
+            && let Err(later) = cluster.detach(&self.key, &token).now()
+        {
+            tokio::spawn(later);
         }
         if let Some(waker) = effects.wake {
             waker.wake();

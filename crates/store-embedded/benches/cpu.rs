@@ -1,4 +1,4 @@
-//! What an event costs the processor. `taskset -c 1 cargo bench -p rethread-store-embedded --bench cpu`; with a name after
+//! Measures the processor time of one event. `taskset -c 1 cargo bench -p rethread-store-embedded --bench cpu`; with a name after
 //! `--`, only the lines that have it.
 //!
 //! Sixteen streams in turn: each is made, gets a hundred events in batches as a server makes them, and is sealed. Time is
@@ -124,7 +124,7 @@ fn lone_writer() {
         session: SessionId::from_random([1; 18]),
     };
     runtime
-        .block_on(store.create(&session, record()))
+        .block_on(store.create(&session, record(), false))
         .expect("a session can be created");
     let key = StreamKey {
         session,
@@ -164,7 +164,7 @@ async fn write(store: EmbeddedStore, writer: u64, payload: Bytes, batch: u64, un
         session: SessionId::from_random(bits),
     };
     store
-        .create(&session, record())
+        .create(&session, record(), false)
         .await
         .expect("a session can be created");
     let mut written = 0;
@@ -194,7 +194,7 @@ async fn write(store: EmbeddedStore, writer: u64, payload: Bytes, batch: u64, un
     written
 }
 
-/// What all threads of this process have used so far.
+/// The processor time that all threads of this process have used so far.
 fn processor() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("this is Linux");
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();

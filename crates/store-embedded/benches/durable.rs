@@ -175,7 +175,7 @@ fn stream_key(stream: u64) -> StreamKey {
 
 async fn create_sessions(store: &EmbeddedStore, sessions: std::ops::Range<u64>) {
     let all: Vec<_> = sessions
-        .map(|number| store.create(&session_key(number), record()))
+        .map(|number| store.create(&session_key(number), record(), false))
         .collect();
     for created in all {
         created.await.expect("a session can be created");
@@ -435,7 +435,7 @@ fn reopen(scale: Scale) {
     println!("Goals for a million events: opens within 0.5 s, resident below 60 MB.");
 }
 
-/// What the files take, holes not counted.
+/// The size of the files on the disk, without holes.
 fn disk_bytes(path: &Path) -> u64 {
     let entries = fs::read_dir(path).expect("the folder is there");
     let size = |entry: fs::DirEntry| match entry.metadata() {

@@ -93,24 +93,14 @@ fn share(name: &mut Arc<str>, latest: &mut Arc<str>) {
     *name = Arc::clone(latest);
 }
 
-/// Writes a checkpoint under a temporary name, syncs it and renames it. Deletes older ones but for the newest of them.
-pub(crate) fn write(dir: &Path, commit: u64, bytes: &[u8]) -> io::Result<()> {
-    let temporary = dir.join(TEMPORARY);
-    let mut file = private::file_options()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    drop(file);
-    fs::rename(&temporary, path(dir, commit))?;
+/// Writes a checkpoint, and deletes the others but for that of the commit `fallback`.
+pub(crate) fn write(dir: &Path, commit: u64, bytes: &[u8], fallback: u64) -> io::Result<()> {
+    private::write_file(&path(dir, commit), &dir.join(TEMPORARY), |file| file.write_all(bytes))?;
     private::sync_dir(dir)?;
-    let mut older = list_commits(dir)?;
-    older.retain(|found| *found < commit);
-    older.pop(); // the fallback if the new one is damaged
-    for commit in older {
-        fs::remove_file(path(dir, commit))?;
+    for other in list_commits(dir)? {
+        if other != commit && other != fallback {
+            fs::remove_file(path(dir, other))?;
+        }
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use crate::options::{Options, Sync};
 use crate::upkeep::Signal;
 use crate::watches::Watches;
 use parking_lot::{Condvar, Mutex};
-use rethread_store::{Seq, Signal as BusSignal, StoreError, StoreFuture, StreamKey};
+use rethread_store::{BroadcastId, Seq, Signal as BusSignal, StoreError, StoreFuture, StreamKey};
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
@@ -65,7 +65,7 @@ pub(crate) struct Core {
     /// Grows with slow writes.
     slow_score: AtomicU32,
     pub(crate) watches: Watches,
-    pub(crate) bus: broadcast::Sender<BusSignal>,
+    pub(crate) bus: broadcast::Sender<(BroadcastId, BusSignal)>,
     pub(crate) upkeep: Signal,
     /// Reads and replays that found a damaged stream.
     pub(crate) damaged: AtomicU64,
@@ -230,7 +230,7 @@ impl Core {
     pub(crate) fn run(&self) {
         loop {
             let mut queue = self.queue.lock();
-            while queue.led || (queue.waiting.is_empty() && !queue.closed) {
+            while queue.led || queue.leaders > 0 || (queue.waiting.is_empty() && !queue.closed) {
                 self.wake.wait(&mut queue);
             }
             if queue.waiting.is_empty() {
@@ -453,7 +453,7 @@ mod tests {
     fn thread_ends_when_the_store_is_closed_under_another_lead() {
         let folder = tempfile::tempdir().unwrap();
         let dir = Arc::new(DataDir::lock(folder.path(), true).unwrap());
-        let recovered = recovery::recover(&dir, None).unwrap();
+        let recovered = recovery::recover(&dir).unwrap();
         let options = Arc::new(Options::default());
         let (engine, log) = Engine::open(Arc::clone(&options), dir, recovered);
         let core = Arc::new(Core::new(options, folder.path().to_owned(), engine, log));

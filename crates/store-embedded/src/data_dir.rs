@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Says that the directory belongs to a store, and in which format. Locked while the store is open.
 const MARKER: &str = "rethread.json";
@@ -17,6 +17,8 @@ const LOG: &str = "log";
 const PROBE: &str = "probe.tmp";
 /// Bytes that the disk must have room for before the store opens again.
 const PROBE_BYTES: usize = 4 << 20;
+/// Bytes of the marker without its newline. It is padded with spaces.
+const MARKER_BYTES: usize = 95;
 /// Made by the file system at the root of a disk.
 const LOST_AND_FOUND: &str = "lost+found";
 
@@ -31,7 +33,12 @@ pub(crate) struct DataDir {
     /// The random number of the store.
     store: u64,
     made: AtomicBool,
+    /// The first segment that may have lost writes, because a sync failed.
+    distrusted: AtomicU32,
 }
+
+/// No segment has lost writes.
+const TRUSTED: u32 = u32::MAX;
 
 /// The content of the marker in every format.
 #[derive(serde::Deserialize)]
@@ -109,6 +116,7 @@ impl DataDir {
             marker: Mutex::new(marker),
             store: read.store,
             made: AtomicBool::new(read.made),
+            distrusted: AtomicU32::new(TRUSTED),
         })
     }
 
@@ -164,6 +172,21 @@ impl DataDir {
         Ok(())
     }
 
+    /// Remembers that a sync of a segment failed: the system may have dropped its pages, and takes them for clean.
+    pub(crate) fn distrust(&self, segment: u32) {
+        self.distrusted.fetch_min(segment, Ordering::SeqCst);
+    }
+
+    /// The first segment that may have lost writes. It and those behind it are written again before they are used.
+    pub(crate) fn distrusted(&self) -> Option<u32> {
+        Some(self.distrusted.load(Ordering::SeqCst)).filter(|segment| *segment != TRUSTED)
+    }
+
+    /// All segments were written again.
+    pub(crate) fn trust(&self) {
+        self.distrusted.store(TRUSTED, Ordering::SeqCst);
+    }
+
     /// Whether the directory is still the one that was locked. Deleted files can be written for a long time.
     pub(crate) fn is_there(&self) -> bool {
         self.identity.is_some() && self.identity == file_identity(fs::metadata(&self.marker_path))
@@ -176,7 +199,7 @@ impl DataDir {
         let file = options.write(true).create(true).truncate(true).open(&path);
         let written = file.and_then(|mut file| {
             file.write_all(&vec![0xa5; PROBE_BYTES])?;
-            file.sync_all()
+            private::sync_file(&file)
         });
         let removed = fs::remove_file(&path);
         written.and(removed)
@@ -285,11 +308,11 @@ fn io(dir: &Path, what: &'static str) -> impl FnOnce(std::io::Error) -> OpenErro
 }
 
 fn write_marker(file: &mut File, marker: &Marker) -> std::io::Result<()> {
-    let text = serde_json::to_vec(marker).expect("a marker is plain JSON");
+    let text = serde_json::to_string(marker).expect("a marker is plain JSON");
     file.rewind()?;
-    file.write_all(&text)?;
-    file.set_len(text.len() as u64)?;
-    file.sync_all()
+    // In one call and always as long: a process that ends here leaves the old marker or the new one.
+    file.write_all(format!("{text:<MARKER_BYTES$}\n").as_bytes())?;
+    private::sync_file(file)
 }
 
 /// Makes a directory, and its name durable.
@@ -315,4 +338,28 @@ fn file_identity(data: std::io::Result<fs::Metadata>) -> Option<FileIdentity> {
 #[cfg(not(unix))]
 fn file_identity(data: std::io::Result<fs::Metadata>) -> Option<FileIdentity> {
     data.ok().map(|_| (0, 0)) // an open file cannot be deleted there
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The marker is written in place: no byte of a longer one may stay behind a shorter one.
+    #[test]
+    fn marker_is_always_as_long() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = DataDir::lock(folder.path(), true).unwrap();
+        let text = || fs::read_to_string(folder.path().join(MARKER)).unwrap();
+        let new = text();
+        assert!(new.contains("false"));
+        dir.set_made().unwrap();
+        assert!(text().contains("true") && text().len() == new.len());
+        let longest = Marker {
+            format: u32::MAX,
+            store: u64::MAX,
+            made: false,
+            crc: u32::MAX,
+        };
+        assert!(serde_json::to_string(&longest).unwrap().len() <= MARKER_BYTES);
+    }
 }

@@ -118,6 +118,8 @@ impl Engine {
         group.finish(self.commit, durable);
         self.end = self.end.plus(group.len() as usize);
         self.index.segments.set_len(self.end.segment, self.end.offset.into());
+        #[cfg(test)]
+        crate::simulated_disk::remember(self.commit, &self.index);
         (Some(group), effects)
     }
 

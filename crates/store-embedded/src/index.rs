@@ -70,6 +70,12 @@ impl Index {
         self.sessions.get(&session)?.stream(ordinal)
     }
 
+    /// Whether a stream is known and has not ended.
+    pub(crate) fn can_grow(&self, session: &SessionKey, ordinal: Ordinal) -> bool {
+        let stream = self.session(session).and_then(|session| session.stream(ordinal));
+        stream.is_some_and(|stream| stream.ended.is_none())
+    }
+
     /// Applies a record whose body is at `at`.
     pub(crate) fn apply(&mut self, record: &Record, at: Location) -> Result<(), Inconsistent> {
         let commit = self.segments.commit;

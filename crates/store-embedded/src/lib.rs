@@ -68,7 +68,12 @@ mod read;
 mod record;
 mod recovery;
 mod relocation;
+#[cfg(test)]
+#[path = "../tests/faults/rng.rs"]
+mod rng;
 mod segment;
+#[cfg(test)]
+mod simulated_disk;
 #[cfg(test)]
 mod simulation;
 mod store;

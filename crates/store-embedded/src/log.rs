@@ -73,24 +73,20 @@ impl Log {
     /// Waits until everything that was written is on the disk.
     pub(crate) fn sync(&self) -> io::Result<()> {
         let _one_at_a_time = self.syncing.lock();
+        if self.dir.distrusted().is_some() {
+            // It would succeed now, because the system takes the lost pages for clean.
+            return Err(io::Error::other("an earlier sync of the log failed"));
+        }
         let written = self.written.load(Ordering::SeqCst);
         if written == self.durable.load(Ordering::SeqCst) {
             return Ok(());
         }
         let dirty = std::mem::take(&mut *self.dirty.lock());
-        for (done, file) in dirty.iter().enumerate() {
-            if let Err(error) = file.sync() {
-                self.dirty.lock().splice(0..0, dirty[done..].iter().cloned());
-                return Err(error);
-            }
+        for file in dirty {
+            file.sync().inspect_err(|_| self.dir.distrust(file.number))?;
         }
         self.durable.store(written, Ordering::SeqCst);
         Ok(())
-    }
-
-    /// The oldest segment that may have lost writes, after a sync failed.
-    pub(crate) fn oldest_dirty(&self) -> Option<u32> {
-        self.dirty.lock().iter().map(|file| file.number).min()
     }
 
     /// Acknowledges all groups up to `commit`.
@@ -184,5 +180,30 @@ impl Log {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => sync_dir(self.dir.log()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::Location;
+    use crate::recovery;
+    use crate::simulated_disk;
+
+    /// The system takes lost pages for clean, so a second sync would succeed and prove nothing.
+    #[test]
+    fn log_is_not_durable_after_a_failed_sync() {
+        let folder = tempfile::tempdir().unwrap();
+        simulated_disk::install(folder.path(), BTreeMap::new());
+        let dir = Arc::new(DataDir::lock(folder.path(), true).unwrap());
+        let log = Log::new(Arc::clone(&dir), &recovery::recover(&dir).unwrap());
+        let mut group = GroupBuffer::new(dir.store());
+        group.begin(Location { segment: 1, offset: 0 }, None);
+        group.finish(1, 0);
+        log.write(&group, 1).unwrap();
+        simulated_disk::with(|disk| disk.fail_after = Some(0));
+        assert!(log.sync().is_err());
+        assert!(log.sync().is_err(), "also for the next caller");
+        assert_eq!((log.durable(), dir.distrusted()), (0, Some(1)));
     }
 }

@@ -1,6 +1,6 @@
 //! Private files and directories: the store has session ids and payloads, so only its owner may read it.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::path::Path;
 
@@ -39,8 +39,38 @@ pub(crate) fn loose_mode(_: &Path) -> Option<u32> {
     None // access lists decide there, and the folders of a user are private by default
 }
 
+/// Waits until the content of a file is on the disk.
+pub(crate) fn sync_file(file: &File) -> io::Result<()> {
+    #[cfg(test)]
+    if let Some(simulated) = crate::simulated_disk::sync_file(file) {
+        return simulated;
+    }
+    file.sync_data()
+}
+
+/// Writes a file under a temporary name, syncs it, and gives it its name. The caller syncs the directory.
+pub(crate) fn write_file(
+    path: &Path,
+    temporary: &Path,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut options = file_options();
+    let mut file = options.write(true).create(true).truncate(true).open(temporary)?;
+    let written = write(&mut file)
+        .and_then(|()| sync_file(&file))
+        .and_then(|()| fs::rename(temporary, path));
+    if written.is_err() {
+        let _ = fs::remove_file(temporary); // the disk may be full
+    }
+    written
+}
+
 /// Waits until the names in a directory are on the disk.
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
+    #[cfg(test)]
+    if let Some(simulated) = crate::simulated_disk::sync_folder(dir) {
+        return simulated;
+    }
     if cfg!(unix) {
         File::open(dir)?.sync_all()
     } else {

@@ -18,6 +18,7 @@ use rethread_store::{
     StoredQueue, StoredSession, StreamKey, StreamStatus,
 };
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,13 +54,13 @@ impl Parts {
     }
 
     /// Reads all parts. `None` in place of one that is damaged.
-    fn read(&self) -> Vec<Option<Bytes>> {
+    fn read(&self) -> Result<Vec<Option<Bytes>>, StoreError> {
         let mut read = Vec::with_capacity(self.parts.len());
         let mut rest = &self.parts[..];
         while let Some((first, _)) = rest.first() {
             let span = span(rest);
             let (now, later) = rest.split_at(span.count);
-            let bytes = self.read_span(*first, span.bytes);
+            let bytes = self.read_span(*first, span.bytes).map_err(StoreError::unavailable)?;
             read.extend(now.iter().map(|(at, part)| {
                 let from = (at.offset - first.offset) as usize;
                 let slice = bytes.as_ref()?.slice(from..from + part.len as usize);
@@ -67,17 +68,22 @@ impl Parts {
             }));
             rest = later;
         }
-        read
+        Ok(read)
     }
 
-    fn read_span(&self, from: Location, bytes: u64) -> Option<Bytes> {
+    /// Reads some bytes. `None` if the file does not have them. Another error may pass, and says nothing of the data.
+    fn read_span(&self, from: Location, bytes: u64) -> io::Result<Option<Bytes>> {
         if bytes == 0 {
-            return Some(Bytes::new());
+            return Ok(Some(Bytes::new()));
         }
         let mut buffer = vec![0; bytes as usize];
-        let file = self.files.get(&from.segment)?;
-        file.read_exact_at(&mut buffer, from.offset.into()).ok()?;
-        Some(buffer.into())
+        let Some(file) = self.files.get(&from.segment) else {
+            return Ok(None);
+        };
+        match file.read_exact_at(&mut buffer, from.offset.into()) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            read => read.map(|()| Some(buffer.into())),
+        }
     }
 }
 
@@ -142,8 +148,8 @@ fn read<T: Send + 'static, R: Send + Unpin + 'static>(
     let Plan { parts, found, .. } = plan;
     let may_block = parts.may_block;
     if commit.is_none() && !may_block {
-        let bytes = parts.read();
-        return StoreFuture::ready(finish(&core, found, bytes));
+        let read = parts.read().and_then(|bytes| finish(&core, found, bytes));
+        return StoreFuture::ready(read);
     }
     StoreFuture::later(async move {
         if let Some(commit) = commit
@@ -157,7 +163,7 @@ fn read<T: Send + 'static, R: Send + Unpin + 'static>(
                 .map_err(StoreError::unavailable)?,
             false => parts.read(),
         };
-        finish(&core, found, bytes)
+        finish(&core, found, bytes?)
     })
 }
 
@@ -298,5 +304,30 @@ impl Core {
         );
         self.mark_damaged(key, damaged);
         DamagedStream::new(key, (first, last)).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    /// A part of one byte at the start of a file.
+    fn read(file: File) -> Result<Vec<Option<Bytes>>, StoreError> {
+        let at = Location { segment: 1, offset: 0 };
+        let parts = Parts {
+            parts: vec![(at, Part::of(b"x"))],
+            files: BTreeMap::from([(1, Arc::new(SegmentFile::new(1, file)))]),
+            may_block: false,
+        };
+        parts.read()
+    }
+
+    #[test]
+    fn missing_bytes_are_damage_and_a_failed_read_is_an_outage() {
+        assert_eq!(read(tempfile::tempfile().unwrap()).unwrap(), [None]);
+        let folder = tempfile::tempdir().unwrap();
+        let failed = read(File::open(folder.path()).unwrap()); // a directory cannot be read
+        assert!(matches!(failed, Err(StoreError::Unavailable(_))), "{failed:?}");
     }
 }

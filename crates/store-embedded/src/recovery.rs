@@ -30,13 +30,12 @@ pub(crate) struct Recovered {
     /// Where it ends. At offset 0 the segment has no header yet.
     pub(crate) end: Location,
     pub(crate) files: BTreeMap<u32, Arc<SegmentFile>>,
-    /// The segment in which the newest checkpoint ends. Older segments are not needed for a replay.
-    pub(crate) checkpoint: Option<u32>,
+    /// The checkpoint of the replay.
+    pub(crate) checkpoint: LastCheckpoint,
 }
 
-/// Reads the log of a directory. The system may have lost writes to the segments from `distrusted` on, because a sync
-/// failed: these files are written again.
-pub(crate) fn recover(dir: &DataDir, distrusted: Option<u32>) -> Result<Recovered, OpenError> {
+/// Reads the log of a directory, and makes it durable.
+pub(crate) fn recover(dir: &DataDir) -> Result<Recovered, OpenError> {
     dir.make_log()?;
     let list = |error| dir.io("the folder of the log cannot be listed", error);
     let numbers = segment::list(dir.log()).map_err(list)?;
@@ -45,13 +44,20 @@ pub(crate) fn recover(dir: &DataDir, distrusted: Option<u32>) -> Result<Recovere
         return Err(dir.damaged("the log has no segment"));
     }
     let start = find_start(dir, &numbers, &commits)?;
-    let checkpoint = (start.commit > 0).then_some(start.end.segment);
+    let checkpoint = LastCheckpoint {
+        commit: start.commit,
+        segment: if start.commit > 0 { start.end.segment } else { 0 },
+        bytes: 0,
+    };
     let mut replay = Replay::new(dir, numbers, start);
+    // The log is synced before a checkpoint gets its name. So the name proves that the commit was durable.
+    replay.durable = replay.durable.max(commits.last().copied().unwrap_or(0));
     replay.run()?;
     replay.cut()?;
     replay.open_older()?;
     let recovered = |error| dir.io("the log cannot be prepared", error);
-    replay.make_durable(distrusted).map_err(recovered)?;
+    replay.make_durable().map_err(recovered)?;
+    replay.delete_unknown().map_err(recovered)?;
     dir.set_made().map_err(recovered)?;
     Ok(Recovered {
         index: replay.index,
@@ -89,6 +95,16 @@ fn find_start(dir: &DataDir, numbers: &[u32], commits: &[u64]) -> Result<Checkpo
         commit: 0,
         end: Location { segment: 1, offset: 0 },
     })
+}
+
+/// The newest checkpoint on the disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LastCheckpoint {
+    /// Zero if there is none.
+    pub(crate) commit: u64,
+    /// The segment in which it ends. Replays begin there.
+    pub(crate) segment: u32,
+    pub(crate) bytes: u64,
 }
 
 /// Why the replay of a segment ended.
@@ -321,9 +337,10 @@ impl<'a> Replay<'a> {
             return Err(self.dir.damaged(what));
         }
         let dir = self.dir.log();
-        // From the end, so that a crash here leaves no gap.
+        // From the end, and each for itself, so that a crash here leaves no gap.
         for number in later.iter().rev() {
-            fs::remove_file(segment::path(dir, *number)).map_err(|error| self.io(error))?;
+            let removed = fs::remove_file(segment::path(dir, *number)).and_then(|()| sync_dir(dir));
+            removed.map_err(|error| self.io(error))?;
         }
         if !self.numbers.contains(&segment) {
             let file = SegmentFile::create(dir, segment).map_err(|error| self.io(error))?;
@@ -379,24 +396,33 @@ impl<'a> Replay<'a> {
                 }
             }
         }
-        let unknown = self.numbers.iter().filter(|number| !self.files.contains_key(number));
-        for number in unknown.filter(|number| self.index.segments.get(**number).live == 0) {
-            fs::remove_file(segment::path(self.dir.log(), *number)).map_err(|error| self.io(error))?;
-        }
         Ok(())
     }
 
-    fn make_durable(&mut self, distrusted: Option<u32>) -> io::Result<()> {
+    /// Syncs the replayed segments. Segments that may have lost writes are written again.
+    fn make_durable(&mut self) -> io::Result<()> {
         let dir = self.dir.log();
         for (number, file) in self.files.range_mut(self.first..) {
-            if distrusted.is_some_and(|from| *number >= from) {
+            let is_distrusted = self.dir.distrusted().is_some_and(|from| *number >= from);
+            if is_distrusted || file.sync().is_err() {
+                self.dir.distrust(*number); // if this fails, too
                 rewrite(dir, *number)?;
                 *file = Arc::new(SegmentFile::open(dir, *number)?);
-            } else {
-                file.sync()?;
             }
         }
-        sync_dir(dir)
+        sync_dir(dir)?;
+        self.dir.trust();
+        Ok(())
+    }
+
+    /// Deletes segments that nothing refers to. The replay that says so is durable.
+    fn delete_unknown(&self) -> io::Result<()> {
+        let unknown = self.numbers.iter().filter(|number| !self.files.contains_key(number));
+        for number in unknown.filter(|number| self.index.segments.get(**number).live == 0) {
+            fs::remove_file(segment::path(self.dir.log(), *number))?;
+            sync_dir(self.dir.log())?;
+        }
+        Ok(())
     }
 }
 
@@ -430,13 +456,8 @@ fn open_segment(dir: &DataDir, number: u32, len: u64) -> io::Result<SegmentFile>
 /// Writes a segment again, from the page cache to other blocks of the disk. After a failed sync the system takes the old
 /// pages for clean, so syncing them again proves nothing.
 fn rewrite(dir: &Path, number: u32) -> io::Result<()> {
-    let (path, temporary) = (segment::path(dir, number), dir.join("segment.tmp"));
-    let mut to = private::file_options()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(&temporary)?;
-    io::copy(&mut fs::File::open(&path)?, &mut to)?;
-    to.sync_all()?;
-    fs::rename(temporary, path)
+    let path = segment::path(dir, number);
+    private::write_file(&path, &dir.join("segment.tmp"), |to| {
+        io::copy(&mut fs::File::open(&path)?, to).map(drop)
+    })
 }

@@ -70,10 +70,11 @@ impl Engine {
 
     fn moved_messages(&mut self, session: u64, at: Location, body: &Bytes) -> Option<(Record, Vec<Bytes>)> {
         let queue = self.index.sessions.get(&session)?.queue.as_deref()?;
+        // The end is included, for an empty message. The bodies of other records begin behind their headers.
         let held = queue
             .messages
             .iter()
-            .filter(|(_, held)| (at..at.plus(body.len())).contains(held));
+            .filter(|(_, held)| (at..=at.plus(body.len())).contains(held));
         let (floor, held): (_, Vec<_>) = (queue.floor, held.copied().collect());
         let (mut messages, mut bodies) = (Vec::new(), Vec::new());
         for (message, from) in held {

@@ -35,7 +35,7 @@ impl SegmentFile {
         ))
     }
 
-    fn new(number: u32, file: File) -> Self {
+    pub(crate) fn new(number: u32, file: File) -> Self {
         SegmentFile {
             number,
             file,
@@ -60,10 +60,9 @@ impl SegmentFile {
         Ok(())
     }
 
-    /// Cuts the end off, and waits until that is durable.
+    /// Cuts the end off.
     pub(crate) fn truncate(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)?;
-        self.file.sync_all()
+        self.file.set_len(len)
     }
 
     /// Marks the file as written. True if it was clean.
@@ -74,7 +73,7 @@ impl SegmentFile {
     /// Waits until everything that was written before this call is on the disk.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.dirty.store(false, Ordering::SeqCst); // first: a write during the sync marks it again
-        self.file.sync_data()
+        private::sync_file(&self.file)
     }
 
     #[cfg(unix)]

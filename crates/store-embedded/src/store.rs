@@ -1,4 +1,4 @@
-use crate::commit::Core;
+use crate::commit::{Core, State};
 use crate::data_dir::DataDir;
 use crate::engine::{Engine, SWEEP_STREAMS};
 use crate::op::Op;
@@ -7,9 +7,9 @@ use crate::upkeep::Upkeep;
 use crate::watches::Watches;
 use crate::{OpenError, checkpoint, read, recovery};
 use rethread_store::{
-    Batch, Bus, EventStore, IsLive, Ordinal, Page, PushQueueStore, QueueUpdate, ReadLimit, Retention, Seq, SessionKey,
-    SessionRecord, SessionStore, Signal, StoreError, StoreFuture, StoredQueue, StoredSession, StreamKey, StreamStatus,
-    Subscription, Watch,
+    Appended, Batch, BroadcastId, Bus, EventStore, Incarnation, IsLive, Ordinal, Page, PushQueueStore, QueueUpdate,
+    ReadLimit, Retention, Seq, SessionKey, SessionRecord, SessionStore, SessionView, Signal, Store, StoreError,
+    StoreFuture, StoredQueue, StoredSession, StreamKey, StreamStatus, Subscription, Updated, Watch,
 };
 use std::fmt;
 use std::path::Path;
@@ -64,7 +64,7 @@ impl EmbeddedStore {
     pub(crate) fn start(dir: &Path, options: Options) -> Result<Self, OpenError> {
         let (path, options) = (dir, Arc::new(options));
         let dir = Arc::new(DataDir::lock(path, true)?);
-        let recovered = recovery::recover(&dir, None)?;
+        let recovered = recovery::recover(&dir)?;
         let checkpoint = recovered.checkpoint;
         let (engine, log) = Engine::open(Arc::clone(&options), dir, recovered);
         let core = Arc::new(Core::new(options, path.to_owned(), engine, log));
@@ -117,9 +117,18 @@ impl EmbeddedStore {
     }
 
     fn write(&self, op: Op) -> StoreFuture<Result<(), StoreError>> {
+        self.write_then(op, || ())
+    }
+
+    /// Writes, and returns `done` if that succeeds.
+    fn write_then<T: Send + 'static>(
+        &self,
+        op: Op,
+        done: impl FnOnce() -> T + Send + 'static,
+    ) -> StoreFuture<Result<T, StoreError>> {
         match self.core().submit(op).now() {
-            Ok(outcome) => StoreFuture::ready(outcome.map(|_| ())),
-            Err(outcome) => StoreFuture::later(async move { outcome.await.map(|_| ()) }),
+            Ok(outcome) => StoreFuture::ready(outcome.map(|_| done())),
+            Err(outcome) => StoreFuture::later(async move { outcome.await.map(|_| done()) }),
         }
     }
 }
@@ -140,8 +149,8 @@ impl Drop for Inner {
 }
 
 impl EventStore for EmbeddedStore {
-    fn append(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<(), StoreError>> {
-        self.write(Op::Append(key.clone(), batch))
+    fn append(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<Appended, StoreError>> {
+        self.write_then(Op::Append(key.clone(), batch), Appended::default)
     }
 
     fn read_after(&self, key: &StreamKey, after: Seq, limit: ReadLimit) -> StoreFuture<Result<Page, StoreError>> {
@@ -166,15 +175,15 @@ impl EventStore for EmbeddedStore {
 
     fn watch(&self, key: &StreamKey) -> Watch {
         let core = self.core();
-        let watch = core.read(|engine, _| {
-            // Under the lock of the index, so that no append comes between the lookup and the watch.
-            let stream = engine.index.session(&key.session)?.stream(key.ordinal)?;
-            stream.ended.is_none().then(|| core.watches.watch(key))
-        });
-        match watch {
-            Ok(Some(watch)) => watch,
-            Ok(None) => Watches::ended(),
-            Err(_) => core.watches.watch(key), // ends or wakes when the store works again
+        // Under the lock of the index: neither an append nor a reopening comes between the lookup and the watch.
+        let state = core.state.lock();
+        let can_grow = match &*state {
+            State::Up { engine, .. } => engine.index.can_grow(&key.session, key.ordinal),
+            State::Down { .. } => true, // it ends or wakes when the store works again
+        };
+        match can_grow {
+            true => core.watches.watch(key),
+            false => Watches::ended(),
         }
     }
 
@@ -192,16 +201,44 @@ impl EventStore for EmbeddedStore {
 }
 
 impl SessionStore for EmbeddedStore {
-    fn create(&self, key: &SessionKey, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
-        self.write(Op::Create(key.clone(), record))
+    fn create(
+        &self,
+        key: &SessionKey,
+        record: SessionRecord,
+        _owned: bool,
+    ) -> StoreFuture<Result<SessionView, StoreError>> {
+        let view = SessionView::first(record.clone());
+        self.write_then(Op::Create(key.clone(), record), || view)
+    }
+
+    fn open(&self, key: &SessionKey) -> StoreFuture<Result<SessionView, StoreError>> {
+        let (store, key) = (self.clone(), key.clone());
+        StoreFuture::later(async move {
+            loop {
+                let mut stored = store.load(&key).await?;
+                let epoch = stored.record.epoch;
+                stored.record.epoch += 1;
+                match store.write(Op::Update(key.clone(), epoch, stored.record.clone())).await {
+                    Ok(()) => return Ok(SessionView::restored(stored)),
+                    Err(StoreError::Conflict { .. }) => {} // another request opened a view meanwhile
+                    Err(error) => return Err(error),
+                }
+            }
+        })
     }
 
     fn load(&self, key: &SessionKey) -> StoreFuture<Result<StoredSession, StoreError>> {
         read::load(self.core(), key)
     }
 
-    fn update(&self, key: &SessionKey, epoch: u64, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
-        self.write(Op::Update(key.clone(), epoch, record))
+    fn update(
+        &self,
+        key: &SessionKey,
+        revision: u64,
+        record: SessionRecord,
+    ) -> StoreFuture<Result<Updated, StoreError>> {
+        let op = Op::Update(key.clone(), revision, record.with_epoch(revision));
+        self.write_then(op, move || Updated::new(revision, Vec::new()))
     }
 
     fn touch(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
@@ -226,8 +263,14 @@ impl SessionStore for EmbeddedStore {
         })
     }
 
-    fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
-        self.write(Op::End(key.clone()))
+    fn end(&self, key: &SessionKey) -> StoreFuture<Result<Vec<Incarnation>, StoreError>> {
+        self.write_then(Op::End(key.clone()), Vec::new)
+    }
+}
+
+impl Store for EmbeddedStore {
+    fn push_queues(&self) -> Option<&dyn PushQueueStore> {
+        Some(self)
     }
 }
 
@@ -243,7 +286,7 @@ impl PushQueueStore for EmbeddedStore {
 
 impl Bus for EmbeddedStore {
     fn publish(&self, signal: Signal) -> StoreFuture<Result<(), StoreError>> {
-        let _ = self.core().bus.send(signal); // an error means that there are no subscribers
+        let _ = self.core().bus.send((BroadcastId::default(), signal)); // an error means that there are no subscribers
         StoreFuture::ready(Ok(()))
     }
 

@@ -10,7 +10,7 @@ use crate::error::{OpenError, chain};
 use crate::log::Log;
 use crate::op::Op;
 use crate::options::Sync;
-use crate::recovery;
+use crate::recovery::{self, LastCheckpoint};
 use parking_lot::{Condvar, Mutex};
 use rethread_store::StoreError;
 use std::io;
@@ -67,38 +67,28 @@ pub(crate) struct Upkeep {
     next_sync: Instant,
     next_tick: Instant,
     checkpoint: LastCheckpoint,
+    /// The segment in which a checkpoint was made or tried last.
+    tried: u32,
     compaction: Option<Compaction>,
     outage: Option<Outage>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct LastCheckpoint {
-    commit: u64,
-    /// The segment in which it ends. Replays begin there.
-    segment: u32,
-    bytes: u64,
 }
 
 struct Outage {
     since: Instant,
     retry: Instant,
     wait: Duration,
-    /// The system may have lost writes to the segments from here on.
-    distrusted: Option<u32>,
 }
 
 impl Upkeep {
-    /// The upkeep of a store whose newest checkpoint ends in `segment`.
-    pub(crate) fn new(core: Arc<Core>, segment: Option<u32>) -> Self {
+    /// The upkeep of a store that was recovered from `checkpoint`.
+    pub(crate) fn new(core: Arc<Core>, checkpoint: LastCheckpoint) -> Self {
         let now = Instant::now();
         Upkeep {
             core,
             next_sync: now,
             next_tick: now + TICK,
-            checkpoint: LastCheckpoint {
-                segment: segment.unwrap_or(0),
-                ..LastCheckpoint::default()
-            },
+            tried: checkpoint.segment,
+            checkpoint,
             compaction: None,
             outage: None,
         }
@@ -112,20 +102,20 @@ impl Upkeep {
             if self.core.upkeep.wait_until(deadline) {
                 return self.close();
             }
-            busy = match self.log() {
-                Some(log) => self.work(&log).unwrap_or_else(|failure| {
-                    self.core.fail(&log, &failure);
-                    if matches!(failure, Failure::Sync(_)) {
-                        self.distrust(&log);
-                    }
-                    false
-                }),
-                None => {
-                    self.reopen();
-                    false
-                }
-            };
+            busy = self.round();
         }
+    }
+
+    /// Works, or tries to open the log again. True if there is more to do at once.
+    fn round(&mut self) -> bool {
+        let Some(log) = self.log() else {
+            self.reopen();
+            return false;
+        };
+        self.work(&log).unwrap_or_else(|failure| {
+            self.core.fail(&log, &failure);
+            false
+        })
     }
 
     fn log(&self) -> Option<Arc<Log>> {
@@ -148,6 +138,9 @@ impl Upkeep {
     fn work(&mut self, log: &Arc<Log>) -> Result<bool, Failure> {
         self.outage = None;
         let now = Instant::now();
+        if !log.dir.is_there() {
+            return Err(Failure::Gone); // files are deleted by their names
+        }
         if let Sync::Interval(interval) = self.core.options.sync
             && now >= self.next_sync
             && log.is_dirty()
@@ -161,9 +154,6 @@ impl Upkeep {
         }
         if now >= self.next_tick {
             self.next_tick = now + TICK;
-            if !log.dir.is_there() {
-                return Err(Failure::Gone);
-            }
             while self.core.commit_alone(&Op::Sweep).is_ok_and(|forgotten| forgotten > 0) {}
         }
         if self.checkpoint_is_due() {
@@ -173,11 +163,14 @@ impl Upkeep {
         Ok(self.compact(log))
     }
 
-    /// A checkpoint is due when the log has grown by a segment, and by more than the last checkpoint.
+    /// A checkpoint is due when the log has grown by a segment, and by more than the last checkpoint. The new segment has
+    /// a group by then, so the checkpoint ends in it, and the segments in front of it can go.
     fn checkpoint_is_due(&self) -> bool {
-        let segment = self.core.read(|engine, _| engine.end.segment).unwrap_or(0);
-        let grown = u64::from(segment.saturating_sub(self.checkpoint.segment));
-        grown > 0 && grown * self.core.options.segment_bytes() >= self.checkpoint.bytes
+        let Ok(end) = self.core.read(|engine, _| engine.end) else {
+            return false;
+        };
+        let grown = u64::from(end.segment.saturating_sub(self.checkpoint.segment));
+        end.offset > 0 && end.segment > self.tried && grown * self.core.options.segment_bytes() >= self.checkpoint.bytes
     }
 
     /// Writes a checkpoint of the present state. The log is synced first: a checkpoint must not be more durable than the
@@ -187,25 +180,25 @@ impl Upkeep {
             self.core.read(|engine, _| {
                 let end = engine.checkpoint_end();
                 let bytes = checkpoint::encode(&engine.index, log.dir.store(), engine.commit, end);
-                (bytes, engine.commit, end.segment)
+                (bytes, engine.commit, end.segment, engine.end.segment)
             })
         });
-        let Ok((bytes, commit, segment)) = encoded else {
+        let Ok((bytes, commit, segment, head)) = encoded else {
             return Ok(()); // the store is down
         };
-        if commit == self.checkpoint.commit || commit == 0 {
-            self.checkpoint.segment = segment;
+        self.tried = head; // after a failure it is tried again with the next segment
+        if commit == self.checkpoint.commit {
             return Ok(());
         }
         log.sync().map_err(Failure::Sync)?;
-        // The last one counts as made now, also if this one fails: then it is tried again after the next segment.
-        self.checkpoint = LastCheckpoint {
-            commit,
-            segment: self.checkpoint.segment,
-            bytes: bytes.len() as u64,
-        };
-        match checkpoint::write(log.dir.log(), commit, &bytes) {
-            Ok(()) => self.checkpoint.segment = segment,
+        match checkpoint::write(log.dir.log(), commit, &bytes, self.checkpoint.commit) {
+            Ok(()) => {
+                self.checkpoint = LastCheckpoint {
+                    commit,
+                    segment,
+                    bytes: bytes.len() as u64,
+                };
+            }
             Err(error) => tracing::warn!(
                 dir = %self.core.dir.display(),
                 reason = %error,
@@ -253,26 +246,21 @@ impl Upkeep {
         true
     }
 
-    fn distrust(&mut self, log: &Log) {
-        let outage = self.outage.get_or_insert_with(Outage::new);
-        outage.distrusted = outage.distrusted.or(log.oldest_dirty());
-    }
-
     /// Tries to open the log again.
     fn reopen(&mut self) {
         let outage = self.outage.get_or_insert_with(Outage::new);
         if Instant::now() < outage.retry {
             return;
         }
-        let (core, distrusted, since) = (Arc::clone(&self.core), outage.distrusted, outage.since);
-        match core.while_leading(|| open_again(&core, distrusted)) {
-            Ok(segment) => {
+        let (core, since) = (Arc::clone(&self.core), outage.since);
+        match core.while_leading(|| open_again(&core)) {
+            Ok(checkpoint) => {
                 tracing::info!(
                     dir = %core.dir.display(),
                     outage_ms = since.elapsed().as_millis() as u64,
                     "the embedded store works again"
                 );
-                *self = Upkeep::new(core, segment);
+                *self = Upkeep::new(core, checkpoint);
             }
             Err(error) => {
                 if let State::Down { reason, .. } = &mut *core.state.lock() {
@@ -311,27 +299,26 @@ impl Outage {
             since: now,
             retry: now + MIN_RETRY,
             wait: MIN_RETRY,
-            distrusted: None,
         }
     }
 }
 
-/// Opens the log of a store that is down. Returns the segment of the checkpoint.
-fn open_again(core: &Core, distrusted: Option<u32>) -> Result<Option<u32>, StoreError> {
+/// Opens the log of a store that is down. Returns its checkpoint.
+fn open_again(core: &Core) -> Result<LastCheckpoint, StoreError> {
     let told = |error: OpenError| match &error {
         OpenError::Io { source, .. } if is_storage_full(source) => StoreError::Full,
         _ => StoreError::unavailable(chain(&error)),
     };
     let locked = match &mut *core.state.lock() {
         State::Down { locked, .. } => locked.take(),
-        State::Up { .. } => return Ok(None),
+        State::Up { .. } => return Err(StoreError::unavailable("the embedded store is open")),
     };
     let dir = match locked.filter(|dir| dir.is_there()) {
         Some(dir) => dir,
-        // A directory that is gone is not created again: perhaps a disk is not mounted. One that is back may be empty.
+        // A directory that is gone is not created again: perhaps a disk is not mounted. A directory that is back may be empty.
         None => Arc::new(DataDir::lock(&core.dir, false).map_err(told)?),
     };
-    let opened = probe(&dir).and_then(|()| recovery::recover(&dir, distrusted).map_err(told));
+    let opened = probe(&dir).and_then(|()| recovery::recover(&dir).map_err(told));
     let recovered = match opened {
         Ok(recovered) => recovered,
         Err(error) => {
@@ -341,21 +328,13 @@ fn open_again(core: &Core, distrusted: Option<u32>) -> Result<Option<u32>, Store
     };
     let checkpoint = recovered.checkpoint;
     let (engine, log) = Engine::open(Arc::clone(&core.options), dir, recovered);
-    *core.state.lock() = State::Up {
+    let mut state = core.state.lock();
+    core.watches
+        .restart(|session, ordinal| engine.index.can_grow(session, ordinal));
+    *state = State::Up {
         engine: Box::new(engine),
         log: Arc::new(log),
     };
-    let can_grow = |session: &_, ordinal| {
-        let can_grow = core.read(|engine, _| {
-            let stream = engine
-                .index
-                .session(session)
-                .and_then(|session| session.stream(ordinal));
-            stream.is_some_and(|stream| stream.ended.is_none())
-        });
-        can_grow.unwrap_or(false)
-    };
-    core.watches.restart(can_grow);
     Ok(checkpoint)
 }
 
@@ -373,3 +352,6 @@ fn keep_lock(core: &Core, dir: Arc<DataDir>) {
         *locked = Some(dir);
     }
 }
+
+#[cfg(test)]
+mod power_cut;

@@ -21,7 +21,7 @@ struct Table {
     prune_at: usize,
 }
 
-/// What a commit did to a stream or a session.
+/// The effect of a commit on a stream or a session.
 #[derive(Debug)]
 pub(crate) enum Effect {
     Grown(StreamKey),
@@ -80,7 +80,8 @@ impl Watches {
         self.sessions.store(table.sessions.len(), Ordering::SeqCst);
     }
 
-    /// Wakes everybody after the log was opened again, and ends the watches of streams that `can_grow` denies.
+    /// Wakes everybody after the log was opened again, and ends the watches of streams that `can_grow` denies. It must not
+    /// take the lock of the index: `EmbeddedStore::watch` has that while it takes the lock of the table.
     pub(crate) fn restart(&self, can_grow: impl Fn(&SessionKey, Ordinal) -> bool) {
         let mut table = self.table.lock();
         for (session, streams) in &mut table.sessions {

@@ -1,4 +1,4 @@
-//! What the embedded store does when the machine fails it: killed, without power, on a disk that is damaged or full.
+//! The embedded store on a machine that fails: the process is killed, the power is cut, the disk is damaged or full.
 //!
 //! Every test prints its seed; `FAULTS_SEED=<seed>` runs it again with the same one.
 
@@ -15,6 +15,8 @@ mod ledger;
 mod load;
 #[path = "faults/power_cut.rs"]
 mod power_cut;
+#[path = "faults/rng.rs"]
+mod rng;
 #[path = "faults/support.rs"]
 mod support;
 #[path = "faults/torn.rs"]

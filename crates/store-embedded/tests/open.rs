@@ -1,4 +1,4 @@
-//! What is opened, what is not, and what is said then.
+//! Which folders the store opens, which it refuses, and with which messages.
 
 #![allow(clippy::unwrap_used)]
 

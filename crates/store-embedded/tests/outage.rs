@@ -7,6 +7,8 @@ use rethread_store::{EventStore, SessionStore, StoreError};
 use rethread_store_embedded::{EmbeddedStore, Limits};
 use rethread_testkit::store_suite::{StoreFixture, batch, sequence};
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 async fn recovered(fixture: &StoreFixture<EmbeddedStore>) {
@@ -74,6 +76,42 @@ async fn a_directory_that_is_gone_is_noticed_and_used_again_when_it_is_back() {
     assert_eq!(sequence(&fixture.page(&fixture.first_call_stream(), 0).await), [1, 2]);
 }
 
+/// Watches are looked up in the index, and the index is replaced when the store opens again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_and_a_store_that_opens_again_do_not_wait_for_each_other() {
+    const STREAMS: u64 = 500;
+    const OUTAGES: usize = 12;
+    let home = Home::default();
+    let (dir, away) = (home.dir.path().join("data"), home.dir.path().join("away"));
+    let fixture = StoreFixture::new(home.options().open(&dir).unwrap()).await;
+    let keys: Vec<_> = (1..=STREAMS)
+        .map(|n| fixture.stream(rethread_store::Ordinal(n)))
+        .collect();
+    for key in &keys {
+        fixture.append(key, batch(0..1)).await;
+    }
+    let _watched: Vec<_> = keys.iter().map(|key| fixture.store.watch(key)).collect();
+    let (store, stop) = (fixture.store.clone(), Arc::new(AtomicBool::new(false)));
+    let stopped = Arc::clone(&stop);
+    let watcher = std::thread::spawn(move || {
+        while !stopped.load(Ordering::Relaxed) {
+            keys.iter().for_each(|key| drop(store.watch(key)));
+        }
+    });
+    let outages = async {
+        for _ in 0..OUTAGES {
+            fs::rename(&dir, &away).unwrap();
+            assert!(fixture.store.touch(&fixture.session).await.is_err());
+            fs::rename(&away, &dir).unwrap();
+            recovered(&fixture).await;
+        }
+    };
+    let done = tokio::time::timeout(Duration::from_secs(60), outages).await;
+    stop.store(true, Ordering::Relaxed);
+    assert!(done.is_ok(), "the store opens again");
+    watcher.join().unwrap();
+}
+
 #[tokio::test]
 async fn a_store_can_be_closed_while_it_is_down() {
     let home = Home::default();
@@ -111,7 +149,7 @@ async fn a_full_disk_is_told_as_such_and_nothing_acknowledged_is_lost() {
                 event.payload = vec![b'x'; 8 << 10].into();
             }
             match fixture.store.append(&key, large).await {
-                Ok(()) => written.push(key),
+                Ok(_) => written.push(key),
                 Err(refused) => break refused,
             }
             ordinal += 2;

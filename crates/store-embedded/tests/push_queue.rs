@@ -110,15 +110,10 @@ fn writer() {
         .unwrap();
     runtime.block_on(async {
         let store = EmbeddedStore::open(dir).unwrap();
-        let epoch = match store.load(&key()).await {
-            Ok(loaded) => {
-                let epoch = loaded.record.epoch + 1;
-                let next = loaded.record.with_epoch(epoch);
-                store.update(&key(), epoch - 1, next).await.unwrap();
-                epoch
-            }
+        let epoch = match store.open(&key()).await {
+            Ok(view) => view.record.epoch,
             Err(_) => {
-                store.create(&key(), record()).await.unwrap();
+                store.create(&key(), record(), false).await.unwrap();
                 1
             }
         };

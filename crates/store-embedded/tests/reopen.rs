@@ -1,4 +1,4 @@
-//! What the next process finds: everything.
+//! The next process finds everything.
 
 mod common;
 
@@ -13,7 +13,7 @@ use rethread_store::{
     StreamKey,
 };
 use rethread_store_embedded::{EmbeddedStore, Limits, Sync};
-use rethread_testkit::store_suite::{StoreFixture, answer, batch, info, last_batch, question, record, sequence};
+use rethread_testkit::store_suite::{StoreFixture, answer, batch, info, last_batch, question, sequence};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,8 +75,9 @@ async fn events_facts_and_summaries_are_there_and_appends_go_on() {
 async fn records_idle_times_and_high_water_marks_are_there() {
     let home = Home::default();
     let fixture = StoreFixture::new(home.open(Limits::default())).await;
-    let second = record().with_epoch(2);
-    fixture.store.update(&fixture.session, 1, second.clone()).await.unwrap();
+    let mut second = fixture.store.open(&fixture.session).await.unwrap().record;
+    second.initialized = true;
+    fixture.store.update(&fixture.session, 2, second.clone()).await.unwrap();
     fixture.append(&fixture.stream(Ordinal(8)), last_batch(1..3)).await;
     fixture.append(&fixture.first_call_stream(), last_batch(1..3)).await;
     fixture.store.forget_stream(&fixture.stream(Ordinal(8))).await.unwrap();
@@ -370,7 +371,7 @@ async fn play(history: Vec<(usize, Step)>, sync: Sync) -> Result<(), String> {
                 continue;
             }
         };
-        let answer = store.append(&model.key, batch.clone()).await;
+        let answer = store.append(&model.key, batch.clone()).await.map(drop);
         let expected = model.append(batch.clone(), &limits.stream).map_err(StoreError::from);
         if format!("{answer:?}") != format!("{expected:?}") {
             return Err(format!("{batch:?}: {answer:?}, not {expected:?}"));
@@ -378,7 +379,7 @@ async fn play(history: Vec<(usize, Step)>, sync: Sync) -> Result<(), String> {
         if answer.is_ok() {
             highest = highest.max(model.key.ordinal.0);
         }
-        // What is pinned when eviction comes by makes a difference, so it comes by at once, as in the model.
+        // Eviction depends on what is retained when it runs, so it runs at once, as in the model.
         store.sweep().await.map_err(|error| format!("{error:?}"))?;
         check(&store, model).await?;
     }

@@ -115,7 +115,7 @@ async fn when_nothing_can_be_freed_the_store_is_full_until_something_can() {
     let refused = loop {
         let key = fixture.stream(Ordinal(1 + 2 * open.len() as u64));
         match fixture.store.append(&key, sized(batch(1..2), 4096)).await {
-            Ok(()) => open.push(key),
+            Ok(_) => open.push(key),
             Err(refused) => break refused,
         }
         assert!(open.len() < 100, "open streams of {} KiB fit into 64", open.len() * 4);
@@ -209,10 +209,10 @@ async fn what_is_forgotten_costs_nothing() {
                 }
             }
             1 => store.forget_session(&fixture.session).await.unwrap(),
-            2 => store
-                .create(&fixture.session, rethread_testkit::store_suite::record())
-                .await
-                .unwrap(),
+            2 => {
+                let again = store.create(&fixture.session, rethread_testkit::store_suite::record(), false);
+                again.await.unwrap();
+            }
             _ => {
                 store.end(&fixture.session).await.unwrap();
                 store.forget_session(&fixture.session).await.unwrap();
@@ -363,7 +363,7 @@ async fn d13_records_of_sessions_count_against_the_total() {
     let mut sessions = Vec::new();
     let refused = loop {
         let fixture = StoreFixture::new(store.clone()).await;
-        if let Err(refused) = store.create(&fixture.session, large(8000)).await {
+        if let Err(refused) = store.create(&fixture.session, large(8000), false).await {
             break refused;
         }
         sessions.push(fixture.session);

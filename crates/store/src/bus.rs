@@ -1,4 +1,4 @@
-use crate::{StoreError, StoreFuture};
+use crate::{BroadcastId, StoreError, StoreFuture};
 use bytes::Bytes;
 use rethread_proto::subscription::Change;
 use tokio::sync::broadcast;
@@ -70,27 +70,27 @@ pub trait Bus: Send + Sync + 'static {
 
 /// One subscriber of the bus.
 #[derive(Debug)]
-pub struct Subscription(broadcast::Receiver<Signal>);
+pub struct Subscription(broadcast::Receiver<(BroadcastId, Signal)>);
 
 /// The next event of a subscriber.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BusEvent {
-    /// A signal.
-    Signal(Signal),
+    /// A signal, and its position in the broadcast log. The position is empty in a store with one member.
+    Signal(BroadcastId, Signal),
     /// The subscriber was too slow, and signals are lost. It must assume that everything changed.
     Lagged,
 }
 
 impl Subscription {
     /// A subscriber on a bounded channel of the backend.
-    pub fn new(channel: broadcast::Receiver<Signal>) -> Self {
+    pub fn new(channel: broadcast::Receiver<(BroadcastId, Signal)>) -> Self {
         Subscription(channel)
     }
 
     /// The next event. `None` when the bus is closed.
     pub async fn next(&mut self) -> Option<BusEvent> {
         match self.0.recv().await {
-            Ok(signal) => Some(BusEvent::Signal(signal)),
+            Ok((id, signal)) => Some(BusEvent::Signal(id, signal)),
             Err(broadcast::error::RecvError::Lagged(_)) => Some(BusEvent::Lagged),
             Err(broadcast::error::RecvError::Closed) => None,
         }

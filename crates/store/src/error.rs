@@ -23,6 +23,15 @@ pub enum StoreError {
     /// The stream has ended.
     #[error("the stream has ended")]
     Sealed,
+    /// The lease of this node has ended: other nodes may act for it. It must join again.
+    #[error("the lease of this node has ended")]
+    LeaseEnded,
+    /// A newer process has joined under the name of this node.
+    #[error("a newer process uses the name of this node")]
+    Replaced,
+    /// Another connection reads the stream now.
+    #[error("another connection reads the stream")]
+    Displaced,
     /// The store is full, even after everything evictable was evicted.
     #[error("the store is full")]
     Full,

@@ -1,4 +1,6 @@
-use crate::{Batch, Ordinal, Page, Retention, Seq, SessionKey, StoreError, StoreFuture, StreamKey, StreamStatus};
+use crate::{
+    Batch, Ordinal, Page, RemotePosition, Retention, Seq, SessionKey, StoreError, StoreFuture, StreamKey, StreamStatus,
+};
 use tokio::sync::watch;
 
 /// Limits of one read.
@@ -24,6 +26,23 @@ impl Default for ReadLimit {
     }
 }
 
+/// The acknowledgement of an append.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Appended {
+    /// The reader of the stream on another node. The writer waits for it as for a local one.
+    pub remote_reader: Option<Box<RemotePosition>>,
+}
+
+impl Appended {
+    /// An append to a stream with this reader on another node.
+    pub fn read_by(remote_reader: Option<RemotePosition>) -> Self {
+        Appended {
+            remote_reader: remote_reader.map(Box::new),
+        }
+    }
+}
+
 /// The event logs of all streams.
 pub trait EventStore: Send + Sync + 'static {
     /// Appends a batch to a stream. When it returns, the batch is as durable as this backend makes it.
@@ -44,7 +63,7 @@ pub trait EventStore: Send + Sync + 'static {
     /// must be that of the session's record ([`StoreError::Conflict`] otherwise).
     ///
     /// Eviction (design D4) happens here or in the background. It skips retained events and never removes the newest event.
-    fn append(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<(), StoreError>>;
+    fn append(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<Appended, StoreError>>;
 
     /// Reads events after `after`, in order, and the status of the stream at that moment. Evicted events are missing;
     /// [`Page::status`] has the highest evicted number. [`StoreError::UnknownStream`] if the store does not know the stream.

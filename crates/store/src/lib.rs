@@ -2,12 +2,14 @@
 //! memory backend.
 //!
 //! A backend sees keys, numbers and bytes. It does not know the protocol. Its contract is documented at each method of
-//! [`EventStore`], [`SessionStore`], [`PushQueueStore`] and [`Bus`]. The suite in `rethread-testkit` checks it.
+//! [`EventStore`], [`SessionStore`], [`PushQueueStore`], [`Bus`] and [`ClusterStore`]. The suite in `rethread-testkit`
+//! checks it.
 //!
 //! Every key starts with the principal and the session. No method takes a stream or an event id alone, so that the events of
 //! one session never reach another (design D3, T-14).
 
 mod bus;
+mod cluster;
 mod error;
 mod event;
 mod future;
@@ -16,22 +18,35 @@ mod queue;
 mod session;
 
 pub use bus::{Bus, BusEvent, ListKind, Signal, Subscription};
+pub use cluster::{
+    BindRequest, Bound, BroadcastId, Broadcasts, ClusterEvent, ClusterEvents, ClusterStore, Enqueued, MailId,
+    Membership, OpenViews, PushMessage, PushQueueLimits, RemotePosition, Renewal,
+};
 pub use error::StoreError;
-pub use event::{EventStore, ReadLimit, Watch};
+pub use event::{Appended, EventStore, ReadLimit, Watch};
 pub use future::StoreFuture;
 pub use memory::{MemoryLimits, MemoryStore};
 pub use queue::PushQueueStore;
-pub use session::{IsLive, SessionRecord, SessionStore, StoredSession};
+pub use session::{IsLive, SessionRecord, SessionStore, SessionView, StoredSession, Updated};
 use std::hash::{Hash, Hasher};
 
+pub use rethread_proto::cluster::{Incarnation, ReaderToken};
+pub use rethread_proto::ordinals::OrdinalBlock;
 pub use rethread_proto::push::{QueuePosition, QueueUpdate, Queued, StoredQueue};
 pub use rethread_proto::stream::{Batch, Event, Page, Retain, Retention, StreamInfo, StreamStatus};
 pub use rethread_proto::{Ordinal, Principal, Seq, SessionId};
 
 /// A complete storage backend.
-pub trait Store: EventStore + SessionStore + PushQueueStore + Bus + std::fmt::Debug {}
+pub trait Store: EventStore + SessionStore + Bus + std::fmt::Debug {
+    /// The push queues, if one process has all of them: it holds each queue itself, and the store has a copy. `None` if the
+    /// store has a [cluster part](Self::cluster), whose queues all nodes share.
+    fn push_queues(&self) -> Option<&dyn PushQueueStore>;
 
-impl<T: EventStore + SessionStore + PushQueueStore + Bus + std::fmt::Debug> Store for T {}
+    /// The cluster part. `None` if one process at a time may use the store.
+    fn cluster(&self) -> Option<&dyn ClusterStore> {
+        None
+    }
+}
 
 /// A session and its principal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

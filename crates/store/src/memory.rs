@@ -5,7 +5,8 @@ mod slot;
 mod stores;
 
 use crate::{
-    Batch, Event, IsLive, QueueUpdate, Queued, Retention, SessionKey, Signal, StoreError, StreamInfo, StreamKey,
+    Batch, BroadcastId, Event, IsLive, QueueUpdate, Queued, Retention, SessionKey, Signal, StoreError, StoredSession,
+    StreamInfo, StreamKey,
 };
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
@@ -81,7 +82,7 @@ struct Inner {
     queued: AtomicUsize,
     limits: MemoryLimits,
     clock: fn() -> Wall,
-    bus: broadcast::Sender<Signal>,
+    bus: broadcast::Sender<(BroadcastId, Signal)>,
 }
 
 /// Locks of the table of sessions. Calls for sessions in the same shard may wait for each other.
@@ -138,6 +139,13 @@ impl MemoryStore {
 }
 
 impl Inner {
+    /// The session of a slot, if it has not ended.
+    fn stored(&self, slot: &Slot) -> Option<StoredSession> {
+        let idle = (self.clock)().since(slot.touched);
+        slot.open
+            .then(|| StoredSession::new(slot.record.clone(), slot.high_water, idle))
+    }
+
     fn shard(&self, key: &SessionKey) -> &RwLock<Shard> {
         // Only the session id is hashed. It spreads well enough, and the principal is compared later.
         &self.shards[self.hasher.hash_one(&key.session) as usize % SHARDS]

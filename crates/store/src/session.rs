@@ -1,4 +1,4 @@
-use crate::{Ordinal, SessionKey, StoreError, StoreFuture};
+use crate::{Incarnation, Ordinal, OrdinalBlock, SessionKey, StoreError, StoreFuture};
 use bytes::Bytes;
 use rethread_proto::Version;
 use serde::{Deserialize, Serialize};
@@ -21,8 +21,10 @@ pub struct SessionRecord {
     pub log_level: Option<Box<str>>,
     /// The URIs of the resources that the client subscribed to.
     pub subscriptions: BTreeSet<Box<str>>,
-    /// Incremented by every restore. The first epoch is 1.
+    /// The epoch of the last view. The first epoch is 1.
     pub epoch: u64,
+    /// The capabilities that the server declared in this session as JSON, if they differ from its general ones.
+    pub declared: Option<Bytes>,
 }
 
 /// Cost of a session without its record.
@@ -41,16 +43,83 @@ pub struct StoredSession {
     pub high_water: Ordinal,
     /// Time since the last creation, update or touch, by the store's clock.
     pub idle: Duration,
+    /// The revision of the record.
+    pub revision: u64,
+    /// The node that holds the session's state in its handler.
+    pub owner: Option<Incarnation>,
 }
 
 impl StoredSession {
-    /// A record as it was written, with the highest ordinal of its streams and the time since its last use.
+    /// A record as it was written, with the highest ordinal of its streams and the time since its last use. Its revision is
+    /// its epoch.
     pub const fn new(record: SessionRecord, high_water: Ordinal, idle: Duration) -> Self {
         StoredSession {
+            revision: record.epoch,
             record,
             high_water,
             idle,
+            owner: None,
         }
+    }
+}
+
+/// A view of a session: what one node needs to serve it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct SessionView {
+    /// The record. Its epoch is that of this view, which no other view ever has.
+    pub record: SessionRecord,
+    /// The revision of the record, for [`SessionStore::update`].
+    pub revision: u64,
+    /// The ordinals for streams of this view.
+    pub ordinals: OrdinalBlock,
+    /// Time since the last creation, update or touch, by the store's clock.
+    pub idle: Duration,
+    /// The node that holds the session's state in its handler. `None` in a store with one member, and if no node does.
+    pub owner: Option<Incarnation>,
+}
+
+impl SessionView {
+    /// A view in the epoch of `record`.
+    pub const fn new(record: SessionRecord, revision: u64, ordinals: OrdinalBlock, idle: Duration) -> Self {
+        SessionView {
+            record,
+            revision,
+            ordinals,
+            idle,
+            owner: None,
+        }
+    }
+
+    /// The first view of a session in a store with one member: the whole range of ordinals.
+    pub const fn first(record: SessionRecord) -> Self {
+        let revision = record.epoch;
+        Self::new(record, revision, OrdinalBlock::all(), Duration::ZERO)
+    }
+
+    /// The view of a process that restores a session from a store with one member.
+    pub fn restored(stored: StoredSession) -> Self {
+        let ordinals = OrdinalBlock::after_restart(stored.high_water);
+        let record = stored.record;
+        let revision = record.epoch; // a store with one member has no other
+        Self::new(record, revision, ordinals, stored.idle)
+    }
+}
+
+/// The result of an update.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Updated {
+    /// The revision of the record after the update.
+    pub revision: u64,
+    /// Other nodes that have a view of the session. They were woken, and acknowledge the change to this node.
+    pub views: Vec<Incarnation>,
+}
+
+impl Updated {
+    /// An update, and the other nodes with a view of the session.
+    pub const fn new(revision: u64, views: Vec<Incarnation>) -> Self {
+        Updated { revision, views }
     }
 }
 
@@ -59,16 +128,35 @@ pub type IsLive = Arc<dyn Fn(&SessionKey) -> bool + Send + Sync>;
 
 /// The records of all sessions.
 pub trait SessionStore: Send + Sync + 'static {
-    /// Opens a session. After this its streams accept appends. [`StoreError::Full`] if the record does not fit.
-    fn create(&self, key: &SessionKey, record: SessionRecord) -> StoreFuture<Result<(), StoreError>>;
+    /// Creates a session and opens its first view. After this its streams accept appends. With `owned`, this node owns it.
+    /// [`StoreError::Full`] if the record does not fit.
+    fn create(
+        &self,
+        key: &SessionKey,
+        record: SessionRecord,
+        owned: bool,
+    ) -> StoreFuture<Result<SessionView, StoreError>>;
+
+    /// Opens a view of a session: draws an epoch and ordinals. [`StoreError::SessionGone`] if the session has ended.
+    ///
+    /// In a store with one member the last view is the only one: it fences the queue of the views before it, and their
+    /// updates. In a cluster every node may have a view, and opening one fences nobody.
+    fn open(&self, key: &SessionKey) -> StoreFuture<Result<SessionView, StoreError>>;
 
     /// Reads a record. [`StoreError::SessionGone`] if there is none.
     fn load(&self, key: &SessionKey) -> StoreFuture<Result<StoredSession, StoreError>>;
 
-    /// Replaces a record if the stored one has epoch `epoch`. Of two nodes that restore a session at once, one succeeds.
-    /// [`StoreError::Conflict`] for another epoch, [`StoreError::SessionGone`] if the session has ended, [`StoreError::Full`]
-    /// if the new record does not fit.
-    fn update(&self, key: &SessionKey, epoch: u64, record: SessionRecord) -> StoreFuture<Result<(), StoreError>>;
+    /// Replaces a record if the stored one has this revision. In a store with one member the revision is the epoch of the
+    /// view. In a cluster each update raises it, and a node that loses the race loads the record and tries again.
+    ///
+    /// [`StoreError::Conflict`] for another revision, [`StoreError::SessionGone`] if the session has ended,
+    /// [`StoreError::Full`] if the new record does not fit. The stored epoch never changes here.
+    fn update(
+        &self,
+        key: &SessionKey,
+        revision: u64,
+        record: SessionRecord,
+    ) -> StoreFuture<Result<Updated, StoreError>>;
 
     /// Records that a session is in use. [`StoreError::SessionGone`] if it has ended.
     fn touch(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>>;
@@ -83,7 +171,9 @@ pub trait SessionStore: Send + Sync + 'static {
 
     /// Ends a session. After this every append to its streams is refused, and its push queue is gone. Succeeds if the session
     /// has ended before.
-    fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>>;
+    ///
+    /// Returns the other nodes that have a view of the session. They were woken, and acknowledge the end to this node.
+    fn end(&self, key: &SessionKey) -> StoreFuture<Result<Vec<Incarnation>, StoreError>>;
 }
 
 /// The serialized form of a record. Fields may be added, and readers ignore unknown ones.
@@ -99,6 +189,8 @@ struct Form<'a> {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     subscriptions: BTreeSet<Box<str>>,
     epoch: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none", borrow)]
+    declared: Option<Cow<'a, str>>,
 }
 
 impl SessionRecord {
@@ -111,6 +203,7 @@ impl SessionRecord {
             log_level: None,
             subscriptions: BTreeSet::new(),
             epoch: 1,
+            declared: None,
         }
     }
 
@@ -128,7 +221,8 @@ impl SessionRecord {
             .iter()
             .map(|uri| uri.len() + SUBSCRIPTION_OVERHEAD_BYTES);
         let log_level = self.log_level.as_ref().map_or(0, |level| level.len());
-        SESSION_OVERHEAD_BYTES + self.initialize_params.len() + log_level + subscriptions.sum::<usize>()
+        let declared = self.declared.as_ref().map_or(0, Bytes::len);
+        SESSION_OVERHEAD_BYTES + self.initialize_params.len() + log_level + declared + subscriptions.sum::<usize>()
     }
 
     /// The record as bytes, for backends that store bytes.
@@ -140,6 +234,7 @@ impl SessionRecord {
             log_level: self.log_level.clone(),
             subscriptions: self.subscriptions.clone(),
             epoch: self.epoch,
+            declared: self.declared.as_deref().map(String::from_utf8_lossy),
         };
         serde_json::to_vec(&form).expect("a record is plain JSON")
     }
@@ -154,6 +249,7 @@ impl SessionRecord {
             log_level: form.log_level,
             subscriptions: form.subscriptions,
             epoch: form.epoch,
+            declared: form.declared.map(|json| Bytes::copy_from_slice(json.as_bytes())),
         })
     }
 }
@@ -171,6 +267,7 @@ mod tests {
             log_level: Some("debug".into()),
             subscriptions: ["a".into(), "\"".into()].into(),
             epoch: u64::MAX,
+            declared: Some(Bytes::from("{\"tools\":{}}")),
             ..bare.clone()
         };
         for record in [bare, full] {

@@ -145,7 +145,7 @@ async fn d13_store_is_full_until_something_can_be_freed() {
     let refused = loop {
         let key = fixture.stream(Ordinal(1 + 2 * open.len() as u64));
         match fixture.store.append(&key, sized(batch(1..2), 4096)).await {
-            Ok(()) => open.push(key),
+            Ok(_) => open.push(key),
             Err(refused) => break refused,
         }
         assert!(open.len() < 100, "open streams of {} KiB fit into 64", open.len() * 4);
@@ -301,7 +301,7 @@ fn concurrent_writes_and_evictions_keep_the_counts_correct() {
 async fn churn(store: MemoryStore, thread: u64) {
     for round in 0..200 {
         let session = StoreFixture::new(MemoryStore::default()).await.session;
-        while store.create(&session, record()).await.is_err() {
+        while store.create(&session, record(), false).await.is_err() {
             std::thread::yield_now(); // the open streams of the others fill the store
         }
         let store = store.clone();
@@ -310,7 +310,7 @@ async fn churn(store: MemoryStore, thread: u64) {
         for ordinal in 1..12 {
             let key: StreamKey = fixture.stream(Ordinal(ordinal));
             let first = store.append(&key, sized(batch(0..4), 300)).await;
-            assert!(matches!(first, Ok(()) | Err(StoreError::Full)), "{first:?}");
+            assert!(matches!(first, Ok(_) | Err(StoreError::Full)), "{first:?}");
             if first.is_ok() && (ordinal + round + thread).is_multiple_of(2) {
                 let _ = store.append(&key, sized(last_batch(4..5), 600)).await;
             }
@@ -373,7 +373,7 @@ async fn d13_records_of_sessions_count_against_the_total() {
     let mut sessions = Vec::new();
     let refused = loop {
         let fixture = StoreFixture::new(store.clone()).await;
-        if let Err(refused) = store.create(&fixture.session, large_record(8000)).await {
+        if let Err(refused) = store.create(&fixture.session, large_record(8000), false).await {
             store.end(&fixture.session).await.unwrap();
             break refused;
         }

@@ -1,7 +1,10 @@
-//! An MCP client for any `tower::Service`, without a socket. Dropping [`Events`] closes the connection.
+//! An MCP client for any `tower::Service`, without a socket, or for a server at an address. Dropping [`Events`] closes the
+//! connection.
 
+mod http;
+
+use ::http::{HeaderMap, Request, Response, StatusCode};
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -76,7 +79,7 @@ impl Client {
         }
         let mut request = request.body(Full::new(body.into())).expect("a valid request");
         for (name, value) in headers {
-            let name: http::HeaderName = name.parse().expect("a valid header name");
+            let name: ::http::HeaderName = name.parse().expect("a valid header name");
             request
                 .headers_mut()
                 .insert(name, value.parse().expect("a valid header value"));

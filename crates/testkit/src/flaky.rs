@@ -11,9 +11,9 @@
 //! ```
 
 use rethread_store::{
-    Batch, Bus, EventStore, IsLive, Ordinal, Page, PushQueueStore, QueueUpdate, ReadLimit, Retention, Seq, SessionKey,
-    SessionRecord, SessionStore, Signal, StoreError, StoreFuture, StoredQueue, StoredSession, StreamKey, StreamStatus,
-    Subscription, Watch,
+    Appended, Batch, Bus, ClusterStore, EventStore, Incarnation, IsLive, Ordinal, Page, PushQueueStore, QueueUpdate,
+    ReadLimit, Retention, Seq, SessionKey, SessionRecord, SessionStore, SessionView, Signal, Store, StoreError,
+    StoreFuture, StoredQueue, StoredSession, StreamKey, StreamStatus, Subscription, Updated, Watch,
 };
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -223,7 +223,7 @@ impl<S> Clone for FlakyStore<S> {
 }
 
 impl<S: EventStore> FlakyStore<S> {
-    fn append_now(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<(), StoreError>> {
+    fn append_now(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<Appended, StoreError>> {
         self.switches.fail_if(&self.switches.appends, || {
             let appended = self.inner.append(key, batch);
             let delay = Duration::from_micros(self.switches.acknowledgement_delay_micros.load(Ordering::SeqCst));
@@ -248,7 +248,7 @@ impl<S: EventStore> FlakyStore<S> {
 }
 
 impl<S: EventStore> EventStore for FlakyStore<S> {
-    fn append(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<(), StoreError>> {
+    fn append(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<Appended, StoreError>> {
         self.switches.append_count.fetch_add(1, Ordering::SeqCst);
         let observer = self.switches.observer.0.lock().unwrap_or_else(PoisonError::into_inner);
         let observe = observer.clone();
@@ -306,16 +306,32 @@ impl<S: EventStore> EventStore for FlakyStore<S> {
 }
 
 impl<S: SessionStore> FlakyStore<S> {
-    fn update_now(&self, key: &SessionKey, epoch: u64, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
+    fn update_now(
+        &self,
+        key: &SessionKey,
+        revision: u64,
+        record: SessionRecord,
+    ) -> StoreFuture<Result<Updated, StoreError>> {
         self.switches
-            .fail_if(&self.switches.sessions, || self.inner.update(key, epoch, record))
+            .fail_if(&self.switches.sessions, || self.inner.update(key, revision, record))
     }
 }
 
 impl<S: SessionStore> SessionStore for FlakyStore<S> {
-    fn create(&self, key: &SessionKey, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
+    fn create(
+        &self,
+        key: &SessionKey,
+        record: SessionRecord,
+        owned: bool,
+    ) -> StoreFuture<Result<SessionView, StoreError>> {
         self.switches
-            .fail_if(&self.switches.sessions, || self.inner.create(key, record))
+            .fail_if(&self.switches.sessions, || self.inner.create(key, record, owned))
+    }
+
+    fn open(&self, key: &SessionKey) -> StoreFuture<Result<SessionView, StoreError>> {
+        self.switches.fail_if(&self.switches.sessions, || {
+            self.switches.delay_session_result(self.inner.open(key))
+        })
     }
 
     fn load(&self, key: &SessionKey) -> StoreFuture<Result<StoredSession, StoreError>> {
@@ -324,15 +340,20 @@ impl<S: SessionStore> SessionStore for FlakyStore<S> {
         })
     }
 
-    fn update(&self, key: &SessionKey, epoch: u64, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
+    fn update(
+        &self,
+        key: &SessionKey,
+        revision: u64,
+        record: SessionRecord,
+    ) -> StoreFuture<Result<Updated, StoreError>> {
         let delay = Duration::from_micros(self.switches.sessions_delay_micros.load(Ordering::SeqCst));
         if delay.is_zero() {
-            return self.update_now(key, epoch, record);
+            return self.update_now(key, revision, record);
         }
         let (store, key) = (self.clone(), key.clone());
         StoreFuture::later(async move {
             tokio::time::sleep(delay).await;
-            store.update_now(&key, epoch, record).await
+            store.update_now(&key, revision, record).await
         })
     }
 
@@ -345,18 +366,24 @@ impl<S: SessionStore> SessionStore for FlakyStore<S> {
             .fail_if(&self.switches.sessions, || self.inner.expire(idle, is_live))
     }
 
-    fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
+    fn end(&self, key: &SessionKey) -> StoreFuture<Result<Vec<Incarnation>, StoreError>> {
         self.switches.fail_if(&self.switches.sessions, || self.inner.end(key))
     }
 }
 
-impl<S: PushQueueStore> PushQueueStore for FlakyStore<S> {
+impl<S: Store> FlakyStore<S> {
+    fn queues(&self) -> &dyn PushQueueStore {
+        self.inner.push_queues().expect("the store has one member")
+    }
+}
+
+impl<S: Store> PushQueueStore for FlakyStore<S> {
     fn update_queue(&self, key: &SessionKey, update: QueueUpdate) -> StoreFuture<Result<(), StoreError>> {
         self.switches.queue_update_count.fetch_add(1, Ordering::SeqCst);
         let (store, key) = (self.clone(), key.clone());
         let update = move || {
             let switches = &store.switches;
-            switches.fail_if(&switches.queues, || store.inner.update_queue(&key, update))
+            switches.fail_if(&switches.queues, || store.queues().update_queue(&key, update))
         };
         let delay = Duration::from_micros(self.switches.queues_delay_micros.load(Ordering::SeqCst));
         if delay.is_zero() {
@@ -369,7 +396,18 @@ impl<S: PushQueueStore> PushQueueStore for FlakyStore<S> {
     }
 
     fn queue(&self, key: &SessionKey) -> StoreFuture<Result<StoredQueue, StoreError>> {
-        self.switches.fail_if(&self.switches.sessions, || self.inner.queue(key))
+        self.switches
+            .fail_if(&self.switches.sessions, || self.queues().queue(key))
+    }
+}
+
+impl<S: Store> Store for FlakyStore<S> {
+    fn push_queues(&self) -> Option<&dyn PushQueueStore> {
+        self.inner.push_queues().is_some().then_some(self)
+    }
+
+    fn cluster(&self) -> Option<&dyn ClusterStore> {
+        self.inner.cluster()
     }
 }
 

@@ -6,14 +6,19 @@
 //! | [`transcript`] | conversations that are compared byte by byte with a file |
 //! | [`raw`] | a raw HTTP client that can break the protocol |
 //! | [`proxy`] | a TCP proxy that cuts connections at random points |
+//! | [`balancer`] | a load balancer that sends each request to another backend |
 //! | [`store_suite`](mod@store_suite) | the conformance suite of store backends |
 //! | [`flaky`] | a store with switchable faults |
+//! | [`redis_server`] | a real `redis-server` on a free port |
 //! | [`walkthrough`] | runs the commands in the header of an example |
 
+pub mod balancer;
 pub mod client;
 pub mod flaky;
 pub mod proxy;
 pub mod raw;
+#[cfg(unix)]
+pub mod redis_server;
 pub mod store_suite;
 pub mod transcript;
 #[cfg(unix)]

@@ -43,9 +43,7 @@ impl Options {
 
     /// Arguments of a cargo build. maturin has the same ones, and so finds the program built.
     pub(super) fn build_arguments(&self) -> Vec<String> {
-        // Debug information is for profilers, and is ten times the size of the rest.
-        let strip = "profile.dist.strip=\"symbols\"";
-        let fixed = ["--locked", "--profile", &self.profile, "--config", strip].map(str::to_owned);
+        let fixed = ["--locked", "--profile", &self.profile].map(str::to_owned);
         let target = self
             .target
             .iter()

@@ -54,14 +54,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a reader counts as caught up one event too late",
         file: "stream/read.rs",
-        code: "let is_caught_up = self.appended.is_none_or(|appended| cursor >= appended);",
-        mutated: "let is_caught_up = self.appended.is_none_or(|appended| cursor > appended);",
+        code: "let mut is_caught_up = self.appended.is_none_or(|appended| cursor >= appended);",
+        mutated: "let mut is_caught_up = self.appended.is_none_or(|appended| cursor > appended);",
     },
     Mutant {
         name: "a reader counts as caught up one event too early",
         file: "stream/read.rs",
-        code: "let is_caught_up = self.appended.is_none_or(|appended| cursor >= appended);",
-        mutated: "let is_caught_up = self.appended.is_none_or(|appended| cursor.next() >= appended);",
+        code: "let mut is_caught_up = self.appended.is_none_or(|appended| cursor >= appended);",
+        mutated: "let mut is_caught_up = self.appended.is_none_or(|appended| cursor.next() >= appended);",
     },
     Mutant {
         name: "a close overtakes pending events",
@@ -72,8 +72,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "the stream counts as stored before the acknowledgement",
         file: "stream/write.rs",
-        code: "        self.release_due = false;\n        self.binding = self.bound.take();",
-        mutated: "        self.release_due = false;\n        self.in_store = true;\n        self.binding = self.bound.take();",
+        code: "        self.append_due = false;\n        self.binding = self.bound.take();",
+        mutated: "        self.append_due = false;\n        self.in_store = true;\n        self.binding = self.bound.take();",
     },
     Mutant {
         name: "a late acknowledgement revives a stopped stream",
@@ -114,8 +114,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "an unannounced gap is read over",
         file: "stream/reader.rs",
-        code: "if page.has_gap_after(self.cursor) && !self.gap_announced {",
-        mutated: "if false && page.has_gap_after(self.cursor) {",
+        code: "if has_gap && page.status.purged > self.known_gap {",
+        mutated: "if false && has_gap {",
     },
     Mutant {
         name: "a resume of an ended stream without new events does not confirm the cursor",

@@ -93,6 +93,13 @@ const PROGRAMS: &[Program] = &[
         needed_by: "the tests of docs/deploy",
         part: Part::Workspace,
     },
+    Program {
+        names: &["redis-server", "valkey-server"],
+        probe: &["--version"],
+        packages: &["redis-server"],
+        needed_by: "the tests of the store on Redis and of several nodes",
+        part: Part::Workspace,
+    },
     // npm installs a newer Node for the official clients. Debian 12 has Node 18.
     Program {
         names: &["node"],

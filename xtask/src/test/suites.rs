@@ -49,6 +49,11 @@ pub(crate) const SUITES: &[Suite] = &[
         filter: "gateway::",
     },
     Suite {
+        name: "nodes",
+        about: "three nodes on Redis behind a balancer: all clients, deaths, outages, isolation",
+        filter: "nodes::",
+    },
+    Suite {
         name: "kills",
         about: "all clients while the server, the gateway and the rmcp server are killed",
         filter: KILLS,

@@ -50,9 +50,19 @@ const NEEDS: &[Need] = &[
         programs: &["bash", "curl", "nginx"],
     },
     Need {
+        target: "redis",
+        test: None,
+        programs: &["redis-server"],
+    },
+    Need {
         target: "examples",
         test: None,
         programs: &["bash", "curl"],
+    },
+    Need {
+        target: "redis",
+        test: None,
+        programs: &["redis-server"],
     },
 ];
 

@@ -1,7 +1,7 @@
 //! Converts the option table to clap arguments, and their matches to values.
 
 use crate::config::options::{self, OPTIONS};
-use crate::config::{ConfigValue, FlagKind, Heading, Layer, OptionDef, Source, SourcedValue, TypedOption};
+use crate::config::{ConfigValue, FlagKind, Heading, Layer, OptionDef, Scope, Source, SourcedValue, TypedOption};
 use clap::builder::{FalseyValueParser, PossibleValuesParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, ValueHint, value_parser};
@@ -31,6 +31,7 @@ pub(super) fn arg(option: &'static OptionDef) -> Option<Arg> {
         .hide_env(true);
     arg = match flag.heading {
         Heading::Options => arg,
+        Heading::Nodes => arg.help_heading("Several gateways"),
         Heading::Clients => arg.help_heading("Clients"),
         Heading::Server => arg.help_heading("Server"),
         Heading::Messages => arg.help_heading("Messages").global(true),
@@ -87,7 +88,13 @@ impl Matches<'_> {
     fn value(&self, option: &OptionDef) -> Option<ConfigValue> {
         let one = || self.0.get_one::<String>(option.key).cloned();
         match option.flag.as_ref()?.kind {
-            FlagKind::Count | FlagKind::File(_) => None,
+            FlagKind::Count => None,
+            FlagKind::File(_) if option.scope == Scope::Program => None, // see `config_file`
+            FlagKind::File(_) => {
+                let path = self.0.get_one::<PathBuf>(option.key)?;
+                let path = Some(path.to_string_lossy().into_owned());
+                path.filter(|path| !path.is_empty()).map(ConfigValue::Text)
+            }
             FlagKind::Switch => Some(ConfigValue::Bool(self.0.get_flag(option.key))),
             FlagKind::Text(_) | FlagKind::Url(_) | FlagKind::Dir(_) | FlagKind::Choice(..) => {
                 one().filter(|text| !text.is_empty()).map(ConfigValue::Text)

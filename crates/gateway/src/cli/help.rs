@@ -28,8 +28,8 @@ Examples:
   rethread serve --config claude_desktop_config.json
       The same with the file of Claude, Cursor or VS Code. `rethread import` prints it as TOML.
 
-  rethread export --client cursor -- npx -y some-server
-      Print the entry of the gateway for a client.
+  rethread export --client cursor
+      Print the entry of the running gateway for a client.
 
   rethread check --config rethread.toml
       Show every effective value and its source.";
@@ -115,10 +115,13 @@ Examples:
 pub(super) const EXPORT_ABOUT: &str = "\
 Print the entry of this gateway for the configuration of a client.
 
-Takes the options of `serve` and starts nothing. The entry goes to stdout, its place to stderr.";
+Without a command and a file it asks the gateway that runs at --listen for its servers. Else it takes the options of `serve` and \
+starts nothing. The entry goes to stdout, its place to stderr.";
 
 pub(super) const EXPORT: &str = "\
 Examples:
+  rethread export --client cursor
+  rethread export --client claude --listen 127.0.0.1:9000
   rethread export --client vscode --config rethread.toml > .vscode/mcp.json
   rethread export --client codex -- npx -y some-server >> ~/.codex/config.toml
   rethread export --client claude --public-url https://mcp.example --config rethread.toml";

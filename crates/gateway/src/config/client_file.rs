@@ -377,7 +377,9 @@ fn reason_to_skip(server: &Object<'_>) -> Option<&'static str> {
     if is("disabled", true) || is("enabled", false) {
         Some("the file disables it")
     } else if server.get("command").is_none() && URL_KEYS.iter().any(|key| server.get(key).is_some()) {
-        Some("it is an HTTP server, and the gateway serves stdio servers only")
+        Some(
+            "it is an HTTP server, and the gateway serves stdio servers only; the command `npx -y mcp-remote URL` turns it into one",
+        )
     } else {
         None
     }

@@ -86,6 +86,8 @@ pub(crate) enum FlagKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heading {
     Options,
+    /// For several gateways behind a load balancer.
+    Nodes,
     Clients,
     Server,
     /// For flags of all commands.

@@ -7,7 +7,7 @@ use super::options;
 use super::problem::Problem;
 use super::value::{self, ParseResult};
 use super::{CliInput, Environment, ResolvedConfig, ValueRow};
-use crate::settings::{Settings, StoreSettings};
+use crate::settings::Settings;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -91,59 +91,6 @@ impl Resolver<'_> {
         }
     }
 
-    /// `memory` and `data` exclude each other. The first source that has one of them decides, so `--data` overrides
-    /// `memory = true` in a file.
-    fn store(&mut self) -> StoreSettings {
-        let select = |layer: &Layer, has_source: fn(&Source) -> bool| {
-            let get = |key: &str| layer.get(key).filter(|found| has_source(&found.source)).cloned();
-            (get(options::MEMORY.def.key), get(options::DATA.def.key))
-        };
-        let sources = [
-            select(&self.input.layer, |source| !source.is_env()),
-            select(&self.input.layer, Source::is_env),
-            select(self.file, |_| true),
-        ];
-        let (memory, data) = sources
-            .into_iter()
-            .find(|(memory, data)| memory.is_some() || data.is_some())
-            .unwrap_or_default();
-        let in_memory = memory.as_ref().and_then(|found| self.parse(&options::MEMORY, found));
-        let in_memory = in_memory.unwrap_or_else(|| options::MEMORY.default_value());
-        let source = memory.map_or(Source::Default, |found| found.source);
-        self.add_row(None, options::MEMORY.def.key, in_memory.to_string(), &source);
-        if in_memory {
-            if let Some(data) = data {
-                let problem = Problem::new("a data directory and memory exclude each other").at(&data.source);
-                self.problems.push(problem.hint("one of the two"));
-            }
-            return StoreSettings::Memory;
-        }
-        StoreSettings::Embedded {
-            data: self.data_dir(data),
-            sync: self.value(&options::SYNC),
-        }
-    }
-
-    fn data_dir(&mut self, found: Option<SourcedValue>) -> PathBuf {
-        let (path, source) = match found {
-            Some(found) => {
-                let text = self.parse(&options::DATA, &found).unwrap_or_default();
-                (self.path(&found.source, &text), found.source)
-            }
-            None => {
-                let default = self.environment.state_dir();
-                if default.is_none() {
-                    let problem = Problem::new("there is no home directory to keep sessions in");
-                    let hint = "--data DIR, or --memory to keep sessions in memory";
-                    self.problems.push(problem.hint(hint));
-                }
-                (default.unwrap_or_default(), Source::Default)
-            }
-        };
-        self.add_row(None, options::DATA.def.key, path.display().to_string(), &source);
-        path
-    }
-
     /// Makes a path absolute. It is relative to the file that has it, or to the working directory.
     pub(super) fn path(&self, source: &Source, path: &str) -> PathBuf {
         let base = match source {
@@ -154,7 +101,7 @@ impl Resolver<'_> {
     }
 
     /// An option without a default.
-    fn optional<T>(&mut self, option: &TypedOption<T>) -> Option<T> {
+    pub(super) fn optional<T>(&mut self, option: &TypedOption<T>) -> Option<T> {
         let Some(found) = self.find(None, option.def.key) else {
             self.add_row(None, option.def.key, value::none(), &Source::Default);
             return None;
@@ -165,7 +112,7 @@ impl Resolver<'_> {
         parsed
     }
 
-    fn value<T>(&mut self, option: &TypedOption<T>) -> T {
+    pub(super) fn value<T>(&mut self, option: &TypedOption<T>) -> T {
         self.value_in(None, None, option)
     }
 
@@ -188,7 +135,7 @@ impl Resolver<'_> {
     }
 
     /// Looks in the command line, then in `section`, then at the top of the file.
-    fn find(&self, section: Option<&Layer>, key: &str) -> Option<SourcedValue> {
+    pub(super) fn find(&self, section: Option<&Layer>, key: &str) -> Option<SourcedValue> {
         let layers = [Some(&self.input.layer), section, Some(self.file)];
         layers.into_iter().flatten().find_map(|layer| layer.get(key)).cloned()
     }

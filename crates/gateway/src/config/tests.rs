@@ -138,6 +138,92 @@ fn first_source_with_memory_or_data_selects_the_store() {
 }
 
 #[test]
+fn shared_store_has_a_node_with_a_lease() {
+    let store = |url: &str, source| ("store", text(url), source);
+    let (flag, env) = (FLAG("--store"), ENV("RETHREAD_STORE"));
+    let file = "store = 'redis://user7:hush@db/2'\nlease = 5\nnode_id = 'a'\nsecret_file = 'key'";
+    let found = resolved(&input("s", &[]), file);
+    let redis = valid_settings(&found).store.redis().unwrap();
+    assert_eq!(
+        (redis.lease, redis.node_id.as_deref()),
+        (Duration::from_secs(5), Some("a"))
+    );
+    assert_eq!(redis.secret_file.as_deref(), Some(Path::new("/etc/r/key")));
+    for (key, expected) in [
+        ("store", "redis://db:6379/2 (r.toml:1)"),
+        ("node_id", "a (r.toml:3)"),
+        ("lease", "5s (r.toml:2)"),
+        ("secret_file", "/etc/r/key (r.toml:4)"),
+        ("memory", "false (default)"),
+    ] {
+        assert_eq!(row(&found, key), expected);
+    }
+    let shown = format!("{:?}", (&found.rows, &found.settings));
+    assert!(!shown.contains("hush") && !shown.contains("user7"), "{shown}");
+
+    let found = resolved(&input("s", &[store("redis://db", env.clone())]), "data = 'f'");
+    let redis = valid_settings(&found).store.redis().unwrap();
+    assert_eq!((redis.lease, &redis.node_id), (Duration::from_secs(10), &None));
+    assert_eq!(row(&found, "secret_file"), "(none) (default)");
+
+    let in_memory = ("memory", ConfigValue::Bool(true), FLAG("--memory"));
+    let found = resolved(&input("s", &[store("redis://db", env), in_memory.clone()]), "");
+    assert_eq!(valid_settings(&found).store, StoreSettings::Memory);
+    let data = ("data", text("d"), FLAG("--data"));
+    for other in [in_memory, data] {
+        let both = resolved(&input("s", &[store("redis://db", flag.clone()), other]), "");
+        assert!(problems(&both).contains("exclude each other"), "{}", problems(&both));
+    }
+}
+
+#[test]
+fn shared_store_problems_have_no_password() {
+    for (file, expected) in [
+        (
+            "store = 'redis://me:hush@db:x'",
+            "invalid store URL: the URL has no valid host",
+        ),
+        (
+            "store = 'postgres://me:hush@db'",
+            "invalid store URL: the scheme is not redis",
+        ),
+        ("store = 'memory'", "the store is not a URL"),
+        ("store = 3", "the store is not a string"),
+        (
+            "store = 'redis://db'\nlease = 0",
+            "a lease of `0` is not between 1s and 10m",
+        ),
+        (
+            "store = 'redis://db'\nlease = '900ms'",
+            "a lease of `900ms` is not between",
+        ),
+        ("store = 'redis://db'\nlease = '1x'", "`1x` is not a duration"),
+        (
+            "store = 'redis://db'\nnode_id = 'a b'",
+            "`a b` cannot be the name of a node",
+        ),
+    ] {
+        let found = resolved(&input("s", &[]), file);
+        assert!(problems(&found).contains(expected), "{file}: {}", problems(&found));
+        assert!(
+            !format!("{:?}", (&found.rows, &found.problems)).contains("hush"),
+            "{file}"
+        );
+    }
+    for (key, flag) in [
+        ("node_id", "--node-id"),
+        ("lease", "--lease"),
+        ("secret_file", "--secret-file"),
+    ] {
+        let found = resolved(&input("s", &[(key, text("9"), FLAG(flag))]), "");
+        let expected = format!("flag {flag}: this is for a store that several gateways share");
+        assert_eq!(problems(&found), expected);
+        let found = resolved(&input("s", &[(key, text("9"), ENV("X"))]), "");
+        valid_settings(&found);
+    }
+}
+
+#[test]
 fn default_data_directory_follows_xdg() {
     let table: [(&[(&str, &str)], &str); 3] = [
         (&[("XDG_STATE_HOME", "/state")], "/state/rethread"),

@@ -6,9 +6,16 @@ use super::server_name as name;
 use crate::settings::{InheritedEnv, is_gateway_variable};
 use clap::ValueEnum;
 use rethread_proto::gate::{HostPolicy, OriginPolicy};
+use rethread_store_redis::RedisUrl;
 use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::time::Duration;
+
+/// A node that is busy for a moment must not lose its lease.
+const MIN_LEASE: Duration = Duration::from_secs(1);
+/// Requests for the sessions of a dead node wait for the end of its lease.
+const MAX_LEASE: Duration = Duration::from_secs(600);
+const MAX_NODE_ID_BYTES: usize = 128;
 
 /// A parsed value, or a problem without its location.
 pub(crate) type ParseResult<T> = Result<T, Problem>;
@@ -125,6 +132,47 @@ fn parse_duration(text: &str) -> Option<Duration> {
         rest = after;
     }
     (!text.is_empty()).then_some(total)
+}
+
+/// A lease. A bare number is seconds.
+pub(super) fn lease(value: &ConfigValue) -> ParseResult<Duration> {
+    let seconds = match value {
+        ConfigValue::Number(number) => u64::try_from(*number).ok(),
+        ConfigValue::Text(text) => text.parse().ok(),
+        _ => None,
+    };
+    let lease = seconds.map_or_else(|| duration(value), |seconds| Ok(Duration::from_secs(seconds)))?;
+    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
+        return Ok(lease);
+    }
+    let (min, max) = (show_duration(&MIN_LEASE), show_duration(&MAX_LEASE));
+    invalid(format!("a lease of `{value}` is not between {min} and {max}"), "10s")
+}
+
+/// The name of a node.
+pub(super) fn node_id(value: &ConfigValue) -> ParseResult<String> {
+    let name = text(value)?;
+    if name.len() <= MAX_NODE_ID_BYTES && name.chars().all(|c| c.is_ascii_graphic()) {
+        return Ok(name);
+    }
+    invalid(
+        format!("`{}` cannot be the name of a node", name.escape_debug()),
+        format!("up to {MAX_NODE_ID_BYTES} visible ASCII characters, for example the host name"),
+    )
+}
+
+/// The URL of a store that several gateways share. No message has it: it may contain a password.
+pub(super) fn store_url(value: &ConfigValue) -> ParseResult<RedisUrl> {
+    let hint = "redis://HOST:6379, rediss://USER:PASSWORD@HOST, redis+sentinel://HOST,HOST/NAME or \
+                redis+cluster://HOST,HOST";
+    let ConfigValue::Text(url) = value else {
+        return invalid("the store is not a string", hint);
+    };
+    RedisUrl::parse(url).or_else(|error| match url.as_str() {
+        "memory" => invalid("the store is not a URL", "--memory keeps sessions in memory"),
+        "embedded" => invalid("the store is not a URL", "--data DIR keeps sessions on the disk"),
+        _ => invalid(error.to_string(), hint),
+    })
 }
 
 /// Formats a duration as a user would write it.

@@ -1,29 +1,23 @@
 //! The client of the story: HTTP requests over loopback, one connection each.
 
+use crate::http_client::{self, ClientError, SocketGuard};
 use bytes::Bytes;
 use http::{HeaderName, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use rethread_proto::gate::head::header::{LAST_EVENT_ID, MCP_PROTOCOL_VERSION, MCP_SESSION_ID};
 use rethread_proto::sse::{Block, Decoder};
 use rethread_proto::version::Version;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
-use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
-use tokio::net::TcpStream;
-use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 /// How long the gateway may take for a response or for the next event. Beyond: the demo fails.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest event that the client accepts.
 const MAX_EVENT_BYTES: usize = 64 << 10;
-
-pub(super) type ClientError = Box<dyn Error + Send + Sync>;
 
 /// A session with the gateway.
 pub(super) struct DemoClient {
@@ -46,15 +40,6 @@ pub(super) struct EventConnection {
     decoder: Decoder,
     blocks: VecDeque<Block>,
     _socket: SocketGuard,
-}
-
-/// Closes the connection when dropped.
-struct SocketGuard(AbortHandle);
-
-impl Drop for SocketGuard {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 impl DemoClient {
@@ -126,14 +111,8 @@ impl DemoClient {
             request = request.header(*name, *value);
         }
         let request = request.body(Full::<Bytes>::from(body))?;
-        let response = async {
-            let socket = TcpStream::connect(self.address).await?;
-            let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await?;
-            let guard = SocketGuard(tokio::spawn(connection).abort_handle());
-            let response = sender.send_request(request).await?;
-            Ok::<_, ClientError>((response, guard))
-        };
-        let (response, guard) = timeout(RESPONSE_TIMEOUT, response).await??;
+        let sent = http_client::send(self.address, request);
+        let (response, guard) = timeout(RESPONSE_TIMEOUT, sent).await??;
         match response.status() {
             StatusCode::OK | StatusCode::ACCEPTED => Ok((response, guard)),
             status => Err(format!("the gateway answered {status}").into()),

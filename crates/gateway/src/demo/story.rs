@@ -2,11 +2,12 @@
 //!
 //! The story checks its own promise. A missing, repeated or misplaced event is a failure of the demo.
 
-use super::client::{ClientError, DemoClient, EventConnection, StreamEvent};
+use super::client::{DemoClient, EventConnection, StreamEvent};
 use super::gateway_process::{GatewayCommand, GatewayProcess};
 use super::printer::Printer;
 use super::start_failure;
 use crate::exit::{Exit, Failure};
+use crate::http_client::ClientError;
 use crate::output::Styles;
 use serde_json::Value;
 use std::time::Duration;

@@ -34,7 +34,7 @@ pub enum Admitted {
         parts: Result<Box<Stateless>, Reason>,
     },
     /// A stateless notification.
-    Notice(Notification),
+    Notification(Notification),
 }
 
 /// Classifies a POST, or returns the reason for its refusal (VER-04).
@@ -75,7 +75,7 @@ pub fn admit(head: &Head, payload: Payload, served: Revisions) -> Result<Admitte
                         parts: parts.unwrap_or_else(|| read_parts(&request)),
                         request,
                     }),
-                    Message::Notification(notification) => Ok(Admitted::Notice(notification)),
+                    Message::Notification(notification) => Ok(Admitted::Notification(notification)),
                     Message::Answer(_) => Err(no_answers().into()),
                 },
                 Ok(Path::Legacy) => Ok(match message {

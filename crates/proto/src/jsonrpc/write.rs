@@ -1,6 +1,6 @@
 //! Writes messages to bytes.
 
-use super::RequestId;
+use super::{Answer, Message, Notification, Request, RequestId};
 use serde::Serialize;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -135,6 +135,53 @@ pub fn write_request(
     write_params(out, params)
 }
 
+/// A message of a client, as it would be on its own.
+pub fn message(message: &Message) -> Vec<u8> {
+    let mut out = Vec::new();
+    write_message(&mut out, message);
+    out
+}
+
+/// A batch of messages of a client.
+pub fn batch(messages: &[Message]) -> Vec<u8> {
+    let mut out = vec![b'['];
+    for (index, message) in messages.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_message(&mut out, message);
+    }
+    out.push(b']');
+    out
+}
+
+fn write_message(out: &mut Vec<u8>, message: &Message) {
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
+    if let Message::Request(Request { id, .. }) | Message::Answer(Answer { id, .. }) = message {
+        out.extend_from_slice(b",\"id\":");
+        out.extend_from_slice(id.as_json());
+    }
+    match message {
+        Message::Request(Request { method, params, .. }) | Message::Notification(Notification { method, params }) => {
+            out.extend_from_slice(b",\"method\":");
+            serde_json::to_writer(&mut *out, method.as_str()).expect("a text can be written to memory");
+            if !params.raw().is_empty() {
+                out.extend_from_slice(b",\"params\":");
+                out.extend_from_slice(params.raw());
+            }
+        }
+        Message::Answer(Answer { outcome, .. }) => {
+            let (name, value) = match outcome {
+                Ok(result) => (b",\"result\":".as_slice(), result),
+                Err(error) => (b",\"error\":".as_slice(), error),
+            };
+            out.extend_from_slice(name);
+            out.extend_from_slice(value);
+        }
+    }
+    out.push(b'}');
+}
+
 fn write_params(out: &mut Vec<u8>, params: &impl Serialize) -> serde_json::Result<()> {
     let before = out.len();
     out.extend_from_slice(b",\"params\":");
@@ -179,6 +226,22 @@ mod tests {
             text(|out| write_request(out, &RequestId::from("s-1"), "roots/list", &()).unwrap()),
             r#"{"jsonrpc":"2.0","id":"s-1","method":"roots/list"}"#
         );
+    }
+
+    #[test]
+    fn messages_of_a_batch_are_written_as_they_were_sent() {
+        let text = r#"[{"jsonrpc":"2.0","id":"a\"b","method":"tools/call","params":{"x": 1.0}},{"jsonrpc":"2.0","id":7,"method":"ping"},{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}},{"jsonrpc":"2.0","id":"s1-2","result":{"action":"accept"}},{"jsonrpc":"2.0","id":"s1-3","error":{"code":1,"message":"no"}}]"#;
+        let body = bytes::Bytes::from_static(text.as_bytes());
+        let Ok(super::super::Payload::Batch(messages)) = super::super::parse(&body, &super::super::Limits::default())
+        else {
+            panic!("a batch");
+        };
+        assert_eq!(String::from_utf8(batch(&messages)).unwrap(), text);
+        let parts: Vec<_> = messages
+            .iter()
+            .map(|one| String::from_utf8(message(one)).unwrap())
+            .collect();
+        assert_eq!(format!("[{}]", parts.join(",")), text);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::Seal;
 use crate::clock::Wall;
+use crate::cluster::Incarnation;
 use crate::jsonrpc::RpcError;
 use crate::principal::Principal;
 use sha2::{Digest, Sha256};
@@ -59,6 +60,8 @@ pub enum State {
         id: u128,
         /// The number of input rounds so far.
         round: u32,
+        /// The node that has the call. `None` if there is only one node.
+        node: Option<Incarnation>,
     },
     /// No call is parked: the handler starts again with its own bytes.
     Own {

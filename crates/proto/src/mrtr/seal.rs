@@ -2,6 +2,7 @@
 
 use super::claims::{Binding, Claims, Invalid, State, StateTooLong};
 use crate::clock::Wall;
+use crate::cluster::Incarnation;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use chacha20poly1305::aead::{Aead as _, Payload};
@@ -52,6 +53,15 @@ impl Seal {
         }
     }
 
+    /// The same kind of seal with another secret key.
+    #[must_use]
+    pub fn with_key(&self, key: [u8; 32]) -> Self {
+        Seal {
+            prefix: self.prefix,
+            ..Self::new(key)
+        }
+    }
+
     /// Whether `text` has the format of this seal. It may be forged, or sealed under another key.
     pub fn looks_sealed(&self, text: &str) -> bool {
         text.starts_with(self.prefix)
@@ -64,10 +74,11 @@ impl Seal {
         plain.extend_from_slice(&claims.binding.principal_digest());
         plain.extend_from_slice(&claims.binding.call_digest());
         match &claims.state {
-            State::Parked { id, round } => {
+            State::Parked { id, round, node } => {
                 plain.push(PARKED);
                 plain.extend_from_slice(&round.to_be_bytes());
                 plain.extend_from_slice(&id.to_be_bytes());
+                plain.extend_from_slice(node.as_ref().map_or("", Incarnation::as_str).as_bytes());
             }
             State::Own { bytes, .. } if bytes.len() > Self::MAX_OWN_BYTES => return Err(StateTooLong),
             State::Own { round, bytes } => {
@@ -140,10 +151,17 @@ impl<'a> PlainClaims<'a> {
         let (round, rest) = rest.split_first_chunk()?;
         let round = u32::from_be_bytes(*round);
         let state = match *kind {
-            PARKED => State::Parked {
-                id: u128::from_be_bytes(rest.try_into().ok()?),
-                round,
-            },
+            PARKED => {
+                let (id, node) = rest.split_first_chunk()?;
+                State::Parked {
+                    id: u128::from_be_bytes(*id),
+                    round,
+                    node: match node {
+                        [] => None,
+                        node => Some(Incarnation::parse(std::str::from_utf8(node).ok()?)?),
+                    },
+                }
+            }
             OWN => State::Own {
                 round,
                 bytes: rest.to_vec(),
@@ -196,7 +214,11 @@ mod tests {
     }
 
     fn parked() -> State {
-        State::Parked { id: 5, round: 2 }
+        State::Parked {
+            id: 5,
+            round: 2,
+            node: Some(Incarnation::new(3, 4)),
+        }
     }
 
     #[test]
@@ -360,7 +382,11 @@ mod tests {
 
     fn any_state() -> impl Strategy<Value = State> {
         prop_oneof![
-            (any::<u128>(), any::<u32>()).prop_map(|(id, round)| State::Parked { id, round }),
+            (any::<u128>(), any::<u32>(), any::<Option<(u64, u32)>>()).prop_map(|(id, round, node)| State::Parked {
+                id,
+                round,
+                node: node.map(|(n, random)| Incarnation::new(n, random)),
+            }),
             (any::<u32>(), proptest::collection::vec(any::<u8>(), 0..200))
                 .prop_map(|(round, bytes)| State::Own { round, bytes }),
         ]

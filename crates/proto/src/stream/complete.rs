@@ -39,6 +39,7 @@ pub fn complete(params: &StreamParams, answer: Bytes, retry_millis: u64) -> (Bat
         seals: true,
         events,
         taken: None,
+        gap: None,
     };
     (batch, wire.into())
 }

@@ -2,7 +2,8 @@
 //!
 //! Numbering, the append queue, the live buffer and the position of the attached reader change in one critical section, so
 //! they are one type. Nothing in here calls out: every input returns [`Effects`], and the caller performs them after it has
-//! released its lock. `write.rs` has the inputs of the writer, `read.rs` those of the reader.
+//! released its lock. `write.rs` has the inputs of the writer, `read.rs` those of a reader of this process, `remote.rs` those of
+//! a reader on another node. `bind.rs` binds messages of a push queue that several nodes share.
 //!
 //! ```text
 //!              flush                    next_append                 appended: stored
@@ -13,7 +14,9 @@
 
 use super::live_buffer::LiveBuffer;
 use super::queue::{FrameRun, Queue};
+use super::remote::RemoteReader;
 use super::{Framing, Numbering, StreamInfo, StreamLimits, StreamStatus};
+use crate::cluster::ReaderToken;
 use crate::event_id::{IdPrefix, Seq};
 use crate::push::QueuePosition;
 use std::sync::Arc;
@@ -25,7 +28,7 @@ pub struct StreamParams {
     pub prefix: IdPrefix,
     /// How messages are framed on the wire.
     pub framing: Framing,
-    /// The epoch of the writer.
+    /// The epoch of the writer. A stream that was taken over has an epoch of its own, not that of its session's view.
     pub epoch: u64,
     /// The stored description of the stream.
     pub info: StreamInfo,
@@ -47,17 +50,23 @@ pub struct StreamCore<W> {
     pub(super) queue: Queue,
     /// Questions that were settled since the last append.
     pub(super) released: Vec<Seq>,
-    /// Whether the released questions alone make an append due.
-    pub(super) release_due: bool,
+    /// Whether an append is due without a message: for released questions, or for the gap.
+    pub(super) append_due: bool,
+    /// The store may lack events up to this number. Every batch says so until the store has acknowledged one.
+    pub(super) gap: Option<Seq>,
     /// The last queue position among the queued push messages: the next batch takes it.
     pub(super) bound: Option<QueuePosition>,
     /// The same of the batch in flight. It is reported when the append is settled, in every state.
     pub(super) binding: Option<QueuePosition>,
     /// The last number of the append that failed: the store may have it nevertheless.
     pub(super) in_doubt: Option<Seq>,
+    /// The last number that the store was asked to store.
+    pub(super) proposed: Seq,
     pub(super) appended: Option<Seq>,
     pub(super) appended_bytes: u64,
-    pub(super) reader: Option<AttachedReader<W>>,
+    pub(super) reader: Attached<W>,
+    /// The reader on another node that was displaced last. Late reports of it are ignored.
+    pub(super) displaced: Option<Box<ReaderToken>>,
     pub(super) live: LiveBuffer,
     /// The emptied table of the last append.
     pub(super) spare: Vec<FrameRun>,
@@ -87,6 +96,9 @@ pub(super) struct InFlight {
     pub(super) seals: bool,
     /// Whether no reader could exist when the batch was taken.
     pub(super) buffering: bool,
+    /// The store binds messages of a shared push queue, with numbers from this one on. Messages that are emitted meanwhile have
+    /// preliminary numbers.
+    pub(super) binds_from: Option<Seq>,
 }
 
 /// Why messages of a stream have no ids.
@@ -111,9 +123,33 @@ pub enum CloseReason {
     Unlogged,
 }
 
-/// The one connection that reads a stream.
+/// The one reader of a stream, on all nodes together (RES-06).
 #[derive(Debug)]
-pub(super) struct AttachedReader<W> {
+pub(super) enum Attached<W> {
+    None,
+    Local(LocalReader<W>),
+    Remote(Box<RemoteReader>),
+}
+
+impl<W> Attached<W> {
+    pub(super) fn local(&self) -> Option<&LocalReader<W>> {
+        match self {
+            Attached::Local(reader) => Some(reader),
+            _ => None,
+        }
+    }
+
+    pub(super) fn local_mut(&mut self) -> Option<&mut LocalReader<W>> {
+        match self {
+            Attached::Local(reader) => Some(reader),
+            _ => None,
+        }
+    }
+}
+
+/// The connection of this process that reads a stream.
+#[derive(Debug)]
+pub(super) struct LocalReader<W> {
     pub(super) connection: ConnectionId,
     pub(super) feed: Feed,
     /// The last event that the connection has taken.
@@ -166,6 +202,8 @@ pub struct Effects<W> {
     pub stored: usize,
     /// Push messages up to this position are settled, and whether they were appended.
     pub settled: Option<(QueuePosition, bool)>,
+    /// This reader on another node lost the stream to a connection of this process, or stalled: tell the store.
+    pub displaced: Option<Box<ReaderToken>>,
 }
 
 impl<W> Default for Effects<W> {
@@ -178,6 +216,7 @@ impl<W> Default for Effects<W> {
             reader_stalled: false,
             stored: 0,
             settled: None,
+            displaced: None,
         }
     }
 }
@@ -209,6 +248,7 @@ impl<W: Clone> StreamCore<W> {
         let mut core = Self::new(state, Numbering::after(status.last.unwrap_or_default()));
         core.in_store = true;
         core.appended = status.last;
+        core.proposed = status.last.unwrap_or_default();
         core
     }
 
@@ -220,13 +260,16 @@ impl<W: Clone> StreamCore<W> {
             numbering,
             queue: Queue::default(),
             released: Vec::new(),
-            release_due: false,
+            append_due: false,
+            gap: None,
             bound: None,
             binding: None,
             in_doubt: None,
+            proposed: Seq::PRIMING,
             appended: None,
             appended_bytes: 0,
-            reader: None,
+            reader: Attached::None,
+            displaced: None,
             live: LiveBuffer::default(),
             spare: Vec::new(),
         }
@@ -261,6 +304,9 @@ impl<W: Clone> StreamCore<W> {
 
     /// The number of the last message that went out without an id because the store failed.
     pub fn last_unlogged(&self) -> Option<Seq> {
+        if self.gap.is_some() && !self.is_unlogged() {
+            return self.gap; // the store does not know yet
+        }
         if !self.is_unlogged() || !self.may_be_in_store() {
             return None;
         }
@@ -271,6 +317,9 @@ impl<W: Clone> StreamCore<W> {
     /// Whether a message without an id is missing from a store that has the stream up to `stored`. The store may have the append
     /// that failed, and nothing after it.
     pub fn has_unlogged_after(&self, stored: Option<Seq>) -> bool {
+        if !self.is_unlogged() && stored >= self.gap {
+            return false; // the store has the gap, and announces it
+        }
         self.last_unlogged()
             .is_some_and(|last| Some(last) > self.in_doubt || stored < self.in_doubt)
     }
@@ -291,7 +340,7 @@ impl<W: Clone> StreamCore<W> {
 
     /// Wakes the reader, because there is something to take.
     pub(super) fn wake_reader(&mut self, effects: &mut Effects<W>) {
-        if let Some(waiter) = self.reader.as_mut().and_then(|reader| reader.waiter.take()) {
+        if let Some(waiter) = self.reader.local_mut().and_then(|reader| reader.waiter.take()) {
             effects.wake = Some(waiter);
         }
     }

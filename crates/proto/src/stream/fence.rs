@@ -18,7 +18,7 @@ pub enum Refused {
     /// The stream has ended.
     #[error("the stream has ended")]
     Sealed,
-    /// The first append of a stream must contain its info.
+    /// The store does not know the stream, and the batch does not contain its info.
     #[error("the stream does not exist")]
     Unknown,
 }
@@ -54,8 +54,9 @@ impl StreamEnd {
     }
 
     /// Decides about a batch. It must have the same or a later epoch and following numbers, and the stream must not be sealed.
+    /// Numbers may also follow [`Batch::gap`].
     pub fn admit(&self, batch: &Batch) -> Result<Admission, Refused> {
-        let next = self.last.map_or(Seq::PRIMING, Seq::next);
+        let next = self.last.max(batch.gap).map_or(Seq::PRIMING, Seq::next);
         let (first, end) = match (batch.events.first(), batch.events.last()) {
             (Some(first), Some(last)) => (first.seq, last.seq),
             _ => (next, self.last.unwrap_or_default()),
@@ -72,7 +73,8 @@ impl StreamEnd {
             return Err(Refused::Sealed);
         }
         let gapless = batch.events.windows(2).all(|pair| pair[1].seq == pair[0].seq.next());
-        let follows = first == next || (self.last.is_none() && first <= Seq::FIRST);
+        let is_new = self.last.is_none() && batch.gap.is_none();
+        let follows = first == next || (is_new && first <= Seq::FIRST);
         if batch.epoch < self.epoch || !follows || !gapless {
             return Err(Refused::Conflict {
                 epoch: self.epoch,

@@ -120,6 +120,21 @@ impl LiveBuffer {
         *self = LiveBuffer::default();
     }
 
+    /// Drops the runs up to `cursor`. False if a run is on both sides of it: then the buffer is empty.
+    pub(super) fn skip_to(&mut self, cursor: Seq) -> bool {
+        self.close_block();
+        while let Some(run) = self.first.take_if(|run| run.first <= cursor) {
+            if run.last > cursor {
+                self.clear();
+                return false;
+            }
+            self.events -= run.events();
+            self.bytes -= run.wire.len();
+            self.first = self.rest.pop_front();
+        }
+        true
+    }
+
     /// Takes the next chunk for the socket: small frames together, a large frame alone and not copied.
     pub(super) fn take(&mut self) -> Option<FrameRun> {
         self.close_block();

@@ -3,11 +3,12 @@
 use super::fence::{Admission, Refused, StreamEnd};
 use super::retention::{self, HeldAmount};
 use super::{Batch, Event, Retain, Retention, StreamInfo};
+use crate::cluster::Incarnation;
 use crate::event_id::Seq;
 use std::collections::VecDeque;
 
 /// The events of one stream, and the data that remain when they are gone.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Log {
     info: StreamInfo,
     epoch: u64,
@@ -29,7 +30,7 @@ pub struct StreamStatus {
     pub epoch: u64,
     /// The last number appended.
     pub last: Option<Seq>,
-    /// The highest evicted number.
+    /// The highest number that was evicted, or that the store never had.
     pub purged: Option<Seq>,
     /// The oldest retained number.
     pub first_kept: Option<Seq>,
@@ -37,6 +38,8 @@ pub struct StreamStatus {
     pub sealed: bool,
     /// Whether an answer was evicted.
     pub answers_lost: bool,
+    /// The node of the last writer. `None` in a store with one member.
+    pub writer: Option<Incarnation>,
 }
 
 /// Events after a cursor, and the status of the stream.
@@ -60,6 +63,7 @@ impl StreamStatus {
             first_kept: None,
             sealed: false,
             answers_lost: false,
+            writer: None,
         }
     }
 }
@@ -92,12 +96,16 @@ impl Log {
     }
 
     /// Appends a batch if it fits: same or later epoch, following numbers, not sealed. Repeating the last batch changes
-    /// nothing.
+    /// nothing. A batch with [`Batch::gap`] may leave out numbers.
     pub fn append(&mut self, batch: Batch) -> Result<(), Refused> {
         if self.end().admit(&batch)? == Admission::Repeated {
             return Ok(());
         }
         self.epoch = batch.epoch;
+        if let Some(gap) = batch.gap.filter(|gap| Some(*gap) > self.last) {
+            self.last = Some(gap);
+            self.purged = retention::evicted_up_to(self.purged, gap);
+        }
         self.bytes += batch.events.iter().map(Event::cost).sum::<usize>();
         self.last = batch.events.last().map(|event| event.seq).or(self.last);
         if self.events.is_empty() {
@@ -170,6 +178,7 @@ impl Log {
             first_kept: self.events.front().map(|event| event.seq),
             sealed: self.sealed,
             answers_lost: self.answers_lost,
+            writer: None,
         }
     }
 
@@ -261,6 +270,7 @@ mod tests {
             released: Vec::new(),
             seals: false,
             taken: None,
+            gap: None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The reader's inputs: attach, take, catch up, detach, and backpressure for emitters.
 
-use super::core::{AttachedReader, Close, ConnectionId, Effects, Feed, StreamCore, StreamParams, WriterState};
+use super::core::{Attached, Close, ConnectionId, Effects, Feed, LocalReader, StreamCore, StreamParams, WriterState};
 use crate::event_id::Seq;
 use bytes::Bytes;
 
@@ -38,9 +38,10 @@ impl<W: Clone> StreamCore<W> {
     pub fn attach(&mut self, connection: ConnectionId, cursor: Seq, resumes: bool) -> Effects<W> {
         let mut effects = Effects::default();
         self.wake_reader(&mut effects); // the displaced reader
+        effects.displaced = self.displace_remote();
         // In an outage the store gets no new events: a reader that has all of them misses nothing from here on.
         let at_end = self.is_unlogged() && self.appended.is_none_or(|appended| cursor >= appended);
-        self.reader = Some(AttachedReader {
+        self.reader = Attached::Local(LocalReader {
             connection,
             feed: if resumes && !at_end {
                 Feed::CatchingUp
@@ -74,7 +75,7 @@ impl<W: Clone> StreamCore<W> {
             return (TakeOutcome::End, effects);
         }
         let (is_closed, is_pending) = (self.is_closed(), self.has_pending_append());
-        let Some(reader) = &mut self.reader else {
+        let Some(reader) = self.reader.local_mut() else {
             return (TakeOutcome::End, effects);
         };
         if let Some(run) = self.live.take() {
@@ -106,9 +107,16 @@ impl<W: Clone> StreamCore<W> {
         if !self.is_reader(connection) {
             return (true, effects); // displaced: the next `take` reports it
         }
-        let is_caught_up = self.appended.is_none_or(|appended| cursor >= appended);
+        let mut is_caught_up = self.appended.is_none_or(|appended| cursor >= appended);
         let is_unlogged = self.is_unlogged();
-        if let Some(reader) = &mut self.reader {
+        if let Some(reader) = self.reader.local_mut() {
+            // A reader that attached in an outage is live before its first page, which may show what the buffer has.
+            if !self.live.skip_to(cursor) {
+                is_caught_up = false;
+                if is_unlogged {
+                    reader.close = Some(Close { retry: 0 }); // messages without ids are gone with the buffer
+                }
+            }
             // A reader that missed a message without an id is closed. A later message would hide the gap.
             let goes_live = is_caught_up && !(is_unlogged && reader.close.is_some());
             reader.feed = if goes_live { Feed::Live } else { Feed::CatchingUp };
@@ -124,7 +132,7 @@ impl<W: Clone> StreamCore<W> {
 
     /// Asks the reader to close while the stream continues.
     pub fn close_reader(&mut self, close: Close) -> Effects<W> {
-        if let Some(reader) = &mut self.reader {
+        if let Some(reader) = self.reader.local_mut() {
             reader.close = Some(close);
         }
         self.wake()
@@ -137,9 +145,9 @@ impl<W: Clone> StreamCore<W> {
         effects
     }
 
-    /// Whether a connection reads the stream.
+    /// Whether a connection of this process reads the stream.
     pub fn has_reader(&self) -> bool {
-        self.reader.is_some()
+        self.reader.local().is_some()
     }
 
     /// Whether `connection` has taken everything and waits for more, and its client has an id to resume with. Only then a
@@ -148,7 +156,7 @@ impl<W: Clone> StreamCore<W> {
         let is_idle = matches!(self.state, WriterState::Ready) && !self.sealing && self.queue.is_empty();
         is_idle
             && self.live.is_empty()
-            && self.reader.as_ref().is_some_and(|reader| {
+            && self.reader.local().is_some_and(|reader| {
                 reader.connection == connection
                     && reader.feed == Feed::Live
                     && reader.waiter.is_some()
@@ -165,15 +173,19 @@ impl<W: Clone> StreamCore<W> {
         if self.queue.is_long() {
             return Room::WaitForStore;
         }
-        let Some(reader) = &self.reader else { return Room::Free };
+        let (taken, taken_bytes) = match &self.reader {
+            Attached::None => return Room::Free,
+            Attached::Local(reader) => (reader.taken, reader.taken_bytes),
+            Attached::Remote(reader) => (reader.position, reader.taken_bytes),
+        };
         let limits = &params.limits;
         let is_half_full = self.live.is_half_full(limits);
         let must_wait = if self.is_unlogged() {
             is_half_full // there is no store to catch up from
         } else {
             let last = self.appended.unwrap_or_default();
-            let events = last.0.saturating_sub(reader.taken.0) as usize + self.queue.len();
-            let bytes = self.appended_bytes.saturating_sub(reader.taken_bytes) as usize;
+            let events = last.0.saturating_sub(taken.0) as usize + self.queue.len();
+            let bytes = self.appended_bytes.saturating_sub(taken_bytes) as usize;
             events >= limits.retained_events.saturating_sub(1).max(1) || bytes >= limits.retained_bytes
         };
         match (must_wait, is_half_full) {
@@ -188,6 +200,7 @@ impl<W: Clone> StreamCore<W> {
         let mut effects = Effects::default();
         if self.room(params) == Room::WaitForReader {
             self.wake_reader(&mut effects);
+            effects.displaced = self.displace_remote();
             self.detach_reader(&mut effects);
             effects.reader_stalled = true;
         }
@@ -195,14 +208,14 @@ impl<W: Clone> StreamCore<W> {
     }
 
     pub(super) fn detach_reader(&mut self, effects: &mut Effects<W>) {
-        self.reader = None;
+        self.reader = Attached::None;
         self.live.clear();
         effects.room = true;
     }
 
     fn is_reader(&self, connection: ConnectionId) -> bool {
         self.reader
-            .as_ref()
+            .local()
             .is_some_and(|reader| reader.connection == connection)
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! Replay and live delivery are one loop: read after the cursor, send, wait for a wake-up. There is no hand-over between the
 //! two, and so no race (RES-05). This state belongs to one connection and needs no lock.
+//!
+//! A remote reader reads a stream whose writer is on another node. It has the store as its only source, and waits for a wake-up
+//! where a local reader asks the stream.
 
 use super::core::{Close, StreamParams};
 use super::read::TakeOutcome;
@@ -17,6 +20,10 @@ use bytes::Bytes;
 pub struct Reader {
     cursor: Seq,
     source: Source,
+    /// Whether the writer is on another node.
+    is_remote: bool,
+    /// Whether events have ids on the wire.
+    has_ids: bool,
     /// Bytes that are sent before anything else.
     first: Option<Bytes>,
     /// Repeat the id of the cursor if there is nothing new to send (RES-09).
@@ -26,15 +33,18 @@ pub struct Reader {
     repeats_retry: Option<u64>,
     /// Ask the client for a reconnection delay before the connection closes (SSE-07).
     announces_close: bool,
-    /// The response headers announced a gap after the cursor. Any other gap ends the connection, and the next resume
-    /// announces it.
+    /// The response headers announced a gap. It is known from the first page.
     gap_announced: bool,
+    /// The end of the announced gap. Any later gap ends the connection, and the next resume announces it.
+    known_gap: Option<Seq>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Store,
     Live,
+    /// The store has nothing more for a remote reader.
+    Waiting,
     Done,
 }
 
@@ -60,8 +70,21 @@ pub enum Step {
     Take,
     /// Send this.
     Send(Bytes),
+    /// Only for a remote reader: wait for a wake-up of the store or the next keep-alive, and call [`Reader::woken`].
+    Wait,
     /// Close the connection.
     End,
+}
+
+/// The result of a remote reader's read.
+#[derive(Clone, Copy, Debug)]
+pub enum RemoteRead<'a> {
+    /// The events.
+    Page(&'a Page),
+    /// The store cannot be reached. The reader waits and reads again: its client could not resume now.
+    StoreFailed,
+    /// Another connection reads the stream, or the stream is forgotten.
+    Ended,
 }
 
 /// The result of an input.
@@ -84,11 +107,44 @@ impl Reader {
         Reader {
             cursor: start.cursor,
             source: if resumes { Source::Store } else { Source::Live },
+            is_remote: false,
+            has_ids: true,
             first: start.first,
             confirms_cursor: resumes && version.sends_priming_event(),
             repeats_retry: (resumes && version.sends_retry_before_close()).then_some(retry_millis),
             announces_close: version.sends_retry_before_close(),
             gap_announced: start.gap_announced,
+            known_gap: None,
+        }
+    }
+
+    /// A reader of a stream that another node writes. It begins with a read of the store, also if it is not a resume. Then the
+    /// priming event goes first: replay skips it.
+    pub fn remote(params: &StreamParams, start: ReaderStart, version: Version, retry_millis: u64) -> Self {
+        let is_primed = params.primed && !start.resumes;
+        let mut reader = Reader {
+            source: Source::Store,
+            is_remote: true,
+            ..Self::new(start, version, retry_millis)
+        };
+        if is_primed {
+            let mut block = Vec::new();
+            sse::write_priming(&mut block, &params.prefix, Seq::PRIMING);
+            sse::write_retry(&mut block, retry_millis);
+            reader.first = Some(block.into());
+        }
+        reader
+    }
+
+    /// A reader of a stream that another node writes for a request without a session: its events have no ids on the wire.
+    pub fn remote_without_ids(version: Version) -> Self {
+        Reader {
+            source: Source::Store,
+            is_remote: true,
+            has_ids: false,
+            confirms_cursor: false,
+            repeats_retry: None,
+            ..Self::new(ReaderStart::default(), version, 0)
         }
     }
 
@@ -101,6 +157,7 @@ impl Reader {
         match self.source {
             Source::Store => Step::Read(self.cursor),
             Source::Live => Step::Take,
+            Source::Waiting => Step::Wait,
             Source::Done => Step::End,
         }
     }
@@ -110,9 +167,29 @@ impl Reader {
         (self.source == Source::Store).then_some(self.cursor)
     }
 
+    /// A remote reader may find more in the store. Changes nothing for a local reader, or while it reads.
+    pub fn woken(&mut self) {
+        if self.source == Source::Waiting {
+            self.source = Source::Store;
+        }
+    }
+
     /// The session has ended. No more is sent.
     pub fn end(&mut self) {
         self.source = Source::Done;
+    }
+
+    /// The result of a remote reader's read. It reads until a page is empty: the last read tells the writer that the reader has
+    /// everything.
+    pub fn remote_page(&mut self, params: &StreamParams, read: RemoteRead<'_>) -> Input {
+        match read {
+            RemoteRead::Page(page) => self.page(params, Some(page), |_, _| false),
+            RemoteRead::Ended => self.page(params, None, |_, _| false),
+            RemoteRead::StoreFailed => {
+                self.source = Source::Waiting;
+                Input::Wait
+            }
+        }
     }
 
     /// The result of a read of the store. `None` if the stream is forgotten or the store cannot be reached. `caught_up`
@@ -127,17 +204,23 @@ impl Reader {
             self.source = Source::Done; // the client's next resume gets the reason
             return Input::Continue;
         };
-        if page.has_gap_after(self.cursor) && !self.gap_announced {
+        if std::mem::take(&mut self.gap_announced) {
+            self.known_gap = page.status.purged;
+        }
+        let has_gap = page.has_gap_after(self.cursor);
+        if has_gap && page.status.purged > self.known_gap {
             self.source = Source::Done;
             return Input::Overtaken;
         }
-        self.gap_announced = false;
+        if has_gap && page.events.is_empty() {
+            self.cursor = page.status.last.unwrap_or(self.cursor); // everything after the cursor is gone
+        }
         let bytes: usize = page.events.iter().map(|event| event.payload.len()).sum();
         let mut chunk = Vec::with_capacity(bytes + page.events.len() * 32);
         for event in &page.events {
             self.cursor = event.seq;
             if !event.payload.is_empty() {
-                sse::write_event(&mut chunk, &params.prefix, event.seq, &event.payload);
+                self.write_event(params, event.seq, &event.payload, &mut chunk);
             }
         }
         let status = &page.status;
@@ -146,7 +229,10 @@ impl Reader {
             self.write_end(params, status, &mut chunk);
             self.source = Source::Done;
         } else if caught_up(self.cursor, bytes) || page.events.is_empty() {
-            self.source = Source::Live;
+            self.source = if self.is_remote { Source::Waiting } else { Source::Live };
+        }
+        if chunk.is_empty() && self.source == Source::Waiting {
+            return self.at_end(params);
         }
         if chunk.is_empty() {
             return Input::Continue;
@@ -176,20 +262,45 @@ impl Reader {
                 }
                 Input::Continue
             }
-            TakeOutcome::Nothing if self.confirms_cursor => {
-                let mut block = Vec::new();
-                sse::write_priming(&mut block, &params.prefix, self.cursor);
-                self.send(block.into())
-            }
-            TakeOutcome::Nothing => Input::Wait,
+            TakeOutcome::Nothing => self.at_end(params),
         }
+    }
+
+    /// There is nothing more to send now.
+    fn at_end(&mut self, params: &StreamParams) -> Input {
+        if !self.confirms_cursor {
+            return Input::Wait;
+        }
+        let mut block = Vec::new();
+        sse::write_priming(&mut block, &params.prefix, self.cursor);
+        self.send(block.into())
     }
 
     fn write_end(&mut self, params: &StreamParams, status: &StreamStatus, chunk: &mut Vec<u8>) {
         if status.answers_lost {
-            write_lost_answers(params, status.last.unwrap_or(self.cursor), chunk);
+            self.write_lost_answers(params, status.last.unwrap_or(self.cursor), chunk);
         } else if chunk.is_empty() && self.confirms_cursor {
             sse::write_priming(chunk, &params.prefix, self.cursor);
+        }
+    }
+
+    /// RES-07: the client learns that the answer is gone, and does not wait for it. The error has the id of the lost answer, so
+    /// that a client that resumes even after an error finds the end of the stream.
+    fn write_lost_answers(&self, params: &StreamParams, last: Seq, chunk: &mut Vec<u8>) {
+        let error = RpcError::internal("the answer to this request is no longer kept")
+            .with_data(serde_json::json!({ "reason": "answer_expired" }));
+        for id in &params.info.calls {
+            let mut message = Vec::new();
+            write_error(&mut message, Some(id), &error);
+            self.write_event(params, last, &message, chunk);
+        }
+    }
+
+    fn write_event(&self, params: &StreamParams, seq: Seq, payload: &[u8], chunk: &mut Vec<u8>) {
+        if self.has_ids {
+            sse::write_event(chunk, &params.prefix, seq, payload);
+        } else {
+            sse::write_unnumbered(chunk, payload);
         }
     }
 
@@ -201,18 +312,6 @@ impl Reader {
             self.first = Some(retry_block(retry));
         }
         Input::Send(chunk)
-    }
-}
-
-/// RES-07: the client learns that the answer is gone, and does not wait for it. The error has the id of the lost answer, so
-/// that a client that resumes even after an error finds the end of the stream.
-fn write_lost_answers(params: &StreamParams, last: Seq, chunk: &mut Vec<u8>) {
-    let error = RpcError::internal("the answer to this request is no longer kept")
-        .with_data(serde_json::json!({ "reason": "answer_expired" }));
-    for id in &params.info.calls {
-        let mut message = Vec::new();
-        write_error(&mut message, Some(id), &error);
-        sse::write_event(chunk, &params.prefix, last, &message);
     }
 }
 

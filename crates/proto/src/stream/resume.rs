@@ -22,7 +22,15 @@ pub enum ResumePlan {
         /// Whether a refresh replaces missed push messages.
         refresh: bool,
     },
-    /// A call stream that is completely forgotten, or whose last events the store has lost. The response is an error. After
+    /// A call stream that has not ended and whose last events the store has lost: the client has seen more. If its writer lives,
+    /// it resumes as after this event. Otherwise it is forgotten.
+    Ahead {
+        /// The last event the client has seen.
+        after: Seq,
+        /// Whether messages after the cursor are gone.
+        gap: bool,
+    },
+    /// A call stream that is completely forgotten, or that has ended and whose last events the store has lost. The response is an error. After
     /// an empty response clients would reconnect for ever, and on a fresh stream they would wait for an answer that never
     /// comes (T-16).
     Forgotten,
@@ -39,9 +47,14 @@ pub fn plan(id: Option<EventId>, issued: bool, found: Option<&StreamStatus>, unl
         return ResumePlan::Fresh { refresh: false };
     };
     let kind = id.ordinal.kind();
-    // A client that is ahead of the store has seen events that the store has lost. Its stream cannot continue from there.
+    // A client that is ahead of the store has seen events that the store has lost. Only the writer can continue from there.
+    let has_not_ended = found.is_some_and(|stream| !stream.sealed);
     let found = found.filter(|stream| stream.last.is_some_and(|last| id.seq <= last));
     match found {
+        None if kind == StreamKind::Call && has_not_ended => ResumePlan::Ahead {
+            after: id.seq,
+            gap: unlogged,
+        },
         None if kind == StreamKind::Call => ResumePlan::Forgotten,
         None => ResumePlan::Fresh { refresh: true },
         Some(stream) if stream.sealed && stream.last == Some(id.seq) => ResumePlan::Ended,
@@ -75,6 +88,7 @@ mod tests {
             first_kept: None,
             sealed: false,
             answers_lost: false,
+            writer: None,
         }
     }
 
@@ -102,6 +116,19 @@ mod tests {
                 id(1, 4),
                 true,
                 Some(stream(3, None)),
+                ResumePlan::Ahead {
+                    after: Seq(4),
+                    gap: false,
+                },
+            ),
+            (
+                "client ahead of a call stream that has ended",
+                id(1, 4),
+                true,
+                Some(StreamStatus {
+                    sealed: true,
+                    ..stream(3, None)
+                }),
                 ResumePlan::Forgotten,
             ),
             (
@@ -181,6 +208,11 @@ mod tests {
             };
             assert_eq!(plan(id(ordinal, seq), true, Some(&stream(3, None)), true), expected);
         }
+        let ahead = ResumePlan::Ahead {
+            after: Seq(4),
+            gap: true,
+        };
+        assert_eq!(plan(id(1, 4), true, Some(&stream(3, None)), true), ahead);
         let sealed = StreamStatus {
             sealed: true,
             ..stream(3, None)

@@ -4,37 +4,37 @@ use super::tests::params;
 use super::*;
 use crate::sse::Draft;
 
-const READER: ConnectionId = ConnectionId(1);
-const OTHER: ConnectionId = ConnectionId(2);
+pub(super) const READER: ConnectionId = ConnectionId(1);
+pub(super) const OTHER: ConnectionId = ConnectionId(2);
 
-type Core = StreamCore<ConnectionId>;
+pub(super) type Core = StreamCore<ConnectionId>;
 
-fn emit(core: &mut Core, text: &str) -> Effects<ConnectionId> {
+pub(super) fn emit(core: &mut Core, text: &str) -> Effects<ConnectionId> {
     let emitted = core.emit(&params(false), Draft::copy_of(text.as_bytes()), Retain::None, false);
     emitted.expect("the stream is open").1
 }
 
-fn append(core: &mut Core) -> Batch {
+pub(super) fn append(core: &mut Core) -> Batch {
     core.next_append(&params(false)).expect("an append is due")
 }
 
-fn acknowledge(core: &mut Core, outcome: AppendOutcome) -> Effects<ConnectionId> {
+pub(super) fn acknowledge(core: &mut Core, outcome: AppendOutcome) -> Effects<ConnectionId> {
     core.appended(&params(false), outcome)
 }
 
-fn take(core: &mut Core, connection: ConnectionId) -> TakeOutcome {
+pub(super) fn take(core: &mut Core, connection: ConnectionId) -> TakeOutcome {
     core.take(connection, &connection).0
 }
 
 /// A stream with an attached reader that may read.
-fn live() -> Core {
+pub(super) fn live() -> Core {
     let mut core = Core::open(&params(false), 1000);
     let _ = core.attach(READER, Seq::PRIMING, false);
     core.flush();
     core
 }
 
-fn frames(text: &str, last: u64) -> TakeOutcome {
+pub(super) fn frames(text: &str, last: u64) -> TakeOutcome {
     TakeOutcome::Frames(Bytes::from(text.to_owned()), Seq(last))
 }
 
@@ -142,6 +142,42 @@ fn d2_seal_during_an_append_is_an_append_of_its_own() {
     );
     assert!(matches!(take(&mut core, READER), TakeOutcome::Frames(..)));
     assert_eq!(take(&mut core, READER), TakeOutcome::End);
+}
+
+/// A reader that waits when the stream closes ends at once, whatever closes the stream.
+#[test]
+fn d2_waiting_reader_is_woken_however_the_stream_closes() {
+    type Close = fn(&mut Core) -> Effects<ConnectionId>;
+    let deliver = |core: &mut Core, outcome| {
+        let _ = emit(core, "{}");
+        append(core);
+        let _ = acknowledge(core, outcome);
+        assert!(matches!(take(core, READER), TakeOutcome::Frames(..)));
+    };
+    let cases: [(&str, Option<AppendOutcome>, Close); 5] = [
+        ("stopped", Some(AppendOutcome::Stored), Core::stop),
+        ("sealed without a message", None, Core::seal),
+        ("sealed by an append", Some(AppendOutcome::Stored), |core| {
+            let _ = core.seal();
+            append(core);
+            acknowledge(core, AppendOutcome::Stored)
+        }),
+        ("fenced", Some(AppendOutcome::Stored), |core| {
+            let _ = core.seal();
+            append(core);
+            acknowledge(core, AppendOutcome::Refused)
+        }),
+        ("sealed without a log", Some(AppendOutcome::StoreFailed), Core::seal),
+    ];
+    for (name, message, close) in cases {
+        let mut core = live();
+        if let Some(outcome) = message {
+            deliver(&mut core, outcome);
+        }
+        assert_eq!(take(&mut core, READER), TakeOutcome::Nothing, "{name}");
+        assert_eq!(close(&mut core).wake, Some(READER), "{name}");
+        assert_eq!(take(&mut core, READER), TakeOutcome::End, "{name}");
+    }
 }
 
 #[test]
@@ -260,6 +296,7 @@ fn res_09_resume_of_a_stream_that_ends_meanwhile_confirms_the_cursor() {
             first_kept: None,
             sealed: true,
             answers_lost: false,
+            writer: None,
         },
     };
     let input = reader.page(&params(true), Some(&page), |_, _| panic!("the stream has ended"));

@@ -1,7 +1,8 @@
 //! The writer's inputs: messages, appends, the end.
 
 use super::core::{
-    Close, CloseReason, Effects, Feed, InFlight, StreamClosed, StreamCore, StreamParams, UnloggedCause, WriterState,
+    Attached, Close, CloseReason, Effects, Feed, InFlight, StreamClosed, StreamCore, StreamParams, UnloggedCause,
+    WriterState,
 };
 use super::queue::FrameRun;
 use super::{Batch, Numbering, Retain};
@@ -25,6 +26,8 @@ pub enum AppendOutcome {
 
 impl<W: Clone> StreamCore<W> {
     /// Accepts a message. `seals` if the stream ends with it. Then call [`next_append`](Self::next_append).
+    ///
+    /// The number is preliminary while a [bind](Self::begin_bind) is in flight: bound messages come first.
     pub fn emit(
         &mut self,
         params: &StreamParams,
@@ -97,7 +100,7 @@ impl<W: Clone> StreamCore<W> {
             return;
         }
         self.released.push(question);
-        self.release_due = true;
+        self.append_due = true;
     }
 
     /// Ends the stream at once: its session has ended. Queued messages are dropped.
@@ -106,6 +109,13 @@ impl<W: Clone> StreamCore<W> {
         self.queue.clear();
         self.close(CloseReason::Stopped, &mut effects);
         effects
+    }
+
+    /// The number after the last one that the store may have shown to a client. It now has the stream up to `stored`, and may have
+    /// lost writes. A stream that recovers in a cluster continues at this number. If it is beyond the one after `stored`, the
+    /// batch that continues needs [`Batch::gap`].
+    pub fn first_unseen(&self, stored: Option<Seq>) -> Seq {
+        stored.max(Some(self.proposed)).map_or(Seq::FIRST, Seq::next)
     }
 
     /// The store accepts appends again, and `last` is the last event that it has of this stream. Numbers continue from there.
@@ -125,27 +135,48 @@ impl<W: Clone> StreamCore<W> {
         Some(effects)
     }
 
+    /// The store works again and accepts a gap. Numbers continue, and a reader that has the messages without ids stays: the store
+    /// gets the gap with the next append, which is due. `None` if the stream has not failed.
+    ///
+    /// Only for the stream of one call. A stream with several calls stays without ids to its end: one of the answers may be
+    /// lost, and only the end reports that. The numbers of a push stream are unknown after a failed bind.
+    pub fn store_recovered_with_gap(&mut self, params: &StreamParams) -> Option<Effects<W>> {
+        let failed = matches!(self.state, WriterState::Unlogged(UnloggedCause::StoreFailed));
+        let is_one_call = params.info.kind == StreamKind::Call && params.info.calls.len() <= 1;
+        if !failed || !is_one_call {
+            return None;
+        }
+        self.state = WriterState::Ready;
+        self.gap = self.numbering.last();
+        self.append_due = true;
+        Some(Effects::default())
+    }
+
     /// The batch to append now: everything that is queued. It is in flight from here on, and its outcome goes to
     /// [`appended`](Self::appended). `None` if no append is due, or one is in flight.
     pub fn next_append(&mut self, params: &StreamParams) -> Option<Batch> {
         let (due, buffering) = match self.state {
             WriterState::Buffering => (self.sealing || self.queue.is_full(), true),
-            WriterState::Ready => (self.sealing || self.release_due || !self.queue.is_empty(), false),
+            WriterState::Ready => (self.sealing || self.append_due || !self.queue.is_empty(), false),
             _ => return None,
         };
         if !due {
             return None;
         }
-        self.release_due = false;
+        self.append_due = false;
         self.binding = self.bound.take();
         let mut runs = std::mem::take(&mut self.spare);
+        if !self.queue.is_empty() {
+            self.proposed = self.numbering.last().unwrap_or_default();
+        }
         let batch = Batch {
             epoch: params.epoch,
-            info: (!self.in_store).then(|| params.info.clone()),
+            info: (!self.in_store || self.gap.is_some()).then(|| params.info.clone()),
             events: self.queue.take(&mut runs),
             released: std::mem::take(&mut self.released),
             seals: self.sealing,
             taken: self.binding,
+            gap: self.gap,
         };
         let released = if batch.events.is_empty() {
             batch.released.clone()
@@ -157,6 +188,7 @@ impl<W: Clone> StreamCore<W> {
             released,
             seals: self.sealing,
             buffering,
+            binds_from: None,
         });
         Some(batch)
     }
@@ -184,7 +216,10 @@ impl<W: Clone> StreamCore<W> {
                 self.released.extend(in_flight.released);
                 self.wake_reader(&mut effects); // it may wait for the append before it closes
             }
-            AppendOutcome::StoreFailed => self.batch_failed(params, in_flight, &mut effects),
+            AppendOutcome::StoreFailed => {
+                let in_doubt = in_flight.runs.last().map(|run| run.last);
+                self.batch_failed(params, in_flight.runs, in_doubt, &mut effects);
+            }
             AppendOutcome::Refused => {
                 self.queue.clear();
                 self.close(CloseReason::Fenced, &mut effects);
@@ -193,14 +228,18 @@ impl<W: Clone> StreamCore<W> {
         effects
     }
 
-    fn batch_stored(&mut self, params: &StreamParams, mut in_flight: InFlight, effects: &mut Effects<W>) {
+    pub(super) fn batch_stored(&mut self, params: &StreamParams, mut in_flight: InFlight, effects: &mut Effects<W>) {
         self.in_store = true;
+        self.appended = self.appended.max(self.gap.take());
         self.after_append(in_flight.buffering);
         for run in in_flight.runs.drain(..) {
             effects.stored += run.events();
             self.appended = Some(run.last);
             self.appended_bytes += run.payload_bytes as u64;
             self.offer(params, run);
+        }
+        if let (Attached::Remote(reader), Some(last)) = (&mut self.reader, self.appended) {
+            reader.note_appended(last, self.appended_bytes);
         }
         if params.info.kind == StreamKind::Push {
             // Most push streams are idle, and there may be many: an idle one keeps no tables.
@@ -220,14 +259,19 @@ impl<W: Clone> StreamCore<W> {
 
     /// STO-02: messages continue without ids, for the attached reader if there is one. So do those in flight and those
     /// queued.
-    fn batch_failed(&mut self, params: &StreamParams, in_flight: InFlight, effects: &mut Effects<W>) {
+    pub(super) fn batch_failed(
+        &mut self,
+        params: &StreamParams,
+        mut runs: Vec<FrameRun>,
+        in_doubt: Option<Seq>,
+        effects: &mut Effects<W>,
+    ) {
         effects.store_failed = true;
         effects.room = true;
         self.state = WriterState::Unlogged(UnloggedCause::StoreFailed);
         self.released = Vec::new();
-        self.release_due = false;
-        let InFlight { mut runs, .. } = in_flight;
-        self.in_doubt = runs.last().map(|run| run.last);
+        self.append_due = false;
+        self.in_doubt = in_doubt;
         self.queue.take(&mut runs);
         for run in runs.iter().filter_map(FrameRun::without_ids) {
             self.offer(params, run);
@@ -248,7 +292,7 @@ impl<W: Clone> StreamCore<W> {
     }
 
     fn begin_seal(&mut self, effects: &mut Effects<W>) {
-        let nothing_to_seal = !self.in_store && !self.has_pending_append();
+        let nothing_to_seal = !self.in_store && self.gap.is_none() && !self.has_pending_append();
         match self.state {
             WriterState::Unlogged(_) => self.close(CloseReason::Unlogged, effects),
             _ if nothing_to_seal => self.close(CloseReason::Sealed, effects),
@@ -279,7 +323,7 @@ impl<W: Clone> StreamCore<W> {
     /// Passes a run to the attached reader.
     fn offer(&mut self, params: &StreamParams, run: FrameRun) {
         let is_unlogged = self.is_unlogged();
-        let Some(reader) = &mut self.reader else { return };
+        let Some(reader) = self.reader.local_mut() else { return };
         // The store may show events before it acknowledges them, so the reader may have seen them. A priming event has no
         // message, and the number that every cursor starts from.
         if run.last <= reader.taken && run.last > Seq::PRIMING {
@@ -307,7 +351,7 @@ impl<W: Clone> StreamCore<W> {
 
     /// Hands a message without an id to the attached reader.
     fn offer_unlogged(&mut self, params: &StreamParams, cause: UnloggedCause, seq: Seq, message: impl EncodeMessage) {
-        let Some(reader) = &mut self.reader else { return };
+        let Some(reader) = self.reader.local_mut() else { return };
         // A connection-bound stream has no other place for the message. Its emitters wait for room instead.
         let fits = cause == UnloggedCause::ConnectionBound || self.live.fits(1, message.size(), &params.limits);
         if reader.feed == Feed::CatchingUp || !fits {

@@ -50,7 +50,7 @@ fn sub_01_the_filter_is_read() {
         r#"{"notifications":{}}"#,
         r#"{"notifications":{"x":null,"resourceSubscriptions":[]}}"#,
     ] {
-        assert!(read(nothing).unwrap().is_empty(), "{nothing}");
+        assert_eq!(read(nothing).unwrap(), Filter::default(), "{nothing}");
     }
 }
 

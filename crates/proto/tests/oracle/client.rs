@@ -1,9 +1,10 @@
 //! A client: its cursor, and what it has received.
 
 use rethread_proto::Seq;
+use rethread_proto::cluster::ReaderToken;
 use rethread_proto::sse::Decoder;
 use rethread_proto::stream::{ConnectionId, Page, Reader};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A client that resumes the stream over and over.
 #[derive(Default)]
@@ -13,6 +14,8 @@ pub(crate) struct Client {
     pub(crate) connection: Option<Connection>,
     /// Messages that it got without an id.
     pub(crate) without_ids: HashSet<u64>,
+    /// The numbers that those have.
+    seen_numbers: HashSet<u64>,
     /// It has got the end of the stream.
     pub(crate) is_done: bool,
 }
@@ -20,21 +23,24 @@ pub(crate) struct Client {
 /// One response body.
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
+    /// Set if it is on another node than the writer.
+    pub(crate) token: Option<ReaderToken>,
     pub(crate) reader: Reader,
     pub(crate) decoder: Decoder,
     /// A page that was read and has not arrived yet. `Some(None)` if the read failed.
     pub(crate) page: Option<Option<Page>>,
     /// It waits for a wake-up.
     pub(crate) waits: bool,
-    /// The response announced a gap; it ends with the first event.
+    /// The response announced a gap. The first page tells its end.
     pub(crate) gap_announced: bool,
-    /// The events of the page that the client gets now may have holes between them.
-    pub(crate) may_skip: bool,
+    /// Numbers up to this one may be missing.
+    pub(crate) known_gap: Option<Seq>,
 }
 
 impl Client {
-    /// Takes a chunk off the wire and checks it against what the store has ever stored.
-    pub(crate) fn receive(&mut self, chunk: &[u8], stored: &BTreeMap<u64, Vec<u8>>) {
+    /// Takes a chunk off the wire and checks it against what the store has ever stored. `numbers` has the numbers of messages
+    /// without ids, if they are not used again.
+    pub(crate) fn receive(&mut self, chunk: &[u8], stored: &BTreeMap<u64, Vec<u8>>, numbers: &HashMap<u64, u64>) {
         let connection = self.connection.as_mut().expect("a chunk comes on a connection");
         let mut blocks = Vec::new();
         let fed = connection.decoder.feed(chunk, |block| blocks.push(block));
@@ -43,6 +49,7 @@ impl Client {
             let Some(id) = &block.id else {
                 if let Some(message) = block.data.as_deref().and_then(message_number) {
                     self.without_ids.insert(message);
+                    self.seen_numbers.extend(numbers.get(&message));
                 }
                 continue;
             };
@@ -54,9 +61,11 @@ impl Client {
             let data = block.data.as_deref().unwrap_or_default();
             if data.is_empty() {
                 // A priming event, or the cursor confirmed.
+                let before = self.cursor.unwrap_or_default();
+                assert!(Seq(seq) >= before, "a cursor goes back to {seq}");
                 assert!(
-                    self.cursor.is_none_or(|cursor| Seq(seq) >= cursor),
-                    "a cursor goes back to {seq}"
+                    Seq(seq) == before || Some(Seq(seq)) <= connection.known_gap,
+                    "a cursor jumps from {before:?} to {seq}"
                 );
                 self.cursor = Some(Seq(seq));
                 continue;
@@ -76,9 +85,9 @@ impl Client {
                 Seq(seq) > before,
                 "event {seq} came after {before:?}: twice, or out of order"
             );
-            let follows = seq == before.0 + 1;
+            let is_known = |missing| Some(Seq(missing)) <= connection.known_gap || self.seen_numbers.contains(&missing);
             assert!(
-                follows || connection.may_skip,
+                (before.0 + 1..seq).all(is_known),
                 "event {seq} came after {before:?}: an unannounced gap"
             );
             self.cursor = Some(Seq(seq));

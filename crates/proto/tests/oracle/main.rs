@@ -1,26 +1,32 @@
 //! The oracle: every cursor sees its own stream, in order, once, without an unannounced gap.
 //!
 //! A schedule is made from one seed: messages, appends that are acknowledged at once, late, wrongly or never, cuts, resumes,
-//! takeovers, evictions, outages, recoveries and restarts. The world has no clock and no threads, so a seed always gives the
-//! same run. A failing seed is printed; run it again with `ORACLE_SEED=<seed> cargo test -p rethread-proto --test oracle`.
+//! takeovers by readers of the same and of another node, evictions, outages, recoveries, restarts and lost writes of the store.
+//! The world has no clock and no threads, so a seed always gives the same run. A failing seed is printed; run it again with
+//! `ORACLE_SEED=<seed> cargo test -p rethread-proto --test oracle`.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the crate is pure; its tests measure and are configured
 
 mod client;
 mod random;
+mod shared_queue;
+mod store;
 mod world;
 
 use random::Random;
+use shared_queue::SharedQueue;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use world::World;
 
 const OPERATIONS: usize = 200;
+/// Each check of the shared queue reads both logs.
+const CHECK_INTERVAL: usize = 25;
 /// The test runs at least so many schedules, for at least so long. `ORACLE_SCHEDULES` asks for more.
 const MIN_SCHEDULES: u64 = 500;
 const MIN_TIME: Duration = Duration::from_secs(3);
 
-fn run(seed: u64) {
+fn run_stream(seed: u64) {
     let mut random = Random::new(seed);
     let mut world = World::new(&mut random);
     for _ in 0..OPERATIONS {
@@ -30,8 +36,20 @@ fn run(seed: u64) {
     world.finish(&mut random);
 }
 
-#[test]
-fn oracle_every_cursor_sees_its_own_stream_in_order_once_without_unannounced_gaps() {
+fn run_shared_queue(seed: u64) {
+    let mut random = Random::new(seed);
+    let mut world = SharedQueue::new(&mut random);
+    for operation in 0..OPERATIONS {
+        world.operate(&mut random);
+        if operation % CHECK_INTERVAL == 0 {
+            world.check();
+        }
+    }
+    world.finish(&mut random);
+}
+
+/// Runs schedules from consecutive seeds, or the one that `ORACLE_SEED` names.
+fn run_all(run: fn(u64), min_time: Duration) {
     let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     if let Some(seed) = variable("ORACLE_SEED") {
         return run(seed);
@@ -39,7 +57,7 @@ fn oracle_every_cursor_sees_its_own_stream_in_order_once_without_unannounced_gap
     let min_schedules = variable("ORACLE_SCHEDULES").unwrap_or(MIN_SCHEDULES);
     let began = Instant::now();
     let mut schedules = 0;
-    while schedules < min_schedules || began.elapsed() < MIN_TIME {
+    while schedules < min_schedules || began.elapsed() < min_time {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(schedules))) {
             eprintln!("failing seed: ORACLE_SEED={schedules}");
             std::panic::resume_unwind(panic);
@@ -48,4 +66,14 @@ fn oracle_every_cursor_sees_its_own_stream_in_order_once_without_unannounced_gap
     }
     let rate = schedules as f64 / began.elapsed().as_secs_f64();
     println!("{schedules} schedules of {OPERATIONS} operations, {rate:.0} per second");
+}
+
+#[test]
+fn oracle_every_cursor_sees_its_own_stream_in_order_once_without_unannounced_gaps() {
+    run_all(run_stream, MIN_TIME);
+}
+
+#[test]
+fn oracle_each_message_of_a_shared_queue_is_on_one_stream() {
+    run_all(run_shared_queue, MIN_TIME / 3);
 }

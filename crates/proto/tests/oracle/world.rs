@@ -1,16 +1,19 @@
-//! One stream, its store and its clients.
+//! One stream, its store and its clients. `connections.rs` has what clients do.
 
-use crate::client::{Client, Connection, message_number};
+mod connections;
+
+use crate::client::Client;
 use crate::random::Random;
+use crate::store::{Reported, Store};
 use bytes::Bytes;
 use rethread_proto::event_id::IdPrefix;
-use rethread_proto::sse::{Decoder, Draft};
+use rethread_proto::sse::Draft;
 use rethread_proto::stream::{
-    AppendOutcome, Batch, Close, ConnectionId, Effects, Event, Framing, Input, Log, Reader, ReaderStart, ResumePlan,
-    Retain, Retention, Room, Step, StreamCore, StreamInfo, StreamLimits, StreamParams, TakeOutcome, plan,
+    AppendOutcome, Batch, Close, ConnectionId, Effects, Event, Framing, ReaderStart, Retain, Retention, Room,
+    StreamCore, StreamInfo, StreamLimits, StreamParams, TakeOutcome,
 };
-use rethread_proto::{EventId, Ordinal, Seq, StreamKind, Version};
-use std::collections::{BTreeMap, HashSet};
+use rethread_proto::{Seq, StreamKind};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,14 +25,10 @@ const MESSAGE_BYTES: [usize; 12] = [1, 20, 40, 40, 80, 80, 150, 300, 600, 8_100,
 pub(crate) struct World {
     params: StreamParams,
     core: StreamCore<ConnectionId>,
-    log: Option<Log>,
-    /// Every payload that was ever stored, by number.
-    stored: BTreeMap<u64, Vec<u8>>,
-    stored_messages: HashSet<u64>,
-    /// The append in flight, and whether the store has it already.
-    pending: Option<(Batch, bool)>,
-    store_is_down: bool,
-    retention: Retention,
+    store: Store,
+    /// Whether the store has several members: remote readers, gaps, and lost writes.
+    is_cluster: bool,
+    pending: Option<Pending>,
     clients: Vec<Client>,
     /// Connections that were cut and that the server has not noticed.
     unnoticed: Vec<ConnectionId>,
@@ -38,7 +37,18 @@ pub(crate) struct World {
     next_message: u64,
     /// Messages that this process accepted.
     accepted: Vec<u64>,
+    /// The numbers of messages, on a call stream in a cluster: there they are not used again.
+    numbers: HashMap<u64, u64>,
     questions: Vec<Seq>,
+    /// The store has lost writes at least once.
+    has_lost_writes: bool,
+}
+
+/// The append in flight.
+struct Pending {
+    batch: Batch,
+    /// The store's answer, if it has the batch already.
+    answer: Option<Result<Reported, ()>>,
 }
 
 impl World {
@@ -63,25 +73,24 @@ impl World {
         };
         let mut world = World {
             core: StreamCore::open(&params, RETRY_MILLIS),
+            store: Store::new(params.info.clone(), retention),
             params,
-            log: None,
-            stored: BTreeMap::new(),
-            stored_messages: HashSet::new(),
+            is_cluster: random.chance(60),
             pending: None,
-            store_is_down: false,
-            retention,
             clients: (0..3).map(|_| Client::default()).collect(),
             unnoticed: Vec::new(),
             woken: HashSet::new(),
             next_connection: 0,
             next_message: 0,
             accepted: Vec::new(),
+            numbers: HashMap::new(),
             questions: Vec::new(),
+            has_lost_writes: false,
         };
         for _ in 0..random.below(4) {
             world.emit(random, false); // no reader can exist yet
         }
-        world.connect(0, ReaderStart::default());
+        world.connect(0, ReaderStart::default(), false);
         world.core.flush();
         world.drive(random);
         world
@@ -97,14 +106,16 @@ impl World {
             70..76 => self.resume(client, random),
             76..80 => self.cut(client, random),
             80..83 => self.notice_cut(),
-            83..86 => self.evict(),
-            86..88 => self.store_is_down = random.chance(30),
+            83..85 => self.store.evict(),
+            85..86 => self.learn_remote_reader(),
+            86..88 => self.store.is_down = random.chance(30),
             88..90 => self.recover(),
             90..92 => self.close_reader(),
             92..94 => self.stall(),
             94..96 => self.release(),
             96..97 => self.restart(random),
             97..98 if random.chance(5) => self.emit(random, true),
+            98..99 if random.chance(50) => self.lose_writes(random),
             _ => self.early_apply(random),
         }
         if random.chance(80) {
@@ -119,7 +130,7 @@ impl World {
                 continue;
             };
             let id = connection.id;
-            if !connection.waits || self.woken.contains(&id) {
+            if !connection.waits || connection.token.is_some() || self.woken.contains(&id) {
                 continue;
             }
             let (taken, effects) = self.core.take(id, &id);
@@ -134,17 +145,16 @@ impl World {
 
     /// The store works again, the stream ends, and every client resumes for the rest.
     pub(crate) fn finish(&mut self, random: &mut Random) {
-        self.store_is_down = false;
+        self.store.is_down = false;
         self.settle(random);
         self.recover();
+        self.settle(random);
         if !self.core.is_closed() {
             self.emit(random, true);
         }
         self.settle(random);
-        let Some(last) = self.log.as_ref().map(|log| log.status().last) else {
-            return;
-        };
-        if !self.log.as_ref().is_some_and(Log::is_sealed) {
+        let Some(status) = self.store.status() else { return };
+        if !status.sealed {
             assert!(
                 self.core.is_unlogged(),
                 "the stream has ended and its log is not sealed"
@@ -162,7 +172,7 @@ impl World {
                 }
             }
             assert_eq!(
-                self.clients[client].cursor, last,
+                self.clients[client].cursor, status.last,
                 "a client has not got the end of the stream"
             );
         }
@@ -191,6 +201,9 @@ impl World {
         let Ok((seq, effects)) = emitted else { return };
         self.next_message += 1;
         self.accepted.push(message);
+        if self.is_cluster && self.params.info.kind == StreamKind::Call {
+            self.numbers.insert(message, seq.0);
+        }
         if retain == Retain::Question {
             self.questions.push(seq);
         }
@@ -206,7 +219,7 @@ impl World {
     fn drive(&mut self, random: &mut Random) {
         while let Some(batch) = self.core.next_append(&self.params) {
             assert!(self.pending.is_none(), "two appends are in flight");
-            self.pending = Some((batch, false));
+            self.pending = Some(Pending { batch, answer: None });
             if random.chance(50) {
                 return;
             }
@@ -216,86 +229,100 @@ impl World {
 
     /// The store has the batch; its answer comes later.
     fn early_apply(&mut self, random: &mut Random) {
-        if !self.store_is_down && random.chance(50) {
-            self.store_pending();
+        if !self.store.is_down && random.chance(50) {
+            self.store_pending(random);
         }
     }
 
-    fn store_pending(&mut self) -> bool {
-        let Some((batch, is_stored)) = self.pending.as_mut() else {
-            return false;
+    fn store_pending(&mut self, random: &mut Random) {
+        let Some(Pending { batch, answer }) = &mut self.pending else {
+            return;
         };
-        if *is_stored {
-            return true;
+        if answer.is_some() {
+            return;
         }
-        *is_stored = true;
         let batch = batch.clone();
-        self.store(batch)
+        let mut result = self.store.append(batch.clone());
+        if let Err(refused) = result
+            && self.is_cluster
+            && let Some(again) = batch.after_loss(refused, &self.params.info)
+        {
+            result = self.store.append(again);
+        }
+        *answer = Some(result.map(|()| self.store.reader.clone()).map_err(drop));
+        self.wake_remote(random);
     }
 
-    fn store(&mut self, batch: Batch) -> bool {
-        let new = |event: &Event| (event.seq.0, event.payload.to_vec());
-        let events: Vec<_> = batch.events.iter().map(new).collect();
-        let log = match (&mut self.log, &batch.info) {
-            (Some(log), _) => log,
-            (none, Some(info)) => none.insert(Log::new(info.clone(), batch.epoch)),
-            (_, None) => panic!("the first batch of a stream has no info"),
-        };
-        if log.append(batch).is_err() {
-            return false;
+    /// The store wakes the node of a remote reader. Some wake-ups are lost.
+    fn wake_remote(&mut self, random: &mut Random) {
+        for connection in self.clients.iter().filter_map(|client| client.connection.as_ref()) {
+            if connection.token.is_some() && random.chance(70) {
+                self.woken.insert(connection.id);
+            }
         }
-        for (seq, payload) in events {
-            let text = String::from_utf8_lossy(&payload).into_owned();
-            self.stored_messages.extend(message_number(&text));
-            let before = self.stored.insert(seq, payload);
-            assert!(before.is_none(), "number {seq} is used twice");
-        }
-        true
     }
 
     fn acknowledge(&mut self, random: &mut Random) {
         if self.pending.is_none() {
             return;
         }
-        let fails = self.store_is_down && random.chance(70);
+        let fails = self.store.is_down && random.chance(70);
         if !fails || random.chance(50) {
-            self.store_pending();
+            self.store_pending(random);
         }
-        let Some((_, is_stored)) = self.pending.take() else {
-            return;
-        };
-        let outcome = match (fails, is_stored) {
-            (true, _) => AppendOutcome::StoreFailed, // it may have the batch nevertheless
-            (false, true) => AppendOutcome::Stored,
-            (false, false) => AppendOutcome::Refused,
+        let Some(pending) = self.pending.take() else { return };
+        let outcome = match &pending.answer {
+            _ if fails => AppendOutcome::StoreFailed, // it may have the batch nevertheless
+            Some(Ok(_)) => AppendOutcome::Stored,
+            _ => AppendOutcome::Refused,
         };
         let effects = self.core.appended(&self.params, outcome);
         self.apply(effects);
+        if let (AppendOutcome::Stored, Some(Ok(reported)), true) = (outcome, pending.answer, self.is_cluster) {
+            let effects = self.core.remote_reader(reported);
+            self.apply(effects);
+        }
     }
 
-    fn evict(&mut self) {
-        if let Some(log) = &mut self.log {
-            log.evict(&self.retention);
+    /// The writer is woken, because the stream has another reader.
+    fn learn_remote_reader(&mut self) {
+        if self.is_cluster {
+            let effects = self.core.remote_reader(self.store.reader.clone());
+            self.apply(effects);
+        }
+    }
+
+    /// The store fails over to a copy that lacks the last writes. A stream that has ended has no writer to notice it.
+    fn lose_writes(&mut self, random: &mut Random) {
+        let seals = self.pending.as_ref().is_some_and(|pending| pending.batch.seals);
+        if self.is_cluster && !self.core.is_closed() && !seals {
+            self.store.lose_writes(random);
+            self.has_lost_writes = true;
         }
     }
 
     /// The session appends a refresh that replaces the messages without ids.
     fn recover(&mut self) {
-        let Some(status) = self.log.as_ref().map(Log::status) else {
+        if self.is_cluster && !self.store.is_down && self.core.store_recovered_with_gap(&self.params).is_some() {
             return;
-        };
-        if self.store_is_down || !self.core.is_unlogged() || self.core.is_closed() || status.sealed {
+        }
+        let Some(status) = self.store.status() else { return };
+        if self.store.is_down || !self.core.is_unlogged() || self.core.is_closed() || status.sealed {
             return;
         }
         let unlogged = self.core.last_unlogged();
         let mut last = status.last;
-        if self.core.has_unlogged_after(status.last) {
-            let seq = status.last.unwrap_or_default().next();
-            let refresh = Batch::new(
-                self.params.epoch,
-                vec![Event::new(seq, Bytes::from_static(b"{\"refresh\":true}"))],
-            );
-            assert!(self.store(refresh), "the refresh fits");
+        let seq = if self.is_cluster {
+            self.core.first_unseen(status.last)
+        } else {
+            status.last.unwrap_or_default().next()
+        };
+        let gap = Some(Seq(seq.0 - 1)).filter(|before| Some(*before) > status.last);
+        if self.core.has_unlogged_after(status.last) || gap.is_some() {
+            let event = Event::new(seq, Bytes::from_static(b"{\"refresh\":true}"));
+            let mut refresh = Batch::new(self.params.epoch, vec![event]);
+            refresh.gap = gap;
+            assert!(self.store.append(refresh).is_ok(), "the refresh fits");
             last = Some(seq);
         }
         if let Some(effects) = self.core.store_recovered(unlogged, last) {
@@ -324,12 +351,14 @@ impl World {
     /// The process is killed, and the next one adopts the stream.
     fn restart(&mut self, random: &mut Random) {
         if random.chance(50) {
-            self.store_pending();
+            self.store_pending(random);
         }
-        let Some(log) = &self.log else { return };
+        let Some(status) = self.store.status().filter(|_| !self.has_lost_writes) else {
+            return;
+        };
         self.pending = None;
         self.params.epoch += 1;
-        self.core = StreamCore::adopt(&log.status());
+        self.core = StreamCore::adopt(&status);
         self.accepted.clear();
         self.questions.clear();
         self.unnoticed.clear();
@@ -338,144 +367,10 @@ impl World {
         }
     }
 
-    fn connect(&mut self, client: usize, start: ReaderStart) {
-        self.next_connection += 1;
-        let id = ConnectionId(self.next_connection);
-        let effects = self.core.attach(id, start.cursor, start.resumes);
-        self.clients[client].connection = Some(Connection {
-            id,
-            gap_announced: start.gap_announced,
-            reader: Reader::new(start, Version::V2025_11_25, RETRY_MILLIS),
-            decoder: Decoder::new(MAX_BLOCK_BYTES),
-            page: None,
-            waits: false,
-            may_skip: false,
-        });
-        self.apply(effects);
-    }
-
-    fn cut(&mut self, client: usize, random: &mut Random) {
-        if let Some(connection) = self.clients[client].connection.take() {
-            if random.chance(50) {
-                self.unnoticed.push(connection.id);
-            } else {
-                self.detach(connection.id);
-            }
-        }
-    }
-
-    fn notice_cut(&mut self) {
-        if let Some(id) = self.unnoticed.pop() {
-            self.detach(id);
-        }
-    }
-
-    fn detach(&mut self, id: ConnectionId) {
-        let (_, effects) = self.core.detach(id);
-        self.apply(effects);
-    }
-
-    fn resume(&mut self, client: usize, random: &mut Random) {
-        let Some(status) = self.log.as_ref().map(Log::status) else {
-            return;
-        };
-        self.cut(client, random);
-        let cursor = self.clients[client].cursor.unwrap_or(Seq::PRIMING);
-        let id = EventId {
-            ordinal: Ordinal(7),
-            seq: cursor,
-        };
-        let missed = self.core.has_unlogged_after(status.last);
-        match plan(Some(id), true, Some(&status), missed) {
-            ResumePlan::Ended => self.clients[client].is_done = true,
-            ResumePlan::Resume { after, gap, .. } => {
-                let lost = |message: &&u64| {
-                    !self.stored_messages.contains(message) && !self.clients[client].without_ids.contains(message)
-                };
-                if self.core.is_unlogged() && self.accepted.iter().any(|message| lost(&message)) {
-                    let missing: Vec<_> = self.accepted.iter().filter(lost).collect();
-                    assert!(
-                        gap,
-                        "messages {missing:?} without ids are missing, and the resume after {after:?} is not told: {status:?} {:?}",
-                        self.core
-                    );
-                }
-                self.connect(
-                    client,
-                    ReaderStart {
-                        cursor: after,
-                        first: None,
-                        resumes: true,
-                        gap_announced: gap,
-                    },
-                );
-            }
-            other => panic!("a resume from {cursor:?} of {status:?} leads to {other:?}"),
-        }
-    }
-
-    /// Runs a connection for a while, as its socket has room.
-    fn poll(&mut self, client: usize, random: &mut Random) {
-        for _ in 0..=random.below(6) {
-            let Some(connection) = &mut self.clients[client].connection else {
-                return;
-            };
-            let id = connection.id;
-            if connection.waits && !self.woken.remove(&id) && random.chance(80) {
-                return;
-            }
-            connection.waits = false;
-            let input = match connection.reader.step() {
-                Step::End => {
-                    self.clients[client].connection = None;
-                    return self.detach(id);
-                }
-                Step::Send(chunk) => Input::Send(chunk),
-                Step::Read(cursor) => {
-                    if connection.page.is_none() {
-                        let limit = 1 + random.below(5);
-                        let page = self.log.as_ref().map(|log| log.read_after(cursor, limit, 100_000));
-                        connection.page = Some(page.filter(|_| !random.chance(2)));
-                        if random.chance(50) {
-                            return; // it arrives later
-                        }
-                    }
-                    let page = connection.page.take().flatten();
-                    connection.may_skip = std::mem::take(&mut connection.gap_announced);
-                    let (core, mut effects) = (&mut self.core, Effects::default());
-                    let input = connection.reader.page(&self.params, page.as_ref(), |cursor, bytes| {
-                        let (caught_up, caused) = core.caught_up(id, cursor, bytes);
-                        effects = caused;
-                        caught_up
-                    });
-                    self.apply(effects);
-                    input
-                }
-                Step::Take => {
-                    let (taken, effects) = self.core.take(id, &id);
-                    let input = connection.reader.taken(&self.params, taken);
-                    self.apply(effects);
-                    input
-                }
-            };
-            let client = &mut self.clients[client];
-            match input {
-                Input::Send(chunk) => client.receive(&chunk, &self.stored),
-                Input::Continue | Input::Overtaken => {}
-                Input::Wait => {
-                    if let Some(connection) = &mut client.connection {
-                        connection.waits = true;
-                    }
-                }
-            }
-            if let Some(connection) = &mut client.connection {
-                connection.may_skip = false;
-            }
-        }
-    }
-
-    #[allow(clippy::needless_pass_by_value)] // effects are performed once
     fn apply(&mut self, effects: Effects<ConnectionId>) {
         self.woken.extend(effects.wake);
+        if let Some(token) = effects.displaced {
+            self.store.detach(&token);
+        }
     }
 }

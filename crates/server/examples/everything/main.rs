@@ -12,6 +12,8 @@
 //! npx @modelcontextprotocol/conformance server --url http://127.0.0.1:8931/mcp --suite all --spec-version 2026-07-28
 //! ```
 //!
+//! With `--store redis://127.0.0.1:6379` several processes share sessions and streams, and any of them serves any request.
+//!
 //! With `--store embedded --data DIR` sessions and streams survive the process: kill it with `kill -9`, start it again, and
 //! clients continue.
 //!
@@ -38,8 +40,10 @@ use fixture::Fixture;
 use http::{Request, Response};
 use http_body_util::{Either, Empty};
 use hyper::body::Incoming;
-use rethread::{Body, Catalog, HttpSse, McpService, Notifier};
+use rethread::{Body, Catalog, HttpSse, McpService, Notifier, Principal};
 use rethread_store_embedded::{EmbeddedStore, Sync};
+use rethread_store_redis::{RedisCluster, RedisOptions, RedisStore, RedisUrl};
+use sha2::{Digest, Sha256};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -66,15 +70,27 @@ struct Options {
     /// Speak JSON-RPC lines on stdin and stdout instead of HTTP.
     #[arg(long, conflicts_with = "listen")]
     stdio: bool,
-    /// Where sessions and events are kept.
-    #[arg(long, value_enum, default_value_t = Store::Memory)]
+    /// Where sessions and events are kept: `memory`, `embedded`, or the URL of a Redis server, which several processes share.
+    #[arg(long, value_name = "STORE", default_value = "memory", value_parser = Store::parse)]
     store: Store,
+    /// With Redis: a name of this process that no other process uses. A newer process with the same name replaces it at once.
+    #[arg(long, value_name = "NAME")]
+    node_id: Option<String>,
+    /// With Redis: the other processes act for this one when it has not renewed its lease for so many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    lease: f64,
+    /// With Redis: a file with a secret that all processes share. Without it, the store has a random one.
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
     /// The folder of a store that keeps files; made if it is not there.
-    #[arg(long, value_name = "DIR", required_if_eq("store", "embedded"))]
+    #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// When the embedded store counts something as written.
     #[arg(long, value_enum, default_value_t = SyncMode::Interval)]
     sync: SyncMode,
+    /// For tests: `Authorization: Bearer NAME` makes NAME the principal of a request.
+    #[arg(long)]
+    trust_bearer: bool,
     /// How long clients are asked to wait before they reconnect.
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     retry_ms: u64,
@@ -86,12 +102,35 @@ struct Options {
     allow_origin: Vec<String>,
 }
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Clone)]
 enum Store {
     /// In this process: gone when it ends.
     Memory,
     /// In files: survives a restart.
     Embedded,
+    /// In a server that several processes share.
+    Redis(RedisUrl),
+}
+
+impl Store {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "memory" => Ok(Store::Memory),
+            "embedded" => Ok(Store::Embedded),
+            url => RedisUrl::parse(url)
+                .map(Store::Redis)
+                .map_err(|error| error.to_string()),
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    if seconds >= 0.1 {
+        Ok(seconds)
+    } else {
+        Err("at least 0.1 seconds".into())
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -126,7 +165,9 @@ async fn run(options: Options) -> io::Result<()> {
     let mut builder = McpService::builder(catalog(&fixture))
         .retry(Duration::from_millis(options.retry_ms))
         .behind_gateway(std::env::var_os(rethread::BEHIND_GATEWAY).is_some());
-    if let (Store::Embedded, Some(data)) = (options.store, &options.data) {
+    if matches!(options.store, Store::Embedded) {
+        let data = options.data.as_deref();
+        let data = data.ok_or_else(|| io::Error::other("--store embedded needs --data DIR"))?;
         let sync = match options.sync {
             SyncMode::Always => Sync::Always,
             SyncMode::Interval => Sync::default(),
@@ -134,6 +175,9 @@ async fn run(options: Options) -> io::Result<()> {
         };
         let store = EmbeddedStore::builder().sync(sync).open(data);
         builder = builder.store(store.map_err(io::Error::other)?);
+    }
+    if let Store::Redis(url) = &options.store {
+        builder = builder.store(redis(url.clone(), &options).await?);
     }
     for host in &options.allow_host {
         builder = builder.allow_host(host);
@@ -154,20 +198,52 @@ async fn run(options: Options) -> io::Result<()> {
         }
         std::process::exit(0); // a read of stdin cannot be cancelled
     }
+    mcp.join().await;
     let listener = TcpListener::bind(options.listen)
         .await
         .map_err(|e| io::Error::new(e.kind(), format!("cannot listen on {}: {e}", options.listen)))?;
     println!("everything: ready at http://{}/mcp", listener.local_addr()?);
     let (mut endpoint, mut old) = (mcp.clone(), mcp.http_sse("/messages"));
-    let routes = tower::service_fn(move |request| route(&mut endpoint, &mut old, request));
+    let trusts_bearer = options.trust_bearer;
+    let routes = tower::service_fn(move |mut request| {
+        if trusts_bearer {
+            trust_bearer(&mut request);
+        }
+        route(&mut endpoint, &mut old, request)
+    });
     let drain = async { mcp.shutdown(DRAIN).await };
-    serve::until(stop, listener, routes, drain).await;
+    tokio::select! {
+        () = serve::until(stop, listener, routes, drain) => {}
+        () = mcp.replaced() => return Err(io::Error::other("a newer process uses the name of this node")),
+    }
     ticker.abort();
     Ok(())
 }
 
+/// Connects to a store that several processes share.
+async fn redis(url: RedisUrl, options: &Options) -> io::Result<RedisStore> {
+    let mut settings = RedisOptions::new(url).with_lease(Duration::from_secs_f64(options.lease));
+    if let Some(name) = &options.node_id {
+        settings = settings.with_node_id(name.as_str());
+    }
+    if let Some(file) = &options.secret_file {
+        settings = settings.with_secret(Sha256::digest(std::fs::read(file)?).into());
+    }
+    let cluster = RedisCluster::connect(settings).await.map_err(io::Error::other)?;
+    cluster.store("everything").await.map_err(io::Error::other)
+}
+
 /// A response of the service, or an empty 404.
 type Answer = Result<Response<Either<Body, Empty<Bytes>>>, Infallible>;
+
+/// Takes the name in a bearer token for the principal.
+fn trust_bearer(request: &mut Request<Incoming>) {
+    let token = request.headers().get(http::header::AUTHORIZATION);
+    let name = token.and_then(|token| token.to_str().ok()?.strip_prefix("Bearer "));
+    if let Some(name) = name.map(str::to_owned) {
+        request.extensions_mut().insert(Principal::new("everything", name));
+    }
+}
 
 /// `/mcp` for every revision, `/sse` and `/messages` for the transport of 2024-11-05.
 fn route(

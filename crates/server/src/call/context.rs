@@ -163,10 +163,10 @@ impl Context {
     /// Sends any notification on this call's stream, for handlers that pass on what others say. Progress and log messages
     /// have methods of their own, which know what the client wants to hear.
     pub async fn notify(&self, method: &str, params: impl Serialize) -> Result<(), CallEnded> {
-        self.say(method, &params, 256).await
+        self.send_notification(method, &params, 256).await
     }
 
-    async fn say(&self, method: &str, params: &impl Serialize, expected: usize) -> Result<(), CallEnded> {
+    async fn send_notification(&self, method: &str, params: &impl Serialize, expected: usize) -> Result<(), CallEnded> {
         match draft(method, params, expected) {
             Some(draft) => self.send(draft).await,
             None => Ok(()),

@@ -110,10 +110,10 @@ impl InitializeReply {
         InitializeReply(Some(result.into()))
     }
 
-    pub(crate) fn agree(self, info: &ServerInfo, proposed: Version) -> Result<Negotiated, RpcError> {
+    pub(crate) fn negotiate(self, info: &ServerInfo, proposed: Version) -> Result<Negotiated, RpcError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Given {
+        struct ReplyMembers {
             protocol_version: String,
             #[serde(default)]
             capabilities: Value,
@@ -125,7 +125,7 @@ impl InitializeReply {
                 answer: standard(info, proposed).to_string().into(),
             });
         };
-        let given: Given = serde_json::from_slice(&answer)
+        let given: ReplyMembers = serde_json::from_slice(&answer)
             .map_err(|e| RpcError::internal(format!("the server's answer to initialize is malformed: {e}")))?;
         let version = given.protocol_version.parse().map_err(|_| {
             RpcError::internal(format!(

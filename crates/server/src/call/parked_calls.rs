@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use rethread_proto::clock::Mono;
 use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::mrtr::{self, InputRequests, State};
+use rethread_store::Incarnation;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -152,7 +153,13 @@ fn enter(
         let asked = requests.ask(&question.key, question.method, &question.params);
         asked.map_err(|error| RpcError::internal(error.to_string()))?;
     }
-    let state = request_state::seal(node, scope, State::Parked { id, round })?;
+    let parked_on = node.membership.current().map(|node| Incarnation::clone(&node));
+    let parked = State::Parked {
+        id,
+        round,
+        node: parked_on,
+    };
+    let state = request_state::seal(node, scope, parked)?;
     let result = mrtr::input_required(&requests, Some(&state))?;
     let park = ParkedCall {
         running: Arc::clone(running),

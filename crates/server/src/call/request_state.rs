@@ -15,7 +15,7 @@ pub(crate) fn seal(node: &Node, scope: &StatelessScope, state: State) -> Result<
         expires: Wall::from_millis(now().as_millis() + node.timing.question.as_millis() as u64),
         state,
     };
-    let sealed = node.seal.seal(random(), &claims);
+    let sealed = node.seal().seal(random(), &claims);
     sealed.map_err(|too_long| RpcError::internal(too_long.to_string()))
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn open(
     method: &str,
     params: &Params,
 ) -> Result<State, RpcError> {
-    let opened = node.seal.open(text, &binding(principal, method, params), now());
+    let opened = node.seal().open(text, &binding(principal, method, params), now());
     opened.map_err(refused)
 }
 

@@ -63,6 +63,11 @@ pub(crate) fn handler_future<H: Handler>(handler: Arc<H>, call: Call, running: A
         {
             result = Err(error);
         }
+        if let Some(session) = running.session()
+            && session.has_unstored_push()
+        {
+            Box::pin(session.push_stored()).await;
+        }
         // The permit is free only after that: a drain must not overtake the reply. Waiting is rare, and therefore boxed.
         match finish(&running, result, &mut guard) {
             ReplyResult::Json(json) => HandlerEnd::Json(json),

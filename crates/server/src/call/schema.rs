@@ -5,6 +5,7 @@
 //! program, and 160 seconds of processor time to build.
 
 mod check;
+mod choices;
 #[cfg(test)]
 mod tests;
 mod values;

@@ -2,13 +2,11 @@
 
 use crate::call::parked_calls::ParkedCalls;
 use crate::node::Node;
+use crate::session::Session;
 use crate::session::registry::Registry;
-use crate::session::{Session, list_changed, resource_updated};
 use rethread_proto::clock::Mono;
-use rethread_proto::push::Collapse;
-use rethread_proto::sse::Draft;
 use rethread_proto::subscription::Change;
-use rethread_store::{BusEvent, Signal, StoreError, StoreFuture, Subscription};
+use rethread_store::{BusEvent, Incarnation, Signal, StoreError, StoreFuture, Subscription};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -39,7 +37,10 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Registry>, parked: Arc<ParkedCall
         let now = node.clock.tick();
         for_each(&sessions, |session| {
             session.sweep(now);
-            if session.is_idle(now) {
+            if session.is_idle(now) && node.cluster().is_some() {
+                let (sessions, session) = (Arc::clone(&sessions), Arc::clone(session));
+                tokio::spawn(async move { close_idle_view(&sessions, &session).await });
+            } else if session.is_idle(now) {
                 let pending_end = sessions.end(session, "idle");
                 if node.is_draining() {
                     pending_end.skip(); // a successor may serve the session from the same store by now
@@ -64,6 +65,19 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Registry>, parked: Arc<ParkedCall
         if let Err(error) = node.store.sweep().await {
             tracing::warn!(target: crate::node::telemetry::TARGET, %error, "the store could not be swept");
         }
+    }
+}
+
+/// This node has not used a session for long. Another node may use it, so the store decides whether it is idle. A view that
+/// holds no state is closed anyway: it can be opened again.
+async fn close_idle_view(sessions: &Registry, session: &Arc<Session>) {
+    let node = &session.node;
+    match node.store.load(&session.key).await {
+        Ok(stored) if stored.idle >= node.timing.session_idle => sessions.end(session, "idle").detach(),
+        Ok(_) if session.has_owner() && session.is_served_here() => session.touch(),
+        Ok(_) => sessions.close_view(session, "view closed"),
+        Err(StoreError::SessionGone) => sessions.end(session, "ended elsewhere").skip(),
+        Err(_) => {} // the next sweep tries again
     }
 }
 
@@ -106,33 +120,37 @@ async fn read_bus(mut bus: Subscription, node: Arc<Node>, sessions: Weak<Registr
         match event {
             BusEvent::Lagged => {
                 sessions.subscriptions.announce_everything();
-                for_each(&sessions, Session::offer_refresh).await;
+                for_each(&sessions, Session::signals_lost).await;
             }
-            BusEvent::Signal(Signal::ListChanged(list)) => {
-                if declares(&format!("{}.listChanged", list.capability())) {
-                    sessions.subscriptions.announce(&list.into(), None);
-                    for_each(&sessions, |session| session.offer(list_changed(list))).await;
-                }
-            }
-            BusEvent::Signal(Signal::ResourceUpdated(uri)) => {
-                sessions
-                    .subscriptions
-                    .announce(&Change::Updated(Arc::from(&*uri)), None);
-                for_each(&sessions, |session| {
-                    if session.is_subscribed(&uri) {
-                        session.offer(resource_updated(&uri));
+            BusEvent::Signal(id, signal) => {
+                match &signal {
+                    Signal::ListChanged(list) if declares(&format!("{}.listChanged", list.capability())) => {
+                        sessions.subscriptions.announce(&(*list).into(), None);
                     }
-                })
-                .await;
+                    Signal::ResourceUpdated(uri) => {
+                        sessions
+                            .subscriptions
+                            .announce(&Change::Updated(Arc::from(&**uri)), None);
+                    }
+                    _ => {}
+                }
+                for_each(&sessions, |session| session.signalled(&id, &signal)).await;
             }
-            BusEvent::Signal(Signal::Broadcast(message)) => {
-                for_each(&sessions, |session| {
-                    session.offer((Draft::copy_of(&message), Collapse::Never));
-                })
-                .await;
-            }
-            BusEvent::Signal(_) => {}
         }
+    }
+}
+
+/// Other nodes have died. This node looks at its own objects only: readers of their streams, and GETs that wait behind theirs.
+pub(crate) async fn nodes_died(sessions: &Registry, died: &[Incarnation]) {
+    let mut concerned = Vec::new();
+    for_each(sessions, |session| concerned.push(Arc::clone(session))).await;
+    for session in concerned {
+        for reader in session.remote_readers() {
+            if reader.writer.as_ref().is_some_and(|writer| died.contains(writer)) {
+                session.close_if_orphaned(&reader).await;
+            }
+        }
+        session.remove_dead_listeners(died).await;
     }
 }
 

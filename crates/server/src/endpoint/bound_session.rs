@@ -103,8 +103,8 @@ async fn initialize<H: Handler>(
     let served = inner.node.revisions;
     let version = served.negotiate(&asked).filter(|v| v.era() == Era::Legacy);
     let version = version.ok_or_else(|| RpcError::invalid_params("no protocol version of this transport is served"))?;
-    let welcomed = open_session::open_session(inner, session, request, version, request_head).await;
-    Ok(Reply::raw(welcomed.map_err(OpenError::into_error)?.keep()))
+    let opened = open_session::open_session(inner, session, request, version, request_head).await;
+    Ok(Reply::raw(opened.map_err(OpenError::into_error)?.keep()))
 }
 
 /// The connection that is the session: when it goes, the session ends (LEG-03).

@@ -27,7 +27,7 @@ pub struct Builder<H> {
     upgrade_after: SseUpgradeDelay,
     ids: Arc<dyn EventIdFormat>,
     policy: HeadPolicy,
-    unbuffered: bool,
+    disable_proxy_buffering: bool,
     restore: Restore,
     behind_gateway: bool,
     name: Box<str>,
@@ -53,7 +53,7 @@ impl<H: Handler> Builder<H> {
             upgrade_after: SseUpgradeDelay::default(),
             ids: Arc::new(Plain),
             policy: HeadPolicy::default(),
-            unbuffered: false,
+            disable_proxy_buffering: false,
             restore: Restore::default(),
             behind_gateway: false,
             name: "0".into(),
@@ -182,7 +182,7 @@ impl<H: Handler> Builder<H> {
     /// Sends `X-Accel-Buffering: no` with every stream, for proxies that would hold events back otherwise (SSE-03).
     #[must_use]
     pub fn disable_proxy_buffering(mut self) -> Self {
-        self.unbuffered = true;
+        self.disable_proxy_buffering = true;
         self
     }
 
@@ -260,7 +260,7 @@ impl<H: Handler> Builder<H> {
             upgrade_after: self.upgrade_after,
             ids: self.ids,
             revisions: self.policy.revisions,
-            unbuffered: self.unbuffered,
+            disable_proxy_buffering: self.disable_proxy_buffering,
             restore: self.restore,
             behind_gateway: self.behind_gateway,
             info: handler.info(),
@@ -274,6 +274,9 @@ impl<H: Handler> Builder<H> {
         });
         let node = Arc::new(node);
         handler.on_start(&Notifier::new(Arc::clone(&node)));
+        let mut forwarded_policy = self.policy.clone();
+        forwarded_policy.hosts = HostPolicy::Any;
+        forwarded_policy.origins = OriginPolicy::Any;
         let inner = Server {
             node,
             sessions: Arc::new(Registry::new()),
@@ -281,6 +284,8 @@ impl<H: Handler> Builder<H> {
             handler,
             new_session_id: self.new_session_id,
             background: AtomicBool::new(false),
+            forwards: Arc::default(),
+            forwarded_policy,
         };
         Ok(McpService {
             inner: Arc::new(inner),

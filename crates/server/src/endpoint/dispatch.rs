@@ -72,14 +72,17 @@ impl NotStarted {
 /// Starts the call of the request `index` of an exchange in a session. Nothing runs until the returned future is polled.
 pub(crate) fn start_call<H: Handler>(
     server: &Server<H>,
-    session: &Session,
+    session: &Arc<Session>,
     exchange: &Arc<Exchange>,
     index: usize,
     request: Request,
     request_head: RequestHead,
 ) -> Result<(Arc<ActiveCall>, HandlerFuture), NotStarted> {
     let node = &server.node;
-    node.accept_work().map_err(NotStarted::Refused)?;
+    // A session whose state is here is served to its end: it is handed over when it is idle.
+    if !session.has_owner() {
+        node.accept_work().map_err(NotStarted::Refused)?;
+    }
     if !node.calls.enter(node.limits.calls) {
         return Err(NotStarted::Refused(Reason::Overloaded("calls")));
     }
@@ -88,6 +91,7 @@ pub(crate) fn start_call<H: Handler>(
     let handle = Arc::clone(&running) as Arc<dyn CancelHandle>;
     let refused = match session.start_call(&request.id, &handle) {
         Ok(true) => {
+            session.draw_ordinals_if_low();
             let call = Call::new(request, parts);
             let work = run::handler_future(Arc::clone(&server.handler), call, Arc::clone(&running));
             return Ok((running, work));
@@ -103,7 +107,7 @@ pub(crate) fn start_call<H: Handler>(
 /// transport chooses how to say it.
 pub(crate) async fn serve_on_stream<H: Handler>(
     server: &Server<H>,
-    session: &Session,
+    session: &Arc<Session>,
     slot: ReplySlot,
     request: Request,
     request_head: RequestHead,

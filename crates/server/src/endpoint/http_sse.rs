@@ -3,19 +3,24 @@
 
 use crate::call::handler::Handler;
 use crate::endpoint::bound_session;
-use crate::endpoint::read_body::read_body;
+use crate::endpoint::forward::receiving::{ForwardError, Outgoing};
+use crate::endpoint::read_body::{WholeBody, read_body};
 use crate::endpoint::request_head::RequestHead;
 use crate::endpoint::respond;
 use crate::endpoint::server::Server;
 use crate::endpoint::service::McpService;
 use crate::session::Transport;
 use crate::stream::body::Body;
+use bytes::Bytes;
 use http::{Method, Request, Response, header};
 use http_body::Body as HttpBody;
+use rethread_proto::cluster::mail::ForwardEndpoint;
 use rethread_proto::gate::{self, HeadPolicy, SessionHeader, Verb};
 use rethread_proto::jsonrpc;
 use rethread_proto::refusal::Reason;
+use rethread_proto::sse::Draft;
 use rethread_proto::{Principal, Refusal, SessionId, Version};
+use rethread_store::{SessionKey, StoreError};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -68,16 +73,21 @@ impl<H: Handler> HttpSse<H> {
         }
         let head = gate::head::admit(&parts.method, &parts.uri, &parts.headers, &self.policy)?;
         let query = parts.uri.query().map(str::to_owned);
+        let outgoing = self.inner.node.cluster().map(|_| Outgoing::new(&parts));
         let (request_head, principal) = RequestHead::new(parts, self.inner.node.handler.wants_request_head);
         match head.verb {
             Verb::Get => self.open(principal).await,
             Verb::Post => {
                 let named = named_session(query.as_deref());
                 let inner = &self.inner;
+                inner.node.check_lease()?;
                 let session = inner.sessions.find(&named, &principal, Transport::HttpSse)?;
-                let session = session.ok_or(Reason::UnknownSession)?;
                 let node = &inner.node;
                 let body = read_body(body, node.limits.body_bytes, node.timing.body).await?;
+                let Some(session) = session else {
+                    let outgoing = outgoing.filter(|_| !request_head.is_forwarded());
+                    return self.forward(&named, principal, outgoing, body).await;
+                };
                 let payload = jsonrpc::parse(&body, &node.envelope)?;
                 bound_session::take(inner, &session, payload, request_head).await?;
                 Ok(respond::accepted())
@@ -88,6 +98,39 @@ impl<H: Handler> HttpSse<H> {
             }
             Verb::Delete => Err(Reason::Method { allow: "GET, POST" }.into()),
         }
+    }
+
+    /// A POST of a session that is not here: the node of its connection takes it.
+    async fn forward(
+        &self,
+        named: &SessionHeader,
+        principal: Principal,
+        outgoing: Option<Outgoing>,
+        body: Bytes,
+    ) -> Result<Response<Body>, Refusal> {
+        let (SessionHeader::Id(session), Some(outgoing)) = (named, outgoing) else {
+            return Err(Reason::UnknownSession.into());
+        };
+        let key = SessionKey {
+            principal: principal.clone(),
+            session: session.clone(),
+        };
+        let (node, forwards) = (&self.inner.node, &self.inner.forwards);
+        let owner = match node.store.load(&key).await {
+            Ok(stored) => stored.owner,
+            Err(StoreError::SessionGone) => None,
+            Err(_) => return Err(Reason::StoreUnavailable.into()),
+        };
+        let owner = owner.filter(|owner| !node.membership.is_this_process(owner));
+        let owner = owner.ok_or(Reason::UnknownSession)?;
+        let request = (&outgoing, &principal);
+        let forwarded = forwards
+            .forward(node, &owner, request, ForwardEndpoint::Messages, body, None)
+            .await;
+        forwarded.map_err(|error| match error {
+            ForwardError::Refused(reason) => reason.into(),
+            ForwardError::NotRun | ForwardError::Died => Reason::UnknownSession.into(), // its connection is gone with it
+        })
     }
 
     /// A GET: a session begins, and the first event says where to POST (LEG-01).
@@ -103,10 +146,26 @@ impl<H: Handler> HttpSse<H> {
         let separator = if self.messages.contains('?') { '&' } else { '?' };
         let connection = bound_session::open(inner, principal, Transport::HttpSse, |id| {
             let endpoint = format!("{}{separator}sessionId={}", self.messages, id.as_str());
-            Some(format!("event: endpoint\ndata: {endpoint}\n\n").into())
+            Some(Draft::copy_of(endpoint.as_bytes()).named("endpoint").wire)
         })?;
-        Ok(respond::stream(connection, Version::V2024_11_05, node.is_unbuffered()))
+        if node.cluster().is_some() {
+            node.check_lease()?;
+            let session = &connection.session;
+            let created = node.store.create(&session.key, session.record(), true).await;
+            created.map_err(|_| Reason::StoreUnavailable)?;
+        }
+        Ok(respond::stream(connection, Version::V2024_11_05, node))
     }
+}
+
+/// Serves a POST of a 2024-11-05 session that another node has forwarded.
+pub(crate) async fn serve_forwarded<H: Handler>(server: &Arc<Server<H>>, request: Request<Bytes>) -> Response<Body> {
+    let service = HttpSse {
+        inner: Arc::clone(server),
+        messages: "".into(),
+        policy: Arc::new(server.forwarded_policy.clone()),
+    };
+    service.serve(request.map(WholeBody::new)).await
 }
 
 /// LEG-03: the session that a POST's query names.

@@ -14,6 +14,8 @@ use crate::endpoint::request_head::RequestHead;
 use crate::endpoint::respond;
 use crate::endpoint::server::Server;
 use crate::node::Node;
+use crate::node::acknowledgements::ENDED;
+use crate::session::view::wait_for_views;
 use crate::session::{Session, Transport};
 use crate::stream::body::Body;
 use http::Response;
@@ -36,6 +38,7 @@ pub(crate) async fn initialize<H: Handler>(
     if inner.node.is_draining() {
         return Err(refuse(Reason::ShuttingDown));
     }
+    inner.node.check_lease().map_err(refuse)?;
     let asked = match asked_version(&inner.node, &request) {
         Ok(asked) => asked,
         Err(error) => return Ok(respond::error(&request.id, &error)),
@@ -48,23 +51,40 @@ pub(crate) async fn initialize<H: Handler>(
         }));
     };
     let place = inner.sessions.reserve(&inner.node, &principal).map_err(refuse)?;
+    check_sessions_of(&inner.node, &principal).await.map_err(refuse)?;
     let key = SessionKey {
         session: (inner.new_session_id)(),
         principal,
     };
     let session = Session::new(&inner.node, key, Transport::Streamable);
-    let welcomed = match open_session(inner, &session, &request, version, request_head).await {
-        Ok(welcomed) => welcomed,
+    let opened = match open_session(inner, &session, &request, version, request_head).await {
+        Ok(opened) => opened,
         Err(OpenError::Refused(error)) => return Ok(respond::error(&request.id, &error)),
         Err(unavailable) => return Err(refuse(unavailable.into_reason())),
     };
-    if inner.node.store.create(&session.key, session.record()).await.is_err() {
-        return Err(refuse(Reason::StoreUnavailable));
-    }
+    let created = inner
+        .node
+        .store
+        .create(&session.key, session.record(), session.has_owner())
+        .await;
+    let view = created.map_err(|_| refuse(Reason::StoreUnavailable))?;
+    session.set_view(&view);
     session.begin_stored_queue();
     place.fill(&session);
-    let response = respond::result(&request.id, &welcomed.keep());
+    let response = respond::result(&request.id, &opened.keep());
     Ok(respond::with_session(response, &session.key.session))
+}
+
+/// Counts the sessions of a principal on all nodes. Nodes that count at once may exceed the limit by their number.
+async fn check_sessions_of(node: &Node, principal: &Principal) -> Result<(), Reason> {
+    let Some(cluster) = node.cluster().filter(|_| !principal.is_anonymous()) else {
+        return Ok(());
+    };
+    let sessions = cluster.count_sessions(principal).await;
+    if sessions.map_err(|_| Reason::StoreUnavailable)? >= node.limits.sessions_per_principal {
+        return Err(Reason::TooMany("sessions of this caller"));
+    }
+    Ok(())
 }
 
 /// The revision that an `initialize` asks for.
@@ -186,7 +206,7 @@ async fn batch<H: Handler>(
             }
         }
     }
-    Ok(respond::stream(reader, session.version(), inner.node.is_unbuffered()))
+    Ok(respond::stream(reader, session.version(), &inner.node))
 }
 
 /// A GET in a session: a push stream, or the resumption of any stream.
@@ -208,13 +228,15 @@ pub(crate) async fn get<H: Handler>(
         }
     }
     let opened = session.open_get(last_event_id).await?;
-    let response = respond::stream(opened.reader, session.version(), node.is_unbuffered());
+    let response = respond::stream(opened.reader, session.version(), node);
     Ok(respond::with_gap(response, opened.gap))
 }
 
 /// A DELETE: the session ends (SES-05). The client is told so once it can no longer come back, not even after a restart.
 pub(crate) async fn delete<H: Handler>(inner: &Server<H>, session: &Session) -> Result<Response<Body>, Refusal> {
+    let expected = session.expect_acknowledgements();
     let pending_end = inner.sessions.end(session, "deleted");
-    pending_end.wait().await.map_err(|_| Reason::StoreUnavailable)?;
+    let views = pending_end.wait().await.map_err(|_| Reason::StoreUnavailable)?;
+    wait_for_views(expected, &views, ENDED).await;
     Ok(respond::no_content())
 }

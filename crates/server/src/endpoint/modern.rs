@@ -77,7 +77,7 @@ fn respond_to<H: Handler>(
         StatelessResponse::Subscribed(subscription) => {
             let node = &inner.node;
             let events = Events::new(subscription, node.timing.keep_alive);
-            PendingResponse::Done(respond::stream(events, version, node.is_unbuffered()))
+            PendingResponse::Done(respond::stream(events, version, node))
         }
     })
 }
@@ -308,7 +308,7 @@ fn request_input<H>(inner: &Server<H>, request: &Request, principal: &Principal)
     let node = &inner.node;
     let params = &request.params;
     let state = mrtr::request_state(params);
-    if node.handler.relays && !matches!(&state, Ok(Some(text)) if node.seal.looks_sealed(text)) {
+    if node.handler.relays && !matches!(&state, Ok(Some(text)) if node.seal().looks_sealed(text)) {
         return Ok(RequestInput::Call { inputs: None, round: 0 });
     }
     let responses = InputResponses::read(params)?;

@@ -30,20 +30,20 @@ pub(crate) async fn open_session<H: Handler>(
         earlier: None,
         parts: request_head.parts(),
     };
-    let welcome = inner.handler.open(&opening).await?;
+    let reply = inner.handler.open(&opening).await?;
     handshake.opened()?;
-    let agreed = welcome.agree(&inner.node.info, proposed)?;
-    if agreed.version.era() != Era::Legacy || !inner.node.revisions.serves(agreed.version) {
+    let negotiated = reply.negotiate(&inner.node.info, proposed)?;
+    if negotiated.version.era() != Era::Legacy || !inner.node.revisions.serves(negotiated.version) {
         return Err(RpcError::internal(format!(
             "the server speaks protocol version {}, which is not served here",
-            agreed.version
+            negotiated.version
         ))
         .into());
     }
-    session.set_negotiated(agreed.version, opening.params, agreed.declared);
+    session.set_negotiated(negotiated.version, opening.params, negotiated.declared);
     Ok(OpenedSession {
         handshake,
-        answer: agreed.answer,
+        answer: negotiated.answer,
     })
 }
 
@@ -67,13 +67,13 @@ pub(crate) async fn reopen_session<H: Handler>(
         }),
         parts: request_head.parts(),
     };
-    let welcome = inner.handler.open(&opening).await.map_err(OpenError::into_reason)?;
+    let reply = inner.handler.open(&opening).await.map_err(OpenError::into_reason)?;
     handshake.opened().map_err(refused)?;
-    let agreed = welcome.agree(&inner.node.info, record.version).map_err(refused)?;
-    session.set_negotiated(record.version, opening.params, agreed.declared);
+    let negotiated = reply.negotiate(&inner.node.info, record.version).map_err(refused)?;
+    session.set_negotiated(record.version, opening.params, negotiated.declared);
     Ok(OpenedSession {
         handshake,
-        answer: agreed.answer,
+        answer: negotiated.answer,
     })
 }
 

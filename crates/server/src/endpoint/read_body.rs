@@ -1,12 +1,13 @@
 //! Reads request bodies.
 
 use bytes::{Buf, Bytes, BytesMut};
-use http_body::Body as HttpBody;
+use http_body::{Body as HttpBody, Frame};
 use rethread_proto::Refusal;
 use rethread_proto::refusal::Reason;
+use std::convert::Infallible;
 use std::future::Future;
-use std::pin::pin;
-use std::task::Poll;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Reads a body under a limit. A body that arrives in one piece is not copied, and no timer is set for it.
@@ -45,4 +46,22 @@ pub(crate) async fn read_body<B: HttpBody>(body: B, limit: usize, patience: Dura
         sleep.as_mut().poll(cx).map(|()| Err(Reason::BodyIncomplete))
     });
     collected.await.map_err(Refusal::from)
+}
+
+/// A body that has arrived completely, on another node.
+pub(crate) struct WholeBody(Option<Bytes>);
+
+impl WholeBody {
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        WholeBody(Some(bytes))
+    }
+}
+
+impl HttpBody for WholeBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
+    }
 }

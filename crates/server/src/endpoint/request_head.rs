@@ -4,6 +4,10 @@ use http::request::Parts;
 use http::{Extensions, HeaderMap};
 use rethread_proto::Principal;
 
+/// Marks a request that another node has forwarded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forwarded;
+
 /// The headers and extensions of a request; the whole head for handlers that asked for it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestHead {
@@ -40,6 +44,12 @@ impl RequestHead {
     /// The parts that a call needs: the extensions, or the whole head.
     pub(crate) fn open(self) -> (Extensions, Option<Box<Parts>>) {
         (self.extensions, self.parts)
+    }
+
+    /// Whether another node has forwarded the request: it is served here or sent back.
+    pub(crate) fn is_forwarded(&self) -> bool {
+        let extensions = self.parts.as_ref().map_or(&self.extensions, |parts| &parts.extensions);
+        extensions.get::<Forwarded>().is_some()
     }
 
     /// The whole head, for handlers that asked for it.

@@ -2,7 +2,7 @@
 
 use crate::call::exchange::Exchange;
 use crate::call::response_future::CallResponse;
-use crate::node::telemetry;
+use crate::node::{Node, telemetry};
 use crate::stream::body::{Body, Chunks};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
@@ -56,30 +56,25 @@ fn status(status: StatusCode) -> Response<Body> {
 }
 
 /// A connection that reads a stream.
-pub(crate) fn stream(chunks: impl Chunks + 'static, version: Version, unbuffered: bool) -> Response<Body> {
-    events(Body::stream(chunks), version, unbuffered)
+pub(crate) fn stream(chunks: impl Chunks + 'static, version: Version, node: &Node) -> Response<Body> {
+    events(Body::stream(chunks), version, node)
 }
 
 /// The response to a call.
 pub(crate) fn answer(answer: CallResponse, exchange: &Exchange) -> Response<Body> {
-    let (version, unbuffered) = (exchange.version, exchange.node.is_unbuffered());
+    let (version, node) = (exchange.version, &*exchange.node);
     match answer {
         CallResponse::Json(json) => json_with(json.status, json.message),
-        CallResponse::Events(bytes) => whole_stream(bytes, version, unbuffered),
-        CallResponse::Logged(reader) => stream(reader, version, unbuffered),
-        CallResponse::Direct(body) => stream(body, version, unbuffered),
-        CallResponse::Empty => events(Body::empty(), version, unbuffered),
+        CallResponse::Events(bytes) => events(Body::events(bytes), version, node),
+        CallResponse::Logged(reader) => stream(reader, version, node),
+        CallResponse::Direct(body) => stream(body, version, node),
+        CallResponse::Empty => events(Body::empty(), version, node),
     }
 }
 
-/// A stream that is there already, from its first event to its last.
-fn whole_stream(bytes: Bytes, version: Version, unbuffered: bool) -> Response<Body> {
-    events(Body::events(bytes), version, unbuffered)
-}
-
-fn events(body: Body, version: Version, unbuffered: bool) -> Response<Body> {
+fn events(body: Body, version: Version, node: &Node) -> Response<Body> {
     let mut response = Response::new(body);
-    sse::apply_stream_headers(response.headers_mut(), version, unbuffered);
+    sse::apply_stream_headers(response.headers_mut(), version, node.disables_proxy_buffering());
     response
 }
 
@@ -96,6 +91,20 @@ pub(crate) fn with_gap(mut response: Response<Body>, oldest: Option<String>) -> 
         response.headers_mut().insert(RETHREAD_GAP, value);
     }
     response
+}
+
+/// A forwarded request is for another node. Only nodes see this response.
+pub(crate) fn misdirected() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::MISDIRECTED_REQUEST;
+    response
+}
+
+/// The same error on each of several requests.
+pub(crate) fn errors(ids: &[RequestId], error: &RpcError) -> Response<Body> {
+    let errors: Vec<_> = ids.iter().map(|id| error_message(Some(id), error)).collect();
+    let body = [b"[".as_slice(), &errors.join(&b","[..]), b"]"].concat();
+    json(body.into())
 }
 
 /// A typed no.

@@ -1,18 +1,20 @@
-//! Restores a session that only the store has (design D9).
+//! Opens a view of a session that only the store has (design D9): its process is gone, or it is on another node.
 //!
-//! The record is claimed by raising its epoch, which fences every writer of the earlier process. Streams that it left open are
-//! settled here, once: calls that ran get an error on their own ids, because nothing works on them any more, and push streams
-//! wait for their readers like any stream without a reader.
+//! Opening a view draws an epoch, which is later than every earlier one. In a store with one member every earlier writer is
+//! dead: its streams are settled here, once. In a cluster only the streams of dead nodes are. Calls that ran there get an
+//! error on their own ids, because nothing works on them any more. Push streams wait for their readers.
 
 use crate::call::handler::Handler;
-use crate::endpoint::open_session;
+use crate::endpoint::open_session::{self, OpenedSession};
 use crate::endpoint::request_head::RequestHead;
 use crate::endpoint::server::Server;
+use crate::node::Node;
 use crate::node::restore_policy::Restore;
 use crate::node::telemetry;
 use crate::session::{Session, orphan};
+use rethread_proto::cluster::CallPlace;
 use rethread_proto::refusal::Reason;
-use rethread_store::{SessionKey, StoreError};
+use rethread_store::{SessionKey, SessionRecord, StoreError, StoredQueue};
 use std::sync::Arc;
 
 /// Brings a session back, or says why not.
@@ -25,40 +27,115 @@ pub(crate) async fn restore<H: Handler>(
     // Requests come in crowds after a restart. One of them restores, the others find its work.
     let _alone = sessions.restoring.wait(&key.session).await;
     if let Some(session) = sessions.known(&key.session) {
-        let found = session.key == key && !session.has_ended();
-        return if found {
-            Ok(session)
-        } else {
-            Err(Reason::UnknownSession)
-        };
+        if session.key != key || session.has_ended() {
+            return Err(Reason::UnknownSession);
+        }
+        if !node.membership.has_wake_ups() && !session.refresh_view().await.map_err(|e| reason(&e))? {
+            return Err(Reason::UnknownSession);
+        }
+        return Ok(session);
     }
-    let loaded = node.store.load(&key).await.map_err(|e| reason(&e))?;
-    if node.restore == Restore::Expire || loaded.idle >= node.timing.forgotten_after() {
-        let (ended, forgotten) = (node.store.end(&key), node.store.forget_session(&key));
-        return Err([ended.await, forgotten.await]
-            .into_iter()
-            .find_map(Result::err)
-            .as_ref()
-            .map_or(Reason::UnknownSession, reason));
-    }
-    let before = loaded.record.epoch;
-    let record = loaded.record.with_epoch(before + 1);
     let place = sessions.reserve(node, &key.principal)?;
-    let claimed = node.store.update(&key, before, record.clone()).await;
-    claimed.map_err(|e| reason(&e))?;
-    // Read after the claim: from there on no earlier process changes the queue.
-    let queue = node.store.queue(&key).await.map_err(|e| reason(&e))?;
-    let session = Session::restored(node, key, record.clone(), loaded.high_water, queue);
-    let welcomed = open_session::reopen_session(inner, &session, record, request_head).await?;
+    let view = node.store.open(&key).await.map_err(|e| reason(&e))?;
+    // In a cluster its process may live: see `decide_place`.
+    let expires = node.restore == Restore::Expire && node.cluster().is_none();
+    if expires || view.idle >= node.timing.forgotten_after() {
+        return Err(end_session(node, &key).await);
+    }
+    let queue = match node.store.push_queues() {
+        // Read after the view is opened: from there on no earlier process changes the queue.
+        Some(queues) => queues.queue(&key).await.map_err(|e| reason(&e))?,
+        None => StoredQueue::default(),
+    };
+    let session = Session::from_view(node, key, &view, queue);
+    let opened = open_handler(inner, &session, view.record, request_head).await?;
     orphan::take_over(&session).await.map_err(|e| reason(&e))?;
     place.fill(&session);
-    welcomed.keep();
-    if session.push.has_begun() {
+    if let Some(opened) = opened {
+        opened.keep();
+    }
+    if node.cluster().is_none() && session.push.has_begun() {
         // Messages that waited still do. But changes are announced to sessions in memory, and for a while this was none.
         session.offer_refresh();
     }
     telemetry::session_restored(session.epoch);
     Ok(session)
+}
+
+/// Ends a session that is not restored. Returns the reason for the client.
+async fn end_session(node: &Node, key: &SessionKey) -> Reason {
+    let (ended, forgotten) = (node.store.end(key), node.store.forget_session(key));
+    let ended = ended.await.map(drop).and(forgotten.await);
+    ended.err().as_ref().map_or(Reason::UnknownSession, reason)
+}
+
+/// Opens the session in the handler, unless another node runs its calls.
+async fn open_handler<H: Handler>(
+    inner: &Server<H>,
+    session: &Arc<Session>,
+    record: SessionRecord,
+    request_head: &RequestHead,
+) -> Result<Option<OpenedSession>, Reason> {
+    let place = if inner.node.cluster().is_some() {
+        decide_place(session, request_head.is_forwarded()).await?
+    } else {
+        CallPlace::Here
+    };
+    if place == CallPlace::Here {
+        let opened = open_session::reopen_session(inner, session, record, request_head).await?;
+        return Ok(Some(opened));
+    }
+    session.set_negotiated_from(record);
+    Ok(None)
+}
+
+/// Where a call of this view runs. If it runs here, the session is open in the handler after this.
+pub(crate) async fn place_of_call<H: Handler>(
+    inner: &Server<H>,
+    session: &Arc<Session>,
+    request_head: &RequestHead,
+) -> Result<CallPlace, Reason> {
+    let place = decide_place(session, request_head.is_forwarded()).await?;
+    if place == CallPlace::Here && !session.is_open_in_handler() {
+        let _alone = inner.sessions.restoring.wait(&session.key.session).await;
+        if !session.is_open_in_handler() {
+            let opened = open_session::reopen_session(inner, session, session.record(), request_head).await?;
+            opened.keep();
+            orphan::take_over(session).await.map_err(|e| reason(&e))?;
+        }
+    }
+    Ok(place)
+}
+
+/// Decides where a call runs. Claims the session if its owner is dead or has released it.
+async fn decide_place(session: &Session, is_forwarded: bool) -> Result<CallPlace, Reason> {
+    let membership = &session.node.membership;
+    let (Some(cluster), Some(here)) = (session.node.cluster(), membership.current()) else {
+        return Err(Reason::StoreUnavailable);
+    };
+    loop {
+        match session.call_place(&here, is_forwarded) {
+            CallPlace::Check(node) => membership.check(cluster, &node).await.map_err(|e| reason(&e))?,
+            // Its process is gone, or has handed it over.
+            CallPlace::Claim(_) if session.node.restore == Restore::Expire => {
+                session.node.check_lease()?;
+                return Err(end_session(&session.node, &session.key).await);
+            }
+            CallPlace::Claim(from) => {
+                session.node.check_lease()?;
+                let owner = match cluster.claim(&session.key, from.as_ref()).await {
+                    Ok(owner) => Some(owner),
+                    Err(StoreError::Conflict { .. }) => None, // its owner has released it meanwhile
+                    Err(error) => return Err(reason(&error)),
+                };
+                if owner.as_ref() == Some(&*here) {
+                    telemetry::session_claimed();
+                }
+                session.set_owner(owner);
+            }
+            place => return Ok(place),
+        }
+    }
 }
 
 fn reason(error: &StoreError) -> Reason {

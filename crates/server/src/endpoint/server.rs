@@ -1,14 +1,14 @@
 //! Everything that the transports of one server share.
 
-use super::background;
+use super::forward::receiving::Forwards;
 use crate::call::call_scope::{ParkingTable, StatelessTables};
-use crate::call::handler::Handler;
 use crate::call::parked_calls::ParkedCalls;
 use crate::node::Node;
 use crate::session::registry::Registry;
 use rethread_proto::SessionId;
+use rethread_proto::gate::HeadPolicy;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 pub(crate) struct Server<H> {
     pub(crate) node: Arc<Node>,
@@ -18,6 +18,10 @@ pub(crate) struct Server<H> {
     pub(crate) handler: Arc<H>,
     pub(crate) new_session_id: Box<dyn Fn() -> SessionId + Send + Sync>,
     pub(crate) background: AtomicBool,
+    /// Requests that other nodes run for this one, and those that it runs for others.
+    pub(crate) forwards: Arc<Forwards>,
+    /// The rules for the heads of forwarded requests. Host and origin were checked where they were received.
+    pub(crate) forwarded_policy: HeadPolicy,
 }
 
 impl<H> Server<H> {
@@ -25,15 +29,6 @@ impl<H> Server<H> {
         StatelessTables {
             parked: Arc::clone(&self.parked) as Arc<dyn ParkingTable>,
             subscriptions: Arc::clone(&self.sessions.subscriptions),
-        }
-    }
-}
-
-impl<H: Handler> Server<H> {
-    /// Starts the node's tasks, with the first request: before that there may be no runtime to start them on.
-    pub(crate) fn start_background(&self) {
-        if !self.background.swap(true, Ordering::Relaxed) {
-            background::start(&self.node, &self.sessions, &self.parked);
         }
     }
 }

@@ -1,10 +1,12 @@
 //! One HTTP request, from its head to its response. The steps are those of the table in ARCHITECTURE.md.
 
 use crate::call::handler::Handler;
+use crate::endpoint::forward::receiving::Outgoing;
 use crate::endpoint::pending_response::PendingResponse;
 use crate::endpoint::read_body::read_body;
-use crate::endpoint::request_head::RequestHead;
+use crate::endpoint::request_head::{Forwarded, RequestHead};
 use crate::endpoint::restore::restore;
+use crate::endpoint::route::{self, Routing};
 use crate::endpoint::server::Server;
 use crate::endpoint::{legacy, modern, respond, shutdown};
 use crate::node::stats::Stats;
@@ -45,6 +47,19 @@ impl<H: Handler> McpService<H> {
         Notifier::new(Arc::clone(&self.inner.node))
     }
 
+    /// Joins the cluster of the store, and waits until this node is a member. Returns at once if the store has one member.
+    ///
+    /// Requests of sessions get 503 before that, so a program waits for this before it listens.
+    pub async fn join(&self) {
+        self.inner.start_background();
+        self.inner.node.membership.when_joined().await;
+    }
+
+    /// Waits until a newer process has joined the cluster under the name of this one. This process must end then.
+    pub async fn replaced(&self) {
+        self.inner.node.membership.when_replaced().await;
+    }
+
     /// Counts what this endpoint serves now.
     pub fn stats(&self) -> Stats {
         Stats {
@@ -60,13 +75,30 @@ impl<H: Handler> McpService<H> {
     /// may finish until `deadline`. Then the rest is closed too, in a way that can be resumed elsewhere if the store is
     /// shared. Returns when all is quiet, or shortly after the deadline. Dropping the future leaves the service draining.
     pub async fn shutdown(&self, deadline: Duration) {
+        self.drain(deadline).await;
+        self.leave().await;
+    }
+
+    /// The first part of [`shutdown`](Self::shutdown): everything but the end of the membership in a cluster. Until
+    /// [`leave`](Self::leave), this node passes the requests that still reach it on to other nodes. A program calls this,
+    /// closes its listener, and then leaves.
+    pub async fn drain(&self, deadline: Duration) {
         let inner = &self.inner;
-        shutdown::drain(&inner.node, &inner.sessions, &inner.parked, deadline).await;
+        shutdown::drain(&inner.node, &inner.sessions, &inner.parked, &inner.forwards, deadline).await;
+    }
+
+    /// Leaves the cluster of the store for good, so that no other node waits for the end of a lease. Requests of sessions get
+    /// 503 from then on. Does nothing if the store has one member.
+    pub async fn leave(&self) {
+        shutdown::leave_cluster(&self.inner.node).await;
     }
 
     /// Changes [`Builder::disable_proxy_buffering`](crate::Builder::disable_proxy_buffering) for streams to come.
-    pub fn set_proxy_buffering_disabled(&self, unbuffered: bool) {
-        self.inner.node.unbuffered.store(unbuffered, Ordering::Relaxed);
+    pub fn set_proxy_buffering_disabled(&self, disabled: bool) {
+        self.inner
+            .node
+            .disable_proxy_buffering
+            .store(disabled, Ordering::Relaxed);
     }
 
     /// The same endpoint for other names and other pages: for a configuration that is read again while clients are
@@ -134,7 +166,7 @@ where
 
 impl<H: Handler> Server<H> {
     /// Decides at once what needs no body. The future begins where the request may have to wait.
-    fn serve<B>(self: Arc<Self>, request: Request<B>, policy: &HeadPolicy) -> ResponseFuture
+    pub(crate) fn serve<B>(self: Arc<Self>, request: Request<B>, policy: &HeadPolicy) -> ResponseFuture
     where
         B: HttpBody + Send + 'static,
         B::Data: Send,
@@ -152,15 +184,20 @@ impl<H: Handler> Server<H> {
                 return Box::pin(std::future::ready(Ok(response)));
             }
         };
+        // Only in a cluster, and only for a request of a client: it may be served by another node.
+        let outgoing = match self.node.cluster() {
+            Some(_) if parts.extensions.get::<Forwarded>().is_none() => Some(Box::new(Outgoing::new(&parts))),
+            _ => None,
+        };
         let (request_head, principal) = RequestHead::new(parts, self.node.handler.wants_request_head);
         // This future is made for every request: what is rare in it is boxed, and nothing is handed through it twice.
         Box::pin(async move {
             let posted = match head.verb {
                 Verb::Post => match read_body(body, self.node.limits.body_bytes, self.node.timing.body).await {
-                    Ok(body) => self.post(&head, request_head, principal, &body),
+                    Ok(body) => self.post(&head, request_head, principal, &body, outgoing),
                     Err(refusal) => Err(refusal),
                 },
-                _ => Ok(self.bodyless(&head, request_head, principal)),
+                _ => Ok(self.bodyless(&head, request_head, principal, outgoing)),
             };
             let answered = match posted {
                 Ok(PendingResponse::Done(response)) => Ok(response),
@@ -182,20 +219,47 @@ impl<H: Handler> Server<H> {
         request_head: RequestHead,
         principal: Principal,
         body: &Bytes,
+        outgoing: Option<Box<Outgoing>>,
     ) -> Result<PendingResponse<'_>, Refusal> {
         let payload = jsonrpc::parse(body, &self.node.envelope)?;
+        let routing = outgoing.map(|outgoing| Routing::new(*outgoing, &principal, body));
         match gate::body::admit(head, payload, self.node.revisions)? {
             Admitted::Initialize(request) => Ok(PendingResponse::later(async move {
+                if let Some(routing) = routing.filter(|_| self.node.is_draining())
+                    && let Some(response) = route::while_draining(self, &routing, None).await
+                {
+                    return response;
+                }
                 legacy::initialize(self, principal, request, &request_head).await
             })),
             Admitted::Legacy(payload) => {
                 let about = |payload: &_, reason| Refusal::new(reason).about(only_request(payload));
                 match self.find(&head.session, principal) {
-                    Ok(Found::Here(session)) => legacy::post(self, session, payload, request_head),
-                    Ok(Found::Elsewhere(key)) => Ok(PendingResponse::later(async move {
+                    Ok(SessionLookup::Registered(session)) => match routing {
+                        Some(routing) if route::may_leave(&session, &payload) => Ok(PendingResponse::later(
+                            route::post(self, session, payload, request_head, routing),
+                        )),
+                        None if request_head.is_forwarded() => Ok(PendingResponse::later(route::post_forwarded(
+                            self,
+                            session,
+                            payload,
+                            request_head,
+                        ))),
+                        _ => legacy::post(self, session, payload, request_head),
+                    },
+                    Ok(SessionLookup::StoreOnly(_)) if request_head.is_forwarded() && self.node.is_draining() => {
+                        Ok(PendingResponse::Done(respond::misdirected()))
+                    }
+                    Ok(SessionLookup::StoreOnly(key)) => Ok(PendingResponse::later(async move {
                         let restored = restore(self, key, &request_head).await;
                         let session = restored.map_err(|reason| about(&payload, reason))?;
-                        legacy::post(self, session, payload, request_head)?.response().await
+                        match routing {
+                            Some(routing) => route::post(self, session, payload, request_head, routing).await,
+                            None if request_head.is_forwarded() => {
+                                route::post_forwarded(self, session, payload, request_head).await
+                            }
+                            None => legacy::post(self, session, payload, request_head)?.response().await,
+                        }
                     })),
                     Err(reason) => Err(about(&payload, reason)),
                 }
@@ -204,12 +268,29 @@ impl<H: Handler> Server<H> {
                 version,
                 request,
                 parts,
-            } => modern::post(self, principal, version, request, parts, request_head),
-            Admitted::Notice(note) => modern::notified(request_head.headers(), &note).map(PendingResponse::Done),
+            } => match routing {
+                Some(routing) if self.node.is_draining() || parts.as_ref().is_ok_and(|parts| parts.is_retry()) => {
+                    Ok(PendingResponse::later(async move {
+                        if let Some(response) = route::stateless(self, &request, &principal, &routing).await {
+                            return response;
+                        }
+                        let served = modern::post(self, principal, version, request, parts, request_head);
+                        served?.response().await
+                    }))
+                }
+                _ => modern::post(self, principal, version, request, parts, request_head),
+            },
+            Admitted::Notification(note) => modern::notified(request_head.headers(), &note).map(PendingResponse::Done),
         }
     }
 
-    fn bodyless<'a>(&'a self, head: &Head, request_head: RequestHead, principal: Principal) -> PendingResponse<'a> {
+    fn bodyless<'a>(
+        &'a self,
+        head: &Head,
+        request_head: RequestHead,
+        principal: Principal,
+        outgoing: Option<Box<Outgoing>>,
+    ) -> PendingResponse<'a> {
         let head = head.clone();
         PendingResponse::later(async move {
             if head.verb == Verb::Options {
@@ -217,35 +298,45 @@ impl<H: Handler> Server<H> {
                 return Ok(respond::preflight(requested, "GET, POST, DELETE"));
             }
             gate::body::admit_bodyless(&head, self.node.revisions)?;
+            let routing = outgoing.map(|outgoing| Routing::new(*outgoing, &principal, &Bytes::new()));
             let session = match self.find(&head.session, principal)? {
-                Found::Here(session) => session,
-                Found::Elsewhere(key) => restore(self, key, &request_head).await?,
+                SessionLookup::Registered(session) => session,
+                SessionLookup::StoreOnly(key) => restore(self, key, &request_head).await?,
             };
             match head.verb {
-                Verb::Get => legacy::get(self, session, &head).await,
+                Verb::Get => {
+                    if let Some(routing) = routing.filter(|_| self.node.is_draining())
+                        && let Some(response) = route::while_draining(self, &routing, Some(&session)).await
+                    {
+                        return response;
+                    }
+                    legacy::get(self, session, &head).await
+                }
                 _ => legacy::delete(self, &session).await,
             }
         })
     }
 
     /// The session that a request names.
-    fn find(&self, header: &SessionHeader, principal: Principal) -> Result<Found, Reason> {
+    fn find(&self, header: &SessionHeader, principal: Principal) -> Result<SessionLookup, Reason> {
+        self.node.check_lease()?;
         match (self.sessions.find(header, &principal, Transport::Streamable)?, header) {
-            (Some(session), _) => Ok(Found::Here(session)),
-            (None, SessionHeader::Id(id)) => {
+            (Some(session), _) if self.node.membership.has_wake_ups() => Ok(SessionLookup::Registered(session)),
+            // Without wake-ups a view may be out of date: it is read again.
+            (_, SessionHeader::Id(id)) => {
                 let session = id.clone();
-                Ok(Found::Elsewhere(SessionKey { principal, session }))
+                Ok(SessionLookup::StoreOnly(SessionKey { principal, session }))
             }
-            (None, _) => Err(Reason::UnknownSession),
+            (_, _) => Err(Reason::UnknownSession),
         }
     }
 }
 
 /// Where a session is.
-enum Found {
-    Here(Arc<Session>),
+enum SessionLookup {
+    Registered(Arc<Session>),
     /// Only the store may have it: it must be restored.
-    Elsewhere(SessionKey),
+    StoreOnly(SessionKey),
 }
 
 fn only_request(payload: &jsonrpc::Payload) -> Option<&jsonrpc::RequestId> {

@@ -1,7 +1,7 @@
 //! The tasks that a handler takes over from the transport.
 
 /// The options of a [`Handler`](crate::Handler) that passes requests on or adapts another library.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HandlerOptions {
     /// The handler passes requests on to another server.
@@ -10,6 +10,19 @@ pub struct HandlerOptions {
     pub receives_all: bool,
     /// The handler gets the head of the HTTP request.
     pub wants_request_head: bool,
+    /// The handler keeps state of a session in its process, from `Handler::open` to `Handler::on_session_closed`.
+    pub holds_session_state: bool,
+}
+
+impl Default for HandlerOptions {
+    fn default() -> Self {
+        HandlerOptions {
+            relays: false,
+            receives_all: false,
+            wants_request_head: false,
+            holds_session_state: true,
+        }
+    }
 }
 
 impl HandlerOptions {
@@ -28,6 +41,14 @@ impl HandlerOptions {
     #[must_use]
     pub fn relays(mut self) -> Self {
         self.relays = true;
+        self
+    }
+
+    /// The handler keeps no state of a session in this process. Every node of a cluster may then run the calls of any
+    /// session. Otherwise a session has an owner, and the other nodes forward its calls to that node.
+    #[must_use]
+    pub fn without_session_state(mut self) -> Self {
+        self.holds_session_state = false;
         self
     }
 

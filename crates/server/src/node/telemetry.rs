@@ -1,6 +1,7 @@
 //! The names of all metrics, and the log lines that go with them.
 
 use rethread_proto::Refusal;
+use rethread_store::{Incarnation, StoreError};
 
 pub(crate) const TARGET: &str = "rethread";
 
@@ -22,6 +23,90 @@ pub(crate) fn session_closed(live: usize, why: &'static str) {
 pub(crate) fn session_restored(epoch: u64) {
     metrics::counter!("rethread_sessions_restored_total").increment(1);
     tracing::info!(target: TARGET, epoch, "session restored");
+}
+
+/// This node became the owner of a session whose owner had died or released it.
+pub(crate) fn session_claimed() {
+    metrics::counter!("rethread_takeovers_total").increment(1);
+    tracing::info!(target: TARGET, "session claimed from another node");
+}
+
+pub(crate) fn node_joined(node: &Incarnation, lease: std::time::Duration) {
+    tracing::info!(target: TARGET, %node, lease_seconds = lease.as_secs_f64(), "joined the cluster");
+}
+
+pub(crate) fn join_failed(error: &StoreError) {
+    tracing::warn!(target: TARGET, %error, "cannot join the cluster");
+}
+
+pub(crate) fn renewal_failed(error: &StoreError) {
+    tracing::warn!(target: TARGET, %error, "the lease was not renewed");
+}
+
+pub(crate) fn lease_lost() {
+    metrics::counter!("rethread_leases_lost_total").increment(1);
+    tracing::warn!(target: TARGET, "the lease has ended: sessions are refused until this node has joined again");
+}
+
+pub(crate) fn node_replaced() {
+    tracing::error!(target: TARGET, "a newer process uses the name of this node");
+}
+
+/// The lease of this node and the nodes that it knows, after each look at them.
+pub(crate) fn membership(lease_left: std::time::Duration, live_nodes: usize) {
+    metrics::gauge!("rethread_lease_seconds").set(lease_left.as_secs_f64());
+    metrics::gauge!("rethread_live_nodes").set(live_nodes as f64);
+}
+
+/// A remote reader was woken, and found something to read or nothing.
+pub(crate) fn woken(is_useful: bool) {
+    let result = if is_useful { "useful" } else { "idle" };
+    metrics::counter!("rethread_wakeups_total", "result" => result).increment(1);
+}
+
+/// The wake-ups of other nodes arrive again after an interruption.
+pub(crate) fn reconnected() {
+    metrics::counter!("rethread_subscriber_reconnects_total").increment(1);
+}
+
+/// An append took this long until the store acknowledged it.
+pub(crate) fn append_took(time: std::time::Duration, events: usize) {
+    metrics::histogram!("rethread_append_seconds").record(time.as_secs_f64());
+    metrics::histogram!("rethread_append_events").record(events as f64);
+}
+
+/// A request was forwarded to another node.
+pub(crate) fn forwarded(kind: &'static str, outcome: &'static str, took: std::time::Duration) {
+    metrics::counter!("rethread_forwards_total", "kind" => kind, "outcome" => outcome).increment(1);
+    metrics::histogram!("rethread_forward_seconds").record(took.as_secs_f64());
+}
+
+/// A message in the mailbox was not sealed by a node of this cluster.
+pub(crate) fn mail_refused() {
+    metrics::counter!("rethread_mail_refused_total").increment(1);
+    tracing::warn!(target: TARGET, "mail refused: it was not sealed with the secret of this cluster");
+}
+
+/// A connection began or ended to read a stream of another node.
+pub(crate) fn remote_reader(change: f64) {
+    metrics::gauge!("rethread_remote_readers").increment(change);
+}
+
+/// A stream continues after events that the store does not have.
+pub(crate) fn store_gap() {
+    metrics::counter!("rethread_store_gaps_total").increment(1);
+    tracing::warn!(target: TARGET, "the store lacks events of a stream: it continues after a gap");
+}
+
+/// Every view and every stream is read, because wake-ups may have been lost.
+pub(crate) fn read_again() {
+    metrics::counter!("rethread_rereads_total").increment(1);
+}
+
+/// Whether every node with a view acknowledged a change of a session in time.
+pub(crate) fn change_seen(in_time: bool) {
+    let outcome = if in_time { "acked" } else { "late" };
+    metrics::counter!("rethread_invalidations_total", "outcome" => outcome).increment(1);
 }
 
 pub(crate) fn sessions_expired(sessions: usize) {

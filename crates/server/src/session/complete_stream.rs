@@ -7,7 +7,7 @@ use rethread_proto::event_id::StreamKind;
 use rethread_proto::jsonrpc::RequestId;
 use rethread_proto::sse;
 use rethread_proto::stream::complete;
-use rethread_store::{StoreError, StoreFuture, StreamInfo};
+use rethread_store::{Appended, StoreError, StoreFuture, StreamInfo};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use std::task::{Context, Poll, ready};
 pub(crate) struct CompleteStream {
     wire: Bytes,
     events: usize,
-    stored: StoreFuture<Result<(), StoreError>>,
+    stored: StoreFuture<Result<Appended, StoreError>>,
 }
 
 impl Session {
@@ -40,7 +40,7 @@ impl CompleteStream {
     pub(crate) fn poll_bytes(&mut self, session: &Session, cx: &mut Context<'_>) -> Poll<Bytes> {
         let stored = ready!(Pin::new(&mut self.stored).poll(cx));
         Poll::Ready(match stored {
-            Ok(()) => {
+            Ok(_) => {
                 telemetry::appended(self.events);
                 std::mem::take(&mut self.wire)
             }

@@ -30,12 +30,15 @@ impl Session {
         let connection = stream.attach(start.cursor, start.resumes);
         if takes_push {
             self.push.listen(connection, &stream);
+            if self.has_shared_push() {
+                self.listen_shared(&stream);
+            }
         }
         let host = Arc::clone(self) as Arc<dyn ConnectionHost>;
         ReaderBody::new(stream, connection, start, takes_push, self.keep_alive(), host)
     }
 
-    fn unused(&self) {
+    pub(super) fn unused(&self) {
         self.touch();
         self.uses.fetch_sub(1, Ordering::Relaxed);
         self.node.notify_drain();
@@ -60,13 +63,25 @@ impl Drop for InUse {
 }
 
 impl ConnectionHost for Session {
-    fn bind_waiting(&self, connection: ConnectionId, stream: &Arc<Stream>, max: usize) -> Result<bool, StreamClosed> {
+    fn bind_waiting(
+        self: Arc<Self>,
+        connection: ConnectionId,
+        stream: &Arc<Stream>,
+        max: usize,
+    ) -> Result<bool, StreamClosed> {
+        if self.has_shared_push() {
+            self.bind_again();
+            return Ok(false);
+        }
         self.push.take(connection, stream, max).map(|taken| taken > 0)
     }
 
-    fn detached(&self, connection: ConnectionId, stream: &Arc<Stream>, takes_push: bool, was_reader: bool) {
+    fn detached(self: Arc<Self>, connection: ConnectionId, stream: &Arc<Stream>, takes_push: bool, was_reader: bool) {
         if takes_push {
             self.push.leave(connection);
+            if was_reader && self.has_shared_push() {
+                self.unlisten_shared(stream);
+            }
             if was_reader {
                 self.push_reader_changed(stream);
             }

@@ -27,6 +27,11 @@ impl Session {
         Ok(Handshake(Some(Arc::clone(self))))
     }
 
+    /// Whether the handler of this process has opened the session.
+    pub(crate) fn is_open_in_handler(&self) -> bool {
+        self.state.lock().stage == Stage::Open
+    }
+
     /// Notifies the handler that a session it has opened is closed.
     pub(super) fn notify_closed(&self) {
         (self.node.closed)(&self.key.session);

@@ -2,9 +2,10 @@
 
 use super::Session;
 use crate::node::telemetry;
+use rethread_proto::Ordinal;
 use rethread_proto::event_id::{Seq, StreamKind};
 use rethread_proto::jsonrpc::{Message, Payload, RequestId, RpcError, error_message, parse};
-use rethread_store::{Batch, Event, ReadLimit, Retain, StoreError, StreamKey, StreamStatus};
+use rethread_store::{Batch, ClusterStore, Event, Incarnation, ReadLimit, Retain, StoreError, StreamKey, StreamStatus};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ pub(crate) enum OrphanCause {
 }
 
 impl OrphanCause {
-    fn error(self) -> RpcError {
+    pub(crate) fn error(self) -> RpcError {
         let (message, reason) = match self {
             OrphanCause::Restarted => (
                 "the server was restarted while this request was running; it was not run again",
@@ -33,15 +34,51 @@ impl OrphanCause {
     }
 }
 
-/// Fences and ends the streams that the previous process left open.
+/// Orphaned streams that are closed when a view is opened. Others are closed when a client resumes them.
+const MAX_CLOSED_ORPHANS: usize = 64;
+
+/// Settles the streams that dead processes left open, when a view of their session is opened.
 pub(crate) async fn take_over(session: &Arc<Session>) -> Result<(), StoreError> {
+    match session.node.cluster() {
+        Some(cluster) => close_streams_of_dead_nodes(session, cluster).await,
+        None => take_over_all(session).await,
+    }
+}
+
+/// In a cluster the writers of most open streams live. Push streams wait for their readers.
+async fn close_streams_of_dead_nodes(session: &Session, cluster: &dyn ClusterStore) -> Result<(), StoreError> {
+    let store = &session.node.store;
+    let open = store.open_streams(&session.key).await?;
+    let calls = open.into_iter().filter(|ordinal| ordinal.kind() == StreamKind::Call);
+    for ordinal in calls.take(MAX_CLOSED_ORPHANS) {
+        let Some(writer) = writer(session, ordinal).await? else {
+            continue;
+        };
+        if session.node.membership.is_dead(cluster, &writer).await? {
+            close_orphan(session, ordinal, OrphanCause::Restarted).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The node that writes an open stream.
+async fn writer(session: &Session, ordinal: Ordinal) -> Result<Option<Incarnation>, StoreError> {
+    match session.node.store.status(&session.stream_key(ordinal)).await {
+        Ok(status) => Ok(status.writer),
+        Err(StoreError::UnknownStream) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// In a store with one member every open stream is left from an earlier process.
+async fn take_over_all(session: &Arc<Session>) -> Result<(), StoreError> {
     let store = &session.node.store;
     for ordinal in store.open_streams(&session.key).await? {
         // An empty append with the new epoch. After it, the store refuses the previous writer, even if it still runs.
-        let fence = owner_batch(session, Vec::new(), false);
+        let fence = fencing_batch(session.epoch, Vec::new(), false);
         match store.append(&session.stream_key(ordinal), fence).await {
             Err(StoreError::Sealed | StoreError::UnknownStream) => continue, // it ended just now
-            fenced => fenced?,
+            fenced => drop(fenced?),
         }
         match ordinal.kind() {
             StreamKind::Call => close_orphan(session, ordinal, OrphanCause::Restarted).await?,
@@ -52,11 +89,7 @@ pub(crate) async fn take_over(session: &Arc<Session>) -> Result<(), StoreError> 
 }
 
 /// Ends a call stream without a writer. Each call without an answer gets an error, so that the client does not wait for ever.
-pub(crate) async fn close_orphan(
-    session: &Session,
-    ordinal: rethread_proto::Ordinal,
-    why: OrphanCause,
-) -> Result<(), StoreError> {
+pub(crate) async fn close_orphan(session: &Session, ordinal: Ordinal, why: OrphanCause) -> Result<(), StoreError> {
     let store = &session.node.store;
     let key = session.stream_key(ordinal);
     let status = match store.status(&key).await {
@@ -72,15 +105,18 @@ pub(crate) async fn close_orphan(
         seq = seq.next();
     }
     telemetry::orphaned(events.len());
-    match store.append(&key, owner_batch(session, events, true)).await {
+    let epoch = session.draw_epoch().await?;
+    match store.append(&key, fencing_batch(epoch, events, true)).await {
+        // In a cluster another node may have closed it, with a later epoch.
+        Err(StoreError::Conflict { .. }) if session.node.cluster().is_some() => Ok(()),
         // Another process closed it at the same moment.
         Err(StoreError::Sealed | StoreError::UnknownStream) => Ok(()),
-        result => result,
+        result => result.map(drop),
     }
 }
 
-fn owner_batch(session: &Session, events: Vec<Event>, seals: bool) -> Batch {
-    let mut batch = Batch::new(session.epoch, events);
+fn fencing_batch(epoch: u64, events: Vec<Event>, seals: bool) -> Batch {
+    let mut batch = Batch::new(epoch, events);
     batch.seals = seals;
     batch
 }

@@ -29,6 +29,9 @@ impl Session {
     }
 
     fn offer_for(self: &Arc<Self>, lifetime: Lifetime, draft: Draft, collapse: Collapse) {
+        if self.has_shared_push() {
+            return self.enqueue_shared(draft, &collapse);
+        }
         if self.push.offer(draft, collapse, lifetime, self.node.clock.now()) {
             self.update_stored_queue(false);
         }
@@ -48,16 +51,19 @@ impl Session {
 
     /// Updates the store's copy of the queue. After a failure only the sweep tries again, with `retry`.
     pub(crate) fn update_stored_queue(self: &Arc<Self>, retry: bool) {
+        let Some(queues) = self.node.store.push_queues() else {
+            return;
+        };
         let mut next = self.next_queue_update(retry);
         while let Some(update) = next {
-            match self.node.store.update_queue(&self.key, update).now() {
+            match queues.update_queue(&self.key, update).now() {
                 Ok(result) => next = self.queue_updated(&result),
                 Err(later) => {
                     let session = Arc::clone(self);
                     tokio::spawn(async move {
                         let mut next = session.queue_updated(&later.await);
-                        while let Some(update) = next {
-                            let result = session.node.store.update_queue(&session.key, update).await;
+                        while let (Some(update), Some(queues)) = (next, session.node.store.push_queues()) {
+                            let result = queues.update_queue(&session.key, update).await;
                             next = session.queue_updated(&result);
                         }
                     });

@@ -5,6 +5,7 @@ use crate::node::{LimitedCount, Node};
 use crate::session::session_locks::SessionLocks;
 use crate::session::subscriptions::Subscriptions;
 use crate::session::{PendingEnd, Session, Transport};
+use crate::stream::Stream;
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use rethread_proto::gate::SessionHeader;
@@ -29,6 +30,8 @@ pub(crate) struct Registry {
     pub(crate) restoring: SessionLocks,
     /// Open `subscriptions/listen` streams, which belong to no session.
     pub(crate) subscriptions: Arc<Subscriptions>,
+    /// Push streams of the time before the lease ended. Their connections stay open until this node has joined again.
+    suspended: Mutex<Vec<Arc<Stream>>>,
     /// The number of sessions of each principal, except the anonymous one.
     per_principal: Mutex<HashMap<Principal, usize>>,
 }
@@ -41,6 +44,7 @@ impl Registry {
             live: LimitedCount::default(),
             restoring: SessionLocks::default(),
             subscriptions: Arc::default(),
+            suspended: Mutex::default(),
             per_principal: Mutex::default(),
         }
     }
@@ -115,6 +119,35 @@ impl Registry {
         }
     }
 
+    /// Closes the view of this node. The session lives on in the store.
+    pub(crate) fn close_view(&self, session: &Session, why: &'static str) {
+        session.suspend().into_iter().for_each(|stream| stream.stop());
+        session.close_view();
+        self.remove(session, why);
+    }
+
+    /// Drops every view: another node may act for this one.
+    pub(crate) fn suspend_all(&self) {
+        let mut sessions = Vec::new();
+        self.for_each(|session| sessions.push(Arc::clone(session)));
+        for session in sessions
+            .iter()
+            .filter(|session| session.transport == Transport::Streamable)
+        {
+            let push_streams = session.suspend();
+            self.suspended.lock().extend(push_streams);
+            self.remove(session, "lease lost");
+        }
+    }
+
+    /// Closes the connections that stayed open when the lease ended. Their clients resume them.
+    pub(crate) fn close_suspended(&self) {
+        let suspended = std::mem::take(&mut *self.suspended.lock());
+        for stream in suspended {
+            stream.stop();
+        }
+    }
+
     /// Ends a session.
     pub(crate) fn end(&self, session: &Session, why: &'static str) -> PendingEnd {
         let id = &session.key.session;
@@ -125,19 +158,22 @@ impl Registry {
         }
         // The session ends before it is removed, so that the handler closes it before it opens the restored one.
         let pending_end = session.end();
+        self.remove(session, why);
+        pending_end
+    }
+
+    /// Removes a session that has ended here, unless another one is registered under its id.
+    fn remove(&self, session: &Session, why: &'static str) {
+        let id = &session.key.session;
         let removed = {
             let mut shard = self.shard(id).write();
-            if shard.get(id).is_some_and(is_it) {
-                shard.remove(id)
-            } else {
-                None
-            }
+            let is_it = shard.get(id).is_some_and(|found| std::ptr::eq(&**found, session));
+            if is_it { shard.remove(id) } else { None }
         };
         if removed.is_some() {
             self.release(&session.key.principal);
             telemetry::session_closed(self.live.now(), why);
         }
-        pending_end
     }
 
     /// Calls `each` for every session. No lock is held.

@@ -1,11 +1,11 @@
 //! The streams of a session: open, resume, abandon, forget.
 
 use super::Session;
-use super::orphan::{self, OrphanCause};
+use super::get_connection::{ConnectionBody, GetConnection};
+use super::orphan;
 use crate::node::telemetry;
 use crate::stream::Stream;
 use crate::stream::StreamOwner;
-use crate::stream::reader_body::ReaderBody;
 use rethread_proto::Ordinal;
 use rethread_proto::clock::Mono;
 use rethread_proto::event_id::{EventId, Seq, StreamKind};
@@ -15,13 +15,6 @@ use rethread_proto::sse::Draft;
 use rethread_proto::stream::{Close, ReaderStart, ResumePlan, plan};
 use rethread_store::{Batch, Event, StoreError, StreamInfo, StreamKey, StreamStatus};
 use std::sync::Arc;
-
-/// A connection that was opened for a GET.
-pub(crate) struct GetConnection {
-    pub(crate) reader: ReaderBody,
-    /// The id of the oldest retained event, if events after the cursor are gone.
-    pub(crate) gap: Option<String>,
-}
 
 impl Session {
     /// A new stream for the answers to `calls`.
@@ -34,7 +27,7 @@ impl Session {
         if !matches!(error, StoreError::SessionGone) {
             telemetry::fenced(&error);
         }
-        self.store_answered(&Err(error));
+        self.store_answered(&Err::<(), _>(error));
     }
 
     /// The one stream of a 2024-11-05 session: not stored, and without ids.
@@ -55,13 +48,18 @@ impl Session {
     }
 
     pub(super) fn stream_owner(self: &Arc<Self>) -> StreamOwner<'_> {
+        self.stream_owner_in(self.epoch)
+    }
+
+    /// The same for a stream that was taken over in an epoch of its own.
+    fn stream_owner_in(self: &Arc<Self>, epoch: u64) -> StreamOwner<'_> {
         let observer = Arc::downgrade(self);
         StreamOwner {
             node: &self.node,
             session: &self.key,
             version: self.version(),
             framing: self.transport.framing(),
-            epoch: self.epoch,
+            epoch,
             observer,
         }
     }
@@ -96,7 +94,7 @@ impl Session {
     ///
     /// Both may happen at once. The last caller that changes the table checks the stream again, so the table is correct in
     /// the end.
-    pub(crate) fn push_reader_changed(&self, stream: &Arc<Stream>) {
+    pub(crate) fn push_reader_changed(self: &Arc<Self>, stream: &Arc<Stream>) {
         loop {
             let read = stream.has_reader();
             if read {
@@ -111,7 +109,7 @@ impl Session {
         }
     }
 
-    fn push_stream_abandoned(&self, stream: &Arc<Stream>) {
+    fn push_stream_abandoned(self: &Arc<Self>, stream: &Arc<Stream>) {
         let busy = stream.has_pending_append();
         // A busy stream remains the only writer if its reader returns. A stream with unlogged messages knows that the store
         // lacks them.
@@ -125,7 +123,7 @@ impl Session {
     }
 
     /// A push stream in the store has lost its reader. Beyond the limit, the oldest such stream is forgotten.
-    pub(crate) fn push_stream_left(&self, ordinal: Ordinal) {
+    pub(crate) fn push_stream_left(self: &Arc<Self>, ordinal: Ordinal) {
         let mut state = self.state.lock();
         state.abandoned.retain(|(_, o)| *o != ordinal);
         state.abandoned.push_back((self.node.clock.now(), ordinal));
@@ -139,8 +137,12 @@ impl Session {
 
     /// Forgets push streams whose readers did not return, and passes over a listener that does not read.
     pub(crate) fn sweep(self: &Arc<Self>, now: Mono) {
-        self.push.pass_over_stalled(now, self.node.timing.stall);
-        self.update_stored_queue(true);
+        if self.has_shared_push() {
+            self.demote_stalled(now, self.node.timing.stall);
+        } else {
+            self.push.pass_over_stalled(now, self.node.timing.stall);
+            self.update_stored_queue(true);
+        }
         let mut aged = Vec::new();
         {
             let mut state = self.state.lock();
@@ -157,10 +159,28 @@ impl Session {
         }
     }
 
-    fn forget_stream(&self, ordinal: Ordinal) {
+    fn forget_stream(self: &Arc<Self>, ordinal: Ordinal) {
         self.state.lock().streams.remove(&ordinal);
+        if self.node.cluster().is_some() {
+            tokio::spawn(Arc::clone(self).forget_if_written_here(ordinal));
+            return;
+        }
         if let Err(later) = self.node.store.forget_stream(&self.stream_key(ordinal)).now() {
             tokio::spawn(later);
+        }
+    }
+
+    /// Forgets a push stream without a reader, unless its reader has returned on another node, which is its writer now.
+    async fn forget_if_written_here(self: Arc<Self>, ordinal: Ordinal) {
+        let key = self.stream_key(ordinal);
+        let Ok(status) = self.node.store.status(&key).await else {
+            return;
+        };
+        let is_written_here = status
+            .writer
+            .is_some_and(|writer| self.node.membership.is_this_process(&writer));
+        if is_written_here && !self.state.lock().streams.contains_key(&ordinal) {
+            let _ = self.node.store.forget_stream(&key).await; // it expires with its session otherwise
         }
     }
 
@@ -183,14 +203,19 @@ impl Session {
         let (issued, live) = match id {
             Some(EventId { ordinal, .. }) => {
                 let state = self.state.lock();
-                (state.ordinals.issued(ordinal), state.streams.get(&ordinal).cloned())
+                (
+                    state.ordinals.may_have_issued(ordinal),
+                    state.streams.get(&ordinal).cloned(),
+                )
             }
             None => (false, None),
         };
+        let issued = issued || self.was_issued_elsewhere(id).await?;
         let mut found = match id.filter(|_| issued) {
             Some(id) => self.look_up(id.ordinal, live.is_some()).await?,
             None => None,
         };
+        let is_remote = live.is_none() && found.as_ref().is_some_and(|found| self.is_written_elsewhere(found));
         let refreshed = match (&live, &mut found) {
             (Some(stream), Some(found)) if stream.is_unlogged() => self.recover(stream, found).await,
             _ => false,
@@ -199,15 +224,37 @@ impl Session {
         let missed = live.as_ref().zip(found.as_ref());
         let missed = missed.is_some_and(|(stream, found)| stream.has_unlogged_after(found.last));
         match plan(id, issued, found.as_ref(), missed || refreshed) {
-            ResumePlan::Forgotten => Err(Reason::StreamForgotten),
+            ResumePlan::Ahead { after, gap } if is_remote => {
+                telemetry::resumed(gap);
+                let ordinal = id.map_or(Ordinal(0), |id| id.ordinal);
+                self.resume_remote(ordinal, after, gap).await
+            }
+            ResumePlan::Forgotten | ResumePlan::Ahead { .. } => Err(Reason::StreamForgotten),
             ResumePlan::Ended => Err(Reason::StreamEnded),
             ResumePlan::Fresh { refresh } => Ok(self.fresh_push_stream(refresh)),
+            ResumePlan::Resume { after, gap, .. } if is_remote => {
+                telemetry::resumed(gap);
+                let ordinal = id.map_or(Ordinal(0), |id| id.ordinal);
+                self.resume_remote(ordinal, after, gap).await
+            }
             ResumePlan::Resume { after, gap, refresh } => {
-                let (Some(id), Some(found)) = (id, found) else {
+                let (Some(id), Some(mut found)) = (id, found) else {
                     return Err(Reason::StreamForgotten);
                 };
                 telemetry::resumed(gap);
-                let opened = self.resume(id.ordinal, after, gap, refresh && !refreshed, live.clone(), found);
+                let epoch = match live {
+                    Some(_) => self.epoch,
+                    None => self.take_over_push_stream(id.ordinal, &mut found).await?,
+                };
+                let opened = self.resume(
+                    id.ordinal,
+                    after,
+                    gap,
+                    refresh && !refreshed,
+                    live.clone(),
+                    found,
+                    epoch,
+                );
                 if let Some(stream) = live.filter(|stream| stream.last_unlogged() != unlogged) {
                     // More messages went out without ids before the reader was attached. The next resume announces them.
                     stream.close_reader(self.close());
@@ -231,10 +278,10 @@ impl Session {
         let refresh = if missed { self.refresh_drafts() } else { Vec::new() };
         let numbers = (found.last.unwrap_or_default().next().0..).map(Seq);
         let event = |(seq, (draft, _)): (Seq, (Draft, _))| Event::new(seq, draft.into_payload());
-        let batch = Batch::new(self.epoch, numbers.zip(refresh).map(event).collect());
+        let batch = Batch::new(stream.params.epoch, numbers.zip(refresh).map(event).collect());
         let last = batch.events.last().map(|event| event.seq).or(found.last);
         match self.node.store.append(&stream.key, batch).await {
-            Ok(()) => {
+            Ok(_) => {
                 found.last = last;
                 stream.store_recovered(unlogged, last) && missed
             }
@@ -246,14 +293,18 @@ impl Session {
         }
     }
 
-    /// The status of a stream in the store. A call stream without an end and without a writer lost its answer when the store
-    /// failed. It is ended here.
+    /// The status of a stream in the store. A call stream without an end and without a writer is ended here: its process died,
+    /// or its answer was lost when the store failed.
     async fn look_up(&self, ordinal: Ordinal, live: bool) -> Result<Option<StreamStatus>, Reason> {
         let key = self.stream_key(ordinal);
         let mut found = self.node.store.status(&key).await;
-        let orphaned = |found: &StreamStatus| !found.sealed && !live && ordinal.kind() == StreamKind::Call;
-        if found.as_ref().is_ok_and(orphaned) {
-            let closed = orphan::close_orphan(self, ordinal, OrphanCause::Unstored).await;
+        let may_be_orphaned = |found: &StreamStatus| !found.sealed && !live && ordinal.kind() == StreamKind::Call;
+        let cause = match &found {
+            Ok(found) if may_be_orphaned(found) => self.orphan_cause(found).await?,
+            _ => None,
+        };
+        if let Some(cause) = cause {
+            let closed = orphan::close_orphan(self, ordinal, cause).await;
             closed.map_err(|_| Reason::StoreUnavailable)?;
             found = self.node.store.status(&key).await;
         }
@@ -264,6 +315,7 @@ impl Session {
         }
     }
 
+    #[allow(clippy::too_many_arguments)] // the plan of a resume, and the stream
     fn resume(
         self: &Arc<Self>,
         ordinal: Ordinal,
@@ -272,10 +324,11 @@ impl Session {
         refresh: bool,
         live: Option<Arc<Stream>>,
         found: StreamStatus,
+        epoch: u64,
     ) -> GetConnection {
         let kind = ordinal.kind();
         let oldest = found.first_kept;
-        let stream = live.unwrap_or_else(|| Stream::adopt(self.stream_owner(), ordinal, found));
+        let stream = live.unwrap_or_else(|| Stream::adopt(self.stream_owner_in(epoch), ordinal, found));
         let gap = gap.then(|| stream.params.prefix.id(oldest.unwrap_or(after)));
         let start = ReaderStart {
             cursor: after,
@@ -291,7 +344,10 @@ impl Session {
             // again. If the table did not say so, the next resume would create a second writer.
             self.push_reader_changed(&stream);
         }
-        GetConnection { reader, gap }
+        GetConnection {
+            reader: ConnectionBody::Local(reader),
+            gap,
+        }
     }
 
     fn fresh_push_stream(self: &Arc<Self>, refresh: bool) -> GetConnection {
@@ -304,7 +360,10 @@ impl Session {
                 let _ = stream.emit(draft, rethread_store::Retain::None, false); // fails only if the session has ended
             }
         }
-        GetConnection { reader, gap: None }
+        GetConnection {
+            reader: ConnectionBody::Local(reader),
+            gap: None,
+        }
     }
 
     /// Too many GETs at once: the oldest connections are closed, and may resume (T-17).
@@ -326,6 +385,12 @@ impl Session {
     #[cfg(test)]
     pub(crate) fn lock_for_test(&self) -> impl Drop {
         self.state.lock()
+    }
+
+    /// The stream with this key, if this process writes it.
+    pub(crate) fn live_stream_of(&self, key: &StreamKey) -> Option<Arc<Stream>> {
+        let stream = self.state.lock().streams.get(&key.ordinal).cloned();
+        stream.filter(|stream| stream.key == *key)
     }
 
     /// The streams that are live now.

@@ -2,6 +2,7 @@
 
 use super::Stream;
 use rethread_proto::stream::{Framing, Room};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -28,7 +29,7 @@ impl Stream {
     ///
     /// Before that, the emitter yields once when half of the live buffer is full. A reader that is ready to run then need not
     /// catch up from the store.
-    pub(crate) async fn wait_for_room(&self) {
+    pub(crate) async fn wait_for_room(self: &Arc<Self>) {
         if self.room_now() != Room::Free {
             tokio::task::yield_now().await;
         }
@@ -48,8 +49,12 @@ impl Stream {
                 let effects = core.wake();
                 // A slow store is not the reader's fault, and a reader cannot resume without a log.
                 let can_resume = room == Room::WaitForReader && !core.is_unlogged();
+                let is_remote = can_resume && core.has_remote_reader();
                 drop(core);
                 self.notify(effects);
+                if is_remote {
+                    self.refresh_remote_reader();
+                }
                 can_resume
             };
             // Another call may start at any time, so this is checked again after every step.

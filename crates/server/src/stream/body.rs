@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use rethread_store::StreamKey;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -19,8 +20,23 @@ enum Kind {
     Stream(Box<dyn Chunks>),
 }
 
+/// The content of a body, for a response that another node sends.
+pub(crate) enum BodyContent {
+    /// Bytes.
+    Whole(Bytes),
+    /// The log of a stream. Another connection may read it in place of this one.
+    Logged(StreamKey, Body),
+    /// Events that are in no log.
+    Stream(Body),
+}
+
 /// A connection that delivers events.
 pub(crate) trait Chunks: Send {
+    /// The stream whose log has everything that this connection delivers.
+    fn logged_stream(&self) -> Option<&StreamKey> {
+        None
+    }
+
     /// The next chunk; `None` at the end of the connection.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>>;
 }
@@ -36,6 +52,16 @@ impl Body {
 
     pub(crate) fn events(bytes: Bytes) -> Self {
         Body(Kind::Events(bytes))
+    }
+
+    pub(crate) fn into_content(self) -> BodyContent {
+        match self.0 {
+            Kind::Whole(bytes) | Kind::Events(bytes) => BodyContent::Whole(bytes),
+            Kind::Stream(chunks) => match chunks.logged_stream().cloned() {
+                Some(key) => BodyContent::Logged(key, Body(Kind::Stream(chunks))),
+                None => BodyContent::Stream(Body(Kind::Stream(chunks))),
+            },
+        }
     }
 
     pub(crate) fn stream(chunks: impl Chunks + 'static) -> Self {

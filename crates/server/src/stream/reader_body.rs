@@ -6,8 +6,8 @@ use super::keep_alive::KeepAlive;
 use crate::node::telemetry;
 use bytes::Bytes;
 use rethread_proto::event_id::Seq;
-use rethread_proto::stream::{ConnectionId, Input, Reader, ReaderStart, Step, StreamClosed};
-use rethread_store::{Page, ReadLimit, StoreError, StoreFuture};
+use rethread_proto::stream::{ConnectionId, Framing, Input, Reader, ReaderStart, Step, StreamClosed};
+use rethread_store::{Page, ReadLimit, StoreError, StoreFuture, StreamKey};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,10 +20,15 @@ const MAX_BOUND_MESSAGES: usize = 64;
 /// The session of a connection.
 pub(crate) trait ConnectionHost: Send + Sync {
     /// Binds up to `max` waiting push messages to the stream. True if there were any. Fails if the session has ended.
-    fn bind_waiting(&self, connection: ConnectionId, stream: &Arc<Stream>, max: usize) -> Result<bool, StreamClosed>;
+    fn bind_waiting(
+        self: Arc<Self>,
+        connection: ConnectionId,
+        stream: &Arc<Stream>,
+        max: usize,
+    ) -> Result<bool, StreamClosed>;
 
     /// The connection is gone. `was_reader` unless another connection has displaced it.
-    fn detached(&self, connection: ConnectionId, stream: &Arc<Stream>, takes_push: bool, was_reader: bool);
+    fn detached(self: Arc<Self>, connection: ConnectionId, stream: &Arc<Stream>, takes_push: bool, was_reader: bool);
 }
 
 /// A connection that reads a stream.
@@ -89,9 +94,8 @@ impl ReaderBody {
         if !self.takes_push {
             return false;
         }
-        let bound = self
-            .host
-            .bind_waiting(self.connection, &self.stream, MAX_BOUND_MESSAGES);
+        let host = Arc::clone(&self.host);
+        let bound = host.bind_waiting(self.connection, &self.stream, MAX_BOUND_MESSAGES);
         bound.unwrap_or_else(|StreamClosed| {
             self.reader.end();
             true
@@ -100,12 +104,19 @@ impl ReaderBody {
 }
 
 impl Chunks for ReaderBody {
+    fn logged_stream(&self) -> Option<&StreamKey> {
+        // A GET is where push messages are bound, so it stays with this connection.
+        let is_logged = self.stream.params.framing == Framing::Numbered && !self.takes_push;
+        is_logged.then_some(&self.stream.key)
+    }
+
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             let input = match self.reader.step() {
                 Step::Send(chunk) => return Poll::Ready(Some(chunk)),
                 Step::End => return Poll::Ready(None),
                 Step::Read(cursor) => std::task::ready!(self.poll_page(cursor, cx)),
+                Step::Wait => return Poll::Ready(None), // only a remote reader waits
                 Step::Take => {
                     let taken = self.stream.take(self.connection, cx);
                     self.reader.taken(&self.stream.params, taken)
@@ -128,7 +139,7 @@ impl Chunks for ReaderBody {
 impl Drop for ReaderBody {
     fn drop(&mut self) {
         let was_reader = self.stream.detach(self.connection);
-        self.host
-            .detached(self.connection, &self.stream, self.takes_push, was_reader);
+        let host = Arc::clone(&self.host);
+        host.detached(self.connection, &self.stream, self.takes_push, was_reader);
     }
 }

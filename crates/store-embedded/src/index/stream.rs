@@ -231,12 +231,12 @@ impl Stream {
 
     /// Removes every event and leaves a tombstone.
     pub(crate) fn bury(&mut self, segments: &mut Segments) {
+        self.release_segments(segments); // first: it needs the floor and the marks
         if let Some(last) = self.last.filter(|_| self.count > 0) {
             self.purged = retention::evicted_up_to(self.purged, last);
             self.floor = last.next();
         }
         self.answers_lost |= self.marked.iter().any(|(_, retain)| *retain == Retain::Answer);
-        self.release_segments(segments);
         self.extents = VecDeque::new();
         self.marked = Vec::new();
         (self.count, self.bytes) = (0, 0);

@@ -42,7 +42,7 @@ impl Home {
     }
 }
 
-/// What the session of a scene counts beside its streams.
+/// The bytes that a session counts besides its streams.
 pub(crate) fn one_session() -> usize {
     512 + rethread_testkit::store_suite::record().to_bytes().len()
 }

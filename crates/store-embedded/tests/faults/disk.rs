@@ -17,7 +17,7 @@ pub(crate) struct Disk {
     home: Folder,
 }
 
-/// What lasts besides what was synced.
+/// The writes that last although they were not synced.
 #[derive(Debug)]
 pub(crate) enum Cut<'a> {
     /// Nothing.
@@ -40,7 +40,7 @@ impl Disk {
         self.home.path()
     }
 
-    /// What the child writes to.
+    /// The folder that the child writes to.
     pub(crate) fn root(&self) -> PathBuf {
         self.home().join("disk")
     }
@@ -49,7 +49,7 @@ impl Disk {
         self.home().join("mirror")
     }
 
-    /// Puts the shim around a child process that has not started yet. What is on the disk now is taken to be synced.
+    /// Puts the shim around a child process that has not started yet. The present content of the disk counts as synced.
     pub(crate) fn watch(&self, child: &mut Command) {
         let mirror = self.mirror();
         let _ = fs::remove_dir_all(&mirror);
@@ -235,7 +235,7 @@ impl Rebuild<'_> {
     }
 }
 
-/// What a file has at a place, zeroes where it has nothing.
+/// Reads the bytes of a file at an offset; zeroes behind its end.
 fn fill(file: &Option<File>, buffer: &mut [u8], mut at: u64) {
     let mut rest = buffer;
     while let Some(file) = file {
@@ -257,7 +257,7 @@ fn write_sparse(to: &File, bytes: &[u8], at: u64) {
     }
 }
 
-/// Copies a file whose holes stay holes: a journal is 64 MiB of mostly nothing.
+/// Copies a file whose holes stay holes.
 pub(crate) fn copy_sparse(from: &File, to: &File) {
     let length = from.metadata().unwrap().len();
     let mut buffer = vec![0; 256 * PAGE];

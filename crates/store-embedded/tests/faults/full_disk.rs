@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// How long the store may take to notice that it can write again.
 const RECOVERY: Duration = Duration::from_secs(10);
 /// An append that takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(10);
+const APPEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A file system of its own.
 struct Mounted(PathBuf);
@@ -139,7 +139,7 @@ impl Writer {
         self.ledger.send(SESSION, ordinal, first, last, false);
         let batch = batch(SESSION, ordinal, 1, first, last, false);
         let append = store.append(&stream_key(SESSION, ordinal), batch);
-        let appended = tokio::time::timeout(PATIENCE, append).await;
+        let appended = tokio::time::timeout(APPEND_TIMEOUT, append).await;
         appended.expect("an append ends, with or without success")?;
         self.ledger.sent(SESSION, ordinal, last);
         self.next[stream] = last + 1;
@@ -173,7 +173,10 @@ impl Writer {
     async fn start(store: &EmbeddedStore) -> Self {
         let ledger = Ledger::open(Path::new(&given("LEDGER")));
         ledger.create(SESSION, false);
-        store.create(&session_key(SESSION), session_record(1)).await.unwrap();
+        store
+            .create(&session_key(SESSION), session_record(1), false)
+            .await
+            .unwrap();
         ledger.create(SESSION, true);
         Writer {
             ledger,

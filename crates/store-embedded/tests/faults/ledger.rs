@@ -1,8 +1,8 @@
-//! What was asked of the store and what it acknowledged, written down beside the disk under test, and the judge of what
-//! is found on that disk afterwards.
+//! A record of the requests to the store and of its acknowledgements, stored beside the disk under test. It decides
+//! afterwards whether the content of that disk is right.
 //!
 //! Every step is two lines: one before the store is asked, one after it has said yes. The order of lines is an order of
-//! time, so that the judge knows what was already certain when something else was only begun.
+//! time, so that the check knows what was already certain when something else was only begun.
 
 use crate::support::{KEPT, mix};
 use bytes::Bytes;
@@ -55,7 +55,7 @@ impl Ledger {
     }
 }
 
-/// When something was asked for and when it was certain, in lines. What an earlier check has seen is certain since 0.
+/// When something was requested and when it was certain, in lines. An item of an earlier check is certain since 0.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     asked: usize,
@@ -96,7 +96,7 @@ pub(crate) struct History {
     lines: usize,
 }
 
-/// What must be found.
+/// The items that a check must find.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Promise {
     /// Everything that was acknowledged.
@@ -105,9 +105,9 @@ pub(crate) enum Promise {
     Prefix,
 }
 
-/// What was found.
+/// The items that a check has found.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct StoredItems {
     pub(crate) events: usize,
     pub(crate) streams: usize,
     pub(crate) sessions: usize,
@@ -123,7 +123,7 @@ struct Seen {
 }
 
 impl History {
-    /// What a ledger says.
+    /// Reads a ledger.
     pub(crate) fn of(path: &Path) -> Self {
         let mut history = History::default();
         history.absorb(path);
@@ -203,13 +203,13 @@ impl History {
         batches.filter(|sent| sent.span.done.is_some()).count()
     }
 
-    /// Judges what is in the store. What is there is certain from now on, what is not there was never asked.
+    /// Checks the content of the store. From now on a stored item is certain, and a missing one was never requested.
     pub(crate) async fn check(
         &mut self,
         store: &(impl EventStore + SessionStore),
         promise: Promise,
-    ) -> Result<Found, String> {
-        let mut found = Found::default();
+    ) -> Result<StoredItems, String> {
+        let mut found = StoredItems::default();
         let mut horizon = if promise == Promise::All { usize::MAX } else { 0 };
         let (mut alive, mut seen) = (BTreeMap::new(), BTreeMap::new());
         for (id, session) in &self.sessions {
@@ -348,8 +348,8 @@ impl History {
     pub(crate) async fn check_damaged(
         &self,
         store: &(impl EventStore + SessionStore),
-    ) -> Result<(Found, Refusals), String> {
-        let (mut found, mut refused, mut horizon) = (Found::default(), Refusals::new(), 0);
+    ) -> Result<(StoredItems, Refusals), String> {
+        let (mut found, mut refused, mut horizon) = (StoredItems::default(), Refusals::new(), 0);
         let mut back = Vec::new();
         for (id, session) in &self.sessions {
             match store.load(&session_key(*id)).await {
@@ -403,7 +403,7 @@ pub(crate) type Refusals = BTreeMap<String, usize>;
 async fn read(store: &impl EventStore, id: u64, ordinal: u64, start: u64) -> Result<Option<Seen>, String> {
     let key = stream_key(id, ordinal);
     let limit = ReadLimit::new(17, 1 << 20);
-    // The priming event has number 0, and a read goes after a number: a cursor cannot stand before it.
+    // The priming event has number 0, and a read goes after a number: no cursor precedes it.
     let mut cursor = 0;
     let mut events: Vec<Event> = Vec::new();
     let mut purged = None;
@@ -469,8 +469,8 @@ pub(crate) fn stream_key(id: u64, ordinal: u64) -> StreamKey {
     }
 }
 
-/// What event `seq` of a stream holds: it can be told from every other, and made again by the judge. Every tenth session
-/// is fat, so that journals and tables fill up.
+/// The payload of event `seq` of a stream. It differs from every other, and the check can make it again. Every tenth
+/// session has large payloads, so that segments fill up.
 pub(crate) fn payload(id: u64, ordinal: u64, seq: u64) -> Bytes {
     if seq == 0 {
         return Bytes::new(); // the priming event
@@ -490,7 +490,7 @@ pub(crate) fn payload(id: u64, ordinal: u64, seq: u64) -> Bytes {
     bytes.into()
 }
 
-/// What a session is created with.
+/// The record of a new session.
 pub(crate) fn session_record(epoch: u64) -> rethread_store::SessionRecord {
     record().with_epoch(epoch)
 }

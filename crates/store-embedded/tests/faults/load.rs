@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use tokio::task::JoinSet;
 
-/// What the writers share.
+/// The state that the writers share.
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) store: EmbeddedStore,
@@ -66,18 +66,17 @@ impl Load {
     async fn create(&self) -> Result<u64, StoreError> {
         let id = self.fresh.fetch_add(1, Ordering::Relaxed);
         self.ledger.create(id, false);
-        self.store.create(&session_key(id), session_record(1)).await?;
+        self.store.create(&session_key(id), session_record(1), false).await?;
         self.ledger.create(id, true);
         Ok(id)
     }
 
     async fn resume(&self, id: u64) -> Result<u64, StoreError> {
-        let before = self.store.load(&session_key(id)).await?.record.epoch;
-        self.ledger.update(id, self.epoch, false);
-        self.store
-            .update(&session_key(id), before, session_record(self.epoch))
-            .await?;
-        self.ledger.update(id, self.epoch, true);
+        let epoch = self.store.load(&session_key(id)).await?.record.epoch + 1;
+        self.ledger.update(id, epoch, false);
+        let view = self.store.open(&session_key(id)).await?;
+        assert_eq!(view.record.epoch, epoch);
+        self.ledger.update(id, epoch, true);
         Ok(id)
     }
 

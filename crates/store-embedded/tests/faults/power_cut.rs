@@ -2,7 +2,7 @@
 //! is.
 
 use crate::disk::{Cut, Disk};
-use crate::ledger::{Found, History, Ledger, Promise, session_key, session_record, stream_key};
+use crate::ledger::{History, Ledger, Promise, StoredItems, session_key, session_record, stream_key};
 use crate::load::{Load, batch};
 use crate::support::{Folder, Rng, child, given, is_child, open, runtime, sync_named, wait_for};
 use rethread_store::{EventStore, SessionStore};
@@ -121,14 +121,14 @@ impl Trial {
         self.history.absorb(&home.join("ledger"));
     }
 
-    fn check(&mut self, data: &Path, promise: Promise) -> Found {
+    fn check(&mut self, data: &Path, promise: Promise) -> StoredItems {
         let store = open(data, sync_named(self.sync));
         let checked = runtime().block_on(self.history.check(&store, promise));
         checked.unwrap_or_else(|error| panic!("life {}, {}: {error}", self.lives, self.sync))
     }
 }
 
-/// What the child said on stderr.
+/// The text that the child wrote to stderr.
 fn said(home: &Path) -> String {
     fs::read_to_string(home.join("stderr")).unwrap_or_default()
 }
@@ -286,11 +286,11 @@ fn what_was_synced_survives_and_the_rest_does_not() {
     assert_eq!(fs::read_dir(disk.root().join("folder")).unwrap().count(), 0);
 }
 
-/// The tests above are also worth what their judge is worth.
+/// The check of the tests above finds each kind of fault.
 #[test]
-fn the_judge_finds_what_is_missing() {
-    let mut rng = Rng::seeded("the judge");
-    let home = Folder::new("judge");
+fn the_check_finds_what_is_missing() {
+    let mut rng = Rng::seeded("the check");
+    let home = Folder::new("check");
     let ledger = home.path().join("ledger");
     let store = open(&home.path().join("data"), sync_named("os"));
     let load = Arc::new(Load {
@@ -300,25 +300,28 @@ fn the_judge_finds_what_is_missing() {
         epoch: 2,
         batches: 2000.into(),
     });
-    let judge = || History::of(&ledger);
+    let read_ledger = || History::of(&ledger);
     runtime().block_on(async {
         load.run(8, Vec::new(), &mut rng).await.unwrap();
-        let found = judge().check(&store, Promise::All).await.unwrap();
+        let found = read_ledger().check(&store, Promise::All).await.unwrap();
         assert!(
             found.events > 1000 && found.sessions > 20 && found.lost == 0,
             "{found:?}"
         );
-        let open = judge().open_sessions();
+        let open = read_ledger().open_sessions();
         let session = *rng.pick(&open);
 
         // More than was sent, in every way that a store could invent.
-        store.create(&session_key(u64::MAX), session_record(1)).await.unwrap();
-        let mut history = judge();
+        store
+            .create(&session_key(u64::MAX), session_record(1), false)
+            .await
+            .unwrap();
+        let mut history = read_ledger();
         load.ledger.create(u64::MAX, false);
         load.ledger.create(u64::MAX, true);
         load.ledger.end(u64::MAX, false);
         load.ledger.end(u64::MAX, true);
-        let back = judge().check(&store, Promise::All).await.unwrap_err();
+        let back = read_ledger().check(&store, Promise::All).await.unwrap_err();
         assert!(back.contains("is back"), "{back}");
         history.check(&store, Promise::All).await.unwrap();
         store.end(&session_key(u64::MAX)).await.unwrap();
@@ -326,20 +329,20 @@ fn the_judge_finds_what_is_missing() {
         // A batch that is acknowledged and not there is missed, unless only what came before something else counts.
         load.ledger.send(session, 999, 1, 1, false);
         load.ledger.sent(session, 999, 1);
-        let lost = judge().check(&store, Promise::All).await.unwrap_err();
+        let lost = read_ledger().check(&store, Promise::All).await.unwrap_err();
         assert!(lost.contains("acknowledged"), "{lost}");
-        judge().check(&store, Promise::Prefix).await.unwrap();
+        read_ledger().check(&store, Promise::Prefix).await.unwrap();
         load.ledger.send(session, 1000, 1, 1, false);
         let late = batch(session, 1000, 2, 1, 1, false);
         store.append(&stream_key(session, 1000), late).await.unwrap();
-        let hole = judge().check(&store, Promise::Prefix).await.unwrap_err();
+        let hole = read_ledger().check(&store, Promise::Prefix).await.unwrap_err();
         assert!(hole.contains("acknowledged"), "{hole}");
 
         // Another payload.
         load.ledger.send(session, 1000, 2, 2, false);
         let wrong = batch(session, 7, 2, 2, 2, false);
         store.append(&stream_key(session, 1000), wrong).await.unwrap();
-        let wrong = judge().check_damaged(&store).await.unwrap_err();
+        let wrong = read_ledger().check_damaged(&store).await.unwrap_err();
         assert!(wrong.contains("another payload"), "{wrong}");
     });
 }

@@ -1,59 +1,13 @@
-//! What every fault needs: a seed, a folder, a child process, and the store as the tests open it.
+//! Helpers of every fault test: a seed, a folder, a child process, and the store as the tests open it.
 
+pub(crate) use crate::rng::{Rng, mix};
 use rethread_store::Retention;
 use rethread_store_embedded::{EmbeddedStore, Limits, Options, Sync};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-/// Numbers that a seed decides.
-#[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
-
-impl Rng {
-    pub(crate) fn new(seed: u64) -> Self {
-        Rng(seed)
-    }
-
-    /// From `FAULTS_SEED` to repeat a failure, from the clock otherwise. Printed, so that it can be repeated.
-    pub(crate) fn seeded(test: &str) -> Self {
-        let seed = match std::env::var("FAULTS_SEED") {
-            Ok(seed) => seed.parse().expect("FAULTS_SEED is a number"),
-            Err(_) => SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |time| time.as_nanos() as u64 % 1_000_000_007),
-        };
-        eprintln!("{test}: FAULTS_SEED={seed}");
-        Rng(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
-
-    /// A number below `end`, which is not zero.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    pub(crate) fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-
-    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len() as u64) as usize]
-    }
-}
-
-/// Spreads the bits of a number (the last step of splitmix64).
-pub(crate) fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
+use std::time::{Duration, Instant};
 
 /// A folder that goes when the test ends well, and stays to be looked at when it does not.
 #[derive(Debug)]
@@ -87,7 +41,7 @@ impl Drop for Folder {
     }
 }
 
-/// This test binary once more, as the child `name`. What it says on stderr goes to a file.
+/// This test binary once more, as the child `name`. Its stderr goes to a file.
 pub(crate) fn child(name: &str, stderr: &Path) -> Command {
     // Not by its name: it may be built anew while it runs.
     let mut command = Command::new(format!("/proc/{}/exe", std::process::id()));

@@ -22,7 +22,7 @@ const CASES: usize = 30;
 /// A child that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// What happened to the files. Names are relative to the data folder.
+/// A damage to the files. Names are relative to the data folder.
 #[derive(Clone, Debug)]
 enum Damage {
     Truncated { file: PathBuf, to: u64 },
@@ -235,7 +235,7 @@ fn damage_is_reported_or_harmless() {
             eprintln!("| {damage} | {outcome} | {count} |");
         }
     }
-    // What was copied from was whole all the time.
+    // The source of the copies was whole all the time.
     let whole = home.path().join("whole");
     copy_folder(&base, &whole);
     let (outcome, text) = read_in_child(&whole, home.path(), &ledgers);
@@ -265,9 +265,11 @@ fn a_commit_that_is_torn_never_was() {
     };
     runtime.block_on(load.run(4, Vec::new(), &mut rng)).unwrap();
     load.ledger.create(session, false);
-    runtime.block_on(load.store.create(&key.session, record())).unwrap();
+    runtime
+        .block_on(load.store.create(&key.session, record(), false))
+        .unwrap();
     load.ledger.create(session, true);
-    // What the store does by itself is done before, so that the torn commit is the last, and only that is torn.
+    // The store finishes its own work first, so that the torn commit is the last one, and only that is torn.
     let mut start = (PathBuf::new(), 0);
     while start != end_of_log(&live) {
         start = end_of_log(&live);
@@ -401,7 +403,7 @@ fn reader() {
         ordinal: Ordinal(1),
     };
     let written = runtime.block_on(async {
-        store.create(&session, record()).await?;
+        store.create(&session, record(), false).await?;
         store.append(&key, batch(1..3)).await
     });
     if let Err(error) = &written {
@@ -409,7 +411,7 @@ fn reader() {
     }
     tell("while closing".into());
     drop(store);
-    // What was taken after the damage is kept after it too.
+    // An append that was accepted after the damage is retained too.
     tell("while opening again".into());
     let again = match options(Sync::Os).open(&data) {
         Ok(store) => runtime.block_on(store.read_after(&key, Seq(0), ReadLimit::default())),

@@ -21,8 +21,8 @@ impl Inner {
             return true; // another caller has just freed enough
         }
         let enough = || self.has_room(size + total / 16);
-        self.give_up(enough, Slot::oldest_whole, |slot| slot.bury_oldest(&self.held));
-        self.give_up(
+        self.evict_oldest(enough, Slot::oldest_whole, |slot| slot.bury_oldest(&self.held));
+        self.evict_oldest(
             || self.has_room(size),
             Slot::oldest_tomb,
             |slot| slot.forget_oldest(&self.held),
@@ -32,7 +32,7 @@ impl Inner {
 
     /// Evicts the oldest entries of all sessions until `enough`. The entries of each session are in order, so only the first
     /// of each is compared.
-    fn give_up(&self, enough: impl Fn() -> bool, oldest: fn(&Slot) -> Option<Wall>, give: impl Fn(&mut Slot)) {
+    fn evict_oldest(&self, enough: impl Fn() -> bool, oldest: fn(&Slot) -> Option<Wall>, evict: impl Fn(&mut Slot)) {
         if enough() {
             return;
         }
@@ -42,7 +42,7 @@ impl Inner {
         while !enough() {
             let Some(Reverse((_, n))) = queue.pop() else { return };
             let mut slot = slots[n].lock();
-            give(&mut slot);
+            evict(&mut slot);
             queue.extend(oldest(&slot).map(|at| Reverse((at, n))));
         }
     }

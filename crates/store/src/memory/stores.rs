@@ -2,9 +2,9 @@
 
 use super::{MemoryStore, Slot};
 use crate::{
-    Batch, Bus, EventStore, IsLive, Page, PushQueueStore, QueueUpdate, ReadLimit, Retention, Seq, SessionKey,
-    SessionRecord, SessionStore, Signal, StoreError, StoreFuture, StoredQueue, StoredSession, StreamKey, StreamStatus,
-    Subscription, Watch,
+    Appended, Batch, BroadcastId, Bus, EventStore, Incarnation, IsLive, Page, PushQueueStore, QueueUpdate, ReadLimit,
+    Retention, Seq, SessionKey, SessionRecord, SessionStore, SessionView, Signal, Store, StoreError, StoreFuture,
+    StoredQueue, StoredSession, StreamKey, StreamStatus, Subscription, Updated, Watch,
 };
 use parking_lot::Mutex;
 use rethread_proto::Ordinal;
@@ -15,8 +15,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 impl EventStore for MemoryStore {
-    fn append(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<(), StoreError>> {
-        StoreFuture::ready(self.0.append(key, batch))
+    fn append(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<Appended, StoreError>> {
+        StoreFuture::ready(self.0.append(key, batch).map(|()| Appended::default()))
     }
 
     fn read_after(&self, key: &StreamKey, after: Seq, limit: ReadLimit) -> StoreFuture<Result<Page, StoreError>> {
@@ -75,7 +75,13 @@ impl EventStore for MemoryStore {
 }
 
 impl SessionStore for MemoryStore {
-    fn create(&self, key: &SessionKey, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
+    fn create(
+        &self,
+        key: &SessionKey,
+        record: SessionRecord,
+        _owned: bool,
+    ) -> StoreFuture<Result<SessionView, StoreError>> {
+        let view = SessionView::first(record.clone());
         let cost = record.cost();
         if !self.0.make_room(cost) {
             return StoreFuture::ready(Err(StoreError::Full));
@@ -88,22 +94,29 @@ impl SessionStore for MemoryStore {
             replaced.close(&self.0.held);
             replaced.forget_all(&self.0);
         }
-        StoreFuture::ready(Ok(()))
+        StoreFuture::ready(Ok(view))
     }
 
-    fn load(&self, key: &SessionKey) -> StoreFuture<Result<StoredSession, StoreError>> {
+    fn open(&self, key: &SessionKey) -> StoreFuture<Result<SessionView, StoreError>> {
         let open = |slot: Arc<Mutex<Slot>>| {
-            let slot = slot.lock();
-            slot.open.then(|| StoredSession {
-                record: slot.record.clone(),
-                high_water: slot.high_water,
-                idle: (self.0.clock)().since(slot.touched),
-            })
+            let mut slot = slot.lock();
+            slot.record.epoch += u64::from(slot.open);
+            self.0.stored(&slot).map(SessionView::restored)
         };
         StoreFuture::ready(self.0.slot(key).and_then(open).ok_or(StoreError::SessionGone))
     }
 
-    fn update(&self, key: &SessionKey, epoch: u64, record: SessionRecord) -> StoreFuture<Result<(), StoreError>> {
+    fn load(&self, key: &SessionKey) -> StoreFuture<Result<StoredSession, StoreError>> {
+        let load = |slot: Arc<Mutex<Slot>>| self.0.stored(&slot.lock());
+        StoreFuture::ready(self.0.slot(key).and_then(load).ok_or(StoreError::SessionGone))
+    }
+
+    fn update(
+        &self,
+        key: &SessionKey,
+        revision: u64,
+        record: SessionRecord,
+    ) -> StoreFuture<Result<Updated, StoreError>> {
         let Some(slot) = self.0.slot(key) else {
             return StoreFuture::ready(Err(StoreError::SessionGone));
         };
@@ -112,15 +125,15 @@ impl SessionStore for MemoryStore {
         let mut slot = slot.lock();
         StoreFuture::ready(if !slot.open {
             Err(StoreError::SessionGone)
-        } else if slot.record.epoch != epoch {
+        } else if slot.record.epoch != revision {
             let epoch = slot.record.epoch;
             Err(StoreError::Conflict { epoch, last: None })
         } else if !fits {
             Err(StoreError::Full)
         } else {
-            slot.set_record(record, &self.0.held);
+            slot.set_record(record.with_epoch(revision), &self.0.held);
             slot.touched = (self.0.clock)();
-            Ok(())
+            Ok(Updated::new(revision, Vec::new()))
         })
     }
 
@@ -137,7 +150,7 @@ impl SessionStore for MemoryStore {
         StoreFuture::ready(Ok(self.0.expire(idle, &is_live)))
     }
 
-    fn end(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>> {
+    fn end(&self, key: &SessionKey) -> StoreFuture<Result<Vec<Incarnation>, StoreError>> {
         if let Some(slot) = self.0.slot(key) {
             let mut slot = slot.lock();
             slot.close(&self.0.held);
@@ -147,7 +160,13 @@ impl SessionStore for MemoryStore {
                 self.0.shard(key).write().remove(key);
             }
         }
-        StoreFuture::ready(Ok(()))
+        StoreFuture::ready(Ok(Vec::new()))
+    }
+}
+
+impl Store for MemoryStore {
+    fn push_queues(&self) -> Option<&dyn PushQueueStore> {
+        Some(self)
     }
 }
 
@@ -168,7 +187,7 @@ impl PushQueueStore for MemoryStore {
 impl Bus for MemoryStore {
     fn publish(&self, signal: Signal) -> StoreFuture<Result<(), StoreError>> {
         // An error means that there are no subscribers.
-        let _ = self.0.bus.send(signal);
+        let _ = self.0.bus.send((BroadcastId::default(), signal));
         StoreFuture::ready(Ok(()))
     }
 

@@ -30,7 +30,7 @@ pub async fn concurrent_writers_get_distinct_numbers<H: Harness>(harness: &H) {
                 proposed.info = None;
                 proposed.events[0].payload = format!("{own_epoch}").into();
                 match store.append(&key, proposed).await {
-                    Ok(()) => {
+                    Ok(_) => {
                         won.push((next, own_epoch));
                         (epoch, next) = (own_epoch, next + 1);
                     }
@@ -204,7 +204,7 @@ pub async fn session_may_end_during_appends<H: Harness>(harness: &H) {
             writers.push(spawn_thread(async move {
                 for n in 0.. {
                     match store.append(&key, batch(n..n + 1)).await {
-                        Ok(()) => tokio::task::yield_now().await,
+                        Ok(_) => tokio::task::yield_now().await,
                         Err(StoreError::SessionGone) => return,
                         Err(other) => panic!("expected SessionGone, not {other:?}"),
                     }

@@ -2,10 +2,10 @@
 
 use super::Harness;
 use super::fixture::*;
-use rethread_store::{Batch, EventStore as _, Ordinal, Seq, SessionStore as _, Store, StoreError, StreamKey};
+use rethread_store::{Appended, Batch, EventStore as _, Ordinal, Seq, SessionStore as _, Store, StoreError, StreamKey};
 
 #[track_caller]
-fn assert_conflict(refused: &Result<(), StoreError>, stored: (u64, u64)) {
+fn assert_conflict(refused: &Result<Appended, StoreError>, stored: (u64, u64)) {
     let (epoch, last) = stored;
     let fits = matches!(refused, Err(StoreError::Conflict { epoch: e, last: Some(Seq(l)) }) if (*e, *l) == stored);
     assert!(

@@ -42,7 +42,7 @@ impl<S: Store> StoreFixture<S> {
     pub async fn new(store: S) -> Self {
         let session = fresh_session(principal());
         store
-            .create(&session, record())
+            .create(&session, record(), false)
             .await
             .expect("a session can be created");
         StoreFixture { store, session }

@@ -133,7 +133,10 @@ pub async fn similar_names_do_not_collide<H: Harness>(harness: &H) {
         })
     };
     for session in &sessions {
-        store.create(session, record()).await.expect("a session can be created");
+        store
+            .create(session, record(), false)
+            .await
+            .expect("a session can be created");
         for key in streams(session) {
             write_marker(&store, &key, &format!("{key:?} {}", session.session.as_str())).await;
         }

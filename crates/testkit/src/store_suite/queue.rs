@@ -1,4 +1,4 @@
-//! Push queues. An append removes its message from the queue in the same step.
+//! The push queues of a store with one member. An append removes its message from the queue in the same step.
 
 use super::Harness;
 use super::fixture::*;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use rethread_store::{
-    Batch, EventStore as _, Ordinal, PushQueueStore as _, QueuePosition, QueueUpdate, Queued, Retention, Seq,
+    Batch, EventStore as _, Ordinal, PushQueueStore, QueuePosition, QueueUpdate, Queued, Retention, Seq,
     SessionStore as _, Store, StoreError, StoredQueue, StreamKey,
 };
 use std::time::Duration;
@@ -41,14 +41,19 @@ fn taking(seq: u64, position: u64) -> Batch {
 impl<S: Store> StoreFixture<S> {
     /// Updates the queue of the session and asserts success.
     pub async fn update_queue(&self, update: QueueUpdate) {
-        let updated = self.store.update_queue(&self.session, update).await;
+        let updated = self.queues().update_queue(&self.session, update).await;
         updated.expect("the queue is updated");
     }
 
     /// Reads the queue of the session and asserts success.
     pub async fn queue(&self) -> StoredQueue {
-        let queue = self.store.queue(&self.session).await;
+        let queue = self.queues().queue(&self.session).await;
         queue.expect("the queue of a session can be read")
+    }
+
+    /// The push queues of a store with one member.
+    fn queues(&self) -> &dyn PushQueueStore {
+        self.store.push_queues().expect("the store has one member")
     }
 
     async fn positions(&self) -> Vec<u64> {
@@ -56,9 +61,17 @@ impl<S: Store> StoreFixture<S> {
     }
 }
 
+/// Opens a session. `None` if the store has no queues of this kind: its nodes share the queues of its cluster part.
+async fn open_with_queues<H: Harness>(harness: &H) -> Option<StoreFixture<H::Store>> {
+    let fixture = StoreFixture::open(harness).await;
+    fixture.store.push_queues().is_some().then_some(fixture)
+}
+
 /// Payloads are unchanged and ordered by position.
 pub async fn queued_message_reads_back<H: Harness>(harness: &H) {
-    let fixture = StoreFixture::open(harness).await;
+    let Some(fixture) = open_with_queues(harness).await else {
+        return;
+    };
     assert_eq!(fixture.queue().await, StoredQueue::default());
     let mut large = queued(2);
     large.message = Bytes::from(vec![b'x'; 300 << 10]);
@@ -75,7 +88,9 @@ pub async fn queued_message_reads_back<H: Harness>(harness: &H) {
 
 /// A floor removes lower positions, also those in its own update, and never falls.
 pub async fn queue_floor_only_rises<H: Harness>(harness: &H) {
-    let fixture = StoreFixture::open(harness).await;
+    let Some(fixture) = open_with_queues(harness).await else {
+        return;
+    };
     fixture.update_queue(update(1..6, 2)).await;
     assert_eq!(fixture.positions().await, [3, 4, 5]);
     fixture.update_queue(update(6..8, 1)).await;
@@ -89,7 +104,9 @@ pub async fn queue_floor_only_rises<H: Harness>(harness: &H) {
 
 /// The update is repeated, or arrives after its messages were taken.
 pub async fn late_queue_update_changes_nothing<H: Harness>(harness: &H) {
-    let fixture = StoreFixture::open(harness).await;
+    let Some(fixture) = open_with_queues(harness).await else {
+        return;
+    };
     for _ in 0..3 {
         fixture.update_queue(update(1..4, 0)).await;
     }
@@ -106,7 +123,9 @@ pub async fn late_queue_update_changes_nothing<H: Harness>(harness: &H) {
 
 /// A refused append takes nothing.
 pub async fn append_takes_from_the_queue<H: Harness>(harness: &H) {
-    let fixture = StoreFixture::open(harness).await;
+    let Some(fixture) = open_with_queues(harness).await else {
+        return;
+    };
     let (key, other) = (fixture.first_call_stream(), fixture.stream(Ordinal(2)));
     fixture.update_queue(update(1..7, 0)).await;
     fixture.append(&key, taking(1, 2)).await;
@@ -137,16 +156,18 @@ pub async fn append_takes_from_the_queue<H: Harness>(harness: &H) {
 
 /// D9: only the epoch of the session record may change the queue. An earlier process neither adds nor takes.
 pub async fn earlier_epoch_cannot_change_a_queue<H: Harness>(harness: &H) {
-    let fixture = StoreFixture::open(harness).await;
+    let Some(fixture) = open_with_queues(harness).await else {
+        return;
+    };
     fixture.update_queue(update(1..4, 0)).await;
-    let next = record().with_epoch(2);
-    fixture.store.update(&fixture.session, 1, next).await.expect("claimed");
-    let fenced = |result: &Result<(), StoreError>| matches!(result, Err(StoreError::Conflict { epoch: 2, .. }));
-    let added = fixture.store.update_queue(&fixture.session, update(4..6, 2)).await;
-    assert!(fenced(&added), "{added:?}");
+    let view = fixture.store.open(&fixture.session).await.expect("opened");
+    assert_eq!((view.record.epoch, view.revision), (2, 2));
+    let fenced = |refusal: Option<&StoreError>| matches!(refusal, Some(StoreError::Conflict { epoch: 2, .. }));
+    let added = fixture.queues().update_queue(&fixture.session, update(4..6, 2)).await;
+    assert!(fenced(added.as_ref().err()), "{added:?}");
     // Also with a stream that the next process never opened.
     let taken = fixture.store.append(&fixture.stream(Ordinal(4)), taking(1, 3)).await;
-    assert!(fenced(&taken), "{taken:?}");
+    assert!(fenced(taken.as_ref().err()), "{taken:?}");
     fixture.assert_unknown(&fixture.stream(Ordinal(4))).await;
     assert_eq!(fixture.positions().await, [1, 2, 3]);
     let later = update(4..6, 1).with_epoch(2);
@@ -158,18 +179,24 @@ pub async fn earlier_epoch_cannot_change_a_queue<H: Harness>(harness: &H) {
 
 /// It also ends when the session forgets its streams.
 pub async fn queue_ends_with_its_session<H: Harness>(harness: &H) {
-    let fixture = StoreFixture::open(harness).await;
+    let Some(fixture) = open_with_queues(harness).await else {
+        return;
+    };
     fixture.update_queue(update(1..4, 1)).await;
     fixture.store.forget_session(&fixture.session).await.expect("forgotten");
     assert_eq!(fixture.queue().await, StoredQueue::default());
     fixture.update_queue(update(1..4, 0)).await;
     assert_eq!(fixture.positions().await, [1, 2, 3], "the queue is usable again");
     fixture.store.end(&fixture.session).await.expect("ended");
-    let gone = fixture.store.queue(&fixture.session).await;
+    let gone = fixture.queues().queue(&fixture.session).await;
     assert!(matches!(gone, Err(StoreError::SessionGone)), "{gone:?}");
-    let late = fixture.store.update_queue(&fixture.session, update(4..5, 0)).await;
+    let late = fixture.queues().update_queue(&fixture.session, update(4..5, 0)).await;
     assert!(matches!(late, Err(StoreError::SessionGone)), "{late:?}");
-    fixture.store.create(&fixture.session, record()).await.expect("created");
+    fixture
+        .store
+        .create(&fixture.session, record(), false)
+        .await
+        .expect("created");
     assert_eq!(fixture.queue().await, StoredQueue::default());
 
     let idle = StoreFixture::new(fixture.store.clone()).await;
@@ -179,14 +206,16 @@ pub async fn queue_ends_with_its_session<H: Harness>(harness: &H) {
             .expire(Duration::from_secs(100), std::sync::Arc::new(|_| false))
             .await
             .expect("expired");
-        let gone = idle.store.queue(&idle.session).await;
+        let gone = idle.queues().queue(&idle.session).await;
         assert!(matches!(gone, Err(StoreError::SessionGone)), "{gone:?}");
     }
 }
 
 /// Updates and takes in one session do not affect another.
 pub async fn queues_of_sessions_stay_separate<H: Harness>(harness: &H) {
-    let one = StoreFixture::open(harness).await;
+    let Some(one) = open_with_queues(harness).await else {
+        return;
+    };
     let other = StoreFixture::new(one.store.clone()).await;
     let stranger = StoreFixture {
         session: rethread_store::SessionKey {
@@ -200,9 +229,12 @@ pub async fn queues_of_sessions_stay_separate<H: Harness>(harness: &H) {
     other.append(&other.first_call_stream(), taking(1, 5)).await;
     assert_eq!(one.positions().await, [1, 2, 3]);
     assert_eq!(other.positions().await, [6, 7, 8]);
-    let read = stranger.store.queue(&stranger.session).await;
+    let read = stranger.queues().queue(&stranger.session).await;
     assert!(matches!(read, Err(StoreError::SessionGone)), "{read:?}");
-    let written = stranger.store.update_queue(&stranger.session, update(9..10, 9)).await;
+    let written = stranger
+        .queues()
+        .update_queue(&stranger.session, update(9..10, 9))
+        .await;
     assert!(matches!(written, Err(StoreError::SessionGone)), "{written:?}");
     assert_eq!(one.positions().await, [1, 2, 3]);
 }
@@ -210,7 +242,9 @@ pub async fn queues_of_sessions_stay_separate<H: Harness>(harness: &H) {
 /// While messages are added and taken, a reader finds each in the queue or in the stream.
 pub async fn taken_message_is_in_queue_or_stream_never_both<H: Harness>(harness: &H) {
     const MESSAGES: u64 = 120;
-    let fixture = StoreFixture::open(harness).await;
+    let Some(fixture) = open_with_queues(harness).await else {
+        return;
+    };
     let key = fixture.first_call_stream();
     fixture.append(&key, batch(0..1)).await;
     fixture.update_queue(update(1..MESSAGES + 1, 0)).await;
@@ -282,6 +316,9 @@ fn step() -> impl Strategy<Value = Step> {
 /// Random updates and takes, also stale and repeated ones, against the model of `rethread-proto`.
 pub async fn random_queue_history_matches_the_model<H: Harness>(harness: &H) {
     let store = harness.fresh(Retention::default()).await;
+    if store.push_queues().is_none() {
+        return;
+    }
     let mut runner = TestRunner::new(Config {
         failure_persistence: None,
         ..Config::default()
@@ -297,7 +334,7 @@ pub async fn random_queue_history_matches_the_model<H: Harness>(harness: &H) {
 
 async fn follow<S: Store>(fixture: &StoreFixture<S>, steps: &[Step]) -> Result<(), TestCaseError> {
     let (mut model, mut epoch, mut last) = (StoredQueue::default(), 1, 0);
-    let refused = |result: &Result<(), StoreError>, epoch: u64| matches!(result, Err(StoreError::Conflict { epoch: stored, .. }) if *stored == epoch);
+    let refused = |refusal: Option<&StoreError>, epoch: u64| matches!(refusal, Some(StoreError::Conflict { epoch: stored, .. }) if *stored == epoch);
     for step in steps {
         match step.clone() {
             Step::Update {
@@ -306,9 +343,9 @@ async fn follow<S: Store>(fixture: &StoreFixture<S>, steps: &[Step]) -> Result<(
                 stale,
             } => {
                 let update = update(positions, floor).with_epoch(epoch - u64::from(stale));
-                let result = fixture.store.update_queue(&fixture.session, update.clone()).await;
+                let result = fixture.queues().update_queue(&fixture.session, update.clone()).await;
                 if stale {
-                    prop_assert!(refused(&result, epoch), "{result:?}");
+                    prop_assert!(refused(result.as_ref().err(), epoch), "{result:?}");
                 } else {
                     prop_assert!(result.is_ok(), "{result:?}");
                     model.update(update.messages, update.floor);
@@ -324,7 +361,7 @@ async fn follow<S: Store>(fixture: &StoreFixture<S>, steps: &[Step]) -> Result<(
                     .with_info(info());
                 let result = fixture.store.append(&fixture.first_call_stream(), batch.clone()).await;
                 if stale {
-                    prop_assert!(refused(&result, epoch), "{result:?}");
+                    prop_assert!(refused(result.as_ref().err(), epoch), "{result:?}");
                     continue;
                 }
                 prop_assert!(result.is_ok(), "{result:?}");
@@ -336,9 +373,9 @@ async fn follow<S: Store>(fixture: &StoreFixture<S>, steps: &[Step]) -> Result<(
                 }
             }
             Step::Claim => {
-                let next = record().with_epoch(epoch + 1);
-                let claimed = fixture.store.update(&fixture.session, epoch, next).await;
-                prop_assert!(claimed.is_ok(), "{claimed:?}");
+                let view = fixture.store.open(&fixture.session).await;
+                let opened = view.map(|view| view.record.epoch);
+                prop_assert!(opened.as_ref().is_ok_and(|opened| *opened == epoch + 1), "{opened:?}");
                 epoch += 1;
             }
             Step::Forget => {

@@ -69,6 +69,25 @@ pub async fn events_within_limits_are_retained<H: Harness>(harness: &H) {
     assert_eq!(page.status.purged, None);
 }
 
+/// Appends of several events: the newest events within the limits are always retained. A writer that waits for its reader
+/// counts on them.
+pub async fn eviction_spares_the_whole_window<H: Harness>(harness: &H) {
+    let fixture = StoreFixture::with_retention(harness, KEEP_TEN).await;
+    for size in [2, 3, 4, 7, 15] {
+        let key = fixture.stream(Ordinal(1 + size));
+        for at in 0..12 {
+            let (first, last) = (1 + at * size, (at + 1) * size);
+            fixture.append(&key, batch(first..last + 1)).await;
+            fixture.store.sweep().await.expect("a sweep does not fail");
+            let retained = sequence(&fixture.page(&key, 0).await);
+            let window = last.saturating_sub(10) + 1;
+            assert!(retained[0] <= window, "{window} of {size} is gone: {retained:?}");
+            assert_eq!(retained, (retained[0]..=last).collect::<Vec<_>>());
+            assert!(retained.len() as u64 <= 10 + size, "{retained:?}");
+        }
+    }
+}
+
 /// The priming event has no content, so its loss is not a gap.
 pub async fn evicted_priming_event_is_not_a_gap<H: Harness>(harness: &H) {
     let fixture = StoreFixture::with_retention(harness, KEEP_TEN).await;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rethread_proto::Version;
 use rethread_store::{
     Bus as _, BusEvent, EventStore as _, IsLive, ListKind, Ordinal, Retention, SessionRecord, SessionStore as _,
-    Signal, StoreError, Subscription,
+    Signal, Store as _, StoreError, Subscription,
 };
 use std::sync::Arc;
 use tokio::time::timeout;
@@ -19,17 +19,15 @@ pub async fn record_reads_back<H: Harness>(harness: &H) {
         peer.load(&fixture.session).await.expect("it was created").record,
         record()
     );
+    let mut revision = 1;
     for version in Version::ALL {
         let params = Bytes::from("{\"clientInfo\":{\"name\":\"\u{1f9f5} \\u0000\"}}");
         let mut full = SessionRecord::new(version, params);
         full.initialized = true;
         full.log_level = Some("warning".into());
         full.subscriptions = ["file:///a", "file:///b?c=d#e", "\u{1f9f5}", ""].map(Into::into).into();
-        fixture
-            .store
-            .update(&fixture.session, 1, full.clone())
-            .await
-            .expect("the epoch is right");
+        let updated = fixture.store.update(&fixture.session, revision, full.clone()).await;
+        revision = updated.expect("the revision is right").revision;
         assert_eq!(
             peer.load(&fixture.session).await.expect("the session exists").record,
             full
@@ -55,63 +53,75 @@ pub async fn ended_session_has_no_record<H: Harness>(harness: &H) {
     }
 }
 
-/// The refusal reports the stored epoch and changes nothing.
-pub async fn update_with_wrong_epoch_is_refused<H: Harness>(harness: &H) {
+/// The refusal changes nothing. In a store with one member, opening a view fences the updates of the views before it. In a
+/// cluster it fences nobody, and an update does.
+pub async fn update_with_wrong_revision_is_refused<H: Harness>(harness: &H) {
     let fixture = StoreFixture::open(harness).await;
-    let restored = record().with_epoch(2);
-    fixture
-        .store
-        .update(&fixture.session, 1, restored.clone())
-        .await
-        .expect("the epoch is right");
+    let (store, session) = (&fixture.store, &fixture.session);
+    let view = store.open(session).await.expect("the session exists");
+    assert_eq!(view.record.epoch, 2, "a view has an epoch of its own");
+    let mut stored = view.record.clone();
+    stored.log_level = Some("info".into());
+    if store.cluster().is_some() {
+        assert_eq!(view.revision, 1, "opening a view changes no record");
+    } else {
+        let fenced = store.update(session, 1, record()).await;
+        assert!(matches!(fenced, Err(StoreError::Conflict { .. })), "{fenced:?}");
+    }
+    let updated = store.update(session, view.revision, stored.clone()).await;
+    let revision = updated.expect("the revision is right").revision;
+    assert_eq!(revision, 2);
     for wrong in [0, 1, 3] {
-        let refused = fixture
-            .store
-            .update(&fixture.session, wrong, record().with_epoch(9))
-            .await;
+        let refused = store.update(session, wrong, record().with_epoch(9)).await;
         assert!(
             matches!(refused, Err(StoreError::Conflict { epoch: 2, .. })),
             "{refused:?}"
         );
     }
-    assert_eq!(
-        fixture
-            .store
-            .load(&fixture.session)
-            .await
-            .expect("the session exists")
-            .record,
-        restored
-    );
+    let loaded = store.load(session).await.expect("the session exists");
+    assert_eq!((loaded.record, loaded.revision), (stored, revision));
 }
 
-/// D9: of several nodes that restore a session at once, one succeeds.
-pub async fn concurrent_restores_have_one_winner<H: Harness>(harness: &H) {
+/// D9: several nodes open views at once, and each gets an epoch of its own. Of their updates one succeeds: in a store with
+/// one member that of the last view, in a cluster the first one.
+pub async fn concurrent_updates_have_one_winner<H: Harness>(harness: &H) {
     const NODES: u64 = 6;
     let fixture = StoreFixture::open(harness).await;
-    for epoch in 1..20 {
+    for round in 0..20 {
         let mut nodes = Vec::new();
-        for node in 0..NODES {
+        for _ in 0..NODES {
             let (store, session) = (harness.peer(&fixture.store).await, fixture.session.clone());
             nodes.push(spawn_thread(async move {
-                let mut record = record().with_epoch(epoch + 1);
-                record.log_level = Some(node.to_string().into());
-                match store.update(&session, epoch, record).await {
-                    Ok(()) => Some(node),
-                    Err(StoreError::Conflict { epoch: stored, .. }) if stored == epoch + 1 => None,
+                let view = store.open(&session).await.expect("the session exists");
+                (store, view)
+            }));
+        }
+        let views = join_all(nodes).await;
+        let mut epochs: Vec<u64> = views.iter().map(|(_, view)| view.record.epoch).collect();
+        epochs.sort_unstable();
+        let last = 1 + (round + 1) * NODES;
+        assert_eq!(epochs, (last + 1 - NODES..=last).collect::<Vec<_>>());
+        let mut nodes = Vec::new();
+        for (store, view) in views {
+            let session = fixture.session.clone();
+            nodes.push(spawn_thread(async move {
+                let (epoch, mut record) = (view.record.epoch, view.record);
+                record.log_level = Some(epoch.to_string().into());
+                match store.update(&session, view.revision, record).await {
+                    Ok(_) => Some(epoch),
+                    Err(StoreError::Conflict { .. }) => None,
                     Err(other) => panic!("expected a conflict, not {other:?}"),
                 }
             }));
         }
         let winners: Vec<u64> = join_all(nodes).await.into_iter().flatten().collect();
-        let stored = fixture
-            .store
-            .load(&fixture.session)
-            .await
-            .expect("the session exists")
-            .record;
+        let stored = fixture.store.load(&fixture.session).await;
+        let stored = stored.expect("the session exists").record;
         let named = stored.log_level.and_then(|name| name.parse().ok());
-        assert_eq!((winners.as_slice(), stored.epoch), (named.as_slice(), epoch + 1));
+        assert_eq!((winners.as_slice(), stored.epoch), (named.as_slice(), last));
+        if fixture.store.cluster().is_none() {
+            assert_eq!(winners, [last], "the last view fences the views before it");
+        }
     }
 }
 
@@ -140,12 +150,8 @@ pub async fn highest_ordinal_survives_its_stream<H: Harness>(harness: &H) {
         .expect("forgotten");
     assert_eq!(highest_ordinal().await, Ordinal(8));
     fixture.store.forget_session(&fixture.session).await.expect("forgotten");
-    let next = record().with_epoch(2);
-    fixture
-        .store
-        .update(&fixture.session, 1, next)
-        .await
-        .expect("the epoch is right");
+    let view = fixture.store.open(&fixture.session).await.expect("the session exists");
+    assert!(view.ordinals.after >= Ordinal(8), "{:?}", view.ordinals);
     assert_eq!(highest_ordinal().await, Ordinal(8));
 }
 
@@ -228,6 +234,13 @@ async fn next_event(subscription: &mut Subscription) -> BusEvent {
     next_event.expect("a signal in time").expect("an open bus")
 }
 
+async fn next_signal(subscription: &mut Subscription) -> Signal {
+    match next_event(subscription).await {
+        BusEvent::Signal(_, signal) => signal,
+        BusEvent::Lagged => panic!("signals are lost"),
+    }
+}
+
 /// Subscribers on every node get every signal published after they subscribed, also on the publishing node.
 pub async fn bus_reaches_every_subscriber<H: Harness>(harness: &H) {
     let store = harness.fresh(Retention::default()).await;
@@ -245,7 +258,7 @@ pub async fn bus_reaches_every_subscriber<H: Harness>(harness: &H) {
         for signal in &signals {
             node.publish(signal.clone()).await.expect("it can be published");
             for listener in &mut listeners {
-                assert_eq!(next_event(listener).await, BusEvent::Signal(signal.clone()));
+                assert_eq!(next_signal(listener).await, *signal);
             }
         }
     }
@@ -263,19 +276,13 @@ pub async fn bus_does_not_replay<H: Harness>(harness: &H) {
         .publish(Signal::ListChanged(ListKind::Prompts))
         .await
         .expect("it can be published");
-    assert_eq!(
-        next_event(&mut witness).await,
-        BusEvent::Signal(Signal::ListChanged(ListKind::Prompts))
-    );
+    assert_eq!(next_signal(&mut witness).await, Signal::ListChanged(ListKind::Prompts));
     let mut late = store.subscribe();
     store
         .publish(Signal::ListChanged(ListKind::Resources))
         .await
         .expect("it can be published");
-    assert_eq!(
-        next_event(&mut late).await,
-        BusEvent::Signal(Signal::ListChanged(ListKind::Resources))
-    );
+    assert_eq!(next_signal(&mut late).await, Signal::ListChanged(ListKind::Resources));
 }
 
 /// A slow subscriber gets signals in order and is notified of every loss.
@@ -294,12 +301,12 @@ pub async fn slow_subscriber_learns_of_loss<H: Harness>(harness: &H) {
     while next < SIGNALS {
         match next_event(&mut slow).await {
             BusEvent::Lagged => lagged = true,
-            BusEvent::Signal(Signal::ResourceUpdated(n)) => {
+            BusEvent::Signal(_, Signal::ResourceUpdated(n)) => {
                 let n: usize = n.parse().expect("the numbers from above");
                 assert!(n == next || (lagged && n > next), "next_event {n}, expected {next}");
                 (next, lagged) = (n + 1, false);
             }
-            BusEvent::Signal(other) => panic!("unexpected {other:?}"),
+            BusEvent::Signal(_, other) => panic!("unexpected {other:?}"),
         }
     }
 }

@@ -49,7 +49,7 @@ pub async fn ten_thousand_streams_stay_separate<H: Harness>(harness: &H) {
         writers.push(spawn_thread(async move {
             for (number, session) in share {
                 store
-                    .create(&session, record())
+                    .create(&session, record(), false)
                     .await
                     .expect("a session can be created");
                 for ordinal in 1..=STREAMS {

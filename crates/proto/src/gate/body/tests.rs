@@ -59,7 +59,7 @@ fn fate(head: &Head, json: &str, served: Revisions) -> Fate {
             Handshake
         }
         Ok(Admitted::Legacy(_)) => Legacy,
-        Ok(Admitted::Notice(_)) => Modern,
+        Ok(Admitted::Notification(_)) => Modern,
         Ok(Admitted::Modern { version, .. }) => {
             assert_eq!(head.version, VersionHeader::Known(version));
             Modern

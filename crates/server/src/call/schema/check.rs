@@ -204,6 +204,9 @@ impl Checker<'_> {
         let schemas = || operand.as_array().into_iter().flatten();
         match schemas().filter(|schema| self.fits(schema, value)).take(2).count() {
             0 => out.add(at, || {
+                if let Some(choices) = self.schema.choices(operand) {
+                    return format!("{} is not one of {}", Shown(value), listed(&choices.into()));
+                }
                 let mut why = Vec::new();
                 for schema in schemas().take(MAX_LISTED_ITEMS) {
                     let mut first = Problems::up_to(1);
@@ -430,15 +433,15 @@ fn listed(operand: &Value) -> String {
 /// The expected value of a missing member, by its schema.
 fn expected(siblings: &Map<String, Value>, name: &str) -> String {
     let schema = siblings.get("properties").and_then(|properties| properties.get(name));
-    let told = |key: &str| schema?.get(key).map(listed);
-    let told = [
-        told("type"),
-        told("enum").map(|values| format!("one of {values}")),
-        told("description"),
+    let member = |key: &str| schema?.get(key).map(listed);
+    let hints = [
+        member("type"),
+        member("enum").map(|values| format!("one of {values}")),
+        member("description"),
     ];
-    match told.into_iter().flatten().collect::<Vec<_>>() {
+    match hints.into_iter().flatten().collect::<Vec<_>>() {
         nothing if nothing.is_empty() => String::new(),
-        told => format!("; expected: {}", told.join(", ")),
+        hints => format!("; expected: {}", hints.join(", ")),
     }
 }
 

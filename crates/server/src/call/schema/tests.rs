@@ -187,3 +187,28 @@ fn schemas_that_allow_every_object_cost_nothing() {
         assert_eq!(Schema::compile(&schema).unwrap().allows_every_object, open, "{schema}");
     }
 }
+
+#[test]
+fn choice_of_alternatives_is_described_by_its_values() {
+    let schema = json!({
+        "anyOf": [{ "$ref": "#/$defs/sort" }, { "type": "null" }],
+        "$defs": { "sort": { "oneOf": [{ "type": "string", "enum": ["name", "date"] }, { "const": "price" }] } },
+    });
+    assert_eq!(problems(&schema, &json!("price")), None);
+    assert_eq!(
+        problems(&schema, &json!("colour")).unwrap(),
+        r#"- "colour" is not one of "name", "date", "price", null"#
+    );
+    // An alternative that names no values, and one that refers to itself without end.
+    let number = json!({ "anyOf": [{ "const": "all" }, { "type": "integer" }] });
+    assert_eq!(
+        problems(&number, &json!("some")).unwrap(),
+        r#"- no alternative fits: expected "all", found "some"; or expected integer, found "some""#
+    );
+    let endless = json!({ "anyOf": [{ "$ref": "#" }, { "const": 1 }] });
+    assert!(
+        problems(&endless, &json!(2))
+            .unwrap()
+            .starts_with("- no alternative fits")
+    );
+}

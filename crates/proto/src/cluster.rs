@@ -1,0 +1,17 @@
+//! Several processes that share one store (`docs/nodes.md`): names and decisions, without IO.
+
+mod forward;
+mod incarnation;
+mod lease;
+pub mod mail;
+mod members;
+mod route;
+
+pub use forward::{Claim, Delivery, Execution, ExecutionStep, Forward, ForwardStep};
+pub use incarnation::{Incarnation, ReaderToken};
+pub use lease::{LeaseClock, LeaseError, LeaseKeeper, LeaseRequest, MemberAction, RenewedLease};
+pub use members::{Liveness, Members};
+pub use route::{
+    AnswerPlace, CallPlace, NodePlace, SessionPlace, SessionViews, place_of_answer, place_of_parked,
+    places_of_notification,
+};

@@ -1,0 +1,172 @@
+//! The tasks of a node in a cluster: one keeps the lease, one reads the events that other nodes cause. They end with the
+//! service.
+
+use crate::call::handler::Handler;
+use crate::endpoint::forward::ServeForwarded;
+use crate::endpoint::server::Server;
+use crate::endpoint::{background, forward};
+use crate::node::Node;
+use crate::node::membership::boot_time;
+use crate::node::telemetry;
+use crate::session::Session;
+use rethread_proto::clock::Mono;
+use rethread_proto::cluster::{LeaseError, LeaseRequest, MemberAction};
+use rethread_store::{ClusterEvent, ClusterEvents, Incarnation, StoreError};
+use std::sync::{Arc, Weak};
+
+pub(crate) fn start<H: Handler>(server: &Arc<Server<H>>)
+where
+    Server<H>: ServeForwarded,
+{
+    let Some(cluster) = server.node.cluster() else { return };
+    let events = cluster.events();
+    tokio::spawn(keep_lease(Arc::downgrade(server)));
+    tokio::spawn(read_events(events, Arc::downgrade(server)));
+}
+
+// ---- the lease ----
+
+/// Joins, renews, and joins again after the lease has ended, as [`LeaseKeeper`](rethread_proto::cluster::LeaseKeeper) says.
+async fn keep_lease<H: Handler>(server: Weak<Server<H>>) {
+    while let Some(server) = server.upgrade() {
+        let (node, now) = (Arc::clone(&server.node), boot_time());
+        let (request, actions) = node.membership.poll(now);
+        perform(&server, actions);
+        if let Some(request) = request {
+            let actions = ask_store(&node, now, request).await;
+            perform(&server, actions);
+        }
+        telemetry::membership(node.membership.lease_left(), node.membership.live_nodes());
+        drop(server);
+        tokio::time::sleep(node.membership.pause(boot_time())).await;
+    }
+}
+
+/// Sends a request that was due at `sent`, and passes the result on.
+async fn ask_store(node: &Node, sent: Mono, request: LeaseRequest) -> Vec<MemberAction> {
+    let Some(cluster) = node.cluster() else {
+        return Vec::new();
+    };
+    match request {
+        LeaseRequest::Join(previous) => {
+            let joined = cluster.join(previous.as_ref()).await;
+            let joined = joined.map(|joined| {
+                node.share_secret(joined.secret);
+                telemetry::node_joined(&joined.incarnation, joined.lease);
+                (joined.incarnation, joined.lease)
+            });
+            let joined = joined.inspect_err(telemetry::join_failed);
+            node.membership
+                .joined(sent, joined.map_err(|error| lease_error(&error)))
+        }
+        LeaseRequest::Renew(member) => {
+            let renewed = cluster.renew(&member).await;
+            let renewed = renewed.inspect_err(telemetry::renewal_failed);
+            let renewed = renewed.map_err(|error| lease_error(&error));
+            node.membership.renewed(&member, sent, renewed)
+        }
+    }
+}
+
+fn lease_error(error: &StoreError) -> LeaseError {
+    match error {
+        StoreError::LeaseEnded => LeaseError::Ended,
+        StoreError::Replaced => LeaseError::Replaced,
+        _ => LeaseError::StoreFailed,
+    }
+}
+
+fn perform<H: Handler>(server: &Arc<Server<H>>, actions: Vec<MemberAction>) {
+    for action in actions {
+        match action {
+            MemberAction::Serve(_) => server.sessions.close_suspended(),
+            MemberAction::SettleDead(died) => {
+                let sessions = Arc::clone(&server.sessions);
+                tokio::spawn(async move { background::nodes_died(&sessions, &died).await });
+            }
+            MemberAction::RefuseSessions => telemetry::lease_lost(), // `Membership::holds` is false already
+            MemberAction::CancelParkedCalls => server.parked.clear(),
+            // A view that is dropped ends its calls, its call streams and its state in the handler.
+            MemberAction::EndOwnedSessions | MemberAction::CloseCallStreams => {}
+            MemberAction::DropViews => server.sessions.suspend_all(),
+            MemberAction::Exit => {
+                telemetry::node_replaced();
+                server.node.membership.set_replaced();
+            }
+        }
+    }
+}
+
+// ---- events ----
+
+async fn read_events<H: Handler>(mut events: ClusterEvents, server: Weak<Server<H>>)
+where
+    Server<H>: ServeForwarded,
+{
+    while let Some(event) = events.next().await {
+        let Some(server) = server.upgrade() else { return };
+        match event {
+            ClusterEvent::Mail(id, mail) => forward::receive(&server, id, &mail),
+            ClusterEvent::SessionChanged { key, by } => {
+                if let Some(session) = server.sessions.known(&key.session).filter(|session| session.key == key) {
+                    tokio::spawn(async move { refresh_and_acknowledge(&server, &session, by).await });
+                }
+            }
+            ClusterEvent::PushWaiting(key) => {
+                if let Some(session) = server.sessions.known(&key.session).filter(|session| session.key == key) {
+                    session.push_waits();
+                }
+            }
+            ClusterEvent::StreamChanged(key) => {
+                let session = server.sessions.known(&key.session.session);
+                if let Some(stream) = session.and_then(|session| session.live_stream_of(&key)) {
+                    stream.refresh_remote_reader();
+                }
+            }
+            ClusterEvent::Disconnected => server.node.membership.set_wake_ups(false),
+            ClusterEvent::Reconnected => {
+                server.node.membership.set_wake_ups(true);
+                telemetry::reconnected();
+                tokio::spawn(read_everything_again(server));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Reads a session that another node has changed, and tells that node so.
+async fn refresh_and_acknowledge<H: Handler>(server: &Server<H>, session: &Session, by: Incarnation) {
+    if refresh(server, session).await {
+        forward::acknowledge(&server.node, session, &by).await;
+    }
+}
+
+/// False if the store cannot be read.
+async fn refresh<H: Handler>(server: &Server<H>, session: &Session) -> bool {
+    match session.refresh_view().await {
+        Ok(true) => true,
+        Ok(false) => {
+            server.sessions.end(session, "ended elsewhere").skip();
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// Wake-ups may have been lost: every view and every stream is read once.
+async fn read_everything_again<H: Handler>(server: Arc<Server<H>>) {
+    telemetry::read_again();
+    server.sessions.subscriptions.announce_everything();
+    let mut sessions = Vec::new();
+    server.sessions.for_each(|session| sessions.push(Arc::clone(session)));
+    for session in sessions {
+        if !refresh(&server, &session).await {
+            return; // the store is gone again, and the next connection starts over
+        }
+        session.signals_lost();
+        for stream in session.live_streams() {
+            stream.recover_with_gap();
+            stream.refresh_remote_reader();
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Requests that another node serves: calls of a session whose handler state is there, answers to questions that were asked
+//! there, retries of calls that are parked there, and everything while this node drains.
+//!
+//! A forward is a whole HTTP request in the mailbox of the serving node. That node removes the message from its mailbox before
+//! it serves the request, and only one caller can remove it. So a request runs at most once. If the serving node dies, the
+//! receiving node tries to remove the message itself: with success the request never ran, and it is routed again.
+
+mod outbox;
+pub(crate) mod receiving;
+mod serving;
+
+pub(crate) use serving::ServeForwarded;
+
+use outbox::send;
+
+use crate::call::handler::Handler;
+use crate::endpoint::server::Server;
+use crate::node::Node;
+use crate::session::Session;
+use bytes::Bytes;
+use rethread_proto::cluster::mail::{MailHead, named_principal, named_session, principal_names};
+use rethread_store::{Incarnation, MailId, SessionKey};
+use std::sync::Arc;
+
+/// A message in the mailbox of this node.
+pub(crate) fn receive<H: Handler>(server: &Arc<Server<H>>, id: MailId, sealed: &Bytes)
+where
+    Server<H>: ServeForwarded,
+{
+    let node = &server.node;
+    let Some(mail) = node.mail_seal().and_then(|seal| seal.open(sealed)) else {
+        crate::node::telemetry::mail_refused();
+        return remove(server, id);
+    };
+    match mail.head {
+        MailHead::Request(request) => serving::serve(server, id, request, mail.body),
+        MailHead::Response {
+            request,
+            status,
+            headers,
+            content,
+        } => {
+            remove(server, id);
+            server
+                .forwards
+                .replied(request.number, status, headers, content, mail.body);
+        }
+        MailHead::Chunk { request, is_last } => {
+            remove(server, id);
+            server.forwards.chunk(request.number, mail.body, is_last);
+        }
+        MailHead::Credit { request, chunks } => {
+            remove(server, id);
+            server.forwards.credit(&request, chunks);
+        }
+        MailHead::ClientLeft { request } => {
+            remove(server, id);
+            server.forwards.client_left(&request);
+        }
+        MailHead::Ask { request } => {
+            remove(server, id);
+            let is_known = server.forwards.running.lock().contains_key(&request);
+            let server = Arc::clone(server);
+            tokio::spawn(async move {
+                let to = request.node.clone();
+                let _ = send(&server.node, &to, MailHead::Known { request, is_known }, Bytes::new()).await; // it asks again
+            });
+        }
+        MailHead::Known { request, is_known } => {
+            remove(server, id);
+            server.forwards.answered(request.number, is_known);
+        }
+        MailHead::Acknowledge {
+            principal,
+            session,
+            revision,
+            by,
+        } => {
+            remove(server, id);
+            if let Some(session) = named_session(&session) {
+                let principal = named_principal(&principal);
+                let key = SessionKey { principal, session };
+                node.acknowledgements.acknowledge(&key, by, revision);
+            }
+        }
+        _ => remove(server, id),
+    }
+}
+
+/// Removes a message that was read. Only requests need the result.
+fn remove<H: Handler>(server: &Arc<Server<H>>, id: MailId) {
+    let server = Arc::clone(server);
+    tokio::spawn(async move {
+        if let (Some(cluster), Some(current)) = (server.node.cluster(), server.node.membership.current()) {
+            let _ = cluster.claim_mail(&current, &id).await; // it expires otherwise
+        }
+    });
+}
+
+/// Tells the node that changed a session that this view has seen the change.
+pub(crate) async fn acknowledge(node: &Node, session: &Session, by: &Incarnation) {
+    let Some(current) = node.membership.current() else {
+        return;
+    };
+    let head = MailHead::Acknowledge {
+        principal: principal_names(&session.key.principal),
+        session: session.key.session.as_str().to_owned(),
+        revision: session.seen_revision(),
+        by: Incarnation::clone(&current),
+    };
+    let _ = send(node, by, head, Bytes::new()).await; // without it the change waits for its bound
+}

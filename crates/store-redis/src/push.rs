@@ -1,0 +1,80 @@
+//! The push queues, which all nodes share.
+
+use crate::broadcasts::check_position;
+use crate::cluster::random_token;
+use crate::coding::{encode_info, unpack};
+use crate::members::millis;
+use crate::scripts::SCRIPTS;
+use crate::store::{StoreInner, check_number, digest, digest_of};
+use rethread_store::{
+    BindRequest, Bound, BroadcastId, Enqueued, PushMessage, PushQueueLimits, SessionKey, StoreError, StreamKey,
+};
+
+/// Bytes of one bind. A message that is larger is bound alone.
+const MAX_BOUND_BYTES: usize = 1 << 20;
+/// The length of a collapse key has two bytes, and one of them is taken.
+const MAX_COLLAPSE_BYTES: usize = u16::MAX as usize - 1;
+
+impl StoreInner {
+    /// Adds messages to a queue. With a broadcast, only if the queue has not had it.
+    pub(crate) async fn enqueue(
+        &self,
+        key: &SessionKey,
+        messages: &[PushMessage],
+        limits: PushQueueLimits,
+        broadcast: Option<&BroadcastId>,
+    ) -> Result<Enqueued, StoreError> {
+        let mut call = self.call(&SCRIPTS.enqueue, digest(key));
+        call.arg(limits.messages).arg(limits.bytes).arg(random_token());
+        call.arg(broadcast.map_or(Ok(""), check_position)?);
+        for message in messages {
+            // A key that is too long collapses nothing.
+            let collapse = message
+                .collapse
+                .as_deref()
+                .filter(|key| key.len() <= MAX_COLLAPSE_BYTES);
+            call.arg(collapse.map_or_else(String::new, |key| format!("={key}")));
+            call.arg(&*message.payload);
+        }
+        let mut reply = self.run(&SCRIPTS.enqueue, &call).await?;
+        Ok(Enqueued {
+            dropped: reply.number()? as usize,
+            waiting: reply.number()? as usize,
+        })
+    }
+
+    /// A change of the listeners of a session. Returns the last broadcast that the queue has after `listen`.
+    pub(crate) async fn change_listeners(
+        &self,
+        key: &SessionKey,
+        action: &str,
+        what: &str,
+    ) -> Result<BroadcastId, StoreError> {
+        let mut call = self.call(&SCRIPTS.listen, digest(key));
+        call.arg(action).arg(what);
+        let mut reply = self.run(&SCRIPTS.listen, &call).await?;
+        Ok(BroadcastId(if reply.is_empty() {
+            Box::default()
+        } else {
+            reply.text()?.into()
+        }))
+    }
+
+    pub(crate) async fn bind(&self, key: &StreamKey, request: BindRequest) -> Result<Bound, StoreError> {
+        let limits = self.cluster.options.retention;
+        let mut call = self.call(&SCRIPTS.bind, digest_of(key));
+        call.arg(key.ordinal.0)
+            .arg(check_number(request.epoch)?)
+            .arg(check_number(request.first.0)?);
+        call.arg(request.max)
+            .arg(MAX_BOUND_BYTES)
+            .arg(encode_info(request.info.as_ref()));
+        call.arg(limits.events).arg(limits.bytes).arg(millis(limits.age));
+        let mut reply = self.run(&SCRIPTS.bind, &call).await?;
+        let more = reply.number()? > 0;
+        Ok(Bound {
+            messages: unpack(reply.bytes()?)?,
+            more,
+        })
+    }
+}

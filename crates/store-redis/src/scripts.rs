@@ -1,0 +1,96 @@
+//! The scripts. Each is one atomic step of the store.
+
+use redis::{Cmd, cmd};
+use rethread_proto::ordinals::SKIPPED_ORDINALS;
+use rethread_proto::stream::retention::event_cost;
+use std::sync::LazyLock;
+
+/// A script, and its name on the server.
+pub(crate) struct Script {
+    pub(crate) code: String,
+    hash: String,
+    /// Whether running it twice has the effect of running it once, so that it may be sent again after a lost reply.
+    pub(crate) repeatable: bool,
+}
+
+impl Script {
+    fn new(parts: &[&str]) -> Self {
+        let constants = format!("local EVENT_COST, SKIPPED = {}, {SKIPPED_ORDINALS}\n", event_cost(0));
+        let code = constants + &parts.concat();
+        Script {
+            hash: redis::Script::new(&code).get_hash().to_owned(),
+            code,
+            repeatable: true,
+        }
+    }
+
+    /// A call of the script. Its arguments follow.
+    pub(crate) fn call(&self, key: &str) -> Cmd {
+        let mut call = cmd("EVALSHA");
+        call.arg(&self.hash).arg(1).arg(key);
+        call
+    }
+
+    /// Loads the script into the server.
+    pub(crate) fn load(&self) -> Cmd {
+        let mut load = cmd("SCRIPT");
+        load.arg("LOAD").arg(&self.code);
+        load
+    }
+}
+
+macro_rules! scripts {
+    ($($name:ident: $($part:literal)*;)*) => {
+        /// All scripts.
+        pub(crate) struct Scripts {
+            $(pub(crate) $name: Script,)*
+        }
+
+        impl Scripts {
+            fn new() -> Self {
+                Scripts {
+                    $($name: Script::new(&[$(include_str!(concat!("scripts/", $part, ".lua"))),*]),)*
+                }
+            }
+
+            /// Every script, to load it.
+            pub(crate) fn all(&self) -> Vec<&Script> {
+                vec![$(&self.$name),*]
+            }
+        }
+    };
+}
+
+scripts! {
+    append: "prelude" "stream" "append";
+    read: "prelude" "read";
+    reader: "prelude" "reader";
+    watch: "prelude" "watch";
+    forget: "prelude" "lifecycle" "forget";
+    end: "prelude" "lifecycle" "end";
+    expire: "prelude" "lifecycle" "expire";
+    touch: "prelude" "touch";
+    create: "prelude" "lifecycle" "draw" "create";
+    open: "prelude" "draw" "open";
+    draw: "prelude" "draw" "draw_more";
+    load: "prelude" "load";
+    update: "prelude" "lifecycle" "update";
+    views: "prelude" "views";
+    owner: "prelude" "owner";
+    enqueue: "prelude" "enqueue";
+    bind: "prelude" "stream" "bind";
+    listen: "prelude" "listen";
+    publish: "publish";
+    broadcasts: "broadcasts";
+    join: "join";
+    member: "member";
+    deliver: "deliver";
+    claim_mail: "claim_mail";
+}
+
+/// The scripts of this version.
+pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
+    let mut scripts = Scripts::new();
+    scripts.claim_mail.repeatable = false; // the second run says that somebody else has claimed it
+    scripts
+});

@@ -1,0 +1,1 @@
+return { 'ok', end_session() }

@@ -1,0 +1,30 @@
+-- Leases. KEYS[1] is the set of members. ARGV: 1 skew, 2 action, 3 member, 4 lease, 5 name or ''.
+local members, member = KEYS[1], ARGV[3]
+local names = members .. ':names'
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(ARGV[1])
+-- Death is final: an expired lease is removed, and a removed one cannot be renewed. This is also the first write, which is
+-- allowed when the memory is full, so that the renewal below is too.
+redis.call('ZREMRANGEBYSCORE', members, '-inf', now)
+local holds = redis.call('ZSCORE', members, member)
+if ARGV[2] == 'check' then
+  return { 'ok', holds and 1 or 0 }
+end
+if ARGV[2] == 'leave' then
+  redis.call('ZREM', members, member)
+  if ARGV[5] ~= '' and redis.call('HGET', names, ARGV[5]) == member then
+    redis.call('HDEL', names, ARGV[5])
+  end
+  return { 'ok' }
+end
+if ARGV[5] ~= '' then
+  local newer = redis.call('HGET', names, ARGV[5])
+  if newer and newer ~= member then
+    return { 'replaced' }
+  end
+end
+if not holds then
+  return { 'ended' }
+end
+redis.call('ZADD', members, now + tonumber(ARGV[4]), member)
+return { 'ok', now, redis.call('GET', members .. ':born') or '', redis.call('ZRANGE', members, 0, -1) }

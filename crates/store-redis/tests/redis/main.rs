@@ -1,0 +1,15 @@
+//! The store on a real server.
+
+mod faults;
+mod groups;
+mod lossy_proxy;
+mod members;
+mod settings;
+mod support;
+#[cfg(feature = "tls")]
+mod tls;
+
+/// The conformance suite.
+mod suite {
+    rethread_testkit::store_suite!(crate::support::RedisHarness::start());
+}

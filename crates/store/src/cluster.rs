@@ -1,0 +1,297 @@
+//! The data that several nodes share beside logs and records: members, mailboxes, remote readers, push queues and broadcasts.
+
+use crate::{
+    Incarnation, Page, Principal, ReadLimit, ReaderToken, Seq, SessionKey, Signal, StoreError, StoreFuture, StreamInfo,
+    StreamKey, StreamStatus,
+};
+use bytes::Bytes;
+use rethread_proto::clock::Wall;
+use rethread_proto::ordinals::OrdinalBlock;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// The cluster part of a store. A store without it has one member: the process that opened it.
+///
+/// Every method that names no member acts as the member that this process joined as.
+pub trait ClusterStore: Send + Sync + 'static {
+    // ---- members ----
+
+    /// Joins, or joins again after the lease of `previous` has ended. Several servers of one process share one membership:
+    /// if the process has joined as another incarnation than `previous`, the result is that membership. Each server joins
+    /// once without `previous`, and leaves once.
+    fn join(&self, previous: Option<&Incarnation>) -> StoreFuture<Result<Membership, StoreError>>;
+
+    /// Renews the lease of `member`, and removes expired leases of others. [`StoreError::LeaseEnded`] if the lease has ended
+    /// or was removed, [`StoreError::Replaced`] if a newer process has joined under the same name. Fails without asking the
+    /// store while the wake-ups or the mailbox of this process cannot be read: such a node must not look alive.
+    fn renew(&self, member: &Incarnation) -> StoreFuture<Result<Renewal, StoreError>>;
+
+    /// Whether the lease of `member` holds. An expired lease is removed by this, so "no" is final.
+    fn is_alive(&self, member: &Incarnation) -> StoreFuture<Result<bool, StoreError>>;
+
+    /// A server leaves. The last one of its process gives the lease back, so that nobody waits for its end.
+    fn leave(&self, member: &Incarnation) -> StoreFuture<Result<(), StoreError>>;
+
+    // ---- mailboxes and wake-ups ----
+
+    /// Puts a message into the mailbox of another node, behind the earlier ones. [`StoreError::Full`] if too many wait.
+    fn deliver(&self, to: &Incarnation, mail: Bytes) -> StoreFuture<Result<MailId, StoreError>>;
+
+    /// Removes a message from a mailbox. True for exactly one caller, who may act on it.
+    fn claim_mail(&self, to: &Incarnation, mail: &MailId) -> StoreFuture<Result<bool, StoreError>>;
+
+    /// The events for this node from now on. Several receivers get the same events: a service that replaces another one in
+    /// the same process starts before that one has ended.
+    fn events(&self) -> ClusterEvents;
+
+    // ---- sessions ----
+
+    /// A new epoch of the session, for a writer that takes a stream over.
+    fn draw_epoch(&self, key: &SessionKey) -> StoreFuture<Result<u64, StoreError>>;
+
+    /// The next ordinals of this node in the session.
+    fn draw_ordinals(&self, key: &SessionKey) -> StoreFuture<Result<OrdinalBlock, StoreError>>;
+
+    /// The nodes that have a view of the session.
+    fn views(&self, key: &SessionKey) -> StoreFuture<Result<OpenViews, StoreError>>;
+
+    /// The view with this epoch is closed: its node gets no more wake-ups for it.
+    fn close_view(&self, key: &SessionKey, epoch: u64) -> StoreFuture<Result<(), StoreError>>;
+
+    /// Makes this node the owner of a session, if the owner is still `from`. The caller knows that `from` is dead, or it is
+    /// `None`. Returns the owner after this.
+    fn claim(&self, key: &SessionKey, from: Option<&Incarnation>) -> StoreFuture<Result<Incarnation, StoreError>>;
+
+    /// Gives up the ownership of a session, if this node has it.
+    fn release(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>>;
+
+    /// The number of sessions of `principal` on all nodes.
+    fn count_sessions(&self, principal: &Principal) -> StoreFuture<Result<usize, StoreError>>;
+
+    // ---- readers of streams that another node writes ----
+
+    /// Makes `token` the one reader of a stream. The previous reader is displaced (RES-06): a remote one by its next read, a
+    /// local one by [`ClusterEvent::StreamChanged`] on the node of the writer.
+    fn attach(&self, key: &StreamKey, token: &ReaderToken) -> StoreFuture<Result<StreamStatus, StoreError>>;
+
+    /// Reads as [`EventStore::read_after`](crate::EventStore::read_after), and tells the writer that the reader has seen
+    /// everything up to `after`. [`StoreError::Displaced`] if the stream has another reader now.
+    fn read_as(
+        &self,
+        key: &StreamKey,
+        token: &ReaderToken,
+        after: Seq,
+        limit: ReadLimit,
+    ) -> StoreFuture<Result<Page, StoreError>>;
+
+    /// The reader has left. Changes nothing if the stream has another reader now.
+    fn detach(&self, key: &StreamKey, token: &ReaderToken) -> StoreFuture<Result<(), StoreError>>;
+
+    /// The remote reader of a stream. With `wake`, its next read is a [`ClusterEvent::StreamChanged`] for this node.
+    fn remote_reader(&self, key: &StreamKey, wake: bool) -> StoreFuture<Result<Option<RemotePosition>, StoreError>>;
+
+    // ---- push ----
+
+    /// Adds messages to the push queue of a session, and wakes the node of its newest GET. The oldest messages are dropped
+    /// beyond `limits`.
+    fn enqueue(
+        &self,
+        key: &SessionKey,
+        messages: Vec<PushMessage>,
+        limits: PushQueueLimits,
+    ) -> StoreFuture<Result<Enqueued, StoreError>>;
+
+    /// A stream of this node is a GET that takes messages, the newest one. Returns the last broadcast that the queue has.
+    fn listen(&self, key: &StreamKey) -> StoreFuture<Result<BroadcastId, StoreError>>;
+
+    /// The GET is closed. The next newest one takes messages.
+    fn unlisten(&self, key: &StreamKey) -> StoreFuture<Result<(), StoreError>>;
+
+    /// The GET does not take its messages: it becomes the oldest one.
+    fn demote(&self, key: &StreamKey) -> StoreFuture<Result<(), StoreError>>;
+
+    /// The listener's node is dead. The next newest GET takes messages.
+    fn remove_listeners(&self, key: &SessionKey, of: &Incarnation) -> StoreFuture<Result<(), StoreError>>;
+
+    /// Moves waiting messages to a stream, in one atomic step: they get the numbers from `first` on. Moves none unless the
+    /// stream is the newest listener.
+    fn bind(&self, key: &StreamKey, request: BindRequest) -> StoreFuture<Result<Bound, StoreError>>;
+
+    /// Adds what broadcasts up to `last` mean for a session to its queue, unless the queue has them. Several nodes may try.
+    fn enqueue_broadcast(
+        &self,
+        key: &SessionKey,
+        last: &BroadcastId,
+        messages: Vec<PushMessage>,
+        limits: PushQueueLimits,
+    ) -> StoreFuture<Result<usize, StoreError>>;
+
+    /// The last broadcast that the queue of a session has.
+    fn broadcasts_applied(&self, key: &SessionKey) -> StoreFuture<Result<BroadcastId, StoreError>>;
+
+    /// The last broadcast. Empty if there was none.
+    fn last_broadcast(&self) -> StoreFuture<Result<BroadcastId, StoreError>>;
+
+    /// The broadcasts after `id`, in order. `None` if some of them are gone: everything may have changed.
+    fn broadcasts_after(&self, id: &BroadcastId) -> StoreFuture<Result<Option<Broadcasts>, StoreError>>;
+}
+
+/// The membership of one start of a node.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Membership {
+    /// The id of this start.
+    pub incarnation: Incarnation,
+    /// The lease holds so long after each renewal.
+    pub lease: Duration,
+    /// A secret that all nodes share. It seals `requestState` and mail.
+    pub secret: [u8; 32],
+}
+
+impl Membership {
+    /// A membership.
+    pub const fn new(incarnation: Incarnation, lease: Duration, secret: [u8; 32]) -> Self {
+        Membership {
+            incarnation,
+            lease,
+            secret,
+        }
+    }
+}
+
+/// The result of a renewal.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Renewal {
+    /// All members whose leases hold.
+    pub live: Vec<Incarnation>,
+    /// The time of the store.
+    pub now: Wall,
+    /// Changes when the store has lost everything.
+    pub born: Box<str>,
+}
+
+impl Renewal {
+    /// A renewal.
+    pub const fn new(live: Vec<Incarnation>, now: Wall, born: Box<str>) -> Self {
+        Renewal { live, now, born }
+    }
+}
+
+/// The views of a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenViews {
+    /// The last epoch that was drawn.
+    pub last_epoch: u64,
+    /// The views that are not closed: their epochs and nodes.
+    pub open: Vec<(u64, Incarnation)>,
+}
+
+/// A message in a mailbox.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MailId(pub Box<str>);
+
+/// A position in the broadcast log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct BroadcastId(pub Box<str>);
+
+/// Broadcasts with their positions, in order.
+pub type Broadcasts = Vec<(BroadcastId, Signal)>;
+
+/// Something that a node must look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClusterEvent {
+    /// A message in this node's mailbox.
+    Mail(MailId, Bytes),
+    /// Another node changed or ended a session. The view of this node is out of date. `by` waits for an acknowledgement.
+    SessionChanged {
+        /// The session.
+        key: SessionKey,
+        /// The node that changed it.
+        by: Incarnation,
+    },
+    /// Messages wait for a GET of this node.
+    PushWaiting(SessionKey),
+    /// A stream that this node writes has another reader, or its reader has read on.
+    StreamChanged(StreamKey),
+    /// Wake-ups may be lost from now on: no view is trusted without asking the store.
+    Disconnected,
+    /// Wake-ups arrive again. Everything must be read once.
+    Reconnected,
+}
+
+/// The events for one node, bounded. Mail waits in the store while the channel is full. Wake-ups are dropped then, and
+/// [`ClusterEvent::Reconnected`] follows.
+#[derive(Debug)]
+pub struct ClusterEvents(mpsc::Receiver<ClusterEvent>);
+
+impl ClusterEvents {
+    /// The receiving end of a bounded channel of the backend.
+    pub fn new(channel: mpsc::Receiver<ClusterEvent>) -> Self {
+        ClusterEvents(channel)
+    }
+
+    /// The next event. `None` when the store is closed.
+    pub async fn next(&mut self) -> Option<ClusterEvent> {
+        self.0.recv().await
+    }
+}
+
+/// A reader on another node than the writer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemotePosition {
+    /// The reader.
+    pub token: ReaderToken,
+    /// The last event that it has seen.
+    pub seen: Seq,
+}
+
+/// A message that waits for a GET.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PushMessage {
+    /// The JSON-RPC message, on one line.
+    pub payload: Bytes,
+    /// A waiting message with the same key is equivalent, and one of them suffices (GET-04).
+    pub collapse: Option<Box<str>>,
+}
+
+/// A push queue after messages were added to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Enqueued {
+    /// Messages that were dropped.
+    pub dropped: usize,
+    /// Messages that an open GET has not taken yet. None without a GET. The sender of many messages waits for them.
+    pub waiting: usize,
+}
+
+/// The bounds of one push queue.
+#[derive(Clone, Copy, Debug)]
+pub struct PushQueueLimits {
+    /// The number of messages.
+    pub messages: usize,
+    /// Their payload in bytes.
+    pub bytes: usize,
+}
+
+/// A request to move waiting messages to a stream.
+#[derive(Clone, Debug)]
+pub struct BindRequest {
+    /// The epoch of the stream's writer.
+    pub epoch: u64,
+    /// The number of the first message.
+    pub first: Seq,
+    /// The maximum number of messages.
+    pub max: usize,
+    /// The description of the stream, if the store does not know it yet.
+    pub info: Option<StreamInfo>,
+}
+
+/// Messages that a bind has moved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bound {
+    /// The messages, in order. They have consecutive numbers.
+    pub messages: Vec<Bytes>,
+    /// Whether more messages wait for the same stream.
+    pub more: bool,
+}
