@@ -8,14 +8,25 @@ use std::process::{Command, Stdio};
 
 pub(crate) const SUPERGATEWAY: &str = "4.0.0";
 pub(crate) const MCP_PROXY: &str = "0.13.0";
+pub(crate) const MCP_PROXY_NPM: &str = "6.7.19";
 
 /// The `supergateway` script for node. Installs it if necessary.
 pub(crate) fn supergateway() -> Result<PathBuf> {
-    let folder = folder()?.join(format!("supergateway-{SUPERGATEWAY}"));
-    let program = folder.join("node_modules/.bin/supergateway");
+    from_npm("supergateway", SUPERGATEWAY)
+}
+
+/// The `mcp-proxy` script for node. Installs it if necessary.
+pub(crate) fn mcp_proxy_npm() -> Result<PathBuf> {
+    from_npm("mcp-proxy", MCP_PROXY_NPM)
+}
+
+/// The script of a package, which has the name of the package.
+fn from_npm(name: &str, version: &str) -> Result<PathBuf> {
+    let folder = folder()?.join(format!("{name}-{version}-npm"));
+    let program = folder.join("node_modules/.bin").join(name);
     if !program.exists() {
         std::fs::create_dir_all(&folder)?;
-        let package = format!("supergateway@{SUPERGATEWAY}");
+        let package = format!("{name}@{version}");
         let options = ["install", "--silent", "--no-audit", "--no-fund", "--prefix"];
         let mut npm = Command::new("npm");
         run(npm.args(options).arg(&folder).arg(&package))?;

@@ -46,6 +46,8 @@ pub(crate) enum ServerKind {
     Supergateway,
     /// From PyPI.
     McpProxy,
+    /// Another program of the same name, from npm.
+    McpProxyNpm,
 }
 
 impl ServerKind {
@@ -62,7 +64,7 @@ impl ServerKind {
         )
     }
 
-    pub(crate) const ALL: [ServerKind; 10] = [
+    pub(crate) const ALL: [ServerKind; 11] = [
         ServerKind::BareHyper,
         ServerKind::Rethread,
         ServerKind::RethreadEmbedded,
@@ -73,6 +75,7 @@ impl ServerKind {
         ServerKind::GatewayEmbedded,
         ServerKind::Supergateway,
         ServerKind::McpProxy,
+        ServerKind::McpProxyNpm,
     ];
 
     /// Name on the command line and in the results file.
@@ -88,6 +91,7 @@ impl ServerKind {
             ServerKind::GatewayEmbedded => "rethread-gateway-embedded",
             ServerKind::Supergateway => "supergateway",
             ServerKind::McpProxy => "mcp-proxy",
+            ServerKind::McpProxyNpm => "mcp-proxy-npm",
         }
     }
 
@@ -104,6 +108,7 @@ impl ServerKind {
             ServerKind::GatewayEmbedded => "the gateway of this project with the embedded store, its default",
             ServerKind::Supergateway => "supergateway from npm",
             ServerKind::McpProxy => "mcp-proxy from PyPI",
+            ServerKind::McpProxyNpm => "mcp-proxy from npm",
         }
     }
 
@@ -120,6 +125,7 @@ impl ServerKind {
             ServerKind::GatewayEmbedded => "rethread gateway, embedded store",
             ServerKind::Supergateway => "supergateway",
             ServerKind::McpProxy => "mcp-proxy",
+            ServerKind::McpProxyNpm => "mcp-proxy (npm)",
         }
     }
 }

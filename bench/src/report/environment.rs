@@ -44,8 +44,9 @@ impl RunInfo {
             quick: scale.quick,
             versions: format!("{}, {}", versions.join(", "), output("rustc", &["--version"])),
             gateways: format!(
-                "supergateway {} on node {}, mcp-proxy {} on {}",
+                "supergateway {} and mcp-proxy {} from npm on node {}, mcp-proxy {} from PyPI on {}",
                 other_gateways::SUPERGATEWAY,
+                other_gateways::MCP_PROXY_NPM,
                 other_gateways::version("node"),
                 other_gateways::MCP_PROXY,
                 other_gateways::version("python3")

@@ -24,7 +24,7 @@ text{font:12px system-ui,sans-serif;fill:#24292f}.title{font-size:15px;font-weig
 .range{stroke-width:8;stroke-opacity:.4}.median{stroke:none}\
 .hyper{fill:#8c959f;stroke:#8c959f}.rethread{fill:#1f6feb;stroke:#1f6feb}.embedded{fill:#0d9488;stroke:#0d9488}\
 .adapter{fill:#7c3aed;stroke:#7c3aed}.rmcp{fill:#d97706;stroke:#d97706}.store{fill:#b45309;stroke:#b45309}\
-.super{fill:#9333ea;stroke:#9333ea}.proxy{fill:#db2777;stroke:#db2777}\
+.super{fill:#9333ea;stroke:#9333ea}.proxy{fill:#db2777;stroke:#db2777}.proxy-npm{fill:#ea580c;stroke:#ea580c}\
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.note,.tick,.value{fill:#9da7b3}.reference{stroke:#9da7b3}}";
 
 pub(super) struct RangePlot {
@@ -153,6 +153,7 @@ fn class(kind: ServerKind) -> &'static str {
         ServerKind::RmcpStore => "store",
         ServerKind::Supergateway => "super",
         ServerKind::McpProxy => "proxy",
+        ServerKind::McpProxyNpm => "proxy-npm",
     }
 }
 

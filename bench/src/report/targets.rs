@@ -304,7 +304,7 @@ pub(super) fn relative_p99(case: &CaseResult, kind: ServerKind) -> Option<Spread
 
 /// The rate divided by the median rate of the fastest other gateway: higher is better.
 pub(super) fn gateway_speedup(case: &CaseResult, kind: ServerKind) -> Option<Spread> {
-    let others = [ServerKind::Supergateway, ServerKind::McpProxy];
+    let others = [ServerKind::Supergateway, ServerKind::McpProxy, ServerKind::McpProxyNpm];
     let rates = others
         .into_iter()
         .filter_map(|other| case.of(other)?.median(Metric::Rate));

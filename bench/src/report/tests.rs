@@ -34,7 +34,9 @@ fn results() -> Results {
                 .map(|kind| {
                     let rates = match kind {
                         ServerKind::BareHyper => [100_000.0, 200_000.0, 400_000.0],
-                        ServerKind::Rmcp | ServerKind::McpProxy => [10_000.0, 20_000.0, 40_000.0],
+                        ServerKind::Rmcp | ServerKind::McpProxy | ServerKind::McpProxyNpm => {
+                            [10_000.0, 20_000.0, 40_000.0]
+                        }
                         _ => [70_000.0, 160_000.0, 360_000.0],
                     };
                     (*kind, series(rates))

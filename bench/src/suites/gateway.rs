@@ -32,6 +32,7 @@ pub(super) fn suite() -> Suite {
         servers: vec![
             ServerKind::Supergateway,
             ServerKind::McpProxy,
+            ServerKind::McpProxyNpm,
             ServerKind::Gateway,
             ServerKind::GatewayEmbedded,
         ],
@@ -43,8 +44,8 @@ pub(super) fn suite() -> Suite {
         unit: "call",
         about: "Clients call `echo` of a trivial stdio server through a gateway. The gateway and its children share one core. CPU \
                 and memory exclude the children. Memory is the increase per client after the calls, with open sessions. \
-                supergateway runs with `--stateful`, one child per session like Rethread. mcp-proxy has one child for all \
-                clients.",
+                supergateway runs with `--stateful`, one child per session like Rethread. Each \
+                mcp-proxy has one child for all clients; that of npm also keeps the events of each session in memory.",
         metrics: &[Metric::Rate, Metric::Cpu, Metric::Memory, Metric::Processes],
         cases: cases.into(),
     }
@@ -153,6 +154,12 @@ fn attempt(environment: &Environment, kind: ServerKind, files: &Path) -> Result<
         ServerKind::McpProxy => {
             let mut command = pinned(core, &other_gateways::mcp_proxy()?);
             command.args(["--log-level", "ERROR", "--port", &port, "--"]).arg(child);
+            command
+        }
+        ServerKind::McpProxyNpm => {
+            let mut command = pinned(core, Path::new("node"));
+            let options = ["--server", "stream", "--host", "127.0.0.1", "--port", &port, "--"];
+            command.arg(other_gateways::mcp_proxy_npm()?).args(options).arg(child);
             command
         }
         other => bail!("{} is not a gateway", other.name()),
