@@ -12,6 +12,8 @@ mod demo;
 mod help;
 #[path = "cli/program.rs"]
 mod program;
+#[path = "cli/running_gateway.rs"]
+mod running_gateway;
 #[path = "cli/story.rs"]
 mod story;
 #[path = "cli/tour.rs"]

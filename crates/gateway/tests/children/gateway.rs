@@ -106,6 +106,28 @@ impl GatewayBuilder {
         self
     }
 
+    /// Removes options, separated by spaces.
+    pub(crate) fn without(mut self, options: &str) -> Self {
+        self.options
+            .retain(|option| !options.split(' ').any(|other| other == option));
+        self
+    }
+
+    /// Replaces the URL of the store.
+    pub(crate) fn store_url(mut self, url: &str) -> Self {
+        let at = self.options.iter().position(|option| option == "--store").unwrap();
+        url.clone_into(&mut self.options[at + 1]);
+        self
+    }
+
+    /// Removes the command: a file has the servers.
+    pub(crate) fn without_command(mut self) -> Self {
+        self.command.clear();
+        self.options
+            .retain(|option| option != "--env" && !option.starts_with("RECORD="));
+        self
+    }
+
     /// Makes the children record the messages that they receive.
     pub(crate) fn record_messages(mut self) -> Self {
         let record = format!("RECORD={}", self.path("record").display());
@@ -152,6 +174,13 @@ impl GatewayBuilder {
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     }
 
+    /// Runs `check`. Returns its exit code, stdout and stderr.
+    pub(crate) fn run_check(&self) -> (Option<i32>, String, String) {
+        let output = self.build("check").output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    }
+
     /// Starts the gateway without waiting until it is ready.
     pub(crate) fn spawn(self) -> (Gateway, mpsc::Receiver<SocketAddr>) {
         let mut process = self.build("serve").stderr(Stdio::piped()).spawn().unwrap();
@@ -191,15 +220,19 @@ impl GatewayBuilder {
     }
 
     pub(crate) fn start(self) -> Gateway {
-        let (mut gateway, ready) = self.spawn();
+        Gateway::when_ready(self.spawn())
+    }
+}
+
+impl Gateway {
+    /// Waits until a gateway is ready.
+    pub(crate) fn when_ready((mut gateway, ready): (Gateway, mpsc::Receiver<SocketAddr>)) -> Self {
         gateway.addr = ready
             .recv_timeout(START_TIMEOUT)
             .unwrap_or_else(|_| panic!("not ready: {}", gateway.log()));
         gateway
     }
-}
 
-impl Gateway {
     pub(crate) fn client(&self) -> Client {
         Client::new(self.addr, "")
     }

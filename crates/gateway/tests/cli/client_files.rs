@@ -70,7 +70,7 @@ command = ["uv", "--directory", "/opt/weather", "run", "weather.py"]
 fn import_prints_a_file_of_cursor() {
     let (output, toml) = import(CURSOR);
     let expected = r#"# From mcp.json.
-# `remote` of mcp.json is not served: it is an HTTP server, and the gateway serves stdio servers only
+# `remote` of mcp.json is not served: it is an HTTP server, and the gateway serves stdio servers only; the command `npx -y mcp-remote URL` turns it into one
 # `old` of mcp.json is not served: the file disables it
 
 [servers.postgres]
@@ -94,7 +94,7 @@ command = ["npx", "-y", "mcp-remote", "https://mcp.example/sse", "--header", "X-
 fn import_prints_a_file_of_vs_code() {
     let (output, toml) = import(VSCODE);
     let expected = r#"# From mcp.json.
-# `github` of mcp.json is not served: it is an HTTP server, and the gateway serves stdio servers only
+# `github` of mcp.json is not served: it is an HTTP server, and the gateway serves stdio servers only; the command `npx -y mcp-remote URL` turns it into one
 
 [servers.playwright]
 command = ["npx", "-y", "@playwright/mcp@latest", "--output-dir=DIR/shots"]
@@ -116,8 +116,8 @@ command = ["uvx", "mcp-server-fetch"]
 fn import_prints_a_file_of_claude_code() {
     let (_, toml) = import(PROJECT);
     let expected = r#"# From mcp.json.
-# `sentry` of mcp.json is not served: it is an HTTP server, and the gateway serves stdio servers only
-# `events` of mcp.json is not served: it is an HTTP server, and the gateway serves stdio servers only
+# `sentry` of mcp.json is not served: it is an HTTP server, and the gateway serves stdio servers only; the command `npx -y mcp-remote URL` turns it into one
+# `events` of mcp.json is not served: it is an HTTP server, and the gateway serves stdio servers only; the command `npx -y mcp-remote URL` turns it into one
 
 [servers.local]
 command = ["DIR/tools/server.sh", "--port", "3000"]

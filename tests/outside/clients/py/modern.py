@@ -614,7 +614,18 @@ async def listening(client: Any, second: Any, handlers: Asked) -> None:
 
 async def cancellation(client: Any) -> None:
     async def counters() -> dict[str, int]:
-        return json.loads(text(await client.call_tool("counters", {})))
+        """Behind a balancer each node has its own counters: RETHREAD_NODES has their URLs."""
+        nodes = os.environ.get("RETHREAD_NODES")
+        if not nodes:
+            return json.loads(text(await client.call_tool("counters", {})))
+        total = {"started": 0, "finished": 0, "cancelled": 0}
+        async with http.AsyncClient(timeout=20) as raw_client:
+            for node in nodes.split(","):
+                request = payload("tools/call", {"name": "counters", "arguments": {}}, 1, {}, {})
+                response = await raw_client.post(node, **request)
+                counted = json.loads(response.json()["result"]["content"][0]["text"])
+                total = {name: value + counted[name] for name, value in total.items()}
+        return total
 
     async def has(key: str, more_than: int) -> bool:
         return (await counters())[key] > more_than

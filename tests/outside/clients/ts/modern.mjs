@@ -64,7 +64,7 @@ async function connect(mode, capabilities) {
 }
 
 /** A raw request, or a notification if `id` is null. `headers` and `meta` replace entries; undefined removes one. */
-function raw(method, params = {}, { id = 1, headers = {}, meta = {}, signal } = {}) {
+function raw(method, params = {}, { id = 1, headers = {}, meta = {}, signal, to = url } = {}) {
   const name = params.name ?? params.uri;
   const sent = {
     'content-type': 'application/json',
@@ -77,7 +77,7 @@ function raw(method, params = {}, { id = 1, headers = {}, meta = {}, signal } = 
   const _meta = { [`${META}protocolVersion`]: VERSION, [`${META}clientCapabilities`]: {}, ...meta };
   const body = { jsonrpc: '2.0', ...(id !== null && { id }), method, params: { ...params, _meta } };
   const kept = Object.entries(sent).filter(([, value]) => value !== undefined);
-  return fetch(url, { method: 'POST', headers: Object.fromEntries(kept), body: JSON.stringify(body), signal });
+  return fetch(to, { method: 'POST', headers: Object.fromEntries(kept), body: JSON.stringify(body), signal });
 }
 
 /** Status and error code of a raw response. */
@@ -559,7 +559,18 @@ await check('raw: listen without a filter is refused', async () =>
 
 // ---- cancellation
 
-const counters = async () => JSON.parse(text(await call('counters')));
+/** The counters of `sleep`. Behind a balancer each node has its own: RETHREAD_NODES has their URLs. */
+async function counters() {
+  const nodes = process.env.RETHREAD_NODES?.split(',');
+  if (!nodes) return JSON.parse(text(await call('counters')));
+  const sum = { started: 0, finished: 0, cancelled: 0 };
+  for (const node of nodes) {
+    const response = await raw('tools/call', { name: 'counters', arguments: {} }, { to: node });
+    const counted = JSON.parse(text((await response.json()).result));
+    for (const name of Object.keys(sum)) sum[name] += counted[name];
+  }
+  return sum;
+}
 
 /** Starts a long sleep, ends it with `stop` after `ms`, and expects it in the cancel counter within a second. */
 async function cancelled(ms, options, stop) {

@@ -3,6 +3,7 @@
 
 mod calls;
 mod lifetimes;
+mod nodes;
 mod push;
 mod raw;
 mod received;

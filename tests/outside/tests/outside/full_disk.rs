@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// The journal of the store is a sparse file of 64 MiB. This leaves little more.
+/// Room for a few segments of the store (16 MiB each at most).
 const DISK_SIZE: &str = "size=72m";
 /// Longer than any step takes.
 const STEP_TIMEOUT: Duration = Duration::from_secs(30);

@@ -8,6 +8,7 @@ mod conformance;
 mod crash;
 mod full_disk;
 mod gateway;
+mod nodes;
 mod official_clients;
 mod other_transports;
 mod packages;

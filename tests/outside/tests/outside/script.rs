@@ -23,6 +23,11 @@ pub(crate) async fn run_concurrently(program: &str, arguments: &[&str]) {
     run_with(program, arguments, &[("RETHREAD_SHARED", "1")]).await;
 }
 
+/// Like `run`, for a script whose server has several nodes.
+pub(crate) async fn run_on_nodes(program: &str, arguments: &[&str], nodes: &[&str]) {
+    run_with(program, arguments, &[("RETHREAD_NODES", &nodes.join(","))]).await;
+}
+
 /// The results of a script.
 pub(crate) struct Checks {
     /// Names of the passed checks.

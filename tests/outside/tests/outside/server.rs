@@ -122,6 +122,45 @@ impl ServerProcess {
         server
     }
 
+    /// Kills the server and does not wait for anything else.
+    pub(crate) fn kill(mut self) {
+        self.end("-KILL");
+    }
+
+    /// Stops the server as an operator does. It finishes its calls first. Returns whether it ended with success.
+    pub(crate) fn stop(mut self) -> bool {
+        self.end("-TERM")
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: &str) {
+        let sent = Command::new("kill")
+            .arg(signal)
+            .arg(self.child.id().to_string())
+            .status();
+        assert!(sent.expect("kill runs").success(), "the server runs");
+    }
+
+    /// Waits for the end of a server that was told to stop. Returns whether it ended with success.
+    pub(crate) fn wait(mut self) -> bool {
+        self.child.wait().expect("the server ends").success()
+    }
+
+    fn end(&mut self, signal: &str) -> bool {
+        self.signal(signal);
+        self.child.wait().expect("the server ends").success()
+    }
+
+    /// Starts the same program again with the same arguments.
+    pub(crate) fn start_again(program: &'static Program, arguments: Vec<String>) -> Self {
+        Self::launch(program, arguments)
+    }
+
+    /// The program and the arguments of this process.
+    pub(crate) fn how_started(&self) -> (&'static Program, Vec<String>) {
+        (self.program, self.arguments.clone())
+    }
+
     /// The binary of the example, for clients that start it themselves.
     pub(crate) fn program() -> PathBuf {
         EXAMPLE.file()

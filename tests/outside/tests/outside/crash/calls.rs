@@ -2,6 +2,7 @@
 
 use super::raw::{FINAL_ROUNDS, RECONNECT_INTERVAL, ReadOutcome, SETTLE_TIME, STEP_TIMEOUT, Session};
 use super::received::{StreamEventId, field};
+use crate::nodes::cluster::death_bound;
 use rethread_testkit::proxy::SplitMix64;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,6 +11,9 @@ use tokio::time::{Instant, sleep};
 
 /// Concurrent callers per session.
 pub(super) const CALLERS_PER_SESSION: usize = 3;
+
+/// On top of the bound of the design: the clients, three nodes and Redis share two cores.
+const BUSY_MACHINE: Duration = Duration::from_secs(1);
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub(super) struct Tally {
     restarted: AtomicUsize,
     unknown: AtomicUsize,
     replays: AtomicUsize,
+    /// Milliseconds from the death of a node until a client that waited for it was told.
+    longest_wait: AtomicUsize,
 }
 
 impl fmt::Display for Tally {
@@ -51,12 +57,13 @@ impl fmt::Display for Tally {
             &self.unknown,
             &self.resumed,
             &self.replays,
+            &self.longest_wait,
         ];
-        let [finished, restarted, unknown, resumed, replays] = counters.map(|n| n.load(Relaxed));
+        let [finished, restarted, unknown, resumed, replays, longest_wait] = counters.map(|n| n.load(Relaxed));
         write!(
             f,
-            "{finished} calls finished, {restarted} restarted, {unknown} unknown; {resumed} resumptions, {replays} replays \
-             of ended streams"
+            "{finished} calls finished, {restarted} restarted (told within {longest_wait} ms), {unknown} unknown; {resumed} \
+             resumptions, {replays} replays of ended streams"
         )
     }
 }
@@ -107,6 +114,7 @@ impl Session {
             "call {id} of {}",
             call.tool
         );
+        let (node, mut connected) = (answer.node, Instant::now());
         let mut connection = answer.connection;
         let Some(ordinal) = self.read_priming_event(&mut connection).await else {
             return Outcome::Unknown;
@@ -134,7 +142,9 @@ impl Session {
                 "call {id} hangs at {cursor}"
             );
             connection = self.resume(cursor).await;
+            connected = Instant::now();
         };
+        let answered = Instant::now();
         self.received().end_stream(cursor);
         assert_eq!(
             field(&answer, "id"),
@@ -149,8 +159,16 @@ impl Session {
         assert_eq!(field(&answer, "code"), Some("-32603"), "{answer}");
         assert_eq!(field(&answer, "reason"), Some("restarted"), "{answer}");
         assert!(cursor.seq <= call.events + 1, "{cursor} is after the last progress");
-        let outage = self.server.next_outage_after(started);
+        let outage = self.server.next_outage_after(started, node);
         let outage = outage.unwrap_or_else(|| panic!("call {id} reports a restart that did not happen"));
+        if self.server.has_nodes {
+            let waited = answered.saturating_duration_since(connected.max(outage.from));
+            self.tally.longest_wait.fetch_max(waited.as_millis() as usize, Relaxed);
+            assert!(
+                waited < death_bound() + BUSY_MACHINE,
+                "call {id} was told after {waited:?}"
+            );
+        }
         let spare = outage.from.saturating_duration_since(started + call.duration);
         assert!(
             spare < SETTLE_TIME || !self.server.was_responsive(started, outage.from),

@@ -5,9 +5,11 @@ use std::sync::Mutex;
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
-/// The lifetimes of a server so far.
+/// The lifetimes of a server so far, or of the nodes behind a balancer.
 pub(super) struct ServerLifetimes {
     pub(super) addr: SocketAddr,
+    /// Several nodes share the work: the others serve while one of them is down.
+    pub(super) has_nodes: bool,
     lives: Mutex<LifetimeState>,
 }
 
@@ -23,20 +25,37 @@ struct LifetimeState {
 /// The time between a kill and the restart. The kill is shortly after `from`.
 #[derive(Clone, Copy)]
 pub(super) struct Outage {
+    node: SocketAddr,
     pub(super) from: Instant,
     to: Option<Instant>,
 }
 
 impl ServerLifetimes {
     pub(super) fn new(addr: SocketAddr) -> Self {
-        let lives = Mutex::default();
-        ServerLifetimes { addr, lives }
+        ServerLifetimes {
+            addr,
+            has_nodes: false,
+            lives: Mutex::default(),
+        }
+    }
+
+    /// Nodes behind a balancer.
+    pub(super) fn of_nodes(balancer: SocketAddr) -> Self {
+        ServerLifetimes {
+            has_nodes: true,
+            ..Self::new(balancer)
+        }
     }
 
     /// Call this just before the kill.
     pub(super) fn record_kill(&self) {
+        self.record_kill_of(self.addr);
+    }
+
+    /// Call this just before the kill of a node.
+    pub(super) fn record_kill_of(&self, node: SocketAddr) {
         let from = Instant::now();
-        self.lives().outages.push(Outage { from, to: None });
+        self.lives().outages.push(Outage { node, from, to: None });
     }
 
     /// Call this when the server is ready again.
@@ -73,11 +92,12 @@ impl ServerLifetimes {
         !self.lives().slow.iter().any(|moment| (from..to).contains(moment))
     }
 
-    /// The first outage that ends after `moment`.
-    pub(super) fn next_outage_after(&self, moment: Instant) -> Option<Outage> {
+    /// The first outage of a node that ends after `moment`.
+    pub(super) fn next_outage_after(&self, moment: Instant, node: SocketAddr) -> Option<Outage> {
         let lives = self.lives();
         let over = |outage: &&Outage| outage.to.is_some_and(|to| to <= moment);
-        lives.outages.iter().find(|outage| !over(outage)).copied()
+        let of_node = lives.outages.iter().filter(|outage| outage.node == node);
+        of_node.copied().find(|outage| !over(&outage))
     }
 
     /// Number and lengths of the outages.

@@ -15,6 +15,8 @@ pub(super) struct Batch {
     tag: String,
     /// The lifetime of the server that confirmed the request.
     life: Option<usize>,
+    /// The request was answered.
+    is_confirmed: bool,
 }
 
 impl Session {
@@ -113,7 +115,12 @@ impl Session {
             );
         }
         let life = life.filter(|life| said.is_some() && self.server.current() == Some(*life));
-        self.batches().push(Batch { tag, life });
+        let is_confirmed = said.is_some();
+        self.batches().push(Batch {
+            tag,
+            life,
+            is_confirmed,
+        });
         said.is_some()
     }
 
@@ -142,9 +149,12 @@ impl Session {
         let received: Vec<String> = data
             .map(|data| data.split(' ').take(2).collect::<Vec<_>>().join(" "))
             .collect();
+        if self.server.has_nodes {
+            return check_confirmed_batches(&received, &batches);
+        }
         let mut rest = received.iter().map(String::as_str).peekable();
         let mut cut_short = None;
-        for Batch { tag, life } in batches.iter() {
+        for Batch { tag, life, .. } in batches.iter() {
             let mut came = 0;
             while rest.peek().is_some_and(|next| *next == format!("{tag} {}", came + 1)) {
                 rest.next();
@@ -169,5 +179,37 @@ impl Session {
             None,
             "repeated, out of order or unexpected; all: {received:?}"
         );
+    }
+}
+
+/// With several nodes, an answered request has stored its messages: they arrived once, in order. The others may be missing
+/// from the last one on, and may be among those of later requests.
+fn check_confirmed_batches(received: &[String], batches: &[Batch]) {
+    let messages =
+        |batch: &Batch| -> Vec<String> { (1..=BATCH_MESSAGES).map(|n| format!("{} {n}", batch.tag)).collect() };
+    let is_unconfirmed = |message: &&String| {
+        let of = |batch: &&Batch| message.split(' ').next() == Some(&batch.tag);
+        batches
+            .iter()
+            .filter(|batch| !batch.is_confirmed)
+            .any(|batch| of(&batch))
+    };
+    let (unconfirmed, confirmed): (Vec<&String>, Vec<&String>) = received.iter().partition(is_unconfirmed);
+    let expected: Vec<String> = batches
+        .iter()
+        .filter(|batch| batch.is_confirmed)
+        .flat_map(messages)
+        .collect();
+    assert!(
+        confirmed.iter().copied().eq(&expected),
+        "lost, repeated or out of order: {confirmed:?} instead of {expected:?}"
+    );
+    for batch in batches.iter().filter(|batch| !batch.is_confirmed) {
+        let came = unconfirmed
+            .iter()
+            .copied()
+            .filter(|message| message.split(' ').next() == Some(&batch.tag));
+        let came: Vec<_> = came.cloned().collect();
+        assert!(messages(batch).starts_with(&came), "repeated or out of order: {came:?}");
     }
 }

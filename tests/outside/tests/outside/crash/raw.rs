@@ -4,8 +4,10 @@ use super::calls::{CALLERS_PER_SESSION, Tally};
 use super::lifetimes::ServerLifetimes;
 use super::push::Batch;
 use super::received::{ReceivedEvents, StreamEventId, field};
+use rethread_testkit::balancer::BACKEND;
 use rethread_testkit::proxy::SplitMix64;
 use rethread_testkit::raw::{RawConnection, request};
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -38,6 +40,8 @@ pub(super) struct OpenResponse {
     pub(super) status: u16,
     pub(super) is_stream: bool,
     gap: Option<String>,
+    /// The node that has answered, or the server.
+    pub(super) node: SocketAddr,
     pub(super) connection: RawConnection,
 }
 
@@ -240,7 +244,12 @@ impl Session {
             answered.unwrap_or_else(|_| panic!("no answer within {STEP_TIMEOUT:?}: {method} {headers:?} {body}"));
         let (connection, (status, headers)) = answered.ok()?;
         let text = |name: &str| Some(headers.get(name)?.to_str().ok()?.to_owned());
+        if status == 502 {
+            return None; // the balancer found no node, or its node was killed before it answered
+        }
+        let node = text(BACKEND).and_then(|node| node.parse().ok());
         Some(OpenResponse {
+            node: node.unwrap_or(self.server.addr),
             status: status.as_u16(),
             is_stream: text("content-type").as_deref() == Some("text/event-stream"),
             gap: text("rethread-gap"),

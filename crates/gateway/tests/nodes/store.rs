@@ -1,0 +1,107 @@
+//! The store itself: `check`, and gateways that cannot use it.
+
+use crate::client::LATEST;
+use crate::cluster::{SECOND, node};
+use crate::gateway::gateway_with;
+use http::StatusCode;
+use rethread_testkit::redis_server::{RedisServer, free_port};
+use serde_json::json;
+use std::time::Instant;
+
+#[tokio::test]
+async fn check_shows_what_the_store_promises() {
+    let Some(redis) = RedisServer::start() else { return };
+    redis.config("requirepass", "hush");
+    let address = redis.address();
+    let check = |url: &str| node("legacy", &redis).store_url(url).run_check();
+    let (code, stdout, stderr) = check(&format!("redis://:hush@{address}"));
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    let expected = "an acknowledged event survives a crash of the server; a power cut may lose the last second";
+    assert!(stdout.contains(expected), "{stdout}");
+    assert!(
+        stdout.contains(&format!("redis://{address} ")) && !stdout.contains("hush"),
+        "{stdout}"
+    );
+    for url in [format!("redis://{address}"), format!("redis://:hushed@{address}")] {
+        let (code, _, stderr) = check(&url);
+        assert_eq!(code, Some(4), "{stderr}");
+        assert!(stderr.contains(&format!("cannot use the store redis://{address}: ")) && !stderr.contains("hush"));
+    }
+}
+
+#[tokio::test]
+async fn store_that_evicts_is_refused() {
+    let Some(redis) = RedisServer::start_with(&[("maxmemory-policy", "allkeys-lru")]) else {
+        return;
+    };
+    let (code, _, stderr) = node("legacy", &redis).run_check();
+    assert_eq!(code, Some(4), "{stderr}");
+    assert!(stderr.contains("set maxmemory-policy noeviction"), "{stderr}");
+    let (code, stderr) = node("legacy", &redis).run_to_exit();
+    assert_eq!(code, Some(4), "{stderr}");
+    redis.config("maxmemory-policy", "noeviction");
+    redis.config("appendonly", "no");
+    let (code, _, stderr) = node("legacy", &redis).run_check();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains("warning: persistence of the store is off"), "{stderr}");
+}
+
+#[test]
+fn gateway_without_its_store_does_not_start() {
+    let url = format!("--store redis://:hush@127.0.0.1:{} --name fake", free_port());
+    let gateway = gateway_with("legacy").without("--memory").option(&url);
+    let started = Instant::now();
+    let (code, stderr) = gateway.run_to_exit();
+    assert_eq!(code, Some(4), "{stderr}");
+    assert!(
+        stderr.contains("the store cannot be reached") && !stderr.contains("hush"),
+        "{stderr}"
+    );
+    assert!(started.elapsed() < 10 * SECOND, "it took {:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn secret_file_is_shared_or_the_nodes_do_not_understand_each_other() {
+    let Some(redis) = RedisServer::start() else { return };
+    let with_secret = |secret: &str| {
+        let gateway = node("legacy", &redis);
+        std::fs::write(gateway.path("secret"), secret).unwrap();
+        gateway.option("--secret-file secret")
+    };
+    let (code, stderr) = with_secret("short").run_to_exit();
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(
+        stderr.contains("fewer than 16 bytes") && !stderr.contains("short\n"),
+        "{stderr}"
+    );
+    let (one, two) = (
+        with_secret("a secret of twenty-nine bytes").start(),
+        with_secret("a secret of twenty-nine bytes\n").start(),
+    );
+    let session = one.client().open_session(LATEST).await;
+    let pid = session.child_pid().await;
+    assert_eq!(session.at_address(two.addr).child_pid().await, pid);
+}
+
+#[tokio::test]
+#[ignore = "fails now and then: issue 18 is open"]
+async fn sessions_wait_for_a_store_that_is_gone() {
+    let Some(mut redis) = RedisServer::start() else { return };
+    let gateway = node("legacy", &redis).start();
+    let session = gateway.client().open_session(LATEST).await;
+    let pid = session.child_pid().await;
+    redis.stop();
+    let refused = gateway.client().initialize(LATEST).await;
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(session.child_pid().await, pid, "its owner goes on within the lease");
+    redis.run();
+    for _ in 0..200 {
+        let reply = session.call(1, "tools/call", json!({ "name": "echo" })).await;
+        if reply.status == StatusCode::OK {
+            return;
+        }
+        assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE);
+        tokio::time::sleep(SECOND / 20).await;
+    }
+    panic!("the session does not come back\n{}", gateway.log());
+}
