@@ -114,7 +114,8 @@ impl Session {
             "call {id} of {}",
             call.tool
         );
-        let (node, mut connected) = (answer.node, Instant::now());
+        let node = answer.node;
+        let (mut reader_node, mut connected) = (node, Instant::now());
         let mut connection = answer.connection;
         let Some(ordinal) = self.read_priming_event(&mut connection).await else {
             return Outcome::Unknown;
@@ -141,8 +142,12 @@ impl Session {
                 started.elapsed() < call.duration + STEP_TIMEOUT,
                 "call {id} hangs at {cursor}"
             );
-            connection = self.resume(cursor).await;
+            let resumed = self.resume(cursor).await;
             connected = Instant::now();
+            connection = resumed.map(|resumed| {
+                reader_node = resumed.node;
+                resumed.connection
+            });
         };
         let answered = Instant::now();
         self.received().end_stream(cursor);
@@ -162,11 +167,15 @@ impl Session {
         let outage = self.server.next_outage_after(started, node);
         let outage = outage.unwrap_or_else(|| panic!("call {id} reports a restart that did not happen"));
         if self.server.has_nodes {
-            let waited = answered.saturating_duration_since(connected.max(outage.from));
+            // A paused node cannot tell its own clients anything.
+            let reader_runs = self.server.end_of_outage_during(reader_node, connected, answered);
+            let waiting = connected.max(outage.from).max(reader_runs.unwrap_or(connected));
+            let waited = answered.saturating_duration_since(waiting);
             self.tally.longest_wait.fetch_max(waited.as_millis() as usize, Relaxed);
             assert!(
                 waited < death_bound() + BUSY_MACHINE,
-                "call {id} was told after {waited:?}"
+                "call {id} of {node} was told by {reader_node} after {waited:?}, {:?} after it connected",
+                answered - connected
             );
         }
         let spare = outage.from.saturating_duration_since(started + call.duration);
@@ -212,10 +221,10 @@ impl Session {
                 sleep(RECONNECT_INTERVAL).await;
                 continue;
             }
-            let Some(mut connection) = self.resume(cursor).await else {
+            let Some(mut resumed) = self.resume(cursor).await else {
                 continue;
             };
-            if let ReadOutcome::Answered(_) = self.read(&mut connection, &mut cursor, u64::MAX, started).await {
+            if let ReadOutcome::Answered(_) = self.read(&mut resumed.connection, &mut cursor, u64::MAX, started).await {
                 assert_eq!(cursor, end, "the same end as before");
                 break;
             }

@@ -100,6 +100,16 @@ impl ServerLifetimes {
         of_node.copied().find(|outage| !over(&outage))
     }
 
+    /// The end of the last outage of a node within this time. `to` if it has not ended.
+    pub(super) fn end_of_outage_during(&self, node: SocketAddr, from: Instant, to: Instant) -> Option<Instant> {
+        let lives = self.lives();
+        let of_node = lives.outages.iter().filter(|outage| outage.node == node);
+        let ends = of_node
+            .filter(|outage| outage.from < to)
+            .map(|outage| outage.to.unwrap_or(to));
+        ends.filter(|end| *end > from).max()
+    }
+
     /// Number and lengths of the outages.
     pub(super) fn outage_summary(&self) -> String {
         let away = |outage: &Outage| Some((outage.to? - outage.from).as_millis());

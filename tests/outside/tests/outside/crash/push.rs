@@ -33,17 +33,16 @@ impl Session {
                     "messages after the last kill are missing"
                 );
             }
-            let connection = match cursor {
+            let answer = match cursor {
                 Some(cursor) => self.resume(cursor).await,
-                None => self.get(None).await.map(|answer| {
-                    assert_eq!((answer.status, answer.is_stream), (200, true), "a push stream");
-                    answer.connection
-                }),
+                None => self.get(None).await,
             };
-            let Some(mut connection) = connection else {
+            let Some(answer) = answer else {
                 sleep(RECONNECT_INTERVAL).await;
                 continue;
             };
+            assert_eq!((answer.status, answer.is_stream), (200, true), "a push stream");
+            let mut connection = answer.connection;
             let mut at = match cursor {
                 Some(cursor) => cursor,
                 None => match self.read_priming_event(&mut connection).await {
@@ -132,8 +131,7 @@ impl Session {
             if last == cursor {
                 continue;
             }
-            let connection = self.resume(cursor).await;
-            let mut connection = connection.expect("no more kills");
+            let mut connection = self.resume(cursor).await.expect("no more kills").connection;
             let most = last.seq;
             self.read(&mut connection, &mut cursor, most, Instant::now()).await;
             assert_eq!(cursor, last, "the same push stream as before");

@@ -215,15 +215,15 @@ impl Session {
     }
 
     /// Resumes a stream and asserts success. `None` after a pause if the server is down.
-    pub(super) async fn resume(&self, cursor: StreamEventId) -> Option<RawConnection> {
+    pub(super) async fn resume(&self, cursor: StreamEventId) -> Option<OpenResponse> {
         let Some(answer) = self.get(Some(cursor)).await else {
             sleep(RECONNECT_INTERVAL).await;
             return None;
         };
-        let OpenResponse { connection, gap, .. } = answer;
-        assert_eq!((answer.status, gap), (200, None), "resume after {cursor} without a gap");
+        let result = (answer.status, answer.gap.as_deref());
+        assert_eq!(result, (200, None), "resume after {cursor} without a gap");
         self.tally.resumed.fetch_add(1, Relaxed);
-        Some(connection)
+        Some(answer)
     }
 
     /// Sends one request on a new connection. `None` if the server is down or is killed first.
