@@ -325,6 +325,10 @@ impl Session {
     pub(crate) fn suspend(&self) -> Vec<Arc<Stream>> {
         let (pending_end, push_streams) = self.end_except(|stream| stream.key.ordinal.kind() == StreamKind::Push);
         pending_end.skip();
+        // A view that has ended does not learn of the death of a writer. Its readers would wait for ever.
+        for reader in self.remote_readers() {
+            reader.close(self.close());
+        }
         push_streams
     }
 

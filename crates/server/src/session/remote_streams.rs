@@ -115,6 +115,9 @@ impl Session {
         node.connections.enter(usize::MAX);
         self.uses.fetch_add(1, Ordering::Relaxed);
         self.remote_readers.lock().push(Arc::clone(&reader));
+        if self.has_ended() {
+            reader.close(self.close()); // the view was suspended before the reader was in the table
+        }
         let params = self.stream_owner().params(ordinal, status.info.clone());
         let host = Arc::clone(self) as Arc<dyn RemoteHost>;
         let body = RemoteBody::new(

@@ -290,6 +290,30 @@ async fn paused_node_is_fenced_and_joins_again() {
     assert_eq!(burst.len(), 6);
 }
 
+/// A node that lost its lease would not learn of the death of a writer. So it closes its readers, and their clients resume.
+#[tokio::test]
+async fn reader_of_a_paused_node_is_closed_and_resumes() {
+    let Some(mut cluster) = Cluster::start().await else {
+        return;
+    };
+    let session = cluster.balanced().open(V2025_11_25).await;
+    let mut first = burst(&cluster.at(&session, 0), 1, 1_000, 50).await.events();
+    first.next().await;
+    let mut remote = cluster.at(&session, 1).resume(first.cursor()).await;
+    remote.next().await;
+    cluster.node(1).signal("-STOP");
+    sleep(Duration::from_secs_f64(LEASE_SECONDS * 1.5)).await;
+    cluster.node(1).signal("-CONT");
+    let rest = timeout(Duration::from_secs(3), remote.rest()).await;
+    rest.expect("EOF on the connection of the paused node");
+    let cursor = remote.cursor().to_owned();
+    let mut resumed = cluster.at(&session, 2).resume(&cursor).await;
+    resumed.next().await;
+    let killed = Instant::now();
+    cluster.kill(0);
+    read_to_restarted(&mut resumed, 1, killed).await;
+}
+
 /// A session whose only view was on the dead node is served by the others at once.
 #[tokio::test]
 async fn session_of_a_dead_node_is_served_by_another_at_once() {
