@@ -35,7 +35,7 @@ impl Handler for Bench {
 /// A service, a runtime to poll it on, and the request to measure.
 struct Setup {
     runtime: Runtime,
-    service: McpService<Bench>,
+    service: McpService,
     session: Option<String>,
     body: String,
     name: &'static str,

@@ -10,7 +10,7 @@ use serde_json::json;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-pub(super) fn service(options: &RethreadOptions) -> Result<McpService<Tools>> {
+pub(super) fn service(options: &RethreadOptions) -> Result<McpService> {
     let tools = Tools::default();
     let notifier = Arc::clone(&tools.notifier);
     let service = build(tools, options)?;
@@ -19,12 +19,12 @@ pub(super) fn service(options: &RethreadOptions) -> Result<McpService<Tools>> {
 }
 
 /// The unchanged rmcp server behind this library.
-pub(super) fn rmcp_service(options: &RethreadOptions) -> Result<McpService<RmcpHandler<rmcp::Tools>>> {
+pub(super) fn rmcp_service(options: &RethreadOptions) -> Result<McpService> {
     let tools = rmcp::Tools::default();
     build(RmcpHandler::new(move || tools.clone()), options)
 }
 
-fn build<H: Handler>(handler: H, options: &RethreadOptions) -> Result<McpService<H>> {
+fn build<H: Handler>(handler: H, options: &RethreadOptions) -> Result<McpService> {
     let mut builder = McpService::builder(handler);
     if options.store == Store::Embedded {
         let data = options.data.as_ref().context("the embedded store needs a folder")?;

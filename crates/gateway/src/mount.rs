@@ -22,8 +22,8 @@ const ACCESS_HINTS: AccessHints = AccessHints::new(
 /// A server that is being served.
 pub(crate) struct Mount {
     pub(crate) server: Arc<ServerSettings>,
-    pub(crate) mcp: McpService<Relay>,
-    pub(crate) sse: HttpSse<Relay>,
+    pub(crate) mcp: McpService,
+    pub(crate) sse: HttpSse,
     /// The eras of the server, for people.
     pub(crate) eras: &'static str,
     relay: Relay,
@@ -141,10 +141,10 @@ impl Mount {
 
 /// The endpoints of a service for the hosts and origins of `settings`.
 fn endpoints(
-    service: &McpService<Relay>,
+    service: &McpService,
     settings: &Settings,
     server: &ServerSettings,
-) -> anyhow::Result<(McpService<Relay>, HttpSse<Relay>)> {
+) -> anyhow::Result<(McpService, HttpSse)> {
     let hosts = settings.allow_hosts.iter().map(String::as_str);
     let origins = settings.allow_origins.iter().map(String::as_str);
     let mcp = service

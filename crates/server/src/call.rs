@@ -1,6 +1,7 @@
 //! Calls: a request that a handler runs, and the response to it.
 
 pub(crate) mod active_call;
+pub(crate) mod any_handler;
 pub(crate) mod ask;
 pub(crate) mod ask_error;
 pub(crate) mod call_ended;

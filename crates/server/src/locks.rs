@@ -35,7 +35,7 @@ impl Handler for Nothing {
     }
 }
 
-async fn session() -> (McpService<Nothing>, client::Session, Arc<Session>, Arc<Switches>) {
+async fn session() -> (McpService, client::Session, Arc<Session>, Arc<Switches>) {
     let store = FlakyStore::new(MemoryStore::default());
     let switches = store.switches();
     let service = McpService::builder(Nothing).store(store).build();

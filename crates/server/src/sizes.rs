@@ -5,7 +5,6 @@ use crate::call::active_call::ActiveCall;
 use crate::call::call_scope::{CallScope, StatelessScope};
 use crate::call::exchange::Exchange;
 use crate::call::request_meta::{ClientMeta, RequestMeta};
-use crate::call::run;
 use crate::{Call, Context, Handler, McpService, Reply, RpcError};
 use bytes::Bytes;
 use http_body_util::Full;
@@ -56,7 +55,7 @@ async fn d8_values_of_every_call_fit_into_cached_blocks() {
     let exchange = Exchange::stateless(&inner.node, Version::V2026_07_28, scope, meta);
     assert!(matches!(exchange.scope, CallScope::Stateless(_)));
     let running = ActiveCall::new(exchange, 0, http::Extensions::new());
-    let handler = run::handler_future(Arc::clone(&inner.handler), Call::new(request(), None), running);
+    let handler = Arc::clone(&inner.handler).run(Call::new(request(), None), running);
     let sizes = [
         ("the future of a request", size_of_val(&*response)),
         ("the future of a handler", size_of_val(&*handler)),

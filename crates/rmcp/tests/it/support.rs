@@ -27,26 +27,26 @@ pub(crate) const ALL_REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-0
 pub(crate) const V2025_11_25: &str = "2025-11-25";
 
 /// A listening endpoint. Dropping it stops the server.
-pub(crate) struct Endpoint<S> {
-    pub(crate) service: McpService<RmcpHandler<S>>,
+pub(crate) struct Endpoint {
+    pub(crate) service: McpService,
     pub(crate) client: Client,
     task: JoinHandle<()>,
 }
 
-impl<S> Drop for Endpoint<S> {
+impl Drop for Endpoint {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-pub(crate) async fn serve<S: ServerHandler>(handler: RmcpHandler<S>) -> Endpoint<S> {
+pub(crate) async fn serve<S: ServerHandler>(handler: RmcpHandler<S>) -> Endpoint {
     serve_with(handler, |builder| builder).await
 }
 
 pub(crate) async fn serve_with<S: ServerHandler>(
     handler: RmcpHandler<S>,
     configure: impl FnOnce(Builder<RmcpHandler<S>>) -> Builder<RmcpHandler<S>>,
-) -> Endpoint<S> {
+) -> Endpoint {
     let service = configure(McpService::builder(handler)).build();
     let app = axum::Router::new().route_service("/mcp", service.clone());
     let app = app.layer(axum::Extension(LayerMarker("from a layer")));

@@ -214,7 +214,7 @@ pub(crate) async fn rethread(control: &Arc<ServerControl>) -> Endpoint {
 pub(crate) async fn rethread_with(
     control: &Arc<ServerControl>,
     configure: impl FnOnce(Builder<RmcpHandler<FixtureServer>>) -> Builder<RmcpHandler<FixtureServer>>,
-) -> (Endpoint, McpService<RmcpHandler<FixtureServer>>) {
+) -> (Endpoint, McpService) {
     let control = Arc::clone(control);
     let service = configure(McpService::builder(RmcpHandler::new(move || {
         FixtureServer::new(&control)

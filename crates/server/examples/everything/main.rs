@@ -247,8 +247,8 @@ fn trust_bearer(request: &mut Request<Incoming>) {
 
 /// `/mcp` for every revision, `/sse` and `/messages` for the transport of 2024-11-05.
 fn route(
-    mcp: &mut McpService<Catalog>,
-    old: &mut HttpSse<Catalog>,
+    mcp: &mut McpService,
+    old: &mut HttpSse,
     request: Request<Incoming>,
 ) -> impl Future<Output = Answer> + Send + use<> {
     let answer = match request.uri().path() {

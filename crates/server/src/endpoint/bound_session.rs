@@ -2,7 +2,6 @@
 //! stdio share this.
 
 use crate::call::exchange::Exchange;
-use crate::call::handler::Handler;
 use crate::call::opening::OpenError;
 use crate::call::reply::Reply;
 use crate::call::request_meta::RequestMeta;
@@ -26,8 +25,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// Opens a session with its one stream. `greeting` goes out first.
-pub(crate) fn open<H: Handler>(
-    inner: &Server<H>,
+pub(crate) fn open(
+    inner: &Server,
     principal: Principal,
     transport: Transport,
     greeting: impl FnOnce(&SessionId) -> Option<Bytes>,
@@ -53,8 +52,8 @@ pub(crate) fn open<H: Handler>(
 }
 
 /// Takes a message: whatever it leads to comes on the session's stream (LEG-02).
-pub(crate) async fn take<H: Handler>(
-    inner: &Server<H>,
+pub(crate) async fn take(
+    inner: &Server,
     session: &Arc<Session>,
     payload: Payload,
     request_head: RequestHead,
@@ -70,8 +69,8 @@ pub(crate) async fn take<H: Handler>(
     }
 }
 
-async fn call<H: Handler>(
-    inner: &Server<H>,
+async fn call(
+    inner: &Server,
     session: &Arc<Session>,
     request: RpcRequest,
     request_head: RequestHead,
@@ -93,8 +92,8 @@ async fn call<H: Handler>(
 }
 
 /// `initialize`: any session-era revision (LEG-04). One succeeds; another gets an error.
-async fn initialize<H: Handler>(
-    inner: &Server<H>,
+async fn initialize(
+    inner: &Server,
     session: &Arc<Session>,
     request: &RpcRequest,
     request_head: &RequestHead,

@@ -36,9 +36,9 @@ pub struct Builder<H> {
     wrong: Option<BadEntry>,
 }
 
-impl<H: Handler> McpService<H> {
+impl McpService {
     /// Starts to configure an endpoint for `handler`.
-    pub fn builder(handler: H) -> Builder<H> {
+    pub fn builder<H: Handler>(handler: H) -> Builder<H> {
         Builder::new(handler)
     }
 }
@@ -227,7 +227,7 @@ impl<H: Handler> Builder<H> {
     ///
     /// # Panics
     /// If an allowed origin or host is malformed; [`Builder::try_build`] returns the error instead.
-    pub fn build(self) -> McpService<H> {
+    pub fn build(self) -> McpService {
         match self.try_build() {
             Ok(service) => service,
             Err(wrong) => panic!("{wrong}"),
@@ -235,7 +235,7 @@ impl<H: Handler> Builder<H> {
     }
 
     /// Makes the endpoint, or says which allowed origin or host is malformed.
-    pub fn try_build(mut self) -> Result<McpService<H>, BadEntry> {
+    pub fn try_build(mut self) -> Result<McpService, BadEntry> {
         if let Some(wrong) = self.wrong {
             return Err(wrong);
         }

@@ -1,8 +1,6 @@
 //! The tasks of a node in a cluster: one keeps the lease, one reads the events that other nodes cause. They end with the
 //! service.
 
-use crate::call::handler::Handler;
-use crate::endpoint::forward::ServeForwarded;
 use crate::endpoint::server::Server;
 use crate::endpoint::{background, forward};
 use crate::node::Node;
@@ -14,10 +12,7 @@ use rethread_proto::cluster::{LeaseError, LeaseRequest, MemberAction};
 use rethread_store::{ClusterEvent, ClusterEvents, Incarnation, StoreError};
 use std::sync::{Arc, Weak};
 
-pub(crate) fn start<H: Handler>(server: &Arc<Server<H>>)
-where
-    Server<H>: ServeForwarded,
-{
+pub(crate) fn start(server: &Arc<Server>) {
     let Some(cluster) = server.node.cluster() else { return };
     let events = cluster.events();
     tokio::spawn(keep_lease(Arc::downgrade(server)));
@@ -27,7 +22,7 @@ where
 // ---- the lease ----
 
 /// Joins, renews, and joins again after the lease has ended, as [`LeaseKeeper`](rethread_proto::cluster::LeaseKeeper) says.
-async fn keep_lease<H: Handler>(server: Weak<Server<H>>) {
+async fn keep_lease(server: Weak<Server>) {
     while let Some(server) = server.upgrade() {
         let (node, now) = (Arc::clone(&server.node), boot_time());
         let (request, actions) = node.membership.poll(now);
@@ -76,7 +71,7 @@ fn lease_error(error: &StoreError) -> LeaseError {
     }
 }
 
-fn perform<H: Handler>(server: &Arc<Server<H>>, actions: Vec<MemberAction>) {
+fn perform(server: &Arc<Server>, actions: Vec<MemberAction>) {
     for action in actions {
         match action {
             MemberAction::Serve(_) => server.sessions.close_suspended(),
@@ -99,10 +94,7 @@ fn perform<H: Handler>(server: &Arc<Server<H>>, actions: Vec<MemberAction>) {
 
 // ---- events ----
 
-async fn read_events<H: Handler>(mut events: ClusterEvents, server: Weak<Server<H>>)
-where
-    Server<H>: ServeForwarded,
-{
+async fn read_events(mut events: ClusterEvents, server: Weak<Server>) {
     while let Some(event) = events.next().await {
         let Some(server) = server.upgrade() else { return };
         match event {
@@ -135,14 +127,14 @@ where
 }
 
 /// Reads a session that another node has changed, and tells that node so.
-async fn refresh_and_acknowledge<H: Handler>(server: &Server<H>, session: &Session, by: Incarnation) {
+async fn refresh_and_acknowledge(server: &Server, session: &Session, by: Incarnation) {
     if refresh(server, session).await {
         forward::acknowledge(&server.node, session, &by).await;
     }
 }
 
 /// False if the store cannot be read.
-async fn refresh<H: Handler>(server: &Server<H>, session: &Session) -> bool {
+async fn refresh(server: &Server, session: &Session) -> bool {
     match session.refresh_view().await {
         Ok(true) => true,
         Ok(false) => {
@@ -154,7 +146,7 @@ async fn refresh<H: Handler>(server: &Server<H>, session: &Session) -> bool {
 }
 
 /// Wake-ups may have been lost: every view and every stream is read once.
-async fn read_everything_again<H: Handler>(server: Arc<Server<H>>) {
+async fn read_everything_again(server: Arc<Server>) {
     telemetry::read_again();
     server.sessions.subscriptions.announce_everything();
     let mut sessions = Vec::new();

@@ -2,7 +2,6 @@
 
 use crate::call::active_call::ActiveCall;
 use crate::call::exchange::{Exchange, ReplyResult};
-use crate::call::handler::Handler;
 use crate::call::peer::Peer;
 use crate::call::reply::Reply;
 use crate::call::request::{Call, Notification};
@@ -70,8 +69,8 @@ impl NotStarted {
 }
 
 /// Starts the call of the request `index` of an exchange in a session. Nothing runs until the returned future is polled.
-pub(crate) fn start_call<H: Handler>(
-    server: &Server<H>,
+pub(crate) fn start_call(
+    server: &Server,
     session: &Arc<Session>,
     exchange: &Arc<Exchange>,
     index: usize,
@@ -93,7 +92,7 @@ pub(crate) fn start_call<H: Handler>(
         Ok(true) => {
             session.draw_ordinals_if_low();
             let call = Call::new(request, parts);
-            let work = run::handler_future(Arc::clone(&server.handler), call, Arc::clone(&running));
+            let work = Arc::clone(&server.handler).run(call, Arc::clone(&running));
             return Ok((running, work));
         }
         Ok(false) => NotStarted::DuplicateId(request.id),
@@ -105,8 +104,8 @@ pub(crate) fn start_call<H: Handler>(
 
 /// Serves one request whose response is a stream already: the reply goes there. A request that is refused comes back: the
 /// transport chooses how to say it.
-pub(crate) async fn serve_on_stream<H: Handler>(
-    server: &Server<H>,
+pub(crate) async fn serve_on_stream(
+    server: &Server,
     session: &Arc<Session>,
     slot: ReplySlot,
     request: Request,
@@ -169,8 +168,8 @@ impl Drop for ReplySlot {
 }
 
 /// A notification of the client.
-pub(crate) async fn notified<H: Handler>(
-    server: &Server<H>,
+pub(crate) async fn notified(
+    server: &Server,
     session: &Arc<Session>,
     note: jsonrpc::Notification,
     request_head: &RequestHead,

@@ -13,7 +13,6 @@ pub(crate) use serving::ServeForwarded;
 
 use outbox::send;
 
-use crate::call::handler::Handler;
 use crate::endpoint::server::Server;
 use crate::node::Node;
 use crate::session::Session;
@@ -23,10 +22,7 @@ use rethread_store::{Incarnation, MailId, SessionKey};
 use std::sync::Arc;
 
 /// A message in the mailbox of this node.
-pub(crate) fn receive<H: Handler>(server: &Arc<Server<H>>, id: MailId, sealed: &Bytes)
-where
-    Server<H>: ServeForwarded,
-{
+pub(crate) fn receive(server: &Arc<Server>, id: MailId, sealed: &Bytes) {
     let node = &server.node;
     let Some(mail) = node.mail_seal().and_then(|seal| seal.open(sealed)) else {
         crate::node::telemetry::mail_refused();
@@ -88,7 +84,7 @@ where
 }
 
 /// Removes a message that was read. Only requests need the result.
-fn remove<H: Handler>(server: &Arc<Server<H>>, id: MailId) {
+fn remove(server: &Arc<Server>, id: MailId) {
     let server = Arc::clone(server);
     tokio::spawn(async move {
         if let (Some(cluster), Some(current)) = (server.node.cluster(), server.node.membership.current()) {

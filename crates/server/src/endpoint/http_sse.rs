@@ -1,7 +1,6 @@
 //! The 2024-11-05 transport, HTTP+SSE: a GET opens a stream that carries everything, POSTs to another path are only
 //! acknowledged (LEG-01 to LEG-05). The session lives as long as its stream; nothing has an id, nothing can be resumed.
 
-use crate::call::handler::Handler;
 use crate::endpoint::bound_session;
 use crate::endpoint::forward::receiving::{ForwardError, Outgoing};
 use crate::endpoint::read_body::{WholeBody, read_body};
@@ -28,23 +27,23 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// The 2024-11-05 transport of an [`McpService`]: see [`McpService::http_sse`]. Cheap to clone.
-pub struct HttpSse<H> {
-    inner: Arc<Server<H>>,
+pub struct HttpSse {
+    inner: Arc<Server>,
     messages: Arc<str>,
     policy: Arc<HeadPolicy>,
 }
 
-impl<H: Handler> McpService<H> {
+impl McpService {
     /// The 2024-11-05 transport, HTTP+SSE, before the same handler: mount it at the path that clients GET (such as `/sse`)
     /// and at the one they POST to (such as `/messages`), and say here how the latter looks from outside, prefix included.
     /// Any session-era revision may be negotiated inside.
-    pub fn http_sse(&self, messages_path: impl Into<String>) -> HttpSse<H> {
+    pub fn http_sse(&self, messages_path: impl Into<String>) -> HttpSse {
         HttpSse::new(self, messages_path.into())
     }
 }
 
-impl<H: Handler> HttpSse<H> {
-    pub(crate) fn new(service: &McpService<H>, messages: String) -> Self {
+impl HttpSse {
+    pub(crate) fn new(service: &McpService, messages: String) -> Self {
         let inner = Arc::clone(&service.inner);
         let mut policy = HeadPolicy::clone(&service.policy);
         policy.delete = false;
@@ -159,7 +158,7 @@ impl<H: Handler> HttpSse<H> {
 }
 
 /// Serves a POST of a 2024-11-05 session that another node has forwarded.
-pub(crate) async fn serve_forwarded<H: Handler>(server: &Arc<Server<H>>, request: Request<Bytes>) -> Response<Body> {
+pub(crate) async fn serve_forwarded(server: &Arc<Server>, request: Request<Bytes>) -> Response<Body> {
     let service = HttpSse {
         inner: Arc::clone(server),
         messages: "".into(),
@@ -180,7 +179,7 @@ fn named_session(query: Option<&str>) -> SessionHeader {
     }
 }
 
-impl<H> Clone for HttpSse<H> {
+impl Clone for HttpSse {
     fn clone(&self) -> Self {
         HttpSse {
             inner: Arc::clone(&self.inner),
@@ -190,7 +189,7 @@ impl<H> Clone for HttpSse<H> {
     }
 }
 
-impl<H> std::fmt::Debug for HttpSse<H> {
+impl std::fmt::Debug for HttpSse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("HttpSse")
             .field("messages", &self.messages)
@@ -198,9 +197,8 @@ impl<H> std::fmt::Debug for HttpSse<H> {
     }
 }
 
-impl<H, B> tower_service::Service<Request<B>> for HttpSse<H>
+impl<B> tower_service::Service<Request<B>> for HttpSse
 where
-    H: Handler,
     B: HttpBody + Send + 'static,
     B::Data: Send,
 {

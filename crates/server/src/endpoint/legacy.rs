@@ -1,7 +1,6 @@
 //! The session era: revisions up to 2025-11-25. POST, GET and DELETE within a session that `initialize` opened.
 
 use crate::call::exchange::Exchange;
-use crate::call::handler::Handler;
 use crate::call::opening::OpenError;
 use crate::call::request_meta::RequestMeta;
 use crate::call::response_future::ResponseFuture;
@@ -28,8 +27,8 @@ use rethread_store::SessionKey;
 use std::sync::Arc;
 
 /// `initialize`: opens a session (SES-01, SES-07, VER-01).
-pub(crate) async fn initialize<H: Handler>(
-    inner: &Server<H>,
+pub(crate) async fn initialize(
+    inner: &Server,
     principal: Principal,
     request: Request,
     request_head: &RequestHead,
@@ -107,8 +106,8 @@ pub(crate) fn asked_version(node: &Node, request: &Request) -> Result<String, Rp
 }
 
 /// A POST in a session: calls, notifications, answers, and batches of them where they exist.
-pub(crate) fn post<H: Handler>(
-    inner: &Server<H>,
+pub(crate) fn post(
+    inner: &Server,
     session: Arc<Session>,
     payload: Payload,
     request_head: RequestHead,
@@ -133,8 +132,8 @@ pub(crate) fn post<H: Handler>(
     }
 }
 
-fn call<H: Handler>(
-    inner: &Server<H>,
+fn call(
+    inner: &Server,
     session: Arc<Session>,
     request: Request,
     request_head: RequestHead,
@@ -163,8 +162,8 @@ fn call<H: Handler>(
 }
 
 /// HTTP-09: one stream, one reply for each request, closed after the last.
-async fn batch<H: Handler>(
-    inner: &Server<H>,
+async fn batch(
+    inner: &Server,
     session: Arc<Session>,
     messages: Vec<Message>,
     request_head: &RequestHead,
@@ -210,11 +209,7 @@ async fn batch<H: Handler>(
 }
 
 /// A GET in a session: a push stream, or the resumption of any stream.
-pub(crate) async fn get<H: Handler>(
-    inner: &Server<H>,
-    session: Arc<Session>,
-    head: &Head,
-) -> Result<Response<Body>, Refusal> {
+pub(crate) async fn get(inner: &Server, session: Arc<Session>, head: &Head) -> Result<Response<Body>, Refusal> {
     let node = &inner.node;
     if node.connections.now() >= node.limits.connections {
         return Err(Reason::Overloaded("open streams").into());
@@ -233,7 +228,7 @@ pub(crate) async fn get<H: Handler>(
 }
 
 /// A DELETE: the session ends (SES-05). The client is told so once it can no longer come back, not even after a restart.
-pub(crate) async fn delete<H: Handler>(inner: &Server<H>, session: &Session) -> Result<Response<Body>, Refusal> {
+pub(crate) async fn delete(inner: &Server, session: &Session) -> Result<Response<Body>, Refusal> {
     let expected = session.expect_acknowledgements();
     let pending_end = inner.sessions.end(session, "deleted");
     let views = pending_end.wait().await.map_err(|_| Reason::StoreUnavailable)?;

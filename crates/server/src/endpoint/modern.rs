@@ -3,14 +3,12 @@
 use crate::call::active_call::ActiveCall;
 use crate::call::call_scope::StatelessScope;
 use crate::call::exchange::Exchange;
-use crate::call::handler::Handler;
 use crate::call::json_response::JsonResponse;
 use crate::call::parked_calls::ParkedCall;
 use crate::call::request::{Call, Inputs};
 use crate::call::request_meta::{ClientMeta, RequestMeta};
 use crate::call::request_state;
 use crate::call::response_future::ResponseFuture;
-use crate::call::run;
 use crate::call::waiting_client::WaitingClient;
 use crate::endpoint::pending_response::PendingResponse;
 use crate::endpoint::request_head::RequestHead;
@@ -32,8 +30,8 @@ use serde_json::json;
 use std::sync::Arc;
 
 /// A request of this era. VER-05: checked in this order, then answered.
-pub(crate) fn post<H: Handler>(
-    inner: &Server<H>,
+pub(crate) fn post(
+    inner: &Server,
     principal: Principal,
     version: Version,
     request: Request,
@@ -64,8 +62,8 @@ pub(crate) fn post<H: Handler>(
 }
 
 /// Begins to serve a request over HTTP.
-fn respond_to<H: Handler>(
-    inner: &Server<H>,
+fn respond_to(
+    inner: &Server,
     stateless: StatelessRequest,
     request_head: RequestHead,
 ) -> Result<PendingResponse<'_>, Refusal> {
@@ -83,8 +81,8 @@ fn respond_to<H: Handler>(
 }
 
 /// HDR-04: arguments that the tool's schema mirrors into headers.
-async fn check_header_params<H: Handler>(
-    inner: &Server<H>,
+async fn check_header_params(
+    inner: &Server,
     stateless: &StatelessRequest,
     parts: &Stateless,
     request_head: &RequestHead,
@@ -155,8 +153,8 @@ pub(crate) enum StatelessResponse {
 }
 
 /// Begins to serve a request, over HTTP or on lines.
-pub(crate) fn begin<H: Handler>(
-    inner: &Server<H>,
+pub(crate) fn begin(
+    inner: &Server,
     stateless: StatelessRequest,
     request_head: RequestHead,
 ) -> Result<StatelessResponse, Reason> {
@@ -216,8 +214,8 @@ fn discover(node: &Node, request: &Request) -> JsonResponse {
 }
 
 /// `subscriptions/listen`: a stream of changes.
-fn listen<H>(
-    inner: &Server<H>,
+fn listen(
+    inner: &Server,
     request: &Request,
     filter: &Filter,
     principal: Principal,
@@ -238,11 +236,7 @@ fn listen<H>(
 }
 
 /// A request for the handler: a new call, or the retry of one that waits for input.
-fn serve<H: Handler>(
-    inner: &Server<H>,
-    stateless: StatelessRequest,
-    request_head: RequestHead,
-) -> Result<StatelessResponse, Reason> {
+fn serve(inner: &Server, stateless: StatelessRequest, request_head: RequestHead) -> Result<StatelessResponse, Reason> {
     let StatelessRequest {
         version,
         request,
@@ -281,7 +275,7 @@ fn serve<H: Handler>(
             let exchange = Exchange::stateless(node, version, scope, meta);
             let running = ActiveCall::new(exchange, 0, extensions);
             let call = Call { request, inputs, parts };
-            let work = run::handler_future(Arc::clone(&inner.handler), call, Arc::clone(&running));
+            let work = Arc::clone(&inner.handler).run(call, Arc::clone(&running));
             (running, Some(work))
         }
     };
@@ -304,7 +298,7 @@ enum RequestInput {
 
 /// Reads the input and the state of a retry, and checks that the state is the caller's own (MRTR-05). A relay passes on a state
 /// that it has not sealed: it belongs to the server behind the relay (GW-07).
-fn request_input<H>(inner: &Server<H>, request: &Request, principal: &Principal) -> Result<RequestInput, RpcError> {
+fn request_input(inner: &Server, request: &Request, principal: &Principal) -> Result<RequestInput, RpcError> {
     let node = &inner.node;
     let params = &request.params;
     let state = mrtr::request_state(params);

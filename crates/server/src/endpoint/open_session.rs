@@ -2,7 +2,6 @@
 
 use super::request_head::RequestHead;
 use super::server::Server;
-use crate::call::handler::Handler;
 use crate::call::opening::{OpenError, SessionStart};
 use crate::call::peer::Peer;
 use crate::session::Session;
@@ -15,8 +14,8 @@ use rethread_store::SessionRecord;
 use std::sync::Arc;
 
 /// Asks the handler to open a session, and keeps what was negotiated.
-pub(crate) async fn open_session<H: Handler>(
-    inner: &Server<H>,
+pub(crate) async fn open_session(
+    inner: &Server,
     session: &Arc<Session>,
     request: &Request,
     proposed: Version,
@@ -48,8 +47,8 @@ pub(crate) async fn open_session<H: Handler>(
 }
 
 /// Asks the handler to open a session again whose process is gone.
-pub(crate) async fn reopen_session<H: Handler>(
-    inner: &Server<H>,
+pub(crate) async fn reopen_session(
+    inner: &Server,
     session: &Arc<Session>,
     record: SessionRecord,
     request_head: &RequestHead,

@@ -4,7 +4,6 @@
 //! dead: its streams are settled here, once. In a cluster only the streams of dead nodes are. Calls that ran there get an
 //! error on their own ids, because nothing works on them any more. Push streams wait for their readers.
 
-use crate::call::handler::Handler;
 use crate::endpoint::open_session::{self, OpenedSession};
 use crate::endpoint::request_head::RequestHead;
 use crate::endpoint::server::Server;
@@ -18,8 +17,8 @@ use rethread_store::{SessionKey, SessionRecord, StoreError, StoredQueue};
 use std::sync::Arc;
 
 /// Brings a session back, or says why not.
-pub(crate) async fn restore<H: Handler>(
-    inner: &Server<H>,
+pub(crate) async fn restore(
+    inner: &Server,
     key: SessionKey,
     request_head: &RequestHead,
 ) -> Result<Arc<Session>, Reason> {
@@ -70,8 +69,8 @@ async fn end_session(node: &Node, key: &SessionKey) -> Reason {
 }
 
 /// Opens the session in the handler, unless another node runs its calls.
-async fn open_handler<H: Handler>(
-    inner: &Server<H>,
+async fn open_handler(
+    inner: &Server,
     session: &Arc<Session>,
     record: SessionRecord,
     request_head: &RequestHead,
@@ -90,8 +89,8 @@ async fn open_handler<H: Handler>(
 }
 
 /// Where a call of this view runs. If it runs here, the session is open in the handler after this.
-pub(crate) async fn place_of_call<H: Handler>(
-    inner: &Server<H>,
+pub(crate) async fn place_of_call(
+    inner: &Server,
     session: &Arc<Session>,
     request_head: &RequestHead,
 ) -> Result<CallPlace, Reason> {

@@ -2,7 +2,6 @@
 //!
 //! Only a request of a client is routed. A forwarded one is served where it arrives, or sent back.
 
-use crate::call::handler::Handler;
 use crate::call::request_state;
 use crate::endpoint::forward::receiving::{ForwardError, Outgoing};
 use crate::endpoint::request_head::RequestHead;
@@ -76,8 +75,8 @@ pub(crate) fn may_leave(session: &Session, payload: &Payload) -> bool {
 }
 
 /// Serves a POST in a session, here or on the nodes that it concerns.
-pub(crate) async fn post<H: Handler>(
-    server: &Server<H>,
+pub(crate) async fn post(
+    server: &Server,
     session: Arc<Session>,
     payload: Payload,
     request_head: RequestHead,
@@ -98,8 +97,8 @@ pub(crate) async fn post<H: Handler>(
 
 /// HTTP-09: each answer goes to the node that asked, each notification to all nodes. All calls run on one node, because they
 /// share a stream.
-async fn batch<H: Handler>(
-    server: &Server<H>,
+async fn batch(
+    server: &Server,
     session: Arc<Session>,
     messages: Vec<Message>,
     request_head: RequestHead,
@@ -130,8 +129,8 @@ async fn batch<H: Handler>(
 }
 
 /// Calls go to the node that runs them, notifications to all nodes.
-async fn call_or_notification<H: Handler>(
-    server: &Server<H>,
+async fn call_or_notification(
+    server: &Server,
     session: Arc<Session>,
     payload: Payload,
     request_head: RequestHead,
@@ -164,8 +163,8 @@ async fn call_or_notification<H: Handler>(
 }
 
 /// Serves a POST that another node has forwarded. If this node is the wrong one, it says so.
-pub(crate) async fn post_forwarded<H: Handler>(
-    server: &Server<H>,
+pub(crate) async fn post_forwarded(
+    server: &Server,
     session: Arc<Session>,
     payload: Payload,
     request_head: RequestHead,
@@ -182,8 +181,8 @@ pub(crate) async fn post_forwarded<H: Handler>(
 
 /// Serves a stateless request on the node that has parked its call, or on any other while this node drains. `None` if it is
 /// served here.
-pub(crate) async fn stateless<H: Handler>(
-    server: &Server<H>,
+pub(crate) async fn stateless(
+    server: &Server,
     request: &Request,
     principal: &Principal,
     routing: &Routing,
@@ -201,8 +200,8 @@ pub(crate) async fn stateless<H: Handler>(
 }
 
 /// Serves a request on another node while this one drains. `None` if there is no other.
-pub(crate) async fn while_draining<H: Handler>(
-    server: &Server<H>,
+pub(crate) async fn while_draining(
+    server: &Server,
     routing: &Routing,
     session: Option<&Arc<Session>>,
 ) -> Option<Result<Response<Body>, Refusal>> {
@@ -225,7 +224,7 @@ fn any_other_node(node: &Node) -> Option<Incarnation> {
 }
 
 /// The node that has parked the call of a retry.
-fn parked_on<H>(server: &Server<H>, request: &Request, principal: &Principal) -> Option<Incarnation> {
+fn parked_on(server: &Server, request: &Request, principal: &Principal) -> Option<Incarnation> {
     let text = mrtr::request_state(&request.params).ok()??;
     let (method, params) = (request.method.as_str(), &request.params);
     match request_state::open(&server.node, &text, principal, method, params).ok()? {
@@ -235,11 +234,7 @@ fn parked_on<H>(server: &Server<H>, request: &Request, principal: &Principal) ->
 }
 
 /// Serves the retry of a call that is parked on `parked`. `None` if that is this node, or a dead one: then the call is gone.
-async fn retry<H: Handler>(
-    server: &Server<H>,
-    parked: &Incarnation,
-    routing: &Routing,
-) -> Option<Result<Response<Body>, Refusal>> {
+async fn retry(server: &Server, parked: &Incarnation, routing: &Routing) -> Option<Result<Response<Body>, Refusal>> {
     let membership = &server.node.membership;
     let (cluster, here) = server.node.cluster().zip(membership.current())?;
     loop {
@@ -262,8 +257,8 @@ async fn retry<H: Handler>(
 }
 
 /// Passes the answer to a question to the node that asked it. An answer to a question of a dead node is too late (S2C-04).
-async fn answer_question<H: Handler>(
-    server: &Server<H>,
+async fn answer_question(
+    server: &Server,
     session: Arc<Session>,
     id: &RequestId,
     payload: Payload,
@@ -303,7 +298,7 @@ async fn answer_question<H: Handler>(
 }
 
 /// Passes a notification to every other node that has a view of the session.
-async fn forward_to_views<H: Handler>(server: &Server<H>, session: &Arc<Session>, routing: &Routing) {
+async fn forward_to_views(server: &Server, session: &Arc<Session>, routing: &Routing) {
     let membership = &server.node.membership;
     let (Some(cluster), Some(here)) = (server.node.cluster(), membership.current()) else {
         return;
@@ -332,8 +327,8 @@ async fn forward_to_views<H: Handler>(server: &Server<H>, session: &Arc<Session>
     }
 }
 
-async fn forward<H: Handler>(
-    server: &Server<H>,
+async fn forward(
+    server: &Server,
     to: &Incarnation,
     routing: &Routing,
     session: Option<&Arc<Session>>,

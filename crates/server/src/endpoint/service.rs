@@ -1,6 +1,5 @@
 //! One HTTP request, from its head to its response. The steps are those of the table in ARCHITECTURE.md.
 
-use crate::call::handler::Handler;
 use crate::endpoint::forward::receiving::Outgoing;
 use crate::endpoint::pending_response::PendingResponse;
 use crate::endpoint::read_body::read_body;
@@ -32,8 +31,8 @@ use std::time::Duration;
 ///
 /// Mount it at one path. Authentication, TLS and rate limits are other layers' work; a layer that knows the caller puts a
 /// [`Principal`] into the request's extensions.
-pub struct McpService<H> {
-    pub(crate) inner: Arc<Server<H>>,
+pub struct McpService {
+    pub(crate) inner: Arc<Server>,
     /// The rules for request heads. They are not in `inner`: endpoints that differ only in them share the rest.
     pub(crate) policy: Arc<HeadPolicy>,
 }
@@ -41,7 +40,7 @@ pub struct McpService<H> {
 /// The future of a response.
 type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-impl<H: Handler> McpService<H> {
+impl McpService {
     /// Raises change notifications from outside of calls.
     pub fn notifier(&self) -> Notifier {
         Notifier::new(Arc::clone(&self.inner.node))
@@ -127,7 +126,7 @@ impl<H: Handler> McpService<H> {
     }
 }
 
-impl<H> Clone for McpService<H> {
+impl Clone for McpService {
     fn clone(&self) -> Self {
         McpService {
             inner: Arc::clone(&self.inner),
@@ -136,7 +135,7 @@ impl<H> Clone for McpService<H> {
     }
 }
 
-impl<H> std::fmt::Debug for McpService<H> {
+impl std::fmt::Debug for McpService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("McpService")
             .field("sessions", &self.inner.sessions.len())
@@ -145,9 +144,8 @@ impl<H> std::fmt::Debug for McpService<H> {
     }
 }
 
-impl<H, B> tower_service::Service<Request<B>> for McpService<H>
+impl<B> tower_service::Service<Request<B>> for McpService
 where
-    H: Handler,
     B: HttpBody + Send + 'static,
     B::Data: Send,
 {
@@ -164,7 +162,7 @@ where
     }
 }
 
-impl<H: Handler> Server<H> {
+impl Server {
     /// Decides at once what needs no body. The future begins where the request may have to wait.
     pub(crate) fn serve<B>(self: Arc<Self>, request: Request<B>, policy: &HeadPolicy) -> ResponseFuture
     where

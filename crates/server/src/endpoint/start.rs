@@ -4,7 +4,6 @@ use super::forward::ServeForwarded;
 use super::read_body::WholeBody;
 use super::server::Server;
 use super::{background, cluster, http_sse};
-use crate::call::handler::Handler;
 use crate::stream::body::Body;
 use bytes::Bytes;
 use http::{Request, Response};
@@ -12,7 +11,7 @@ use rethread_proto::cluster::mail::ForwardEndpoint;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl<H: Handler> Server<H> {
+impl Server {
     /// Starts the node's tasks, with the first request: before that there may be no runtime to start them on.
     pub(crate) fn start_background(self: &Arc<Self>) {
         if !self.background.swap(true, Ordering::Relaxed) {
@@ -22,7 +21,7 @@ impl<H: Handler> Server<H> {
     }
 }
 
-impl<H: Handler> ServeForwarded for Server<H> {
+impl ServeForwarded for Server {
     async fn serve_forwarded(self: Arc<Self>, request: Request<Bytes>, endpoint: ForwardEndpoint) -> Response<Body> {
         match endpoint {
             ForwardEndpoint::Mcp => {

@@ -1,6 +1,5 @@
 //! Lines of JSON-RPC on a pair of byte streams, both eras: what a client that starts its server as a child speaks.
 
-use crate::call::handler::Handler;
 use crate::call::response_future::CallResponse;
 use crate::endpoint::bound_session;
 use crate::endpoint::modern::{self, StatelessRequest, StatelessResponse};
@@ -25,7 +24,7 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWr
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
-impl<H: Handler> McpService<H> {
+impl McpService {
     /// Serves one client over lines, such as stdin and stdout, until the input ends. The session ends with it: running
     /// calls are cancelled. Whatever the revision, one message is one line.
     pub async fn serve_lines(
@@ -64,15 +63,15 @@ async fn write(mut output: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<By
     Ok(())
 }
 
-struct Lines<'a, H> {
-    inner: &'a Arc<Server<H>>,
+struct Lines<'a> {
+    inner: &'a Arc<Server>,
     lines: mpsc::Sender<Bytes>,
     /// Stateless requests under way: on this transport a notification cancels them.
     stateless: HashMap<RequestId, AbortHandle>,
     tasks: JoinSet<()>,
 }
 
-impl<H: Handler> Lines<'_, H> {
+impl Lines<'_> {
     async fn read(
         mut self,
         mut input: impl AsyncBufRead + Unpin,

@@ -18,7 +18,7 @@ async fn pong(_: NoArgs, _: Context) -> &'static str {
     "pong"
 }
 
-fn serve(catalog: Catalog) -> (CatalogHandle, McpService<Catalog>, Client) {
+fn serve(catalog: Catalog) -> (CatalogHandle, McpService, Client) {
     let handle = catalog.handle();
     let service = McpService::builder(catalog).build();
     let client = Client::new(service.clone());

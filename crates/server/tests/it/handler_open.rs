@@ -80,7 +80,7 @@ impl Handler for Relay {
     }
 }
 
-fn serve(relay: &Relay, store: &MemoryStore) -> (McpService<Relay>, Client) {
+fn serve(relay: &Relay, store: &MemoryStore) -> (McpService, Client) {
     let service = McpService::builder(relay.clone()).store(store.clone()).build();
     (service.clone(), Client::new(service))
 }

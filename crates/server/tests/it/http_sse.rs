@@ -176,7 +176,7 @@ struct OpenControl {
 }
 
 impl SlowOpenHandler {
-    fn serve() -> (Self, McpService<Self>, Client) {
+    fn serve() -> (Self, McpService, Client) {
         let opener = SlowOpenHandler(Arc::new(OpenControl {
             started: AtomicUsize::new(0),
             opened: AtomicUsize::new(0),

@@ -303,7 +303,7 @@ async fn hdr_07_wrong_mcp_method_header_is_ignored_in_a_session() {
 
 // ---- over TCP: faults that need a socket ----
 
-async fn listen<H: rethread::Handler>(service: McpService<H>) -> SocketAddr {
+async fn listen(service: McpService) -> SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let app = axum::Router::new().route_service("/mcp", service);

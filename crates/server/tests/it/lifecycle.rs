@@ -63,7 +63,7 @@ async fn t_38_shutdown_closes_get_streams_and_lets_calls_finish() {
 #[tokio::test(start_paused = true)]
 async fn t_38_shutdown_ends_at_its_deadline() {
     let handler = ScriptedHandler::new();
-    let (service, client): (McpService<ScriptedHandler>, _) = handler.serve();
+    let (service, client): (McpService, _) = handler.serve();
     let session = client.open(V2025_11_25).await;
     let script = handler.script("a");
     let (call, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));

@@ -39,7 +39,7 @@ impl ClosureHandler {
         }
     }
 
-    fn serve(&self) -> (McpService<ClosureHandler>, Client) {
+    fn serve(&self) -> (McpService, Client) {
         let service = McpService::builder(self.clone()).build();
         (service.clone(), Client::new(service))
     }

@@ -27,7 +27,7 @@ impl Scripted {
         Scripted(Arc::new(move |cx, params| Box::pin(script(cx, params))))
     }
 
-    fn serve(&self) -> (McpService<Scripted>, Client) {
+    fn serve(&self) -> (McpService, Client) {
         let service = McpService::builder(self.clone()).build();
         (service.clone(), Client::new(service))
     }
@@ -120,7 +120,7 @@ async fn prg_01_ended_call_of_a_batch_emits_nothing() {
 }
 
 /// A client of 2024-11-05 with an open session.
-async fn open_http_sse<H: Handler>(service: &McpService<H>) -> HttpSseClient {
+async fn open_http_sse(service: &McpService) -> HttpSseClient {
     let mut client = HttpSseClient::open(&Client::new(service.http_sse("/messages"))).await;
     client.handshake("2024-11-05").await;
     client

@@ -2,7 +2,7 @@
 
 use crate::support::{ScriptedHandler, V2025_11_25, result_text};
 use rethread::catalog::{Catalog, NoArgs, Tool};
-use rethread::{CallEnded, Context, Handler, Limits, ListKind, McpService};
+use rethread::{CallEnded, Context, Limits, ListKind, McpService};
 use rethread_testkit::client::stateless;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -14,7 +14,7 @@ struct StdioClient {
 }
 
 impl StdioClient {
-    fn open<H: Handler>(service: &McpService<H>) -> Self {
+    fn open(service: &McpService) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let service = service.clone();
         tokio::spawn(async move {

@@ -74,14 +74,14 @@ impl ScriptedHandler {
     }
 
     /// An endpoint with this handler, and a client.
-    pub(crate) fn serve(&self) -> (McpService<ScriptedHandler>, Client) {
+    pub(crate) fn serve(&self) -> (McpService, Client) {
         self.serve_with(|builder| builder)
     }
 
     pub(crate) fn serve_with(
         &self,
         configure: impl FnOnce(Builder<ScriptedHandler>) -> Builder<ScriptedHandler>,
-    ) -> (McpService<ScriptedHandler>, Client) {
+    ) -> (McpService, Client) {
         let service = configure(McpService::builder(self.clone())).build();
         (service.clone(), Client::new(service))
     }
@@ -324,7 +324,7 @@ pub(crate) async fn flaky_session(version: &str) -> (ScriptedHandler, Session, A
 }
 
 /// Starts a process on `store`. A second one on the same store is a restart.
-pub(crate) fn start(handler: &ScriptedHandler, store: &(impl Store + Clone)) -> (McpService<ScriptedHandler>, Client) {
+pub(crate) fn start(handler: &ScriptedHandler, store: &(impl Store + Clone)) -> (McpService, Client) {
     handler.serve_with(|builder| builder.store(store.clone()))
 }
 

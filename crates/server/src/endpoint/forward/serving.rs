@@ -2,7 +2,6 @@
 
 use super::outbox::{MAX_CHUNK_BYTES, MAX_UNREAD_CHUNKS, RETRY_PAUSE, send};
 use super::receiving::{self, Running};
-use crate::call::handler::Handler;
 use crate::endpoint::request_head::Forwarded;
 use crate::endpoint::server::Server;
 use crate::stream::body::{Body, BodyContent};
@@ -37,10 +36,7 @@ pub(crate) trait ServeForwarded: Send + Sync + 'static {
 }
 
 /// Serves a request of another node, if this node may and nobody else does: see [`Execution`].
-pub(super) fn serve<H: Handler>(server: &Arc<Server<H>>, id: MailId, request: ForwardedRequest, body: Bytes)
-where
-    Server<H>: ServeForwarded,
-{
+pub(super) fn serve(server: &Arc<Server>, id: MailId, request: ForwardedRequest, body: Bytes) {
     let (client, client_left) = oneshot::channel();
     let credit = watch::Sender::new(MAX_UNREAD_CHUNKS);
     let granted = credit.subscribe();
@@ -58,16 +54,14 @@ where
     });
 }
 
-async fn execute<H: Handler>(
-    server: &Arc<Server<H>>,
+async fn execute(
+    server: &Arc<Server>,
     id: &MailId,
     request: ForwardedRequest,
     body: Bytes,
     client_left: oneshot::Receiver<()>,
     granted: watch::Receiver<u32>,
-) where
-    Server<H>: ServeForwarded,
-{
+) {
     let (node, forward) = (&server.node, request.id.clone());
     let (Some(cluster), Some(current)) = (node.cluster(), node.membership.current()) else {
         return;
@@ -93,10 +87,7 @@ async fn execute<H: Handler>(
     }
 }
 
-async fn respond<H: Handler>(server: &Arc<Server<H>>, request: ForwardedRequest, body: Bytes) -> Option<Response<Body>>
-where
-    Server<H>: ServeForwarded,
-{
+async fn respond(server: &Arc<Server>, request: ForwardedRequest, body: Bytes) -> Option<Response<Body>> {
     let endpoint = request.endpoint;
     let request = http_request(&request, body)?;
     Some(Arc::clone(server).serve_forwarded(request, endpoint).await)
@@ -116,8 +107,8 @@ fn http_request(request: &ForwardedRequest, body: Bytes) -> Option<Request<Bytes
     Some(built)
 }
 
-async fn send_response<H: Handler>(
-    server: &Server<H>,
+async fn send_response(
+    server: &Server,
     id: &ForwardId,
     response: Response<Body>,
     granted: watch::Receiver<u32>,
@@ -163,7 +154,7 @@ async fn send_response<H: Handler>(
 
 /// Whether the store has the log of a stream. Its first append may be on its way. A stream without a priming event has no log
 /// before its first event, which may be much later.
-async fn has_log<H: Handler>(server: &Server<H>, key: &StreamKey) -> bool {
+async fn has_log(server: &Server, key: &StreamKey) -> bool {
     let deadline = Instant::now() + LOG_TIMEOUT;
     loop {
         match server.node.store.status(key).await {
@@ -175,7 +166,7 @@ async fn has_log<H: Handler>(server: &Server<H>, key: &StreamKey) -> bool {
 }
 
 /// Sends the head of a response, and tries again while somebody waits for it.
-async fn reply<H: Handler>(server: &Server<H>, id: &ForwardId, head: MailHead, body: Bytes, execution: &mut Execution) {
+async fn reply(server: &Server, id: &ForwardId, head: MailHead, body: Bytes, execution: &mut Execution) {
     let node = &server.node;
     loop {
         let delivery = match send(node, &id.node, head.clone(), body.clone()).await {
@@ -192,12 +183,7 @@ async fn reply<H: Handler>(server: &Server<H>, id: &ForwardId, head: MailHead, b
 }
 
 /// Sends a body in parts, as fast as the client reads them.
-async fn send_chunks<H: Handler>(
-    server: &Server<H>,
-    id: &ForwardId,
-    mut body: Body,
-    mut granted: watch::Receiver<u32>,
-) {
+async fn send_chunks(server: &Server, id: &ForwardId, mut body: Body, mut granted: watch::Receiver<u32>) {
     let (node, to): (_, &Incarnation) = (&server.node, &id.node);
     let mut sent = 0;
     loop {
