@@ -81,7 +81,7 @@ fn measure(case: &Case, time: Duration) {
     let store = EmbeddedStore::builder()
         .limits(limits)
         .open(folder.path())
-        .unwrap_or_else(|error| panic!("the store opens: {error}"));
+        .unwrap_or_else(|error| panic!("the store does not open: {error}"));
     let payload = Bytes::from(vec![b'x'; case.size]);
     let (begun, before) = (Instant::now(), cpu_time());
     let events: u64 = runtime.block_on(async {
@@ -119,8 +119,8 @@ fn lone_writer() {
         .enable_all()
         .build()
         .expect("tokio runtime");
-    let store =
-        EmbeddedStore::open(folder.path().join("data")).unwrap_or_else(|error| panic!("the store opens: {error}"));
+    let store = EmbeddedStore::open(folder.path().join("data"))
+        .unwrap_or_else(|error| panic!("the store does not open: {error}"));
     let mut file = std::fs::File::create(folder.path().join("file")).expect("the file can be created");
     let payload = Bytes::from(vec![b'x'; 300]);
     let session = SessionKey {

@@ -190,7 +190,7 @@ fn folder() -> tempfile::TempDir {
 fn open(path: &Path, sync: Sync, stream: Retention) -> EmbeddedStore {
     let limits = Limits::default().with_stream(stream);
     let opened = Options::default().sync(sync).limits(limits).open(path);
-    opened.unwrap_or_else(|error| panic!("the store opens: {error}"))
+    opened.unwrap_or_else(|error| panic!("the store does not open: {error}"))
 }
 
 /// Runs `writers` tasks that append single events to their own streams. Returns the rate per second and all latencies.

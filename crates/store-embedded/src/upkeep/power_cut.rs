@@ -265,7 +265,7 @@ fn run_process(root: &Path, sync: Sync, guaranteed: &mut Guarantees, rng: &mut R
         let mut run = match ProcessRun::begin(root, sync, guaranteed, rng, Arc::clone(now)) {
             Ok(run) => run,
             Err(OpenError::Io { source, .. }) if source.to_string().contains("simulated") => return,
-            Err(error) => panic!("the store opens: {}", chain(&error)),
+            Err(error) => panic!("the store does not open: {}", chain(&error)),
         };
         for _ in 0..steps {
             run.step();

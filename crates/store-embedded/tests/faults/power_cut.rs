@@ -143,8 +143,8 @@ impl Drop for KillOnDrop {
     }
 }
 
-fn power_cuts(sync: &'static str, guarantee: Guarantee, chains: usize, nasty: bool) {
-    let mut rng = Rng::seeded(&format!("power cuts, sync {sync}, nasty {nasty}"));
+fn power_cuts(sync: &'static str, guarantee: Guarantee, chains: usize, random_pages: bool) {
+    let mut rng = Rng::seeded(&format!("power cuts, sync {sync}, random pages {random_pages}"));
     for chain in 0..chains {
         let disk = Disk::new("power");
         let data = disk.root().join("data");
@@ -152,7 +152,7 @@ fn power_cuts(sync: &'static str, guarantee: Guarantee, chains: usize, nasty: bo
         // Each run starts from the state after the previous power cut.
         for run in 0..4 {
             trial.run_and_kill(&data, disk.home(), Some(&disk));
-            disk.cut(if nasty {
+            disk.cut(if random_pages {
                 Cut::RandomPages(&mut rng)
             } else {
                 Cut::OnlySynced
