@@ -1,4 +1,4 @@
-//! HTTP-04: any bytes are read or refused, and what is read means what `serde_json` says it means.
+//! HTTP-04: the parser accepts or refuses any bytes, and an accepted message equals its `serde_json` value.
 #![no_main]
 
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 fuzz_target!(|body: &[u8]| {
     match parse(&Bytes::copy_from_slice(body), &Limits::default()) {
         Ok(Payload::One(message)) => {
-            // Raw parts may hold what a `Value` cannot, such as `1e999`: then there is nothing to compare with.
+            // Raw parts may contain values that a `Value` cannot represent, such as `1e999`. These are not compared.
             if let Ok(value) = serde_json::from_slice::<Value>(body) {
                 compare(&message, &value);
             }
@@ -18,7 +18,7 @@ fuzz_target!(|body: &[u8]| {
         Ok(Payload::Batch(messages)) => assert!((1..=Limits::default().batch).contains(&messages.len())),
         Err(EnvelopeError::NotJson(_)) => {
             let is_json = |text| serde_json::from_str::<IgnoredAny>(text).is_ok();
-            assert!(!std::str::from_utf8(body).is_ok_and(is_json), "this is JSON");
+            assert!(!std::str::from_utf8(body).is_ok_and(is_json), "valid JSON was refused");
         }
         Err(_) => {}
     }
@@ -52,13 +52,13 @@ fn same_id(id: &RequestId, value: &Value) {
     let text = id.to_string();
     match value {
         Value::Number(number) if number.is_f64() => {
-            // Beyond 64 bits a `Value` loses digits. We must not (T-35).
+            // Beyond 64 bits a `Value` loses digits, but an id must not (T-35).
             let digits = text.strip_prefix('-').unwrap_or(&text);
-            assert!(digits.bytes().all(|b| b.is_ascii_digit()), "{text} is no integer");
+            assert!(digits.bytes().all(|b| b.is_ascii_digit()), "{text} is not an integer");
             assert_eq!(text.parse::<f64>().ok(), number.as_f64());
         }
         Value::Number(_) | Value::String(_) => assert_eq!(text, value.to_string()),
-        other => panic!("{other} is no id"),
+        other => panic!("{other} is not an id"),
     }
 }
 
@@ -68,5 +68,5 @@ fn same_params(params: &Params, value: &Value) {
 }
 
 fn read(raw: &[u8]) -> Value {
-    serde_json::from_slice(raw).expect("part of a body that was read as a whole")
+    serde_json::from_slice(raw).expect("a part of an accepted body is JSON")
 }

@@ -1,4 +1,4 @@
-//! RES-02: reading an event id is total, and there is one spelling per id.
+//! RES-02: the parser of event ids never panics, and an id has one spelling.
 #![no_main]
 
 use libfuzzer_sys::{arbitrary, fuzz_target};

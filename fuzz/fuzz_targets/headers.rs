@@ -1,4 +1,4 @@
-//! SEC-01, SEC-02: no header makes the gate panic, and no stranger's page or name gets past it.
+//! SEC-01, SEC-02: no header makes the gate panic, and the gate admits no foreign origin and no foreign host.
 #![no_main]
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
@@ -27,7 +27,7 @@ enum Name {
     LastEventId,
 }
 
-/// Values are built of likely words, so that most of them come close to something.
+/// Values are built from likely words, so that most of them are nearly valid.
 #[derive(arbitrary::Arbitrary, Debug)]
 enum Piece {
     Word(u8),
@@ -97,7 +97,7 @@ fuzz_target!(|input: Input| {
         None => assert_eq!(admitted.origin, None),
         Some(origin) => {
             let known = is_known(origin, &host);
-            assert!(known, "a page at {origin} was let in to {host}");
+            assert!(known, "the origin {origin} was admitted for {host}");
             assert_eq!(
                 admitted.origin.as_ref().map(HeaderValue::as_bytes),
                 Some(origin.as_bytes())
@@ -137,17 +137,17 @@ fn headers(drawn: &[(Name, Vec<Piece>)]) -> HeaderMap {
 fn only<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let mut lines = headers.get_all(name).iter();
     let first = lines.next()?;
-    assert!(lines.next().is_none(), "let in with two lines of {name}");
-    Some(first.to_str().expect("let in with unreadable text"))
+    assert!(lines.next().is_none(), "admitted with two lines of {name}");
+    Some(first.to_str().expect("admitted with invisible characters"))
 }
 
 fn host(uri: &Uri, headers: &HeaderMap) -> String {
     let host = only(headers, "host").or(uri.authority().map(http::uri::Authority::as_str));
-    host.expect("let in without a host").to_ascii_lowercase()
+    host.expect("admitted without a host").to_ascii_lowercase()
 }
 
 fn is_ours(host: &str) -> bool {
-    let authority: http::uri::Authority = host.parse().expect("let in with a host that is none");
+    let authority: http::uri::Authority = host.parse().expect("admitted with an invalid host");
     !host.contains('@') && (is_loopback(authority.host()) || authority.host() == OUR_NAME)
 }
 

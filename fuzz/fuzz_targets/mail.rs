@@ -1,4 +1,4 @@
-//! Mail between nodes: any bytes are a message or none, and a message that was read is sealed and opened without a change.
+//! Mail between nodes: the parser never panics, and a parsed message survives sealing and opening unchanged.
 #![no_main]
 
 use bytes::Bytes;
@@ -8,16 +8,16 @@ use rethread_proto::cluster::mail::{MailSeal, parse};
 fuzz_target!(|input: (&[u8], &[u8])| {
     let (head, body) = input;
     let seal = MailSeal::new([7; 32]);
-    assert_eq!(seal.open(head), None, "nobody has sealed this");
+    assert_eq!(seal.open(head), None, "unsealed bytes were opened");
 
-    // The fuzzer need not find the length of the head.
+    // Prepend a valid length, so that the fuzzer does not have to find it.
     let length = u32::try_from(head.len()).unwrap_or(u32::MAX).to_be_bytes();
     for plain in [[&length[..], head, body].concat(), head.to_vec()] {
         let Some(mail) = parse(&Bytes::from(plain)) else {
             continue;
         };
         let Ok(sealed) = seal.seal([9; 24], &mail) else {
-            continue; // a head may grow when it is written again
+            continue; // a head may grow beyond its limit when it is encoded again
         };
         assert_eq!(seal.open(&sealed), Some(mail));
     }

@@ -1,4 +1,4 @@
-//! However a stream is cut into chunks, the same blocks come out, and the same refusal.
+//! The decoder's blocks and refusals do not depend on how the stream is split into chunks.
 #![no_main]
 
 use libfuzzer_sys::{arbitrary, fuzz_target};

@@ -1,4 +1,4 @@
-//! `xtask bench`: builds what is measured, measures it, and writes the report.
+//! `xtask bench`: builds the servers and the load generator, measures, and writes the report.
 
 use crate::run;
 use std::process::Command;
@@ -21,7 +21,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let mut command = Command::new(run::target().join(PROFILE).join("rethread-bench"));
     command.arg("run").args(options).current_dir(run::root());
     if !options.contains(&"--write") {
-        // Only a whole run may replace the report of a whole run.
+        // Only a complete run may replace the committed report.
         let folder = if options.is_empty() {
             run::root().join("docs").join("benchmarks")
         } else {

@@ -1,4 +1,4 @@
-//! `xtask dist`: the program in all forms in which users can get it without cargo.
+//! `xtask dist`: packages of the program for users without cargo.
 
 mod npm;
 mod options;
@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The list of checksums, as `sha256sum --check` reads it.
+/// The list of checksums, in the format of `sha256sum --check`.
 const CHECKSUMS: &str = "SHA256SUMS";
 
 /// `xtask dist [--target TRIPLE] [--profile NAME] [--binary FILE] [--out DIR]`
@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     let options = Options::parse(arguments)?;
     npm::check()?;
     let program = Program::prepare(&options)?;
-    // Packages of an earlier run must not be mixed with those of this one.
+    // Remove packages of an earlier run.
     let out = &options.out;
     let stage = out.join("stage");
     remove_folder(out)?;
@@ -37,14 +37,14 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     write_checksums(out)
 }
 
-/// The command that makes the packages with the release profile. The outside tests have built that program already.
+/// The command that makes packages with the release profile, because the outside tests have built that program.
 pub(crate) fn release_packages() -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "xtask".into()));
     command.args(["dist", "--profile", "release"]);
     command
 }
 
-/// The folder of the packages unless the user names another.
+/// The default output folder.
 fn default_out() -> PathBuf {
     run::target().join("packages")
 }
@@ -68,7 +68,7 @@ fn write_checksums(out: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The licence texts, which every package has.
+/// The licence texts for every package.
 fn copy_licences(folder: &Path) -> Result<(), String> {
     for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
         copy_file(&run::root().join(name), &folder.join(name))?;

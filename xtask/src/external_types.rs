@@ -1,7 +1,8 @@
 //! `xtask external-types`: types of other crates in the public signatures of ours.
 //!
-//! A new major version of such a crate is a breaking change of ours, so the list is a decision: `xtask/external-types.txt`.
-//! A type of another crate of this workspace is on the list if the public API names it and does not re-export it.
+//! A new major version of such a crate is a breaking change of ours, so the list is a decision:
+//! `xtask/external-types.txt`. A type of another crate of this workspace is on the list if the public API names it and
+//! does not re-export it.
 
 use crate::{files, run};
 use serde_json::Value;
@@ -25,7 +26,7 @@ const STANDARD: [&str; 4] = ["alloc", "core", "proc_macro", "std"];
 /// The rustdoc JSON format that this module was written for is 57. Each Rust version may have another.
 const KNOWN_FORMAT: u64 = 57;
 
-/// Set for the rustdoc that cargo starts. It then runs with [`rustdoc`].
+/// Set in the environment of cargo. This program then acts as [`rustdoc`].
 pub(crate) const RUSTDOC_VARIABLE: &str = "XTASK_IS_RUSTDOC";
 
 /// Foreign types by path, each with a place that names it.
@@ -56,8 +57,8 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     compare(&found, &files::text(&list)?)
 }
 
-/// Runs the real rustdoc with its unstable options. The variable that allows them would make cargo build all crates again
-/// whose build scripts look at it, so only rustdoc gets it.
+/// Runs the real rustdoc with unstable options. Only rustdoc gets the variable that allows them, because build scripts
+/// read it and cargo would rebuild their crates.
 pub(crate) fn rustdoc() -> ExitCode {
     let mut command = Command::new("rustdoc");
     command.args(std::env::args_os().skip(1)).env("RUSTC_BOOTSTRAP", "1");
@@ -125,7 +126,7 @@ fn foreign_types(document: &Value) -> Result<ForeignTypes, String> {
     Ok(types)
 }
 
-/// Auto traits and blanket implementations are shown for each type, and no one wrote them.
+/// Auto traits and blanket implementations appear for each type, but are not written in the crate.
 fn is_generated_impl(item: &Value) -> bool {
     let implementation = &item["inner"]["impl"];
     implementation["is_synthetic"] == true || implementation["blanket_impl"].is_object()
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn new_and_gone_types_fail() {
+    fn new_and_removed_types_fail() {
         let found: ForeignTypes = [("rethread a::B".to_owned(), "x.rs:1".to_owned())].into();
         assert_eq!(compare(&found, "# comment\n\nrethread a::B\n"), Ok(()));
         let error = compare(&found, "rethread c::D\n").unwrap_err();

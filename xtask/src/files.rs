@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders that hold nothing of ours.
+/// Folders without source files.
 const FOREIGN: [&str; 6] = [".git", ".venv", "artifacts", "corpus", "node_modules", "target"];
 
 /// Every file below a folder, in order.

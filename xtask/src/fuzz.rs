@@ -1,4 +1,4 @@
-//! `xtask fuzz`: every fuzz target for a while.
+//! `xtask fuzz`: runs the fuzz targets for a limited time.
 
 use crate::run;
 use std::fs;
@@ -26,7 +26,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
         .filter(|target| chosen.is_empty() || chosen.contains(&target.as_str()))
     {
         println!("--- fuzz {target} for {seconds} s");
-        // The sanitizers are nightly options; this lets the pinned compiler take them.
+        // Sanitizers are nightly options. This makes the pinned compiler accept them.
         let mut command = run::cargo(&["fuzz", "run", target, "--", &limit]);
         if run::watch(command.env("RUSTC_BOOTSTRAP", "1"), |_| ()).is_err() {
             found.push(target.as_str());

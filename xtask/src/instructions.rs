@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// That of `gungraun` in `bench/instructions`.
+/// The version of `gungraun` in `bench/instructions`.
 const RUNNER: &str = "0.20.0";
 
-/// `[--bench core|service] [--against REF]`. An older commit may lack what one of the benches needs.
+/// `[--bench core|service] [--against REF]`. A bench may not compile with an older commit.
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let (mut benches, mut against) = (vec!["core", "service"], None);
     let mut rest = options;
@@ -27,22 +27,22 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     if !found.is_ok_and(|status| status.success()) {
         return Err("valgrind is missing; install it with your system's package manager".to_owned());
     }
-    let room = run::target().join("instructions");
-    let runner = runner(&room)?;
+    let folder = run::target().join("instructions");
+    let runner = runner(&folder)?;
     let here = run::root().join("bench").join("instructions");
     let Some(reference) = against else {
-        return bench(&here, &room, &runner, &benches, &[]);
+        return bench(&here, &folder, &runner, &benches, &[]);
     };
-    let there = older_tree(&room, reference)?;
+    let there = older_tree(&folder, reference)?;
     println!("--- {reference}");
-    bench(&there, &room, &runner, &benches, &["--save-baseline=against"])?;
+    bench(&there, &folder, &runner, &benches, &["--save-baseline=against"])?;
     println!("--- this tree, against {reference}");
-    bench(&here, &room, &runner, &benches, &["--baseline=against"])
+    bench(&here, &folder, &runner, &benches, &["--baseline=against"])
 }
 
-/// The program that counts, installed if it is not there.
-fn runner(room: &Path) -> Result<PathBuf, String> {
-    let root = room.join(format!("runner-{RUNNER}"));
+/// The path of the counting program, which is installed if it is missing.
+fn runner(folder: &Path) -> Result<PathBuf, String> {
+    let root = folder.join(format!("runner-{RUNNER}"));
     let program = root.join("bin").join("gungraun-runner");
     if !program.exists() {
         let mut install = run::cargo(&["install", "--locked", "gungraun-runner", "--version", RUNNER, "--root"]);
@@ -51,9 +51,9 @@ fn runner(room: &Path) -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// The tree of a commit, with the benches of today in it: the same questions to both.
-fn older_tree(room: &Path, reference: &str) -> Result<PathBuf, String> {
-    let tree = room.join("tree");
+/// A work tree of a commit with the current benches, so that both trees run the same benches.
+fn older_tree(folder: &Path, reference: &str) -> Result<PathBuf, String> {
+    let tree = folder.join("tree");
     let failed = |error| format!("cannot lay out {reference} in {}: {error}", tree.display());
     if tree.exists() {
         fs::remove_dir_all(&tree).map_err(failed)?;
@@ -93,15 +93,15 @@ fn older_tree(room: &Path, reference: &str) -> Result<PathBuf, String> {
     Ok(to)
 }
 
-fn bench(package: &Path, room: &Path, runner: &Path, benches: &[&str], options: &[&str]) -> Result<(), String> {
+fn bench(package: &Path, folder: &Path, runner: &Path, benches: &[&str], options: &[&str]) -> Result<(), String> {
     let mut command = run::cargo(&["bench"]);
     for bench in benches {
         command.args(["--bench", bench]);
     }
     command
         .current_dir(package)
-        .env("CARGO_TARGET_DIR", room.join("target"))
-        .env("GUNGRAUN_HOME", room.join("figures"))
+        .env("CARGO_TARGET_DIR", folder.join("target"))
+        .env("GUNGRAUN_HOME", folder.join("figures"))
         .env("GUNGRAUN_RUNNER", runner);
     if !options.is_empty() {
         command.arg("--").args(options);

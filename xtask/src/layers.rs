@@ -1,7 +1,7 @@
-//! `xtask layers`: the import graph of `crates/server/src`, and whether it follows the layers.
+//! `xtask layers`: checks that the import graph of `crates/server/src` follows the layers.
 //!
-//! A folder is a layer. A module imports from its own layer and from lower ones; files do not import each other in a
-//! cycle. Test modules are left out.
+//! A folder is a layer. A module imports from its own layer and from lower ones. Files do not import each other in a
+//! cycle. Test modules are ignored.
 
 mod graph;
 mod imports;
@@ -16,7 +16,7 @@ use std::path::Path;
 
 const SOURCE: &str = "crates/server/src";
 
-/// `xtask test` fails on a violation in these layers; with all of them here, also on a file that is in none.
+/// `xtask test` fails on a violation in these layers. If all layers are listed, it also fails on a file in no layer.
 const ENFORCED: &[Layer] = &Layer::ALL;
 
 /// A folder of `crates/server/src`, highest first.
@@ -78,7 +78,7 @@ enum Position {
 }
 
 impl Position {
-    /// `has_folder` tells whether a top-level module has a folder: `call.rs` alone is not a layer.
+    /// `has_folder` is whether a top-level module has a folder: `call.rs` alone is not a layer.
     fn of(module: &ModulePath, has_folder: impl Fn(&str) -> bool) -> Self {
         let Some(top) = module.first() else {
             return Position::Free;

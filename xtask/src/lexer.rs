@@ -1,4 +1,4 @@
-//! Rust text cut into the few kinds of token that matter here. Literals are left out.
+//! A minimal lexer for Rust. It omits literals.
 
 /// A piece of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) fn tokens(text: &str) -> Vec<(usize, Token<'_>)> {
     tokens
 }
 
-/// The length of the next piece, and the token it is, if it is one.
+/// The length of the next piece, and its token if it has one.
 fn next(rest: &str, first: char) -> (usize, Option<Token<'_>>) {
     if rest.starts_with("//") {
         let end = rest.find('\n').unwrap_or(rest.len());
@@ -75,7 +75,7 @@ fn block_comment(rest: &str) -> usize {
     rest.len()
 }
 
-/// The length of a string, a raw string or a character at the beginning of `rest`, if there is one.
+/// The length of a string, a raw string or a character at the start of `rest`. `None` if there is none.
 fn literal(rest: &str) -> Option<usize> {
     let body = ["br", "cr", "r", "b", "c"]
         .iter()
@@ -101,7 +101,7 @@ fn literal(rest: &str) -> Option<usize> {
     is_character.then(|| start(inner) + quoted(inner, '\''))
 }
 
-/// Up to and with the quote that ends a literal.
+/// The length up to and including the closing quote.
 fn quoted(inner: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in inner.char_indices() {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_text_ends() {
+    fn lexing_of_unfinished_text_terminates() {
         for text in ["\"", "r#\"", "/*", "#[", "#[a", "'", "'\\", "b'"] {
             let _ = tokens(text);
         }

@@ -1,4 +1,4 @@
-//! The longer chores of this repository, as one small program: `cargo xtask help`.
+//! Development commands of this repository. `cargo xtask help` lists them.
 
 mod bench;
 mod dist;

@@ -1,7 +1,7 @@
-//! `xtask mutants`: breaks the engines and the embedded store in one place at a time, and checks that a test fails by
-//! assertion.
+//! `xtask mutants`: breaks the engines and the embedded store in one place at a time, and checks that an assertion of a
+//! test fails.
 //!
-//! Each mutant is one replaced piece of text. It is applied in a work tree of its own, at the last commit.
+//! Each mutant replaces one piece of text in a separate work tree at the last commit.
 
 mod cluster;
 mod engine;
@@ -13,14 +13,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A test run that takes longer hangs, and a hang does not count as a failed assertion.
+/// A longer test run counts as a hang, which is not a failed assertion.
 const MAX_TEST_TIME: Duration = Duration::from_secs(300);
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// One change of the code that a test must notice.
+/// One change of the code that a test must detect.
 pub(crate) struct Mutant {
     pub(crate) name: &'static str,
-    /// Below the source folder of its package.
+    /// Relative to the source folder of its package.
     pub(crate) file: &'static str,
     pub(crate) code: &'static str,
     pub(crate) mutated: &'static str,
@@ -164,7 +164,7 @@ fn test(suite: &Suite, tree: &Path, build: &Path) -> Result<Verdict, String> {
             Ok(Some(status)) if status.success() => return Ok(Verdict::Survived),
             Ok(Some(_)) => return Ok(Verdict::Caught),
             Ok(None) if began.elapsed() > MAX_TEST_TIME => {
-                let _ = child.kill(); // it may have ended at this moment
+                let _ = child.kill(); // fails if the child has just ended
                 return Ok(Verdict::Hangs);
             }
             Ok(None) => std::thread::sleep(POLL_INTERVAL),
@@ -177,7 +177,7 @@ fn test(suite: &Suite, tree: &Path, build: &Path) -> Result<Verdict, String> {
 mod tests {
     use super::*;
 
-    /// A mutant whose code has changed must be adapted, not forgotten.
+    /// When the code of a mutant changes, the mutant must be adapted.
     #[test]
     fn every_mutant_fits_the_code() {
         for suite in SUITES {

@@ -7,14 +7,14 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 const PICTURE: &str = "docs/demo.svg";
-/// The story ends in front of the line that has this text.
+/// The picture ends before the line with this text.
 const END: &str = "Now you:";
 /// Pixels.
 const LINE_HEIGHT: usize = 19;
 const CHARACTER_WIDTH: f64 = 7.85;
 const MARGIN: usize = 22;
 
-/// Runs the demo and draws its story. `program` is a built gateway, or none to build one.
+/// Runs the demo and draws its output. `program` is a built gateway; without it, one is built.
 pub(crate) fn run(program: Option<&str>) -> Result<(), String> {
     let mut command = match program {
         Some(program) => Command::new(program),
@@ -97,7 +97,7 @@ fn span(style: &str, text: &str) -> String {
     format!("<tspan class=\"{class}\">{}</tspan>", escape(text))
 }
 
-/// The texts between escape sequences, each with the numbers of the sequence in front of it.
+/// The texts between escape sequences, each with the numbers of the preceding sequence.
 fn styled_texts(line: &str) -> impl Iterator<Item = (&str, &str)> {
     let texts = line.split("\x1b[").enumerate().map(|(index, part)| match index {
         0 => ("", part),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_lines_at_the_end_are_left_out() {
+    fn trailing_empty_lines_are_omitted() {
         let story = [
             "A call that survives".to_owned(),
             String::new(),

@@ -1,6 +1,6 @@
 //! `xtask prose`: phrases to avoid in Markdown and in comments.
 //!
-//! A ratchet: each file may have as many as the baseline says, and a file that is not listed may have none.
+//! A ratchet: the baseline lists the allowed number of findings per file. A file that is not listed may have none.
 
 mod blocks;
 mod phrases;
@@ -17,7 +17,7 @@ const BASELINE_HEADER: &str = "\
 # Phrases to avoid that are left, by file. `cargo xtask prose --write` makes this file.
 ";
 
-/// Files that are made from other files.
+/// Generated files.
 const GENERATED: [&str; 2] = ["docs/requirements-trace.md", "docs/benchmarks/README.md"];
 
 /// Findings by file, for files that have any.
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn baseline_is_read_as_it_is_written() {
+    fn baseline_round_trips() {
         let text = write_baseline(&findings(&[("a.md", 2), ("b c.rs", 1)]));
         let baseline = read_baseline(&text).unwrap();
         assert_eq!(baseline, [("a.md".to_owned(), 2), ("b c.rs".to_owned(), 1)].into());

@@ -1,10 +1,10 @@
-//! Where the repository is, and how its commands are started.
+//! The paths of the repository, and helpers to run commands.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// The root of the repository. Cargo tells where this package is; its parent is the root.
+/// The root of the repository: the parent of this package.
 pub(crate) fn root() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     package
@@ -12,13 +12,13 @@ pub(crate) fn root() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("."))
 }
 
-/// Where cargo builds.
+/// The target directory of cargo.
 pub(crate) fn target() -> PathBuf {
     let told = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     root().join(told.unwrap_or_else(|| PathBuf::from("target")))
 }
 
-/// A cargo command in the root of the repository, with the cargo that started us.
+/// A cargo command in the root of the repository, with the cargo that started this program.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
@@ -32,13 +32,13 @@ pub(crate) fn command(words: &[&str]) -> Command {
     command
 }
 
-/// Whether a command runs and succeeds. Its output is dropped.
+/// Whether a command runs and succeeds. Discards its output.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Runs a command to its end. Its stdout is shown and handed on line by line; stderr is shown.
+/// Runs a command to its end. Shows its output, and passes each line of stdout to the callback.
 pub(crate) fn watch(command: &mut Command, mut line: impl FnMut(&str)) -> Result<(), String> {
     let mut child = spawn(command)?;
     if let Some(stdout) = child.stdout.take() {
@@ -50,7 +50,7 @@ pub(crate) fn watch(command: &mut Command, mut line: impl FnMut(&str)) -> Result
     end(child)
 }
 
-/// Like `watch`, for a command beside another one. Each line is shown with the name in front of it.
+/// Like `watch`, for concurrent commands. Each line is shown with a name as a prefix.
 pub(crate) fn watch_beside(name: &str, command: &mut Command, mut line: impl FnMut(&str)) -> Result<(), String> {
     let mut child = spawn(command.stderr(Stdio::piped()))?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());

@@ -1,4 +1,4 @@
-//! `xtask test`: every check of this repository.
+//! `xtask test`: runs every check of this repository.
 
 mod programs;
 mod selection;
@@ -13,12 +13,12 @@ use crate::{external_types, layers, prose, run, toolchains, tools, trace};
 use programs::Part;
 use steps::Steps;
 
-/// Runs every selected step, also after one that failed. The last lines are the times of the steps and `N passed, N failed`.
-/// Programs that the tests need are installed before the first step. Quick steps come first.
+/// Runs every selected step, also after one that failed. The last lines are the times of the steps and `N passed, N
+/// failed`. Programs that the tests need are installed before the first step. Quick steps come first.
 pub(crate) fn run(selection: &Selection) -> Result<(), String> {
     programs::prepare(&parts(selection))?;
     let steps = Steps::begin();
-    // The programs of the suites are built beside the checks: their build uses one core for most of its time.
+    // Build the programs of the suites in parallel with the checks: the build mostly uses one core.
     let ready = std::thread::scope(|scope| {
         let prepared = scope.spawn(|| selection.suites.is_empty() || suites::prepare(&steps));
         if selection.checks {
@@ -37,7 +37,7 @@ pub(crate) fn run(selection: &Selection) -> Result<(), String> {
     steps.finish()
 }
 
-/// A fast run needs no program, and uses those that are there.
+/// A fast run requires no programs, and uses the installed ones.
 fn parts(selection: &Selection) -> Vec<Part> {
     let workspace = !selection.fast && (selection.checks || selection.tests);
     let outside = !selection.suites.is_empty();

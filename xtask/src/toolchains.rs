@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
-/// Nothing is run, so dependencies and their macros need no optimization.
+/// The result is never run, so dependencies and macros need no optimization.
 const FAST_BUILD: &str = "profile.dev.package.\"*\".opt-level=0";
 
 /// Packages by `rust-version`.
@@ -16,13 +16,13 @@ const WASM: &str = "wasm32-unknown-unknown";
 
 /// `xtask wasm`: compiles the protocol crate for a target without an operating system. Fails if the target is missing.
 pub(crate) fn wasm() -> Result<(), String> {
-    // `rust-toolchain.toml` lists the target, but rustup adds it by itself only where that is not turned off.
+    // `rust-toolchain.toml` lists the target, but automatic installation by rustup may be disabled.
     rustup_add(WASM);
     let check = ["check", "--locked", "-p", "rethread-proto", "--target", WASM];
     run::watch(&mut run::cargo(&check), |_| ()).map_err(|error| format!("proto does not compile for {WASM}: {error}"))
 }
 
-/// Adds the standard library of a target, and fails if the compiler has none then.
+/// Installs the standard library of a target. Fails if the compiler still has none.
 pub(crate) fn add_target(target: &str) -> Result<(), String> {
     if !has_std(target) {
         rustup_add(target);
@@ -47,7 +47,7 @@ fn has_std(target: &str) -> bool {
     names.any(|name| name.to_string_lossy().starts_with("libstd-"))
 }
 
-/// A failure is not the end: the compiler may have the target from elsewhere.
+/// A failure is ignored, because the compiler may have the target from another source.
 fn rustup_add(target: &str) {
     let mut add = Command::new("rustup");
     if let Err(error) = run::watch(add.args(["target", "add", target]).current_dir(run::root()), |_| ()) {
@@ -55,7 +55,7 @@ fn rustup_add(target: &str) {
     }
 }
 
-/// `xtask msrv`: compiles each published package with the oldest Rust that its manifest promises.
+/// `xtask msrv`: compiles each published package with the `rust-version` of its manifest.
 pub(crate) fn msrv() -> Result<(), String> {
     let mut metadata = run::cargo(&["metadata", "--no-deps", "--format-version", "1"]);
     let output = metadata
@@ -75,7 +75,7 @@ pub(crate) fn msrv() -> Result<(), String> {
     Ok(())
 }
 
-/// The packages that are published, by the version that they promise.
+/// The published packages by `rust-version`.
 fn promises(metadata: &Value) -> Result<Promises, String> {
     let mut promises = Promises::new();
     let packages = metadata["packages"].as_array().into_iter().flatten();
@@ -95,7 +95,7 @@ fn promises(metadata: &Value) -> Result<Promises, String> {
     }
 }
 
-/// The name of the toolchain: `1.88` promises 1.88.0.
+/// The name of the toolchain: `1.88` means 1.88.0.
 fn first_release(version: &str) -> String {
     match version.matches('.').count() {
         1 => format!("{version}.0"),
@@ -130,7 +130,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn standard_library_of_the_host_is_there_and_of_no_target_is_not() {
+    fn standard_library_is_found_for_the_host_only() {
         let version = Command::new("rustc").arg("-vV").output().unwrap();
         let version = String::from_utf8(version.stdout).unwrap();
         let host = version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();

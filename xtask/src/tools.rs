@@ -1,20 +1,20 @@
-//! Programs of others that check this repository: the spelling checker and the checker of dependencies.
+//! Third-party programs that check this repository: the spelling checker and the checker of dependencies.
 
 use crate::run;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The version decides which words are wrong, so it is exact.
+/// Exact, because the dictionary depends on the version.
 const TYPOS: &str = "1.51.1";
 
-/// The version of cargo-deny that is installed if there is none.
+/// The version of cargo-deny to install if it is missing.
 const CARGO_DENY: &str = "0.20.2";
 
 /// The version of maturin, which decides the names and contents of wheels.
 const MATURIN: &str = "1.16.0";
 
-/// Makes a virtual environment in the folder that follows.
+/// Creates a virtual environment in the folder that follows.
 const MAKE_VENV: &[&[&str]] = &[
     &["python3", "-m", "venv", "--clear"],
     &["python3", "-m", "virtualenv", "--clear", "-q"],
@@ -28,7 +28,7 @@ pub(crate) fn typos(options: &[&str]) -> Result<(), String> {
     run::watch(&mut command, |_| ()).map_err(|_| "correct the words, or add them to typos.toml".to_owned())
 }
 
-/// The spelling checker. Its Python package holds the binary, which installs in 2 s; a build from source takes minutes.
+/// The spelling checker. Its Python package contains the binary and installs in 2 s; a build from source takes minutes.
 fn typos_program() -> Result<PathBuf, String> {
     python_program("typos", TYPOS)
 }
@@ -38,7 +38,7 @@ pub(crate) fn maturin() -> Result<PathBuf, String> {
     python_program("maturin", MATURIN)
 }
 
-/// A program of a Python package of the same name, in a virtual environment of its own.
+/// A program of a Python package of the same name, in its own virtual environment.
 fn python_program(name: &str, version: &str) -> Result<PathBuf, String> {
     let venv = run::target().join("tools").join(format!("{name}-{version}"));
     let program = venv.join("bin").join(name);
@@ -65,12 +65,12 @@ fn make_venv(folder: &Path) -> Result<(), String> {
     }
 }
 
-/// `xtask deny`: licences, sources, bans, and advisories if their database can be had.
+/// `xtask deny`: licences, sources, bans, and advisories if their database is reachable.
 pub(crate) fn deny() -> Result<(), String> {
     install_cargo_deny()?;
     let check = ["deny", "check", "--hide-inclusion-graph", "bans", "licenses", "sources"];
     run::watch(&mut run::cargo(&check), |_| ()).map_err(|error| format!("cargo deny: {error}"))?;
-    // The database is a git repository on another host than the packages. A machine may reach one and not the other.
+    // The database is a git repository on another host than the packages, so it may be unreachable.
     if !run::succeeds(&mut run::cargo(&["deny", "fetch", "db"])) {
         println!("NOT CHECKED: advisories. The advisory database cannot be fetched: cargo deny fetch db");
         return Ok(());
@@ -79,8 +79,8 @@ pub(crate) fn deny() -> Result<(), String> {
     run::watch(&mut run::cargo(&check), |_| ()).map_err(|error| format!("cargo deny: {error}"))
 }
 
-/// Installs cargo-deny into cargo's folder of programs if it is missing. The debug build takes 3 CPU minutes, the release
-/// build several times that; one check takes a second with either.
+/// Installs cargo-deny into cargo's `bin` folder if it is missing. The debug build takes 3 CPU minutes, the release
+/// build several times that. One check takes a second with either.
 fn install_cargo_deny() -> Result<(), String> {
     if run::succeeds(&mut run::cargo(&["deny", "--version"])) {
         return Ok(());

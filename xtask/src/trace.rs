@@ -1,7 +1,7 @@
-//! `xtask trace`: which code and which tests cover which requirement.
+//! `xtask trace`: lists the code and the tests of each requirement.
 //!
 //! The rows come from `spec/requirements.md`, the rows that are not yet due from `spec/not-yet.txt`. A row has a test
-//! if a test's name holds its id (`res_07_...`), or a comment on or in test code does (`RES-07`).
+//! if the name of a test contains its id (`res_07_...`), or a comment on or in test code does (`RES-07`).
 
 mod mentions;
 mod not_yet;
@@ -58,7 +58,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     if options.check { report.check() } else { Ok(()) }
 }
 
-/// Prints the summary, and fails if a MUST is bare.
+/// Prints the summary. Fails if a MUST has no test.
 pub(crate) fn check() -> Result<(), String> {
     let report = report(&run::root())?;
     println!("{}", report.summary());

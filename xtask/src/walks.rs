@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The sources that a walk may name, with the prefix of their modules.
+/// The sources of the functions in walks, with the prefix of their modules.
 const SOURCES: [(&str, &str); 3] = [
     ("proto::", "crates/proto/src"),
     ("", "crates/server/src"),

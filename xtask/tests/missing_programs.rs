@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// A Debian machine without other programs than `apt-get`, which does nothing.
+/// A simulated Debian machine whose only program is an `apt-get` that does nothing.
 struct Machine {
     path: PathBuf,
 }
@@ -15,7 +15,7 @@ struct Machine {
 impl Machine {
     fn with_user(name: &str, user: u32) -> Self {
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = fs::remove_dir_all(&path); // of an earlier run
+        let _ = fs::remove_dir_all(&path); // left by an earlier run
         fs::create_dir_all(&path).unwrap();
         let machine = Machine { path };
         machine.add("id", &format!("echo {user}"));
@@ -46,7 +46,7 @@ impl Machine {
 }
 
 #[test]
-fn user_is_told_the_line_and_nothing_is_installed() {
+fn user_gets_the_command_and_nothing_is_installed() {
     let machine = Machine::with_user("user", 1000);
     let output = machine.test(&[]);
     let text = String::from_utf8(output.stderr).unwrap();
@@ -72,7 +72,7 @@ fn root_installs_before_the_first_step() {
         lines[1].starts_with("install -y -qq --no-install-recommends ca-certificates bash"),
         "{installed}"
     );
-    // This `apt-get` brings nothing.
+    // This `apt-get` installs nothing.
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(
         text.starts_with("the packages of this system do not bring these programs"),

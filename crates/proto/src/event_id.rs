@@ -1,8 +1,8 @@
 //! Event ids on the wire: a stream and an event in it.
 //!
 //! The plain form is `<ordinal>-<seq>` (design D1). The format is pluggable. Everything before the last number is the
-//! *prefix*, which an [`EventIdFormat`] makes once per stream. The number is that of the event. Parsing is total: any other
-//! text is an unknown id, never an error (RES-02).
+//! *prefix*, which an [`EventIdFormat`] makes once per stream. The number is that of the event. Parsing is total: any
+//! other text is an unknown id, never an error (RES-02).
 
 use crate::inline_str::InlineStr;
 use crate::jsonrpc::RequestId;
@@ -10,8 +10,8 @@ use crate::principal::SessionId;
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// A stream's number in its session. Odd for call streams, even for push streams, so that an id shows the kind of its stream
-/// even when the stream is gone.
+/// A stream's number in its session. Odd for call streams, even for push streams, so that an id shows the kind of its
+/// stream after the stream is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Ordinal(pub u64);
 
@@ -100,8 +100,8 @@ pub struct IdScope<'a> {
     pub calls: &'a [RequestId],
 }
 
-/// A format of event ids. `prefix` + number must use `[A-Za-z0-9_-]` only and at most 128 bytes. They must never contain the
-/// session id: event ids appear in logs and in the storage of clients (RES-02, T-15).
+/// A format of event ids. `prefix` + number must use `[A-Za-z0-9_-]` only and at most 128 bytes. They must never
+/// contain the session id: event ids appear in logs and in the storage of clients (RES-02, T-15).
 pub trait EventIdFormat: fmt::Debug + Send + Sync {
     /// The ids of one stream without their number.
     fn prefix(&self, scope: &IdScope<'_>) -> IdPrefix;
@@ -151,8 +151,8 @@ impl EventIdFormat for Plain {
     }
 }
 
-/// `<session tag>-<ordinal>-<node>-<call tag>-<seq>`, for debugging with many nodes. Session and JSON-RPC ids appear as short
-/// digests.
+/// `<session tag>-<ordinal>-<node>-<call tag>-<seq>`, for debugging with many nodes. Session and JSON-RPC ids appear as
+/// short digests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Qualified;
 

@@ -10,8 +10,8 @@
 //!   +-- client gone --> Unreachable or Done
 //! ```
 //!
-//! [`Response`] decides and holds no bytes. The calls of a batch share one. The differences between kinds of responses are data:
-//! [`ResponseRules`].
+//! [`Response`] decides and holds no bytes. The calls of a batch share one. The differences between kinds of responses
+//! are data: [`ResponseRules`].
 
 #[cfg(test)]
 mod model;
@@ -92,7 +92,7 @@ pub enum Emit {
     Deliver,
     /// Keep the message for the retry.
     Keep,
-    /// Nobody can ever read it: drop it.
+    /// No client can ever read it: drop it.
     Discard,
     /// The response has ended: the message is late (PRG-01).
     TooLate,
@@ -110,7 +110,7 @@ pub enum Reply {
     },
     /// Keep it for the retry, not encoded: it gets the id of the retry.
     Keep,
-    /// Nobody can ever read it: drop it.
+    /// No client can ever read it: drop it.
     Discard,
 }
 
@@ -126,9 +126,9 @@ pub struct Retry {
 /// The consequence of a lost client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientGone {
-    /// Nothing: the client may come back, or the response has ended.
+    /// Nothing: the client may resume, or the response has ended.
     Continue,
-    /// The calls go on, but their questions fail: no client can answer them.
+    /// The calls continue, but their questions fail, because no client can answer them.
     FailQuestions,
     /// Cancel the calls (CAN-03).
     Cancel,
@@ -211,8 +211,8 @@ impl Response {
         }
     }
 
-    /// The questions of a call end the response: they are its JSON body, or the last message of its stream (T-27). A retry
-    /// continues it. False if questions do not park, or the response has ended.
+    /// The questions of a call end the response: they are its JSON body, or the last message of its stream (T-27). A
+    /// retry continues it. False if questions do not park, or the response has ended.
     pub fn park(&mut self) -> bool {
         let parks = self.rules.parks_questions && matches!(self.state, State::Held | State::Streaming);
         if parks {
@@ -283,7 +283,7 @@ impl Response {
         is_last
     }
 
-    /// Whether no client can ever read the response.
+    /// Whether no client can read the response any more.
     pub fn is_unreachable(&self) -> bool {
         self.state == State::Unreachable
     }

@@ -2,8 +2,8 @@
 
 use crate::event_id::{Ordinal, StreamKind};
 
-/// Ordinals that a restarted process skips. A store that does not sync every write may lose the newest streams in a power
-/// cut, while clients still hold their event ids. A session that lost more streams could reuse an ordinal.
+/// Ordinals that a restarted process skips. A store that does not sync every write may lose the newest streams in a
+/// power cut, while clients still hold their event ids. A session that lost more streams could reuse an ordinal.
 pub const SKIPPED_ORDINALS: u64 = 10_000;
 
 /// Ordinals that one view of a session may issue: after `after`, up to and including `last`.
@@ -42,7 +42,7 @@ impl OrdinalBlock {
         }
     }
 
-    /// How many ordinals of one kind it has, at least.
+    /// A lower bound of the ordinals of one kind in this block.
     const fn len_per_kind(self) -> u64 {
         self.last.0.saturating_sub(self.after.0) / 2
     }
@@ -119,7 +119,7 @@ impl Ordinals {
         count(range.next, range.block.last) + spare
     }
 
-    /// Adds the block that follows.
+    /// Adds the next block.
     pub fn add(&mut self, block: OrdinalBlock) {
         for range in [&mut self.call, &mut self.push] {
             range.spare.get_or_insert(block);

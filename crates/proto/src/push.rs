@@ -1,12 +1,12 @@
 //! Messages for a session that belong to no call, and the GET that takes them (design D6).
 //!
-//! A message is bound late: it waits here, without a stream or a number, until a live connection takes it. Then it belongs to
-//! that connection's stream for ever. Without an open GET messages wait. With three, each message is taken once. A message is
-//! never moved from one stream to another (GET-03).
+//! A message is bound late: it waits here, without a stream or a number, until a live connection takes it. Then it
+//! belongs to that connection's stream for ever. Without an open GET messages wait. With three, each message is taken
+//! once. A message is never moved from one stream to another (GET-03).
 //!
-//! If the session is stored, so is the queue ([`StoredQueue`]). The queue here is authoritative while the process lives, and
-//! the copy in the store follows: [`Push::next_update`] returns the next update. A taken message leaves the copy with the
-//! append that adds it to its stream, in one atomic step. After a crash it is thus in one of them.
+//! If the session is stored, so is the queue ([`StoredQueue`]). The queue here is authoritative while the process
+//! lives, and the copy in the store follows: [`Push::next_update`] returns the next update. A taken message leaves the
+//! copy with the append that adds it to its stream, in one atomic step. After a crash it is thus in one of them.
 
 mod copy;
 #[cfg(test)]
@@ -26,9 +26,9 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PushLimits {
-    /// Number of messages. Beyond: the oldest is dropped.
+    /// Number of messages. Beyond this, the oldest is dropped.
     pub messages: usize,
-    /// Bytes in total. Beyond: the oldest is dropped.
+    /// Bytes in total. Beyond this, the oldest message is dropped.
     pub bytes: usize,
 }
 
@@ -94,8 +94,8 @@ struct Waiting {
 pub struct TakenMessage {
     /// The JSON-RPC message, on one line.
     pub message: Bytes,
-    /// Set if the store may have the message. Its append then removes everything up to here from the stored queue, and the
-    /// caller reports the outcome to [`Push::bound`].
+    /// Set if the store may have the message. Its append then removes everything up to here from the stored queue, and
+    /// the caller reports the outcome to [`Push::bound`].
     pub stored: Option<QueuePosition>,
 }
 
@@ -114,9 +114,9 @@ pub struct Push {
     limits: PushLimits,
     /// The last position that was assigned.
     last: QueuePosition,
-    /// The listener that has taken stored messages whose append is in flight, and the last of these messages. Until it is
-    /// settled, no other listener takes any: a later append that ends first would remove these messages from the stored
-    /// queue, too.
+    /// The listener that has taken stored messages whose append is in flight, and the last of these messages. Until it
+    /// is settled, no other listener takes any: a later append that ends first would remove these messages from the
+    /// stored queue, too.
     binding: Option<(ListenerId, QueuePosition)>,
     /// `None` if the session is not stored, or not yet.
     copy: Option<StoreCopy>,
@@ -231,7 +231,7 @@ impl Push {
         self.taker()
     }
 
-    /// The next message for `listener`. The newest live connection takes messages, the others wait their turn.
+    /// The next message for `listener`. Only the newest listener takes messages.
     pub fn take(&mut self, listener: ListenerId) -> Option<TakenMessage> {
         if !self.open || self.listeners.last() != Some(&listener) || !self.may_take(listener) {
             return None;
@@ -247,8 +247,8 @@ impl Push {
         })
     }
 
-    /// If messages wait longer than `patience` although there is a listener, it has stopped reading. It becomes the oldest,
-    /// and the returned listener is woken instead.
+    /// If messages wait longer than `patience` although there is a listener, it has stopped reading. It becomes the
+    /// oldest, and the returned listener is woken instead.
     pub fn pass_over_stalled(&mut self, now: Mono, patience: Duration) -> Option<ListenerId> {
         let stalled = self.waiting.front().is_some_and(|w| now.since(w.since) > patience);
         if !self.open || !stalled || self.listeners.len() < 2 {
@@ -362,7 +362,11 @@ mod tests {
         push.listen(ListenerId(1));
         assert_eq!(drain(&mut push, 1), [1, 3, 4]);
         push.offer_numbered(6, tools());
-        assert_eq!(drain(&mut push, 1), [6], "once taken, the next change counts again");
+        assert_eq!(
+            drain(&mut push, 1),
+            [6],
+            "a taken message does not collapse with the next one"
+        );
     }
 
     #[test]
@@ -379,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn sse_14_a_listener_that_stopped_reading_is_passed_over() {
+    fn sse_14_stalled_listener_is_skipped() {
         let mut push = push(8, 800);
         push.listen(ListenerId(1));
         push.listen(ListenerId(2));

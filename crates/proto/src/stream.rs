@@ -1,7 +1,7 @@
 //! Streams (design D2, D4): the log of one stream, the state of its writer and its reader, and the start of a resume.
 //!
-//! [`Log`] is the part in a store. [`StreamCore`] is the state of the writer and the attached reader, in the process that
-//! serves the stream. [`Reader`] is one connection. [`plan`] decides how a GET with `Last-Event-ID` begins.
+//! [`Log`] is the part in a store. [`StreamCore`] is the state of the writer and the attached reader, in the process
+//! that serves the stream. [`Reader`] is one connection. [`plan`] decides how a GET with `Last-Event-ID` begins.
 
 mod bind;
 mod complete;
@@ -73,7 +73,7 @@ impl Numbering {
     }
 }
 
-/// The permanent data of a stream. They remain when its events are gone.
+/// The permanent data of a stream, which remain after its events are evicted.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct StreamInfo {
@@ -102,7 +102,7 @@ impl StreamInfo {
     }
 }
 
-/// Why an event is retained longer than others (design D4).
+/// Why eviction skips an event (D4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Retain {
     /// It is not retained.
@@ -160,8 +160,8 @@ pub struct Batch {
     pub seals: bool,
     /// The events were taken from the session's push queue. The append removes messages up to here from it (design D6).
     pub taken: Option<QueuePosition>,
-    /// The store may lack events up to this number, because it failed or lost its last writes. If it does, it counts them as
-    /// evicted, so that readers learn of the gap (design D4). The batch then contains the info again. Only for stores with
+    /// The store may lack events up to this number, because it failed or lost its last writes. It counts missing events
+    /// as evicted, so that readers learn of the gap (D4). The batch then contains the info again. Only for stores with
     /// several members.
     pub gap: Option<Seq>,
 }
@@ -222,8 +222,8 @@ impl Batch {
         self
     }
 
-    /// The same batch for a store that has lost the last events of this writer, or the whole stream `info`. `None` if it was
-    /// refused for another reason: the stream has another writer or has ended.
+    /// The same batch for a store that has lost the last events of this writer, or the whole stream `info`. `None` if
+    /// it was refused for another reason: the stream has another writer or has ended.
     pub fn after_loss(self, refused: Refused, info: &StreamInfo) -> Option<Self> {
         let before = self.events.first()?.seq.0.checked_sub(1).map(Seq)?;
         let has_lost = match refused {
@@ -246,11 +246,11 @@ impl Batch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Retention {
-    /// Number of events. Beyond: the oldest are evicted.
+    /// Number of events. Beyond this, the oldest are evicted.
     pub events: usize,
-    /// Bytes of payload and bookkeeping. Beyond: the oldest are evicted.
+    /// Bytes of payload and bookkeeping. Beyond this, the oldest events are evicted.
     pub bytes: usize,
-    /// Time after the stream was sealed. Beyond: the stream is forgotten.
+    /// Time after the stream was sealed. Then the stream is forgotten.
     pub age: Duration,
 }
 
@@ -303,9 +303,9 @@ pub enum Framing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamLimits {
-    /// Events in the live buffer. Beyond: the reader catches up from the store.
+    /// Events in the live buffer. Beyond this, the reader catches up from the store.
     pub live_events: usize,
-    /// Bytes in the live buffer. Beyond: the reader catches up from the store.
+    /// Bytes in the live buffer. Beyond this, the reader catches up from the store.
     pub live_bytes: usize,
     /// Events that the store retains. An emitter waits for a reader that is this far behind.
     pub retained_events: usize,

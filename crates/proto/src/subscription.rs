@@ -1,7 +1,7 @@
 //! Listen streams of 2026-07-28: the filter, the notifications, and the changes that wait for a slow reader.
 //!
-//! A listen stream has no ids and no log. Each has its own filter: a change goes once to *every* stream whose filter matches
-//! (SUB-05). A push message of the legacy era, in contrast, goes to exactly one stream (T-11).
+//! A listen stream has no ids and no log. Each has its own filter: a change goes once to *every* stream whose filter
+//! matches (SUB-05). A push message of the legacy era, in contrast, goes to exactly one stream (T-11).
 
 use crate::jsonrpc::{Params, RequestId, RpcError, write_notification, write_result};
 use crate::sse::Draft;
@@ -179,8 +179,8 @@ impl Serialize for Filter {
     }
 }
 
-/// Whether a subscription to `subscribed` gets an update of `updated`: the same URI, or one below it, where "below" begins at
-/// a `/`, `?` or `#` (T-26). The same rule applies to both eras.
+/// Whether a subscription to `subscribed` gets an update of `updated`: the same URI, or one below it, where "below"
+/// begins at a `/`, `?` or `#` (T-26). The same rule applies to both eras.
 pub fn covers(subscribed: &str, updated: &str) -> bool {
     const BORDER: [char; 3] = ['/', '?', '#'];
     let Some(rest) = updated.strip_prefix(subscribed) else {
@@ -189,10 +189,10 @@ pub fn covers(subscribed: &str, updated: &str) -> bool {
     rest.is_empty() || !subscribed.is_empty() && (subscribed.ends_with(BORDER) || rest.starts_with(BORDER))
 }
 
-/// The changes that wait for a slow reader of a listen stream. Each change waits once, however often it happened (SUB-08).
+/// The changes that wait for a slow reader of a listen stream. Repeated changes are merged (SUB-08).
 ///
-/// Bounded by construction: three lists, as many updated URIs as `room` allows, and beyond those only URIs in the filter
-/// itself.
+/// Bounded by construction: three lists, as many updated URIs as `room` allows, and beyond those only URIs in the
+/// filter itself.
 #[derive(Debug)]
 pub struct Pending {
     order: Vec<Change>,
@@ -203,7 +203,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// No changes. Up to `room` updated resources are kept apart.
+    /// No changes. Up to `room` updated resources are tracked individually.
     pub fn new(room: FilterLimits) -> Self {
         Pending {
             order: Vec::new(),
@@ -215,8 +215,8 @@ impl Pending {
 
     /// Adds `change` if `filter` matches it. True if it is new, so that the reader must be woken.
     ///
-    /// A subscription to a folder may match any number of files below it. When `room` is used up, the folder is reported
-    /// instead of another file: less exact, but nothing is missed.
+    /// A subscription to a folder may match any number of files below it. When `room` is used up, the folder is
+    /// reported instead of another file: less exact, but nothing is missed.
     pub fn add(&mut self, filter: &Filter, change: &Change) -> bool {
         if self.known.contains(change) || !filter.matches(change) {
             return false;
@@ -284,8 +284,8 @@ pub fn notification(change: &Change, subscription: &RequestId) -> Draft {
     draft(change.method(), &params)
 }
 
-/// The last message of the listen stream that the request `id` opened: its response. On HTTP nothing else shows that the end
-/// is intended (SUB-06, T-01).
+/// The last message of the listen stream that the request `id` opened: its response. On HTTP nothing else shows that
+/// the end is intended (SUB-06, T-01).
 pub fn closing(id: &RequestId, server_info: Option<&Value>) -> Draft {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-/// Peers that all stateless calls together may retain. Beyond: the oldest is closed.
+/// Peers that all stateless calls together may retain. Beyond this, the oldest is closed.
 const MAX_RETAINED_STATELESS_PEERS: usize = 256;
 
 /// Serves an rmcp [`ServerHandler`]. Pass it to [`McpService::builder`](rethread::McpService::builder).

@@ -1,5 +1,5 @@
-//! Serves an [rmcp](https://docs.rs/rmcp) `ServerHandler` with [`rethread`]. Handlers and macros stay unchanged. The transport
-//! makes every stream resumable and supports every revision of the protocol.
+//! Serves an [rmcp](https://docs.rs/rmcp) `ServerHandler` with [`rethread`]. Handlers and macros stay unchanged. The
+//! transport makes every stream resumable and supports every revision of the protocol.
 //!
 //! ```no_run
 //! use rethread::McpService;
@@ -32,19 +32,20 @@
 //! }
 //! ```
 //!
-//! `docs/migrating-from-rmcp.md` in the repository lists the differences to rmcp's own transport, on the wire and in the options. The example `rmcp_macros` is
-//! a complete server with macros: `cargo run --example rmcp_macros`.
+//! `docs/migrating-from-rmcp.md` in the repository lists the differences to rmcp's own transport, on the wire and in
+//! the options. The example `rmcp_macros` is a complete server with macros: `cargo run --example rmcp_macros`.
 //!
 //! # Servers and sessions
 //!
-//! The factory creates one server for each session, at `initialize`. The server and its state live as long as the session.
-//! After a restart with a durable store, a restored session gets a new server. The adapter replays the stored `initialize`
-//! to it, and `initialized`, the log level and the subscriptions if the client had sent them.
+//! The factory creates one server for each session, at `initialize`. The server and its state live as long as the
+//! session. After a restart with a durable store, a restored session gets a new server. The adapter replays the stored
+//! `initialize` to it, and `initialized`, the log level and the subscriptions if the client had sent them.
 //!
-//! Revision 2026-07-28 has no sessions. As with rmcp's transport, every request gets a new server. The factory must pass
-//! shared state into these servers.
+//! Revision 2026-07-28 has no sessions. As with rmcp's transport, every request gets a new server. The factory must
+//! pass shared state into these servers.
 //!
-//! The factory creates one extra server that handles no calls. It answers `get_info`, subscription filters and tool schemas.
+//! The factory creates one extra server that handles no calls. It answers `get_info`, subscription filters and tool
+//! schemas.
 //!
 //! # Message routing
 //!
@@ -59,11 +60,11 @@
 //! | notifies of a changed list or resource | a GET stream of the session, if declared or subscribed | the caller's `subscriptions/listen` streams |
 //! | uses the `Peer` after the call | a GET stream of the session | changes as above, everything else fails |
 //!
-//! A `Peer` is valid as long as its session. Clone it, store it, use it from any task. While a call runs, messages through its
-//! peer belong to that call, from any task. Messages through other peers never do.
+//! A `Peer` is valid as long as its session. Clone it, store it, use it from any task. While a call runs, messages
+//! through its peer belong to that call, from any task. Messages through other peers never do.
 //!
-//! `logging/setLevel` calls the handler's `set_level`. A server that declares logging may omit `set_level`: the transport
-//! filters by level.
+//! `logging/setLevel` calls the handler's `set_level`. A server that declares logging may omit `set_level`: the
+//! transport filters by level.
 //!
 //! # Request context
 //!
@@ -78,10 +79,10 @@
 //!
 //! # Limits
 //!
-//! * A handler may retain the peers of 32 calls per session, and of 256 without sessions. Beyond: the oldest is closed.
-//!   Dropped peers do not count. Retain the peer of `initialize` or `on_initialized`, or the latest one.
+//! * A handler may retain the peers of 32 calls per session, and of 256 without sessions. Beyond that, the oldest is
+//!   closed. Dropped peers do not count. Retain the peer of `initialize` or `on_initialized`, or the latest one.
 //! * 64 questions may be open through one peer. [`Limits`](rethread::Limits) bounds the questions of a session.
-//! * 32 notification handlers may run at once per session. Beyond: the client's next POST waits.
+//! * 32 notification handlers may run at once per session. Beyond that, the client's next POST waits.
 //! * The transport answers `ping`. As with rmcp's transport, notifications of 2026-07-28 are accepted and ignored.
 //! * `resources/updated` goes to subscribed clients. `list_changed` and logging need the declared capability. The
 //!   transport drops undeclared notifications.

@@ -108,6 +108,6 @@ impl NotificationGuard {
 
 impl StartSignal {
     pub(crate) async fn wait(self) {
-        let _ = self.0.await; // an error means that the loop closed first
+        let _ = self.0.await; // fails only if the loop closed first
     }
 }

@@ -26,10 +26,10 @@ use tokio::sync::mpsc;
 
 static NEXT_LOOP_ID: AtomicU64 = AtomicU64::new(0);
 
-/// Messages that may wait for the loop. Beyond: the sender waits.
+/// Messages that may wait for the loop. Beyond this, the sender waits.
 const MAX_INBOX_MESSAGES: usize = 16;
 
-/// Where the messages of a peer go.
+/// The destination of the messages of a peer.
 #[derive(Clone, Debug)]
 pub(crate) enum Destination {
     /// The stream of a running call.
@@ -163,7 +163,7 @@ impl LoopState {
     /// Later calls therefore see everything that the handler does before its first wait.
     pub(crate) async fn notify_server(&self, notification: ClientNotification, start: StartSignal) {
         let message = ClientJsonRpcMessage::notification(notification);
-        let _ = self.inbox.send(message).await; // an error means that the session has ended
+        let _ = self.inbox.send(message).await; // fails only if the session has ended
         start.wait().await;
     }
 

@@ -1,8 +1,8 @@
 //! Reuses peer loops.
 //!
-//! A call leases a loop and releases it at its end. If a handler retained the peer, the loop stays bound to that peer and
-//! sends to the session from then on. Only a loop whose peer no handler holds is leased again (see `peer_refcount.rs`). A
-//! message of one call can therefore never appear in another.
+//! A call leases a loop and releases it at its end. If a handler retained the peer, the loop stays bound to that peer
+//! and sends to the session from then on. Only a loop whose peer no handler holds is leased again (see
+//! `peer_refcount.rs`). A message of one call can therefore never appear in another.
 
 use crate::notification_handler::{NotificationGuard, NotificationHandler};
 use crate::peer_loop::{Destination, PeerLoop};
@@ -31,7 +31,7 @@ pub(crate) struct PeerPool {
     loops: Mutex<PooledLoops>,
     registry: Registry,
     handler: NotificationHandler,
-    /// Loops whose peers handlers may retain. Beyond: the pool closes the oldest.
+    /// Loops whose peers handlers may retain. Beyond this, the pool closes the oldest.
     max_retained: usize,
 }
 
@@ -109,7 +109,7 @@ impl PeerPool {
                 }
             }
         }
-        // At most as many idle loops as leased ones, so that a burst leaves none behind.
+        // At most as many idle loops as leased ones, so that a burst leaves no idle loops.
         let max_idle = loops.leased.max(1);
         if loops.idle.len() > max_idle {
             closing.extend(loops.idle.drain(max_idle..));
@@ -275,7 +275,7 @@ mod tests {
         {
             let peer = lease.peer();
             let mut sending = std::pin::pin!(peer.notify_tool_list_changed());
-            // Dropped half way: the message is in the channel, and the loop has had no chance to run.
+            // Dropped midway: the message is in the channel, and the loop has not run yet.
             let first_poll = std::future::poll_fn(|cx| std::task::Poll::Ready(sending.as_mut().poll(cx))).await;
             assert!(first_poll.is_pending());
         }

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::task::AbortHandle;
 
-/// Questions that may be open through one peer. Beyond: the question fails.
+/// Questions that may be open through one peer. Beyond this, a question fails.
 const MAX_OPEN_QUESTIONS: usize = 64;
 
 /// Open questions of one peer, by the ids that rmcp gave them.
@@ -52,7 +52,7 @@ pub(crate) fn spawn(asker: &Arc<LoopState>, destination: Destination, id: Reques
             Ok(result) => JsonRpcMessage::response(result, id),
             Err(error) => JsonRpcMessage::error(error, Some(id)),
         };
-        let _ = shared.inbox.send(message).await; // an error means that the peer is closed
+        let _ = shared.inbox.send(message).await; // fails only if the peer is closed
     });
     if !full {
         open.insert(own_id, task.abort_handle()); // before the task removes it: `open` is still locked
@@ -87,8 +87,8 @@ async fn ask(
 
 /// Replaces the progress token that rmcp puts into every question.
 ///
-/// In a session the client sees a session-wide token. Without a session the token is removed: no request stays open that
-/// progress could refer to.
+/// In a session the client sees a session-wide token. Without a session the token is removed: no request stays open
+/// that progress could refer to.
 fn register_token(asker: &Arc<LoopState>, params: &mut Value) -> Option<QuestionTokenGuard> {
     let fields = params.as_object_mut()?;
     let Some(Value::Object(meta)) = fields.get_mut("_meta") else {

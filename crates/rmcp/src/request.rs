@@ -1,6 +1,6 @@
 //! Converts a client's request to rmcp's types.
 //!
-//! rmcp parses a message by trying one type after the other. In a small call that costs more than the rest together.
+//! rmcp parses a message by trying one type after another. In a small call that costs more than everything else.
 //! Here the method is known, so the params are parsed once, into the right type.
 
 use crate::convert::number_or_string;
@@ -123,7 +123,8 @@ fn take_meta(params: &mut Value) -> MetaObject {
     }
 }
 
-/// Parses a notification and its `_meta`. Returns `None` for a known method with invalid params: rmcp cannot represent it.
+/// Parses a notification and its `_meta`. Returns `None` for a known method with invalid params: rmcp cannot represent
+/// it.
 pub(crate) fn notification(
     notification: &rethread::Notification,
 ) -> Option<(ClientNotification, NotificationMetaObject)> {

@@ -82,7 +82,7 @@ fn notify_subscriptions(cx: &Context, shared: &LoopState, change: &Change) {
     }
 }
 
-/// Sends progress to the call that its token names, through whichever peer it is reported (PRG-01).
+/// Sends progress to the call that its token names, independent of the reporting peer (PRG-01).
 ///
 /// Progress of a call that has ended is dropped.
 async fn send_progress(

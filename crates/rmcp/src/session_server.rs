@@ -19,9 +19,9 @@ use rmcp::{ErrorData, ServerHandler};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// Peers that handlers may retain after their calls, per session. Beyond: the oldest is closed.
+/// Peers that handlers may retain after their calls, per session. Beyond this, the oldest is closed.
 const MAX_RETAINED_SESSION_PEERS: usize = 32;
-/// Notification handlers that may run at once, per session. Beyond: the client's POST waits.
+/// Notification handlers that may run at once, per session. Beyond this, the client's POST waits.
 const MAX_CONCURRENT_NOTIFICATIONS: usize = 32;
 
 pub(crate) struct SessionServer<S> {

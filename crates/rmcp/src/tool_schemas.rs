@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Tools whose parsed schemas are cached. Beyond: the schema is parsed at each call.
+/// Tools whose parsed schemas are cached. Beyond this, a schema is parsed at each call.
 const MAX_CACHED_SCHEMAS: usize = 1_024;
 /// Pages of `tools/list` that are read. Later pages are ignored.
 const MAX_TOOL_PAGES: usize = 100;

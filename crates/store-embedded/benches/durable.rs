@@ -1,8 +1,8 @@
-//! The cost of durability. `cargo bench -p rethread-store-embedded`, or with `-- --quick` for a first impression.
+//! The cost of durability. `cargo bench -p rethread-store-embedded --bench durable`; `-- --quick` is shorter.
 //!
-//! Prints Markdown. Appends are compared with a plain file under a group commit: one thread, one queue, one write and one
-//! flush of the disk for all that wait. The difference is the cost of streams, sessions and retention. Both run in turn in
-//! every round, because the speed of a disk changes; the median counts.
+//! Prints Markdown. The baseline of appends is a plain file with group commit: one thread, one queue, one write and one
+//! sync for all waiting appends. The difference is the cost of streams, sessions and retention. Both run in each round,
+//! because the speed of a disk varies. The figures are medians.
 
 use bytes::Bytes;
 use rethread_store::{
@@ -24,10 +24,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 const STREAMS: u64 = 1000;
-const PER_SESSION: u64 = 10;
-const EVENT: usize = 300;
+const STREAMS_PER_SESSION: u64 = 10;
+const EVENT_BYTES: usize = 300;
 
-/// How long everything takes.
 #[derive(Clone, Copy)]
 struct Scale {
     rounds: usize,
@@ -60,7 +59,7 @@ fn main() {
     reopen(scale);
 }
 
-/// The memory of sessions with one ended stream each.
+/// Measures the memory per session with one ended stream.
 fn sessions(runtime: &tokio::runtime::Runtime) {
     const SESSIONS: u64 = 10_000;
     let folder = folder();
@@ -74,7 +73,7 @@ fn sessions(runtime: &tokio::runtime::Runtime) {
                 ordinal: Ordinal(1),
             };
             let appended = store.append(&key, batch(1..=2).sealing()).await;
-            appended.expect("the store takes it");
+            appended.expect("append");
         }
     });
     let each = resident_bytes().saturating_sub(before) / SESSIONS;
@@ -85,10 +84,10 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .expect("a runtime starts")
+        .expect("tokio runtime")
 }
 
-/// Something that takes events and says when they are safe.
+/// A log under test. `append` returns when the event is acknowledged.
 trait Target: Clone + Send + 'static {
     fn append(&self, stream: u64, seq: u64) -> impl Future<Output = ()> + Send;
 }
@@ -100,17 +99,17 @@ impl Target for Embedded {
     async fn append(&self, stream: u64, seq: u64) {
         let batch = batch(seq..=seq);
         let appended = self.0.append(&stream_key(stream), batch).await;
-        appended.expect("the store takes it");
+        appended.expect("append");
     }
 }
 
-/// The same scheme over a plain file.
+/// The baseline: group commit over a plain file.
 #[derive(Clone)]
 struct Plain(mpsc::Sender<(u64, u64, Bytes, oneshot::Sender<()>)>);
 
 impl Plain {
     fn open(path: &Path, sync: bool) -> Self {
-        let mut file = File::create_new(path).expect("a file can be made");
+        let mut file = File::create_new(path).expect("the file can be created");
         let (send, queue) = mpsc::channel::<(u64, u64, Bytes, oneshot::Sender<()>)>();
         std::thread::spawn(move || {
             let (mut bytes, mut waiting) = (Vec::new(), Vec::new());
@@ -123,9 +122,9 @@ impl Plain {
                     bytes.extend_from_slice(&payload);
                     waiting.push(done);
                 }
-                file.write_all(&bytes).expect("there is room");
+                file.write_all(&bytes).expect("write");
                 if sync {
-                    file.sync_data().expect("the disk works");
+                    file.sync_data().expect("sync");
                 }
                 bytes.clear();
                 for done in waiting.drain(..) {
@@ -140,13 +139,15 @@ impl Plain {
 impl Target for Plain {
     async fn append(&self, stream: u64, seq: u64) {
         let (done, wait) = oneshot::channel();
-        self.0.send((stream, seq, payload(), done)).expect("the thread runs");
-        wait.await.expect("the thread answers");
+        self.0
+            .send((stream, seq, payload(), done))
+            .expect("the writer thread runs");
+        wait.await.expect("the writer thread acknowledges");
     }
 }
 
 fn payload() -> Bytes {
-    Bytes::from(vec![b'x'; EVENT])
+    Bytes::from(vec![b'x'; EVENT_BYTES])
 }
 
 fn batch(events: std::ops::RangeInclusive<u64>) -> Batch {
@@ -168,8 +169,8 @@ fn session_key(number: u64) -> SessionKey {
 
 fn stream_key(stream: u64) -> StreamKey {
     StreamKey {
-        session: session_key(stream / PER_SESSION),
-        ordinal: Ordinal(stream % PER_SESSION + 1),
+        session: session_key(stream / STREAMS_PER_SESSION),
+        ordinal: Ordinal(stream % STREAMS_PER_SESSION + 1),
     }
 }
 
@@ -178,21 +179,21 @@ async fn create_sessions(store: &EmbeddedStore, sessions: std::ops::Range<u64>) 
         .map(|number| store.create(&session_key(number), record(), false))
         .collect();
     for created in all {
-        created.await.expect("a session can be created");
+        created.await.expect("create");
     }
 }
 
 fn folder() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder can be made")
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("tempdir")
 }
 
 fn open(path: &Path, sync: Sync, stream: Retention) -> EmbeddedStore {
     let limits = Limits::default().with_stream(stream);
     let opened = Options::default().sync(sync).limits(limits).open(path);
-    opened.unwrap_or_else(|error| panic!("the store opens: {error}"))
+    opened.unwrap_or_else(|error| panic!("the store does not open: {error}"))
 }
 
-/// Writers, each with streams of its own, one event at a time; returns how many per second, and how long each took.
+/// Runs `writers` tasks that append single events to their own streams. Returns the rate per second and all latencies.
 async fn drive(target: &impl Target, next: &[AtomicU64], writers: u64, time: Duration) -> (f64, Vec<Duration>) {
     let (start, stop) = (Instant::now(), Arc::new(AtomicBool::new(false)));
     let mut tasks = JoinSet::new();
@@ -240,8 +241,8 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn appends(runtime: &tokio::runtime::Runtime, scale: Scale) {
-    println!("\n## Appends per second, {EVENT}-byte events over {STREAMS} streams\n");
-    println!("| safe when | writers | store | plain file | ratio |\n|---|---|---|---|---|");
+    println!("\n## Appends per second, {EVENT_BYTES}-byte events over {STREAMS} streams\n");
+    println!("| acknowledged | writers | store | plain file | ratio |\n|---|---|---|---|---|");
     for (name, sync) in [
         ("on the disk (Always)", Sync::Always),
         ("in the page cache (Interval)", Sync::default()),
@@ -250,7 +251,7 @@ fn appends(runtime: &tokio::runtime::Runtime, scale: Scale) {
             let (mut store_rates, mut file_rates) = (Vec::new(), Vec::new());
             let folder = folder();
             let store = open(&folder.path().join("data"), sync, Retention::default());
-            runtime.block_on(create_sessions(&store, 0..STREAMS / PER_SESSION));
+            runtime.block_on(create_sessions(&store, 0..STREAMS / STREAMS_PER_SESSION));
             let file = Plain::open(&folder.path().join("file"), sync == Sync::Always);
             let (store, store_next, file_next) = (Embedded(store), first_numbers(), first_numbers());
             for _ in 0..scale.rounds {
@@ -268,7 +269,7 @@ fn replay(runtime: &tokio::runtime::Runtime, scale: Scale) {
     let folder = folder();
     let store = open(&folder.path().join("data"), Sync::Os, Retention::default());
     runtime.block_on(async {
-        create_sessions(&store, 0..STREAMS / PER_SESSION).await;
+        create_sessions(&store, 0..STREAMS / STREAMS_PER_SESSION).await;
         fill(&store, scale.events / 2).await;
     });
     println!("\n## Replay, {} events, pages of 256\n", scale.events / 2);
@@ -303,7 +304,7 @@ async fn read(store: &EmbeddedStore, stream: u64) -> u64 {
         let page = store
             .read_after(&stream_key(stream), cursor, ReadLimit::default())
             .await;
-        let page = page.expect("the stream is there");
+        let page = page.expect("read");
         let Some(last) = page.events.last() else {
             return events;
         };
@@ -312,7 +313,7 @@ async fn read(store: &EmbeddedStore, stream: u64) -> u64 {
     }
 }
 
-/// Writes so many events, the same number to each stream.
+/// Appends `events` events, the same number to each stream.
 async fn fill(store: &EmbeddedStore, events: u64) {
     let each = events / STREAMS;
     let mut tasks = JoinSet::new();
@@ -323,7 +324,7 @@ async fn fill(store: &EmbeddedStore, events: u64) {
                 for stream in (writer..STREAMS).step_by(64) {
                     let batch = batch(first..=each.min(first + 9));
                     let appended = store.append(&stream_key(stream), batch).await;
-                    appended.expect("the store takes it");
+                    appended.expect("append");
                 }
             }
         });
@@ -332,32 +333,29 @@ async fn fill(store: &EmbeddedStore, events: u64) {
 }
 
 fn latency(runtime: &tokio::runtime::Runtime, scale: Scale) {
-    println!("\n## How long an append takes, 64 writers\n");
-    println!("| sync | beside it | p50 | p99 | p99.9 | per second |\n|---|---|---|---|---|---|");
+    println!("\n## Latency of an append, 64 writers\n");
+    println!("| sync | background load | p50 | p99 | p99.9 | per second |\n|---|---|---|---|---|---|");
     let trimmed = Retention::default().with_events(20);
     for (name, sync) in [("Always", Sync::Always), ("Interval", Sync::default())] {
-        for (beside, retention) in [
-            ("nothing", Retention::default()),
-            ("trimming, sessions that end", trimmed),
-        ] {
+        for (background, retention) in [("none", Retention::default()), ("eviction, sessions that end", trimmed)] {
             let folder = folder();
             let store = open(&folder.path().join("data"), sync, retention);
-            runtime.block_on(create_sessions(&store, 0..STREAMS / PER_SESSION));
+            runtime.block_on(create_sessions(&store, 0..STREAMS / STREAMS_PER_SESSION));
             let stop = Arc::new(AtomicBool::new(false));
-            let ending = (beside != "nothing").then(|| runtime.spawn(end_sessions(store.clone(), stop.clone())));
+            let ending = (background != "none").then(|| runtime.spawn(end_sessions(store.clone(), stop.clone())));
             let (rate, mut took) = runtime.block_on(async {
                 let (target, next) = (Embedded(store.clone()), first_numbers());
-                drive(&target, &next, 64, scale.round).await; // until every stream is long enough to be trimmed
+                drive(&target, &next, 64, scale.round).await; // fills every stream up to its limit
                 drive(&target, &next, 64, scale.round * 3).await
             });
             stop.store(true, Ordering::Relaxed);
             if let Some(ending) = ending {
-                runtime.block_on(ending).expect("it ends well");
+                runtime.block_on(ending).expect("the background task succeeds");
             }
             took.sort();
             let at = |share: f64| format!("{:.2?}", took[(took.len() as f64 * share) as usize]);
             println!(
-                "| {name} | {beside} | {} | {} | {} | {rate:.0} |",
+                "| {name} | {background} | {} | {} | {} | {rate:.0} |",
                 at(0.5),
                 at(0.99),
                 at(0.999)
@@ -366,7 +364,7 @@ fn latency(runtime: &tokio::runtime::Runtime, scale: Scale) {
     }
 }
 
-/// Sessions of 20 streams with 20 events each that come and go, and sweeps.
+/// Background load: creates sessions of 20 streams with 20 events each, ends them and sweeps.
 async fn end_sessions(store: EmbeddedStore, stop: Arc<AtomicBool>) {
     let mut number = 1_000_000;
     while !stop.load(Ordering::Relaxed) {
@@ -384,11 +382,11 @@ async fn end_sessions(store: EmbeddedStore, stop: Arc<AtomicBool>) {
             })
             .collect();
         for append in appends {
-            append.await.expect("the store takes it");
+            append.await.expect("append");
         }
-        store.end(&session).await.expect("it ends");
-        store.forget_session(&session).await.expect("it is forgotten");
-        store.sweep().await.expect("it sweeps");
+        store.end(&session).await.expect("end");
+        store.forget_session(&session).await.expect("forget_session");
+        store.sweep().await.expect("sweep");
         number += 1;
     }
 }
@@ -398,7 +396,7 @@ fn reopen(scale: Scale) {
     let data = folder.path().join("data");
     let ready = folder.path().join("ready");
     let run = |part: &str| {
-        let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+        let mut command = Command::new(std::env::current_exe().expect("current_exe"));
         command
             .env("DURABLE_CHILD", part)
             .env("DURABLE_DATA", &data)
@@ -407,60 +405,57 @@ fn reopen(scale: Scale) {
             .stdout(Stdio::piped());
         command
     };
-    let mut writer = run("fill").spawn().expect("a child starts");
+    let mut writer = run("fill").spawn().expect("spawn");
     while !ready.exists() {
-        let ended = writer.try_wait().expect("a child can be asked");
-        assert!(ended.is_none(), "the child gave up");
+        let exit = writer.try_wait().expect("try_wait");
+        assert!(exit.is_none(), "the child exited early: {exit:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
-    writer
-        .kill()
-        .and_then(|()| writer.wait())
-        .expect("a child can be killed");
+    writer.kill().and_then(|()| writer.wait()).expect("kill");
     let after_kill = disk_bytes(&data);
     println!("\n## Opening {} events after kill -9\n", scale.events);
     println!("| run | open | resident | after reading all | peak | on disk |\n|---|---|---|---|---|---|");
     for run_number in 1..=3 {
-        let output = run("open").output().expect("a child runs");
-        assert!(output.status.success(), "the child gave up");
-        let text = String::from_utf8(output.stdout).expect("it prints text");
+        let output = run("open").output().expect("spawn");
+        assert!(output.status.success(), "the child failed: {}", output.status);
+        let text = String::from_utf8(output.stdout).expect("the child prints UTF-8");
         let disk = disk_bytes(&data);
         println!("| {run_number} | {} | {} MiB |", text.trim(), disk >> 20);
     }
     println!(
         "\nOn disk right after the kill: {} MiB. Payload: {} MiB.",
         after_kill >> 20,
-        (scale.events * EVENT as u64) >> 20
+        (scale.events * EVENT_BYTES as u64) >> 20
     );
     println!("Goals for a million events: opens within 0.5 s, resident below 60 MB.");
 }
 
-/// The size of the files on the disk, without holes.
+/// Allocated bytes of the files, without holes.
 fn disk_bytes(path: &Path) -> u64 {
-    let entries = fs::read_dir(path).expect("the folder is there");
+    let entries = fs::read_dir(path).expect("read_dir");
     let size = |entry: fs::DirEntry| match entry.metadata() {
         Ok(data) if data.is_dir() => disk_bytes(&entry.path()),
         Ok(data) => data.blocks() * 512,
         Err(_) => 0,
     };
-    entries.map(|entry| size(entry.expect("an entry can be read"))).sum()
+    entries.map(|entry| size(entry.expect("read_dir"))).sum()
 }
 
 fn child(part: &str) {
-    let given = |name: &str| std::env::var(name).expect("the parent sets it");
-    let data = PathBuf::from(given("DURABLE_DATA"));
+    let env_var = |name: &str| std::env::var(name).expect("the parent sets it");
+    let data = PathBuf::from(env_var("DURABLE_DATA"));
     let runtime = runtime();
     let start = Instant::now();
     let store = open(&data, Sync::default(), Retention::default());
     let opened = start.elapsed();
     if part == "fill" {
-        let events = given("DURABLE_EVENTS").parse().expect("a number");
+        let events = env_var("DURABLE_EVENTS").parse().expect("a number");
         runtime.block_on(async {
-            create_sessions(&store, 0..STREAMS / PER_SESSION).await;
+            create_sessions(&store, 0..STREAMS / STREAMS_PER_SESSION).await;
             fill(&store, events).await;
         });
-        fs::write(given("DURABLE_READY"), "").expect("there is room");
-        std::thread::sleep(Duration::from_secs(600)); // for the parent to kill
+        fs::write(env_var("DURABLE_READY"), "").expect("write");
+        std::thread::sleep(Duration::from_secs(600)); // the parent kills this process
     }
     std::thread::sleep(Duration::from_millis(500));
     let idle = memory("VmRSS:");
@@ -471,7 +466,7 @@ fn child(part: &str) {
         }
         events
     });
-    let expected: u64 = given("DURABLE_EVENTS").parse().expect("a number");
+    let expected: u64 = env_var("DURABLE_EVENTS").parse().expect("a number");
     assert_eq!(events, expected / STREAMS * STREAMS);
     println!(
         "{opened:.2?} | {idle} MiB | {} MiB | {} MiB",
@@ -484,7 +479,7 @@ fn resident_bytes() -> u64 {
     memory("VmRSS:") << 20
 }
 
-/// A line of `/proc/self/status`, in MiB.
+/// A field of `/proc/self/status`, in MiB.
 fn memory(name: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name));

@@ -1,4 +1,4 @@
-//! Checkpoints: the index as bytes, so that a start need not read the whole log. `docs/store-format.md` describes them.
+//! Checkpoints: the encoded index, so that opening does not replay the whole log. See `docs/store-format.md`.
 
 use crate::coding::{Decoder, Wire, wire_struct};
 use crate::group::{FORMAT, Location};
@@ -15,16 +15,16 @@ use std::sync::Arc;
 const MAGIC: [u8; 8] = *b"rethread";
 const EXTENSION: &str = "checkpoint";
 const TEMPORARY: &str = "checkpoint.tmp";
-/// Bytes in front of the index.
+/// Bytes before the index.
 const HEADER_BYTES: usize = 24;
 
 /// The state of the log at one moment.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     pub(crate) index: Index,
-    /// The last group that it includes.
+    /// The last group in the checkpoint.
     pub(crate) commit: u64,
-    /// Where that group ends.
+    /// The end of that group.
     pub(crate) end: Location,
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn decode(bytes: &[u8], store: u64) -> Option<Checkpoint> {
     decoder.0.is_empty().then_some(Checkpoint { index, commit, end })
 }
 
-/// Uses one allocation for equal names that follow each other. Most streams are of the same node.
+/// Uses one allocation for consecutive equal names. Most streams belong to the same node.
 fn share(name: &mut Arc<str>, latest: &mut Arc<str>) {
     if *name != *latest {
         *latest = Arc::clone(name);
@@ -93,7 +93,7 @@ fn share(name: &mut Arc<str>, latest: &mut Arc<str>) {
     *name = Arc::clone(latest);
 }
 
-/// Writes a checkpoint, and deletes the others but for that of the commit `fallback`.
+/// Writes a checkpoint. Deletes all others except that of commit `fallback`.
 pub(crate) fn write(dir: &Path, commit: u64, bytes: &[u8], fallback: u64) -> io::Result<()> {
     private::write_file(&path(dir, commit), &dir.join(TEMPORARY), |file| file.write_all(bytes))?;
     private::sync_dir(dir)?;

@@ -1,4 +1,4 @@
-//! Values as bytes: LEB128 integers, lists with their length in front, structs field by field.
+//! The encoding of values: LEB128 integers, length-prefixed lists, structs field by field.
 
 use rethread_proto::StreamKind;
 use rethread_proto::clock::Wall;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// A value that the files of the store contain.
 pub(crate) trait Wire: Sized {
     fn encode(&self, buffer: &mut Vec<u8>);
-    /// `None` for bytes that are not such a value.
+    /// `None` if the bytes are invalid.
     fn decode(decoder: &mut Decoder<'_>) -> Option<Self>;
 }
 
@@ -25,7 +25,7 @@ impl<'a> Decoder<'a> {
         Some(taken)
     }
 
-    /// Bytes of a fixed number.
+    /// A fixed number of bytes.
     pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.take(N)?.try_into().ok()
     }
@@ -40,7 +40,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Implements [`Wire`] for a struct: its fields, in this order. Fields behind `;` are not encoded.
+/// Implements [`Wire`] for a struct: its fields in this order. Fields after `;` are not encoded.
 macro_rules! wire_struct {
     ($name:ident { $($field:ident),* $(; $($skipped:ident: $value:expr),*)? }) => {
         impl $crate::coding::Wire for $name {

@@ -1,13 +1,13 @@
-//! Commits: operations become groups of the log, one group at a time.
+//! Commits: turns operations into groups of the log, one group at a time.
 //!
-//! One thread at a time holds the *lead*: it builds and writes groups. With [`Sync::Interval`] and [`Sync::Os`] a caller takes the lead and
-//! commits its own operation on its own thread. Operations that arrive meanwhile wait in the queue, and the leader commits
-//! them together afterwards. With [`Sync::Always`] one thread leads for ever: every group waits for the disk, and all
-//! operations that arrived during the wait share the next one.
+//! One thread at a time is the *leader*: it builds and writes groups. With [`Sync::Interval`] and [`Sync::Os`] a caller
+//! becomes the leader and commits its operation on its own thread. Operations that arrive during that commit wait in
+//! the queue, and the leader commits them together afterwards. With [`Sync::Always`] the commit thread always leads:
+//! every group waits for a sync, and all operations that arrive during the sync share the next group.
 //!
-//! A write into the page cache takes microseconds, unless the system is short of clean pages. Then every write can take much
-//! longer, and must not block threads of the async runtime: after several slow writes the thread leads for a while in every
-//! mode. One slow write alone says nothing, because a thread can lose its processor at any moment.
+//! A write into the page cache takes microseconds, unless the system is short of clean pages. Slow writes must not
+//! block threads of the async runtime, so after several of them the commit thread leads for a while in every mode. A
+//! single slow write does not count, because the scheduler can suspend a thread at any moment.
 
 use crate::data_dir::DataDir;
 use crate::engine::Engine;
@@ -28,46 +28,46 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, oneshot};
 
-/// Operations that may wait. Beyond: a caller waits for room.
+/// Operations in the queue. Further callers wait for a permit.
 const MAX_QUEUED_OPS: u32 = 4096;
-/// A large operation counts as several: one more for each of these. So 64 MiB may wait.
-const BYTES_PER_PLACE: usize = 16 << 10;
+/// An operation takes one more permit for each of these, which bounds the queue to 64 MiB.
+const BYTES_PER_PERMIT: usize = 16 << 10;
 /// Operations in one group.
 const MAX_GROUP_OPS: usize = 2048;
 /// Bytes in one group, unless one operation alone is larger.
 const MAX_GROUP_BYTES: usize = 4 << 20;
-/// Groups that a caller commits for others before it hands over to the thread.
+/// Groups that a caller commits for others before the commit thread becomes the leader.
 const MAX_FOREIGN_GROUPS: usize = 4;
-/// A write that takes longer blocks a thread of the runtime noticeably.
+/// A longer write counts as slow.
 const SLOW_WRITE: Duration = Duration::from_millis(5);
-/// Slow writes that are too many. Each is forgiven after `FAST_WRITES` others.
+/// Slow writes that make the commit thread lead. `FAST_WRITES` fast ones cancel one slow one.
 const SLOW_WRITES: u32 = 3;
 const FAST_WRITES: u32 = 16;
-/// How long the thread leads after too many slow writes.
+/// How long the commit thread leads after too many slow writes.
 const SLOW_PERIOD: Duration = Duration::from_secs(1);
-/// Signals that wait for one subscriber of the bus.
+/// Signals in the buffer of one subscriber of the bus.
 const MAX_QUEUED_SIGNALS: usize = 1024;
-/// A spare buffer that is larger is dropped.
+/// A larger buffer is not reused.
 const MAX_SPARE_BYTES: u64 = 1 << 20;
 
-/// Everything that the handles and the threads of a store share.
+/// The state that the handles and the threads of a store share.
 pub(crate) struct Core {
     pub(crate) options: Arc<Options>,
     pub(crate) dir: PathBuf,
     pub(crate) state: Mutex<State>,
     queue: Mutex<Queue>,
-    /// Wakes the thread, which leads when operations wait and nobody else leads.
+    /// Wakes the commit thread, which leads when operations wait and nobody else leads.
     wake: Condvar,
     /// Wakes [`Core::while_leading`].
     lead_is_free: Condvar,
-    room: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     spare: Mutex<Option<GroupBuffer>>,
-    /// Grows with slow writes.
+    /// Rises by `FAST_WRITES` with each slow write and falls by one with each fast one.
     slow_score: AtomicU32,
     pub(crate) watches: Watches,
     pub(crate) bus: broadcast::Sender<(BroadcastId, BusSignal)>,
     pub(crate) upkeep: Signal,
-    /// Reads and replays that found a damaged stream.
+    /// Reads that found damaged events.
     pub(crate) damaged: AtomicU64,
 }
 
@@ -79,7 +79,7 @@ pub(crate) enum State {
     },
     Down {
         reason: StoreError,
-        /// The directory stays locked, unless it is gone.
+        /// The lock of the directory, unless the directory is gone.
         locked: Option<Arc<DataDir>>,
     },
 }
@@ -87,11 +87,11 @@ pub(crate) enum State {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
-    /// Whether somebody leads.
+    /// Whether a thread leads.
     led: bool,
-    /// Callers of [`Core::while_leading`] that wait.
+    /// Waiting callers of [`Core::while_leading`].
     leaders: usize,
-    /// Until then only the thread leads.
+    /// Until then only the commit thread leads.
     slow_until: Option<Instant>,
     closed: bool,
 }
@@ -99,10 +99,10 @@ struct Queue {
 struct Waiting {
     op: Op,
     reply: oneshot::Sender<Outcome>,
-    _room: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-/// The store failed.
+/// Why the store is down.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("the log cannot be written")]
@@ -125,7 +125,7 @@ impl Core {
             queue: Mutex::default(),
             wake: Condvar::new(),
             lead_is_free: Condvar::new(),
-            room: Arc::new(Semaphore::new(MAX_QUEUED_OPS as usize)),
+            permits: Arc::new(Semaphore::new(MAX_QUEUED_OPS as usize)),
             spare: Mutex::default(),
             slow_score: AtomicU32::new(0),
             watches: Watches::default(),
@@ -135,8 +135,8 @@ impl Core {
         }
     }
 
-    /// Commits an operation. It is done or in the queue when this returns, if there is room. So the operations of one caller
-    /// are done in order, and dropping the future changes nothing.
+    /// Commits an operation. While the queue has permits, the operation is committed or queued when this returns. So
+    /// the operations of one caller keep their order, and dropping the future does not cancel them.
     pub(crate) fn submit(self: &Arc<Self>, op: Op) -> StoreFuture<Outcome> {
         let mut queue = self.queue.lock();
         if self.options.sync != Sync::Always && !queue.led && queue.waiting.is_empty() && !queue.is_slow() {
@@ -145,23 +145,37 @@ impl Core {
             return StoreFuture::ready(self.lead(&op));
         }
         let (reply, outcome) = oneshot::channel();
-        let places = u32::try_from(op.bytes() / BYTES_PER_PLACE).unwrap_or(MAX_QUEUED_OPS);
-        let places = places.saturating_add(1).min(MAX_QUEUED_OPS);
+        let permits = u32::try_from(op.bytes() / BYTES_PER_PERMIT).unwrap_or(MAX_QUEUED_OPS);
+        let permits = permits.saturating_add(1).min(MAX_QUEUED_OPS);
         let received = |outcome: Result<Outcome, _>| outcome.unwrap_or_else(|_| Err(closed()));
-        match Arc::clone(&self.room).try_acquire_many_owned(places) {
-            Ok(room) => {
-                self.push(&mut queue, Waiting { op, reply, _room: room });
+        match Arc::clone(&self.permits).try_acquire_many_owned(permits) {
+            Ok(permit) => {
+                self.push(
+                    &mut queue,
+                    Waiting {
+                        op,
+                        reply,
+                        _permit: permit,
+                    },
+                );
                 StoreFuture::later(async move { received(outcome.await) })
             }
             Err(_) => {
                 drop(queue);
                 let core = Arc::clone(self);
                 StoreFuture::later(async move {
-                    let Ok(room) = Arc::clone(&core.room).acquire_many_owned(places).await else {
+                    let Ok(permit) = Arc::clone(&core.permits).acquire_many_owned(permits).await else {
                         return Err(closed());
                     };
-                    core.push(&mut core.queue.lock(), Waiting { op, reply, _room: room });
-                    drop(core); // a store can be closed while this waits
+                    core.push(
+                        &mut core.queue.lock(),
+                        Waiting {
+                            op,
+                            reply,
+                            _permit: permit,
+                        },
+                    );
+                    drop(core); // so that the store can be closed while this waits
                     received(outcome.await)
                 })
             }
@@ -179,7 +193,7 @@ impl Core {
         }
     }
 
-    /// Commits an operation, and some of those that arrive meanwhile.
+    /// Commits an operation, and a bounded number of groups that arrive during the commit.
     fn lead(&self, op: &Op) -> Outcome {
         let mut outcome = Err(closed());
         let committed = self.commit(|engine| outcome = engine.run(op));
@@ -193,7 +207,7 @@ impl Core {
         committed.and(outcome)
     }
 
-    /// The operations of the next group. Gives the lead up if none waits.
+    /// The operations of the next group. Releases the lead if none waits.
     fn next_group(&self) -> Option<Vec<Waiting>> {
         let mut queue = self.queue.lock();
         if queue.waiting.is_empty() {
@@ -203,7 +217,7 @@ impl Core {
         Some(queue.take_group())
     }
 
-    /// Gives the lead up. Wakes a thread only if it has something to do: most commits find nobody waiting.
+    /// Releases the lead. Wakes another thread only if it has work, because most commits find an empty queue.
     fn release_lead(&self, queue: &mut Queue) {
         queue.led = false;
         if queue.leaders > 0 {
@@ -222,11 +236,11 @@ impl Core {
         let outcomes = outcomes.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
         for (waiting, outcome) in group.into_iter().zip(outcomes) {
             let failed = || committed.clone().map(|()| 0);
-            let _ = waiting.reply.send(outcome.unwrap_or_else(failed)); // a caller that has gone needs no answer
+            let _ = waiting.reply.send(outcome.unwrap_or_else(failed)); // the caller may have dropped its future
         }
     }
 
-    /// Leads when nobody else does and operations wait, until the store is closed.
+    /// The commit thread: leads when operations wait and nobody else leads, until the store is closed.
     pub(crate) fn run(&self) {
         loop {
             let mut queue = self.queue.lock();
@@ -244,7 +258,7 @@ impl Core {
         }
     }
 
-    /// Runs `work` while nobody commits.
+    /// Runs `work` as the leader, so that nothing is committed meanwhile.
     pub(crate) fn while_leading<T>(&self, work: impl FnOnce() -> T) -> T {
         let mut queue = self.queue.lock();
         queue.leaders += 1;
@@ -327,7 +341,7 @@ impl Core {
         Ok(())
     }
 
-    /// Counts a write. True if there were too many slow ones.
+    /// Updates the slow score. True if there were too many slow writes.
     fn count_slow(&self, is_slow: bool) -> bool {
         let score = self.slow_score.load(Ordering::Relaxed); // only the leader changes it
         let score = match is_slow {
@@ -350,7 +364,7 @@ impl Core {
         Ok(())
     }
 
-    /// Takes the store down until upkeep opens it again. Nothing of the current group was acknowledged.
+    /// Marks the store as down until upkeep reopens it. Nothing of the current group was acknowledged.
     pub(crate) fn fail(&self, failed: &Arc<Log>, failure: &Failure) -> StoreError {
         let is_full = match failure {
             Failure::Write(error) | Failure::Sync(error) => is_storage_full(error),
@@ -396,7 +410,7 @@ impl Core {
         }
     }
 
-    /// Remembers damaged events of a stream, so that it accepts no append.
+    /// Marks events of a stream as damaged, so that the stream refuses appends.
     pub(crate) fn mark_damaged(&self, key: &StreamKey, damaged: &[Seq]) {
         self.damaged.fetch_add(1, Ordering::Relaxed);
         if let State::Up { engine, .. } = &mut *self.state.lock()
@@ -448,9 +462,9 @@ mod tests {
     use super::*;
     use crate::recovery;
 
-    /// The thread is told to end while somebody else leads, and must notice it afterwards.
+    /// The close arrives while another thread leads. Its release must wake the commit thread.
     #[test]
-    fn thread_ends_when_the_store_is_closed_under_another_lead() {
+    fn commit_thread_ends_when_the_store_closes_under_another_leader() {
         let folder = tempfile::tempdir().unwrap();
         let dir = Arc::new(DataDir::lock(folder.path(), true).unwrap());
         let recovered = recovery::recover(&dir).unwrap();
@@ -467,12 +481,12 @@ mod tests {
             core.close();
             assert!(
                 has_ended.recv_timeout(Duration::from_millis(50)).is_err(),
-                "nobody else leads meanwhile"
+                "the commit thread ended while another thread led"
             );
         });
         assert!(
             has_ended.recv_timeout(Duration::from_secs(10)).is_ok(),
-            "the thread ends"
+            "the commit thread did not end"
         );
     }
 }

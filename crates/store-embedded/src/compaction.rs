@@ -1,4 +1,4 @@
-//! Compaction: copies what is still wanted of a mostly dead segment to the end of the log, so that the file can go.
+//! Compaction: copies the live parts of a mostly dead segment to the end of the log, so that the file can be deleted.
 
 use crate::commit::Core;
 use crate::group::{GROUP_HEADER_BYTES, GroupHeader, Location, SEGMENT_HEADER_BYTES, parse_records};
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
 
-/// Bytes of the segment that are read in one slice. Commits of callers come between slices.
+/// Bytes of the segment that one slice reads. Callers can commit between slices.
 const SLICE_BYTES: usize = 256 << 10;
 
 /// The compaction of one segment, from its first group to its last.
@@ -42,7 +42,7 @@ impl Compaction {
         })
     }
 
-    /// Moves what is wanted of some groups. False if the segment is done.
+    /// Moves the live parts of the next groups. False if the segment is done.
     pub(crate) fn slice(&mut self, core: &Core, log: &Log) -> bool {
         let mut records = Vec::new();
         let mut bytes = 0;

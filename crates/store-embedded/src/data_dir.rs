@@ -9,17 +9,17 @@ use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Says that the directory belongs to a store, and in which format. Locked while the store is open.
+/// Marks the directory as a store and names its format. Locked while the store is open.
 const MARKER: &str = "rethread.json";
-/// The folder of segments and checkpoints.
+/// The directory of segments and checkpoints.
 const LOG: &str = "log";
-/// Written to find out whether the disk has room.
+/// Written to test whether the disk has free space.
 const PROBE: &str = "probe.tmp";
-/// Bytes that the disk must have room for before the store opens again.
+/// Free bytes that the disk must have before the store recovers from an outage.
 const PROBE_BYTES: usize = 4 << 20;
-/// Bytes of the marker without its newline. It is padded with spaces.
+/// Bytes of the marker without its newline, padded with spaces.
 const MARKER_BYTES: usize = 95;
-/// Made by the file system at the root of a disk.
+/// The file system creates it at the root of a disk.
 const LOST_AND_FOUND: &str = "lost+found";
 
 /// A directory that this process has locked.
@@ -50,9 +50,9 @@ struct MarkerFormat {
 struct Marker {
     format: u32,
     store: u64,
-    /// Whether the log was made. If it is missing afterwards, that is damage and not a beginning.
+    /// Whether the log was created. A missing log is damage then, not a new store.
     made: bool,
-    /// A checksum of the other fields. With another store number, the whole log would look foreign.
+    /// A checksum of the other fields. A damaged store number would make the whole log look foreign.
     crc: u32,
 }
 
@@ -76,7 +76,7 @@ impl Marker {
 }
 
 impl DataDir {
-    /// Locks a directory, which must be empty or belong to a store. Creates it if it is missing and `create` says so.
+    /// Locks a directory, which must be empty or belong to a store. Creates a missing directory if `create` is set.
     pub(crate) fn lock(dir: &Path, create: bool) -> Result<Self, OpenError> {
         if create {
             warn_of_readers(dir);
@@ -137,7 +137,7 @@ impl DataDir {
         &self.dir
     }
 
-    /// The folder of segments and checkpoints.
+    /// The directory of segments and checkpoints.
     pub(crate) fn log(&self) -> &Path {
         &self.log
     }
@@ -146,7 +146,7 @@ impl DataDir {
         self.store
     }
 
-    /// Makes the folder of the log if there never was one.
+    /// Creates the directory of the log in a new store.
     pub(crate) fn make_log(&self) -> Result<(), OpenError> {
         if self.log.exists() {
             return Ok(());
@@ -159,12 +159,12 @@ impl DataDir {
             .map_err(|error| self.io("the folder of the log cannot be made", error))
     }
 
-    /// Whether there was a log here before.
+    /// Whether the log was created before.
     pub(crate) fn was_made(&self) -> bool {
         self.made.load(Ordering::SeqCst)
     }
 
-    /// Records that there is a log.
+    /// Records that the log was created.
     pub(crate) fn set_made(&self) -> std::io::Result<()> {
         if !self.made.swap(true, Ordering::SeqCst) {
             write_marker(&mut self.marker.lock(), &Marker::new(self.store, true))?;
@@ -172,27 +172,27 @@ impl DataDir {
         Ok(())
     }
 
-    /// Remembers that a sync of a segment failed: the system may have dropped its pages, and takes them for clean.
+    /// Records a failed sync of a segment. The system may have dropped its dirty pages and marked them clean.
     pub(crate) fn distrust(&self, segment: u32) {
         self.distrusted.fetch_min(segment, Ordering::SeqCst);
     }
 
-    /// The first segment that may have lost writes. It and those behind it are written again before they are used.
+    /// The first segment that may have lost writes. Recovery rewrites it and all later ones.
     pub(crate) fn distrusted(&self) -> Option<u32> {
         Some(self.distrusted.load(Ordering::SeqCst)).filter(|segment| *segment != TRUSTED)
     }
 
-    /// All segments were written again.
+    /// Records that all segments were rewritten.
     pub(crate) fn trust(&self) {
         self.distrusted.store(TRUSTED, Ordering::SeqCst);
     }
 
-    /// Whether the directory is still the one that was locked. Deleted files can be written for a long time.
+    /// Whether the path still leads to the locked directory. Writes to deleted files would succeed.
     pub(crate) fn is_there(&self) -> bool {
         self.identity.is_some() && self.identity == file_identity(fs::metadata(&self.marker_path))
     }
 
-    /// Whether the disk has room for more than a few bytes.
+    /// Tests whether the disk has `PROBE_BYTES` of free space.
     pub(crate) fn probe(&self) -> std::io::Result<()> {
         let path = self.dir.join(PROBE);
         let mut options = private::file_options();
@@ -274,7 +274,7 @@ fn lock_and_read(dir: &Path, mut marker: File, names: &Names) -> Result<(File, O
         .read_to_string(&mut text)
         .map_err(io(dir, "its marker cannot be read"))?;
     if text.trim_end_matches('\0').is_empty() {
-        // New, or the process that made it ended early. Then there is nothing else.
+        // The marker is new, or its creation was interrupted. In both cases the directory is otherwise empty.
         return match names.foreign(dir) {
             Some(foreign) => Err(foreign),
             None => Ok((marker, None)),
@@ -310,12 +310,12 @@ fn io(dir: &Path, what: &'static str) -> impl FnOnce(std::io::Error) -> OpenErro
 fn write_marker(file: &mut File, marker: &Marker) -> std::io::Result<()> {
     let text = serde_json::to_string(marker).expect("a marker is plain JSON");
     file.rewind()?;
-    // In one call and always as long: a process that ends here leaves the old marker or the new one.
+    // One write of a fixed length: a kill leaves the old marker or the new one.
     file.write_all(format!("{text:<MARKER_BYTES$}\n").as_bytes())?;
     private::sync_file(file)
 }
 
-/// Makes a directory, and its name durable.
+/// Creates a directory and makes its name durable.
 fn make(dir: &Path) -> std::io::Result<()> {
     let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
     private::create_dir_all(dir)?;
@@ -326,7 +326,7 @@ fn make(dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The device and the inode of a file. Another file at the same path has others.
+/// The device and inode of a file, which distinguish it from a later file at the same path.
 type FileIdentity = (u64, u64);
 
 #[cfg(unix)]
@@ -337,16 +337,16 @@ fn file_identity(data: std::io::Result<fs::Metadata>) -> Option<FileIdentity> {
 
 #[cfg(not(unix))]
 fn file_identity(data: std::io::Result<fs::Metadata>) -> Option<FileIdentity> {
-    data.ok().map(|_| (0, 0)) // an open file cannot be deleted there
+    data.ok().map(|_| (0, 0)) // Windows does not delete an open file
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The marker is written in place: no byte of a longer one may stay behind a shorter one.
+    /// The marker is written in place, so a shorter one would leave the end of a longer one.
     #[test]
-    fn marker_is_always_as_long() {
+    fn marker_has_a_fixed_length() {
         let folder = tempfile::tempdir().unwrap();
         let dir = DataDir::lock(folder.path(), true).unwrap();
         let text = || fs::read_to_string(folder.path().join(MARKER)).unwrap();

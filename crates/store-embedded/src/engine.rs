@@ -1,7 +1,7 @@
 //! Operations: each is refused, or becomes records of the current group and changes the index.
 //!
-//! Pure but for the clock. Everything that can be refused is checked before the first record, so a refused operation leaves
-//! nothing behind.
+//! Pure except for the clock. An operation is checked before its first record is written. A refused operation may have
+//! freed space, but changes nothing else.
 
 use crate::data_dir::DataDir;
 use crate::error::DamagedStream;
@@ -25,9 +25,9 @@ use rethread_store::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Push queues may use this part of the total, so that messages without a reader do not displace streams.
+/// Push queues may use 1/4 of the total, so that messages without a reader do not displace streams.
 const QUEUE_SHARE: u64 = 4;
-/// A store that is full frees this part of the total at once, so that not every append has to.
+/// A full store frees 1/16 of the total at once, so that not every append has to.
 const FREED_SHARE: u64 = 16;
 /// Streams that one sweep forgets.
 pub(crate) const SWEEP_STREAMS: usize = 256;
@@ -44,10 +44,10 @@ pub(crate) struct Engine {
     pub(crate) end: Location,
     /// The number of the last group.
     pub(crate) commit: u64,
-    /// The header of a segment that has none yet.
+    /// The header of the current segment, until it is written with the first group.
     segment_header: Option<SegmentHeader>,
     effects: Vec<Effect>,
-    /// Whether anybody watches a stream.
+    /// Whether any stream is watched.
     watched: bool,
 }
 
@@ -77,7 +77,7 @@ impl Engine {
         (engine, log)
     }
 
-    /// Where a checkpoint of the present state ends. A segment without a header does not exist for a replay yet.
+    /// The end of a checkpoint of the current state. A replay ignores a segment without a header.
     pub(crate) fn checkpoint_end(&self) -> Location {
         match &self.segment_header {
             Some(header) if header.number > 1 => Location {
@@ -105,8 +105,8 @@ impl Engine {
         self.group.begin(self.end, self.segment_header.as_ref());
     }
 
-    /// Ends the group. Returns it, to be written, or nothing if no operation changed anything. `spare` is the buffer of the
-    /// next group.
+    /// Ends the group and returns it for writing, or `None` if it has no record. `spare` is the buffer of the next
+    /// group.
     pub(crate) fn finish_group(&mut self, durable: u64, spare: GroupBuffer) -> (Option<GroupBuffer>, Vec<Effect>) {
         let effects = std::mem::take(&mut self.effects);
         if self.group.is_empty() {
@@ -233,7 +233,7 @@ impl Engine {
                 ordinal,
                 ranges,
             };
-            self.group.push(&record, [].iter()); // it is applied already
+            self.group.push(&record, [].iter()); // `Index::evict` has applied it
         }
         Ok(())
     }
@@ -387,8 +387,8 @@ impl Engine {
         Ok(SWEEP_STREAMS)
     }
 
-    /// Makes room for `size` bytes, or refuses. The streams that ended first become tombstones, then tombstones are
-    /// forgotten, and at last the stream `own` evicts its own events (design D4).
+    /// Frees space for `size` bytes, or fails. The streams that ended first become tombstones, then tombstones are
+    /// forgotten, and finally the stream `own` evicts its own events (D4).
     fn make_room(&mut self, size: u64, own: Option<(u64, Ordinal)>) -> Result<(), StoreError> {
         let total = self.options.limits.total_bytes;
         if self.index.totals.held + size <= total && size <= MAX_BODY_BYTES {
@@ -420,7 +420,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The sessions that are idle, or were touched in the future.
+    /// Sessions that are idle, or whose last touch is in the future because the clock was set back.
     pub(crate) fn idle_sessions(&self, idle: Duration) -> Vec<SessionKey> {
         let now = self.now();
         let is_idle = |session: &&Session| session.is_idle(now, idle) || session.touched > now;
@@ -450,7 +450,8 @@ fn queue_floor(index: &Index, session: u64) -> QueuePosition {
         .map_or_else(Default::default, |queue| queue.floor)
 }
 
-/// The body of a queued message: its collapse key, then the message. Returns the length of the key as well.
+/// Encodes the body of a queued message: the collapse key, then the message. Also returns the length of the key plus
+/// one, or zero without a key.
 fn encode_message(queued: &Queued) -> (u32, Bytes) {
     match &queued.collapse {
         None => (0, queued.message.clone()),
@@ -458,7 +459,7 @@ fn encode_message(queued: &Queued) -> (u32, Bytes) {
     }
 }
 
-/// The message in a body.
+/// The inverse of [`encode_message`].
 pub(crate) fn decode_message(message: &Message, body: &Bytes) -> Option<Queued> {
     let queued = |message_bytes| Queued::new(message.position, message_bytes);
     let Some(length) = message.collapse.checked_sub(1) else {

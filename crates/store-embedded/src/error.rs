@@ -6,13 +6,13 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process has it open.
+    /// Another process has the directory open.
     #[error("the data directory {} is in use by another process; each server needs its own", .dir.display())]
     InUse {
         /// The data directory.
         dir: PathBuf,
     },
-    /// A later version wrote it.
+    /// A later version wrote the directory.
     #[error(
         "the data directory {} was written by a newer Rethread (format {found}, this one knows up to {known}); \
          run that one, or use another directory",
@@ -26,7 +26,7 @@ pub enum OpenError {
         /// The latest format that can be read.
         known: u32,
     },
-    /// An earlier version wrote it, in a format that is no longer read.
+    /// An earlier version wrote the directory, in a format that is no longer supported.
     #[error(
         "the data directory {} was written by an older Rethread (format {found}, this one reads {known}); \
          run that one, or use another directory",

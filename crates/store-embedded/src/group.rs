@@ -1,7 +1,7 @@
-//! The frames of the log: segments, groups and records. Pure: bytes in, values out. `docs/store-format.md` describes them.
+//! The framing of the log: segments, groups and records. Pure. See `docs/store-format.md`.
 //!
-//! A segment file begins with a [`SegmentHeader`]. Groups follow, one per commit, each with the records of everybody who
-//! waited for it. A group is valid as a whole or not at all.
+//! A segment file begins with a [`SegmentHeader`]. Groups follow, one per commit, each with the records of all callers
+//! that share the commit. A group is valid as a whole or not at all.
 
 use crate::coding::{Decoder, Wire, wire_struct};
 use crate::record::Record;
@@ -12,19 +12,19 @@ use std::io::IoSlice;
 pub(crate) const FORMAT: u32 = 4;
 /// Bytes of a segment header.
 pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
-/// Bytes of a group in front of its records.
+/// Bytes of a group before its records.
 pub(crate) const GROUP_HEADER_BYTES: usize = 28;
-/// Bytes of a record in front of its header.
+/// Bytes of a record before its header.
 pub(crate) const RECORD_PREFIX_BYTES: usize = 12;
-/// The largest group that is accepted. A damaged length must not exhaust the memory.
+/// Longer groups are invalid, so that a damaged length cannot exhaust the memory.
 const MAX_GROUP_BYTES: u32 = 1 << 30;
-/// Payloads from here on are written from where they are. Smaller ones are copied next to their header.
+/// Larger payloads are written with vectored IO. Smaller ones are copied after their header.
 const VECTORED_FROM_BYTES: usize = 2048;
 
 const SEGMENT_MAGIC: [u8; 8] = *b"rethread";
 const GROUP_MAGIC: [u8; 4] = *b"rgrp";
 
-/// A place in the log.
+/// An offset in a segment of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Location {
     pub(crate) segment: u32,
@@ -42,7 +42,7 @@ impl Location {
     }
 }
 
-/// The first bytes of a segment. They tie it to its store and to the segment in front of it.
+/// The first bytes of a segment. They identify its store and the end of the previous segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     /// The random number of the store, which every checksum includes.
@@ -50,7 +50,7 @@ pub(crate) struct SegmentHeader {
     pub(crate) number: u32,
     /// The number of the first group.
     pub(crate) first_commit: u64,
-    /// Where the previous segment ends. Zero in the first segment.
+    /// The length of the previous segment. Zero in the first segment.
     pub(crate) previous_end: u64,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct GroupHeader {
     pub(crate) len: u32,
     /// Groups are numbered without gaps, over all segments.
     pub(crate) commit: u64,
-    /// The highest commit that was durable when this group was written. It tells damage from a torn tail.
+    /// The highest commit that was durable when this group was written. It distinguishes damage from a torn tail.
     pub(crate) durable: u64,
 }
 
@@ -124,9 +124,9 @@ impl GroupHeader {
         valid.then_some(header)
     }
 
-    /// The highest durable commit that any group in `bytes` claims, found by its magic number. For bytes behind a damaged
-    /// place, where the lengths of groups do not lead any more. Payloads cannot forge a claim: a checksum includes the
-    /// random number of the store.
+    /// The highest durable commit that any group in `bytes` claims. Searches for the magic number, because after a
+    /// damaged group the lengths cannot be followed. Payloads cannot forge a claim: the checksum includes the random
+    /// number of the store.
     pub(crate) fn find_claims(bytes: &[u8], store: u64) -> Option<u64> {
         let starts = memchr::memmem::find_iter(bytes, &GROUP_MAGIC);
         starts
@@ -141,7 +141,7 @@ fn fixed(decoder: &mut Decoder<'_>) -> Option<u64> {
     decoder.array().map(u64::from_le_bytes)
 }
 
-/// A checksum that only this store makes.
+/// A checksum that includes the random number of the store.
 fn checksum(store: u64, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&store.to_le_bytes()), bytes)
 }
@@ -150,7 +150,7 @@ fn checksum(store: u64, bytes: &[u8]) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Framed<'a> {
     pub(crate) record: Record,
-    /// Where its body begins, from the start of the group.
+    /// The offset of its body in the group.
     pub(crate) body_offset: usize,
     pub(crate) body: &'a [u8],
 }
@@ -182,7 +182,7 @@ pub(crate) fn parse_records(group: &[u8], store: u64) -> Option<Vec<Framed<'_>>>
 }
 
 impl Framed<'_> {
-    /// Whether every part of the body has the checksum that the header says.
+    /// Whether every part of the body matches its checksum in the header.
     pub(crate) fn is_whole(&self) -> bool {
         let mut rest = self.body;
         self.record.parts().into_iter().all(|part| {
@@ -193,15 +193,15 @@ impl Framed<'_> {
     }
 }
 
-/// A group that is being built, at a known place.
+/// A group under construction at a known location.
 #[derive(Debug)]
 pub(crate) struct GroupBuffer {
     store: u64,
-    /// Where the group begins.
+    /// The location of the group.
     start: Location,
     /// Everything but large payloads. The first bytes are a segment header if the segment begins here.
     bytes: Vec<u8>,
-    /// Large payloads, each with its place in `bytes`.
+    /// Large payloads, each with its offset in `bytes`.
     large: Vec<(usize, Bytes)>,
     /// Bytes of the large payloads.
     large_bytes: usize,
@@ -238,7 +238,7 @@ impl GroupBuffer {
         self.bytes.len() == self.header_at + GROUP_HEADER_BYTES
     }
 
-    /// Adds a record. Returns the place of its body.
+    /// Adds a record. Returns the location of its body.
     pub(crate) fn push<'a>(&mut self, record: &Record, body: impl Iterator<Item = &'a Bytes>) -> Location {
         let at = self.bytes.len();
         self.bytes.extend_from_slice(&[0; RECORD_PREFIX_BYTES]);

@@ -1,8 +1,8 @@
-//! The index: everything that the store knows, with locations in the log instead of payloads.
+//! The index: the state of the store, with locations in the log instead of payloads.
 //!
-//! Pure. [`Index::apply`] is the only way to change it, for a running store as for the replay of a log: the state after a
-//! restart is the state before it. All effects are in the records. Limits and clocks decide which records are written,
-//! never what a record does, so other limits after a restart do not change the past.
+//! Pure. A running store and a replay both change it with [`Index::apply`], so a restart restores the same state.
+//! Limits and clocks decide which records are written, never the effect of a record. So a replay with other limits has
+//! the same result.
 
 pub(crate) mod segments;
 pub(crate) mod session;
@@ -24,7 +24,7 @@ pub(crate) struct Index {
     keys: HashMap<SessionKey, u64, RandomState>,
     pub(crate) sessions: HashMap<u64, Session, RandomState>,
     pub(crate) segments: Segments,
-    /// Ended streams that have events, in the order of their end. An entry may be outdated.
+    /// Ended streams with events, in the order of their end. An entry may be outdated.
     whole: VecDeque<EndedStream>,
     /// Tombstones, in the same order.
     tombs: VecDeque<EndedStream>,
@@ -50,11 +50,11 @@ pub(crate) struct Totals {
     pub(crate) streams: u64,
 }
 
-/// A record that does not fit the state before it. The log is damaged, or there is a fault in this crate.
+/// A record contradicts the state before it. The log is damaged, or this crate has a bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Inconsistent(pub(crate) &'static str);
 
-/// Entries of `whole` and `tombs` that may be outdated, beside as many as there are streams.
+/// Outdated entries of `whole` and `tombs` that are tolerated in addition to the number of streams.
 const MAX_OUTDATED: usize = 1024;
 
 impl Index {
@@ -172,7 +172,7 @@ impl Index {
                     .map_err(|_| Inconsistent("a forgotten stream is unknown"))?;
                 let (_, stream) = session.streams.remove(at);
                 if let Some(ended) = session.ended.iter().position(|ended| ended == ordinal) {
-                    session.ended.remove(ended); // near the front: streams are forgotten in the order of their end
+                    session.ended.remove(ended); // cheap: the oldest ended streams are forgotten first
                 }
                 session.changed = commit;
                 forget(&stream, segments, totals);
@@ -308,7 +308,7 @@ impl Index {
         found
     }
 
-    /// Remembers that an event is damaged.
+    /// Marks an event as damaged.
     pub(crate) fn mark_damaged(&mut self, session: u64, ordinal: Ordinal, seq: Seq) {
         let session = self.sessions.get_mut(&session);
         if let Some(stream) = session.and_then(|session| session.stream_mut(ordinal)) {
@@ -317,7 +317,7 @@ impl Index {
         }
     }
 
-    /// A session, with what its changes are counted in.
+    /// A session, and the counters that its changes update.
     fn parts(&mut self, session: u64) -> Result<(&mut Session, &mut Segments, &mut Totals), Inconsistent> {
         let session = self
             .sessions
@@ -419,7 +419,7 @@ impl Index {
             .then_some(stream)
     }
 
-    /// Drops outdated entries when most are.
+    /// Removes outdated entries when most entries are outdated.
     fn drop_outdated(&mut self) {
         if self.whole.len() + self.tombs.len() > 2 * self.totals.streams as usize + MAX_OUTDATED {
             let (mut whole, mut tombs) = (std::mem::take(&mut self.whole), std::mem::take(&mut self.tombs));
@@ -443,14 +443,14 @@ fn move_blob(blob: &mut Blob, to: Blob, segments: &mut Segments) {
     *blob = to;
 }
 
-/// Counts a stream as gone.
+/// Subtracts a removed stream from the counters.
 fn forget(stream: &Stream, segments: &mut Segments, totals: &mut Totals) {
     stream.release_segments(segments);
     totals.held -= stream.cost();
     totals.streams -= 1;
 }
 
-/// Drops the streams and the push queue of a session.
+/// Removes the streams and the push queue of a session.
 fn forget_content(session: &mut Session, segments: &mut Segments, totals: &mut Totals) {
     for (_, stream) in session.streams.drain(..) {
         forget(&stream, segments, totals);

@@ -11,10 +11,10 @@
 //! # }
 //! ```
 //!
-//! One process at a time has a directory open. The bus reaches this process alone.
+//! One process at a time can open a directory. The bus reaches this process only.
 //!
-//! Only the owner of the process may read the files of the store: directories are 0700, files 0600. A directory that exists
-//! and lets others in stays as it is, and the store logs a warning.
+//! Only the owner of the process may read the files of the store: directories are 0700, files 0600. The store does not
+//! change the permissions of an existing directory. It logs a warning if others may read it.
 //!
 //! # Durability
 //!
@@ -24,32 +24,32 @@
 //! | [`Sync::Interval`], the default: 50 ms | nothing is lost | at most the last interval is lost | the operating system |
 //! | [`Sync::Os`] | nothing is lost | writes that the system had not done yet are lost | the operating system |
 //!
-//! A store that opens is in a state that once was: all commits up to some moment, and none after it. If commits are missing
-//! that were durable, the store does not open and names them. If a payload is damaged, its stream is refused
-//! ([`StoreError::Unavailable`](rethread_store::StoreError::Unavailable)) and named in the log. A stream is never served with
-//! a hole.
+//! An opened store contains all commits up to some moment and none after it. If durable commits are missing, the store
+//! refuses to open and names them. If a payload is damaged, reads of its stream fail
+//! ([`StoreError::Unavailable`](rethread_store::StoreError::Unavailable)) and the process log names the stream. The
+//! store never serves a stream with a hole.
 //!
 //! # Design
 //!
-//! The store is one log on the disk and an index of it in memory. Every change is a record of the log. An append of a caller
-//! is written by the thread of the caller, together with the records of all who wait. Payloads are written once and read back
-//! from where they are; the index has their locations and checksums, about 40 bytes per event. A checkpoint of the index is
-//! written from time to time, so that a start reads the last checkpoint and the log behind it. Segments of the log are
-//! deleted when nothing in them is wanted. A segment that is mostly dead is compacted first.
+//! The store is one log on the disk and an index of it in memory. Every change is a record of the log. The thread of a
+//! caller writes its own records and those of waiting callers in one group. Payloads are written once and read from the
+//! log. The index has their locations and checksums, about 40 bytes per event. The store writes checkpoints of the
+//! index, so that opening reads the last checkpoint and the log after it. A segment of the log is deleted when nothing
+//! in it is live. A mostly dead segment is compacted first.
 //!
-//! `docs/store-format.md` in the repository describes every byte of the files and what each crash leaves behind.
+//! `docs/store-format.md` in the repository describes every byte of the files and the effect of each crash.
 //!
 //! # Limits
 //!
 //! [`Limits`] bounds the retained data. When all streams together reach the limit, the streams that ended first become
-//! tombstones, then tombstones are forgotten. When nothing has ended, a stream evicts its own oldest events. When it has none,
-//! the append is refused ([`StoreError::Full`](rethread_store::StoreError::Full)).
+//! tombstones, then tombstones are forgotten. When nothing has ended, a stream evicts its own oldest events. When it
+//! has none, the append is refused ([`StoreError::Full`](rethread_store::StoreError::Full)).
 //!
 //! # Failures
 //!
-//! When the disk fails or is full, or the directory disappears, every call is refused at once. The store opens the log again
-//! as soon as that works: after 100 milliseconds, then at longer intervals, up to two seconds. Acknowledged writes are there
-//! then. Refused writes may be there too, and appending them again is harmless.
+//! When the disk fails or is full, or the directory disappears, every call fails at once. The store retries to open the
+//! log after 100 milliseconds, then at longer intervals, up to two seconds. It then contains all acknowledged writes.
+//! It may contain refused writes too, and repeating them is harmless.
 
 mod checkpoint;
 mod coding;
@@ -84,7 +84,7 @@ pub use error::OpenError;
 pub use options::{Limits, Options, Sync};
 pub use store::{EmbeddedStore, Usage};
 
-/// Decodes arbitrary bytes as every part of the files, for the fuzz target. None of them may panic.
+/// Decodes arbitrary bytes as every part of the files, for the fuzz target. No decoder may panic.
 #[doc(hidden)]
 pub fn decode_arbitrary(bytes: &[u8]) {
     use coding::{Decoder, Wire};
@@ -93,7 +93,7 @@ pub fn decode_arbitrary(bytes: &[u8]) {
     let _ = group::GroupHeader::find_claims(bytes, store);
     let _ = group::parse_records(bytes, store);
     let _ = checkpoint::decode(bytes, store);
-    // Without the checksums, which hardly any input gets right.
+    // These bypass the checksums, which random input hardly ever matches.
     let _ = record::Record::parse(bytes).map(|record| record.parts());
     let _ = index::session::Session::decode(&mut Decoder(bytes));
 }

@@ -1,4 +1,4 @@
-//! The open log: its files, and how far it is written, committed and durable.
+//! The open log: its files, and the last written, committed and durable group.
 
 use crate::data_dir::DataDir;
 use crate::group::GroupBuffer;
@@ -13,18 +13,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tokio::sync::oneshot;
 
-/// The files of a store that is open. After a failure the store opens another `Log`.
+/// The files of an open store. After a failure the store opens a new `Log`.
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) dir: Arc<DataDir>,
     files: Mutex<BTreeMap<u32, Arc<SegmentFile>>>,
     /// The segment that groups are written to. Locked during a write.
     head: Mutex<Arc<SegmentFile>>,
-    /// Its number, for reads, which do not wait for a write.
+    /// Its number, for reads that must not wait for a write.
     head_number: AtomicU32,
-    /// The next segment, so that a commit need not wait for its creation.
+    /// The next segment, created in advance so that no commit waits for it.
     prepared: Mutex<Option<Arc<SegmentFile>>>,
-    /// Segments with bytes that were not synced, oldest first.
+    /// Segments with unsynced bytes, oldest first.
     dirty: Mutex<Vec<Arc<SegmentFile>>>,
     /// Held during a sync.
     syncing: Mutex<()>,
@@ -32,7 +32,7 @@ pub(crate) struct Log {
     written: AtomicU64,
     /// The last group whose operations were acknowledged.
     committed: AtomicU64,
-    /// The last group that is on the disk.
+    /// The last durable group.
     durable: AtomicU64,
     /// Reads that wait for a commit.
     waiting: Mutex<Vec<(u64, oneshot::Sender<()>)>>,
@@ -58,7 +58,7 @@ impl Log {
         }
     }
 
-    /// Appends a group to the current segment. True if everything in it was durable before.
+    /// Appends a group to the current segment. True if the segment had no unsynced bytes before.
     pub(crate) fn write(&self, group: &GroupBuffer, commit: u64) -> io::Result<bool> {
         let head = self.head.lock();
         head.append(&mut group.slices())?;
@@ -70,11 +70,11 @@ impl Log {
         Ok(first)
     }
 
-    /// Waits until everything that was written is on the disk.
+    /// Syncs all written groups.
     pub(crate) fn sync(&self) -> io::Result<()> {
         let _one_at_a_time = self.syncing.lock();
         if self.dir.distrusted().is_some() {
-            // It would succeed now, because the system takes the lost pages for clean.
+            // Another sync would succeed, because the system has marked the lost pages clean.
             return Err(io::Error::other("an earlier sync of the log failed"));
         }
         let written = self.written.load(Ordering::SeqCst);
@@ -96,17 +96,17 @@ impl Log {
         }
         let mut waiting = self.waiting.lock();
         for (_, waiter) in waiting.extract_if(.., |(needed, _)| *needed <= commit) {
-            let _ = waiter.send(()); // a reader that has gone needs nothing
+            let _ = waiter.send(()); // the reader may have dropped its future
         }
     }
 
-    /// A receiver that resolves when `commit` is acknowledged. `None` if it is already. It fails if the log fails.
+    /// A receiver that resolves when `commit` is acknowledged and fails if the log fails. `None` if it is acknowledged.
     pub(crate) fn wait_for(&self, commit: u64) -> Option<oneshot::Receiver<()>> {
         if self.committed.load(Ordering::SeqCst) >= commit {
             return None;
         }
         let mut waiting = self.waiting.lock();
-        // Again under the lock: `publish` takes it after it has changed the number.
+        // Check again under the lock: `publish` raises the number before it takes the lock.
         if self.committed.load(Ordering::SeqCst) >= commit {
             return None;
         }
@@ -117,7 +117,7 @@ impl Log {
         Some(receiver)
     }
 
-    /// Ends the log: no group is acknowledged any more, and waiting reads fail.
+    /// Ends the log: no further group is acknowledged, and waiting reads fail.
     pub(crate) fn fail(&self) {
         self.failed.store(true, Ordering::SeqCst);
         self.waiting.lock().clear();
@@ -169,11 +169,11 @@ impl Log {
 
     fn create_next(&self) -> io::Result<Arc<SegmentFile>> {
         let next = SegmentFile::create(self.dir.log(), self.head() + 1)?;
-        sync_dir(self.dir.log())?; // a group in it must not be more durable than its name
+        sync_dir(self.dir.log())?; // the name must be durable before any group in the file
         Ok(Arc::new(next))
     }
 
-    /// Deletes a segment. Reads that use it finish.
+    /// Deletes a segment. Reads in progress finish, because they keep the file open.
     pub(crate) fn delete(&self, number: u32) -> io::Result<()> {
         self.files.lock().remove(&number);
         match fs::remove_file(segment::path(self.dir.log(), number)) {
@@ -190,7 +190,7 @@ mod tests {
     use crate::recovery;
     use crate::simulated_disk;
 
-    /// The system takes lost pages for clean, so a second sync would succeed and prove nothing.
+    /// The system marks lost pages clean, so a second sync would succeed without writing them.
     #[test]
     fn log_is_not_durable_after_a_failed_sync() {
         let folder = tempfile::tempdir().unwrap();
@@ -203,7 +203,7 @@ mod tests {
         log.write(&group, 1).unwrap();
         simulated_disk::with(|disk| disk.fail_after = Some(0));
         assert!(log.sync().is_err());
-        assert!(log.sync().is_err(), "also for the next caller");
+        assert!(log.sync().is_err(), "the failure is permanent for this log");
         assert_eq!((log.durable(), dir.distrusted()), (0, Some(1)));
     }
 }

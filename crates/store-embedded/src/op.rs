@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rethread_store::{Batch, Event, QueueUpdate, Queued, SessionKey, SessionRecord, StoreError, StreamInfo, StreamKey};
 use std::time::Duration;
 
-/// A change.
+/// A requested change.
 #[derive(Debug)]
 pub(crate) enum Op {
     Append(StreamKey, Batch),
@@ -19,17 +19,17 @@ pub(crate) enum Op {
     End(SessionKey),
     /// Ends a session if it is still idle.
     Expire(SessionKey, Duration),
-    /// Forgets some of the streams that are past their age.
+    /// Forgets a bounded number of ended streams beyond their age limit.
     Sweep,
-    /// Compaction: moves what is still wanted of these records, each with the place of its body and the body.
+    /// Compaction: moves the live parts of these records. Each comes with the location of its body and the body.
     Move(Vec<(Record, Location, Bytes)>),
 }
 
-/// The result of an operation: the number of sessions or streams that it removed, where that matters.
+/// The number of sessions or streams that the operation removed. Zero for operations that do not count.
 pub(crate) type Outcome = Result<usize, StoreError>;
 
 impl Op {
-    /// The bytes that it adds to the log, roughly.
+    /// Approximate bytes that the operation adds to the log.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Op::Append(_, batch) => {

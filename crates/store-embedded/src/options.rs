@@ -14,13 +14,13 @@ const SEGMENTS: u64 = 64;
 /// When an acknowledged write is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
-    /// A write is acknowledged when it is on the disk. No acknowledged write is lost, even if the power fails. All writes
-    /// that wait share one flush of the disk.
+    /// A write is acknowledged after a sync. No acknowledged write is lost, even if the power fails. All waiting writes
+    /// share one sync.
     Always,
-    /// A write is acknowledged when the operating system has it, and is on the disk after this time. A killed process loses
-    /// nothing. A power failure loses the writes of at most this time.
+    /// A write is acknowledged when the operating system has it, and synced within this time. A killed process loses
+    /// nothing. A power failure loses at most the writes of this time.
     Interval(Duration),
-    /// As [`Sync::Interval`], but the operating system decides when it writes. That is often half a minute later.
+    /// Like [`Sync::Interval`], but the operating system decides when it writes to the disk, often after half a minute.
     Os,
 }
 
@@ -36,10 +36,10 @@ impl Default for Sync {
 pub struct Limits {
     /// Limits of each stream.
     pub stream: Retention,
-    /// Ended streams of one session. Beyond: the one that ended first is forgotten.
+    /// Ended streams of one session. Beyond this, the stream that ended first is forgotten.
     pub ended_streams_per_session: usize,
-    /// Bytes of all streams, push queues and session records together, with their bookkeeping. Beyond: the streams that
-    /// ended first become tombstones. The files take up to twice as much, and four segments.
+    /// Bytes of all streams, push queues and session records, including bookkeeping. Beyond this, the streams that
+    /// ended first become tombstones. The files take up to twice as much, plus four segments.
     pub total_bytes: u64,
 }
 
@@ -76,7 +76,7 @@ impl Limits {
     }
 }
 
-/// How to open an [`EmbeddedStore`].
+/// Options to open an [`EmbeddedStore`].
 pub struct Options {
     pub(crate) sync: Sync,
     pub(crate) limits: Limits,
@@ -102,7 +102,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// When an acknowledged write is durable. The default is every 50 milliseconds.
+    /// When an acknowledged write is durable. The default is [`Sync::Interval`] with 50 milliseconds.
     #[must_use]
     pub fn sync(mut self, sync: Sync) -> Self {
         self.sync = sync;
@@ -123,7 +123,7 @@ impl Options {
         self
     }
 
-    /// Begins a new segment after so many bytes, for tests.
+    /// Begins a new segment after `bytes` bytes, for tests.
     #[doc(hidden)]
     #[must_use]
     pub fn segment_size(mut self, bytes: u64) -> Self {
@@ -137,8 +137,8 @@ impl Options {
         self.segment_bytes.unwrap_or(usual)
     }
 
-    /// Opens the store in a directory of its own, which is created if it is missing. Blocks while the last checkpoint and
-    /// the log behind it are read, for up to half a second.
+    /// Opens the store in its own directory, which is created if it is missing. Blocks while it reads the last
+    /// checkpoint and the log after it, for up to half a second.
     pub fn open(self, dir: impl AsRef<Path>) -> Result<EmbeddedStore, OpenError> {
         EmbeddedStore::start(dir.as_ref(), self)
     }

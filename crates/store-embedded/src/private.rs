@@ -1,4 +1,4 @@
-//! Private files and directories: the store has session ids and payloads, so only its owner may read it.
+//! Private files and directories (SEC-06): the store contains session ids and payloads, so only its owner may read it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -36,10 +36,10 @@ pub(crate) fn loose_mode(dir: &Path) -> Option<u32> {
 
 #[cfg(not(unix))]
 pub(crate) fn loose_mode(_: &Path) -> Option<u32> {
-    None // access lists decide there, and the folders of a user are private by default
+    None // Windows uses access control lists, and user directories are private by default
 }
 
-/// Waits until the content of a file is on the disk.
+/// Makes the content of a file durable.
 pub(crate) fn sync_file(file: &File) -> io::Result<()> {
     #[cfg(test)]
     if let Some(simulated) = crate::simulated_disk::sync_file(file) {
@@ -48,7 +48,7 @@ pub(crate) fn sync_file(file: &File) -> io::Result<()> {
     file.sync_data()
 }
 
-/// Writes a file under a temporary name, syncs it, and gives it its name. The caller syncs the directory.
+/// Writes a file under a temporary name, syncs it and renames it. The caller syncs the directory.
 pub(crate) fn write_file(
     path: &Path,
     temporary: &Path,
@@ -60,12 +60,12 @@ pub(crate) fn write_file(
         .and_then(|()| sync_file(&file))
         .and_then(|()| fs::rename(temporary, path));
     if written.is_err() {
-        let _ = fs::remove_file(temporary); // the disk may be full
+        let _ = fs::remove_file(temporary); // frees its space if the disk is full
     }
     written
 }
 
-/// Waits until the names in a directory are on the disk.
+/// Makes the names in a directory durable.
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     #[cfg(test)]
     if let Some(simulated) = crate::simulated_disk::sync_folder(dir) {

@@ -1,7 +1,7 @@
 //! Reads: a plan under the lock of the index, then positioned reads of the files without a lock.
 //!
-//! The plan may contain events of a group that is not committed yet. The read then waits for that commit, so no event is
-//! visible before it is stored.
+//! The plan may contain events of a group that is not acknowledged yet. The read then waits for that commit, so no
+//! event is visible before it is stored.
 
 use crate::commit::Core;
 use crate::engine::{Engine, decode_message};
@@ -22,14 +22,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Parts that are at most this far apart are read in one call.
+/// Parts that are at most this far apart are read in one system call.
 const MAX_HOLE_BYTES: u64 = 4 << 10;
-/// Bytes of one call.
+/// Bytes of one system call.
 const MAX_SPAN_BYTES: u64 = 2 << 20;
-/// The segments written last are in the page cache. Reads of others may wait for the disk.
+/// The newest segments are in the page cache. Reads of older ones may wait for the disk.
 const CACHED_SEGMENTS: u32 = 2;
 
-/// Bytes to read, and the files that have them.
+/// Parts to read, and their files.
 struct Parts {
     parts: Vec<(Location, Part)>,
     files: BTreeMap<u32, Arc<SegmentFile>>,
@@ -53,7 +53,7 @@ impl Parts {
         }
     }
 
-    /// Reads all parts. `None` in place of one that is damaged.
+    /// Reads all parts. `None` stands for a damaged part.
     fn read(&self) -> Result<Vec<Option<Bytes>>, StoreError> {
         let mut read = Vec::with_capacity(self.parts.len());
         let mut rest = &self.parts[..];
@@ -71,7 +71,7 @@ impl Parts {
         Ok(read)
     }
 
-    /// Reads some bytes. `None` if the file does not have them. Another error may pass, and says nothing of the data.
+    /// Reads a range of bytes. `None` if the file is too short. Other errors may be temporary and do not prove damage.
     fn read_span(&self, from: Location, bytes: u64) -> io::Result<Option<Bytes>> {
         if bytes == 0 {
             return Ok(Some(Bytes::new()));
@@ -87,7 +87,7 @@ impl Parts {
     }
 }
 
-/// The first parts of a list that one call reads.
+/// The first parts of a list that one system call reads.
 struct Span {
     count: usize,
     bytes: u64,
@@ -129,7 +129,7 @@ impl<T> Plan<T> {
     }
 }
 
-/// Plans a read, waits for its commit, reads, and makes the result.
+/// Plans a read, waits for its commit, reads, and builds the result.
 fn read<T: Send + 'static, R: Send + Unpin + 'static>(
     core: &Arc<Core>,
     plan: impl FnOnce(&Engine, &Log) -> Plan<T>,
@@ -291,7 +291,7 @@ pub(crate) fn queue(core: &Arc<Core>, key: &SessionKey) -> StoreFuture<Result<St
 }
 
 impl Core {
-    /// Remembers and reports damaged events. Returns the error of the read.
+    /// Marks and logs damaged events. Returns the error of the read.
     fn report_damage(&self, key: &StreamKey, damaged: &[Seq]) -> StoreError {
         let (first, last) = (damaged[0], damaged[damaged.len() - 1]);
         tracing::error!(
@@ -327,7 +327,7 @@ mod tests {
     fn missing_bytes_are_damage_and_a_failed_read_is_an_outage() {
         assert_eq!(read(tempfile::tempfile().unwrap()).unwrap(), [None]);
         let folder = tempfile::tempdir().unwrap();
-        let failed = read(File::open(folder.path()).unwrap()); // a directory cannot be read
+        let failed = read(File::open(folder.path()).unwrap()); // reading a directory fails
         assert!(matches!(failed, Err(StoreError::Unavailable(_))), "{failed:?}");
     }
 }

@@ -1,7 +1,7 @@
-//! The records of the log: every change of the store, as bytes. `docs/store-format.md` describes each byte.
+//! The records of the log: every change of the store. See `docs/store-format.md`.
 //!
-//! A record has a header and a body. The header describes the change; the body has the bytes that are read back later:
-//! payloads, session records, push messages. Each part of a body has its own checksum in the header, so a read verifies
+//! A record has a header and a body. The header describes the change. The body has the bytes that reads return:
+//! payloads, session records and push messages. The header has a checksum of each part of the body, so a read verifies
 //! exactly the bytes that it returns.
 
 use crate::coding::{Decoder, Wire, encode_list, wire_struct};
@@ -11,7 +11,7 @@ use rethread_store::{Ordinal, QueuePosition, Retain, Seq, SessionKey, StreamInfo
 /// Defines [`Record`] and its encoding: the number of the kind, then the fields in order.
 macro_rules! records {
     ($( $(#[$doc:meta])* $kind:literal $name:ident { $( $(#[$field_doc:meta])* $field:ident: $type:ty, )* } )*) => {
-        /// A change of the store. Sessions have numbers here, which are never reused.
+        /// A change of the store. Records name sessions by numbers, which are never reused.
         #[derive(Clone, Debug, PartialEq)]
         pub(crate) enum Record {
             $( $(#[$doc])* $name { $( $(#[$field_doc])* $field: $type, )* }, )*
@@ -42,9 +42,9 @@ records! {
     1 Create { session: u64, key: SessionKey, at: Wall, epoch: u64, body: Part, }
     /// Replaces the record of a session. The body is the new one. Compaction writes the same record again.
     2 Update { session: u64, at: Wall, epoch: u64, body: Part, }
-    /// The session is in use.
+    /// Records that a session is in use.
     3 Touch { session: u64, at: Wall, }
-    /// Ends a session. Its streams and its push queue are gone.
+    /// Ends a session and removes its streams and its push queue.
     4 End { session: u64, }
     /// Appends events to a stream. The body has their payloads.
     5 Append {
@@ -54,13 +54,13 @@ records! {
         events: Run,
         /// In the first append of a stream.
         info: Option<StreamInfo>,
-        /// When the stream was sealed, if this append seals it.
+        /// The time of the seal, if this append seals the stream.
         sealed_at: Option<Wall>,
         taken: Option<QueuePosition>,
         retained: Vec<(Seq, Retain)>,
         released: Vec<Seq>,
     }
-    /// Removes events of a stream that exceeds its limits: ranges of numbers, each with its first and its length.
+    /// Removes events of a stream that exceeds its limits. A range is its first number and its length.
     6 Evict { session: u64, ordinal: Ordinal, ranges: Vec<(Seq, u64)>, }
     /// Removes all events of an ended stream and leaves a tombstone.
     7 Bury { session: u64, ordinal: Ordinal, }
@@ -68,10 +68,10 @@ records! {
     8 ForgetStream { session: u64, ordinal: Ordinal, }
     /// Forgets all streams of a session, and its push queue.
     9 ForgetSession { session: u64, }
-    /// Raises the floor of a push queue and adds messages. A message at an occupied position is a copy by compaction. The
-    /// body has the messages, each behind its collapse key.
+    /// Raises the floor of a push queue and adds messages. A message at an occupied position is a copy by compaction.
+    /// The body has the messages, each after its collapse key.
     10 Queue { session: u64, floor: QueuePosition, messages: Vec<Message>, }
-    /// Compaction: the held events of one extent are in this body from now on.
+    /// Compaction: replaces an extent by copies of its held events in this body.
     11 Move {
         session: u64,
         ordinal: Ordinal,
@@ -88,14 +88,14 @@ pub(crate) struct Part {
     pub(crate) crc: u32,
 }
 
-/// Events with following numbers.
+/// Events with consecutive numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Run {
     pub(crate) first: Seq,
     pub(crate) parts: Parts,
 }
 
-/// The parts of a run. Most appends have one event.
+/// The parts of a run. Optimized for one event, the most frequent case.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Parts {
     One(Part),
@@ -107,7 +107,7 @@ pub(crate) enum Parts {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Message {
     pub(crate) position: QueuePosition,
-    /// The length of the collapse key in front of the message, plus one. Zero if it has none.
+    /// The length of the collapse key before the message, plus one. Zero if it has none.
     pub(crate) collapse: u32,
     pub(crate) body: Part,
 }

@@ -1,8 +1,8 @@
-//! Recovery: from the files to the index. `docs/store-format.md` has the algorithm as numbered steps.
+//! Recovery: rebuilds the index from the files. `docs/store-format.md` has the algorithm as numbered steps.
 //!
-//! Start with the newest valid checkpoint and replay the groups behind it. The first invalid group ends the replay. If a
-//! later group claims that it was durable, that is damage and the store does not open. Otherwise it is the torn end of
-//! the log, and is cut off.
+//! Start with the newest valid checkpoint and replay the groups after it. The first invalid group ends the replay. If a
+//! later group claims that the invalid one was durable, the log is damaged and the store does not open. Otherwise the
+//! invalid group is the torn end of the log, and recovery truncates it.
 
 use crate::OpenError;
 use crate::checkpoint::{self, Checkpoint};
@@ -27,14 +27,14 @@ pub(crate) struct Recovered {
     pub(crate) index: Index,
     /// The last group.
     pub(crate) commit: u64,
-    /// Where it ends. At offset 0 the segment has no header yet.
+    /// The end of that group. At offset 0 the segment has no header yet.
     pub(crate) end: Location,
     pub(crate) files: BTreeMap<u32, Arc<SegmentFile>>,
-    /// The checkpoint of the replay.
+    /// The checkpoint from which the replay started.
     pub(crate) checkpoint: LastCheckpoint,
 }
 
-/// Reads the log of a directory, and makes it durable.
+/// Replays the log of a directory and makes it durable.
 pub(crate) fn recover(dir: &DataDir) -> Result<Recovered, OpenError> {
     dir.make_log()?;
     let list = |error| dir.io("the folder of the log cannot be listed", error);
@@ -50,7 +50,7 @@ pub(crate) fn recover(dir: &DataDir) -> Result<Recovered, OpenError> {
         bytes: 0,
     };
     let mut replay = Replay::new(dir, numbers, start);
-    // The log is synced before a checkpoint gets its name. So the name proves that the commit was durable.
+    // The log is synced before a checkpoint is renamed, so its name proves that the commit was durable.
     replay.durable = replay.durable.max(commits.last().copied().unwrap_or(0));
     replay.run()?;
     replay.cut()?;
@@ -68,7 +68,7 @@ pub(crate) fn recover(dir: &DataDir) -> Result<Recovered, OpenError> {
     })
 }
 
-/// The newest checkpoint that can be read, or the beginning of the log.
+/// The newest valid checkpoint, or the beginning of the log.
 fn find_start(dir: &DataDir, numbers: &[u32], commits: &[u64]) -> Result<Checkpoint, OpenError> {
     for commit in commits.iter().rev() {
         let bytes = fs::read(checkpoint::path(dir.log(), *commit));
@@ -102,14 +102,14 @@ fn find_start(dir: &DataDir, numbers: &[u32], commits: &[u64]) -> Result<Checkpo
 pub(crate) struct LastCheckpoint {
     /// Zero if there is none.
     pub(crate) commit: u64,
-    /// The segment in which it ends. Replays begin there.
+    /// The segment in which it ends. A replay begins there.
     pub(crate) segment: u32,
     pub(crate) bytes: u64,
 }
 
 /// Why the replay of a segment ended.
 enum Stop {
-    /// All of it was valid.
+    /// The whole segment was valid.
     End,
     Invalid,
 }
@@ -180,7 +180,7 @@ impl<'a> Replay<'a> {
         }
         let header = header.filter(|header| header.number == number);
         if number == self.end.segment && self.end.offset > 0 {
-            // The checkpoint ends in the middle of it.
+            // The checkpoint ends in this segment.
             if header.is_none() || len < self.end.offset.into() {
                 let what = format!("segment {number} is shorter than its checkpoint, or has no header");
                 return Err(self.dir.damaged(what));
@@ -218,7 +218,7 @@ impl<'a> Replay<'a> {
         Ok(Stop::End)
     }
 
-    /// Reads the group at the end of the replay. `None` if there is no valid one.
+    /// Reads the group at the end of the replay. `None` if it is invalid.
     fn read_group(&self, file: &SegmentFile, len: u64, group: &mut Vec<u8>) -> Result<Option<GroupHeader>, OpenError> {
         let (offset, store) = (u64::from(self.end.offset), self.dir.store());
         if offset + GROUP_HEADER_BYTES as u64 > len {
@@ -257,7 +257,7 @@ impl<'a> Replay<'a> {
         Ok(true)
     }
 
-    /// Remembers which events of a record are damaged.
+    /// Marks the damaged events of a record.
     fn mark_damaged(&mut self, record: &Record, body: &[u8]) {
         let (session, ordinal, runs): (u64, Ordinal, &[Run]) = match record {
             Record::Append {
@@ -269,7 +269,7 @@ impl<'a> Replay<'a> {
             Record::Move {
                 session, ordinal, runs, ..
             } => (*session, *ordinal, runs),
-            _ => return, // a read of a session record or a message verifies it
+            _ => return, // reads verify session records and messages
         };
         let mut rest = body;
         for run in runs {
@@ -303,7 +303,7 @@ impl<'a> Replay<'a> {
         Ok(self.durable)
     }
 
-    /// The highest commit that any group behind the end of the replay claims to be durable.
+    /// The highest commit that any group after the end of the replay claims to be durable.
     fn claims(&self) -> Result<u64, OpenError> {
         let mut highest = 0;
         for number in self.numbers.iter().filter(|number| **number >= self.end.segment) {
@@ -319,7 +319,7 @@ impl<'a> Replay<'a> {
         Ok(highest)
     }
 
-    /// Cuts the log behind the last valid group, if that is its torn end.
+    /// Truncates the log after the last valid group. Fails if a later group was durable.
     fn cut(&mut self) -> Result<(), OpenError> {
         let Location { segment, offset } = self.end;
         let behind = |number: &&u32| **number > segment;
@@ -337,7 +337,7 @@ impl<'a> Replay<'a> {
             return Err(self.dir.damaged(what));
         }
         let dir = self.dir.log();
-        // From the end, and each for itself, so that a crash here leaves no gap.
+        // Delete from the end, one segment at a time, so that a crash here leaves no gap.
         for number in later.iter().rev() {
             let removed = fs::remove_file(segment::path(dir, *number)).and_then(|()| sync_dir(dir));
             removed.map_err(|error| self.io(error))?;
@@ -366,8 +366,8 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Opens the segments in front of the replay that are still wanted, and deletes the others. Streams with events in a
-    /// segment that cannot be used are marked.
+    /// Opens the live segments before the start of the replay and deletes the others. Marks the events of an unusable
+    /// segment as damaged.
     fn open_older(&mut self) -> Result<(), OpenError> {
         for (number, file) in &self.files {
             let len = file.len().map_err(|error| self.io(error))?;
@@ -399,13 +399,13 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Syncs the replayed segments. Segments that may have lost writes are written again.
+    /// Syncs the replayed segments. Rewrites segments that may have lost writes.
     fn make_durable(&mut self) -> io::Result<()> {
         let dir = self.dir.log();
         for (number, file) in self.files.range_mut(self.first..) {
             let is_distrusted = self.dir.distrusted().is_some_and(|from| *number >= from);
             if is_distrusted || file.sync().is_err() {
-                self.dir.distrust(*number); // if this fails, too
+                self.dir.distrust(*number); // in case this sync fails
                 rewrite(dir, *number)?;
                 *file = Arc::new(SegmentFile::open(dir, *number)?);
             }
@@ -415,7 +415,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Deletes segments that nothing refers to. The replay that says so is durable.
+    /// Deletes segments that nothing refers to. The replayed log is durable, so no later replay refers to them.
     fn delete_unknown(&self) -> io::Result<()> {
         let unknown = self.numbers.iter().filter(|number| !self.files.contains_key(number));
         for number in unknown.filter(|number| self.index.segments.get(**number).live == 0) {
@@ -453,8 +453,8 @@ fn open_segment(dir: &DataDir, number: u32, len: u64) -> io::Result<SegmentFile>
     Ok(file)
 }
 
-/// Writes a segment again, from the page cache to other blocks of the disk. After a failed sync the system takes the old
-/// pages for clean, so syncing them again proves nothing.
+/// Copies a segment from the page cache to new blocks of the disk. After a failed sync the system marks the old pages
+/// clean, so another sync would not write them.
 fn rewrite(dir: &Path, number: u32) -> io::Result<()> {
     let path = segment::path(dir, number);
     private::write_file(&path, &dir.join("segment.tmp"), |to| {

@@ -1,4 +1,4 @@
-//! The part of compaction that changes the log: copies of what is still wanted.
+//! The part of compaction that changes the log: copies live parts of records.
 
 use crate::engine::Engine;
 use crate::group::Location;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use rethread_store::{Ordinal, Seq, StoreError};
 
 impl Engine {
-    /// Compaction: copies what is still wanted of a record to the end of the log.
+    /// Copies the live parts of a record to the end of the log.
     pub(crate) fn move_live(&mut self, record: &Record, mut at: Location, body: &Bytes) -> Result<(), StoreError> {
         let moved = match record {
             Record::Create { session, .. } | Record::Update { session, .. } => self.moved_record(*session, at, body),
@@ -40,7 +40,7 @@ impl Engine {
         }
     }
 
-    /// The part at `from` of a body at `at`, if it is whole. A damaged part stays where it is, and its segment with it.
+    /// The part at `from` of a body at `at`, if it is undamaged. A damaged part is not moved, and its segment stays.
     fn whole_part(&mut self, body: &Bytes, at: Location, from: Location, part: Part) -> Option<Bytes> {
         let start = (from.offset - at.offset) as usize;
         let range = start..start + part.len as usize;
@@ -70,7 +70,7 @@ impl Engine {
 
     fn moved_messages(&mut self, session: u64, at: Location, body: &Bytes) -> Option<(Record, Vec<Bytes>)> {
         let queue = self.index.sessions.get(&session)?.queue.as_deref()?;
-        // The end is included, for an empty message. The bodies of other records begin behind their headers.
+        // The range includes the end, for an empty message. No other body begins there, because a header precedes it.
         let held = queue
             .messages
             .iter()

@@ -9,24 +9,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const EXTENSION: &str = "log";
 
-/// An open segment. Readers keep it open while it is deleted.
+/// An open segment. Readers keep it open after its deletion.
 #[derive(Debug)]
 pub(crate) struct SegmentFile {
     pub(crate) number: u32,
     file: File,
-    /// Whether it has bytes that were not synced.
+    /// Whether it has unsynced bytes.
     dirty: AtomicBool,
 }
 
 impl SegmentFile {
-    /// Creates a segment without content.
+    /// Creates an empty segment.
     pub(crate) fn create(dir: &Path, number: u32) -> io::Result<Self> {
         let mut options = private::file_options();
         let file = options.read(true).append(true).create_new(true);
         Ok(SegmentFile::new(number, file.open(path(dir, number))?))
     }
 
-    /// Opens an existing segment, to read it and to append to it.
+    /// Opens an existing segment for reads and appends.
     pub(crate) fn open(dir: &Path, number: u32) -> io::Result<Self> {
         let mut options = private::file_options();
         Ok(SegmentFile::new(
@@ -47,7 +47,6 @@ impl SegmentFile {
         Ok(self.file.metadata()?.len())
     }
 
-    /// Appends everything.
     pub(crate) fn append(&self, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
         while !slices.is_empty() {
             match (&self.file).write_vectored(slices) {
@@ -60,19 +59,18 @@ impl SegmentFile {
         Ok(())
     }
 
-    /// Cuts the end off.
     pub(crate) fn truncate(&self, len: u64) -> io::Result<()> {
         self.file.set_len(len)
     }
 
-    /// Marks the file as written. True if it was clean.
+    /// Marks the file as dirty. True if it was clean.
     pub(crate) fn mark_dirty(&self) -> bool {
         !self.dirty.swap(true, Ordering::SeqCst)
     }
 
-    /// Waits until everything that was written before this call is on the disk.
+    /// Makes all writes before this call durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        self.dirty.store(false, Ordering::SeqCst); // first: a write during the sync marks it again
+        self.dirty.store(false, Ordering::SeqCst); // before the sync, because a concurrent write marks it again
         private::sync_file(&self.file)
     }
 
@@ -105,7 +103,7 @@ pub(crate) fn list(dir: &Path) -> io::Result<Vec<u32>> {
     list_numbers(dir, path)
 }
 
-/// The numbers of the files in a directory whose names are those of `path`, in order.
+/// The numbers of the files in a directory that are named by `path`, in order.
 pub(crate) fn list_numbers<N: FromStr + Ord + Copy>(dir: &Path, path: fn(&Path, N) -> PathBuf) -> io::Result<Vec<N>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(dir)? {

@@ -1,8 +1,8 @@
-//! A disk that loses power, for tests on one thread. It knows which files and names were synced. A cut leaves these, and
-//! any of the other pages and names. Syncs can be made to fail.
+//! A simulated disk for tests on one thread. It records which files and names were synced. A power cut keeps these and
+//! a random subset of the other pages and names. Tests can make syncs fail.
 //!
-//! A failed sync is the hard case of a real system: the pages are lost and count as clean, and the next sync of the same
-//! file succeeds without writing them.
+//! A failed sync behaves as on Linux: the pages are lost and marked clean, and the next sync of the same file succeeds
+//! without writing them.
 
 use crate::index::Index;
 use crate::rng::Rng;
@@ -20,16 +20,16 @@ thread_local! {
     static DISK: RefCell<Option<Disk>> = const { RefCell::new(None) };
 }
 
-/// The payload of the unwinding that ends a process whose machine has lost power.
+/// Panic payload that ends a simulated process at a power cut.
 pub(crate) struct PowerCut;
 
 #[derive(Default)]
 pub(crate) struct Disk {
     /// The synced content of files, by inode.
     files: HashMap<u64, Vec<u8>>,
-    /// The synced names of folders, by inode.
+    /// The synced names of directories, by inode.
     folders: HashMap<u64, Names>,
-    /// Keeps inodes in use, so that their numbers stay unique.
+    /// Keeps files open, so that inode numbers are not reused.
     open: HashMap<u64, File>,
     /// Files that lost pages in a failed sync.
     lost: HashSet<u64>,
@@ -55,7 +55,7 @@ pub(crate) fn sync_file(file: &File) -> Option<io::Result<()>> {
         disk.count_sync()?;
         let inode = file.metadata()?.ino();
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        disk.open.entry(inode).or_insert(File::open(&path)?); // not a copy, which would share its lock
+        disk.open.entry(inode).or_insert(File::open(&path)?); // `try_clone` would share the file lock
         if disk.fail_after == Some(0) {
             disk.fail_after = None;
             disk.lost.insert(inode);
@@ -68,7 +68,7 @@ pub(crate) fn sync_file(file: &File) -> Option<io::Result<()>> {
     })
 }
 
-/// Replaces the sync of a folder on a thread with a simulated disk.
+/// Replaces the sync of a directory on a thread with a simulated disk.
 pub(crate) fn sync_folder(path: &Path) -> Option<io::Result<()>> {
     with(|disk| {
         disk.count_sync()?;
@@ -78,7 +78,7 @@ pub(crate) fn sync_folder(path: &Path) -> Option<io::Result<()>> {
     })
 }
 
-/// Remembers the index after a commit.
+/// Records the index after a commit.
 pub(crate) fn remember(commit: u64, index: &Index) {
     with(|disk| disk.commits.insert(commit, index.clone()));
 }
@@ -98,7 +98,7 @@ pub(crate) fn install(root: &Path, commits: BTreeMap<u64, Index>) {
     DISK.set(Some(disk));
 }
 
-/// Removes the disk, and writes what is left of `root` after a power cut to `after`.
+/// Removes the disk and writes the state of `root` after a power cut to `after`.
 pub(crate) fn cut(root: &Path, after: &Path, rng: &mut Rng) -> BTreeMap<u64, Index> {
     let disk = DISK.take().expect("there is a disk");
     let remains = disk.write_remains(root, after, rng);
@@ -106,7 +106,7 @@ pub(crate) fn cut(root: &Path, after: &Path, rng: &mut Rng) -> BTreeMap<u64, Ind
     disk.commits
 }
 
-/// Whether a file in a folder lost pages in a failed sync. The next process cannot know that.
+/// Whether a file in a directory lost pages in a failed sync. The next process cannot detect that.
 pub(crate) fn has_lost_pages(folder: &Path) -> bool {
     let lost = with(|disk| {
         let names = disk.live_names(folder).unwrap_or_default();
@@ -167,7 +167,8 @@ impl Disk {
         {
             let (old, new) = (synced.get(name), live.get(name));
             let inode = new.or(old).map_or(0, |entry| entry.inode);
-            // One coin per inode: a rename is two names, and a file system does not lose the file between them.
+            // One decision per inode: a rename changes two names, and a file system does not lose the file between
+            // them.
             let is_new = old != new && *survives.entry(inode).or_insert_with(|| rng.chance(50));
             let Some(entry) = (if is_new { new } else { old }) else {
                 continue;
@@ -186,7 +187,7 @@ impl Disk {
         Ok(())
     }
 
-    /// The content of a file after the cut: its synced pages, and some of the others.
+    /// The content of a file after the cut: its synced pages and a random subset of the others.
     fn remains(&self, inode: u64, live: &[u8], rng: &mut Rng) -> Vec<u8> {
         let mut content = self.files.get(&inode).cloned().unwrap_or_default();
         let (old, new) = (content.len(), live.len());
@@ -201,7 +202,7 @@ impl Disk {
             }
         }
         if rng.chance(50) {
-            end = end.max(new); // the length may be there while the pages are not
+            end = end.max(new); // the new length can survive although its pages do not
         }
         content.truncate(end);
         content

@@ -1,8 +1,8 @@
-//! The pure parts of the store against models: random operations on an [`Engine`] over a log in memory.
+//! Compares the pure parts of the store with models: random operations on an [`Engine`] over a log in memory.
 //!
-//! Checked: the index is that of a replay of the log, from its beginning and from a checkpoint, also after compaction and
-//! after segments were deleted; every stream reads as [`Log`](rethread_proto::stream::Log) would, every queue as
-//! [`StoredQueue`]. A failing history is printed and replayed by proptest.
+//! The index must equal a replay of the log, from its beginning and from a checkpoint, also after compaction and
+//! deletion of segments. Every stream must read like [`Log`](rethread_proto::stream::Log), every queue like
+//! [`StoredQueue`]. Proptest prints and replays a failing history.
 
 #![allow(clippy::needless_pass_by_value, reason = "steps and operations are used once")]
 
@@ -41,7 +41,7 @@ struct SessionModel {
     streams: BTreeMap<Ordinal, StreamModel>,
     queue: StoredQueue,
     next_position: u64,
-    /// Streams of earlier slots have ended or were forgotten, and their ordinals are not used again.
+    /// Earlier streams of a slot have ended or were forgotten. Their ordinals are not reused.
     slots: [u64; 4],
     high_water: u64,
 }
@@ -49,7 +49,7 @@ struct SessionModel {
 struct StreamModel {
     log: Log,
     latest: Option<Batch>,
-    /// The order of the ends, and the time.
+    /// Position in the order of ends, and the time of the end.
     ended: Option<(u64, Wall)>,
 }
 
@@ -104,7 +104,7 @@ impl World {
         Wall::from_millis(self.now.load(Ordering::SeqCst))
     }
 
-    /// Commits an operation as a group of its own.
+    /// Commits an operation as its own group.
     fn commit(&mut self, op: Op) -> Result<usize, rethread_store::StoreError> {
         self.engine.begin_group(false);
         let outcome = self.engine.run(&op);
@@ -348,7 +348,7 @@ impl World {
         }
     }
 
-    /// Moves everything that is wanted out of a segment.
+    /// Moves all live parts out of a segment.
     fn compact(&mut self, segment: prop::sample::Index) {
         let closed: Vec<u32> = self
             .segments
@@ -388,7 +388,7 @@ impl World {
         }
     }
 
-    /// The index of a replay from `start`, up to and including commit `until`.
+    /// Replays the log from `from`, with `index` as the state after `commit`.
     fn replay(&self, mut index: Index, mut commit: u64, from: Location) -> Index {
         for (number, bytes) in self.segments.range(from.segment..) {
             for (at, group) in groups(*number, &Bytes::from(bytes.clone())) {
@@ -490,7 +490,7 @@ impl SessionModel {
     }
 }
 
-/// The groups of a segment, each with its place.
+/// The groups of a segment, each with its location.
 fn groups(number: u32, bytes: &Bytes) -> Vec<(Location, Bytes)> {
     let mut groups = Vec::new();
     let mut offset = SEGMENT_HEADER_BYTES;
@@ -506,7 +506,7 @@ fn groups(number: u32, bytes: &Bytes) -> Vec<(Location, Bytes)> {
     groups
 }
 
-/// Compares two indexes, but for the commits of their last changes.
+/// Compares two indexes, except for the commits of their last changes.
 pub(crate) fn assert_same(one: &Index, other: &Index) {
     let plain = |index: &Index| {
         let mut sessions: Vec<_> = index
@@ -542,7 +542,7 @@ pub(crate) fn assert_same(one: &Index, other: &Index) {
 proptest! {
     /// The oracle of the log.
     #[test]
-    fn random_histories_match_their_replay_and_their_model(steps in prop::collection::vec(step(), 1..120)) {
+    fn random_history_matches_its_replay_and_its_model(steps in prop::collection::vec(step(), 1..120)) {
         let mut world = World::new();
         for step in steps {
             world.run(step);

@@ -18,8 +18,8 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The store on the local disk. Clones are cheap and share everything. When the last one is dropped, every operation is
-/// done and synced, and the directory is free. That may take as long as a sync of the disk.
+/// The store on the local disk. Clones are cheap and share all state. Dropping the last clone completes and syncs every
+/// operation and unlocks the directory. That may take as long as a sync of the disk.
 #[derive(Clone)]
 pub struct EmbeddedStore(Arc<Inner>);
 
@@ -40,18 +40,18 @@ pub struct Usage {
     pub held_bytes: u64,
     /// Bytes of the files.
     pub disk_bytes: u64,
-    /// Reads of this process that found damaged events. Such a read is refused.
+    /// Reads of this process that failed because of damaged events.
     pub damaged: u64,
 }
 
 impl EmbeddedStore {
-    /// Opens the store in a directory of its own, which is created if it is missing, with every default.
+    /// Opens the store with default options in its own directory, which is created if it is missing.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, OpenError> {
         Options::default().open(dir)
     }
 
-    /// Whether the store in a directory can be opened now: no other process has it open, and its format is known. Creates
-    /// and changes nothing. A missing directory can be opened. Damage of the log is not looked for.
+    /// Whether the store in a directory can be opened now: no other process has it open, and its format is supported. A
+    /// missing directory can be opened. Creates and changes nothing, and does not check the log for damage.
     pub fn inspect(dir: impl AsRef<Path>) -> Result<(), OpenError> {
         DataDir::inspect(dir.as_ref())
     }
@@ -120,7 +120,7 @@ impl EmbeddedStore {
         self.write_then(op, || ())
     }
 
-    /// Writes, and returns `done` if that succeeds.
+    /// Commits an operation and returns `done` on success.
     fn write_then<T: Send + 'static>(
         &self,
         op: Op,
@@ -135,7 +135,7 @@ impl EmbeddedStore {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // First the commits, then the final sync and checkpoint.
+        // The commit thread ends first, then upkeep makes the final sync and checkpoint.
         self.core.close();
         let mut threads = self.threads.drain(..);
         if let Some(commit) = threads.next() {
@@ -175,11 +175,11 @@ impl EventStore for EmbeddedStore {
 
     fn watch(&self, key: &StreamKey) -> Watch {
         let core = self.core();
-        // Under the lock of the index: neither an append nor a reopening comes between the lookup and the watch.
+        // Under the lock of the index, so that no append and no recovery happens between the lookup and the watch.
         let state = core.state.lock();
         let can_grow = match &*state {
             State::Up { engine, .. } => engine.index.can_grow(&key.session, key.ordinal),
-            State::Down { .. } => true, // it ends or wakes when the store works again
+            State::Down { .. } => true, // recovery ends or wakes the watch
         };
         match can_grow {
             true => core.watches.watch(key),
@@ -220,7 +220,7 @@ impl SessionStore for EmbeddedStore {
                 stored.record.epoch += 1;
                 match store.write(Op::Update(key.clone(), epoch, stored.record.clone())).await {
                     Ok(()) => return Ok(SessionView::restored(stored)),
-                    Err(StoreError::Conflict { .. }) => {} // another request opened a view meanwhile
+                    Err(StoreError::Conflict { .. }) => {} // another request opened a view concurrently
                     Err(error) => return Err(error),
                 }
             }
@@ -252,10 +252,10 @@ impl SessionStore for EmbeddedStore {
             for key in core.read(|engine, _| engine.idle_sessions(idle))? {
                 let op = match is_live(&key) {
                     true => Op::Touch(key),
-                    false => Op::Expire(key, idle), // which looks again: it may have been touched meanwhile
+                    false => Op::Expire(key, idle), // checks again, because the session may have been touched
                 };
                 match core.submit(op).await {
-                    Err(StoreError::SessionGone) => {} // it has ended meanwhile
+                    Err(StoreError::SessionGone) => {} // ended concurrently
                     outcome => expired += outcome?,
                 }
             }
@@ -286,7 +286,7 @@ impl PushQueueStore for EmbeddedStore {
 
 impl Bus for EmbeddedStore {
     fn publish(&self, signal: Signal) -> StoreFuture<Result<(), StoreError>> {
-        let _ = self.core().bus.send((BroadcastId::default(), signal)); // an error means that there are no subscribers
+        let _ = self.core().bus.send((BroadcastId::default(), signal)); // fails only without subscribers
         StoreFuture::ready(Ok(()))
     }
 

@@ -1,5 +1,5 @@
-//! The thread that does everything that no caller should wait for: syncs, checkpoints, compaction, deletion of segments,
-//! forgetting of aged streams, and opening the log again after a failure.
+//! The background thread: syncs, checkpoints, compaction, deletion of segments, expiry of ended streams, and recovery
+//! after a failure. No caller waits for these.
 
 use crate::checkpoint;
 use crate::commit::{Core, Failure, State, is_storage_full};
@@ -17,12 +17,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often the clock and the directory are checked.
+/// Period of the checks of the clock and of the directory.
 const TICK: Duration = Duration::from_secs(1);
-/// Waits between attempts to open the log again.
+/// Delays between attempts to reopen the log.
 const MIN_RETRY: Duration = Duration::from_millis(100);
 const MAX_RETRY: Duration = Duration::from_secs(2);
-/// Slices of compaction between two looks at everything else.
+/// Slices of compaction per round.
 const SLICES: usize = 16;
 
 /// Wakes the upkeep thread.
@@ -67,7 +67,7 @@ pub(crate) struct Upkeep {
     next_sync: Instant,
     next_tick: Instant,
     checkpoint: LastCheckpoint,
-    /// The segment in which a checkpoint was made or tried last.
+    /// The segment of the last attempt to write a checkpoint.
     tried: u32,
     compaction: Option<Compaction>,
     outage: Option<Outage>,
@@ -94,7 +94,7 @@ impl Upkeep {
         }
     }
 
-    /// Works until the store is closed.
+    /// Runs until the store is closed.
     pub(crate) fn run(mut self) {
         let mut busy = true;
         loop {
@@ -106,7 +106,7 @@ impl Upkeep {
         }
     }
 
-    /// Works, or tries to open the log again. True if there is more to do at once.
+    /// Does upkeep, or tries to reopen the log. True if more work is due at once.
     fn round(&mut self) -> bool {
         let Some(log) = self.log() else {
             self.reopen();
@@ -134,12 +134,12 @@ impl Upkeep {
         }
     }
 
-    /// One round. True if there is more to do at once.
+    /// One round of upkeep. True if more work is due at once.
     fn work(&mut self, log: &Arc<Log>) -> Result<bool, Failure> {
         self.outage = None;
         let now = Instant::now();
         if !log.dir.is_there() {
-            return Err(Failure::Gone); // files are deleted by their names
+            return Err(Failure::Gone); // upkeep deletes files by name, which must be those of this store
         }
         if let Sync::Interval(interval) = self.core.options.sync
             && now >= self.next_sync
@@ -149,7 +149,7 @@ impl Upkeep {
             log.sync().map_err(Failure::Sync)?;
         }
         if let Err(error) = log.prepare() {
-            // The next commit that needs the segment tries again, and reports what is wrong.
+            // The commit that needs the segment tries again and reports the error.
             tracing::debug!(reason = %error, "the next segment of the store cannot be prepared");
         }
         if now >= self.next_tick {
@@ -163,8 +163,8 @@ impl Upkeep {
         Ok(self.compact(log))
     }
 
-    /// A checkpoint is due when the log has grown by a segment, and by more than the last checkpoint. The new segment has
-    /// a group by then, so the checkpoint ends in it, and the segments in front of it can go.
+    /// A checkpoint is due when the log has grown by a segment, and by at least the size of the last checkpoint. The
+    /// new segment must have a group: then the checkpoint ends in it, and older segments can be deleted.
     fn checkpoint_is_due(&self) -> bool {
         let Ok(end) = self.core.read(|engine, _| engine.end) else {
             return false;
@@ -173,8 +173,8 @@ impl Upkeep {
         end.offset > 0 && end.segment > self.tried && grown * self.core.options.segment_bytes() >= self.checkpoint.bytes
     }
 
-    /// Writes a checkpoint of the present state. The log is synced first: a checkpoint must not be more durable than the
-    /// groups that it includes.
+    /// Writes a checkpoint of the current state. Syncs the log first: a checkpoint must not be durable before its
+    /// groups.
     fn make_checkpoint(&mut self, log: &Log) -> Result<(), Failure> {
         let encoded = self.core.while_leading(|| {
             self.core.read(|engine, _| {
@@ -186,7 +186,7 @@ impl Upkeep {
         let Ok((bytes, commit, segment, head)) = encoded else {
             return Ok(()); // the store is down
         };
-        self.tried = head; // after a failure it is tried again with the next segment
+        self.tried = head; // a failed attempt is repeated with the next segment
         if commit == self.checkpoint.commit {
             return Ok(());
         }
@@ -208,7 +208,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Deletes the segments that nothing refers to, once that is durable and no replay begins in them.
+    /// Deletes segments without references, once that is durable and no replay begins in them.
     fn delete_dead_segments(&self, log: &Log) {
         let (first_needed, durable) = (self.checkpoint.segment, log.durable());
         let dead = self.core.read(|engine, _| {
@@ -229,7 +229,7 @@ impl Upkeep {
         }
     }
 
-    /// Some slices of compaction. True if there are more.
+    /// Runs up to `SLICES` slices of compaction. True if more remain.
     fn compact(&mut self, log: &Log) -> bool {
         for _ in 0..SLICES {
             let compaction = match self.compaction.take() {
@@ -246,7 +246,7 @@ impl Upkeep {
         true
     }
 
-    /// Tries to open the log again.
+    /// Tries to reopen the log when a retry is due.
     fn reopen(&mut self) {
         let outage = self.outage.get_or_insert_with(Outage::new);
         if Instant::now() < outage.retry {
@@ -274,7 +274,7 @@ impl Upkeep {
         }
     }
 
-    /// Makes everything durable, with a checkpoint at the end: the next start replays nothing.
+    /// Syncs the log and writes a checkpoint, so that the next start replays nothing.
     fn close(mut self) {
         let Some(log) = self.log() else { return };
         let closed = match log.sync() {
@@ -303,7 +303,7 @@ impl Outage {
     }
 }
 
-/// Opens the log of a store that is down. Returns its checkpoint.
+/// Reopens the log of a store that is down. Returns its checkpoint.
 fn open_again(core: &Core) -> Result<LastCheckpoint, StoreError> {
     let told = |error: OpenError| match &error {
         OpenError::Io { source, .. } if is_storage_full(source) => StoreError::Full,
@@ -315,7 +315,7 @@ fn open_again(core: &Core) -> Result<LastCheckpoint, StoreError> {
     };
     let dir = match locked.filter(|dir| dir.is_there()) {
         Some(dir) => dir,
-        // A directory that is gone is not created again: perhaps a disk is not mounted. A directory that is back may be empty.
+        // Never create a missing directory: its disk may be unmounted. A directory that is back may be empty.
         None => Arc::new(DataDir::lock(&core.dir, false).map_err(told)?),
     };
     let opened = probe(&dir).and_then(|()| recovery::recover(&dir).map_err(told));

@@ -1,4 +1,4 @@
-//! Watches: who waits for which stream to grow.
+//! Watches: wake readers when a stream grows.
 
 use parking_lot::Mutex;
 use rethread_store::{Ordinal, SessionKey, StreamKey, Watch};
@@ -10,14 +10,14 @@ use tokio::sync::watch;
 #[derive(Default)]
 pub(crate) struct Watches {
     table: Mutex<Table>,
-    /// Sessions in the table. Mostly none, and then an append does nothing here.
+    /// Sessions in the table. With none, an append skips the table.
     sessions: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Table {
     sessions: HashMap<SessionKey, Vec<(Ordinal, watch::Sender<u64>)>>,
-    /// Look for watches without a receiver when the table has this many sessions.
+    /// Remove watches without a receiver when the table has this many sessions.
     prune_at: usize,
 }
 
@@ -25,13 +25,13 @@ struct Table {
 #[derive(Debug)]
 pub(crate) enum Effect {
     Grown(StreamKey),
-    /// It has grown for the last time, or is gone.
+    /// The stream was sealed or removed.
     Ended(StreamKey),
     SessionEnded(SessionKey),
 }
 
 impl Watches {
-    /// Whether anybody watches a stream.
+    /// Whether any stream is watched.
     pub(crate) fn any(&self) -> bool {
         self.sessions.load(Ordering::SeqCst) > 0
     }
@@ -80,8 +80,8 @@ impl Watches {
         self.sessions.store(table.sessions.len(), Ordering::SeqCst);
     }
 
-    /// Wakes everybody after the log was opened again, and ends the watches of streams that `can_grow` denies. It must not
-    /// take the lock of the index: `EmbeddedStore::watch` has that while it takes the lock of the table.
+    /// Wakes all watches after recovery, and ends those of streams that cannot grow. `can_grow` must not take the lock
+    /// of the index: `EmbeddedStore::watch` holds it while it takes the lock of the table.
     pub(crate) fn restart(&self, can_grow: impl Fn(&SessionKey, Ordinal) -> bool) {
         let mut table = self.table.lock();
         for (session, streams) in &mut table.sessions {

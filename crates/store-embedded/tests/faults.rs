@@ -1,6 +1,6 @@
-//! The embedded store on a machine that fails: the process is killed, the power is cut, the disk is damaged or full.
+//! Fault injection for the embedded store: SIGKILL, power cuts, damaged files and full disks.
 //!
-//! Every test prints its seed; `FAULTS_SEED=<seed>` runs it again with the same one.
+//! Every test prints its seed. `FAULTS_SEED=<seed>` repeats a run.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]

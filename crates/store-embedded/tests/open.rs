@@ -1,4 +1,4 @@
-//! Which folders the store opens, which it refuses, and with which messages.
+//! Opening directories: accepted, refused, and the error messages.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ fn refused(dir: &Path) -> OpenError {
     }
 }
 
-/// The segments of a store, oldest first. The next one may be there already, and is empty.
+/// The non-empty segments of a store, oldest first. The preallocated next segment is empty.
 fn segments(home: &Home) -> Vec<PathBuf> {
     let entries = fs::read_dir(home.dir.path().join("log")).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -40,24 +40,24 @@ fn remove_checkpoints(home: &Home) {
     }
 }
 
-/// Changes the only segment of a store.
+/// Applies a change to the only segment of a store.
 fn tamper(home: &Home, change: impl FnOnce(&mut Vec<u8>)) {
     let [segment] = &segments(home)[..] else {
-        panic!("one segment, not {:?}", segments(home));
+        panic!("expected one segment: {:?}", segments(home));
     };
     let mut bytes = fs::read(segment).unwrap();
     change(&mut bytes);
     fs::write(segment, bytes).unwrap();
 }
 
-/// Where groups begin in a segment.
+/// The offsets of the groups in a segment.
 fn groups(segment: &[u8]) -> Vec<usize> {
     let starts = segment.windows(4).enumerate().filter(|(_, bytes)| bytes == b"rgrp");
     starts.map(|(at, _)| at).collect()
 }
 
 #[test]
-fn a_directory_is_made_and_can_be_opened_again_at_once() {
+fn open_creates_the_directory_and_can_be_repeated() {
     let home = Home::default();
     let dir = home.dir.path().join("a/b/c");
     for _ in 0..5 {
@@ -67,7 +67,7 @@ fn a_directory_is_made_and_can_be_opened_again_at_once() {
 }
 
 #[test]
-fn a_directory_has_one_store() {
+fn directory_in_use_is_refused() {
     let home = Home::default();
     let store = home.open(Limits::default());
     let second = refused(home.dir.path());
@@ -80,14 +80,14 @@ fn a_directory_has_one_store() {
     drop(store);
     assert!(
         matches!(refused(home.dir.path()), OpenError::InUse { .. }),
-        "a clone has it open"
+        "a clone keeps the directory open"
     );
     drop(clone);
     home.open(Limits::default());
 }
 
 #[test]
-fn another_format_is_not_touched() {
+fn other_format_version_is_refused_unchanged() {
     let home = Home::default();
     drop(home.open(Limits::default()));
     let marker = home.dir.path().join("rethread.json");
@@ -106,7 +106,6 @@ fn another_format_is_not_touched() {
     );
 }
 
-/// The segments of another store, or of none, are not read.
 #[tokio::test]
 async fn segments_of_another_store_are_refused() {
     let (home, other) = (Home::default(), Home::default());
@@ -120,7 +119,7 @@ async fn segments_of_another_store_are_refused() {
 }
 
 #[test]
-fn somebody_elses_directory_is_not_touched() {
+fn foreign_directory_is_refused_unchanged() {
     let home = Home::default();
     for name in ["notes.txt", "log"] {
         let dir = home.dir.path().join(name);
@@ -141,11 +140,11 @@ fn somebody_elses_directory_is_not_touched() {
     }
     let mounted = home.dir.path().join("mounted");
     fs::create_dir_all(mounted.join("lost+found")).unwrap();
-    EmbeddedStore::open(&mounted).expect("a fresh file system is empty");
+    EmbeddedStore::open(&mounted).expect("lost+found does not count as content");
 }
 
 #[test]
-fn what_cannot_be_a_directory_is_told() {
+fn path_of_a_file_is_refused() {
     let home = Home::default();
     let file = home.dir.path().join("file");
     fs::write(&file, "").unwrap();
@@ -157,12 +156,12 @@ fn what_cannot_be_a_directory_is_told() {
 }
 
 #[test]
-fn what_was_never_finished_is_made_anew() {
+fn open_completes_an_interrupted_creation() {
     let home = Home::default();
     let (marker, log) = (home.dir.path().join("rethread.json"), home.dir.path().join("log"));
     fs::write(&marker, "").unwrap();
     drop(home.open(Limits::default()));
-    // As if the process had been killed while it made the log.
+    // The states that a kill during the creation of the log can leave.
     for left in [&[][..], &["0000000001.log"], &["0000000001.log", "checkpoint.tmp"]] {
         let crc = crc32c::crc32c(b"4 7 false");
         fs::write(&marker, format!(r#"{{"format":4,"store":7,"made":false,"crc":{crc}}}"#)).unwrap();
@@ -176,7 +175,7 @@ fn what_was_never_finished_is_made_anew() {
 }
 
 #[tokio::test]
-async fn damage_is_told_with_what_to_do() {
+async fn damage_is_reported_with_advice() {
     let advice = "; restore the directory from a copy, or move it away to start empty";
     let broken = async |change: fn(&Path)| {
         let home = Home::default();
@@ -221,7 +220,7 @@ async fn damage_is_told_with_what_to_do() {
     );
 }
 
-/// Appends `count` batches of one event, each a commit of its own.
+/// Appends `count` batches of one event, one commit each.
 async fn one_by_one(home: &Home, sync: Sync, count: u64) -> rethread_store::SessionKey {
     let store = home.options().sync(sync).open(home.dir.path()).unwrap();
     let fixture = StoreFixture::new(store).await;
@@ -232,7 +231,7 @@ async fn one_by_one(home: &Home, sync: Sync, count: u64) -> rethread_store::Sess
 }
 
 #[tokio::test]
-async fn a_damaged_group_that_was_durable_is_found() {
+async fn damaged_durable_group_is_refused() {
     let home = Home::default();
     one_by_one(&home, Sync::Always, 20).await;
     remove_checkpoints(&home);
@@ -248,7 +247,7 @@ async fn a_damaged_group_that_was_durable_is_found() {
 }
 
 #[tokio::test]
-async fn a_log_that_was_cut_short_opens_as_it_was_before() {
+async fn truncated_log_opens_without_its_last_commit() {
     let home = Home::default();
     let session = one_by_one(&home, Sync::Always, 20).await;
     remove_checkpoints(&home);
@@ -284,7 +283,7 @@ async fn without_a_checkpoint_the_whole_log_is_read() {
 }
 
 #[tokio::test]
-async fn a_stream_with_a_hole_is_not_served() {
+async fn read_of_a_stream_with_a_hole_fails() {
     let home = Home::default();
     let fixture = StoreFixture::new(home.open(Limits::default())).await;
     let (open, ended, whole) = (
@@ -320,7 +319,7 @@ async fn a_stream_with_a_hole_is_not_served() {
     let fixture = StoreFixture { store, session };
     let short = fixture.session.session.short();
     let told = |error: Option<StoreError>, text: &str| {
-        let error = error.expect("a hole is not served");
+        let error = error.expect("the store reports the hole");
         let source = error.source().map(ToString::to_string).unwrap_or_default();
         assert!(error.is_outage() && source == text.replace('$', short), "{source}");
     };
@@ -336,7 +335,7 @@ async fn a_stream_with_a_hole_is_not_served() {
     assert_eq!(
         sequence(&read(&open, 6).await.unwrap()),
         [7, 8, 9],
-        "events after the hole are whole"
+        "events after the hole are readable"
     );
     told(
         read(&ended, 5).await.err(),
@@ -347,9 +346,9 @@ async fn a_stream_with_a_hole_is_not_served() {
     assert!(fixture.store.load(&fixture.session).await.is_ok());
 }
 
-/// The same, found by the replay: the group is durable, so it is not the torn end of the log.
+/// Recovery finds the damage: the group is durable, so it is not the torn end of the log.
 #[tokio::test]
-async fn payloads_that_are_garbled_are_not_served() {
+async fn read_of_a_damaged_payload_fails() {
     let home = Home::default();
     let store = home.options().sync(Sync::Always).open(home.dir.path()).unwrap();
     let fixture = StoreFixture::new(store).await;
@@ -372,7 +371,7 @@ async fn payloads_that_are_garbled_are_not_served() {
     let store = home.open(Limits::default());
     let fixture = StoreFixture { store, session };
     let read = fixture.store.read_after(&broken, Seq(0), ReadLimit::default()).await;
-    let error = read.expect_err("garbled payloads are not served");
+    let error = read.expect_err("the store reports the damaged payload");
     let source = error.source().map(ToString::to_string).unwrap_or_default();
     let short = fixture.session.session.short();
     assert_eq!(
@@ -382,21 +381,21 @@ async fn payloads_that_are_garbled_are_not_served() {
     assert_eq!(fixture.page(&whole, 0).await.events.len(), 4);
 }
 
-/// The permissions of `path` and everything in it.
+/// The permissions of `path` and of everything below it.
 #[cfg(unix)]
 fn modes(path: &Path) -> Vec<(std::path::PathBuf, bool, u32)> {
     use std::os::unix::fs::PermissionsExt as _;
-    let data = fs::metadata(path).expect("it is there");
+    let data = fs::metadata(path).expect("the path exists");
     let mut all = vec![(path.to_owned(), data.is_dir(), data.permissions().mode() & 0o777)];
     if data.is_dir() {
-        for entry in fs::read_dir(path).expect("it can be listed") {
-            all.extend(modes(&entry.expect("it can be listed").path()));
+        for entry in fs::read_dir(path).expect("the directory is readable") {
+            all.extend(modes(&entry.expect("the entry is readable").path()));
         }
     }
     all
 }
 
-/// SEC-06: the directory holds session ids and payloads, which are nobody else's business.
+/// SEC-06: the directory contains session ids and payloads.
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
 async fn sec_06_data_directory_is_readable_by_its_owner_alone() {
@@ -415,7 +414,7 @@ async fn sec_06_data_directory_is_readable_by_its_owner_alone() {
     assert_private("closed");
 }
 
-/// A directory that is there and lets others in belongs to somebody who may mean it.
+/// SEC-06: the store does not override permissions that an administrator chose.
 #[cfg(unix)]
 #[test]
 fn sec_06_permissions_of_an_existing_data_directory_stay() {
@@ -427,7 +426,7 @@ fn sec_06_permissions_of_an_existing_data_directory_stay() {
 }
 
 #[test]
-fn inspect_tells_what_open_would_and_changes_nothing() {
+fn inspect_reports_the_errors_of_open_and_changes_nothing() {
     let home = Home::default();
     let dir = home.dir.path().join("a");
     EmbeddedStore::inspect(&dir).unwrap();
@@ -444,8 +443,8 @@ fn inspect_tells_what_open_would_and_changes_nothing() {
     assert!(matches!(foreign, Err(OpenError::Foreign { .. })), "{foreign:?}");
 }
 
-/// A power cut can keep the names of segment files and lose what was written to them. The files go, and their numbers are
-/// used again.
+/// A power cut can keep the names of segment files and lose their content. Recovery deletes the files and reuses their
+/// numbers.
 #[tokio::test]
 async fn segment_files_of_lost_commits_do_not_block_appends() {
     let home = Home::default();
@@ -455,7 +454,7 @@ async fn segment_files_of_lost_commits_do_not_block_appends() {
     let log = home.dir.path().join("log");
     let leftovers: Vec<_> = (2..=33).map(|number| log.join(format!("{number:010}.log"))).collect();
     for leftover in &leftovers {
-        fs::write(leftover, "written by nobody").unwrap();
+        fs::write(leftover, "not a segment header").unwrap();
     }
     let store = home.open(Limits::default());
     let fixture = StoreFixture { store, session };
@@ -463,5 +462,8 @@ async fn segment_files_of_lost_commits_do_not_block_appends() {
     large.events[1].payload = vec![7; 64 << 10].into();
     fixture.append(&fixture.first_call_stream(), large).await;
     assert_eq!(sequence(&fixture.page(&fixture.first_call_stream(), 0).await), [1]);
-    assert!(leftovers[1..].iter().all(|leftover| !leftover.exists()), "the files go");
+    assert!(
+        leftovers[1..].iter().all(|leftover| !leftover.exists()),
+        "the files are deleted"
+    );
 }

@@ -1,4 +1,4 @@
-//! A disk that fails, and works again.
+//! Outages of the disk and recovery from them.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-async fn recovered(fixture: &StoreFixture<EmbeddedStore>) {
+async fn wait_for_recovery(fixture: &StoreFixture<EmbeddedStore>) {
     let start = Instant::now();
     while fixture
         .store
@@ -19,13 +19,13 @@ async fn recovered(fixture: &StoreFixture<EmbeddedStore>) {
         .await
         .is_err_and(|error| error.is_outage())
     {
-        assert!(start.elapsed() < Duration::from_secs(20), "it works again");
+        assert!(start.elapsed() < Duration::from_secs(20), "the store did not recover");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 #[tokio::test]
-async fn a_directory_that_is_gone_is_noticed_and_used_again_when_it_is_back() {
+async fn store_recovers_when_a_moved_directory_is_back() {
     let home = Home::default();
     let (dir, away) = (home.dir.path().join("data"), home.dir.path().join("away"));
     let store = home.options().limits(Limits::default()).open(&dir).unwrap();
@@ -42,30 +42,30 @@ async fn a_directory_that_is_gone_is_noticed_and_used_again_when_it_is_back() {
         .await;
     assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
     tokio::time::sleep(Duration::from_millis(400)).await;
-    assert!(!dir.exists(), "it is not made anew");
+    assert!(!dir.exists(), "the store does not create the directory again");
     fs::rename(&away, &dir).unwrap();
-    recovered(&fixture).await;
+    wait_for_recovery(&fixture).await;
     assert!(
         tokio::time::timeout(Duration::from_secs(5), watch.changed())
             .await
             .unwrap(),
-        "who waits looks again"
+        "recovery wakes the watches"
     );
     assert_eq!(sequence(&fixture.page(&key, 0).await), [1, 2]);
     fixture.append(&key, batch(3..4)).await;
     assert_eq!(sequence(&fixture.page(&key, 0).await), [1, 2, 3]);
 
-    // Gone for good, and an empty one in its place: then the sessions are gone, and new ones can be opened.
+    // An empty directory in its place: the sessions are gone, and new ones can be created.
     fs::remove_dir_all(&dir).unwrap();
     let refused = fixture.store.touch(&fixture.session).await;
     assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
     fs::create_dir(&dir).unwrap();
-    recovered(&fixture).await;
+    wait_for_recovery(&fixture).await;
     let gone = fixture.store.load(&fixture.session).await;
     assert!(matches!(gone, Err(StoreError::SessionGone)), "{gone:?}");
     while tokio::time::timeout(Duration::from_secs(5), watch.changed())
         .await
-        .expect("a watch over nothing ends")
+        .expect("the watch of a missing stream ends")
     {}
     let fixture = StoreFixture::new(fixture.store).await;
     fixture.append(&fixture.first_call_stream(), batch(0..3)).await;
@@ -76,9 +76,9 @@ async fn a_directory_that_is_gone_is_noticed_and_used_again_when_it_is_back() {
     assert_eq!(sequence(&fixture.page(&fixture.first_call_stream(), 0).await), [1, 2]);
 }
 
-/// Watches are looked up in the index, and the index is replaced when the store opens again.
+/// A watch reads the index, and recovery replaces the index. Neither may deadlock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watches_and_a_store_that_opens_again_do_not_wait_for_each_other() {
+async fn watches_and_recovery_do_not_deadlock() {
     const STREAMS: u64 = 500;
     const OUTAGES: usize = 12;
     let home = Home::default();
@@ -103,17 +103,17 @@ async fn watches_and_a_store_that_opens_again_do_not_wait_for_each_other() {
             fs::rename(&dir, &away).unwrap();
             assert!(fixture.store.touch(&fixture.session).await.is_err());
             fs::rename(&away, &dir).unwrap();
-            recovered(&fixture).await;
+            wait_for_recovery(&fixture).await;
         }
     };
     let done = tokio::time::timeout(Duration::from_secs(60), outages).await;
     stop.store(true, Ordering::Relaxed);
-    assert!(done.is_ok(), "the store opens again");
+    assert!(done.is_ok(), "the store did not recover in time");
     watcher.join().unwrap();
 }
 
 #[tokio::test]
-async fn a_store_can_be_closed_while_it_is_down() {
+async fn store_closes_during_an_outage() {
     let home = Home::default();
     let dir = home.dir.path().join("data");
     let fixture = StoreFixture::new(home.options().open(&dir).unwrap()).await;
@@ -127,11 +127,11 @@ async fn a_store_can_be_closed_while_it_is_down() {
     assert!(!dir.exists());
 }
 
-/// Needs a small file system, so it is not run by itself: `mount -t tmpfs -o size=200m tmpfs DIR`, and DIR in
+/// Ignored because it needs a small file system: `mount -t tmpfs -o size=200m tmpfs DIR`, with DIR in
 /// `RETHREAD_SMALL_DISK`.
 #[tokio::test]
 #[ignore = "needs a small file system"]
-async fn a_full_disk_is_told_as_such_and_nothing_acknowledged_is_lost() {
+async fn full_disk_loses_no_acknowledged_event() {
     const ROUNDS: usize = 3;
     let small = std::env::var_os("RETHREAD_SMALL_DISK").expect("RETHREAD_SMALL_DISK is set");
     let dir = tempfile::tempdir_in(small).unwrap();
@@ -153,7 +153,7 @@ async fn a_full_disk_is_told_as_such_and_nothing_acknowledged_is_lost() {
                 Err(refused) => break refused,
             }
             ordinal += 2;
-            assert!(written.len() < 20_000, "the disk is never full");
+            assert!(written.len() < 20_000, "the disk did not fill up");
         };
         println!("refused after {} appends: {refused:?}", written.len());
         assert!(refused.is_outage(), "{refused:?}");
@@ -165,10 +165,10 @@ async fn a_full_disk_is_told_as_such_and_nothing_acknowledged_is_lost() {
         fs::remove_file(&ballast).unwrap();
         let start = Instant::now();
         while fixture.store.touch(&fixture.session).await.is_err() {
-            assert!(start.elapsed() < Duration::from_secs(20), "it works again");
+            assert!(start.elapsed() < Duration::from_secs(20), "the store did not recover");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        println!("works again after {:?}", start.elapsed());
+        println!("recovered after {:?}", start.elapsed());
         for key in &written {
             assert_eq!(fixture.page(key, 0).await.events.len(), 8, "{key:?}");
         }

@@ -1,4 +1,4 @@
-//! Push queues on the disk: they outlast the process, whenever it is killed, and are counted.
+//! Push queues survive SIGKILL and count against the limits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 #[tokio::test]
-async fn d6_queue_and_floor_are_there_after_a_restart() {
+async fn d6_queue_and_floor_survive_a_restart() {
     let home = Home::default();
     let fixture = StoreFixture::new(home.open(Limits::default())).await;
     fixture.update_queue(update(1..9, 2)).await;
@@ -41,14 +41,14 @@ async fn d6_queue_and_floor_are_there_after_a_restart() {
     assert_eq!(
         positions,
         [5, 6, 7, 8, 9, 10, 11],
-        "a late update brings nothing back, in the next process, too"
+        "a late update does not restore taken messages, even after a restart"
     );
     assert!(fixture.store.usage().held_bytes > held);
 }
 
-/// D13: queues count against the total, have a share of it at most, and leave nothing behind.
+/// D13: queues count against the total and may use a quarter of it. The end of a session frees their bytes.
 #[tokio::test]
-async fn d13_queues_are_counted_and_have_a_share_of_the_room() {
+async fn d13_queues_use_at_most_a_share_of_the_total() {
     const TOTAL: u64 = 256 << 10;
     let home = Home::default();
     let fixture = StoreFixture::new(home.open(Limits::default().with_total_bytes(TOTAL))).await;
@@ -64,19 +64,19 @@ async fn d13_queues_are_counted_and_have_a_share_of_the_room() {
             Ok(()) => stored += 1,
             Err(error) => break error,
         }
-        assert!(stored < 1000, "there is a limit");
+        assert!(stored < 1000, "the queue has no limit");
     };
     assert!(matches!(full, StoreError::Full), "{full:?}");
     let held = fixture.store.usage().held_bytes - common::one_session() as u64;
     assert!(held > TOTAL / 5 && held <= TOTAL / 4, "{held}");
-    // Streams have the rest.
+    // Streams can use the rest.
     for ordinal in 1..40 {
         let mut large = last_batch(1..2);
         large.events[0].payload = Bytes::from(vec![b'x'; 8 << 10]);
         fixture.append(&fixture.stream(Ordinal(ordinal)), large).await;
     }
     assert_eq!(fixture.queue().await.messages().count() as u64, stored);
-    // A message that is dropped makes room in the same update.
+    // A dropped message frees its bytes within the same update.
     let mut exchange = large(stored + 1);
     exchange.floor = QueuePosition(1);
     fixture.update_queue(exchange).await;
@@ -99,7 +99,7 @@ fn key() -> SessionKey {
     }
 }
 
-/// The process that is killed: adds and takes as fast as it can, and says what was acknowledged.
+/// The child process: adds and takes messages until it is killed, and prints each acknowledged position.
 #[test]
 #[ignore = "started by d6_kill_9_leaves_each_message_in_the_queue_or_in_a_stream"]
 fn writer() {
@@ -129,7 +129,7 @@ fn writer() {
             last += 1 + last % 3;
             let added = update(first..=last, 0).with_epoch(epoch);
             waiting.extend(first..=last);
-            // Both are at the store at once, as in a server.
+            // Both requests are in flight at once, as in a server.
             let adding = store.update_queue(&key(), added);
             let take = (waiting.len() / 2).min(5);
             let taken: Vec<u64> = waiting.drain(..take).collect();
@@ -153,7 +153,7 @@ fn writer() {
     });
 }
 
-/// D6: after a kill -9, each message that was stored is in the queue or in one stream, and in its order.
+/// D6: after SIGKILL each stored message is in the queue or in one stream, in order.
 #[test]
 fn d6_kill_9_leaves_each_message_in_the_queue_or_in_a_stream() {
     let home = tempfile::tempdir().unwrap();
@@ -162,7 +162,7 @@ fn d6_kill_9_leaves_each_message_in_the_queue_or_in_a_stream() {
         .build()
         .unwrap();
     let mut stored = BTreeSet::new();
-    for life in 0..6u64 {
+    for run in 0..6u64 {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "writer", "--ignored", "--nocapture"])
             .env(DIR, home.path())
@@ -170,19 +170,19 @@ fn d6_kill_9_leaves_each_message_in_the_queue_or_in_a_stream() {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let most = 20 + life * 60;
-        let mut said = 0;
+        let kill_after = 20 + run * 60;
+        let mut printed = 0;
         while let Some(Ok(line)) = lines.next() {
             if let Some(position) = line.strip_prefix("stored ") {
                 stored.insert(position.parse::<u64>().unwrap());
-                said += 1;
+                printed += 1;
             }
-            if said == most {
+            if printed == kill_after {
                 child.kill().unwrap();
             }
         }
         child.wait().unwrap();
-        assert!(said >= most, "the writer ended by itself");
+        assert!(printed >= kill_after, "the writer exited before the kill");
         runtime.block_on(check(home.path(), &stored));
     }
 }
@@ -203,8 +203,8 @@ async fn check(dir: &std::path::Path, stored: &BTreeSet<u64>) {
         taken.extend(page.events.iter().map(position));
     }
     let each: Vec<u64> = taken.iter().chain(&waiting).copied().collect();
-    assert!(each.is_sorted_by(|a, b| a < b), "once, and in order: {each:?}");
+    assert!(each.is_sorted_by(|a, b| a < b), "not unique or not in order: {each:?}");
     let lost: Vec<&u64> = stored.iter().filter(|n| each.binary_search(n).is_err()).collect();
-    assert!(lost.is_empty(), "{lost:?} were stored");
+    assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
     assert_eq!(taken.last().copied().unwrap_or(0), queue.floor().0);
 }

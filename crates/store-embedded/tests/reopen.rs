@@ -1,4 +1,4 @@
-//! The next process finds everything.
+//! The state survives a restart of the process.
 
 mod common;
 
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 const ALL: ReadLimit = ReadLimit::new(usize::MAX >> 1, usize::MAX >> 1);
 
-/// The same session in the store that is opened next.
+/// Closes the store and reopens it with the same session.
 fn reopened(home: &Home, fixture: StoreFixture<EmbeddedStore>, limits: Limits) -> StoreFixture<EmbeddedStore> {
     let session = fixture.session.clone();
     drop(fixture);
@@ -29,12 +29,12 @@ fn reopened(home: &Home, fixture: StoreFixture<EmbeddedStore>, limits: Limits) -
     }
 }
 
-fn keeping(events: usize) -> Limits {
+fn retaining(events: usize) -> Limits {
     Limits::default().with_stream(Retention::default().with_events(events))
 }
 
 #[tokio::test]
-async fn events_facts_and_summaries_are_there_and_appends_go_on() {
+async fn streams_survive_a_restart_and_accept_appends() {
     let home = Home::default();
     let fixture = StoreFixture::new(home.open(Limits::default())).await;
     let (open, ended) = (fixture.first_call_stream(), fixture.stream(Ordinal(3)));
@@ -61,7 +61,7 @@ async fn events_facts_and_summaries_are_there_and_appends_go_on() {
     );
     let sealed = fixture.store.append(&ended, batch(4..5)).await;
     assert!(matches!(sealed, Err(StoreError::Sealed)), "{sealed:?}");
-    fixture.append(&open, batch(3..5).with_epoch(4)).await; // the last batch, once more
+    fixture.append(&open, batch(3..5).with_epoch(4)).await; // repeats the last batch
     fixture.append(&open, batch(5..6).with_epoch(4)).await;
     assert_eq!(sequence(&fixture.page(&open, 0).await), [1, 2, 3, 4, 5]);
     assert_eq!(
@@ -72,7 +72,7 @@ async fn events_facts_and_summaries_are_there_and_appends_go_on() {
 }
 
 #[tokio::test]
-async fn records_idle_times_and_high_water_marks_are_there() {
+async fn session_records_survive_a_restart() {
     let home = Home::default();
     let fixture = StoreFixture::new(home.open(Limits::default())).await;
     let mut second = fixture.store.open(&fixture.session).await.unwrap().record;
@@ -103,9 +103,9 @@ async fn records_idle_times_and_high_water_marks_are_there() {
 }
 
 #[tokio::test]
-async fn pins_outlast_the_process() {
+async fn retained_events_survive_a_restart() {
     let home = Home::default();
-    let fixture = StoreFixture::new(home.open(keeping(5))).await;
+    let fixture = StoreFixture::new(home.open(retaining(5))).await;
     let key = fixture.first_call_stream();
     fixture.append(&key, batch(0..1)).await;
     for n in 1..4 {
@@ -114,7 +114,7 @@ async fn pins_outlast_the_process() {
     fixture.append(&key, answer(4)).await;
     let released = batch(5..6).with_released(vec![Seq(2)]);
     fixture.append(&key, released).await;
-    let fixture = reopened(&home, fixture, keeping(5));
+    let fixture = reopened(&home, fixture, retaining(5));
     fixture.append(&key, batch(6..30)).await;
     fixture.store.sweep().await.unwrap();
     let page = fixture.page(&key, 0).await;
@@ -123,19 +123,19 @@ async fn pins_outlast_the_process() {
         page.events.iter().map(|event| event.retain).collect::<Vec<_>>()[..3],
         [Retain::Question, Retain::Question, Retain::Answer]
     );
-    let fixture = reopened(&home, fixture, keeping(5));
+    let fixture = reopened(&home, fixture, retaining(5));
     fixture.append(&key, batch(30..31).with_released(vec![Seq(3)])).await;
     fixture.store.sweep().await.unwrap();
     assert_eq!(sequence(&fixture.page(&key, 0).await), [1, 4, 28, 29, 30]);
     fixture.append(&key, last_batch(31..32)).await;
-    let fixture = reopened(&home, fixture, keeping(5));
+    let fixture = reopened(&home, fixture, retaining(5));
     let page = fixture.page(&key, 0).await;
     let question = page.events.iter().find(|event| event.retain == Retain::Question);
-    assert!(question.is_none(), "the end releases every question: {question:?}");
+    assert!(question.is_none(), "the seal releases every question: {question:?}");
 }
 
 #[tokio::test]
-async fn what_was_to_be_deleted_is_deleted_by_the_next_process() {
+async fn next_process_completes_pending_deletions() {
     let home = Home::default();
     let fixture = StoreFixture::new(home.open(Limits::default())).await;
     let other = StoreFixture::new(fixture.store.clone()).await;
@@ -149,10 +149,10 @@ async fn what_was_to_be_deleted_is_deleted_by_the_next_process() {
     drop(fixture);
     let other = reopened(&home, other, Limits::default());
     let one_stream = other.store.usage();
-    let mut patience = 200;
+    let mut attempts = 200;
     while other.store.usage().streams > 1 {
-        patience -= 1;
-        assert!(patience > 0, "still there: {:?}", other.store.usage());
+        attempts -= 1;
+        assert!(attempts > 0, "not deleted: {:?}", other.store.usage());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let usage = other.store.usage();
@@ -164,7 +164,7 @@ async fn what_was_to_be_deleted_is_deleted_by_the_next_process() {
 }
 
 #[tokio::test]
-async fn ended_streams_go_on_aging() {
+async fn ended_streams_expire_after_a_restart() {
     let limits = Limits::default().with_ended_streams_per_session(3);
     let home = Home::default();
     let fixture = StoreFixture::new(home.open(limits)).await;
@@ -231,7 +231,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A stream as [`Log`] has it, which is what every backend must behave as.
+/// A stream in the reference implementation [`Log`].
 struct Model {
     key: StreamKey,
     log: Option<Log>,
@@ -269,9 +269,9 @@ impl Model {
     }
 }
 
-/// A random history, with the process ending every now and then, against [`Log`].
+/// Compares random operations and restarts with [`Log`].
 #[test]
-fn a_random_history_survives_reopening() {
+fn random_operations_survive_restarts() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -289,14 +289,14 @@ fn a_random_history_survives_reopening() {
 }
 
 async fn play(history: Vec<(usize, Step)>, sync: Sync) -> Result<(), String> {
-    let limits = keeping(6);
+    let limits = retaining(6);
     let home = Home::default();
     let open = || {
         home.options()
             .limits(limits)
             .sync(sync)
             .open(home.dir.path())
-            .expect("it opens")
+            .expect("the store opens")
     };
     let mut store = open();
     let session = StoreFixture::new(store.clone()).await.session;
@@ -304,7 +304,7 @@ async fn play(history: Vec<(usize, Step)>, sync: Sync) -> Result<(), String> {
     let mut born = |session: &SessionKey| Model {
         key: StreamKey {
             session: session.clone(),
-            ordinal: ordinals.next().expect("there are numbers enough"),
+            ordinal: ordinals.next().expect("the range is unbounded"),
         },
         log: None,
         latest: None,
@@ -374,12 +374,12 @@ async fn play(history: Vec<(usize, Step)>, sync: Sync) -> Result<(), String> {
         let answer = store.append(&model.key, batch.clone()).await.map(drop);
         let expected = model.append(batch.clone(), &limits.stream).map_err(StoreError::from);
         if format!("{answer:?}") != format!("{expected:?}") {
-            return Err(format!("{batch:?}: {answer:?}, not {expected:?}"));
+            return Err(format!("{batch:?}: {answer:?}, expected {expected:?}"));
         }
         if answer.is_ok() {
             highest = highest.max(model.key.ordinal.0);
         }
-        // Eviction depends on what is retained when it runs, so it runs at once, as in the model.
+        // The model evicts with every append, so the store sweeps after every append.
         store.sweep().await.map_err(|error| format!("{error:?}"))?;
         check(&store, model).await?;
     }
@@ -399,9 +399,9 @@ async fn play(history: Vec<(usize, Step)>, sync: Sync) -> Result<(), String> {
         .map(|log| log.bytes() + 512 + log.status().info.cost())
         .sum();
     let held = held + one_session();
-    let mut patience = 100;
-    while store.usage().held_bytes != held as u64 && patience > 0 {
-        patience -= 1;
+    let mut attempts = 100;
+    while store.usage().held_bytes != held as u64 && attempts > 0 {
+        attempts -= 1;
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let high_water = store
@@ -411,7 +411,7 @@ async fn play(history: Vec<(usize, Step)>, sync: Sync) -> Result<(), String> {
         .high_water;
     if (store.usage().held_bytes, high_water) != (held as u64, Ordinal(highest)) {
         return Err(format!(
-            "{:?}, {high_water:?}: not {held} bytes and {highest}",
+            "{:?}, {high_water:?}: expected {held} bytes and {highest}",
             store.usage()
         ));
     }
@@ -426,7 +426,7 @@ async fn check(store: &EmbeddedStore, model: &Model) -> Result<(), String> {
     let expected = log.read_after(Seq(0), usize::MAX, usize::MAX);
     let found = found.map_err(|error| format!("{:?}: {error:?}", model.key))?;
     if (&found.events, &found.status) != (&expected.events, &expected.status) {
-        return Err(format!("{:?}: {found:?}\nnot {expected:?}", model.key));
+        return Err(format!("{:?}: {found:?}\nexpected {expected:?}", model.key));
     }
     Ok(())
 }

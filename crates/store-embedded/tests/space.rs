@@ -1,4 +1,4 @@
-//! How much is kept, and that what is not kept goes.
+//! Limits of memory and disk space, eviction and deletion.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn small() -> Limits {
     Limits::default().with_total_bytes(TOTAL)
 }
 
-/// Batches with payloads of `size` bytes.
+/// Replaces the payloads by payloads of `size` bytes.
 fn sized(mut batch: Batch, size: usize) -> Batch {
     for event in &mut batch.events {
         event.payload = Bytes::from(vec![b'x'; size]);
@@ -29,17 +29,17 @@ async fn is_known(fixture: &StoreFixture<EmbeddedStore>, ordinal: u64) -> bool {
     fixture.store.status(&fixture.stream(Ordinal(ordinal))).await.is_ok()
 }
 
-/// Waits until it is so.
-async fn until(what: &str, patience: Duration, mut done: impl FnMut() -> bool) {
+/// Waits for a condition and panics after `limit`.
+async fn until(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < patience, "{what}");
+        assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
 #[tokio::test]
-async fn under_pressure_the_oldest_ended_streams_become_tombstones() {
+async fn memory_pressure_turns_the_oldest_ended_streams_into_tombstones() {
     let home = Home::default();
     let fixture = StoreFixture::new(home.open(small())).await;
     let open = fixture.stream(Ordinal(2));
@@ -51,7 +51,7 @@ async fn under_pressure_the_oldest_ended_streams_become_tombstones() {
         assert_eq!(
             sequence(&fixture.page(&key, 0).await),
             [1],
-            "the newest stream is whole"
+            "the newest stream keeps its events"
         );
     }
     let oldest = fixture.page(&fixture.first_call_stream(), 0).await;
@@ -61,22 +61,19 @@ async fn under_pressure_the_oldest_ended_streams_become_tombstones() {
     assert_eq!(
         fixture.store.usage().streams,
         31,
-        "none is forgotten while tombstones are enough"
+        "no stream is forgotten while tombstones free enough"
     );
     assert_eq!(
         sequence(&fixture.page(&open, 0).await),
         [1],
-        "what still runs is not given up"
+        "an open stream keeps its events"
     );
     let again = fixture
         .store
         .append(&fixture.first_call_stream(), sized(last_batch(1..2), 4096))
         .await;
-    assert!(
-        again.is_ok(),
-        "a repeated append is harmless even to a tombstone: {again:?}"
-    );
-    // And in the next process.
+    assert!(again.is_ok(), "a repeated append to a tombstone succeeds: {again:?}");
+    // Tombstones survive a restart.
     let session = fixture.session.clone();
     drop(fixture);
     let fixture = StoreFixture {
@@ -102,11 +99,11 @@ async fn under_pressure_the_oldest_ended_streams_become_tombstones() {
     assert!(is_known(&fixture, 2).await);
     home.advance(Duration::from_secs(601));
     fixture.store.sweep().await.unwrap();
-    assert_eq!(fixture.store.usage().streams, 1, "tombstones age like whole streams");
+    assert_eq!(fixture.store.usage().streams, 1, "tombstones expire like other streams");
 }
 
 #[tokio::test]
-async fn when_nothing_can_be_freed_the_store_is_full_until_something_can() {
+async fn store_is_full_when_it_can_free_nothing() {
     let home = Home::default();
     let fixture = StoreFixture::new(home.open(small())).await;
     let ended = fixture.stream(Ordinal(99));
@@ -118,17 +115,28 @@ async fn when_nothing_can_be_freed_the_store_is_full_until_something_can() {
             Ok(_) => open.push(key),
             Err(refused) => break refused,
         }
-        assert!(open.len() < 100, "open streams of {} KiB fit into 64", open.len() * 4);
+        assert!(
+            open.len() < 100,
+            "the store accepted {} KiB with a limit of 64",
+            open.len() * 4
+        );
     };
     assert!(matches!(refused, StoreError::Full), "{refused:?}");
-    assert!(open.len() >= 12, "only {} KiB fit into 64", open.len() * 4);
-    assert!(fixture.store.status(&ended).await.is_err(), "what could be freed was");
+    assert!(open.len() >= 12, "the store accepted only {} of 64 KiB", open.len() * 4);
+    assert!(
+        fixture.store.status(&ended).await.is_err(),
+        "the ended stream was not freed"
+    );
     for key in &open {
-        assert_eq!(sequence(&fixture.page(key, 0).await), [1], "nobody lost anything");
+        assert_eq!(
+            sequence(&fixture.page(key, 0).await),
+            [1],
+            "an open stream lost its event"
+        );
     }
     fixture.store.forget_stream(&open[0]).await.unwrap();
     fixture.append(&open[1], sized(batch(2..3), 4096)).await;
-    // A session that ends makes room too, though its streams are deleted later.
+    // The end of a session frees its bytes at once, although its streams are deleted later.
     let other = StoreFixture::new(fixture.store.clone()).await;
     fixture.store.end(&fixture.session).await.unwrap();
     for ordinal in 1..12 {
@@ -136,7 +144,7 @@ async fn when_nothing_can_be_freed_the_store_is_full_until_something_can() {
             .append(&other.stream(Ordinal(ordinal)), sized(batch(1..2), 4096))
             .await;
     }
-    // A stream makes room for its own next events.
+    // A stream evicts its own oldest events for new ones.
     let key = other.first_call_stream();
     for n in 2..60 {
         other.append(&key, sized(batch(n..n + 1), 4096)).await;
@@ -147,7 +155,7 @@ async fn when_nothing_can_be_freed_the_store_is_full_until_something_can() {
 }
 
 #[tokio::test]
-async fn a_session_with_a_thousand_streams_ends_at_once() {
+async fn session_with_1000_streams_ends_within_200_ms() {
     let home = Home::default();
     let fixture = StoreFixture::new(home.open(Limits::default())).await;
     let other = StoreFixture::new(fixture.store.clone()).await;
@@ -179,13 +187,13 @@ async fn a_session_with_a_thousand_streams_ends_at_once() {
 }
 
 #[tokio::test]
-async fn what_is_forgotten_costs_nothing() {
+async fn forgotten_streams_hold_no_bytes() {
     let home = Home::default();
     let limits = Limits::default()
         .with_stream(Retention::default().with_events(4))
         .with_ended_streams_per_session(5);
     let store = home.open(limits);
-    let mut scenes = Vec::new();
+    let mut fixtures = Vec::new();
     for n in 0..6 {
         let fixture = StoreFixture::new(store.clone()).await;
         for ordinal in 1..20 {
@@ -198,10 +206,10 @@ async fn what_is_forgotten_costs_nothing() {
                 fixture.append(&key, sized(last_batch(8..11), 10 + n)).await;
             }
         }
-        scenes.push(fixture);
+        fixtures.push(fixture);
     }
-    // Every way to be forgotten: stream by stream, with the session, after the session has ended, and by age.
-    for (n, fixture) in scenes.iter().enumerate() {
+    // Forget stream by stream, forget the session, create the session again, and end the session.
+    for (n, fixture) in fixtures.iter().enumerate() {
         match n {
             0 => {
                 for ordinal in 1..20 {
@@ -227,11 +235,15 @@ async fn what_is_forgotten_costs_nothing() {
     assert_eq!(store.usage().sessions, 3, "three were never ended");
     home.advance(Duration::from_secs(3600));
     store.sweep().await.unwrap();
-    assert_eq!(store.usage().held_bytes, three_sessions, "nothing is taken away twice");
+    assert_eq!(
+        store.usage().held_bytes,
+        three_sessions,
+        "no stream is subtracted twice"
+    );
 }
 
 #[tokio::test]
-async fn the_disk_is_given_back() {
+async fn deleted_streams_free_disk_space() {
     const LARGE: usize = 64 << 10;
     let home = Home::default();
     let store = home.open(Limits::default());
@@ -259,13 +271,16 @@ async fn the_disk_is_given_back() {
     }
     assert!(size() > 60 << 20, "{} bytes for 125 MiB", size());
     store.end(&fixture.session).await.unwrap();
-    until("the disk is given back", Duration::from_secs(40), || size() < 40 << 20).await;
+    until("the segments are deleted", Duration::from_secs(40), || {
+        size() < 40 << 20
+    })
+    .await;
     assert_eq!(kept.page(&kept.first_call_stream(), 0).await.events.len(), 19);
 }
 
-/// Every segment holds a little that stays: an event that is pinned, in a row with others that were evicted.
+/// Every segment has a few retained events among evicted ones, so only compaction can free it.
 #[tokio::test]
-async fn what_stays_is_moved_together() {
+async fn compaction_moves_retained_events() {
     const PART: usize = 8 << 10;
     let home = Home::default();
     let limits = Limits::default()
@@ -298,7 +313,10 @@ async fn what_stays_is_moved_together() {
         }
     }
     store.end(&gone.session).await.unwrap();
-    until("what stays is moved", Duration::from_secs(40), || size() < 20 << 20).await;
+    until("the segments are compacted", Duration::from_secs(40), || {
+        size() < 20 << 20
+    })
+    .await;
     assert!(written > 36 << 20, "{written}");
     let session = kept.session.clone();
     let check = async |store: EmbeddedStore| {
@@ -319,9 +337,9 @@ async fn what_stays_is_moved_together() {
     check(home.open(limits)).await;
 }
 
-/// Design D13: the ids of its calls outlast the events of a stream, so they are counted.
+/// D13: the ids of its calls outlive the events of a stream, so they count.
 #[tokio::test]
-async fn d13_facts_of_streams_count_against_the_total() {
+async fn d13_stream_info_counts_against_the_total() {
     let home = Home::default();
     let fixture = StoreFixture::new(home.open(small())).await;
     let calls = vec![RequestId::from("i".repeat(3000).as_str())];
@@ -339,21 +357,21 @@ async fn d13_facts_of_streams_count_against_the_total() {
         }
     }
     let held = fixture.store.usage().held_bytes;
-    assert!(kept <= TOTAL, "{kept} bytes of ids are kept of {TOTAL}");
+    assert!(kept <= TOTAL, "{kept} bytes of ids exceed the limit of {TOTAL}");
     assert!(
         (kept..=TOTAL).contains(&held),
-        "{held} bytes are held, of which ids {kept}"
+        "{held} bytes are held, {kept} bytes of them are ids"
     );
     fixture.store.end(&fixture.session).await.unwrap();
-    until("all is deleted", Duration::from_secs(20), || {
+    until("everything is deleted", Duration::from_secs(20), || {
         fixture.store.usage().held_bytes == 0
     })
     .await;
 }
 
-/// Design D13: records of sessions are counted, in the next process too; when there is no room for one more the store says so.
+/// D13: session records count against the total, also after a restart. A record that does not fit is refused.
 #[tokio::test]
-async fn d13_records_of_sessions_count_against_the_total() {
+async fn d13_session_records_count_against_the_total() {
     let large = |initialize_params: usize| {
         let params = Bytes::from(vec![b'h'; initialize_params]);
         SessionRecord::new(record().version, params)
@@ -395,15 +413,15 @@ async fn d13_records_of_sessions_count_against_the_total() {
     assert_eq!((store.usage().sessions, store.usage().held_bytes), (0, 0));
 }
 
-/// Design D9: that a session is in use is told again and again, and costs next to nothing however large its record is.
+/// D9: a touch is frequent, so its cost must not depend on the size of the record.
 #[tokio::test]
-async fn d9_a_touch_does_not_rewrite_the_record() {
-    const MARK: &[u8] = b"this client says much about itself";
+async fn d9_touch_does_not_rewrite_the_record() {
+    const MARK: &[u8] = b"initialize parameters of a client";
     let home = Home::default();
     let store = home.open(Limits::default());
     let session = StoreFixture::new(store.clone()).await.session;
-    let spoken = SessionRecord::new(record().version, Bytes::from_static(MARK));
-    store.update(&session, 1, spoken.clone()).await.unwrap();
+    let updated = SessionRecord::new(record().version, Bytes::from_static(MARK));
+    store.update(&session, 1, updated.clone()).await.unwrap();
     for _ in 0..100 {
         home.advance(Duration::from_secs(60));
         store.touch(&session).await.unwrap();
@@ -423,11 +441,11 @@ async fn d9_a_touch_does_not_rewrite_the_record() {
         }
     }
     assert!((1..5).contains(&found), "the record was written {found} times");
-    // And the time is known to the next process.
+    // The idle time survives a restart.
     let store = home.open(Limits::default());
     home.advance(Duration::from_secs(5));
     let loaded = store.load(&session).await.unwrap();
-    assert_eq!((loaded.record, loaded.idle), (spoken, Duration::from_secs(5)));
+    assert_eq!((loaded.record, loaded.idle), (updated, Duration::from_secs(5)));
     assert_eq!(
         store.expire(Duration::from_secs(6), Arc::new(|_| false)).await.unwrap(),
         0

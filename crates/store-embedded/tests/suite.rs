@@ -1,4 +1,4 @@
-//! The suite that every backend passes, over a directory on the disk.
+//! Runs the store suite on the embedded store.
 
 mod common;
 
@@ -7,7 +7,7 @@ use rethread_store_embedded::Sync;
 
 rethread_testkit::store_suite!(Embedded::with(Sync::default()));
 
-/// The suite once more, with every append on the disk before it is acknowledged.
+/// The suite with a sync before every acknowledgement.
 mod always {
     use super::*;
 

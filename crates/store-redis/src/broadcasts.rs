@@ -11,13 +11,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// Broadcasts in the log, and their bytes. Beyond: the oldest are dropped, and readers behind them refresh everything.
+/// Limits of the log. Beyond them the oldest broadcasts are dropped, and readers that missed them refresh everything.
 const MAX_BROADCASTS: usize = 10_000;
 const MAX_BROADCAST_BYTES: usize = 64 << 20;
 /// Broadcasts of one read.
 const MAX_READ: usize = 100;
-/// The pause after a failed read.
-const PAUSE: Duration = Duration::from_millis(500);
+/// The delay after a failed read.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// The last broadcast of a server.
 pub(crate) async fn last(cluster: &Inner, keys: &ServerKeys) -> Result<BroadcastId, StoreError> {
@@ -30,7 +30,7 @@ pub(crate) async fn last(cluster: &Inner, keys: &ServerKeys) -> Result<Broadcast
 /// The next broadcasts after a position.
 enum Next {
     Broadcasts(Vec<(BroadcastId, Option<Signal>)>),
-    /// Some are gone. This is the last one.
+    /// Some broadcasts were dropped. Contains the last id.
     Lost(BroadcastId),
 }
 
@@ -57,7 +57,7 @@ impl StoreInner {
         Ok(Next::Broadcasts(broadcasts))
     }
 
-    /// Passes new broadcasts on to the subscribers of this process.
+    /// Forwards new broadcasts to the subscribers of this process.
     async fn forward_broadcasts(&self) -> Result<(), StoreError> {
         loop {
             let after = self.bus_position.borrow().clone();
@@ -66,7 +66,7 @@ impl StoreInner {
                 Next::Broadcasts(broadcasts) => {
                     for (id, signal) in broadcasts {
                         if let Some(signal) = signal {
-                            let _ = self.bus.send((id.clone(), signal)); // an error means that there are no subscribers
+                            let _ = self.bus.send((id.clone(), signal)); // fails only without subscribers
                         }
                         self.bus_position.send_replace(id);
                     }
@@ -88,11 +88,11 @@ impl StoreInner {
         call.arg(encode_signal(signal));
         let mut reply = self.cluster.connection.run(&SCRIPTS.publish, &call).await?;
         let id = BroadcastId(reply.text()?.into());
-        // The subscribers of this process have it when this returns, so that a later subscriber does not get it.
+        // Wait until the subscribers of this process have the signal, so that a later subscriber does not get it.
         self.bus_grew.notify_one();
         let mut position = self.bus_position.subscribe();
         let forwarded = position.wait_for(|position| parse(position) >= parse(&id));
-        let _ = timeout(self.cluster.options.timeout, forwarded).await; // a broken connection delays it
+        let _ = timeout(self.cluster.options.timeout, forwarded).await; // a lost connection can delay it
         Ok(())
     }
 
@@ -121,7 +121,7 @@ fn parse(id: &BroadcastId) -> (u64, u64) {
     (parts.0.parse().unwrap_or(0), parts.1.parse().unwrap_or(0))
 }
 
-/// Passes broadcasts on until the store is dropped. Holds the store only while it reads.
+/// Forwards broadcasts until the store is dropped. Holds the store only during a read.
 pub(crate) async fn forward(store: Weak<StoreInner>) {
     while let Some(strong) = store.upgrade() {
         let grew = Arc::clone(&strong.bus_grew);
@@ -129,7 +129,7 @@ pub(crate) async fn forward(store: Weak<StoreInner>) {
         drop(strong);
         match forwarded {
             Ok(()) => grew.notified().await,
-            Err(_) => sleep(PAUSE).await,
+            Err(_) => sleep(RETRY_DELAY).await,
         }
     }
 }

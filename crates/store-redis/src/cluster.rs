@@ -21,8 +21,8 @@ use tokio::task::AbortHandle;
 
 /// The connections of one process to Redis or Valkey. Each server of the process has a [`RedisStore`] on top of it.
 ///
-/// One connection carries all commands, one receives wake-ups and one reads the mailbox, whatever the number of sessions and
-/// streams. Lost connections are made again.
+/// One connection carries all commands, one receives wake-ups and one reads the mailbox, independent of the number of
+/// sessions and streams. Lost connections are restored.
 #[derive(Clone)]
 pub struct RedisCluster(pub(crate) Arc<Inner>);
 
@@ -32,10 +32,10 @@ pub(crate) struct Inner {
     pub(crate) connector: Arc<Connector>,
     pub(crate) connection: Connection,
     promises: Promises,
-    /// The name of this process in the store. Before it joins, it is a name that is never a member.
+    /// The name of this process in the store. Before the process joins, a name that is never a member.
     pub(crate) identity: watch::Sender<Incarnation>,
     pub(crate) membership: tokio::sync::Mutex<SharedMembership>,
-    /// A newer process has joined under the name of this one.
+    /// Set when a newer process has joined under the same name.
     pub(crate) replaced: watch::Sender<bool>,
     pub(crate) health: Health,
     servers: Mutex<HashMap<Box<str>, Weak<StoreInner>>>,
@@ -46,10 +46,10 @@ pub(crate) struct Inner {
 impl RedisCluster {
     /// Connects to the store. Must run in a tokio runtime, which the connections use from then on.
     ///
-    /// Refuses a server that would lose data silently: a `maxmemory-policy` other than `noeviction`, a replica, a version
-    /// before 6.2.
+    /// Refuses a server that would lose data silently: a `maxmemory-policy` other than `noeviction`, a replica, a
+    /// version before 6.2.
     pub async fn connect(mut options: RedisOptions) -> Result<Self, ConnectError> {
-        // A step that fails must leave time for another one before the lease ends.
+        // After a failed step there must be time for another one before the lease ends.
         options.timeout = options.timeout.min(options.lease / 2);
         let connector = Arc::new(Connector::new(&options.url, options.timeout)?);
         let promises = promises::read(&connector, &options.url.mode, options.timeout).await?;
@@ -90,21 +90,21 @@ impl RedisCluster {
         let store = StoreInner::new(Arc::clone(&self.0), keys).await?;
         let mut servers = self.0.servers.lock();
         if let Some(known) = servers.get(&store.keys.subject).and_then(Weak::upgrade) {
-            return Ok(RedisStore(known)); // another task was first
+            return Ok(RedisStore(known)); // another task created it concurrently
         }
         servers.insert(store.keys.subject.clone(), Arc::downgrade(&store));
         Ok(RedisStore(store))
     }
 
-    /// The promises of the store as it is configured.
+    /// The guarantees of the store with its current settings.
     pub fn promises(&self) -> &Promises {
         &self.0.promises
     }
 
-    /// Waits until a newer process has joined under the name of this one. This process must end then.
+    /// Waits until a newer process has joined under the same name. This process must then exit.
     pub async fn replaced(&self) {
         let mut replaced = self.0.replaced.subscribe();
-        let _ = replaced.wait_for(|replaced| *replaced).await; // the sender lives as long as `self`
+        let _ = replaced.wait_for(|replaced| *replaced).await; // `self` owns the sender
     }
 }
 
@@ -132,14 +132,14 @@ impl Inner {
         self.identity.borrow().clone()
     }
 
-    /// Wake-ups may be lost.
+    /// Notifies all servers that wake-ups may be lost from now on.
     pub(crate) fn disconnected(&self) {
         for store in self.servers() {
             store.events.wake(&ClusterEvent::Disconnected);
         }
     }
 
-    /// Wake-ups may have been lost: everything is read once.
+    /// Makes all servers read everything once, because wake-ups may have been lost.
     pub(crate) fn reconnected(&self) {
         for store in self.servers() {
             store.watches.reset();
@@ -158,7 +158,7 @@ impl Drop for Inner {
     }
 }
 
-/// A token that no other call has.
+/// A token that is unique to one call.
 pub(crate) fn random_token() -> String {
     let mut bytes = [0; 12];
     fill_random(&mut bytes);
@@ -172,5 +172,5 @@ pub(crate) fn random_u32() -> u32 {
 }
 
 pub(crate) fn fill_random(bytes: &mut [u8]) {
-    getrandom::fill(bytes).expect("the operating system has random bytes");
+    getrandom::fill(bytes).expect("the operating system provides random bytes");
 }

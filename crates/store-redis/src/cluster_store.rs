@@ -14,7 +14,7 @@ use rethread_store::{
     SessionKey, Signal, StoreError, StoreFuture, StreamKey, StreamStatus,
 };
 
-/// Messages in one mailbox, and their bytes. Beyond: the sender learns that it is full.
+/// Limits of one mailbox. Beyond them the sender gets [`StoreError::Full`].
 const MAX_MAILBOX_MESSAGES: usize = 10_000;
 const MAX_MAILBOX_BYTES: usize = 64 << 20;
 

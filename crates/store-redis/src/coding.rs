@@ -1,11 +1,11 @@
-//! The bytes in the store: entries of streams, infos and signals.
+//! The encoding of stream entries, stream infos and signals.
 
 use crate::reply::{Reply, unexpected};
 use bytes::{Buf as _, BufMut as _, Bytes};
 use rethread_store::{Event, ListKind, Page, ReadLimit, Retain, Seq, Signal, StoreError, StreamInfo, StreamStatus};
 
-/// The events of one append in one entry: each has its length in four bytes, then its payload. The numbers follow from the
-/// id of the entry. The priming event is not stored: it has no message, and nobody reads it (STO-03).
+/// The events of one append in one entry. Each has a length of four bytes and its payload. The id of the entry is the
+/// number of its first event. The priming event is not stored: it has no message, and no read returns it (STO-03).
 #[derive(Debug, Default)]
 pub(crate) struct Packed {
     pub(crate) count: usize,
@@ -56,7 +56,7 @@ pub(crate) fn unpack(mut blob: Bytes) -> Result<Vec<Bytes>, StoreError> {
 
 pub(crate) fn encode_info(info: Option<&StreamInfo>) -> Vec<u8> {
     info.map_or_else(Vec::new, |info| {
-        serde_json::to_vec(info).expect("the info of a stream is plain JSON")
+        serde_json::to_vec(info).expect("stream info serializes")
     })
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn encode_info(info: Option<&StreamInfo>) -> Vec<u8> {
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) status: StreamStatus,
-    /// Why events are retained. Some have outlived their entries.
+    /// Retained events. Some have outlived their entries.
     pins: Vec<(Seq, Retain, Option<Bytes>)>,
 }
 
@@ -102,7 +102,7 @@ impl Head {
         Ok(head)
     }
 
-    /// The events after `after`, with those of `entries`: pairs of an id and the events in it.
+    /// The events after `after`, from the retained ones and from `entries`, which are pairs of an id and packed events.
     pub(crate) fn page(self, mut entries: Reply, after: Seq, limit: ReadLimit) -> Result<Page, StoreError> {
         let mut events = Vec::new();
         let retain = |seq: Seq| self.pins.iter().find(|(pinned, _, _)| *pinned == seq);
@@ -124,7 +124,7 @@ impl Head {
             }
         }
         events.retain(|event| event.seq > after);
-        // The same rule as that of `Log::read_after`.
+        // The same rule as in `Log::read_after`.
         let mut bytes = 0;
         let fits = events.iter().take(limit.events).take_while(|event| {
             let is_first = bytes == 0;
@@ -137,7 +137,7 @@ impl Head {
     }
 }
 
-/// A small letter: the event is in its entry. A capital letter: the event follows.
+/// Lower case: the event is in its entry. Upper case: its payload follows.
 fn parse_pin(seq: Seq, mut value: Bytes) -> Result<(Seq, Retain, Option<Bytes>), StoreError> {
     let letter = value.try_get_u8().map_err(|_| unexpected())?;
     let payload = letter.is_ascii_uppercase().then_some(value);
@@ -194,8 +194,8 @@ mod tests {
         }
 
         #[test]
-        fn other_bytes_are_refused_or_unpacked(blob: Vec<u8>) {
-            let _ = unpack(blob.into()); // without a panic
+        fn unpack_of_arbitrary_bytes_does_not_panic(blob: Vec<u8>) {
+            let _ = unpack(blob.into());
         }
     }
 

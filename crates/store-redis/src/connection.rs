@@ -1,4 +1,4 @@
-//! The one connection for commands. It is shared by all tasks and made again when it is lost.
+//! The connection for commands. All tasks share it, and it is restored when it is lost.
 
 use crate::error::{ConnectError, Remedy, store_error};
 use crate::link::{Connector, Wire, in_time};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// The pause between two attempts to connect, at first and at most.
+/// The delay between two attempts to connect doubles from the first value to the second.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_millis(500);
 
@@ -32,7 +32,7 @@ enum State {
         generation: u64,
         wire: Wire,
     },
-    /// Lost at this time. A task connects again.
+    /// The connection was lost at this time. A task reconnects.
     Down {
         since: Instant,
     },
@@ -58,19 +58,19 @@ impl Connection {
         })))
     }
 
-    /// Runs a script. Waits at most for the timeout. A refusal is an error.
+    /// Runs a script, for the timeout at most. A refusal by the script becomes an error.
     pub(crate) async fn run(&self, script: &Script, call: &Cmd) -> Result<Reply, StoreError> {
         Reply::of_script(self.run_raw(script, call).await?)
     }
 
-    /// Runs a script with other replies than a refusal or a result.
+    /// Runs a script whose reply has its own format.
     pub(crate) async fn run_raw(&self, script: &Script, call: &Cmd) -> Result<Value, StoreError> {
         self.send(call, script.repeatable, Some(script))
             .await
             .map_err(store_error)
     }
 
-    /// Runs a command that may be repeated.
+    /// Runs a command that may be repeated after a lost reply.
     pub(crate) async fn command(&self, command: &Cmd) -> Result<Value, StoreError> {
         self.send(command, true, None).await.map_err(store_error)
     }
@@ -113,8 +113,8 @@ impl Connection {
         }
     }
 
-    /// The connection. Waits for it while it is being made again, for the timeout since it was lost. After that, nothing
-    /// waits until it is there.
+    /// The current connection. Waits for a reconnect until `deadline`, or until the timeout since the loss. Later calls
+    /// fail at once until the connection is restored.
     async fn wire(&self, deadline: Instant) -> RedisResult<(u64, Wire)> {
         let mut state = self.0.state.subscribe();
         loop {
@@ -130,7 +130,7 @@ impl Connection {
         }
     }
 
-    /// Connects again if the sentinels name another primary.
+    /// Reconnects if the sentinels name another primary.
     pub(crate) async fn follow_primary(&self) {
         let generation = match &*self.0.state.borrow() {
             State::Up { generation, .. } => *generation,
@@ -141,7 +141,7 @@ impl Connection {
         }
     }
 
-    /// The connection is lost. The first task that notices it starts to connect again.
+    /// Marks a connection as lost. The first caller starts a task that reconnects.
     fn lose(&self, lost: u64) {
         let since = Instant::now();
         let was_up = self.0.state.send_if_modified(|state| {
@@ -179,7 +179,7 @@ fn timed_out() -> RedisError {
     std::io::Error::from(std::io::ErrorKind::TimedOut).into()
 }
 
-/// Connects and loads the scripts. A cluster loads them when it needs them: its servers come and go.
+/// Connects and loads the scripts. A cluster loads them on demand, because its servers can change.
 async fn connect(connector: &Connector, timeout: Duration) -> RedisResult<Wire> {
     let mut wire = connector.commands().await?;
     if let Wire::Single(_) = &wire {

@@ -17,18 +17,18 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// The store cannot be reached for this reason. No `From`: types of the client are not part of the API.
+    /// Not a `From` implementation, because types of the client library are not part of the API.
     pub(crate) fn unreachable(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         ConnectError::Unreachable(error.into())
     }
 }
 
-/// The step after an error of a command.
+/// How to continue after an error of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Remedy {
     /// The server has not run the command and does not know the script.
     LoadScripts,
-    /// The server has not run the command. It may later, or another server may.
+    /// The server has not run the command. A repetition may succeed, on this server or another one.
     WaitAndRepeat,
     /// The connection is lost. The server may have run the command.
     Reconnect,

@@ -1,4 +1,4 @@
-//! The channels of cluster events to the services on one store.
+//! The channels for cluster events from one store to its services.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 
-/// Events that wait for a service. Beyond: wake-ups are dropped, and the service reads everything once.
+/// Events in the channel of a service. Beyond this, wake-ups are dropped and the service reads everything once.
 const MAX_WAITING_EVENTS: usize = 4096;
 
-/// Usually there is one receiver. While a service replaces another one in the same process, there are two.
+/// One receiver, or two while a service replaces another one in the same process.
 #[derive(Debug, Default)]
 pub(crate) struct EventChannel(Mutex<Vec<Receiver>>);
 
@@ -21,7 +21,7 @@ struct Receiver {
 }
 
 impl EventChannel {
-    /// The events from now on.
+    /// Subscribes to later events.
     pub(crate) fn receiver(&self) -> ClusterEvents {
         let (sender, receiver) = mpsc::channel(MAX_WAITING_EVENTS);
         let overflowed = Arc::default();
@@ -35,18 +35,18 @@ impl EventChannel {
         receivers.clone()
     }
 
-    /// Passes a wake-up on. If a channel is full, it is dropped, and [`ClusterEvent::Reconnected`] follows.
+    /// Forwards a wake-up. A full channel drops it and gets [`ClusterEvent::Reconnected`] later.
     pub(crate) fn wake(&self, event: &ClusterEvent) {
         for receiver in self.receivers() {
             receiver.wake(event.clone());
         }
     }
 
-    /// Passes mail on. Waits for room: mail is never dropped.
+    /// Forwards mail. Waits while a channel is full, because mail is never dropped.
     pub(crate) async fn mail(&self, id: MailId, mail: Bytes) {
         for receiver in self.receivers() {
             let event = ClusterEvent::Mail(id.clone(), mail.clone());
-            let _ = receiver.sender.send(event).await; // an error means that the service is gone
+            let _ = receiver.sender.send(event).await; // fails only if the service is gone
         }
     }
 }
@@ -56,11 +56,11 @@ impl Receiver {
         let full = matches!(self.sender.try_send(event), Err(mpsc::error::TrySendError::Full(_)));
         if full && !self.overflowed.swap(true, Ordering::SeqCst) {
             tokio::spawn(async move {
-                let room = self.sender.reserve().await;
-                // Events that are dropped from now on need another one.
+                let permit = self.sender.reserve().await;
+                // Before the send: events that are dropped from now on need another `Reconnected`.
                 self.overflowed.store(false, Ordering::SeqCst);
-                if let Ok(room) = room {
-                    room.send(ClusterEvent::Reconnected);
+                if let Ok(permit) = permit {
+                    permit.send(ClusterEvent::Reconnected);
                 }
             });
         }

@@ -4,7 +4,8 @@ use rethread_store::{Ordinal, Principal, SessionKey};
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
-/// Identifies a session: 16 bytes of a hash of the principal and the session id. No readable id is in the store (design D3).
+/// Identifies a session: 16 bytes of a hash of the principal and the session id. The store contains no readable id
+/// (D3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SessionDigest([u8; 16]);
 
@@ -38,7 +39,7 @@ pub(crate) fn principal_digest(principal: &Principal) -> String {
     hex(&digest(&[principal.issuer(), principal.subject()]))
 }
 
-/// Hashes texts with their lengths, so that no two lists of texts have the same input.
+/// Hashes texts with their lengths, so that different lists have different inputs.
 fn digest(texts: &[&str]) -> [u8; 16] {
     let mut hash = Sha256::new();
     for text in texts {
@@ -78,7 +79,7 @@ impl Keys {
         format!("{}i:{{{member}}}", self.prefix)
     }
 
-    /// The channel of a node is this text and its incarnation.
+    /// The prefix of wake-up channels. The incarnation of the node follows.
     pub(crate) fn wake_channel(&self) -> String {
         format!("{}w:", self.prefix)
     }
@@ -106,7 +107,7 @@ pub(crate) struct ServerKeys {
 }
 
 impl ServerKeys {
-    /// The hash of a session. Its other keys begin with this text.
+    /// The key of a session's hash, and the prefix of its other keys.
     pub(crate) fn session(&self, session: SessionDigest) -> String {
         format!("{}{{{}}}", self.prefix, session.hex())
     }
@@ -115,7 +116,7 @@ impl ServerKeys {
         format!("{}{{bcast}}", self.prefix)
     }
 
-    /// All sessions by their last use, as far as it is known here.
+    /// All sessions by their last use, which may be out of date.
     pub(crate) fn idle(&self) -> String {
         format!("{}{{idle}}", self.prefix)
     }
@@ -125,7 +126,7 @@ impl ServerKeys {
         format!("{}o:{{{principal}}}", self.prefix)
     }
 
-    /// The names of the session and the stream in wake-ups are separated by spaces.
+    /// The name of a session in wake-ups. Spaces separate it from the server and the stream.
     pub(crate) fn subject_of(&self, session: SessionDigest) -> String {
         format!("{} {}", self.subject, session.hex())
     }
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn d3_keys_of_other_sessions_differ_and_show_no_id() {
+    fn d3_session_keys_differ_and_contain_no_id() {
         let keys = Keys::new("rt:").server("a b{c}:d");
         let one = keys.session(SessionDigest::new(&key("ab", "c", "s")));
         let other = keys.session(SessionDigest::new(&key("a", "bc", "s")));

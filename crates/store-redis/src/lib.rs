@@ -12,7 +12,7 @@
 //! # }
 //! ```
 //!
-//! Every change is one script, which the server runs as one atomic step. `src/scripts` has one file for each. A script checks
+//! Every change is one script, which the server runs atomically. `src/scripts` has one file per script. A script checks
 //! everything first and writes last.
 
 mod broadcasts;

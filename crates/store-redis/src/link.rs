@@ -1,4 +1,4 @@
-//! How connections are made: to one server, to the primary of a group with sentinels, or to a cluster.
+//! Connects to one server, to the primary that sentinels name, or to a cluster.
 
 use crate::ConnectError;
 use crate::options::{Mode, RedisUrl};
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// A connection that many tasks use at once.
+/// A multiplexed connection.
 #[derive(Clone)]
 pub(crate) enum Wire {
     Single(MultiplexedConnection),
@@ -53,7 +53,7 @@ impl ConnectionLike for Wire {
 /// Makes connections.
 pub(crate) struct Connector {
     kind: Kind,
-    /// The longest wait for a connection, and for a reply.
+    /// Limit of the wait for a connection and for a reply.
     timeout: Duration,
 }
 
@@ -66,7 +66,7 @@ enum Kind {
     },
     Cluster {
         client: Box<ClusterClient>,
-        /// Any node of a cluster passes on what is published on any other.
+        /// Subscriptions use any node: each node of a cluster forwards published messages to all others.
         seeds: Vec<Client>,
         next_seed: AtomicUsize,
     },
@@ -90,7 +90,7 @@ impl Kind {
     }
 }
 
-/// Attempts of the cluster client to follow a moved slot. It must not repeat more often than the wait for a command lasts.
+/// Attempts of the cluster client to follow a moved slot. They must end within the timeout of a command.
 const CLUSTER_RETRIES: u32 = 4;
 
 impl Connector {
@@ -125,7 +125,7 @@ impl Connector {
         in_time(self.timeout, connecting).await
     }
 
-    /// A connection that receives what is published.
+    /// A connection for subscriptions.
     pub(crate) async fn pub_sub(&self) -> RedisResult<PubSub> {
         let connecting = async {
             match &self.kind {
@@ -145,15 +145,15 @@ impl Connector {
 }
 
 impl Connector {
-    /// Whether the sentinels name another primary than that of the last connection. After a failover the earlier primary
-    /// takes writes until a sentinel reaches it, and all of them are lost.
+    /// Whether the sentinels name another primary than that of the last connection. After a failover the old primary
+    /// accepts writes until a sentinel reaches it. These writes are lost.
     pub(crate) async fn has_moved(&self) -> bool {
         let Kind::Sentinel { client, primary } = &self.kind else {
             return false;
         };
         let finding = async { client.lock().await.async_get_client().await };
         let found = in_time(self.timeout, finding).await;
-        // Without an answer nothing is known.
+        // Without an answer, assume that the primary has not changed.
         found.is_ok_and(|found| primary.lock().as_ref() != Some(found.get_connection_info().addr()))
     }
 }
@@ -164,7 +164,7 @@ impl fmt::Debug for Connector {
     }
 }
 
-/// Waits for a result, for a limited time.
+/// Limits the time of an operation.
 pub(crate) async fn in_time<T>(timeout: Duration, work: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
     match tokio::time::timeout(timeout, work).await {
         Ok(result) => result,
@@ -228,9 +228,9 @@ fn cluster_client(url: &RedisUrl, timeout: Duration) -> RedisResult<ClusterClien
 
 #[cfg(feature = "tls")]
 fn prepare_tls() -> Result<(), ConnectError> {
-    // The client asks for the provider of the process, which must be one if several crates bring theirs.
+    // The client uses the default provider of the process. It must be installed if several crates bring providers.
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        let _ = rustls::crypto::ring::default_provider().install_default(); // another thread was first
+        let _ = rustls::crypto::ring::default_provider().install_default(); // fails if another thread installed one
     }
     Ok(())
 }

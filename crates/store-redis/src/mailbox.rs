@@ -11,14 +11,14 @@ use std::sync::Weak;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// A read waits so long for mail.
-const WAIT: Duration = Duration::from_secs(1);
+/// A read blocks up to this time for mail.
+const READ_TIMEOUT: Duration = Duration::from_secs(1);
 /// Messages of one read.
 const MAX_READ: usize = 16;
-/// The pause between two attempts to connect.
-const PAUSE: Duration = Duration::from_millis(200);
+/// The delay between two attempts to connect.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// Reads the mailbox of each membership of this process, in order.
+/// Reads the mailbox of this process, for one membership after another.
 pub(crate) async fn run(inner: Weak<Inner>) {
     while let Some(strong) = inner.upgrade() {
         let mut identities = strong.identity.subscribe();
@@ -38,25 +38,25 @@ pub(crate) async fn run(inner: Weak<Inner>) {
                     break;
                 }
             }
-            sleep(PAUSE).await;
+            sleep(RETRY_DELAY).await;
         }
     }
 }
 
-/// Reads mail after `last` until the connection fails. Returns without an error when the process has no store any more.
+/// Reads mail after `last` until the connection fails. Returns `Ok` when the process has dropped its last store.
 async fn read(inner: &Weak<Inner>, identity: &Incarnation, last: &mut String) -> Result<(), StoreError> {
     let Some(strong) = inner.upgrade() else { return Ok(()) };
     let mut wire = strong.connector.commands().await.map_err(StoreError::unavailable)?;
     let (mailbox, timeout) = (strong.keys.mailbox(identity.as_str()), strong.options.timeout);
     drop(strong);
-    let mut wait = None; // the first read shows that the mailbox can be read
+    let mut wait = None; // the first read does not block, so it soon proves that the mailbox is readable
     loop {
         let replies = next(&mut wire, &mailbox, last, wait, timeout).await?;
-        wait = Some(WAIT.min(timeout / 2));
+        wait = Some(READ_TIMEOUT.min(timeout / 2));
         let Some(inner) = inner.upgrade() else { return Ok(()) };
         inner.health.set_mailbox_read(identity);
         for mail in replies {
-            // Waits while the server does not take it. The mail is in the store until somebody claims it.
+            // Waits while the channel of the server is full. The mail stays in the store until a node claims it.
             if let Some(store) = inner.server(&mail.server) {
                 store.events.mail(mail.token, mail.content).await;
             }

@@ -1,4 +1,4 @@
-//! Membership: joins, leases, and whether this process may look alive.
+//! Membership: joins, leases, and the health checks before a renewal.
 
 use crate::cluster::{Inner, fill_random, random_u32};
 use crate::keys::hex;
@@ -12,9 +12,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-/// The mailbox of a dead node disappears after this many leases.
+/// The mailbox of a dead node expires after this many leases.
 const MAILBOX_LEASES: u32 = 10;
-/// A node without a tick for this time cannot hear wake-ups: two ticks are missing.
+/// A node that received no tick for this time does not receive wake-ups: two ticks are missing.
 pub(crate) const MAX_SILENCE: Duration = Duration::from_millis(2500);
 /// A mailbox is read at least every second.
 const MAX_MAILBOX_PAUSE: Duration = Duration::from_secs(4);
@@ -101,12 +101,12 @@ async fn wait(
 #[derive(Debug, Default)]
 pub(crate) struct SharedMembership {
     current: Option<Membership>,
-    /// Servers that have joined and not left. The last one that leaves gives the lease back.
+    /// Servers that have joined and not left. The last one to leave releases the lease.
     servers: usize,
 }
 
 impl Inner {
-    /// Joins for one server of this process. `previous` is the incarnation of the server whose lease has ended.
+    /// Joins for one server of this process. `previous` is the server's incarnation whose lease has ended.
     pub(crate) async fn join(&self, previous: Option<&Incarnation>) -> Result<Membership, StoreError> {
         let mut shared = self.membership.lock().await;
         let joined = match &shared.current {
@@ -131,10 +131,10 @@ impl Inner {
             self.health.wait_mailbox_read(&member, self.options.timeout).await
         };
         if let Err(error) = ready.await {
-            let _ = self.give_back(&member).await; // otherwise the lease ends by itself
+            let _ = self.release_lease(&member).await; // if this fails, the lease expires
             return Err(error);
         }
-        self.reconnected(); // the watches of this process have its earlier name
+        self.reconnected(); // the watches are registered under the old name
         Ok(Membership::new(member, self.options.lease, secret))
     }
 
@@ -195,7 +195,7 @@ impl Inner {
         Ok(self.member_step("check", member).await?.number()? == 1)
     }
 
-    async fn give_back(&self, member: &Incarnation) -> Result<(), StoreError> {
+    async fn release_lease(&self, member: &Incarnation) -> Result<(), StoreError> {
         self.member_step("leave", member).await.map(drop)
     }
 
@@ -206,7 +206,7 @@ impl Inner {
         if shared.servers > 0 {
             return Ok(());
         }
-        self.give_back(member).await?;
+        self.release_lease(member).await?;
         if (shared.current.as_ref()).is_some_and(|joined| joined.incarnation == *member) {
             shared.current = None;
         }

@@ -1,4 +1,4 @@
-//! Where the store is, and the identity of this node.
+//! The address of the store and the settings of a node.
 
 use crate::ConnectError;
 use rethread_store::Retention;
@@ -28,7 +28,7 @@ pub struct RedisUrl {
     pub(crate) prefix: String,
 }
 
-/// How servers are found.
+/// How the client finds servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Single,
@@ -126,7 +126,7 @@ impl fmt::Display for RedisUrl {
     }
 }
 
-/// A password is a secret.
+/// Hides the password.
 impl fmt::Debug for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RedisUrl({self})")
@@ -169,7 +169,7 @@ fn parse_query(query: &str) -> Result<Option<String>, ConnectError> {
             }
         }
     }
-    // Braces would make hash tags of a cluster, and spaces separate words in wake-ups.
+    // Braces would form cluster hash tags, and spaces separate the words of a wake-up.
     let valid = prefix.as_deref().is_none_or(|prefix| {
         !prefix.is_empty()
             && prefix
@@ -205,16 +205,16 @@ fn decode(text: &str) -> Option<String> {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RedisOptions {
-    /// Where the store is.
+    /// The address of the store.
     pub url: RedisUrl,
-    /// A name that no other process uses. A process that starts with the name of another one replaces it at once.
+    /// A unique name of the process. A process that starts with the name of another one replaces it at once.
     pub node_id: Option<Box<str>>,
     /// The lease of this node. Other nodes act for it when the lease has ended.
     pub lease: Duration,
-    /// A secret that all nodes have. Without it, the store has a random one.
+    /// A secret that all nodes share. By default the store keeps a random one.
     pub secret: Option<[u8; 32]>,
-    /// The longest wait for one step of the store, including a reconnect. At most half of the lease: without the store, calls
-    /// go on before the lease ends.
+    /// Limit of one step of the store, including a reconnect. At most half of the lease, so that calls continue without
+    /// the store before the lease ends.
     pub timeout: Duration,
     /// The limits of each stream.
     pub retention: Retention,
@@ -255,14 +255,14 @@ impl RedisOptions {
         self
     }
 
-    /// The same settings with a secret that all nodes have.
+    /// The same settings with a secret that all nodes share.
     #[must_use]
     pub const fn with_secret(mut self, secret: [u8; 32]) -> Self {
         self.secret = Some(secret);
         self
     }
 
-    /// The same settings with another longest wait for one step.
+    /// The same settings with another limit of one step.
     #[must_use]
     pub const fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -276,7 +276,7 @@ impl RedisOptions {
         self
     }
 
-    /// The same settings with a clock that tests move: milliseconds that are added to the time of the store.
+    /// The same settings with milliseconds that are added to the time of the store, for tests.
     #[doc(hidden)]
     #[must_use]
     pub fn with_skew(mut self, skew: Arc<AtomicI64>) -> Self {
@@ -285,7 +285,7 @@ impl RedisOptions {
     }
 }
 
-/// A secret is not shown.
+/// Hides the secret.
 impl fmt::Debug for RedisOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisOptions")
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn other_urls_are_refused_without_their_password() {
+    fn errors_of_invalid_urls_hide_the_password() {
         for url in [
             "hidden",
             "postgres://u:hidden@host",

@@ -1,4 +1,4 @@
-//! The promises of the store as it is configured.
+//! The guarantees of the store, derived from the settings of the server.
 
 use crate::ConnectError;
 use crate::link::{Connector, Wire, in_time};
@@ -8,14 +8,14 @@ use redis::{Cmd, RedisResult, Value, cmd};
 use std::fmt;
 use std::time::Duration;
 
-/// The oldest suitable version: it has ranges without their first entry.
+/// The first version with exclusive ranges of stream entries.
 const OLDEST_VERSION: (u32, u32) = (6, 2);
 
-/// When a write is on a disk.
+/// When a write is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Persistence {
-    /// The server did not say.
+    /// Unknown: the server hides its settings.
     Unknown,
     /// Never.
     None,
@@ -25,24 +25,24 @@ pub enum Persistence {
     OperatingSystem,
     /// Within a second (`appendfsync everysec`).
     EverySecond,
-    /// Before it is acknowledged (`appendfsync always`).
+    /// Before the acknowledgement (`appendfsync always`).
     Always,
 }
 
-/// The promises about acknowledged events.
+/// The guarantees about acknowledged events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Promises {
     /// Name and version of the server.
     pub server: Box<str>,
-    /// When a write is on a disk. In a cluster, that of the weakest primary.
+    /// When a write is durable. In a cluster, the value of the weakest primary.
     pub persistence: Persistence,
-    /// Whether another server takes over when one fails: Sentinel or Cluster. Replication is asynchronous, so the last
-    /// writes may be lost then.
+    /// Whether another server takes over after a failure (Sentinel or Cluster). Replication is asynchronous, so a
+    /// failover may lose the last writes.
     pub fails_over: bool,
     /// The number of connected replicas, of all primaries.
     pub replicas: usize,
-    /// The limit of the memory in bytes. 0: none.
+    /// The memory limit in bytes. 0 means no limit.
     pub max_memory_bytes: u64,
 }
 
@@ -68,7 +68,7 @@ impl fmt::Display for Promises {
     }
 }
 
-/// Asks the server. Refuses settings that lose data.
+/// Reads the settings of the server. Refuses settings that lose data.
 pub(crate) async fn read(connector: &Connector, mode: &Mode, timeout: Duration) -> Result<Promises, ConnectError> {
     let mut wire = connector.commands().await.map_err(ConnectError::unreachable)?;
     let texts = match ask(&mut wire, &cmd("INFO"), timeout).await {
@@ -120,7 +120,7 @@ async fn ask(wire: &mut Wire, command: &Cmd, timeout: Duration) -> RedisResult<V
     in_time(timeout, replies).await
 }
 
-/// A setting, if the server shows it. Managed servers often do not.
+/// A setting. `None` if the server hides it, as managed servers often do.
 async fn config(wire: &mut Wire, name: &str, timeout: Duration) -> Option<String> {
     let mut command = cmd("CONFIG");
     command.arg("GET").arg(name);
@@ -140,7 +140,7 @@ fn text(value: Value) -> Option<String> {
     }
 }
 
-/// The reply to `INFO`: one line `name:value` each.
+/// The reply to `INFO`: lines of `name:value`.
 struct Info<'a>(&'a str);
 
 impl Info<'_> {

@@ -10,13 +10,13 @@ use rethread_store::{
     BindRequest, Bound, BroadcastId, Enqueued, PushMessage, PushQueueLimits, SessionKey, StoreError, StreamKey,
 };
 
-/// Bytes of one bind. A message that is larger is bound alone.
+/// Bytes of one bind. A larger message is bound alone.
 const MAX_BOUND_BYTES: usize = 1 << 20;
-/// The length of a collapse key has two bytes, and one of them is taken.
+/// The encoding has two bytes for the length, and a prefix character counts.
 const MAX_COLLAPSE_BYTES: usize = u16::MAX as usize - 1;
 
 impl StoreInner {
-    /// Adds messages to a queue. With a broadcast, only if the queue has not had it.
+    /// Adds messages to a queue. Messages of a broadcast are added once.
     pub(crate) async fn enqueue(
         &self,
         key: &SessionKey,
@@ -28,7 +28,7 @@ impl StoreInner {
         call.arg(limits.messages).arg(limits.bytes).arg(random_token());
         call.arg(broadcast.map_or(Ok(""), check_position)?);
         for message in messages {
-            // A key that is too long collapses nothing.
+            // A message with a longer key is never collapsed.
             let collapse = message
                 .collapse
                 .as_deref()
@@ -43,7 +43,7 @@ impl StoreInner {
         })
     }
 
-    /// A change of the listeners of a session. Returns the last broadcast that the queue has after `listen`.
+    /// Changes the listeners of a session. After `listen`, returns the last broadcast that the queue has.
     pub(crate) async fn change_listeners(
         &self,
         key: &SessionKey,

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use redis::Value;
 use rethread_store::{Incarnation, ReaderToken, RemotePosition, Seq, StoreError};
 
-/// The values of one reply, from the first on.
+/// A cursor over the values of a reply.
 #[derive(Debug)]
 pub(crate) struct Reply(std::vec::IntoIter<Value>);
 
@@ -82,7 +82,7 @@ impl Reply {
         Incarnation::parse(&text).map(Some).ok_or_else(unexpected)
     }
 
-    /// The rest, as members.
+    /// The remaining values as members.
     pub(crate) fn members(mut self) -> Result<Vec<Incarnation>, StoreError> {
         let mut members = Vec::new();
         while self.0.len() > 0 {
@@ -106,7 +106,7 @@ fn parse(text: &str) -> Result<u64, StoreError> {
     text.parse().map_err(|_| unexpected())
 }
 
-/// The store contains something that no version of this crate writes.
+/// The error for a value that no version of this crate writes.
 pub(crate) fn unexpected() -> StoreError {
     StoreError::unavailable("the store contains unexpected data")
 }

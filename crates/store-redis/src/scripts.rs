@@ -5,11 +5,11 @@ use rethread_proto::ordinals::SKIPPED_ORDINALS;
 use rethread_proto::stream::retention::event_cost;
 use std::sync::LazyLock;
 
-/// A script, and its name on the server.
+/// A script and its hash.
 pub(crate) struct Script {
     pub(crate) code: String,
     hash: String,
-    /// Whether running it twice has the effect of running it once, so that it may be sent again after a lost reply.
+    /// Whether the script is idempotent, so that it may be repeated after a lost reply.
     pub(crate) repeatable: bool,
 }
 
@@ -91,6 +91,6 @@ scripts! {
 /// The scripts of this version.
 pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
     let mut scripts = Scripts::new();
-    scripts.claim_mail.repeatable = false; // the second run says that somebody else has claimed it
+    scripts.claim_mail.repeatable = false; // a repetition would report that another node claimed the mail
     scripts
 });

@@ -12,15 +12,15 @@ use rethread_store::{
 };
 use std::time::Duration;
 
-/// Ordinals of one draw. A node draws again when half of them are used, so they outlast the round trip.
+/// Ordinals of one draw. A node draws again when half of them are used, so the rest covers the round trip.
 const ORDINALS_PER_BLOCK: u64 = 4096;
-/// Idle sessions that are looked at together.
+/// Idle sessions per batch of expiry.
 const MAX_CANDIDATES: usize = 256;
 
 impl StoreInner {
     async fn create(&self, key: &SessionKey, record: SessionRecord, owned: bool) -> Result<SessionView, StoreError> {
         let session = digest(key);
-        // The indexes first: an entry without a session is harmless, and expires with the idle ones.
+        // The indexes come first: an entry without a session is harmless, and expiry removes it.
         self.add_to_indexes(key, session).await?;
         self.views.opening(session, key);
         let mut call = self.call(&SCRIPTS.create, session);
@@ -76,7 +76,7 @@ impl StoreInner {
         let changed = self.views.opened(session, epoch) != changes;
         let mut view = opened?;
         if changed {
-            // The wake-up came before the reply, so the view may be older than the record.
+            // A wake-up arrived before the reply, so the view may be older than the record.
             let stored = self.load(key).await?;
             view.revision = stored.revision;
             view.owner = stored.owner;
@@ -152,7 +152,7 @@ impl StoreInner {
         }
     }
 
-    /// Ends a session if it is idle. The set of idle sessions is not told of every use, so it may be out of date.
+    /// Ends a session if it is idle. The set of idle sessions does not record every use, so it may be out of date.
     async fn expire_session(
         &self,
         session: SessionDigest,
@@ -193,10 +193,10 @@ impl StoreInner {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Expiry {
-    /// The session was used then.
+    /// The time of the last use.
     InUse(u64),
     Expired,
-    /// It has ended before.
+    /// The session had ended before.
     Gone,
 }
 

@@ -18,9 +18,9 @@ use std::sync::Arc;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::AbortHandle;
 
-/// Signals that wait for a subscriber of this process. Beyond: the subscriber learns that it has lost some.
+/// Signals in the buffer of a subscriber. Beyond this, the subscriber learns that it has missed some.
 const MAX_QUEUED_SIGNALS: usize = 1024;
-/// Scripts compute with floating point numbers, which are exact up to this one.
+/// Lua numbers are floating point and exact up to this value.
 const MAX_NUMBER: u64 = 1 << 53;
 
 /// The store of one server on a [`RedisCluster`](crate::RedisCluster). Clones share their data.
@@ -36,7 +36,7 @@ pub(crate) struct StoreInner {
     pub(crate) bus: broadcast::Sender<(BroadcastId, Signal)>,
     /// The last broadcast that subscribers have.
     pub(crate) bus_position: watch::Sender<BroadcastId>,
-    /// The broadcast log may have grown.
+    /// Notified when the broadcast log may have grown.
     pub(crate) bus_grew: Arc<Notify>,
     bus_task: Mutex<Option<AbortHandle>>,
 }
@@ -85,7 +85,7 @@ impl Drop for StoreInner {
 }
 
 impl RedisStore {
-    /// A result that a step of the store yields later. The step borrows nothing of the caller.
+    /// The future of a step that owns its arguments.
     pub(crate) fn later<T, Fut>(&self, step: impl FnOnce(Arc<StoreInner>) -> Fut) -> StoreFuture<Result<T, StoreError>>
     where
         Fut: Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -104,7 +104,7 @@ pub(crate) fn digest_of(key: &StreamKey) -> SessionDigest {
     SessionDigest::new(&key.session)
 }
 
-/// Refuses a number that scripts cannot compute with. No counter gets that far.
+/// Refuses a number that scripts cannot represent exactly. No counter reaches it.
 pub(crate) fn check_number(number: u64) -> Result<u64, StoreError> {
     if number < MAX_NUMBER {
         Ok(number)

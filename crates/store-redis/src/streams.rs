@@ -45,7 +45,7 @@ impl StoreInner {
         Ok(Appended::read_by(reply.remote_reader()?))
     }
 
-    /// Reads as the reader with this token, if there is one.
+    /// Reads a page. With a token, also acknowledges the position of that remote reader.
     pub(crate) async fn read(
         &self,
         key: &StreamKey,
@@ -126,8 +126,8 @@ impl StoreInner {
         self.run(&SCRIPTS.watch, &call).await.map(drop)
     }
 
-    /// Tells the store that this node watches a stream. Then the reader reads once: nothing falls between its last read and
-    /// its wait.
+    /// Registers this node as a watcher of a stream and then wakes the reader. It reads once more, so it misses no
+    /// event between its last read and the registration.
     fn register_watch(self: &Arc<Self>, stream: StreamDigest) {
         let store = Arc::clone(self);
         self.cluster.runtime.spawn(async move {
@@ -136,13 +136,13 @@ impl StoreInner {
                 Err(StoreError::UnknownStream) => store.watches.remove(stream),
                 Err(_) => {
                     store.watches.unregistered(stream);
-                    store.watches.wake(stream); // the read reports the outage
+                    store.watches.wake(stream); // the next read reports the outage
                 }
             }
         });
     }
 
-    /// Registers new watches, and ends those without readers.
+    /// Registers new watches and removes those without readers.
     pub(crate) fn sweep_watches(self: &Arc<Self>) {
         let (wanted, unwanted) = self.watches.sweep();
         for stream in wanted {
@@ -154,8 +154,8 @@ impl StoreInner {
         let store = Arc::clone(self);
         self.cluster.runtime.spawn(async move {
             for stream in unwanted {
-                let _ = store.set_watched(stream, false).await; // otherwise there are wake-ups that nobody wants
-                // A reader may have come meanwhile, and its registration may have been undone.
+                let _ = store.set_watched(stream, false).await; // a failure only causes useless wake-ups
+                // A reader may have attached meanwhile, and this may have removed its registration.
                 store.watches.unregistered(stream);
             }
             for stream in store.watches.sweep().0 {
@@ -210,6 +210,6 @@ impl EventStore for RedisStore {
     }
 
     fn sweep(&self) -> StoreFuture<Result<(), StoreError>> {
-        StoreFuture::ready(Ok(())) // keys of ended streams expire by themselves
+        StoreFuture::ready(Ok(())) // Redis expires the keys of ended streams
     }
 }

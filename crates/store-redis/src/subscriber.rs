@@ -11,12 +11,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-/// A node sends itself a message so often, to notice a dead connection.
+/// A node sends itself a message with this period, to detect a dead connection.
 const TICK: Duration = Duration::from_secs(1);
-/// The pause between two attempts to connect.
-const PAUSE: Duration = Duration::from_millis(200);
+/// The delay between two attempts to connect.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// Receives wake-ups until the process has no store any more.
+/// Receives wake-ups until the process has dropped its last store.
 pub(crate) async fn run(inner: Weak<Inner>) {
     let mut is_first = true;
     while let Some(strong) = inner.upgrade() {
@@ -30,11 +30,11 @@ pub(crate) async fn run(inner: Weak<Inner>) {
         if let Some(strong) = inner.upgrade() {
             strong.health.set_subscribed(None);
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_DELAY).await;
     }
 }
 
-/// Subscribes, and receives until the connection fails.
+/// Subscribes and receives until the connection fails.
 async fn receive(inner: &Weak<Inner>, is_first: &mut bool) -> RedisResult<()> {
     let Some(strong) = inner.upgrade() else { return Ok(()) };
     let (timeout, channel) = (strong.options.timeout, strong.keys.wake_channel());
@@ -77,7 +77,7 @@ async fn receive(inner: &Weak<Inner>, is_first: &mut bool) -> RedisResult<()> {
     }
 }
 
-/// Sends a message to this process every second, and looks after the watches.
+/// Every second, sends a message to this process and sweeps the watches.
 pub(crate) async fn tick(inner: Weak<Inner>) {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -99,7 +99,8 @@ pub(crate) async fn tick(inner: Weak<Inner>) {
 }
 
 impl Inner {
-    /// Passes a wake-up on: `<kind> <server> <session> <more>`. Anything else is ignored: it may be of a later version.
+    /// Forwards a wake-up: `<kind> <server> <session> <more>`. Ignores unknown kinds, which may come from a later
+    /// version.
     fn dispatch(self: &Arc<Self>, message: &Msg) {
         let Ok(text) = std::str::from_utf8(message.get_payload_bytes()) else {
             return;

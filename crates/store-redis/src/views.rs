@@ -1,4 +1,4 @@
-//! The sessions of which this process has views. Wake-ups contain digests, and the server wants keys.
+//! The sessions with views in this process. They map the digests of wake-ups to session keys.
 
 use crate::keys::SessionDigest;
 use parking_lot::Mutex;
@@ -19,7 +19,8 @@ struct Entry {
 }
 
 impl Views {
-    /// A view will be opened. Wake-ups can come before the reply. Returns the number of wake-ups so far.
+    /// Registers a session before its view is opened, because wake-ups can arrive before the reply. Returns the number
+    /// of wake-ups so far.
     pub(crate) fn opening(&self, digest: SessionDigest, key: &SessionKey) -> u64 {
         let mut views = self.0.lock();
         let entry = views.entry(digest).or_insert_with(|| Entry {
@@ -32,7 +33,7 @@ impl Views {
         entry.changes
     }
 
-    /// A view was opened, or could not be. Returns the number of wake-ups so far.
+    /// Completes [`Views::opening`]. `epoch` is `None` if it failed. Returns the number of wake-ups so far.
     pub(crate) fn opened(&self, digest: SessionDigest, epoch: Option<u64>) -> u64 {
         let mut views = self.0.lock();
         let Some(entry) = views.get_mut(&digest) else {
@@ -57,7 +58,7 @@ impl Views {
         }
     }
 
-    /// The session has ended.
+    /// Removes an ended session.
     pub(crate) fn ended(&self, digest: SessionDigest) {
         self.0.lock().remove(&digest);
     }
@@ -66,7 +67,7 @@ impl Views {
         self.0.lock().get(&digest).map(|entry| entry.key.clone())
     }
 
-    /// The record was changed by another node.
+    /// Counts a change of the record by another node.
     pub(crate) fn changed(&self, digest: SessionDigest) -> Option<SessionKey> {
         let mut views = self.0.lock();
         let entry = views.get_mut(&digest)?;

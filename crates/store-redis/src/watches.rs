@@ -1,4 +1,4 @@
-//! The watched streams of this process. A node watches a stream once, whatever the number of its readers.
+//! The watched streams of this process. A node registers once per stream, independent of the number of readers.
 
 use crate::keys::StreamDigest;
 use parking_lot::Mutex;
@@ -11,12 +11,12 @@ pub(crate) struct Watches(Mutex<HashMap<StreamDigest, Entry>>);
 #[derive(Debug)]
 struct Entry {
     sender: watch::Sender<u64>,
-    /// Whether the store knows that this node watches the stream, or is being told.
+    /// Whether this node is registered in the store, or the registration is in flight.
     registered: bool,
 }
 
 impl Watches {
-    /// A receiver, and whether the store must be told.
+    /// A receiver, and whether the stream must be registered.
     pub(crate) fn subscribe(&self, stream: StreamDigest) -> (watch::Receiver<u64>, bool) {
         let mut watches = self.0.lock();
         let entry = watches.entry(stream).or_insert_with(|| Entry {
@@ -27,28 +27,28 @@ impl Watches {
         (entry.sender.subscribe(), is_new)
     }
 
-    /// The stream may have grown.
+    /// Wakes the readers of a stream that may have grown.
     pub(crate) fn wake(&self, stream: StreamDigest) {
         if let Some(entry) = self.0.lock().get(&stream) {
             entry.sender.send_modify(|count| *count += 1);
         }
     }
 
-    /// The store does not know the stream: its watch wakes for the last time.
+    /// Ends the watch of a stream that the store does not know. It wakes a last time.
     pub(crate) fn remove(&self, stream: StreamDigest) {
         if let Some(entry) = self.0.lock().remove(&stream) {
             entry.sender.send_modify(|count| *count += 1);
         }
     }
 
-    /// The store could not be told. The next tick tries again.
+    /// Records that a stream is not registered. The next tick registers it.
     pub(crate) fn unregistered(&self, stream: StreamDigest) {
         if let Some(entry) = self.0.lock().get_mut(&stream) {
             entry.registered = false;
         }
     }
 
-    /// Wakes every reader. Every watch is registered again.
+    /// Wakes every reader and marks every watch as unregistered.
     pub(crate) fn reset(&self) {
         for entry in self.0.lock().values_mut() {
             entry.registered = false;
@@ -56,7 +56,7 @@ impl Watches {
         }
     }
 
-    /// Streams that must be registered now, and streams that nobody watches any more.
+    /// Streams to register now, and streams without readers.
     pub(crate) fn sweep(&self) -> (Vec<StreamDigest>, Vec<StreamDigest>) {
         let (mut wanted, mut unwanted) = (Vec::new(), Vec::new());
         self.0.lock().retain(|stream, entry| {

@@ -1,4 +1,5 @@
-//! The data that several nodes share beside logs and records: members, mailboxes, remote readers, push queues and broadcasts.
+//! Data that several nodes share in addition to logs and records: members, mailboxes, remote readers, push queues and
+//! broadcasts.
 
 use crate::{
     Incarnation, Page, Principal, ReadLimit, ReaderToken, Seq, SessionKey, Signal, StoreError, StoreFuture, StreamInfo,
@@ -16,53 +17,53 @@ use tokio::sync::mpsc;
 pub trait ClusterStore: Send + Sync + 'static {
     // ---- members ----
 
-    /// Joins, or joins again after the lease of `previous` has ended. Several servers of one process share one membership:
-    /// if the process has joined as another incarnation than `previous`, the result is that membership. Each server joins
-    /// once without `previous`, and leaves once.
+    /// Joins, or joins again after the lease of `previous` has ended. Several servers of one process share one
+    /// membership: if the process has joined as another incarnation than `previous`, the result is that membership.
+    /// Each server joins once without `previous`, and leaves once.
     fn join(&self, previous: Option<&Incarnation>) -> StoreFuture<Result<Membership, StoreError>>;
 
-    /// Renews the lease of `member`, and removes expired leases of others. [`StoreError::LeaseEnded`] if the lease has ended
-    /// or was removed, [`StoreError::Replaced`] if a newer process has joined under the same name. Fails without asking the
-    /// store while the wake-ups or the mailbox of this process cannot be read: such a node must not look alive.
+    /// Renews the lease of `member` and removes expired leases of others. [`StoreError::LeaseEnded`] if the lease has
+    /// ended or was removed, [`StoreError::Replaced`] if a newer process has joined under the same name. Fails without
+    /// a request while this process receives no wake-ups or cannot read its mailbox: such a node must not appear alive.
     fn renew(&self, member: &Incarnation) -> StoreFuture<Result<Renewal, StoreError>>;
 
-    /// Whether the lease of `member` holds. An expired lease is removed by this, so "no" is final.
+    /// Whether the lease of `member` holds. Removes an expired lease, so `false` is final.
     fn is_alive(&self, member: &Incarnation) -> StoreFuture<Result<bool, StoreError>>;
 
-    /// A server leaves. The last one of its process gives the lease back, so that nobody waits for its end.
+    /// A server leaves. The last one of its process releases the lease, so that nobody waits for its end.
     fn leave(&self, member: &Incarnation) -> StoreFuture<Result<(), StoreError>>;
 
     // ---- mailboxes and wake-ups ----
 
-    /// Puts a message into the mailbox of another node, behind the earlier ones. [`StoreError::Full`] if too many wait.
+    /// Appends a message to the mailbox of another node. [`StoreError::Full`] if the mailbox is full.
     fn deliver(&self, to: &Incarnation, mail: Bytes) -> StoreFuture<Result<MailId, StoreError>>;
 
-    /// Removes a message from a mailbox. True for exactly one caller, who may act on it.
+    /// Removes a message from a mailbox. True for exactly one caller, which may then act on the message.
     fn claim_mail(&self, to: &Incarnation, mail: &MailId) -> StoreFuture<Result<bool, StoreError>>;
 
-    /// The events for this node from now on. Several receivers get the same events: a service that replaces another one in
-    /// the same process starts before that one has ended.
+    /// Subscribes to the events for this node. Several receivers get the same events: a service that replaces another
+    /// one in the same process starts before the other one has ended.
     fn events(&self) -> ClusterEvents;
 
     // ---- sessions ----
 
-    /// A new epoch of the session, for a writer that takes a stream over.
+    /// Draws a new epoch of the session, for a writer that takes over a stream.
     fn draw_epoch(&self, key: &SessionKey) -> StoreFuture<Result<u64, StoreError>>;
 
-    /// The next ordinals of this node in the session.
+    /// Draws the next ordinals of this node in the session.
     fn draw_ordinals(&self, key: &SessionKey) -> StoreFuture<Result<OrdinalBlock, StoreError>>;
 
     /// The nodes that have a view of the session.
     fn views(&self, key: &SessionKey) -> StoreFuture<Result<OpenViews, StoreError>>;
 
-    /// The view with this epoch is closed: its node gets no more wake-ups for it.
+    /// Closes the view with this epoch. Its node gets no more wake-ups for it.
     fn close_view(&self, key: &SessionKey, epoch: u64) -> StoreFuture<Result<(), StoreError>>;
 
-    /// Makes this node the owner of a session, if the owner is still `from`. The caller knows that `from` is dead, or it is
-    /// `None`. Returns the owner after this.
+    /// Makes this node the owner of a session, if the owner is still `from`. The caller must know that `from` is dead
+    /// or `None`. Returns the resulting owner.
     fn claim(&self, key: &SessionKey, from: Option<&Incarnation>) -> StoreFuture<Result<Incarnation, StoreError>>;
 
-    /// Gives up the ownership of a session, if this node has it.
+    /// Releases a session, if this node owns it.
     fn release(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>>;
 
     /// The number of sessions of `principal` on all nodes.
@@ -70,12 +71,12 @@ pub trait ClusterStore: Send + Sync + 'static {
 
     // ---- readers of streams that another node writes ----
 
-    /// Makes `token` the one reader of a stream. The previous reader is displaced (RES-06): a remote one by its next read, a
-    /// local one by [`ClusterEvent::StreamChanged`] on the node of the writer.
+    /// Makes `token` the one reader of a stream. The previous reader is displaced (RES-06): a remote one by its next
+    /// read, a local one by [`ClusterEvent::StreamChanged`] on the node of the writer.
     fn attach(&self, key: &StreamKey, token: &ReaderToken) -> StoreFuture<Result<StreamStatus, StoreError>>;
 
-    /// Reads as [`EventStore::read_after`](crate::EventStore::read_after), and tells the writer that the reader has seen
-    /// everything up to `after`. [`StoreError::Displaced`] if the stream has another reader now.
+    /// Reads like [`EventStore::read_after`](crate::EventStore::read_after), and acknowledges to the writer everything
+    /// up to `after`. [`StoreError::Displaced`] if the stream has another reader now.
     fn read_as(
         &self,
         key: &StreamKey,
@@ -84,7 +85,7 @@ pub trait ClusterStore: Send + Sync + 'static {
         limit: ReadLimit,
     ) -> StoreFuture<Result<Page, StoreError>>;
 
-    /// The reader has left. Changes nothing if the stream has another reader now.
+    /// Detaches the reader. Changes nothing if the stream has another reader now.
     fn detach(&self, key: &StreamKey, token: &ReaderToken) -> StoreFuture<Result<(), StoreError>>;
 
     /// The remote reader of a stream. With `wake`, its next read is a [`ClusterEvent::StreamChanged`] for this node.
@@ -92,8 +93,8 @@ pub trait ClusterStore: Send + Sync + 'static {
 
     // ---- push ----
 
-    /// Adds messages to the push queue of a session, and wakes the node of its newest GET. The oldest messages are dropped
-    /// beyond `limits`.
+    /// Adds messages to the push queue of a session, and wakes the node of its newest GET. The oldest messages are
+    /// dropped beyond `limits`.
     fn enqueue(
         &self,
         key: &SessionKey,
@@ -101,23 +102,24 @@ pub trait ClusterStore: Send + Sync + 'static {
         limits: PushQueueLimits,
     ) -> StoreFuture<Result<Enqueued, StoreError>>;
 
-    /// A stream of this node is a GET that takes messages, the newest one. Returns the last broadcast that the queue has.
+    /// Makes a stream of this node the newest GET, which takes messages. Returns the last broadcast that the queue has.
     fn listen(&self, key: &StreamKey) -> StoreFuture<Result<BroadcastId, StoreError>>;
 
-    /// The GET is closed. The next newest one takes messages.
+    /// Removes a closed GET. The next newest one takes messages.
     fn unlisten(&self, key: &StreamKey) -> StoreFuture<Result<(), StoreError>>;
 
-    /// The GET does not take its messages: it becomes the oldest one.
+    /// Makes a GET the oldest one, because it does not take its messages.
     fn demote(&self, key: &StreamKey) -> StoreFuture<Result<(), StoreError>>;
 
-    /// The listener's node is dead. The next newest GET takes messages.
+    /// Removes the GETs of a dead node. The next newest GET takes messages.
     fn remove_listeners(&self, key: &SessionKey, of: &Incarnation) -> StoreFuture<Result<(), StoreError>>;
 
-    /// Moves waiting messages to a stream, in one atomic step: they get the numbers from `first` on. Moves none unless the
-    /// stream is the newest listener.
+    /// Moves waiting messages to a stream, in one atomic step: they get the numbers from `first` on. Moves none unless
+    /// the stream is the newest listener.
     fn bind(&self, key: &StreamKey, request: BindRequest) -> StoreFuture<Result<Bound, StoreError>>;
 
-    /// Adds what broadcasts up to `last` mean for a session to its queue, unless the queue has them. Several nodes may try.
+    /// Adds the messages of broadcasts up to `last` to the queue of a session, unless the queue has them. Several nodes
+    /// may try.
     fn enqueue_broadcast(
         &self,
         key: &SessionKey,
@@ -132,7 +134,7 @@ pub trait ClusterStore: Send + Sync + 'static {
     /// The last broadcast. Empty if there was none.
     fn last_broadcast(&self) -> StoreFuture<Result<BroadcastId, StoreError>>;
 
-    /// The broadcasts after `id`, in order. `None` if some of them are gone: everything may have changed.
+    /// The broadcasts after `id`, in order. `None` if some of them were dropped: then everything may have changed.
     fn broadcasts_after(&self, id: &BroadcastId) -> StoreFuture<Result<Option<Broadcasts>, StoreError>>;
 }
 
@@ -142,9 +144,9 @@ pub trait ClusterStore: Send + Sync + 'static {
 pub struct Membership {
     /// The id of this start.
     pub incarnation: Incarnation,
-    /// The lease holds so long after each renewal.
+    /// The lease holds for this time after each renewal.
     pub lease: Duration,
-    /// A secret that all nodes share. It seals `requestState` and mail.
+    /// A secret that all nodes share. It encrypts `requestState` and mail.
     pub secret: [u8; 32],
 }
 
@@ -198,13 +200,14 @@ pub struct BroadcastId(pub Box<str>);
 /// Broadcasts with their positions, in order.
 pub type Broadcasts = Vec<(BroadcastId, Signal)>;
 
-/// Something that a node must look at.
+/// An event for a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClusterEvent {
     /// A message in this node's mailbox.
     Mail(MailId, Bytes),
-    /// Another node changed or ended a session. The view of this node is out of date. `by` waits for an acknowledgement.
+    /// Another node changed or ended a session. The view of this node is out of date. `by` waits for an
+    /// acknowledgement.
     SessionChanged {
         /// The session.
         key: SessionKey,
@@ -215,14 +218,14 @@ pub enum ClusterEvent {
     PushWaiting(SessionKey),
     /// A stream that this node writes has another reader, or its reader has read on.
     StreamChanged(StreamKey),
-    /// Wake-ups may be lost from now on: no view is trusted without asking the store.
+    /// Wake-ups may be lost from now on. A view must be checked against the store before use.
     Disconnected,
     /// Wake-ups arrive again. Everything must be read once.
     Reconnected,
 }
 
-/// The events for one node, bounded. Mail waits in the store while the channel is full. Wake-ups are dropped then, and
-/// [`ClusterEvent::Reconnected`] follows.
+/// The events for one node, in a bounded channel. While it is full, mail waits in the store and wake-ups are dropped.
+/// [`ClusterEvent::Reconnected`] follows dropped wake-ups.
 #[derive(Debug)]
 pub struct ClusterEvents(mpsc::Receiver<ClusterEvent>);
 
@@ -261,7 +264,7 @@ pub struct PushMessage {
 pub struct Enqueued {
     /// Messages that were dropped.
     pub dropped: usize,
-    /// Messages that an open GET has not taken yet. None without a GET. The sender of many messages waits for them.
+    /// Messages that an open GET has not taken yet. Zero without a GET. A sender of many messages waits for them.
     pub waiting: usize,
 }
 

@@ -12,7 +12,7 @@ pub enum StoreError {
     /// The session does not exist: it was never created, it has ended, or it has expired.
     #[error("no such session")]
     SessionGone,
-    /// Another writer has appended. The stored state does not fit the proposed numbers.
+    /// Another writer has appended. The proposed numbers do not continue the stored ones.
     #[error("another writer was here (epoch {epoch}, last number {last:?})")]
     Conflict {
         /// The epoch of the last writer.

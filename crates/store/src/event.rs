@@ -45,28 +45,30 @@ impl Appended {
 
 /// The event logs of all streams.
 pub trait EventStore: Send + Sync + 'static {
-    /// Appends a batch to a stream. When it returns, the batch is as durable as this backend makes it.
+    /// Appends a batch to a stream. When it returns, the batch has the durability of this backend.
     ///
-    /// The writer proposes numbers, and the store refuses those that do not fit (design D2). Numbers must follow the last one
-    /// without a gap. The epoch must not be lower than that of the last writer. A sealed stream refuses appends
-    /// ([`StoreError::Sealed`]), and so does a session without a record ([`StoreError::SessionGone`]). The first append
-    /// creates the stream and must contain its info.
+    /// The writer proposes numbers, and the store refuses those that do not fit (design D2). Numbers must follow the
+    /// last one without a gap. The epoch must not be lower than that of the last writer. A sealed stream refuses
+    /// appends ([`StoreError::Sealed`]), and so does a session without a record ([`StoreError::SessionGone`]). The
+    /// first append creates the stream and must contain its info.
     ///
     /// Appending the same batch again changes nothing, so a writer may retry after a lost acknowledgement. The store
     /// recognises a repetition by its epoch and its last number. An epoch therefore belongs to one writer.
     ///
-    /// An append is atomic: a batch is never stored in part. A batch without events claims the stream for its epoch. After
-    /// it, the store refuses writers of earlier epochs.
+    /// An append is atomic: a batch is never stored in part. A batch without events claims the stream for its epoch.
+    /// After it, the store refuses writers of earlier epochs.
     ///
     /// A batch with [`Batch::taken`] also raises the floor of the session's push queue
-    /// ([`PushQueueStore`](crate::PushQueueStore)), in the same atomic step. The queue has one owner: the epoch of the batch
-    /// must be that of the session's record ([`StoreError::Conflict`] otherwise).
+    /// ([`PushQueueStore`](crate::PushQueueStore)), in the same atomic step. The queue has one owner: the epoch of the
+    /// batch must be that of the session's record ([`StoreError::Conflict`] otherwise).
     ///
-    /// Eviction (design D4) happens here or in the background. It skips retained events and never removes the newest event.
+    /// Eviction (design D4) happens here or in the background. It skips retained events and never removes the newest
+    /// event.
     fn append(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<Appended, StoreError>>;
 
     /// Reads events after `after`, in order, and the status of the stream at that moment. Evicted events are missing;
-    /// [`Page::status`] has the highest evicted number. [`StoreError::UnknownStream`] if the store does not know the stream.
+    /// [`Page::status`] has the highest evicted number. [`StoreError::UnknownStream`] if the store does not know the
+    /// stream.
     fn read_after(&self, key: &StreamKey, after: Seq, limit: ReadLimit) -> StoreFuture<Result<Page, StoreError>>;
 
     /// The status of a stream, without its events.
@@ -78,12 +80,12 @@ pub trait EventStore: Send + Sync + 'static {
     /// Forgets a stream completely. Succeeds if there is none.
     fn forget_stream(&self, key: &StreamKey) -> StoreFuture<Result<(), StoreError>>;
 
-    /// Forgets every stream of a session, and its push queue. After [`SessionStore::end`](crate::SessionStore::end) none of
-    /// them can be created again.
+    /// Forgets every stream of a session, and its push queue. After [`SessionStore::end`](crate::SessionStore::end)
+    /// none of them can be created again.
     fn forget_session(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>>;
 
-    /// A hint that the stream has grown, for a reader on another node than the writer. It may wake without reason, but must
-    /// wake after the last append: a reader reads again after each wake-up.
+    /// A hint that the stream has grown, for a reader on another node than the writer. It may wake without reason, but
+    /// must wake after the last append: a reader reads again after each wake-up.
     fn watch(&self, key: &StreamKey) -> Watch;
 
     /// The limits of each stream. A writer waits for a reader that would otherwise lose events to eviction.

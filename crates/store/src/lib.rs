@@ -1,12 +1,12 @@
 //! The storage interface of Rethread: an event log, session records, push queues, and a bus between nodes. Contains the
 //! memory backend.
 //!
-//! A backend sees keys, numbers and bytes. It does not know the protocol. Its contract is documented at each method of
-//! [`EventStore`], [`SessionStore`], [`PushQueueStore`], [`Bus`] and [`ClusterStore`]. The suite in `rethread-testkit`
-//! checks it.
+//! A backend sees keys, numbers and bytes. It does not know the protocol. Each method of [`EventStore`],
+//! [`SessionStore`], [`PushQueueStore`], [`Bus`] and [`ClusterStore`] documents its contract. The suite in
+//! `rethread-testkit` checks it.
 //!
-//! Every key starts with the principal and the session. No method takes a stream or an event id alone, so that the events of
-//! one session never reach another (design D3, T-14).
+//! Every key starts with the principal and the session. No method takes a stream or an event id alone, so that the
+//! events of one session never reach another (design D3, T-14).
 
 mod bus;
 mod cluster;
@@ -38,8 +38,8 @@ pub use rethread_proto::{Ordinal, Principal, Seq, SessionId};
 
 /// A complete storage backend.
 pub trait Store: EventStore + SessionStore + Bus + std::fmt::Debug {
-    /// The push queues, if one process has all of them: it holds each queue itself, and the store has a copy. `None` if the
-    /// store has a [cluster part](Self::cluster), whose queues all nodes share.
+    /// The push queues of a store with one member: the process holds each queue, and the store has a copy. `None` if
+    /// the store has a [cluster part](Self::cluster), whose queues all nodes share.
     fn push_queues(&self) -> Option<&dyn PushQueueStore>;
 
     /// The cluster part. `None` if one process at a time may use the store.

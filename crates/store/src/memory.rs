@@ -28,9 +28,9 @@ use tokio::sync::broadcast;
 pub struct MemoryLimits {
     /// Limits of each stream.
     pub stream: Retention,
-    /// Ended streams of one session. Beyond: the one that ended first is forgotten.
+    /// Ended streams of one session. Beyond this, the stream that ended first is forgotten.
     pub ended_streams_per_session: usize,
-    /// Bytes of all streams, push queues and session records together. Beyond: the streams that ended first become
+    /// Bytes of all streams, push queues and session records together. Beyond this, the streams that ended first become
     /// tombstones.
     pub total_bytes: usize,
 }
@@ -87,7 +87,7 @@ struct Inner {
 
 /// Locks of the table of sessions. Calls for sessions in the same shard may wait for each other.
 const SHARDS: usize = 64;
-/// Signals that wait for one subscriber. Beyond: it gets [`BusEvent::Lagged`](crate::BusEvent::Lagged) instead.
+/// Signals in the buffer of a subscriber. Beyond this, it gets [`BusEvent::Lagged`](crate::BusEvent::Lagged).
 const MAX_QUEUED_SIGNALS: usize = 1024;
 
 type Shard = HashMap<SessionKey, Arc<Mutex<Slot>>, RandomState>;
@@ -217,7 +217,7 @@ impl Inner {
             for (key, slot) in sessions {
                 let is_idle = {
                     let mut slot = slot.lock();
-                    slot.touched = slot.touched.min(now); // in the future if the clock was set back
+                    slot.touched = slot.touched.min(now); // the clock may have been set back
                     slot.is_idle(now, idle)
                 };
                 if !is_idle {
@@ -226,7 +226,7 @@ impl Inner {
                 let live = is_live(&key); // called without a lock
                 let mut slot = slot.lock();
                 if !slot.is_idle(now, idle) {
-                    continue; // touched meanwhile
+                    continue; // touched concurrently
                 }
                 if live {
                     slot.touched = now;

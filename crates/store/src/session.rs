@@ -32,14 +32,14 @@ const SESSION_OVERHEAD_BYTES: usize = 512;
 /// Cost of a subscription without its URI.
 const SUBSCRIPTION_OVERHEAD_BYTES: usize = 32;
 
-/// A stored record, with data that the store keeps beside it.
+/// A stored record and related data of the store.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StoredSession {
     /// The record as it was written.
     pub record: SessionRecord,
-    /// The highest ordinal that any stream of the session ever had in the store, including forgotten streams. A restored
-    /// session continues above it.
+    /// The highest ordinal that any stream of the session ever had in the store, including forgotten streams. A
+    /// restored session continues above it.
     pub high_water: Ordinal,
     /// Time since the last creation, update or touch, by the store's clock.
     pub idle: Duration,
@@ -50,8 +50,8 @@ pub struct StoredSession {
 }
 
 impl StoredSession {
-    /// A record as it was written, with the highest ordinal of its streams and the time since its last use. Its revision is
-    /// its epoch.
+    /// A record as it was written, with the highest ordinal of its streams and the time since its last use. Its
+    /// revision is its epoch.
     pub const fn new(record: SessionRecord, high_water: Ordinal, idle: Duration) -> Self {
         StoredSession {
             revision: record.epoch,
@@ -63,11 +63,11 @@ impl StoredSession {
     }
 }
 
-/// A view of a session: what one node needs to serve it.
+/// A view of a session: the data that a node needs to serve it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SessionView {
-    /// The record. Its epoch is that of this view, which no other view ever has.
+    /// The record. Its epoch belongs to this view only.
     pub record: SessionRecord,
     /// The revision of the record, for [`SessionStore::update`].
     pub revision: u64,
@@ -101,7 +101,7 @@ impl SessionView {
     pub fn restored(stored: StoredSession) -> Self {
         let ordinals = OrdinalBlock::after_restart(stored.high_water);
         let record = stored.record;
-        let revision = record.epoch; // a store with one member has no other
+        let revision = record.epoch; // the same in a store with one member
         Self::new(record, revision, ordinals, stored.idle)
     }
 }
@@ -128,8 +128,8 @@ pub type IsLive = Arc<dyn Fn(&SessionKey) -> bool + Send + Sync>;
 
 /// The records of all sessions.
 pub trait SessionStore: Send + Sync + 'static {
-    /// Creates a session and opens its first view. After this its streams accept appends. With `owned`, this node owns it.
-    /// [`StoreError::Full`] if the record does not fit.
+    /// Creates a session and opens its first view. After this its streams accept appends. With `owned`, this node owns
+    /// it. [`StoreError::Full`] if the record does not fit.
     fn create(
         &self,
         key: &SessionKey,
@@ -139,15 +139,15 @@ pub trait SessionStore: Send + Sync + 'static {
 
     /// Opens a view of a session: draws an epoch and ordinals. [`StoreError::SessionGone`] if the session has ended.
     ///
-    /// In a store with one member the last view is the only one: it fences the queue of the views before it, and their
-    /// updates. In a cluster every node may have a view, and opening one fences nobody.
+    /// In a store with one member only the last view is valid: it fences the updates of earlier views and of their
+    /// queues. In a cluster every node may have a view, and opening one fences no other.
     fn open(&self, key: &SessionKey) -> StoreFuture<Result<SessionView, StoreError>>;
 
     /// Reads a record. [`StoreError::SessionGone`] if there is none.
     fn load(&self, key: &SessionKey) -> StoreFuture<Result<StoredSession, StoreError>>;
 
-    /// Replaces a record if the stored one has this revision. In a store with one member the revision is the epoch of the
-    /// view. In a cluster each update raises it, and a node that loses the race loads the record and tries again.
+    /// Replaces a record if the stored one has this revision. In a store with one member the revision is the epoch of
+    /// the view. In a cluster each update raises it, and a node that loses the race loads the record and tries again.
     ///
     /// [`StoreError::Conflict`] for another revision, [`StoreError::SessionGone`] if the session has ended,
     /// [`StoreError::Full`] if the new record does not fit. The stored epoch never changes here.
@@ -164,13 +164,13 @@ pub trait SessionStore: Send + Sync + 'static {
     /// Ends every session that was not created, updated or touched for `idle`. Forgets its streams and its push queue.
     /// Returns the number of ended sessions.
     ///
-    /// The wall clock may step, because it was set or the machine was suspended. A process therefore decides itself when its
-    /// live sessions are idle, and the store touches them instead. A session whose last touch is in the future counts as
-    /// touched now.
+    /// The wall clock may step, because it was set or the machine was suspended. A process therefore decides itself
+    /// when its live sessions are idle, and the store touches them instead. A session whose last touch is in the future
+    /// counts as touched now.
     fn expire(&self, idle: Duration, is_live: IsLive) -> StoreFuture<Result<usize, StoreError>>;
 
-    /// Ends a session. After this every append to its streams is refused, and its push queue is gone. Succeeds if the session
-    /// has ended before.
+    /// Ends a session. After this every append to its streams is refused, and its push queue is gone. Succeeds if the
+    /// session has ended before.
     ///
     /// Returns the other nodes that have a view of the session. They were woken, and acknowledge the end to this node.
     fn end(&self, key: &SessionKey) -> StoreFuture<Result<Vec<Incarnation>, StoreError>>;
@@ -236,7 +236,7 @@ impl SessionRecord {
             epoch: self.epoch,
             declared: self.declared.as_deref().map(String::from_utf8_lossy),
         };
-        serde_json::to_vec(&form).expect("a record is plain JSON")
+        serde_json::to_vec(&form).expect("a record serializes")
     }
 
     /// Parses the output of [`to_bytes`](Self::to_bytes). `None` for any other bytes.

@@ -1,11 +1,11 @@
-//! The queues of ended streams release the memory of forgotten ones. This test measures the whole process, so it is alone in
-//! its binary.
+//! The queues of ended streams release the memory of forgotten ones. The test has its own binary, because it measures
+//! the memory of the process.
 
 use rethread_store::{EventStore, MemoryStore, Ordinal, SessionStore};
 use rethread_testkit::store_suite::{StoreFixture, last_batch};
 
 const SESSIONS: usize = 200_000;
-/// The least cost of one forgotten entry: a key, a time, and a session id.
+/// Minimum bytes of a leaked entry: a key, a time, and a session id.
 const ENTRY: usize = 100;
 
 /// Memory of this process in bytes. `None` where the system does not report it.
@@ -17,7 +17,7 @@ fn resident() -> Option<usize> {
 }
 
 #[tokio::test]
-async fn d13_queues_keep_nothing_of_forgotten_sessions() {
+async fn d13_forgotten_sessions_release_their_memory() {
     let store = MemoryStore::default();
     let mut before = None;
     for n in 0..SESSIONS {
@@ -26,7 +26,7 @@ async fn d13_queues_keep_nothing_of_forgotten_sessions() {
         store.end(&fixture.session).await.unwrap();
         store.forget_session(&fixture.session).await.unwrap();
         if n == SESSIONS / 20 {
-            before = resident(); // caches are filled
+            before = resident(); // measured when caches are filled
         }
     }
     assert_eq!((store.sessions(), store.streams(), store.held_bytes()), (0, 0, 0));
@@ -34,7 +34,7 @@ async fn d13_queues_keep_nothing_of_forgotten_sessions() {
         let grown = after.saturating_sub(before);
         assert!(
             grown < SESSIONS * ENTRY / 4,
-            "{SESSIONS} sessions are gone, and {} KiB remain",
+            "{SESSIONS} sessions were forgotten, but {} KiB remain",
             grown >> 10
         );
     }

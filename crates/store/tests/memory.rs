@@ -1,4 +1,4 @@
-//! The memory backend: the suite that every backend passes, and the promises of this backend alone.
+//! Runs the store suite on the memory backend, and tests its limits.
 
 use bytes::Bytes;
 use rethread_proto::RequestId;
@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 thread_local! {
-    /// Every test has a thread and a clock of its own.
+    /// Every test has its own thread and clock.
     static NOW: Cell<u64> = const { Cell::new(1_700_000_000_000) };
 }
 
@@ -41,7 +41,7 @@ impl Harness for Memory {
 
 rethread_testkit::store_suite!(Memory);
 
-/// The suite again, with appends whose results come later, as in every other backend.
+/// The suite with asynchronous appends, as in every other backend.
 mod later {
     use super::*;
     use rethread_testkit::flaky::FlakyStore;
@@ -59,7 +59,7 @@ fn small() -> MemoryLimits {
     MemoryLimits::default().with_total_bytes(TOTAL)
 }
 
-/// Batches with payloads of `size` bytes.
+/// Replaces the payloads by payloads of `size` bytes.
 fn sized(mut batch: Batch, size: usize) -> Batch {
     for event in &mut batch.events {
         event.payload = Bytes::from(vec![b'x'; size]);
@@ -72,7 +72,7 @@ async fn is_known(fixture: &StoreFixture<MemoryStore>, ordinal: u64) -> bool {
 }
 
 #[tokio::test]
-async fn d4_under_pressure_the_oldest_ended_streams_become_tombstones() {
+async fn d4_memory_pressure_turns_the_oldest_ended_streams_into_tombstones() {
     let fixture = StoreFixture::new(store(small())).await;
     let open = fixture.stream(Ordinal(2));
     fixture.append(&open, sized(batch(1..2), 4096)).await;
@@ -87,7 +87,7 @@ async fn d4_under_pressure_the_oldest_ended_streams_become_tombstones() {
         assert_eq!(
             sequence(&fixture.page(&key, 0).await),
             [1],
-            "the newest stream is whole"
+            "the newest stream keeps its events"
         );
     }
     let oldest = fixture.page(&fixture.first_call_stream(), 0).await;
@@ -97,26 +97,23 @@ async fn d4_under_pressure_the_oldest_ended_streams_become_tombstones() {
     assert_eq!(
         fixture.store.streams(),
         31,
-        "no stream is forgotten as long as tombstones make room enough"
+        "no stream is forgotten while tombstones free enough"
     );
     assert_eq!(
         sequence(&fixture.page(&open, 0).await),
         [1],
-        "what still runs is not given up"
+        "an open stream keeps its events"
     );
     let again = fixture
         .store
         .append(&fixture.first_call_stream(), sized(last_batch(1..2), 4096))
         .await;
-    assert!(
-        again.is_ok(),
-        "a repeated append is harmless even to a tombstone: {again:?}"
-    );
+    assert!(again.is_ok(), "a repeated append to a tombstone succeeds: {again:?}");
     assert!(fixture.page(&fixture.first_call_stream(), 0).await.events.is_empty());
 }
 
 #[tokio::test]
-async fn d4_under_more_pressure_tombstones_are_forgotten_oldest_first() {
+async fn d4_oldest_tombstones_are_forgotten_first() {
     let fixture = StoreFixture::new(store(small())).await;
     for ordinal in (1..1000).step_by(2) {
         let key = fixture.stream(Ordinal(ordinal));
@@ -137,7 +134,7 @@ async fn d4_under_more_pressure_tombstones_are_forgotten_oldest_first() {
 }
 
 #[tokio::test]
-async fn d13_store_is_full_until_something_can_be_freed() {
+async fn d13_store_is_full_when_it_can_free_nothing() {
     let fixture = StoreFixture::new(store(small())).await;
     let ended = fixture.stream(Ordinal(99));
     fixture.append(&ended, sized(last_batch(1..2), 4096)).await;
@@ -148,19 +145,30 @@ async fn d13_store_is_full_until_something_can_be_freed() {
             Ok(_) => open.push(key),
             Err(refused) => break refused,
         }
-        assert!(open.len() < 100, "open streams of {} KiB fit into 64", open.len() * 4);
+        assert!(
+            open.len() < 100,
+            "the store accepted {} KiB with a limit of 64",
+            open.len() * 4
+        );
     };
     assert!(
         matches!(refused, StoreError::Full) && refused.is_outage(),
         "{refused:?}"
     );
-    assert!(open.len() >= 12, "only {} KiB fit into 64", open.len() * 4);
-    assert!(fixture.store.status(&ended).await.is_err(), "what could be freed was");
+    assert!(open.len() >= 12, "the store accepted only {} of 64 KiB", open.len() * 4);
+    assert!(
+        fixture.store.status(&ended).await.is_err(),
+        "the ended stream was not freed"
+    );
     for key in &open {
-        assert_eq!(sequence(&fixture.page(key, 0).await), [1], "nobody lost anything");
+        assert_eq!(
+            sequence(&fixture.page(key, 0).await),
+            [1],
+            "an open stream lost its event"
+        );
     }
     fixture.store.forget_stream(&open[0]).await.unwrap();
-    fixture.append(&open[1], sized(batch(2..3), 4096)).await; // the freed bytes
+    fixture.append(&open[1], sized(batch(2..3), 4096)).await; // uses the freed bytes
     assert!(matches!(
         fixture.store.append(&open[3], sized(batch(2..3), 4096)).await,
         Err(StoreError::Full)
@@ -169,7 +177,7 @@ async fn d13_store_is_full_until_something_can_be_freed() {
     fixture.append(&open[3], sized(batch(2..3), 4096)).await;
     let given_up = fixture.store.read_after(&open[2], Seq(0), ReadLimit::default()).await;
     let rest = given_up.map_or(0, |page| page.events.len());
-    assert_eq!(rest, 0, "what has ended makes room");
+    assert_eq!(rest, 0, "an ended session still holds bytes");
 }
 
 #[tokio::test]
@@ -190,12 +198,12 @@ async fn d13_ended_streams_of_a_session_are_bounded() {
     for (ordinal, known) in [(2, true), (9, false), (1, false), (7, true), (5, true), (3, true)] {
         assert_eq!(is_known(&fixture, ordinal).await, known, "stream {ordinal}");
     }
-    assert!(is_known(&other, 1).await, "another session has its own count");
+    assert!(is_known(&other, 1).await, "the limit applies per session");
     assert_eq!(store.streams(), 5);
 }
 
 #[tokio::test]
-async fn d4_tombstones_age_like_other_streams() {
+async fn d4_tombstones_expire_like_other_streams() {
     let fixture = StoreFixture::new(store(small())).await;
     fixture
         .append(&fixture.first_call_stream(), sized(last_batch(1..2), 4096))
@@ -208,7 +216,7 @@ async fn d4_tombstones_age_like_other_streams() {
     }
     assert!(fixture.status(&fixture.first_call_stream()).await.answers_lost);
     fixture.store.sweep().await.unwrap();
-    assert!(is_known(&fixture, 1).await, "not before its time");
+    assert!(is_known(&fixture, 1).await, "the stream expired too early");
     advance(Duration::from_secs(200));
     fixture.store.sweep().await.unwrap();
     assert!(!is_known(&fixture, 1).await);
@@ -225,7 +233,7 @@ async fn d4_tombstones_age_like_other_streams() {
 }
 
 #[tokio::test]
-async fn d13_forgotten_streams_cost_nothing() {
+async fn d13_forgotten_streams_hold_no_bytes() {
     let limits = small()
         .with_stream(Retention::default().with_events(4))
         .with_ended_streams_per_session(5);
@@ -246,7 +254,7 @@ async fn d13_forgotten_streams_cost_nothing() {
         scenes.push(fixture);
     }
     assert!(store.held_bytes() > 0 && store.held_bytes() <= TOTAL);
-    // Every way to forget a stream: alone, with its session, after the end of the session, and by age.
+    // Forget a stream alone, with its session, after the end of the session, and by age.
     for (n, fixture) in scenes.iter().enumerate() {
         match n {
             0 => {
@@ -265,15 +273,11 @@ async fn d13_forgotten_streams_cost_nothing() {
     assert_eq!(store.sessions(), 2, "two were never ended");
     advance(Duration::from_secs(3600));
     store.sweep().await.unwrap();
-    assert_eq!(
-        store.held_bytes(),
-        2 * record().cost(),
-        "what is left of them in the queue of the aged takes nothing away twice"
-    );
+    assert_eq!(store.held_bytes(), 2 * record().cost(), "no stream is subtracted twice");
 }
 
 #[tokio::test]
-async fn a_session_that_ends_without_streams_is_gone_at_once() {
+async fn session_without_streams_is_removed_at_its_end() {
     let store = store(MemoryLimits::default());
     for _ in 0..100 {
         let fixture = StoreFixture::new(store.clone()).await;
@@ -302,7 +306,7 @@ async fn churn(store: MemoryStore, thread: u64) {
     for round in 0..200 {
         let session = StoreFixture::new(MemoryStore::default()).await.session;
         while store.create(&session, record(), false).await.is_err() {
-            std::thread::yield_now(); // the open streams of the others fill the store
+            std::thread::yield_now(); // the store is full of open streams of other threads
         }
         let store = store.clone();
         let fixture = StoreFixture { store, session };
@@ -327,7 +331,7 @@ async fn churn(store: MemoryStore, thread: u64) {
     }
 }
 
-/// Design D13: the ids of a stream's calls outlast its events, so they are counted.
+/// D13: the ids of a stream's calls outlive its events, so they count.
 #[tokio::test]
 async fn d13_stream_infos_count_against_the_total() {
     let fixture = StoreFixture::new(store(small())).await;
@@ -346,10 +350,10 @@ async fn d13_stream_infos_count_against_the_total() {
         }
     }
     let held = fixture.store.held_bytes();
-    assert!(kept <= TOTAL, "{kept} bytes of ids are kept of {TOTAL}");
+    assert!(kept <= TOTAL, "{kept} bytes of ids exceed the limit of {TOTAL}");
     assert!(
         (kept..=TOTAL).contains(&held),
-        "{held} bytes are held, of which ids {kept}"
+        "{held} bytes are held, {kept} bytes of them are ids"
     );
     assert!(is_known(&fixture, 519).await, "the newest stream is whole");
     fixture.store.end(&fixture.session).await.unwrap();
@@ -363,7 +367,7 @@ fn large_record(initialize_params: usize) -> SessionRecord {
     record
 }
 
-/// Design D13: session records are counted. A store without room for a record refuses it.
+/// D13: session records count against the total. A record that does not fit is refused.
 #[tokio::test]
 async fn d13_records_of_sessions_count_against_the_total() {
     let first = StoreFixture::new(store(small())).await;
@@ -390,7 +394,7 @@ async fn d13_records_of_sessions_count_against_the_total() {
     assert_eq!(
         given_up.map_or(0, |page| page.events.len()),
         0,
-        "what has ended makes room"
+        "an ended session still holds bytes"
     );
     assert!(store.held_bytes() <= TOTAL, "{}", store.held_bytes());
 
@@ -411,5 +415,5 @@ async fn d13_records_of_sessions_count_against_the_total() {
         store.end(session).await.unwrap();
     }
     store.forget_session(&first.session).await.unwrap();
-    assert_eq!(store.held_bytes(), empty, "what has ended costs nothing");
+    assert_eq!(store.held_bytes(), empty, "an ended session still holds bytes");
 }

@@ -1,7 +1,7 @@
 //! A load balancer without session affinity: each request goes to the next backend.
 //!
-//! It forwards bodies as they come, in both directions. A backend that refuses the connection is skipped, as a health check
-//! would do. A request that has reached a backend is never sent again.
+//! It streams bodies in both directions. It skips a backend that refuses the connection, like a health check. It never
+//! repeats a request that has reached a backend.
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -56,7 +56,7 @@ impl Balancer {
         self.address
     }
 
-    /// Replaces the backends for requests to come.
+    /// Replaces the backends for later requests.
     pub fn set_backends(&self, backends: impl IntoIterator<Item = SocketAddr>) {
         let mut current = self.shared.backends.lock().unwrap_or_else(PoisonError::into_inner);
         *current = backends.into_iter().collect();
@@ -82,7 +82,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
                 let shared = Arc::clone(&shared);
                 async move { shared.forward(request).await }
             });
-            // An error means that one of the two sides has closed its connection.
+            // Fails only if one of the two sides has closed its connection.
             let _ = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(socket), service)
                 .await;
@@ -103,7 +103,7 @@ impl Shared {
         }
         for backend in backends {
             if let Ok(socket) = TcpStream::connect(backend).await {
-                let _ = socket.set_nodelay(true); // only slower without it
+                let _ = socket.set_nodelay(true); // optional: only latency depends on it
                 let mut response = send(socket, request).await?;
                 let address = HeaderValue::from_str(&backend.to_string()).expect("an address is visible ASCII");
                 response.headers_mut().insert(BACKEND, address);

@@ -240,7 +240,7 @@ impl<S: EventStore> FlakyStore<S> {
             }
             let switches = self.switches();
             StoreFuture::later(async move {
-                appended.await?; // a refusal changed nothing, so it is reported as it is
+                appended.await?; // a refusal is reported unchanged, because nothing was stored
                 Err(switches.failure("the acknowledgement was lost"))
             })
         })

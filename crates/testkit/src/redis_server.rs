@@ -8,22 +8,22 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A server that takes longer to start has failed.
+/// A longer start counts as a failure.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A server with its data in a temporary folder. It is stopped when this is dropped.
+/// A server with its data in a temporary directory. Dropping it stops the server.
 pub struct RedisServer {
     program: PathBuf,
     dir: TempDir,
     port: u16,
     settings: Vec<(String, String)>,
-    /// The file of a sentinel.
+    /// The configuration file of a sentinel.
     file: Option<PathBuf>,
     process: Option<Child>,
 }
 
 impl RedisServer {
-    /// The path of the server program. CI must have it; elsewhere tests are skipped.
+    /// The path of the server program. CI must have it. Without it, tests are skipped elsewhere.
     pub fn program() -> Option<PathBuf> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let places: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -40,7 +40,7 @@ impl RedisServer {
         found
     }
 
-    /// Starts a server that writes every change to its log file and syncs each second. `None` without the program.
+    /// Starts a server with an append-only file that is synced every second. `None` without the program.
     pub fn start() -> Option<Self> {
         Self::start_with(&[("appendonly", "yes"), ("appendfsync", "everysec")])
     }
@@ -49,7 +49,7 @@ impl RedisServer {
     pub fn start_with(settings: &[(&str, &str)]) -> Option<Self> {
         let mut server = RedisServer {
             program: Self::program()?,
-            dir: tempfile::tempdir().expect("a temporary folder"),
+            dir: tempfile::tempdir().expect("tempdir"),
             port: free_port(),
             settings: settings
                 .iter()
@@ -64,8 +64,8 @@ impl RedisServer {
 
     /// Starts a sentinel that watches `primary` under the name `main`. `None` without the program.
     fn start_sentinel(primary: &RedisServer) -> Option<Self> {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let file = dir.path().join("sentinel.conf"); // the sentinel writes to it
+        let dir = tempfile::tempdir().expect("tempdir");
+        let file = dir.path().join("sentinel.conf"); // the sentinel rewrites it
         let settings = format!(
             "sentinel monitor main 127.0.0.1 {} 1\nsentinel down-after-milliseconds main 1000\n\
              sentinel failover-timeout main 10000\n",
@@ -84,7 +84,7 @@ impl RedisServer {
         Some(server)
     }
 
-    /// Starts the server, also after [`stop`](Self::stop) or [`kill`](Self::kill), with the same data and port.
+    /// Starts the server. After [`stop`](Self::stop) or [`kill`](Self::kill) it has the same data and port.
     pub fn run(&mut self) {
         let mut command = Command::new(&self.program);
         if let Some(file) = &self.file {
@@ -103,14 +103,14 @@ impl RedisServer {
         command.stdin(Stdio::null()).stdout(log).stderr(Stdio::inherit());
         self.process = Some(command.spawn().expect("the server starts"));
         let deadline = Instant::now() + START_TIMEOUT;
-        // A server with a password answers too.
+        // A server with a password answers with an error, which is enough.
         while !["+PONG", "-NOAUTH"]
             .iter()
             .any(|reply| self.command(&["PING"]).starts_with(reply))
         {
             if Instant::now() > deadline {
                 let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
-                panic!("redis-server does not answer:\n{log}");
+                panic!("redis-server did not answer:\n{log}");
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -126,7 +126,7 @@ impl RedisServer {
         format!("redis://{}", self.address())
     }
 
-    /// Sends a command on a connection of its own. Returns the reply as it came, or an empty text.
+    /// Sends a command on a new connection. Returns the raw reply, or an empty text after an error.
     pub fn command(&self, words: &[&str]) -> String {
         let send = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect(self.address())?;
@@ -159,17 +159,17 @@ impl RedisServer {
         assert!(reply.starts_with(':'), "{reply}");
     }
 
-    /// Stops the server as an operator does: it writes its data first.
+    /// Stops the server with SIGTERM. It writes its data first.
     pub fn stop(&mut self) {
         self.end("-TERM");
     }
 
-    /// Kills the server.
+    /// Stops the server with SIGKILL.
     pub fn kill(&mut self) {
         self.end("-KILL");
     }
 
-    /// Stops the process without ending it. Connections stay, and nobody answers.
+    /// Suspends the process (SIGSTOP). Connections stay open without replies.
     pub fn pause(&self) {
         self.signal("-STOP");
     }
@@ -182,7 +182,7 @@ impl RedisServer {
     fn signal(&self, signal: &str) {
         if let Some(process) = &self.process {
             let sent = Command::new("kill").arg(signal).arg(process.id().to_string()).status();
-            assert!(sent.expect("kill runs").success(), "the server runs");
+            assert!(sent.expect("kill runs").success(), "the server does not run");
         }
     }
 
@@ -197,7 +197,7 @@ impl RedisServer {
 impl Drop for RedisServer {
     fn drop(&mut self) {
         if let Some(mut process) = self.process.take() {
-            let _ = process.kill(); // it may have ended
+            let _ = process.kill(); // fails if it has ended
             let _ = process.wait();
         }
     }
@@ -211,7 +211,7 @@ impl fmt::Debug for RedisServer {
     }
 }
 
-/// Several servers that belong together.
+/// A cluster, or a primary with a replica and a sentinel.
 #[derive(Debug)]
 pub struct RedisServers {
     servers: Vec<RedisServer>,
@@ -228,7 +228,7 @@ impl RedisServers {
             .collect::<Option<_>>()?;
         for (at, server) in servers.iter().enumerate() {
             let (first, last) = (SLOTS * at / size, SLOTS * (at + 1) / size - 1);
-            // One slot per word: older servers know no ranges.
+            // One slot per word, because older servers do not support ranges.
             let slots: Vec<String> = (first..=last).map(|slot| slot.to_string()).collect();
             let words: Vec<&str> = ["CLUSTER", "ADDSLOTS"]
                 .into_iter()
@@ -283,7 +283,7 @@ impl RedisServers {
         }
     }
 
-    /// Whether the replica has everything that the primary has.
+    /// Whether the replica has all data of the primary.
     pub fn is_replicated(&self) -> bool {
         let offset = |server: &RedisServer| {
             let info = server.command(&["INFO", "replication"]);
@@ -300,7 +300,7 @@ impl RedisServers {
         assert_eq!(reply, "+OK\r\n");
         let deadline = Instant::now() + START_TIMEOUT;
         while !replica.command(&["INFO", "replication"]).contains("role:master") {
-            assert!(Instant::now() < deadline, "the replica becomes the primary");
+            assert!(Instant::now() < deadline, "the replica did not become the primary");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -317,5 +317,5 @@ impl RedisServers {
 /// A port that was free a moment ago.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("it is bound").port()
+    listener.local_addr().expect("the listener is bound").port()
 }

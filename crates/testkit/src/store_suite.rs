@@ -12,8 +12,8 @@
 //!
 //! The macro creates one `#[test]` per case. The closure creates an empty store with the given [`Retention`]; each case
 //! creates its own. Stores that share an engine must be isolated: give each its own schema, prefix or folder. Implement
-//! [`Harness`] instead of a closure if tests can move the clock, or if other nodes can open the same data. The suite then
-//! checks more.
+//! [`Harness`] instead of a closure if tests can move the clock, or if other nodes can open the same data. The suite
+//! then checks more.
 //!
 //! The suite does not prescribe when eviction happens, the order of concurrent calls, how overhead bytes are counted,
 //! or the result of `create` for an existing session.
@@ -79,7 +79,7 @@ where
     }
 }
 
-/// A case that takes longer hangs.
+/// A longer case counts as a hang.
 const CASE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Runs one case in its own runtime. Cases with concurrent actors start extra threads.
@@ -92,7 +92,7 @@ pub fn run<H: Harness>(harness: &H, case: impl AsyncFnOnce(&H)) {
         .build()
         .expect("a runtime");
     let limited = runtime.block_on(async { tokio::time::timeout(CASE_TIMEOUT, case(harness)).await });
-    limited.expect("the case ends in time; was a wake-up lost?");
+    limited.expect("the case timed out; was a wake-up lost?");
     // Threads of the backend may end late. Do not wait for them.
     runtime.shutdown_timeout(Duration::from_secs(5));
 }

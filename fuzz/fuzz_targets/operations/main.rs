@@ -1,5 +1,5 @@
-//! RES-03, RES-08: any list of operations on a stream's log, against a model that is nothing but a list. A cursor sees
-//! what is kept after it, in order, once, and is told of the gap if there is one.
+//! RES-03, RES-08: compares random operations on a stream's log with a model, which is a plain list. A cursor sees the
+//! retained events after it, in order and once, and learns of a gap.
 #![no_main]
 
 mod model;
@@ -22,7 +22,7 @@ enum Operation {
 #[derive(arbitrary::Arbitrary, Debug)]
 struct Draft {
     writer: Writer,
-    /// How far the numbers are from where they should be.
+    /// Offset of the first number from the expected one.
     off: Option<i8>,
     events: Vec<(u8, Kind)>,
     released: Vec<u8>,

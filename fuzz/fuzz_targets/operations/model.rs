@@ -85,7 +85,7 @@ impl Model {
         self.kept.iter().map(|event| event.payload.len() + OVERHEAD).sum()
     }
 
-    /// The log says of itself what the model knows.
+    /// The status of the log equals that of the model.
     pub fn check(&self, log: &Log) {
         let status = log.status();
         assert_eq!((log.len(), log.bytes()), (self.kept.len(), self.bytes()));
@@ -96,7 +96,7 @@ impl Model {
         assert_eq!(status.answers_lost, answers_lost);
     }
 
-    /// One page: the events that follow, as many as fit, at least one if there is one.
+    /// One page: as many of the next events as fit, at least one if any exists.
     pub fn check_page(&self, log: &Log, cursor: Seq, limit: usize, bytes: usize) {
         let page = log.read_after(cursor, limit, bytes);
         let after = self.kept.iter().filter(|event| event.seq > cursor);
@@ -108,9 +108,9 @@ impl Model {
         assert_eq!(page.events.is_empty(), !is_due);
     }
 
-    /// A reader that turns page after page sees all that is kept, once, and learns whether something is missing.
+    /// A reader that reads page after page sees all retained events once, and learns of missing ones.
     pub fn check_suffix(&self, log: &Log, cursor: Seq) {
-        let is_told = log.read_after(cursor, 1, 0).has_gap_after(cursor);
+        let is_reported = log.read_after(cursor, 1, 0).has_gap_after(cursor);
         let (mut at, mut seen) = (cursor, Vec::new());
         loop {
             let page = log.read_after(at, 3, 200);
@@ -120,6 +120,6 @@ impl Model {
         }
         assert!(seen.iter().eq(self.kept.iter().filter(|event| event.seq > cursor)));
         let is_missing = self.lost.iter().any(|event| event.seq > cursor);
-        assert_eq!(is_told, is_missing, "a gap after {cursor}");
+        assert_eq!(is_reported, is_missing, "a gap after {cursor}");
     }
 }

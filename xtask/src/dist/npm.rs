@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 
-/// Fails before the build if there is no npm.
+/// Fails before the build if npm is missing.
 pub(super) fn check() -> Result<(), String> {
     match run::succeeds(Command::new("npm").arg("--version")) {
         true => Ok(()),
@@ -37,7 +37,7 @@ pub(super) fn make(program: &Program, stage: &Path, out: &Path) -> Result<(), St
     pack(&platform, &platform_manifest(&manifest, program)?, out)
 }
 
-/// The manifest of the launcher. It takes the program from packages of its own version only.
+/// The manifest of the launcher. It accepts only program packages of its own version.
 fn launcher_manifest(source: &Value, version: &str) -> Value {
     let mut manifest = source.clone();
     manifest["version"] = json!(version);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn platform_that_the_launcher_does_not_know_is_refused() {
+    fn platform_without_a_launcher_dependency_is_refused() {
         let unknown = json!({ "optionalDependencies": {} });
         assert!(platform_manifest(&unknown, &program("x86_64-unknown-linux-gnu", None)).is_err());
     }

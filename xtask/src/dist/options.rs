@@ -5,10 +5,10 @@ use std::path::PathBuf;
 /// The options of `xtask dist`.
 #[derive(Debug, PartialEq)]
 pub(super) struct Options {
-    /// The target triple, if it is not that of the compiler.
+    /// The target triple, if it differs from the host.
     pub(super) target: Option<String>,
     pub(super) profile: String,
-    /// A program that exists already.
+    /// An existing program to package.
     pub(super) binary: Option<PathBuf>,
     /// The folder of the packages. Its earlier content is removed.
     pub(super) out: PathBuf,
@@ -41,7 +41,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Arguments of a cargo build. maturin has the same ones, and so finds the program built.
+    /// Arguments of a cargo build. maturin gets the same ones, so that it reuses the built program.
     pub(super) fn build_arguments(&self) -> Vec<String> {
         let fixed = ["--locked", "--profile", &self.profile].map(str::to_owned);
         let target = self

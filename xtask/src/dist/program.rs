@@ -1,4 +1,4 @@
-//! The program that is packed.
+//! The program to package.
 
 use super::options::Options;
 use super::{output, platform::Platform};
@@ -8,10 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The package that has the program.
+/// The cargo package of the program.
 const PACKAGE: &str = "rethread-gateway";
 
-/// The program, and what its packages say about it.
+/// The program and its metadata.
 pub(super) struct Program {
     pub(super) file: PathBuf,
     pub(super) version: String,
@@ -22,7 +22,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Builds the program, or takes the one that the user names.
+    /// Builds the program, or uses the one that the user names.
     pub(super) fn prepare(options: &Options) -> Result<Self, String> {
         let target = match &options.target {
             Some(target) => target.clone(),
@@ -62,7 +62,7 @@ fn build(options: &Options) -> Result<PathBuf, String> {
     Ok(folder.join(folder_of(&options.profile)).join("rethread"))
 }
 
-/// Cargo builds the profile `dev` in another folder than its name says.
+/// The folder of a profile. Cargo builds the profile `dev` in `debug`.
 fn folder_of(profile: &str) -> &str {
     match profile {
         "dev" => "debug",
@@ -90,8 +90,8 @@ fn version() -> Result<String, String> {
         .ok_or_else(|| format!("cargo metadata lacks {PACKAGE}"))
 }
 
-/// The C library that the program loads, as npm names it. `None` if it is static and runs with each of them. The name of
-/// the loader is in the first page of an ELF file.
+/// The C library that the program loads, by its npm name. `None` for a static program. The name of the loader is in the
+/// first page of an ELF file.
 fn libc(program: &[u8]) -> Option<&'static str> {
     let start = &program[..program.len().min(4096)];
     let has = |name: &[u8]| start.windows(name.len()).any(|part| part == name);
@@ -102,7 +102,7 @@ fn libc(program: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// The time of the last commit in seconds since 1970, so that the same commit makes the same archive.
+/// The Unix time of the last commit in seconds, so that the archive is reproducible.
 pub(super) fn commit_time(root: &Path) -> String {
     let told = std::env::var("SOURCE_DATE_EPOCH").ok();
     let log = || {
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(libc(b"\x7fELF static"), None);
     }
 
-    /// This test is a program of the machine.
+    /// The test binary itself is a program for this machine.
     #[test]
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     fn libc_of_a_real_program_is_found() {

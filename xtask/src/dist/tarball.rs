@@ -6,7 +6,7 @@ use crate::run;
 use std::path::Path;
 use std::process::Command;
 
-/// Commands with a manual page of their own.
+/// Commands with their own manual page.
 const COMMANDS: [&str; 3] = ["serve", "check", "demo"];
 
 /// Shells, and the name of the completion script that each of them expects.
@@ -47,7 +47,7 @@ pub(super) fn make(program: &Program, stage: &Path, out: &Path) -> Result<(), St
         "--mode=u=rwX,go=rX",
     ])
     .arg(format!("--mtime=@{}", commit_time(&root)))
-    // gzip -n leaves the time of the run out.
+    // gzip -n omits the time of the run.
     .args(["--use-compress-program", "gzip -9 -n", "-cf"])
     .arg(out.join(format!("{name}.tar.gz")))
     .arg("-C")

@@ -19,7 +19,7 @@ pub(super) fn make(options: &Options, out: &Path) -> Result<(), String> {
     run::watch(&mut build, |_| ()).map_err(|error| format!("maturin failed: {error}"))
 }
 
-/// A program for musl is static, so it runs with every C library. pip on a system with musl looks for the second name.
+/// A program for musl is static, so it runs with every C library. pip on a musl system looks for the second tag.
 fn platforms(target: Option<&str>) -> &'static [&'static str] {
     match target {
         Some(target) if target.ends_with("-musl") => &["--compatibility", "manylinux2014", "musllinux_1_1"],

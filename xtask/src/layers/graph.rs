@@ -1,7 +1,7 @@
 //! The import graph: one node per file, one edge per file that defines an imported item.
 //!
-//! A path is followed through re-exports to the file that defines its item, so a module file that only re-exports has no
-//! part in a cycle.
+//! A path is followed through re-exports to the file that defines its item, so a module file with only re-exports is
+//! never part of a cycle.
 
 use super::imports::{Imports, PathUse, Use};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    /// Builds the graph of files, given by module path. Test modules and all below them are left out.
+    /// Builds the graph of files, given by module path. Ignores test modules and everything below them.
     pub(crate) fn new(mut files: BTreeMap<ModulePath, Imports>) -> Self {
         let tests: BTreeSet<ModulePath> = files
             .iter()
@@ -43,7 +43,7 @@ impl Graph {
         self.edges.iter()
     }
 
-    /// The cycles: each group of modules that all reach each other, without those that `is_free` names.
+    /// The cycles: each group of modules that all reach each other. Ignores modules for which `is_free` holds.
     pub(crate) fn cycles(&self, is_free: impl Fn(&ModulePath) -> bool) -> Vec<Vec<&ModulePath>> {
         let mut search = CycleSearch {
             graph: self,
@@ -90,7 +90,7 @@ impl Graph {
     }
 }
 
-/// Finds the files behind the paths of one module.
+/// Finds the files that the paths of one module refer to.
 struct Resolver<'a> {
     files: &'a BTreeMap<ModulePath, Imports>,
     module: &'a ModulePath,
@@ -105,7 +105,7 @@ impl Resolver<'_> {
                 true => None,
                 false => self.place_of_use(self.module, import, 0),
             };
-            // The paths that begin with an imported module are edges of their own.
+            // Paths that begin with an imported module are separate edges.
             let is_edge = |place: &Place| place.is_item || import.name.is_none();
             Some((place.filter(is_edge)?, import.line))
         });
@@ -127,7 +127,7 @@ impl Resolver<'_> {
         self.place(&in_scope(module, &import.scope), &import.path, reexports)
     }
 
-    /// The file that holds the item of a path, as seen from a module; `None` if it is in another crate.
+    /// The file that contains the item of a path, as seen from a module. `None` if it is in another crate.
     fn place(&self, from: &ModulePath, path: &[String], reexports: usize) -> Option<Place> {
         let mut module = from.clone();
         let mut rest = path;
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_import_each_other_end() {
+    fn mutual_reexports_terminate() {
         let files = [
             ("a", "pub use crate::b::X;"),
             ("b", "pub use crate::a::X;"),
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn free_modules_make_no_cycle() {
+    fn free_modules_are_not_part_of_cycles() {
         let graph = graph(&[("", "mod a;\nfn f() { a::b() }"), ("a", "use crate::f;")]);
         assert_eq!(graph.cycles(|_| false).len(), 1);
         assert_eq!(graph.cycles(Vec::is_empty).len(), 0);

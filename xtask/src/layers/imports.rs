@@ -1,11 +1,11 @@
 //! The modules that one Rust file declares, and the paths that it names.
 //!
-//! A scanner over tokens, not a parser: comments and literals are no tokens, and an item under `#[cfg(test)]` is skipped.
+//! A scanner over tokens, not a parser. It ignores comments and literals, and skips items under `#[cfg(test)]`.
 
 use crate::lexer::{self, Token};
 use std::collections::BTreeSet;
 
-/// The part of a source file that decides what it depends on.
+/// The imports of a source file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Imports {
     /// Modules that the file declares with `mod name;`.
@@ -18,7 +18,7 @@ pub(crate) struct Imports {
     pub(crate) words: BTreeSet<String>,
 }
 
-/// A module in a file of its own.
+/// A module in its own file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Child {
     pub(crate) name: String,
@@ -217,7 +217,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Skips the item, field or match arm behind a `#[cfg(test)]`.
+    /// Skips the item, field or match arm after a `#[cfg(test)]`.
     fn skip_item(&mut self) {
         while let Some(Token::Attribute(_)) = self.token(0) {
             self.at += 1;
@@ -251,7 +251,7 @@ impl<'a> Scanner<'a> {
                     }
                 }
                 Token::Mark('(' | '[') => self.skip_group(),
-                Token::Mark('}' | ')' | ']') => return, // the end of what is around it
+                Token::Mark('}' | ')' | ']') => return, // the end of the enclosing group
                 _ => {
                     self.at += 1;
                     let ends = match token {
@@ -267,7 +267,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Skips from an opening bracket to behind the one that closes it.
+    /// Skips a bracketed group.
     fn skip_group(&mut self) {
         let mut depth = 0;
         while let Some(token) = self.token(0) {
@@ -291,7 +291,7 @@ impl<'a> Scanner<'a> {
         is_there
     }
 
-    /// Whether `pub` or `pub(..)` is in front of the current token.
+    /// Whether `pub` or `pub(..)` precedes the current token.
     fn follows_visibility(&self) -> bool {
         let before = &self.tokens[..self.at];
         match before.last() {
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_text_ends() {
+    fn scan_of_unfinished_text_terminates() {
         for text in [
             "use",
             "use a::",

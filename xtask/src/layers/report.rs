@@ -1,4 +1,4 @@
-//! The graph as text, and its violations.
+//! The report of the graph and its violations.
 
 use super::graph::{Graph, ModulePath};
 use super::{Layer, Position, SOURCE};
@@ -10,7 +10,7 @@ pub(crate) struct Report {
     graph: Graph,
 }
 
-/// An import of a module that is not below: in a higher layer, in the layer beside, or in none.
+/// An import that does not point down: into a higher layer, the layer beside, or no layer.
 #[derive(Debug)]
 struct UpwardImport<'a> {
     from: &'a ModulePath,
@@ -25,7 +25,7 @@ impl Report {
         Report { graph }
     }
 
-    /// Fails on a violation in one of these layers. Files outside of all layers are a violation if `everywhere`.
+    /// Fails on a violation in one of these layers. With `everywhere`, a file outside of all layers is a violation too.
     pub(crate) fn check(&self, layers: &[Layer], everywhere: bool) -> Result<(), String> {
         let concerns = |module: &ModulePath| match self.position(module) {
             Position::In(layer) => layers.contains(&layer),
@@ -48,7 +48,7 @@ impl Report {
         }
     }
 
-    /// The numbers, and the cycles in short.
+    /// A summary with counts and one loop per cycle.
     pub(crate) fn summary(&self) -> String {
         let (cycles, upward) = (self.cycles(), self.upward());
         let mut text = format!(

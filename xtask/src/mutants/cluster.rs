@@ -1,4 +1,5 @@
-//! Mutants of the parts of `proto` that several nodes need: readers and queues of streams, gaps, leases, routes and forwards.
+//! Mutants of the parts of `proto` that several nodes need: readers and queues of streams, gaps, leases, routes and
+//! forwards.
 
 use super::Mutant;
 
@@ -34,7 +35,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         mutated: "        self.taken_bytes = total_bytes;",
     },
     Mutant {
-        name: "remote reader does not tell that it has everything",
+        name: "remote reader does not report that it has everything",
         file: "stream/reader.rs",
         code: "RemoteRead::Page(page) => self.page(params, Some(page), |_, _| false),",
         mutated: "RemoteRead::Page(page) => self.page(params, Some(page), |_, _| true),",
@@ -64,19 +65,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
         mutated: "            gap: self.gap.take(),\n",
     },
     Mutant {
-        name: "numbers that a client has seen are used again after a loss",
+        name: "numbers that a client has seen are reused after a loss",
         file: "stream/write.rs",
         code: "stored.max(Some(self.proposed)).map_or(Seq::FIRST, Seq::next)",
         mutated: "stored.map_or(Seq::FIRST, Seq::next)",
     },
     Mutant {
-        name: "refused writer of an earlier epoch appends behind a gap",
+        name: "refused writer of an earlier epoch appends after a gap",
         file: "stream.rs",
         code: "epoch <= self.epoch && last < Some(before)",
         mutated: "last < Some(before) || epoch > self.epoch",
     },
     Mutant {
-        name: "resume ahead of the store is not told of messages without ids",
+        name: "resume ahead of the store does not announce messages without ids",
         file: "stream/resume.rs",
         code: "            gap: unlogged,\n",
         mutated: "            gap: false,\n",

@@ -16,7 +16,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         mutated: "if false && run.last <= reader.taken {",
     },
     Mutant {
-        name: "a run that the reader has half seen is sent whole",
+        name: "a partly read run is sent completely",
         file: "stream/write.rs",
         code: "let is_half_seen = reader.taken > Seq::PRIMING && run.first <= reader.taken;",
         mutated: "let is_half_seen = false;",
@@ -36,8 +36,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a reader that catches up stays open in an outage",
         file: "stream/write.rs",
-        code: "            if is_unlogged {\n                // The reader will not find this message in the store.",
-        mutated: "            if false {\n                // The reader will not find this message in the store.",
+        code: "            if is_unlogged {\n                // This message is not in the store.",
+        mutated: "            if false {\n                // This message is not in the store.",
     },
     Mutant {
         name: "a seal ends the stream with the batch in flight",
@@ -78,7 +78,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a late acknowledgement revives a stopped stream",
         file: "stream/write.rs",
-        code: "            return effects; // it has closed meanwhile",
+        code: "            return effects; // the stream has closed",
         mutated: "            self.state = WriterState::Ready;\n            return effects;",
     },
     Mutant {
@@ -182,7 +182,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }"#,
     },
     Mutant {
-        name: "a lost client cancels a call that it may come back for",
+        name: "a lost client cancels a call that it may resume",
         file: "exchange.rs",
         code: r#"            survives_disconnect: !version.disconnect_cancels(),"#,
         mutated: r#"            survives_disconnect: false,"#,

@@ -40,7 +40,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         mutated: "Some(header) if header.number == 0 => Location {",
     },
     Mutant {
-        name: "a damaged group that was durable is cut off",
+        name: "a damaged durable group is truncated",
         file: "recovery.rs",
         code: "if durable > self.commit {",
         mutated: "if durable > u64::MAX - 1 {",
@@ -52,7 +52,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         mutated: "        if false && self.durable_behind(header)? < header.commit {",
     },
     Mutant {
-        name: "a missing segment is not noticed",
+        name: "a missing segment is not detected",
         file: "recovery.rs",
         code: "        if let Some((missing, _)) = missing {",
         mutated: "        if let Some((missing, _)) = missing.filter(|_| false) {",
@@ -64,7 +64,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         mutated: "Some(slice)",
     },
     Mutant {
-        name: "the thread does not notice that the store is closed",
+        name: "the commit thread ignores the close of the store",
         file: "commit.rs",
         code: "} else if !queue.waiting.is_empty() || queue.closed {",
         mutated: "} else if !queue.waiting.is_empty() {",

@@ -2,12 +2,12 @@
 
 use crate::lexer::{self, Token};
 
-/// A piece of prose that a sentence does not cross: a paragraph, a list item, a table cell, a comment.
+/// A unit of prose that contains whole sentences: a paragraph, a list item, a table cell or a comment.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Block {
     /// The text on one line.
     pub(crate) text: String,
-    /// Where each line of the file begins in the text.
+    /// The offset in the text at which each line of the file begins.
     lines: Vec<(usize, usize)>,
 }
 
@@ -98,7 +98,7 @@ fn list_item(text: &str) -> Option<&str> {
         .or(numbered)
 }
 
-/// A line with each code span replaced by `_`, so that it holds no words.
+/// A line with each code span replaced by `_`, so that code is not read as words.
 fn without_code(text: &str) -> String {
     let parts = text.split('`').enumerate();
     parts.map(|(at, part)| if at % 2 == 0 { part } else { "_" }).collect()
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_are_joined_and_code_is_left_out() {
+    fn comments_are_joined_and_code_is_omitted() {
         let text = "//! One\n//! two.\n//!\n//! ```\n//! let x;\n//! ```\n//! Three `a b`.\nfn f() {} // four\n// five\n\n// six\n/* seven\neight */";
         let expected = [
             (1, "One two."),

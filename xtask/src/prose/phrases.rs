@@ -1,4 +1,4 @@
-//! The phrases to avoid, and how they are found.
+//! The phrases to avoid and the search for them.
 
 use super::blocks::Block;
 
@@ -39,7 +39,7 @@ const PHRASES: &[(&str, &str)] = &[
     ("is no", "is not a .., or: invalid"),
 ];
 
-/// Uses of a phrase that are plain English: the word before it and the word after it decide.
+/// Allowed uses of a phrase: the word before it, the phrase, and the word after it.
 const ALLOWED: &[(&str, &str, &str)] = &[("there", "is no", ""), ("", "is no", "longer"), ("", "is no", "more")];
 
 /// All phrases to avoid in a block.

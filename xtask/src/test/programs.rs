@@ -1,4 +1,4 @@
-//! The programs that the tests run. Missing ones are installed or named before anything is built.
+//! The programs that the tests run. Missing ones are installed or reported before the first build.
 
 use crate::run;
 use std::path::PathBuf;
@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 pub(super) struct Program {
     /// Any one of these names is enough.
     pub(super) names: &'static [&'static str],
-    /// Arguments of a run that succeeds if the program is good enough; none if its presence is enough.
+    /// Arguments of a test run of the program. Without any, its presence is enough.
     probe: &'static [&'static str],
-    /// Debian packages that bring it.
+    /// Debian packages that contain it.
     packages: &'static [&'static str],
     needed_by: &'static str,
     /// The part of a run that needs it.
@@ -21,19 +21,19 @@ pub(super) struct Program {
 /// A part of a run that needs programs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Part {
-    /// Checks and the tests of the workspace. A fast run leaves out what it cannot run.
+    /// Checks and the tests of the workspace. A fast run skips tests without their programs.
     Workspace,
-    /// The suites with programs of others.
+    /// The suites with third-party programs.
     Outside,
 }
 
-/// Succeeds if Python can make virtual environments, in one of the ways that `tests/outside/clients/setup.sh` knows.
+/// Succeeds if Python can create virtual environments in one of the ways of `tests/outside/clients/setup.sh`.
 const HAS_VENV: &str = "\
 import importlib.util, shutil, sys
 has = importlib.util.find_spec
 sys.exit(not (has('venv') and has('ensurepip') or has('virtualenv') or shutil.which('virtualenv')))";
 
-/// The program that makes virtual environments, for the spelling check.
+/// The program that creates virtual environments, for the spelling check.
 pub(super) const VENV: &Program = &Program {
     names: &["python3"],
     probe: &["-c", HAS_VENV],
@@ -115,7 +115,7 @@ const PROGRAMS: &[Program] = &[
         needed_by: "the official TypeScript clients",
         part: Part::Outside,
     },
-    // The package of Ubuntu is a script that names the snap, and fails.
+    // The package of Ubuntu is a script that only refers to the snap and fails.
     Program {
         names: &["chromium", "chromium-browser", "google-chrome"],
         probe: &["--version"],
@@ -125,14 +125,14 @@ const PROGRAMS: &[Program] = &[
     },
 ];
 
-/// The step to take before the first test.
+/// The action before the first test.
 #[derive(Debug, PartialEq)]
 enum Decision {
     /// Nothing is missing.
     Go,
     /// These Debian packages can be installed now.
     Install(Vec<&'static str>),
-    /// A person has to act; the text has the command.
+    /// The user must install programs. The text has the command.
     Stop(String),
 }
 
@@ -143,7 +143,7 @@ struct Machine {
     has_apt: bool,
 }
 
-/// Installs what is missing, or fails with the line that installs it.
+/// Installs missing programs, or fails with the command that installs them.
 pub(super) fn prepare(parts: &[Part]) -> Result<(), String> {
     let machine = Machine {
         is_root: is_root(),
@@ -154,7 +154,7 @@ pub(super) fn prepare(parts: &[Part]) -> Result<(), String> {
         Decision::Stop(text) => return Err(text),
         Decision::Install(packages) => install(&packages)?,
     }
-    // A package can be too old. To install it again does not help.
+    // A package can be too old. Installing it again does not help.
     let missing = missing(parts, is_installed);
     match missing.is_empty() {
         true => Ok(()),
@@ -234,7 +234,7 @@ pub(super) fn is_installed(program: &Program) -> bool {
 
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // Debian keeps nginx out of the path of ordinary users.
+    // Debian installs nginx outside of the path of ordinary users.
     let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
     places.map(|dir| dir.join(program)).find(|file| file.is_file())
 }
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn complete_machine_goes() {
+    fn complete_machine_needs_nothing() {
         for machine in [ROOT_ON_DEBIAN, USER_ON_DEBIAN, ELSEWHERE] {
             assert_eq!(decide(&without(&[]), machine), Decision::Go);
         }
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn user_on_debian_is_told_the_exact_line() {
+    fn user_on_debian_gets_the_exact_command() {
         let Decision::Stop(text) = decide(&without(&["chromium", "nginx"]), USER_ON_DEBIAN) else {
             panic!("it does not stop");
         };
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn other_systems_are_told_the_programs() {
+    fn other_systems_get_the_list_of_programs() {
         let Decision::Stop(text) = decide(&without(&["node"]), ELSEWHERE) else {
             panic!("it does not stop");
         };

@@ -1,4 +1,4 @@
-//! The parts of a test run that the user asks for.
+//! The parts of a test run that the user selects.
 
 use super::suites::{SUITES, Suite};
 
@@ -10,12 +10,12 @@ pub(crate) struct Selection {
     /// The tests of the workspace.
     pub(crate) tests: bool,
     pub(crate) suites: Vec<&'static Suite>,
-    /// Tests whose programs are missing are left out.
+    /// Skip tests whose programs are missing.
     pub(crate) fast: bool,
 }
 
 impl Selection {
-    /// `[--fast] [NAME ...]`. Without a name: everything, or with `--fast` everything but the suites.
+    /// `[--fast] [NAME ...]`. Without a name, everything; with `--fast`, everything except the suites.
     pub(crate) fn parse(arguments: &[&str]) -> Result<Self, String> {
         let (options, names): (Vec<&str>, Vec<&str>) = arguments.iter().partition(|word| word.starts_with('-'));
         let mut selection = Selection::default();
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_named_is_everything() {
+    fn no_name_selects_everything() {
         assert_eq!(parts(&[]), (true, true, SUITES.len(), false));
         assert_eq!(parts(&["--fast"]), (true, true, 0, true));
     }

@@ -1,4 +1,4 @@
-//! The steps of a run: their results, and the time that each takes.
+//! The steps of a run: their results and times.
 
 use super::tally::Tally;
 use crate::run;
@@ -6,14 +6,14 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// The steps so far. Two threads may run steps at the same time.
+/// The completed steps. Two threads may run steps at the same time.
 pub(super) struct Steps {
     start: Instant,
     ended: Mutex<Vec<Step>>,
     not_run: Mutex<Vec<String>>,
 }
 
-/// A step that has ended.
+/// A completed step.
 struct Step {
     name: String,
     /// Time from the start of the run.
@@ -37,7 +37,7 @@ impl Steps {
         self.step(name, |tally| run::watch(command, |line| tally.read(line)))
     }
 
-    /// Runs a command as a step beside those of another thread.
+    /// Runs a command as a step that is concurrent with steps of another thread.
     pub(super) fn command_beside(&self, name: &str, command: &mut Command) -> bool {
         self.step(name, |tally| run::watch_beside(name, command, |line| tally.read(line)))
     }
@@ -53,7 +53,7 @@ impl Steps {
             Ok(()) => println!("--- {name}: ok after {seconds:.1} s"),
             Err(message) => {
                 println!("--- {name}: FAILED after {seconds:.1} s: {message}");
-                // A step that failed without a failed test of its own is one failure: the last line must tell.
+                // A failed step without failed tests counts as one failure, so that the last line shows it.
                 tally.failed = tally.failed.max(1);
             }
         }
@@ -67,13 +67,13 @@ impl Steps {
         outcome.is_ok()
     }
 
-    /// Records that a part of the tests is left out, and why.
+    /// Records a skipped part of the tests and the reason.
     pub(super) fn leave_out(&self, what: String) {
         println!("--- not run: {what}");
         lock(&self.not_run).push(what);
     }
 
-    /// Prints the times, the failures, and at last the line `N passed, N failed`.
+    /// Prints the times, the failures and the line `N passed, N failed`.
     pub(super) fn finish(self) -> Result<(), String> {
         let mut steps = self.ended.into_inner().expect("no step panics");
         steps.sort_by_key(|step| step.start);
@@ -99,7 +99,7 @@ impl Steps {
     }
 }
 
-/// The times of all steps. Steps that run beside others overlap, so their sum exceeds the total.
+/// The times of all steps. Concurrent steps overlap, so their sum exceeds the total.
 fn table(steps: &[Step], total: Duration) -> String {
     let width = steps.iter().map(|step| step.name.len()).max().unwrap_or(0).max(5);
     let mut text = format!("--- time\n{:<width$}  start   time  tests\n", "step");

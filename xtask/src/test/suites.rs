@@ -1,6 +1,5 @@
-//! The suites with programs of others: the official clients, the conformance suite, a browser, npm and pip. They run
-//! against the example server and the gateway as users would build them. Each suite but one is a module of
-//! `tests/outside`.
+//! The suites with third-party programs: the official clients, the conformance suite, a browser, npm and pip. They run
+//! against release builds of the example server and the gateway. Each suite except one is a module of `tests/outside`.
 
 use super::steps::Steps;
 use crate::dist;
@@ -9,11 +8,11 @@ use std::collections::VecDeque;
 use std::process::Command;
 use std::sync::Mutex;
 
-/// Suites that run at the same time. A suite waits for its clients about half of its time.
+/// Concurrent suites. A suite waits for its clients about half of its time.
 const LANES: usize = 2;
 
-/// Tests of all modules with this in their names run alone. Their clients give up after two failed attempts to reconnect,
-/// and on a busy machine both can fail between two kills.
+/// Tests with this text in their names run alone. Their clients stop after two failed attempts to reconnect, and on a
+/// busy machine both can fail between two kills.
 const KILLS: &str = "_kills";
 
 /// A group of tests that runs as one step.
@@ -36,7 +35,7 @@ impl Suite {
     }
 }
 
-/// The longest first, so that no lane ends long after the other.
+/// Longest first, so that both lanes end at about the same time.
 pub(crate) const SUITES: &[Suite] = &[
     Suite {
         name: "rmcp",
@@ -90,14 +89,14 @@ pub(crate) const SUITES: &[Suite] = &[
     },
 ];
 
-/// Builds the programs under test, packs the gateway and installs the clients. Runs beside other steps.
+/// Builds the programs under test, packs the gateway and installs the clients. Runs in parallel with other steps.
 pub(super) fn prepare(steps: &Steps) -> bool {
     let mut setup = Command::new("tests/outside/clients/setup.sh");
     setup.arg("target/outside").current_dir(run::root());
-    // Two builds: together the features of both would make another gateway than the one in the packages.
+    // Two builds, because a common build would unify features and change the gateway.
     let example = ["build", "--release", "-p", "rethread", "--example", "everything"];
     std::thread::scope(|scope| {
-        // This waits for the network most of its time.
+        // This mostly waits for the network.
         let clients = scope.spawn(|| steps.command_beside("official clients", &mut setup));
         let programs = steps.command_beside("gateway and packages", &mut dist::release_packages())
             & steps.command_beside("example server", &mut run::cargo(&example));
@@ -133,7 +132,7 @@ pub(super) fn run(steps: &Steps, suites: &[&'static Suite]) {
     }
 }
 
-/// The tests of a suite run one after the other: most use both cores for a part of their time.
+/// The tests of a suite run sequentially, because most use both cores for a part of their time.
 fn command(suite: &Suite, lane: usize) -> Command {
     let mut command = cargo_test(&["--", "--nocapture", "--test-threads=1", suite.filter]);
     if !suite.runs_alone() {
@@ -144,14 +143,14 @@ fn command(suite: &Suite, lane: usize) -> Command {
     command
 }
 
-/// The features of the whole workspace, as in the step before: with others all dependencies would be compiled again.
+/// The features of the whole workspace, as in the previous step, so that dependencies are not compiled again.
 fn cargo_test(arguments: &[&str]) -> Command {
     run::cargo(&[&["test", "--quiet", "--workspace", "--test", "outside"], arguments].concat())
 }
 
 /// Builds the tests. Fails if one of them is in no suite or in several.
 fn build_and_assign() -> Result<(), String> {
-    // The rmcp server is built with its own test, `start`. Its speed is not looked at, so the dev build is enough.
+    // The rmcp server is built with its own test, `start`. Its speed does not matter, so the dev build is enough.
     run::watch(&mut cargo_test(&["--test", "start", "--no-run"]), |_| ())?;
     let list = cargo_test(&["--", "--list"]).output();
     let list = list.map_err(|error| format!("cannot start cargo: {error}"))?;

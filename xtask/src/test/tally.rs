@@ -1,6 +1,6 @@
-//! Counts tests by what `cargo test` prints.
+//! Counts tests from the output of `cargo test`.
 
-/// How many tests passed and failed.
+/// Numbers of passed and failed tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,
@@ -8,7 +8,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Adds the numbers of a `test result:` line; other lines are ignored.
+    /// Adds the numbers of a `test result:` line. Ignores other lines.
     pub(crate) fn read(&mut self, line: &str) {
         let Some((_, counts)) = line.split_once("test result: ") else {
             return;
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn adds_up_the_result_lines() {
+    fn result_lines_are_summed() {
         let mut tally = Tally::default();
         for line in [
             "running 12 tests",

@@ -1,4 +1,4 @@
-//! The tests of the workspace. A few test targets start programs that a machine with Rust alone does not have.
+//! The tests of the workspace. A few test targets need programs other than Rust.
 
 use super::programs;
 use super::steps::Steps;
@@ -6,14 +6,14 @@ use crate::run;
 use serde_json::Value;
 use std::process::Command;
 
-/// The package whose tests need programs of others throughout. Its suites are separate steps.
+/// The package whose tests all need third-party programs. Its suites are separate steps.
 const OUTSIDE: &str = "rethread-outside";
 
 /// Tests that start programs.
 struct Need {
     /// The test target: a file of a folder `tests`.
     target: &'static str,
-    /// The test, if the others of the target start none.
+    /// One test of the target. `None` if the whole target needs the programs.
     test: Option<&'static str>,
     programs: &'static [&'static str],
 }
@@ -69,11 +69,11 @@ const NEEDS: &[Need] = &[
 /// Runs all tests of the workspace. A missing program is a failure.
 pub(super) fn run_all(steps: &Steps) {
     let mut tests = cargo_test(&["--no-fail-fast"]);
-    tests.env("CI", "true"); // a test whose program is missing fails, and is not skipped
+    tests.env("CI", "true"); // a missing program fails a test instead of skipping it
     steps.command("tests", &mut tests);
 }
 
-/// Runs the tests that the machine has the programs for.
+/// Runs the tests whose programs are installed.
 pub(super) fn run_available(steps: &Steps) {
     let left_out = left_out(programs::is_missing);
     if left_out.is_empty() {
@@ -111,7 +111,7 @@ fn left_out(is_missing: impl Fn(&str) -> bool) -> Vec<(&'static Need, &'static s
     NEEDS.iter().filter_map(|need| Some((need, missing(need)?))).collect()
 }
 
-/// Arguments of `cargo test` that name all targets but those left out.
+/// Arguments of `cargo test` that name all targets except the skipped ones.
 fn arguments_without(targets: &[String], needs: &[&Need]) -> Vec<String> {
     let whole = |target: &String| !needs.iter().any(|need| need.test.is_none() && need.target == target);
     let kinds = ["--no-fail-fast", "--lib", "--bins", "--examples"].map(str::to_owned);
@@ -149,12 +149,12 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn complete_machine_leaves_nothing_out() {
+    fn complete_machine_skips_nothing() {
         assert!(left_out(|_| false).is_empty());
     }
 
     #[test]
-    fn targets_without_their_programs_are_left_out() {
+    fn targets_without_their_programs_are_skipped() {
         let needs: Vec<&Need> = left_out(|program| program == "curl")
             .into_iter()
             .map(|(need, _)| need)
@@ -168,7 +168,7 @@ mod tests {
         );
     }
 
-    /// A test that starts a program without being in the table would fail on a machine with Rust alone.
+    /// A test that starts a program and is not in the table would fail on a machine with only Rust.
     #[test]
     fn every_test_that_starts_a_program_is_in_the_table() {
         let root = run::root();
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// A name that no longer exists would leave nothing out.
+    /// An outdated name would skip nothing.
     #[test]
     fn every_test_in_the_table_exists() {
         let sources = test_sources(&run::root());

@@ -6,14 +6,14 @@ use crate::files;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Where code and tests are. This crate is left out: ids are its data.
+/// The folders of code and tests, without this crate: its ids are data.
 const PLACES: [&str; 3] = ["crates", "tests", "examples"];
 
 /// All mentions, by id.
 #[derive(Debug, Default)]
 pub(crate) struct Mentions {
     by_id: BTreeMap<String, Mention>,
-    /// Ids that look like rows of the list and are not: a typing error, or a row that went away.
+    /// Cited ids that are not in the list: typing errors or removed rows.
     unknown: BTreeSet<String>,
 }
 
@@ -56,7 +56,7 @@ impl Mentions {
             Kind::Script => vec![(whole_file(), Excerpt::Comment(text.to_owned()))],
             Kind::Code => source::read(text, Origin::Code, |_, attribute| attribute),
             Kind::Tests => source::read(text, whole_file(), |_, attribute| attribute),
-            // Cases that other crates run by macro have no attribute; their names tell.
+            // Cases of a macro have no test attribute, so their names decide.
             Kind::Cases => source::read(text, Origin::Code, |name, attribute| {
                 attribute || !in_name(name, ids).is_empty()
             }),
@@ -86,13 +86,13 @@ impl Mentions {
 /// How a file is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
-    /// Tests are what has a test attribute or stands in a test module.
+    /// Functions with a test attribute and test modules are test code.
     Code,
-    /// All of it is test code.
+    /// The whole file is test code.
     Tests,
-    /// Test cases for others to run.
+    /// Test cases that other crates run.
     Cases,
-    /// Not Rust, all of it is a test.
+    /// Not Rust. The whole file is a test.
     Script,
 }
 
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_told_apart() {
+    fn kind_of_a_file_follows_from_its_path() {
         for (name, kind) in [
             ("crates/proto/src/sse.rs", Some(Kind::Code)),
             ("crates/server/tests/resume/main.rs", Some(Kind::Tests)),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn code_and_tests_are_kept_apart() {
+    fn code_and_tests_are_distinguished() {
         let mut mentions = Mentions::default();
         let text =
             "// RES-07: a rule\nfn rule() {}\n#[cfg(test)]\nmod tests {\n#[test]\nfn t_02_holds() {\n// SSE-05\n}\n}";

@@ -3,7 +3,7 @@
 use super::requirements::Requirement;
 use std::collections::BTreeMap;
 
-/// Ids, each with the reason why it may wait.
+/// Ids, each with the reason for the delay.
 #[derive(Debug, Default)]
 pub(crate) struct NotYet(BTreeMap<String, String>);
 
@@ -31,7 +31,7 @@ impl NotYet {
         Ok(NotYet(rows))
     }
 
-    /// Why a row may wait, if it may.
+    /// The reason why a row is not due. `None` if it is due.
     pub(crate) fn reason(&self, id: &str) -> Option<&str> {
         self.0.get(id).map(String::as_str)
     }

@@ -5,10 +5,10 @@ use super::not_yet::NotYet;
 use super::requirements::Requirement;
 use std::fmt;
 
-/// The most names in one cell.
+/// Limit of the names in one cell.
 const NAMES: usize = 6;
 
-/// The most characters of a rule.
+/// Limit of the characters of a rule.
 const RULE: usize = 110;
 
 /// The whole list, each row with its code and its tests.
@@ -59,7 +59,7 @@ impl Report {
         )
     }
 
-    /// Fails on a bare MUST, and on a citation of a row that does not exist.
+    /// Fails on a MUST without a test, and on a citation of a row that does not exist.
     pub(crate) fn check(&self) -> Result<(), String> {
         let bare: Vec<&str> = self
             .rows
@@ -139,7 +139,7 @@ fn rule_cell(rule: &str) -> String {
     if text.len() < rule.len() {
         let end = text.rfind(' ').unwrap_or(text.len());
         text.truncate(end);
-        // A code span that was cut open would swallow the rest of the row.
+        // An unclosed code span would extend over the rest of the row.
         if text.matches('`').count() % 2 == 1 {
             let open = text.rfind('`').unwrap_or(end);
             text.truncate(open);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_must_without_a_test_is_bare_unless_it_may_wait() {
+    fn must_without_a_test_is_bare_unless_it_is_not_due() {
         let report = report(
             &[("A-01", true), ("A-02", false), ("A-03", false), ("A-04", true)],
             "# later\nA-03 A-04",

@@ -9,7 +9,7 @@ pub(crate) enum Level {
     ShouldNot,
     May,
     Choice,
-    /// A row of the list of ambiguities: it has no level of its own.
+    /// A row of the list of ambiguities, which has no level.
     Trap,
 }
 
@@ -26,7 +26,7 @@ impl Level {
         let found = levels
             .into_iter()
             .filter_map(|level| Some((text.find(level.name())?, level)));
-        // The longer name comes first in the list, so it wins where both begin at the same place.
+        // The longer name comes first in the list, so it is preferred where both match.
         found.min_by_key(|(at, _)| *at).map(|(_, level)| level)
     }
 
@@ -54,7 +54,7 @@ impl Level {
 pub(crate) struct Requirement {
     pub(crate) id: String,
     pub(crate) level: Level,
-    /// The letters of the revisions it holds for; empty if it names none.
+    /// The letters of its revisions. Empty if it names none.
     pub(crate) revisions: String,
     /// The first sentence.
     pub(crate) rule: String,
@@ -136,7 +136,7 @@ fn single_letter(text: &str) -> Option<char> {
     (text.len() == 1 && ('A'..='E').contains(&letter)).then_some(letter)
 }
 
-/// Up to the first full stop that a capital follows, so that `e.g. this` goes on.
+/// The text up to the first full stop before a capital, so that `e.g. this` does not end it.
 fn first_sentence(rule: &str) -> String {
     let rule = rule.split("*Test:*").next().unwrap_or(rule).trim();
     let ends = |at: usize| rule[at + 2..].starts_with(|c: char| c.is_uppercase());
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_row_is_an_error() {
+    fn invalid_row_is_an_error() {
         for bad in [
             "- **RES-7** [B · MUST] x",
             "- **RES-07** B · MUST x",

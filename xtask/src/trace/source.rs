@@ -1,7 +1,7 @@
 //! The comments of a Rust file and the names of its tests, each with the test or code that it belongs to.
 //!
-//! Not a parser: it knows strings from comments from code, follows braces, and remembers which of them belong to a
-//! test. That is enough to tell a comment in a test from a comment in code.
+//! Not a parser: it distinguishes strings, comments and code, and tracks which braces belong to a test. That is enough
+//! to distinguish a comment in a test from a comment in code.
 
 use crate::lexer::{self, Token};
 
@@ -19,8 +19,8 @@ pub(crate) enum Excerpt {
     TestName(String),
 }
 
-/// Reads a file. `base` owns all that is in no test; `is_test` gets every function's name and whether it has a test
-/// attribute.
+/// Reads a file. `base` owns everything outside of tests. `is_test` gets the name of each function and whether it has a
+/// test attribute.
 pub(crate) fn read(text: &str, base: Origin, is_test: impl Fn(&str, bool) -> bool) -> Vec<(Origin, Excerpt)> {
     let mut reader = Reader {
         scopes: vec![Some(base)],
@@ -40,9 +40,9 @@ struct Reader {
     scopes: Vec<Option<Origin>>,
     /// Comments that may belong to the item that follows.
     leading: Vec<String>,
-    /// The keyword whose name comes next.
+    /// The keyword whose name follows.
     keyword: Option<Keyword>,
-    /// The item whose brace comes next.
+    /// The item whose brace follows.
     opening: Option<Origin>,
     attributes: Attributes,
     parentheses: usize,
@@ -101,7 +101,7 @@ impl Reader {
         match word {
             "fn" => self.keyword = Some(Keyword::Fn),
             "mod" if self.opening.is_none() => self.keyword = Some(Keyword::Mod),
-            // These words may be between attributes and keyword.
+            // These words may appear between attributes and keyword.
             "pub" | "crate" | "super" | "in" | "async" | "const" | "unsafe" | "extern" => {}
             _ if self.opening.is_none() => self.settle(),
             _ => {}
@@ -153,7 +153,7 @@ impl Reader {
         }
     }
 
-    /// Gives comments that belong to no item to the test or code around them.
+    /// Assigns comments without an item to the surrounding test or code.
     fn settle(&mut self) {
         self.attributes = Attributes::default();
         let origin = self.origin();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_belong_to_the_test_they_stand_on_or_in() {
+    fn comments_belong_to_the_enclosing_or_following_test() {
         let text = r##"
 //! file
 /// on code
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_on_other_items_stay_where_they_are() {
+    fn comments_on_other_items_belong_to_code() {
         let text = "/// on a type\nstruct A { /* field */ f: fn(u8) -> u8 }\n#[test]\nfn t() {}\n/// on a trait\n\
                     trait B { /// on a method\n fn m(&self); /* behind */ }\n\
                     #[cfg(test)]\nmod tests;\n/// x\nfn y() {}";
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_tests_are_told() {
+    fn names_of_tests_are_reported() {
         let text = "fn a() {}\n#[test]\nfn b() {}\nfn c() {}";
         let names = |is_test: fn(&str, bool) -> bool| -> Vec<Excerpt> {
             read(text, Origin::Code, is_test)

@@ -1,23 +1,24 @@
-//! Both ends of a request that one node received and another one runs.
+//! Both ends of a forwarded request: one node receives it, another one runs it.
 //!
-//! The mail with the request is claimed by exactly one node. The executing node claims it before it runs the request, and only
-//! while its lease holds. The receiving node claims it only when the executing node is dead, or does not know the request. So
-//! no request runs twice. There is no time limit: the wait ends with the reply or with the lease of the executing node. A node
-//! that lives and does not answer for three leases does not serve this server.
+//! Exactly one node claims the mail with the request. The executing node claims it before it runs the request, and only
+//! while its lease holds. The receiving node claims it only when the executing node is dead or does not know the
+//! request. So no request runs twice. There is no time limit: the wait ends with the reply or with the lease of the
+//! executing node. A live node that does not answer for three leases does not serve this server.
 //!
-//! A store that lost its last writes may have lost the mail, the reply or the claim. The receiving node then asks the executing
-//! node ([`Forward::store_reconnected`]). Mailboxes keep their order, and the executing node registers a request when it reads
-//! its mail. So an executing node that does not know a request has sent its reply before, or never got it. From then on a
-//! claim proves nothing: the store may have forgotten that of the executing node.
+//! A store that lost its last writes may have lost the mail, the reply or the claim. The receiving node then asks the
+//! executing node ([`Forward::store_reconnected`]). Mailboxes keep their order, and the executing node registers a
+//! request when it reads its mail. So an executing node that does not know a request has sent the reply before, or
+//! never got the request. From then on a claim proves nothing: the store may have forgotten the claim of the executing
+//! node.
 
 /// The result of the delivery of a mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// The mailbox has it.
+    /// The mailbox has the mail.
     Stored,
-    /// The mailbox is full. It does not have it.
+    /// The mailbox is full and does not have the mail.
     Full,
-    /// The store cannot be reached. The mailbox may have it nevertheless.
+    /// The store cannot be reached. The mailbox may have the mail nevertheless.
     StoreFailed,
 }
 
@@ -40,11 +41,11 @@ pub struct Forward {
     executor_is_dead: bool,
     /// The store may have forgotten a claim.
     claims_may_be_lost: bool,
-    /// Questions to the executing node that it has not answered.
+    /// Unanswered questions to the executing node.
     unanswered: u32,
 }
 
-/// A live node that serves the same server answers at once. After this many unanswered questions, it does not.
+/// A live node that serves the same server answers at once. After this many unanswered questions, it does not serve it.
 const MAX_UNANSWERED: u32 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,11 +67,11 @@ pub enum ForwardStep {
     Claim,
     /// The request did not run: route it again.
     RouteAgain,
-    /// The request was not delivered, because too many wait for the executing node: refuse it.
+    /// The request was not delivered, because the mailbox of the executing node is full: refuse it.
     Refuse,
     /// The request may have run: the client gets an error on its id.
     Fail,
-    /// Pass the reply on to the client.
+    /// Send the reply to the client.
     Reply,
     /// Tell the executing node that the client has left.
     SendClientLeft,
@@ -96,11 +97,12 @@ impl Forward {
     /// The result of the delivery.
     pub fn delivered(&mut self, delivery: Delivery) -> ForwardStep {
         if self.state != ForwardState::Sending {
-            return ForwardStep::Wait; // the reply was faster
+            return ForwardStep::Wait; // the reply has arrived before
         }
         match delivery {
             Delivery::Full => self.end(ForwardStep::Refuse),
-            Delivery::StoreFailed => self.end(ForwardStep::Fail), // its mail has no known name, so nobody can claim it
+            // The id of the mail is unknown, so this node cannot claim it.
+            Delivery::StoreFailed => self.end(ForwardStep::Fail),
             Delivery::Stored => {
                 self.state = ForwardState::Waiting;
                 if self.executor_is_dead {
@@ -114,7 +116,7 @@ impl Forward {
         }
     }
 
-    /// The reply has arrived. It wins over everything else: the request did run.
+    /// The reply has arrived. It overrides everything else, because the request did run.
     pub fn replied(&mut self) -> ForwardStep {
         self.end(ForwardStep::Reply)
     }
@@ -125,7 +127,7 @@ impl Forward {
         self.claim()
     }
 
-    /// The connection to the store was lost and is back: the store may be another process that lacks the last writes.
+    /// The connection to the store was lost and is back. The store may have restarted without its last writes.
     pub fn store_reconnected(&mut self) -> ForwardStep {
         self.claims_may_be_lost = true;
         match self.state {
@@ -134,7 +136,7 @@ impl Forward {
         }
     }
 
-    /// A lease has passed without a reply. A node that lives and does not answer cannot serve the request.
+    /// A lease has passed without a reply. A live node that does not answer cannot serve the request.
     pub fn mail_may_be_lost(&mut self) -> ForwardStep {
         if self.state != ForwardState::Waiting {
             return ForwardStep::Wait;
@@ -146,7 +148,7 @@ impl Forward {
         ForwardStep::Ask
     }
 
-    /// The executing node was asked. It knows the request, or does not.
+    /// The executing node has answered whether it knows the request.
     pub fn executor_answered(&mut self, knows_request: bool) -> ForwardStep {
         self.unanswered = 0;
         if knows_request {
@@ -167,7 +169,7 @@ impl Forward {
         }
     }
 
-    /// The client has left. The forward goes on: the executing node decides whether the request is cancelled.
+    /// The client has left. The forward continues: the executing node decides whether to cancel the request.
     pub fn client_left(&mut self) -> ForwardStep {
         if std::mem::replace(&mut self.client_left, true) || self.state != ForwardState::Waiting {
             return ForwardStep::Wait;
@@ -198,7 +200,7 @@ impl Default for Forward {
     }
 }
 
-/// The executing end of a forward. It exists from the moment in which its mail was read until its reply is delivered.
+/// The executing end of a forward. It exists from the read of its mail until the delivery of its reply.
 #[derive(Debug)]
 pub struct Execution {
     state: ExecutionState,
@@ -229,12 +231,13 @@ pub enum ExecutionStep {
     Disconnect,
     /// Deliver the reply, and pass the result to [`Execution::reply_delivered`]. After a failure, wait a moment.
     Reply,
-    /// It has ended: remove it.
+    /// The execution has ended: remove it.
     Forget,
 }
 
 impl Execution {
-    /// A mail with a request was read. Without a lease another node acts for this one: the mail stays where it is.
+    /// A mail with a request was read. Without a lease another node acts for this one, so the mail stays in the
+    /// mailbox.
     pub fn new(lease_holds: bool) -> (Self, ExecutionStep) {
         let (state, step) = if lease_holds {
             (ExecutionState::Claiming { in_doubt: false }, ExecutionStep::Claim)
@@ -250,8 +253,8 @@ impl Execution {
 
     /// The result of the claim, and whether the lease holds after it.
     ///
-    /// While the lease holds, no other node claims mail of this one. So a claim that is lost after one in doubt was won by that
-    /// one.
+    /// While the lease holds, no other node claims mail of this one. So if a claim is lost after one in doubt, the one
+    /// in doubt has won.
     pub fn claimed(&mut self, claim: Claim, lease_holds: bool) -> ExecutionStep {
         let ExecutionState::Claiming { in_doubt } = self.state else {
             return ExecutionStep::Wait;
@@ -295,7 +298,8 @@ impl Execution {
         ExecutionStep::Reply
     }
 
-    /// The result of the delivery of the reply. `is_needed` while the receiving node lives and the lease of this one holds.
+    /// The result of the delivery of the reply. `is_needed` while the receiving node lives and the lease of this one
+    /// holds.
     pub fn reply_delivered(&mut self, delivery: Delivery, is_needed: bool) -> ExecutionStep {
         if self.state != ExecutionState::Replying {
             return ExecutionStep::Wait;
@@ -349,14 +353,18 @@ mod tests {
     #[test]
     fn node_death_before_the_delivery_is_settled_after_it() {
         let mut forward = Forward::new();
-        assert_eq!(forward.executor_died(), ForwardStep::Wait, "the mail has no name yet");
+        assert_eq!(
+            forward.executor_died(),
+            ForwardStep::Wait,
+            "the id of the mail is not known yet"
+        );
         assert_eq!(forward.delivered(Delivery::Stored), ForwardStep::Claim);
         assert_eq!(Forward::new().delivered(Delivery::Full), ForwardStep::Refuse);
         assert_eq!(Forward::new().delivered(Delivery::StoreFailed), ForwardStep::Fail);
     }
 
     #[test]
-    fn node_lost_mail_is_noticed() {
+    fn node_lost_mail_is_detected() {
         let mut forward = waiting();
         assert_eq!(forward.mail_may_be_lost(), ForwardStep::Ask);
         assert_eq!(forward.executor_answered(true), ForwardStep::Wait);
@@ -389,12 +397,16 @@ mod tests {
         let mut forward = waiting();
         assert_eq!(forward.client_left(), ForwardStep::SendClientLeft);
         assert_eq!(forward.client_left(), ForwardStep::Wait);
-        assert_eq!(forward.replied(), ForwardStep::Wait, "nobody reads it");
+        assert_eq!(forward.replied(), ForwardStep::Wait, "the client has left");
         let mut early = Forward::new();
-        assert_eq!(early.client_left(), ForwardStep::Wait, "not before the request itself");
+        assert_eq!(
+            early.client_left(),
+            ForwardStep::Wait,
+            "the request is not delivered yet"
+        );
         assert_eq!(early.delivered(Delivery::Stored), ForwardStep::SendClientLeft);
         assert_eq!(early.executor_died(), ForwardStep::Claim);
-        assert_eq!(early.claimed(Claim::Won), ForwardStep::Wait, "nobody wants it");
+        assert_eq!(early.claimed(Claim::Won), ForwardStep::Wait, "no client waits for it");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::fmt;
 /// The longest text of an incarnation: a number of 20 digits, a point and 8 hexadecimal digits.
 const MAX_BYTES: usize = 29;
 
-/// The id of one start of a node: `<n>.<hex>`. It is never used again, even if the store loses the counter behind `n`.
+/// The id of one start of a node: `<n>.<hex>`. It is never reused, even if the store loses the counter of `n`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(transparent)]
 pub struct Incarnation(InlineStr);

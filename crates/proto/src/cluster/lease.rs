@@ -1,15 +1,15 @@
-//! The lease of this node, as the node itself judges it.
+//! The lease of this node, measured by the node itself.
 //!
-//! A node must notice the end of its lease before the store does. So it measures from the moment *before* it sent the
+//! For a node, its lease must end no later than for the store. So it measures from the moment *before* it sent the
 //! renewal, with a clock that also counts suspended time. Clocks of different machines are never compared.
 
 use super::{Incarnation, Members};
 use crate::clock::Mono;
 use std::time::Duration;
 
-/// The lease is renewed so often while it holds.
+/// Renewals per length of a lease.
 const RENEWALS_PER_LEASE: u32 = 4;
-/// The longest pause after a failed join or renewal.
+/// Limit of the delay after a failed join or renewal.
 const MAX_RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// The time for which a node may act as a member.
@@ -41,8 +41,8 @@ impl LeaseClock {
         self.sent + self.length
     }
 
-    /// Whether no other node acts for this one. `now` must be read for this question: a process that was stopped serves
-    /// sockets before any of its timers fires.
+    /// Whether no other node may act for this one. Read the clock for each call: a process that was stopped serves
+    /// sockets before its timers fire.
     pub fn holds(&self, now: Mono) -> bool {
         now < self.end()
     }
@@ -52,13 +52,13 @@ impl LeaseClock {
         self.sent + self.length / RENEWALS_PER_LEASE
     }
 
-    /// The pause after a failed renewal.
+    /// The delay after a failed renewal.
     fn retry_pause(&self) -> Duration {
         MAX_RETRY_PAUSE.min(self.length / RENEWALS_PER_LEASE)
     }
 }
 
-/// Keeps the membership of a node: when it joins and renews, and what follows when it cannot.
+/// Decides when a node joins and renews, and lists its obligations when the lease ends.
 #[derive(Debug)]
 pub struct LeaseKeeper {
     state: KeeperState,
@@ -66,7 +66,7 @@ pub struct LeaseKeeper {
     previous: Option<Incarnation>,
     /// The next attempt to join or to renew.
     next: Mono,
-    /// The store had this identity at the last renewal.
+    /// The identity of the store at the last renewal.
     born: Option<Box<str>>,
 }
 
@@ -74,7 +74,7 @@ pub struct LeaseKeeper {
 enum KeeperState {
     Outside,
     Member(Incarnation, LeaseClock),
-    /// A newer process has the name of this one. It must end.
+    /// A newer process has the name of this one. This process must exit.
     Replaced,
     /// The node has given its lease back. It never joins again.
     Left,
@@ -114,13 +114,13 @@ pub struct RenewedLease {
 /// An obligation of a node. The caller performs actions in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberAction {
-    /// The node is a member. Connections that were kept open since its last lease are closed: their clients resume through the
+    /// The node is a member. Close connections that stayed open since its last lease: their clients resume from the
     /// store.
     Serve(Incarnation),
-    /// These nodes are dead: close their orphaned streams that are read here, remove their GETs from sessions that are open
-    /// here, settle requests that were forwarded to them.
+    /// These nodes are dead. Close their orphaned streams with readers here, remove their GETs from sessions that are
+    /// open here, and settle requests that were forwarded to them.
     SettleDead(Vec<Incarnation>),
-    /// Session requests get 503 until the node has joined again. Requests without a session go on.
+    /// Session requests get 503 until the node has joined again. Requests without a session continue.
     RefuseSessions,
     /// Sessions that this node owns end here with their children: another node may have claimed them.
     EndOwnedSessions,
@@ -130,7 +130,7 @@ pub enum MemberAction {
     CloseCallStreams,
     /// Views are dropped. GETs stay open, with keep-alives only, until the node has joined again.
     DropViews,
-    /// The process ends: a newer one has its name.
+    /// Exit the process, because a newer one has its name.
     Exit,
 }
 
@@ -158,8 +158,8 @@ impl LeaseKeeper {
         self.member().is_some_and(|(_, clock)| clock.holds(now))
     }
 
-    /// The request that is due. The caller reads `now` before it sends the request, and passes it on with the result. It calls
-    /// this again at [`next`](Self::next).
+    /// The request that is due. The caller reads `now` before it sends the request, and passes the same `now` with the
+    /// result. It calls this again at [`next`](Self::next).
     pub fn poll(&mut self, now: Mono) -> (Option<LeaseRequest>, Vec<MemberAction>) {
         let actions = match &self.state {
             KeeperState::Member(_, clock) if !clock.holds(now) => self.expire(now),
@@ -208,7 +208,7 @@ impl LeaseKeeper {
         members: &mut Members,
     ) -> Vec<MemberAction> {
         let KeeperState::Member(current, clock) = &mut self.state else {
-            return Vec::new(); // the lease has ended meanwhile
+            return Vec::new(); // the lease has ended
         };
         if current != member {
             return Vec::new();
@@ -217,7 +217,7 @@ impl LeaseKeeper {
             Ok(renewal) => {
                 let born = self.born.get_or_insert_with(|| renewal.born.clone());
                 if *born != renewal.born {
-                    return self.expire(now); // every session is gone, and this lease with them
+                    return self.expire(now); // the store has lost every session and this lease
                 }
                 clock.renewed(renewal.sent);
                 self.next = clock.next_renewal();
@@ -331,7 +331,7 @@ mod tests {
         let mut keeper = member();
         let (request, actions) = keeper.poll(at(5));
         assert_eq!((request, actions), (Some(LeaseRequest::Renew(node(1))), Vec::new()));
-        assert_eq!(keeper.poll(at(6)).0, None, "one at a time");
+        assert_eq!(keeper.poll(at(6)).0, None, "one request is in flight");
         assert!(renew(&mut keeper, 5, "a").is_empty());
         assert_eq!(keeper.next(), at(2_505));
         assert_eq!(keeper.poll(at(2_505)).0, Some(LeaseRequest::Renew(node(1))));
@@ -345,7 +345,7 @@ mod tests {
         assert!(keeper.holds(at(10_004)) && !keeper.holds(at(10_005)));
     }
 
-    /// The store counts from a moment between the two.
+    /// The lease in the store begins between the send and the result.
     #[test]
     fn node_result_of_a_renewal_that_arrives_late_gives_no_more_time() {
         let mut keeper = member();
@@ -404,7 +404,7 @@ mod tests {
         let replaced = keeper.renewed(&node(1), at(7), Err(LeaseError::Replaced), &mut Members::new());
         assert_eq!(replaced.last(), Some(&MemberAction::Exit));
         assert_eq!(keeper.poll(at(99_000)), (None, Vec::new()), "it never joins again");
-        assert!(keeper.next() > at(99_000), "the caller need not ask at once");
+        assert!(keeper.next() > at(99_000), "no poll is due");
     }
 
     #[test]

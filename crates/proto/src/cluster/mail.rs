@@ -1,7 +1,7 @@
-//! Messages between nodes, through their mailboxes: the text, and its seal.
+//! Messages between nodes: encoding and encryption.
 //!
-//! A message is a head in JSON and a body in raw bytes. Nodes trust each other's mail, so it is sealed with the secret that
-//! they share: a stranger who can write to the store can neither read a request nor forge one.
+//! A message is a head in JSON and a body in raw bytes. Nodes trust mail, so it is encrypted and authenticated with
+//! their shared secret. An attacker with access to the store can neither read a request nor forge one.
 
 use crate::cluster::Incarnation;
 use crate::principal::{Principal, SessionId};
@@ -11,7 +11,7 @@ use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The version of the format. It is authenticated, so that a later format cannot be passed off as this one.
+/// The version of the format. It is authenticated, so that a message of a later format is never accepted as this one.
 const VERSION: &[u8] = b"rethread-mail-v1";
 const NONCE_BYTES: usize = 24;
 /// The longest head. HTTP heads are shorter.
@@ -33,7 +33,7 @@ pub struct Mail {
 pub enum MailHead {
     /// Serve an HTTP request, once.
     Request(ForwardedRequest),
-    /// The head of the response, with the whole body if it is whole.
+    /// The head of the response, with the body if that is complete.
     Response {
         /// The request.
         request: ForwardId,
@@ -51,11 +51,11 @@ pub enum MailHead {
         /// Whether the response ends here.
         is_last: bool,
     },
-    /// The client has read parts of a response: more may be sent.
+    /// The client has read chunks of a response, so more may be sent.
     Credit {
         /// The request.
         request: ForwardId,
-        /// The number of parts.
+        /// The number of chunks.
         chunks: u32,
     },
     /// The client of a request has left.
@@ -63,7 +63,7 @@ pub enum MailHead {
         /// The request.
         request: ForwardId,
     },
-    /// Does the node know this request? The store may have lost mail.
+    /// Asks whether the node knows this request, because the store may have lost mail.
     Ask {
         /// The request.
         request: ForwardId,
@@ -88,7 +88,7 @@ pub enum MailHead {
     },
 }
 
-/// A request on its way: the node that the client talks to, and a number there.
+/// The id of a forwarded request: the node that received it, and a number on that node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ForwardId {
     /// The node that received the request and waits for the response.
@@ -97,10 +97,10 @@ pub struct ForwardId {
     pub number: u64,
 }
 
-/// An HTTP request that another node serves. Credentials stay where they were checked.
+/// An HTTP request for another node. It contains no credentials: the receiving node has checked them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForwardedRequest {
-    /// Its name.
+    /// Its id.
     pub id: ForwardId,
     /// Issuer and subject of the caller. Both are empty for the anonymous one.
     pub principal: (String, String),
@@ -110,7 +110,7 @@ pub struct ForwardedRequest {
     pub target: String,
     /// The headers.
     pub headers: Vec<(String, String)>,
-    /// Which of the node's endpoints it is for.
+    /// The endpoint of the node that serves it.
     pub endpoint: ForwardEndpoint,
 }
 
@@ -258,7 +258,7 @@ mod tests {
         let text = String::from_utf8_lossy(&sealed).into_owned();
         assert!(
             !text.contains("alice") && !text.contains("abc"),
-            "a stranger learns nothing"
+            "the sealed text is not readable"
         );
     }
 
@@ -267,7 +267,7 @@ mod tests {
     fn sec_06_heads_are_bounded_at_both_ends() {
         let mut mail = request(b"");
         let MailHead::Request(head) = &mut mail.head else {
-            panic!("it is a request");
+            panic!("expected a request");
         };
         head.target = "x".repeat(MAX_HEAD_BYTES);
         assert_eq!(seal().seal([1; 24], &mail), Err(MailTooLarge));
@@ -288,7 +288,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any change of a sealed message is noticed.
+        /// Any change of a sealed message makes it invalid.
         #[test]
         fn changed_mail_is_refused(body in proptest::collection::vec(any::<u8>(), 0..40), at in any::<prop::sample::Index>()) {
             let mut sealed = seal().seal([1; 24], &request(&body)).unwrap().to_vec();
@@ -297,7 +297,7 @@ mod tests {
             prop_assert_eq!(seal().open(&sealed), None);
         }
 
-        /// Any text is a message or none.
+        /// No input makes the parser panic.
         #[test]
         fn parser_is_total(plain in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse(&plain.into());

@@ -1,43 +1,43 @@
-//! The local copy of the live set, and the dead.
+//! The local copy of the live set, and the known deaths.
 //!
-//! The store decides who is alive. A node that is missing from the local copy may be newer than the copy, so it must be checked
-//! before anybody acts on its death. Death is final: it is remembered, and no late report revives a node.
+//! The store decides which nodes are alive. A node that is missing from the local copy may be newer than the copy, so
+//! it must be checked before any action on its death. Death is final: no late report revives a node.
 
 use super::Incarnation;
 use crate::clock::Mono;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// Dead nodes that are remembered. The store knows the others.
+/// Dead nodes in the local copy. For older deaths, ask the store.
 const MAX_REMEMBERED_DEATHS: usize = 1_024;
 
 /// The other nodes, as one node knows them.
 #[derive(Debug, Default)]
 pub struct Members {
-    /// The live nodes, each with the moment since which it is known to live.
+    /// The live nodes, each with the moment of the report that found it alive.
     live: HashMap<Incarnation, Mono>,
     dead: HashSet<Incarnation>,
     /// The dead, oldest report first.
     deaths: VecDeque<Incarnation>,
 }
 
-/// Whether a node lives.
+/// Whether a node is alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// It lived at the last report.
+    /// The node was alive at the last report.
     Alive,
-    /// It is dead. That is final.
+    /// The node is dead. That is final.
     Dead,
-    /// It may be dead or newer than the last report: ask the store.
+    /// The node may be dead, or newer than the last report: ask the store.
     Unknown,
 }
 
 impl Members {
-    /// Nobody is known.
+    /// An empty copy.
     pub fn new() -> Self {
         Members::default()
     }
 
-    /// Whether `node` lives.
+    /// Whether `node` is alive.
     pub fn liveness(&self, node: &Incarnation) -> Liveness {
         if self.dead.contains(node) {
             Liveness::Dead
@@ -53,10 +53,10 @@ impl Members {
         self.live.keys()
     }
 
-    /// The live set of a renewal that was sent at `sent`; its result arrived at `now`. Returns the nodes that have died since
-    /// the last report.
+    /// Applies the live set of a renewal that was sent at `sent` and answered at `now`. Returns the nodes that have
+    /// died since the last report.
     ///
-    /// The renewal says nothing about a node that was found alive after it was sent.
+    /// A node that was found alive after `sent` stays alive: the live set may be older than that.
     pub fn renewed(&mut self, sent: Mono, live: &[Incarnation], now: Mono) -> Vec<Incarnation> {
         let reported: HashSet<&Incarnation> = live.iter().collect();
         let is_missing = |(node, since): (&Incarnation, &Mono)| {
@@ -73,7 +73,8 @@ impl Members {
         died
     }
 
-    /// The store was asked about `node`; its answer arrived at `now`. True if the node has died since the last report.
+    /// Applies the store's answer about `node`, which arrived at `now`. True if the node has died since the last
+    /// report.
     pub fn checked(&mut self, node: &Incarnation, is_alive: bool, now: Mono) -> bool {
         if self.dead.contains(node) {
             return false;

@@ -1,4 +1,4 @@
-//! Where a message of a session goes when several nodes serve it.
+//! Decides which node handles a message of a session.
 
 use super::{Incarnation, Liveness, Members};
 use crate::jsonrpc::RequestId;
@@ -9,7 +9,8 @@ use crate::questions::Question;
 pub struct SessionPlace<'a> {
     /// This node.
     pub here: &'a Incarnation,
-    /// Whether a process holds state of the session: its handler does, or the session belongs to one connection (LEG-02).
+    /// Whether a process holds state of the session: in its handler, or because the session is bound to a connection
+    /// (LEG-02).
     pub holds_state: bool,
     /// The node that holds the state.
     pub owner: Option<&'a Incarnation>,
@@ -17,7 +18,7 @@ pub struct SessionPlace<'a> {
     pub is_draining: bool,
     /// Whether another node has forwarded the call here.
     pub is_forwarded: bool,
-    /// A random number. It spreads the calls of a node that is shutting down.
+    /// A random number that distributes the calls of a node that is shutting down.
     pub random: u64,
 }
 
@@ -28,14 +29,14 @@ pub enum CallPlace {
     Here,
     /// On this live node.
     Forward(Incarnation),
-    /// On this node, after it has claimed the session: its owner is dead, or it has none. Then route again.
+    /// On this node, after it has claimed the session from its dead owner, or without an owner. Then route again.
     Claim(Option<Incarnation>),
-    /// Ask the store whether this node lives. Then route again.
+    /// Ask the store whether this node is alive. Then route again.
     Check(Incarnation),
-    /// The call was forwarded here, and another node has the session now. The node that received the call routes it again. So
-    /// two nodes with different records never pass a call back and forth.
+    /// The call was forwarded here, but another node owns the session now. The receiving node routes it again, so two
+    /// nodes with different records never forward a call back and forth.
     Moved,
-    /// This node is shutting down, and no other lives.
+    /// This node is shutting down, and no other node is alive.
     NoNode,
 }
 
@@ -55,7 +56,7 @@ impl SessionPlace<'_> {
         }
     }
 
-    /// A draining node starts nothing new, unless another node has sent it.
+    /// A draining node starts no new call, unless another node forwarded it.
     fn unowned(&self, members: &Members, here: CallPlace) -> CallPlace {
         if !self.is_draining || self.is_forwarded {
             return here;
@@ -69,20 +70,20 @@ impl SessionPlace<'_> {
     }
 }
 
-/// Where a message for one node goes.
+/// The destination of a message for one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodePlace {
     /// To this node.
     Here,
     /// To another live node.
     Forward(Incarnation),
-    /// Ask the store whether this node lives. Then route again.
+    /// Ask the store whether this node is alive. Then route again.
     Check(Incarnation),
-    /// Nowhere: the node is dead.
+    /// The node is dead.
     Dead,
 }
 
-/// Where the retry of a call goes that is parked on `node`.
+/// The destination of the retry of a call that is parked on `node`.
 pub fn place_of_parked(node: &Incarnation, here: &Incarnation, members: &Members) -> NodePlace {
     if node == here {
         return NodePlace::Here;
@@ -107,22 +108,23 @@ pub struct SessionViews<'a> {
     pub views: &'a [(u64, Incarnation)],
 }
 
-/// Where an answer goes.
+/// The destination of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnswerPlace {
     /// This node may have asked.
     Here,
-    /// This node may have asked: it says whether the answer was settled, late or never asked for.
+    /// That node may have asked. It decides whether the answer is expected, late or unknown.
     Forward(Incarnation),
-    /// Ask the store whether this node lives. Then route again.
+    /// Ask the store whether this node is alive. Then route again.
     Check(Incarnation),
-    /// Nobody waits for it any more: accept and ignore it (S2C-04).
+    /// No question waits for it any more: accept and ignore it (S2C-04).
     Late,
-    /// Nobody can have asked: refuse it (S2C-04).
+    /// No node can have asked: refuse it (S2C-04).
     NeverAsked,
 }
 
-/// Decides where an answer to the question `id` goes. The id has the epoch of the view that asked, so it names the node.
+/// Decides the destination of an answer to the question `id`. The id contains the epoch of the view that asked, which
+/// identifies the node.
 pub fn place_of_answer(id: &RequestId, session: &SessionViews<'_>, members: &Members) -> AnswerPlace {
     let Some(question) = Question::parse(id) else {
         return AnswerPlace::NeverAsked;
@@ -140,8 +142,8 @@ pub fn place_of_answer(id: &RequestId, session: &SessionViews<'_>, members: &Mem
     }
 }
 
-/// The other nodes that a cancellation or another notification of the client goes to: the owner of the session, or all that have
-/// a view. Calls that answered with JSON are in no index, so every view looks for the call.
+/// The other nodes that get a cancellation or another notification of the client: the owner of the session, or all
+/// nodes with a view. No index has the calls that answer with JSON, so every view looks for the call.
 pub fn places_of_notification(
     session: &SessionPlace<'_>,
     views: &[(u64, Incarnation)],
@@ -171,7 +173,7 @@ mod tests {
         Incarnation::new(n, 0)
     }
 
-    /// Node 1 is here, 2 and 3 live, 4 is dead, 5 is unknown.
+    /// Node 1 is this node, 2 and 3 are alive, 4 is dead, 5 is unknown.
     fn members() -> Members {
         let mut members = Members::new();
         let _ = members.renewed(Mono::default(), &[node(1), node(2), node(3)], Mono::default());

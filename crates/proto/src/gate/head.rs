@@ -38,7 +38,7 @@ pub struct HeadPolicy {
     pub push: bool,
     /// Whether DELETE is offered (SES-05).
     pub delete: bool,
-    /// Texts for refusals that tell the operator what to change.
+    /// Texts for refusals that name the setting to change.
     pub hints: AccessHints,
 }
 

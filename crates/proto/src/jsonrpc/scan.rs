@@ -1,15 +1,15 @@
 //! Finds the members of a JSON object in one pass, without building values.
 //!
-//! This is the fast path for usual messages. The scan accepts only input that it understands completely. For anything else it
-//! returns `None`, and `serde_json` parses the message and reports errors. The scan finds exactly the members that serde
-//! would find.
+//! This is the fast path for usual messages. The scan accepts only input that it understands completely. For anything
+//! else it returns `None`, and `serde_json` parses the message and reports errors. The scan finds exactly the members
+//! that serde would find.
 
-/// The deepest nesting that the scan follows. Beyond: `serde_json` parses the message.
+/// Limit of the nesting that the scan follows. Beyond this, `serde_json` parses the message.
 const MAX_SCAN_DEPTH: u32 = 64;
 /// The objects around a member that the scan finds: the message, its params and their `_meta`.
 const MEMBER_DEPTH: usize = 3;
 
-/// Other keys of one object that the scan compares for repetitions. Beyond: `serde_json` parses the message.
+/// Other keys of one object that the scan compares for repetitions. Beyond this, `serde_json` parses the message.
 const MAX_OTHER_KEYS: usize = 8;
 
 /// The start and the end of a raw value. Only the object itself starts at 0, so `(0, 0)` means absent.
@@ -78,7 +78,8 @@ pub(crate) struct Scan<'a> {
 }
 
 /// Scans a message. `None` unless `text` is valid JSON, an object, and nested at most `depth` deep. In the message, its
-/// params and their `_meta`, no key may have escapes or be repeated, and at most [`MAX_OTHER_KEYS`] may be of no interest.
+/// params and their `_meta`, no key may have escapes or be repeated, and at most [`MAX_OTHER_KEYS`] may be of no
+/// interest.
 pub(crate) fn scan(text: &str, depth: usize) -> Option<Scan<'_>> {
     let bytes = text.as_bytes();
     u32::try_from(bytes.len()).ok()?;
@@ -171,7 +172,7 @@ struct OtherKeys {
 }
 
 impl OtherKeys {
-    /// `None` if the key is repeated, or if there is no room for it.
+    /// `None` if the key is repeated or the table is full.
     fn insert(&mut self, bytes: &[u8], key: Span) -> Option<()> {
         let text = |(from, to): Span| &bytes[from as usize..to as usize];
         if self.spans[..self.count].iter().any(|other| text(*other) == text(key)) {
@@ -287,8 +288,8 @@ fn plain_string(bytes: &[u8], at: usize) -> Option<usize> {
 
 /// Skips ordinary characters of a string, up to a quote, a backslash or a control character.
 fn until_special(bytes: &[u8], mut at: usize) -> usize {
-    // Eight bytes at a time: sets the high bit of each byte that is one of them. It may set a bit too many, which costs a
-    // second look, but misses none.
+    // Eight bytes at a time: sets the high bit of each byte that is one of them. It may set a bit too many, which costs
+    // a second look, but misses none.
     const LOW: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = LOW << 7;
     let zeros = |word: u64| word.wrapping_sub(LOW) & !word & HIGH;

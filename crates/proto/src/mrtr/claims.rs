@@ -1,4 +1,4 @@
-//! The content of a `requestState`, what it is bound to, and why it is refused.
+//! The content of a `requestState`, its binding to a call, and the reasons to refuse it.
 
 use super::Seal;
 use crate::clock::Wall;

@@ -67,7 +67,7 @@ impl Seal {
         text.starts_with(self.prefix)
     }
 
-    /// Seals `claims`. The nonce must be random. It is so long that two nodes never draw the same one.
+    /// Seals `claims`. The nonce must be random. Its length makes collisions between nodes negligible.
     pub fn seal(&self, nonce: [u8; NONCE_BYTES], claims: &Claims<'_>) -> Result<String, StateTooLong> {
         let mut plain = Vec::with_capacity(HEAD_BYTES + 32);
         plain.extend_from_slice(&claims.expires.as_millis().to_be_bytes());
@@ -360,12 +360,12 @@ mod tests {
             Invalid::Expired,
             Invalid::Gone,
         ];
-        let told = all.map(RpcError::from);
-        assert!(told.iter().all(|error| *error == told[0] && error.code == -32602));
-        assert!(told[0].message.contains("expired or already used"));
-        assert!(told[0].message.contains("restart"));
+        let errors = all.map(RpcError::from);
+        assert!(errors.iter().all(|error| *error == errors[0] && error.code == -32602));
+        assert!(errors[0].message.contains("expired or already used"));
+        assert!(errors[0].message.contains("restart"));
         let labels: std::collections::HashSet<_> = all.map(Invalid::label).into();
-        assert_eq!(labels.len(), all.len(), "the log tells them apart");
+        assert_eq!(labels.len(), all.len(), "two refusals have the same label");
     }
 
     #[test]

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn sse_04_a_keep_alive_yields_no_event() {
+    fn sse_04_keep_alive_yields_no_event() {
         let [block] = &decode(&[sse::KEEP_ALIVE])[..] else {
             panic!()
         };

@@ -1,7 +1,8 @@
-//! Messages of a push queue that several nodes share: the store moves them to this stream and numbers them, in one step.
+//! Messages of a push queue that several nodes share: the store moves them to this stream and numbers them, in one
+//! step.
 //!
-//! The writer learns their number when the step is done. Messages that are emitted meanwhile wait behind them, with
-//! preliminary numbers.
+//! The writer learns how many there are when the step is done. Messages that are emitted meanwhile follow them and have
+//! preliminary numbers until then.
 
 use super::core::{CloseReason, Effects, InFlight, StreamCore, StreamParams, WriterState};
 use super::queue::Queue;
@@ -21,7 +22,7 @@ pub struct BindStart {
     pub max: usize,
 }
 
-/// Messages that one bind moves at most.
+/// Limit of the messages of one bind.
 const MAX_BOUND_MESSAGES: usize = 64;
 
 /// The result of a bind.
@@ -65,7 +66,7 @@ impl<W: Clone> StreamCore<W> {
             ..
         }) = self.state
         else {
-            return effects; // it has closed meanwhile
+            return effects; // the stream has closed
         };
         match outcome {
             BindOutcome::Messages(messages) if messages.is_empty() => self.bound_nothing(&mut effects),
@@ -82,8 +83,8 @@ impl<W: Clone> StreamCore<W> {
         effects
     }
 
-    /// The queue was empty, or it is not the turn of this stream. A reader that waits for more is not woken: it would ask for
-    /// messages again.
+    /// The queue was empty, or another stream is the newest listener. A waiting reader is not woken, because it would
+    /// request another bind.
     fn bound_nothing(&mut self, effects: &mut Effects<W>) {
         self.state = WriterState::Ready;
         self.proposed = self.appended.unwrap_or_default();
@@ -113,7 +114,7 @@ impl<W: Clone> StreamCore<W> {
     }
 
     /// The store may have moved messages, so the next number is unknown. The stream continues without ids until
-    /// [`store_recovered`](Self::store_recovered) tells the number.
+    /// [`store_recovered`](Self::store_recovered) sets the number.
     fn bind_failed(&mut self, params: &StreamParams, effects: &mut Effects<W>) {
         // The bind may have created the stream. None of the messages that were emitted here is stored.
         let in_doubt = (!self.in_store).then_some(Seq::PRIMING);

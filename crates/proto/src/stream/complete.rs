@@ -21,7 +21,7 @@ pub fn complete(params: &StreamParams, answer: Bytes, retry_millis: u64) -> (Bat
     }
     let range = sse::write_message(&mut wire, &params.prefix, Seq::FIRST, &answer);
     debug_assert_eq!(wire.len(), size);
-    // The store keeps the answer without its frame, which is freed when it is sent.
+    // The store has its own copy of the answer, so that the frame can be freed after it was sent.
     let payload = if wire[range.clone()] == answer[..] {
         answer
     } else {

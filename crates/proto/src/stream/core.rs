@@ -1,9 +1,9 @@
 //! The state of one stream while a process serves it.
 //!
-//! Numbering, the append queue, the live buffer and the position of the attached reader change in one critical section, so
-//! they are one type. Nothing in here calls out: every input returns [`Effects`], and the caller performs them after it has
-//! released its lock. `write.rs` has the inputs of the writer, `read.rs` those of a reader of this process, `remote.rs` those of
-//! a reader on another node. `bind.rs` binds messages of a push queue that several nodes share.
+//! Numbering, the append queue, the live buffer and the position of the attached reader change in one critical section,
+//! so they are one type. It performs no effects: every input returns [`Effects`], and the caller performs them after it
+//! has released its lock. `write.rs` has the inputs of the writer, `read.rs` those of a reader of this process,
+//! `remote.rs` those of a reader on another node. `bind.rs` binds messages of a push queue that several nodes share.
 //!
 //! ```text
 //!              flush                    next_append                 appended: stored
@@ -24,11 +24,11 @@ use std::sync::Arc;
 /// The constants of one stream. They need no lock.
 #[derive(Debug)]
 pub struct StreamParams {
-    /// The beginning of its event ids.
+    /// The prefix of its event ids.
     pub prefix: IdPrefix,
     /// How messages are framed on the wire.
     pub framing: Framing,
-    /// The epoch of the writer. A stream that was taken over has an epoch of its own, not that of its session's view.
+    /// The epoch of the writer. An adopted stream has its own epoch, not that of its session's view.
     pub epoch: u64,
     /// The stored description of the stream.
     pub info: StreamInfo,
@@ -42,7 +42,7 @@ pub struct StreamParams {
 #[derive(Debug)]
 pub struct StreamCore<W> {
     pub(super) state: WriterState,
-    /// No message is accepted any more; the seal is queued or at the store.
+    /// No further message is accepted. The seal is queued or at the store.
     pub(super) sealing: bool,
     /// The store knows the stream. Until then a batch carries the [`StreamInfo`].
     pub(super) in_store: bool,
@@ -52,11 +52,11 @@ pub struct StreamCore<W> {
     pub(super) released: Vec<Seq>,
     /// Whether an append is due without a message: for released questions, or for the gap.
     pub(super) append_due: bool,
-    /// The store may lack events up to this number. Every batch says so until the store has acknowledged one.
+    /// The store may lack events up to this number. Every batch carries it until the store has acknowledged one.
     pub(super) gap: Option<Seq>,
-    /// The last queue position among the queued push messages: the next batch takes it.
+    /// The last queue position among the queued push messages. The next batch removes messages up to it from the queue.
     pub(super) bound: Option<QueuePosition>,
-    /// The same of the batch in flight. It is reported when the append is settled, in every state.
+    /// The same for the batch in flight. It is reported when the append completes, in every state.
     pub(super) binding: Option<QueuePosition>,
     /// The last number of the append that failed: the store may have it nevertheless.
     pub(super) in_doubt: Option<Seq>,
@@ -75,15 +75,15 @@ pub struct StreamCore<W> {
 /// The state of the writer.
 #[derive(Debug)]
 pub(super) enum WriterState {
-    /// No reader can exist yet: messages wait, to be appended together.
+    /// No reader can exist yet. Messages wait and are appended together.
     Buffering,
     /// No append is in flight.
     Ready,
-    /// One batch is at the store. New messages queue behind it.
+    /// One batch is at the store. New messages wait in the queue.
     Appending(InFlight),
     /// The stream continues without ids, for its attached reader only.
     Unlogged(UnloggedCause),
-    /// No more messages are accepted or delivered.
+    /// No message is accepted or delivered any more.
     Closed(CloseReason),
 }
 
@@ -96,8 +96,8 @@ pub(super) struct InFlight {
     pub(super) seals: bool,
     /// Whether no reader could exist when the batch was taken.
     pub(super) buffering: bool,
-    /// The store binds messages of a shared push queue, with numbers from this one on. Messages that are emitted meanwhile have
-    /// preliminary numbers.
+    /// The store binds messages of a shared push queue, with numbers from this one on. Messages that are emitted
+    /// meanwhile have preliminary numbers.
     pub(super) binds_from: Option<Seq>,
 }
 
@@ -159,10 +159,10 @@ pub(super) struct LocalReader<W> {
     pub(super) close: Option<Close>,
 }
 
-/// Where an attached reader gets its events.
+/// The source of an attached reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Feed {
-    /// From the live buffer. It has taken, or will find there, every event that was appended.
+    /// The live buffer. The reader has taken every appended event, or will find it there.
     Live,
     /// From the store, until it has caught up.
     CatchingUp,
@@ -183,14 +183,14 @@ pub struct Close {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamClosed;
 
-/// The actions of the caller after it has released its lock. Needs no allocation.
+/// Actions for the caller after it has released its lock. Needs no allocation.
 #[must_use]
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Effects<W> {
     /// Wake this reader.
     pub wake: Option<W>,
-    /// Wake the emitters that wait for room.
+    /// Wake the waiting emitters.
     pub room: bool,
     /// The stream has closed: notify its session.
     pub ended: Option<CloseReason>,
@@ -202,7 +202,7 @@ pub struct Effects<W> {
     pub stored: usize,
     /// Push messages up to this position are settled, and whether they were appended.
     pub settled: Option<(QueuePosition, bool)>,
-    /// This reader on another node lost the stream to a connection of this process, or stalled: tell the store.
+    /// A connection of this process displaced this reader on another node, or it stalled: notify the store.
     pub displaced: Option<Box<ReaderToken>>,
 }
 
@@ -305,7 +305,7 @@ impl<W: Clone> StreamCore<W> {
     /// The number of the last message that went out without an id because the store failed.
     pub fn last_unlogged(&self) -> Option<Seq> {
         if self.gap.is_some() && !self.is_unlogged() {
-            return self.gap; // the store does not know yet
+            return self.gap; // the store does not have the gap yet
         }
         if !self.is_unlogged() || !self.may_be_in_store() {
             return None;
@@ -314,11 +314,11 @@ impl<W: Clone> StreamCore<W> {
         self.appended.is_none_or(|stored| stored < last).then_some(last)
     }
 
-    /// Whether a message without an id is missing from a store that has the stream up to `stored`. The store may have the append
-    /// that failed, and nothing after it.
+    /// Whether a message without an id is missing from a store that has the stream up to `stored`. The store may have
+    /// the append that failed, and nothing after it.
     pub fn has_unlogged_after(&self, stored: Option<Seq>) -> bool {
         if !self.is_unlogged() && stored >= self.gap {
-            return false; // the store has the gap, and announces it
+            return false; // the store has the gap and announces it
         }
         self.last_unlogged()
             .is_some_and(|last| Some(last) > self.in_doubt || stored < self.in_doubt)
@@ -328,7 +328,7 @@ impl<W: Clone> StreamCore<W> {
         !self.sealing && !self.is_closed()
     }
 
-    /// Closes the stream. Wakes the reader and everyone who waits for room.
+    /// Closes the stream. Wakes the reader and the waiting emitters.
     pub(super) fn close(&mut self, reason: CloseReason, effects: &mut Effects<W>) {
         if !self.is_closed() {
             effects.ended = Some(reason);
@@ -338,7 +338,7 @@ impl<W: Clone> StreamCore<W> {
         self.wake_reader(effects);
     }
 
-    /// Wakes the reader, because there is something to take.
+    /// Wakes the reader.
     pub(super) fn wake_reader(&mut self, effects: &mut Effects<W>) {
         if let Some(waiter) = self.reader.local_mut().and_then(|reader| reader.waiter.take()) {
             effects.wake = Some(waiter);

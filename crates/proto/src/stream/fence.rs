@@ -1,13 +1,13 @@
-//! The fence of a stream (design D2): which batch fits behind the stored events. Every store asks it.
+//! The fence of a stream (D2): decides whether a batch continues the stored events. Every store uses it.
 
 use super::Batch;
 use crate::event_id::Seq;
 
-/// Why a batch was refused. Contains the stored state, so that a writer can distinguish its own repeated append from that of
-/// another writer.
+/// Why a batch was refused. Contains the stored state, so that a writer can distinguish its own repeated append from an
+/// append of another writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The stream has another writer, or the numbers do not follow.
+    /// The stream has another writer, or the numbers do not continue the stream.
     #[error("the append does not fit what is stored (epoch {epoch}, last number {last:?})")]
     Conflict {
         /// The epoch of the last writer.
@@ -37,9 +37,9 @@ pub struct StreamEnd {
 /// The decision about a batch that is not refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It follows the stored events.
+    /// The batch continues the stored events.
     New,
-    /// It is stored already. Appending it again changes nothing.
+    /// The batch is stored already. Appending it again changes nothing.
     Repeated,
 }
 
@@ -53,8 +53,8 @@ impl StreamEnd {
         }
     }
 
-    /// Decides about a batch. It must have the same or a later epoch and following numbers, and the stream must not be sealed.
-    /// Numbers may also follow [`Batch::gap`].
+    /// Decides about a batch. It must have the same or a later epoch, and its numbers must continue the stream or
+    /// follow [`Batch::gap`]. The stream must not be sealed.
     pub fn admit(&self, batch: &Batch) -> Result<Admission, Refused> {
         let next = self.last.max(batch.gap).map_or(Seq::PRIMING, Seq::next);
         let (first, end) = match (batch.events.first(), batch.events.last()) {

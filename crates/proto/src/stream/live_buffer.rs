@@ -16,10 +16,10 @@ const EVENT_NAME: &str = "message";
 /// Runs of frames, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct LiveBuffer {
-    /// Usually the only run. It is stored in place: a broadcast would otherwise allocate a table for each stream.
+    /// Usually the only run. It is stored inline, so that a broadcast does not allocate a table for each stream.
     first: Option<FrameRun>,
     rest: VecDeque<FrameRun>,
-    /// The newest messages without ids. They are written into one block until somebody takes it.
+    /// The newest messages without ids. They share one block until the reader takes it.
     block: Option<Block>,
     events: usize,
     bytes: usize,
@@ -49,7 +49,7 @@ impl LiveBuffer {
         self.first.is_none() && self.block.is_none()
     }
 
-    /// Whether there is room for so many events and bytes. A single run always fits.
+    /// Whether `events` and `bytes` more are within the limits. A single run always fits.
     pub(super) fn fits(&self, events: usize, bytes: usize, limits: &StreamLimits) -> bool {
         let has_room = self.events + events <= limits.live_events && self.bytes + bytes <= limits.live_bytes;
         has_room || self.is_empty()
@@ -120,7 +120,7 @@ impl LiveBuffer {
         *self = LiveBuffer::default();
     }
 
-    /// Drops the runs up to `cursor`. False if a run is on both sides of it: then the buffer is empty.
+    /// Drops the runs up to `cursor`. If the cursor is inside a run, empties the buffer and returns false.
     pub(super) fn skip_to(&mut self, cursor: Seq) -> bool {
         self.close_block();
         while let Some(run) = self.first.take_if(|run| run.first <= cursor) {
@@ -156,7 +156,7 @@ impl LiveBuffer {
         self.bytes -= next.wire.len();
         self.first = self.rest.pop_front();
         if self.is_empty() {
-            self.clear(); // free the table: most streams are idle
+            self.clear(); // frees the table, because most streams are idle
         }
         Some(next)
     }

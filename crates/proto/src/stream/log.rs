@@ -1,4 +1,4 @@
-//! The log of one stream in memory. The memory backend is a table of these. Every other backend must behave in the same way.
+//! The log of one stream in memory. The memory backend is a table of these. Every other backend must behave like it.
 
 use super::fence::{Admission, Refused, StreamEnd};
 use super::retention::{self, HeldAmount};
@@ -7,7 +7,7 @@ use crate::cluster::Incarnation;
 use crate::event_id::Seq;
 use std::collections::VecDeque;
 
-/// The events of one stream, and the data that remain when they are gone.
+/// The events of one stream, and the data that remain after eviction.
 #[derive(Clone, Debug)]
 pub struct Log {
     info: StreamInfo,
@@ -30,7 +30,7 @@ pub struct StreamStatus {
     pub epoch: u64,
     /// The last number appended.
     pub last: Option<Seq>,
-    /// The highest number that was evicted, or that the store never had.
+    /// The highest evicted number, or the end of a gap in the store.
     pub purged: Option<Seq>,
     /// The oldest retained number.
     pub first_kept: Option<Seq>,
@@ -74,7 +74,7 @@ impl Page {
         Page { events, status }
     }
 
-    /// Whether events after `cursor` are gone.
+    /// Whether events after `cursor` are no longer retained.
     pub fn has_gap_after(&self, cursor: Seq) -> bool {
         retention::has_gap_after(cursor, self.status.purged)
     }
@@ -95,8 +95,8 @@ impl Log {
         }
     }
 
-    /// Appends a batch if it fits: same or later epoch, following numbers, not sealed. Repeating the last batch changes
-    /// nothing. A batch with [`Batch::gap`] may leave out numbers.
+    /// Appends a batch if [`StreamEnd::admit`] accepts it. Repeating the last batch changes nothing. A batch with
+    /// [`Batch::gap`] may skip numbers.
     pub fn append(&mut self, batch: Batch) -> Result<(), Refused> {
         if self.end().admit(&batch)? == Admission::Repeated {
             return Ok(());
@@ -109,7 +109,7 @@ impl Log {
         self.bytes += batch.events.iter().map(Event::cost).sum::<usize>();
         self.last = batch.events.last().map(|event| event.seq).or(self.last);
         if self.events.is_empty() {
-            self.events = batch.events.into(); // with its allocation
+            self.events = batch.events.into(); // reuses the allocation
         } else {
             self.events.extend(batch.events);
         }
@@ -147,7 +147,7 @@ impl Log {
 
     /// Up to `limit` events after `cursor`, and at most `bytes` of payload unless the first event alone is larger.
     pub fn read_after(&self, cursor: Seq, limit: usize, bytes: usize) -> Page {
-        // No cursor is before the priming event, and replay skips it (STO-03).
+        // No cursor precedes the priming event, so a replay skips it (STO-03).
         let start = self.events.partition_point(|event| event.seq <= cursor);
         let mut total = 0;
         let fits = |event: &&Event| {
@@ -423,7 +423,7 @@ mod tests {
     }
 
     proptest! {
-        /// The oracle for one log: any cursor reads the retained events after it, in order, once, and learns of missing ones.
+        /// Any cursor reads the retained events after it, in order and once, and learns of missing ones.
         #[test]
         fn oracle_cursor_sees_the_suffix_or_a_gap(
             appends in proptest::collection::vec(1u64..6, 1..40),

@@ -50,7 +50,11 @@ fn res_06_local_reader_displaces_the_remote_one_for_good() {
     let mut core = live();
     let _ = core.attach_remote(token(1), Seq::PRIMING);
     let effects = core.attach(OTHER, Seq::PRIMING, true);
-    assert_eq!(effects.displaced.as_deref(), Some(&token(1)), "the store is told");
+    assert_eq!(
+        effects.displaced.as_deref(),
+        Some(&token(1)),
+        "the store must be notified"
+    );
     let _ = core.remote_reader(Some((token(1), Seq(4))));
     assert!(core.has_reader(), "the report was late");
     let _ = core.remote_reader(None);
@@ -71,7 +75,7 @@ fn sse_14_emitter_waits_for_the_remote_reader() {
     assert_eq!(core.room(&limited), Room::WaitForReader);
     assert!(
         !core.remote_reader(Some((token(1), Seq::PRIMING))).room,
-        "it has not moved"
+        "the reader has not moved"
     );
     assert!(core.remote_reader(Some((token(1), Seq(2)))).room);
     assert_eq!(core.room(&limited), Room::Free);
@@ -98,7 +102,7 @@ fn sse_14_emitter_waits_for_the_bytes_of_the_remote_reader() {
     while core.room(&limited) == Room::Free {
         let _ = store(&mut core, "\"0123456\"");
         appended += 1;
-        assert!(appended < 1_000, "the writer never waits");
+        assert!(appended < 1_000, "the writer did not wait");
     }
     assert_eq!(appended, 3000_u64.div_ceil(9), "each message has 9 bytes");
     let _ = core.remote_reader(Some((token(1), Seq(appended / 2))));
@@ -107,7 +111,7 @@ fn sse_14_emitter_waits_for_the_bytes_of_the_remote_reader() {
     while core.room(&limited) == Room::Free {
         let _ = store(&mut core, "\"0123456\"");
         more += 1;
-        assert!(more < 1_000, "the writer never waits again");
+        assert!(more < 1_000, "the writer did not wait again");
     }
     assert!(
         (100..=appended / 2 + 1).contains(&more),
@@ -117,10 +121,10 @@ fn sse_14_emitter_waits_for_the_bytes_of_the_remote_reader() {
     assert_eq!(core.room(&limited), Room::Free);
     let _ = core.remote_reader(None);
     let _ = store(&mut core, &"9".repeat(3000));
-    assert_eq!(core.room(&limited), Room::Free, "it has left");
+    assert_eq!(core.room(&limited), Room::Free, "the reader has left");
 }
 
-/// D2: a stream that was taken over is written in an epoch of its own.
+/// D2: an adopted stream is written in its own epoch.
 #[test]
 fn d2_adopted_stream_has_its_own_epoch() {
     let status = StreamStatus {
@@ -147,7 +151,7 @@ fn d6_bound_messages_reach_the_live_reader() {
     assert_eq!(take(&mut core, READER), TakeOutcome::Nothing);
     let start = core.begin_bind(&params(false)).unwrap();
     assert_eq!((start.first, start.info), (Seq(1), Some(params(false).info)));
-    assert!(core.begin_bind(&params(false)).is_none(), "one at a time");
+    assert!(core.begin_bind(&params(false)).is_none(), "one bind is in flight");
     assert!(core.next_append(&params(false)).is_none() && core.has_pending_append());
     let effects = bound(&mut core, &["1", "2"]);
     assert_eq!((effects.wake, effects.stored), (Some(READER), 2));
@@ -158,7 +162,11 @@ fn d6_bound_messages_reach_the_live_reader() {
     let again = core.begin_bind(&params(false)).unwrap();
     assert_eq!((again.first, again.info), (Seq(3), None), "the store knows the stream");
     assert_eq!(take(&mut core, READER), TakeOutcome::Nothing);
-    assert_eq!(bound(&mut core, &[]).wake, None, "the reader would only ask again");
+    assert_eq!(
+        bound(&mut core, &[]).wake,
+        None,
+        "the reader would only request another bind"
+    );
     assert!(!core.has_pending_append());
 }
 
@@ -187,7 +195,7 @@ fn d6_message_emitted_during_a_bind_comes_after_the_bound_ones() {
     );
 }
 
-/// D6: a bind waits for what is queued, and never starts on a stream that ends or has no log.
+/// D6: a bind waits for queued messages, and never starts on a closing or unlogged stream.
 #[test]
 fn d6_bind_starts_only_on_an_idle_stream() {
     let mut queued = live();
@@ -202,9 +210,9 @@ fn d6_bind_starts_only_on_an_idle_stream() {
     assert!(Core::connection_bound().begin_bind(&params(false)).is_none());
 }
 
-/// STO-02: after a bind that failed the next number is unknown. The messages of that bind are in the queue or in the stream.
+/// STO-02: after a failed bind the next number is unknown. The messages of the bind are in the queue or in the stream.
 #[test]
-fn sto_02_failed_bind_ends_the_numbering_until_the_store_tells_it() {
+fn sto_02_failed_bind_stops_the_numbering_until_recovery() {
     for stored_before in [false, true] {
         let mut core = live();
         if stored_before {
@@ -238,7 +246,7 @@ fn sto_02_message_emitted_during_a_failed_bind_is_a_gap() {
 }
 
 #[test]
-fn d9_refused_bind_and_late_bind() {
+fn d9_refused_bind_closes_the_stream_and_late_bind_is_ignored() {
     let mut fenced = live();
     let _ = fenced.begin_bind(&params(false));
     let effects = fenced.bound(&params(false), BindOutcome::Refused);
@@ -267,7 +275,7 @@ fn sent(input: Input) -> String {
     }
 }
 
-/// A remote reader reads to the end, tells its position with an empty read, waits, and ends with the stream.
+/// A remote reader reads to the end, reports its position with an empty read, waits, and ends with the stream.
 #[test]
 fn res_05_remote_reader_reads_waits_and_ends() {
     let params = params(true);
@@ -285,7 +293,7 @@ fn res_05_remote_reader_reads_waits_and_ends() {
     reader.woken();
     assert_eq!(reader.step(), Step::Read(Seq(2)));
     assert_eq!(reader.remote_page(&params, RemoteRead::StoreFailed), Input::Wait);
-    assert_eq!(reader.step(), Step::Wait, "it stays open in an outage");
+    assert_eq!(reader.step(), Step::Wait, "the reader stays open in an outage");
     reader.woken();
     let end = page(&[(3, "c")], 3, true);
     let input = reader.remote_page(&params, RemoteRead::Page(&end));
@@ -331,7 +339,7 @@ fn res_09_remote_resume_confirms_the_cursor() {
 
 /// SSE-11: the stream of a request without a session has no ids on the wire.
 #[test]
-fn sse_11_remote_reader_without_ids() {
+fn sse_11_stateless_remote_reader_sends_no_ids() {
     let params = params(true);
     let mut reader = Reader::remote_without_ids(Version::V2026_07_28);
     assert_eq!(reader.step(), Step::Read(Seq::PRIMING));
@@ -347,9 +355,9 @@ fn outage(core: &mut Core, text: &str) {
     assert!(acknowledge(core, AppendOutcome::StoreFailed).store_failed);
 }
 
-/// D4: after an outage numbers continue behind a gap, and the reader that has everything stays.
+/// D4: after an outage numbers continue after a gap, and a reader that has everything stays.
 #[test]
-fn d4_stream_continues_behind_a_gap_after_an_outage() {
+fn d4_stream_continues_after_a_gap_when_the_store_recovers() {
     let mut core = live();
     let _ = store(&mut core, "1");
     outage(&mut core, "2");
@@ -364,7 +372,7 @@ fn d4_stream_continues_behind_a_gap_after_an_outage() {
         core.has_unlogged_after(Some(Seq(1))),
         "the store does not know the gap yet"
     );
-    assert!(!core.has_unlogged_after(Some(Seq(3))), "it announces the gap itself");
+    assert!(!core.has_unlogged_after(Some(Seq(3))), "the store announces the gap");
     let _ = acknowledge(&mut core, AppendOutcome::Stored);
     assert!(!core.has_unlogged_after(Some(Seq(3))) && core.last_unlogged().is_none());
     let _ = emit(&mut core, "4");
@@ -390,14 +398,14 @@ fn d4_gap_is_sent_until_the_store_has_it() {
     outage(&mut core, "2");
     assert!(core.store_recovered_with_gap(&params(false)).is_some());
     assert_eq!(append(&mut core).gap, Some(Seq(2)));
-    assert_eq!(core.seal().ended, None, "the end is stored too");
+    assert_eq!(core.seal().ended, None, "the seal must be stored first");
     let _ = acknowledge(&mut core, AppendOutcome::Stored);
     assert!(append(&mut core).seals);
 }
 
-/// RES-05: a reader that attached in an outage is live before its first page, which may show what the buffer has.
+/// RES-05: a reader that attached in an outage is live before its first page, which may contain events of the buffer.
 #[test]
-fn res_05_page_and_live_buffer_do_not_show_the_same_event() {
+fn res_05_page_and_live_buffer_do_not_repeat_an_event() {
     let recovered = || {
         let mut core = live();
         let _ = store(&mut core, "1");
@@ -412,7 +420,10 @@ fn res_05_page_and_live_buffer_do_not_show_the_same_event() {
     for text in ["3", "4"] {
         let _ = store(&mut core, text);
     }
-    assert!(!core.caught_up(OTHER, Seq(3), 1).0, "the page showed the first of both");
+    assert!(
+        !core.caught_up(OTHER, Seq(3), 1).0,
+        "the page contained the first of both"
+    );
     assert_eq!(take(&mut core, OTHER), frames("id: 7-4\ndata: 4\n\n", 4));
 
     let mut core = recovered();
@@ -427,7 +438,7 @@ fn res_05_page_and_live_buffer_do_not_show_the_same_event() {
     }
     assert!(
         !core.caught_up(OTHER, Seq(4), 2).0,
-        "it showed a part of the second run"
+        "the page contained a part of the second run"
     );
     assert_eq!(take(&mut core, OTHER), TakeOutcome::Behind);
 }
@@ -445,7 +456,7 @@ fn d4_streams_that_may_have_lost_an_answer_do_not_continue() {
     }
     assert!(
         live().store_recovered_with_gap(&params(false)).is_none(),
-        "nothing has failed"
+        "the store has not failed"
     );
 }
 
@@ -460,7 +471,7 @@ fn one(seq: u64) -> Batch {
     Batch::new(1, vec![Event::new(Seq(seq), Bytes::from_static(b"x"))])
 }
 
-/// D2, D4: a batch behind a gap fits a store that lacks events, and readers learn of them.
+/// D2, D4: a store that lacks events accepts a batch after a gap, and readers learn of the gap.
 #[test]
 fn d4_log_counts_the_numbers_of_a_gap_as_evicted() {
     let mut log = log_with(2);
@@ -479,7 +490,7 @@ fn d4_log_counts_the_numbers_of_a_gap_as_evicted() {
     assert_eq!((page.events[0].seq, page.status.last), (Seq(5), Some(Seq(5))));
     assert!(page.has_gap_after(Seq(3)) && !page.has_gap_after(Seq(4)));
     log.append(one(6).with_gap(Seq(5))).unwrap();
-    assert_eq!(log.status().purged, Some(Seq(4)), "nothing was missing");
+    assert_eq!(log.status().purged, Some(Seq(4)), "no event was missing");
     log.append(Batch::new(1, Vec::new()).with_gap(Seq(9)).sealing())
         .unwrap();
     assert_eq!((log.status().last, log.status().purged), (Some(Seq(9)), Some(Seq(9))));
@@ -488,9 +499,9 @@ fn d4_log_counts_the_numbers_of_a_gap_as_evicted() {
     assert!(lost.read_after(Seq(0), 9, 99).has_gap_after(Seq(0)));
 }
 
-/// A store that lost its last writes refuses the next batch; the same batch fits behind a gap.
+/// A store that lost its last writes refuses the next batch and accepts the same batch with a gap.
 #[test]
-fn d2_batch_after_a_loss_fits_only_its_own_writer() {
+fn d2_batch_after_a_loss_is_accepted_only_from_its_writer() {
     let info = params(true).info;
     let mut log = log_with(2);
     let refused = log.append(one(5)).unwrap_err();
@@ -506,9 +517,9 @@ fn d2_batch_after_a_loss_fits_only_its_own_writer() {
     assert_eq!(one(7).after_loss(Refused::Unknown, &info).unwrap().gap, Some(Seq(6)));
 }
 
-/// RES-08: a resume that was told of the gap gets past it, also if nothing follows and in small pages.
+/// RES-08: a resume with an announced gap continues after it, also without later events and in small pages.
 #[test]
-fn res_08_announced_gap_is_read_over_once() {
+fn res_08_reader_continues_after_an_announced_gap() {
     let start = || ReaderStart {
         cursor: Seq(1),
         resumes: true,

@@ -15,8 +15,8 @@ pub(super) const BLOCK_BYTES: usize = 48 << 10;
 /// A larger emptied table is freed.
 const MAX_SPARE_ENTRIES: usize = 2 * BATCH_EVENTS;
 
-/// Numbered messages, oldest first. Small messages that wait together share one block: the socket gets the block, and the
-/// store keeps slices of it.
+/// Numbered messages, oldest first. Small messages that wait together share one block. The socket gets the block, and
+/// the store gets slices of it.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     entries: Vec<Entry>,
@@ -33,7 +33,7 @@ struct Entry {
 
 #[derive(Debug)]
 enum Location {
-    /// In an allocation of its own.
+    /// In its own allocation.
     Alone(Frame),
     /// In the block: the range of the message, and the end of its frame.
     Block { payload: Range<usize>, end: usize },
@@ -139,7 +139,7 @@ impl Queue {
         self.entries.len() >= BATCH_EVENTS || self.block.len() >= BLOCK_BYTES || self.bytes >= BATCH_BYTES
     }
 
-    /// Whether the store is so far behind that emitters must wait.
+    /// Whether so many messages are queued that emitters must wait for the store.
     pub(super) fn is_long(&self) -> bool {
         self.bytes >= 2 * BATCH_BYTES
     }
@@ -151,7 +151,7 @@ impl Queue {
     /// Takes everything: as events for the store, and as runs of frames, which are added to `runs`.
     pub(super) fn take(&mut self, runs: &mut Vec<FrameRun>) -> Vec<Event> {
         let mut block = std::mem::take(&mut self.block);
-        block.shrink_to_fit(); // the store keeps the block
+        block.shrink_to_fit(); // the store holds slices of the block
         let block = Bytes::from(block);
         self.bytes = 0;
         let mut events = Vec::with_capacity(self.entries.len());
@@ -203,7 +203,7 @@ mod tests {
     proptest! {
         /// For any grouping of messages: the runs are the frames in order, and the events are the messages.
         #[test]
-        fn oracle_nothing_is_lost_or_moved_in_the_queue(sizes in proptest::collection::vec((0usize..9000, any::<bool>()), 0..40)) {
+        fn oracle_queue_keeps_messages_and_their_order(sizes in proptest::collection::vec((0usize..9000, any::<bool>()), 0..40)) {
             let (prefix, mut queue) = (IdPrefix::new("7-"), Queue::default());
             queue.push_priming(&prefix, Seq::PRIMING, 5);
             let mut expected = b"id: 7-0\ndata:\n\nretry: 5\n\n".to_vec();
@@ -242,6 +242,6 @@ mod tests {
         queue.push_priming(&prefix, Seq::PRIMING, 5);
         runs.clear();
         queue.take(&mut runs);
-        assert!(runs[0].without_ids().is_none(), "a priming event says nothing");
+        assert!(runs[0].without_ids().is_none(), "a priming event has no message");
     }
 }

@@ -28,7 +28,7 @@ pub enum Room {
     YieldOnce,
     /// The reader is a retained window behind: wait, so that eviction does not overtake it.
     WaitForReader,
-    /// The store is behind: wait. The reader is not at fault.
+    /// The store is behind: wait. The reader must not be detached for it.
     WaitForStore,
 }
 
@@ -39,7 +39,7 @@ impl<W: Clone> StreamCore<W> {
         let mut effects = Effects::default();
         self.wake_reader(&mut effects); // the displaced reader
         effects.displaced = self.displace_remote();
-        // In an outage the store gets no new events: a reader that has all of them misses nothing from here on.
+        // In an outage the store gets no new events, so a reader that has all of them is up to date.
         let at_end = self.is_unlogged() && self.appended.is_none_or(|appended| cursor >= appended);
         self.reader = Attached::Local(LocalReader {
             connection,
@@ -101,7 +101,7 @@ impl<W: Clone> StreamCore<W> {
         (TakeOutcome::Nothing, effects)
     }
 
-    /// The connection has read the store up to `cursor`. True if it is live from here on, false if there is more to read.
+    /// The connection has read the store up to `cursor`. True if it is live now, false if there is more to read.
     pub fn caught_up(&mut self, connection: ConnectionId, cursor: Seq, bytes: usize) -> (bool, Effects<W>) {
         let mut effects = Effects::default();
         if !self.is_reader(connection) {
@@ -110,11 +110,12 @@ impl<W: Clone> StreamCore<W> {
         let mut is_caught_up = self.appended.is_none_or(|appended| cursor >= appended);
         let is_unlogged = self.is_unlogged();
         if let Some(reader) = self.reader.local_mut() {
-            // A reader that attached in an outage is live before its first page, which may show what the buffer has.
+            // A reader that attached in an outage is live before its first page, which may contain events of the
+            // buffer.
             if !self.live.skip_to(cursor) {
                 is_caught_up = false;
                 if is_unlogged {
-                    reader.close = Some(Close { retry: 0 }); // messages without ids are gone with the buffer
+                    reader.close = Some(Close { retry: 0 }); // the cleared buffer had messages without ids
                 }
             }
             // A reader that missed a message without an id is closed. A later message would hide the gap.
@@ -138,7 +139,7 @@ impl<W: Clone> StreamCore<W> {
         self.wake()
     }
 
-    /// Wakes the reader: there may be something for it elsewhere.
+    /// Wakes the reader, because another source may have messages for it.
     pub fn wake(&mut self) -> Effects<W> {
         let mut effects = Effects::default();
         self.wake_reader(&mut effects);
@@ -150,8 +151,8 @@ impl<W: Clone> StreamCore<W> {
         self.reader.local().is_some()
     }
 
-    /// Whether `connection` has taken everything and waits for more, and its client has an id to resume with. Only then a
-    /// push message may go to it directly: otherwise the message would be lost with a connection that has broken unnoticed.
+    /// Whether `connection` has taken everything, waits for more, and its client has an id to resume with. Only then a
+    /// push message may go to it directly: otherwise an undetected broken connection would lose the message.
     pub fn is_waiting(&self, params: &StreamParams, connection: ConnectionId) -> bool {
         let is_idle = matches!(self.state, WriterState::Ready) && !self.sealing && self.queue.is_empty();
         is_idle
@@ -195,7 +196,7 @@ impl<W: Clone> StreamCore<W> {
         }
     }
 
-    /// An emitter waited too long for the reader: it is detached, unless it has taken something meanwhile.
+    /// Detaches a reader for which an emitter waited too long, unless the reader has advanced.
     pub fn reader_stalled(&mut self, params: &StreamParams) -> Effects<W> {
         let mut effects = Effects::default();
         if self.room(params) == Room::WaitForReader {

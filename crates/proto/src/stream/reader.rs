@@ -1,10 +1,10 @@
-//! One connection that reads a stream: its cursor, and its source.
+//! One connection that reads a stream: its cursor and its source.
 //!
-//! Replay and live delivery are one loop: read after the cursor, send, wait for a wake-up. There is no hand-over between the
-//! two, and so no race (RES-05). This state belongs to one connection and needs no lock.
+//! Replay and live delivery are one loop: read after the cursor, send, wait for a wake-up. There is no hand-over
+//! between the two, and so no race (RES-05). This state belongs to one connection and needs no lock.
 //!
-//! A remote reader reads a stream whose writer is on another node. It has the store as its only source, and waits for a wake-up
-//! where a local reader asks the stream.
+//! The writer of a remote reader's stream is on another node. The store is the only source of a remote reader. It waits
+//! for a wake-up where a local reader takes from the live buffer.
 
 use super::core::{Close, StreamParams};
 use super::read::TakeOutcome;
@@ -28,12 +28,12 @@ pub struct Reader {
     first: Option<Bytes>,
     /// Repeat the id of the cursor if there is nothing new to send (RES-09).
     confirms_cursor: bool,
-    /// Repeat the reconnection delay after the first chunk, because the previous connection may have been cut before the
-    /// client got it.
+    /// Repeat the reconnection delay after the first chunk, because the previous connection may have been cut before
+    /// the client got it.
     repeats_retry: Option<u64>,
-    /// Ask the client for a reconnection delay before the connection closes (SSE-07).
+    /// Send the client a reconnection delay before the connection closes (SSE-07).
     announces_close: bool,
-    /// The response headers announced a gap. It is known from the first page.
+    /// The response headers announced a gap. The first page has its end.
     gap_announced: bool,
     /// The end of the announced gap. Any later gap ends the connection, and the next resume announces it.
     known_gap: Option<Seq>,
@@ -43,7 +43,7 @@ pub struct Reader {
 enum Source {
     Store,
     Live,
-    /// The store has nothing more for a remote reader.
+    /// A remote reader is at the end of the stream.
     Waiting,
     Done,
 }
@@ -57,7 +57,7 @@ pub struct ReaderStart {
     pub first: Option<Bytes>,
     /// Whether this is a resume.
     pub resumes: bool,
-    /// Whether the response headers announce that events after the cursor are gone.
+    /// Whether the response headers announce a gap after the cursor.
     pub gap_announced: bool,
 }
 
@@ -118,8 +118,8 @@ impl Reader {
         }
     }
 
-    /// A reader of a stream that another node writes. It begins with a read of the store, also if it is not a resume. Then the
-    /// priming event goes first: replay skips it.
+    /// A reader of a stream that another node writes. It begins with a read of the store, even without a resume. In
+    /// that case it sends the priming event first, because a replay skips it.
     pub fn remote(params: &StreamParams, start: ReaderStart, version: Version, retry_millis: u64) -> Self {
         let is_primed = params.primed && !start.resumes;
         let mut reader = Reader {
@@ -136,7 +136,8 @@ impl Reader {
         reader
     }
 
-    /// A reader of a stream that another node writes for a request without a session: its events have no ids on the wire.
+    /// A reader of a stream that another node writes for a request without a session: its events have no ids on the
+    /// wire.
     pub fn remote_without_ids(version: Version) -> Self {
         Reader {
             source: Source::Store,
@@ -162,25 +163,25 @@ impl Reader {
         }
     }
 
-    /// The cursor after which the store must be read, if it must.
+    /// The cursor after which the store must be read. `None` if no read is due.
     pub fn reads_after(&self) -> Option<Seq> {
         (self.source == Source::Store).then_some(self.cursor)
     }
 
-    /// A remote reader may find more in the store. Changes nothing for a local reader, or while it reads.
+    /// Wakes a remote reader, because the store may have more. Has no effect on a local reader or during a read.
     pub fn woken(&mut self) {
         if self.source == Source::Waiting {
             self.source = Source::Store;
         }
     }
 
-    /// The session has ended. No more is sent.
+    /// Ends the connection, because the session has ended.
     pub fn end(&mut self) {
         self.source = Source::Done;
     }
 
-    /// The result of a remote reader's read. It reads until a page is empty: the last read tells the writer that the reader has
-    /// everything.
+    /// The result of a remote reader's read. It reads until a page is empty: from the last read, the writer learns that
+    /// the reader has everything.
     pub fn remote_page(&mut self, params: &StreamParams, read: RemoteRead<'_>) -> Input {
         match read {
             RemoteRead::Page(page) => self.page(params, Some(page), |_, _| false),
@@ -193,7 +194,8 @@ impl Reader {
     }
 
     /// The result of a read of the store. `None` if the stream is forgotten or the store cannot be reached. `caught_up`
-    /// reports the cursor and the bytes of this page to the stream. It returns whether that is everything that was appended.
+    /// reports the cursor and the bytes of this page to the stream. It returns whether that is everything that was
+    /// appended.
     pub fn page(
         &mut self,
         params: &StreamParams,
@@ -201,7 +203,7 @@ impl Reader {
         caught_up: impl FnOnce(Seq, usize) -> bool,
     ) -> Input {
         let Some(page) = page else {
-            self.source = Source::Done; // the client's next resume gets the reason
+            self.source = Source::Done; // the next resume of the client reports the reason
             return Input::Continue;
         };
         if std::mem::take(&mut self.gap_announced) {
@@ -213,7 +215,7 @@ impl Reader {
             return Input::Overtaken;
         }
         if has_gap && page.events.is_empty() {
-            self.cursor = page.status.last.unwrap_or(self.cursor); // everything after the cursor is gone
+            self.cursor = page.status.last.unwrap_or(self.cursor); // no event after the cursor is retained
         }
         let bytes: usize = page.events.iter().map(|event| event.payload.len()).sum();
         let mut chunk = Vec::with_capacity(bytes + page.events.len() * 32);
@@ -266,7 +268,7 @@ impl Reader {
         }
     }
 
-    /// There is nothing more to send now.
+    /// The reader has reached the end of the stream for now.
     fn at_end(&mut self, params: &StreamParams) -> Input {
         if !self.confirms_cursor {
             return Input::Wait;
@@ -284,8 +286,8 @@ impl Reader {
         }
     }
 
-    /// RES-07: the client learns that the answer is gone, and does not wait for it. The error has the id of the lost answer, so
-    /// that a client that resumes even after an error finds the end of the stream.
+    /// RES-07: reports the lost answer, so that the client does not wait for it. The error has the id of the lost
+    /// answer, so that a client that resumes after the error finds the end of the stream.
     fn write_lost_answers(&self, params: &StreamParams, last: Seq, chunk: &mut Vec<u8>) {
         let error = RpcError::internal("the answer to this request is no longer kept")
             .with_data(serde_json::json!({ "reason": "answer_expired" }));

@@ -5,7 +5,7 @@ use crate::cluster::ReaderToken;
 use crate::event_id::Seq;
 use std::collections::VecDeque;
 
-/// Beyond so many marks every second one is dropped. The writer then sees the reader move in larger steps.
+/// Beyond this many marks every second one is dropped. The writer then sees the reader move in larger steps.
 const MAX_MARKS: usize = 64;
 
 /// The reader of a stream on another node.
@@ -21,10 +21,10 @@ pub(super) struct RemoteReader {
 }
 
 impl RemoteReader {
-    /// Notes that the stream has `total_bytes` up to `last`.
+    /// Records that the stream has `total_bytes` up to `last`.
     pub(super) fn note_appended(&mut self, last: Seq, total_bytes: u64) {
         if last <= self.position {
-            self.taken_bytes = total_bytes; // it saw the events before their acknowledgement
+            self.taken_bytes = total_bytes; // the reader saw the events before their acknowledgement
             return;
         }
         if self.marks.len() == MAX_MARKS {
@@ -37,7 +37,7 @@ impl RemoteReader {
         self.marks.push_back((last, total_bytes));
     }
 
-    /// Moves to `seen`. True if it was before it.
+    /// Moves to `seen`. True if the position has advanced.
     fn move_to(&mut self, seen: Seq) -> bool {
         if seen <= self.position {
             return false;
@@ -54,8 +54,8 @@ impl RemoteReader {
 }
 
 impl<W: Clone> StreamCore<W> {
-    /// A connection on another node reads the stream and has seen everything up to `seen`. A connection of this process is
-    /// displaced (RES-06). Emitters wait for the new reader as for a local one.
+    /// A connection on another node reads the stream and has seen everything up to `seen`. A connection of this process
+    /// is displaced (RES-06). Emitters wait for the new reader as for a local one.
     ///
     /// A token that a connection of this process has displaced stays displaced: an acknowledgement may report it late.
     pub fn attach_remote(&mut self, token: ReaderToken, seen: Seq) -> Effects<W> {
@@ -74,14 +74,14 @@ impl<W: Clone> StreamCore<W> {
         self.reader = Attached::Remote(Box::new(RemoteReader {
             token,
             position: seen,
-            taken_bytes: self.appended_bytes, // unknown: nothing counts that was appended before
+            taken_bytes: self.appended_bytes, // unknown, so earlier appends do not count
             marks: VecDeque::new(),
         }));
         effects
     }
 
-    /// The reader on another node that the store reported, with an append or after a wake-up. `None` if the store knows none.
-    /// Then a connection of this process stays.
+    /// The reader on another node that the store reported, with an append or after a wake-up. `None` if there is none.
+    /// Then a connection of this process stays attached.
     pub fn remote_reader(&mut self, reported: Option<(ReaderToken, Seq)>) -> Effects<W> {
         if let Some((token, seen)) = reported {
             return self.attach_remote(token, seen);
@@ -98,7 +98,7 @@ impl<W: Clone> StreamCore<W> {
         matches!(self.reader, Attached::Remote(_))
     }
 
-    /// Takes the stream from a reader on another node. Its token is never accepted again.
+    /// Detaches a reader on another node. Its token is never accepted again.
     pub(super) fn displace_remote(&mut self) -> Option<Box<ReaderToken>> {
         let Attached::Remote(reader) = &self.reader else {
             return None;

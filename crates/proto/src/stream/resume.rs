@@ -17,37 +17,38 @@ pub enum ResumePlan {
     Resume {
         /// The last event the client has seen.
         after: Seq,
-        /// Whether events after the cursor are gone.
+        /// Whether events after the cursor are no longer retained.
         gap: bool,
         /// Whether a refresh replaces missed push messages.
         refresh: bool,
     },
-    /// A call stream that has not ended and whose last events the store has lost: the client has seen more. If its writer lives,
-    /// it resumes as after this event. Otherwise it is forgotten.
+    /// A call stream that has not ended and whose last events the store has lost: the client has seen more. If its
+    /// writer is alive, the stream resumes after this event. Otherwise it is treated as forgotten.
     Ahead {
         /// The last event the client has seen.
         after: Seq,
-        /// Whether messages after the cursor are gone.
+        /// Whether messages after the cursor are lost.
         gap: bool,
     },
-    /// A call stream that is completely forgotten, or that has ended and whose last events the store has lost. The response is an error. After
-    /// an empty response clients would reconnect for ever, and on a fresh stream they would wait for an answer that never
-    /// comes (T-16).
+    /// A call stream that is forgotten, or that has ended and whose last events the store has lost. The response is an
+    /// error. After an empty response clients would reconnect for ever, and on a fresh stream they would wait for an
+    /// answer that never comes (T-16).
     Forgotten,
-    /// A call stream that has ended, and the client has seen all of it. The response is an error, because after an empty
-    /// response clients would reconnect for ever.
+    /// A call stream that has ended, and the client has seen all of it. The response is an error, because after an
+    /// empty response clients would reconnect for ever.
     Ended,
 }
 
-/// Decides how a GET begins. `issued` is whether the stream of the id was ever issued in this session. `found` is its status
-/// in the store. `unlogged` is whether some of its messages were sent without ids because the store failed: these cannot be
+/// Decides how a GET begins. `issued` is whether the stream of the id was ever issued in this session. `found` is its
+/// status in the store. `unlogged` is whether messages were sent without ids because the store failed: these cannot be
 /// replayed (STO-02).
 pub fn plan(id: Option<EventId>, issued: bool, found: Option<&StreamStatus>, unlogged: bool) -> ResumePlan {
     let Some(id) = id.filter(|_| issued) else {
         return ResumePlan::Fresh { refresh: false };
     };
     let kind = id.ordinal.kind();
-    // A client that is ahead of the store has seen events that the store has lost. Only the writer can continue from there.
+    // A client that is ahead of the store has seen events that the store has lost. Only the writer can continue from
+    // there.
     let has_not_ended = found.is_some_and(|stream| !stream.sealed);
     let found = found.filter(|stream| stream.last.is_some_and(|last| id.seq <= last));
     match found {

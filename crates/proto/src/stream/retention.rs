@@ -37,7 +37,8 @@ impl Retention {
 }
 
 /// The index of the next event to evict when a stream exceeds its limits, among the held events from the oldest to the
-/// newest. It is the oldest event that is not retained. The newest event is never evicted. `None` if no event may be evicted.
+/// newest. It is the oldest event that is not retained. The newest event is never evicted. `None` if no event may be
+/// evicted.
 pub fn next_victim(held: impl ExactSizeIterator<Item = Retain>) -> Option<usize> {
     let newest = held.len().checked_sub(1)?;
     held.take(newest).position(may_be_evicted)
@@ -48,8 +49,8 @@ pub fn may_be_evicted(retain: Retain) -> bool {
     retain == Retain::None
 }
 
-/// The highest evicted number that a cursor can miss, after `seq` was evicted too. The priming event has no message, so its
-/// loss is not a gap.
+/// The highest evicted number that a cursor can miss, after `seq` was evicted too. The priming event has no message, so
+/// its loss is not a gap.
 pub fn evicted_up_to(evicted: Option<Seq>, seq: Seq) -> Option<Seq> {
     if seq > Seq::PRIMING {
         evicted.max(Some(seq))
@@ -58,7 +59,7 @@ pub fn evicted_up_to(evicted: Option<Seq>, seq: Seq) -> Option<Seq> {
     }
 }
 
-/// Whether events after `cursor` are gone.
+/// Whether events after `cursor` are no longer retained.
 pub fn has_gap_after(cursor: Seq, evicted: Option<Seq>) -> bool {
     evicted.is_some_and(|evicted| evicted > cursor)
 }
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn res_08_oldest_event_that_nothing_retains_is_evicted() {
+    fn res_08_oldest_event_without_a_reason_to_retain_is_evicted() {
         use Retain::{Answer, None as Plain, Question};
         for (held, victim) in [
             (&[][..], None),

@@ -39,7 +39,7 @@ pub(super) fn frames(text: &str, last: u64) -> TakeOutcome {
 }
 
 #[test]
-fn sto_02_frame_is_sent_when_the_store_has_it() {
+fn sto_02_frame_is_sent_after_its_event_is_stored() {
     let mut core = live();
     let _ = emit(&mut core, "{}");
     append(&mut core);
@@ -48,9 +48,9 @@ fn sto_02_frame_is_sent_when_the_store_has_it() {
     assert_eq!(take(&mut core, READER), frames("id: 7-1\ndata: {}\n\n", 1));
 }
 
-/// RES-05: the store may show events before it acknowledges them.
+/// RES-05: a page may contain events that the store has not acknowledged yet.
 #[test]
-fn res_05_event_that_a_page_has_shown_is_not_sent_again() {
+fn res_05_event_of_a_page_is_not_sent_again() {
     let mut core = live();
     for _ in 0..3 {
         let _ = emit(&mut core, "{}");
@@ -63,9 +63,9 @@ fn res_05_event_that_a_page_has_shown_is_not_sent_again() {
     assert_eq!(take(&mut core, OTHER), TakeOutcome::Nothing);
 }
 
-/// RES-05: a run of which a page has shown a part is read from the store.
+/// RES-05: if a page contains a part of a run, the reader gets the rest from the store.
 #[test]
-fn res_05_run_that_a_page_has_shown_in_part_is_read_from_the_store() {
+fn res_05_rest_of_a_partly_read_run_comes_from_the_store() {
     let mut core = Core::open(&params(false), 1000);
     for _ in 0..3 {
         let _ = emit(&mut core, "{}"); // no reader can exist: they become one run
@@ -79,7 +79,7 @@ fn res_05_run_that_a_page_has_shown_in_part_is_read_from_the_store() {
     assert_eq!(take(&mut core, OTHER), TakeOutcome::Behind);
     assert!(
         core.caught_up(OTHER, Seq(3), 2).0,
-        "at the last number it is live again"
+        "the reader is live again at the last number"
     );
     assert_eq!(take(&mut core, OTHER), TakeOutcome::Nothing);
 }
@@ -91,7 +91,7 @@ fn res_06_displaced_reader_is_woken_and_ends() {
     assert_eq!(take(&mut core, READER), TakeOutcome::Nothing);
     assert_eq!(core.attach(OTHER, Seq::PRIMING, false).wake, Some(READER));
     assert_eq!(take(&mut core, READER), TakeOutcome::End);
-    assert!(!core.detach(READER).0, "the displaced connection changes nothing");
+    assert!(!core.detach(READER).0, "a displaced connection has no effect");
     assert!(core.has_reader());
 }
 
@@ -122,9 +122,9 @@ fn sto_02_live_reader_gets_messages_without_ids_in_an_outage() {
     assert_eq!(core.last_unlogged(), Some(Seq(3)));
 }
 
-/// D2: the seal is stored, also if it comes while an append is in flight.
+/// D2: a seal during an append is stored with the next append.
 #[test]
-fn d2_seal_during_an_append_is_an_append_of_its_own() {
+fn d2_seal_during_an_append_makes_another_append() {
     let mut core = live();
     let _ = emit(&mut core, "{}");
     append(&mut core);
@@ -144,9 +144,9 @@ fn d2_seal_during_an_append_is_an_append_of_its_own() {
     assert_eq!(take(&mut core, READER), TakeOutcome::End);
 }
 
-/// A reader that waits when the stream closes ends at once, whatever closes the stream.
+/// Every cause of a close wakes the reader.
 #[test]
-fn d2_waiting_reader_is_woken_however_the_stream_closes() {
+fn d2_close_wakes_a_waiting_reader() {
     type Close = fn(&mut Core) -> Effects<ConnectionId>;
     let deliver = |core: &mut Core, outcome| {
         let _ = emit(core, "{}");
@@ -192,7 +192,7 @@ fn d2_stream_without_messages_closes_without_an_append() {
 fn d5_flush_during_an_append_ends_the_buffering() {
     let mut core = Core::open(&params(false), 1000);
     let _ = emit(&mut core, "{}");
-    assert!(core.next_append(&params(false)).is_none(), "it waits for others");
+    assert!(core.next_append(&params(false)).is_none(), "the message is buffered");
     let _ = emit(&mut core, &format!("\"{}\"", "x".repeat(300 << 10)));
     append(&mut core);
     core.flush();
@@ -201,7 +201,7 @@ fn d5_flush_during_an_append_ends_the_buffering() {
     assert_eq!(append(&mut core).events.len(), 1);
 }
 
-/// SSE-08: a client without an id could not resume for the messages in flight.
+/// SSE-08: a client without an id could not resume to get the messages in flight.
 #[test]
 fn sse_08_close_waits_for_pending_events() {
     let mut core = live();
@@ -214,7 +214,7 @@ fn sse_08_close_waits_for_pending_events() {
     assert_eq!(take(&mut core, READER), TakeOutcome::Close(Close { retry: 5 }));
 }
 
-/// D4: a release that fails is not forgotten, and costs the stream no ids.
+/// D4: a failed release is repeated, and the stream stays logged.
 #[test]
 fn d4_failed_release_is_part_of_the_next_append() {
     let mut core = live();
@@ -228,9 +228,9 @@ fn d4_failed_release_is_part_of_the_next_append() {
     assert_eq!(append(&mut core).released, [Seq(1)]);
 }
 
-/// D9: a refused append ends this stream alone, and a late result changes nothing.
+/// D9: a refused append closes the stream, and a late result changes nothing.
 #[test]
-fn d9_refused_append_and_late_acknowledgement() {
+fn d9_refused_append_closes_the_stream_and_late_result_is_ignored() {
     let mut fenced = live();
     let _ = emit(&mut fenced, "{}");
     append(&mut fenced);
@@ -265,14 +265,17 @@ fn sse_14_emitter_waits_for_the_reader_or_for_the_store() {
     assert_eq!(core.room(&limited), Room::WaitForReader);
     assert!(matches!(take(&mut core, READER), TakeOutcome::Frames(..)));
     assert_eq!(core.room(&limited), Room::Free);
-    assert!(!core.reader_stalled(&limited).reader_stalled, "it has taken something");
+    assert!(
+        !core.reader_stalled(&limited).reader_stalled,
+        "the reader has taken frames"
+    );
     for _ in 0..2 {
         let _ = emit(&mut core, &format!("\"{}\"", "x".repeat(300 << 10)));
     }
     assert_eq!(core.room(&limited), Room::WaitForStore);
     assert!(
         !core.reader_stalled(&limited).reader_stalled,
-        "a slow store is not the reader's fault"
+        "a slow store does not detach the reader"
     );
 }
 
@@ -304,9 +307,9 @@ fn res_09_resume_of_a_stream_that_ends_meanwhile_confirms_the_cursor() {
     assert_eq!(reader.step(), Step::End);
 }
 
-/// LEG-02: a stream without a log delivers a message that exceeds its buffer. Its emitters wait for room.
+/// LEG-02: a connection-bound stream delivers messages beyond its limits. Its emitters wait.
 #[test]
-fn leg_02_connection_bound_stream_keeps_what_does_not_fit() {
+fn leg_02_connection_bound_stream_buffers_beyond_its_limits() {
     let mut core = Core::connection_bound();
     let _ = core.attach(READER, Seq::PRIMING, false);
     let large = "x".repeat(params(false).limits.live_bytes);
@@ -319,7 +322,11 @@ fn leg_02_connection_bound_stream_keeps_what_does_not_fit() {
         wire.extend_from_slice(&chunk);
     }
     let expected = ["1", &large, "3"].map(|text| format!("data: {text}\n\n")).concat();
-    assert!(wire == expected.as_bytes(), "every message, in order");
+    assert!(wire == expected.as_bytes(), "a message is missing or out of order");
     assert_eq!(core.room(&params(false)), Room::Free);
-    assert_eq!(take(&mut core, READER), TakeOutcome::Nothing, "the connection lives on");
+    assert_eq!(
+        take(&mut core, READER),
+        TakeOutcome::Nothing,
+        "the connection stays open"
+    );
 }

@@ -18,7 +18,7 @@ const MAX_SPARE_RUNS: usize = 64;
 pub enum AppendOutcome {
     /// The store has the batch.
     Stored,
-    /// The store cannot be reached. It may have the batch nevertheless.
+    /// The store cannot be reached. It may have stored the batch nevertheless.
     StoreFailed,
     /// The store refused the batch: another writer, a sealed stream or an ended session.
     Refused,
@@ -46,9 +46,9 @@ impl<W: Clone> StreamCore<W> {
         Ok((seq, effects))
     }
 
-    /// Binds messages of the push queue to this stream, at most about a batch. `next` returns a message, its position in the
-    /// stored queue, and whether another one follows. Binds none while an append is pending, so that messages wait in the
-    /// queue, where they are bounded. Returns the number of bound messages.
+    /// Binds messages of the push queue to this stream, at most about a batch. `next` returns a message, its position
+    /// in the stored queue, and whether another one follows. Binds none while an append is pending, so that messages
+    /// wait in the queue, where they are bounded. Returns the number of bound messages.
     pub fn bind<M: EncodeMessage>(
         &mut self,
         params: &StreamParams,
@@ -84,7 +84,7 @@ impl<W: Clone> StreamCore<W> {
         effects
     }
 
-    /// A reader may exist from now on: messages are appended as they are emitted.
+    /// Ends the buffering: a reader may exist now, so messages are appended as they are emitted.
     pub fn flush(&mut self) {
         match &mut self.state {
             WriterState::Buffering => self.state = WriterState::Ready,
@@ -93,8 +93,8 @@ impl<W: Clone> StreamCore<W> {
         }
     }
 
-    /// A question of this stream is settled, and the store need not retain it. The store gets the release at once, even if no
-    /// message follows: a call may be silent for long, and the limits of its stream apply meanwhile (design D4).
+    /// Releases a settled question, so that the store may evict it. The store gets the release at once, even without
+    /// another message: a call may be silent for long, and the limits of its stream apply meanwhile (D4).
     pub fn release(&mut self, question: Seq) {
         if matches!(self.state, WriterState::Unlogged(_) | WriterState::Closed(_)) {
             return;
@@ -103,7 +103,7 @@ impl<W: Clone> StreamCore<W> {
         self.append_due = true;
     }
 
-    /// Ends the stream at once: its session has ended. Queued messages are dropped.
+    /// Ends the stream at once, because its session has ended. Queued messages are dropped.
     pub fn stop(&mut self) -> Effects<W> {
         let mut effects = Effects::default();
         self.queue.clear();
@@ -111,16 +111,16 @@ impl<W: Clone> StreamCore<W> {
         effects
     }
 
-    /// The number after the last one that the store may have shown to a client. It now has the stream up to `stored`, and may have
-    /// lost writes. A stream that recovers in a cluster continues at this number. If it is beyond the one after `stored`, the
-    /// batch that continues needs [`Batch::gap`].
+    /// The number after the last one that the store may have shown to a client. It now has the stream up to `stored`,
+    /// and may have lost writes. A stream that recovers in a cluster continues at this number. If it is beyond the one
+    /// after `stored`, the batch that continues needs [`Batch::gap`].
     pub fn first_unseen(&self, stored: Option<Seq>) -> Seq {
         stored.max(Some(self.proposed)).map_or(Seq::FIRST, Seq::next)
     }
 
-    /// The store accepts appends again, and `last` is the last event that it has of this stream. Numbers continue from there.
-    /// The reader of the outage ends, because its numbers differ. `None` if messages without ids were emitted after
-    /// `last_unlogged`.
+    /// The store accepts appends again, and `last` is the last event that it has of this stream. Numbers continue from
+    /// there. The reader of the outage ends, because its numbers differ. `None` if messages without ids were emitted
+    /// after `last_unlogged`.
     pub fn store_recovered(&mut self, last_unlogged: Option<Seq>, last: Option<Seq>) -> Option<Effects<W>> {
         let failed = matches!(self.state, WriterState::Unlogged(UnloggedCause::StoreFailed));
         if !failed || self.last_unlogged() != last_unlogged {
@@ -135,11 +135,11 @@ impl<W: Clone> StreamCore<W> {
         Some(effects)
     }
 
-    /// The store works again and accepts a gap. Numbers continue, and a reader that has the messages without ids stays: the store
-    /// gets the gap with the next append, which is due. `None` if the stream has not failed.
+    /// The store works again and accepts a gap. Numbers continue, and a reader that has the messages without ids stays:
+    /// the store gets the gap with the next append, which is due. `None` if the stream has not failed.
     ///
-    /// Only for the stream of one call. A stream with several calls stays without ids to its end: one of the answers may be
-    /// lost, and only the end reports that. The numbers of a push stream are unknown after a failed bind.
+    /// Only for the stream of one call. A stream with several calls stays without ids to its end: one of the answers
+    /// may be lost, and only the end reports that. The numbers of a push stream are unknown after a failed bind.
     pub fn store_recovered_with_gap(&mut self, params: &StreamParams) -> Option<Effects<W>> {
         let failed = matches!(self.state, WriterState::Unlogged(UnloggedCause::StoreFailed));
         let is_one_call = params.info.kind == StreamKind::Call && params.info.calls.len() <= 1;
@@ -205,7 +205,7 @@ impl<W: Clone> StreamCore<W> {
         };
         effects.settled = settled.map(|position| (position, is_stored));
         let WriterState::Appending(in_flight) = &mut self.state else {
-            return effects; // it has closed meanwhile
+            return effects; // the stream has closed
         };
         let in_flight = std::mem::take(in_flight);
         match outcome {
@@ -214,7 +214,7 @@ impl<W: Clone> StreamCore<W> {
                 // The batch only released questions, and no message is missing. The next append releases them.
                 self.after_append(in_flight.buffering);
                 self.released.extend(in_flight.released);
-                self.wake_reader(&mut effects); // it may wait for the append before it closes
+                self.wake_reader(&mut effects); // a closing reader may wait for the append
             }
             AppendOutcome::StoreFailed => {
                 let in_doubt = in_flight.runs.last().map(|run| run.last);
@@ -242,7 +242,7 @@ impl<W: Clone> StreamCore<W> {
             reader.note_appended(last, self.appended_bytes);
         }
         if params.info.kind == StreamKind::Push {
-            // Most push streams are idle, and there may be many: an idle one keeps no tables.
+            // There may be many idle push streams, so an idle stream frees its tables.
             if self.queue.is_empty() {
                 self.queue.clear();
             }
@@ -257,8 +257,7 @@ impl<W: Clone> StreamCore<W> {
         }
     }
 
-    /// STO-02: messages continue without ids, for the attached reader if there is one. So do those in flight and those
-    /// queued.
+    /// STO-02: messages in flight, queued messages and later ones go to the attached reader without ids.
     pub(super) fn batch_failed(
         &mut self,
         params: &StreamParams,
@@ -300,7 +299,8 @@ impl<W: Clone> StreamCore<W> {
         }
     }
 
-    /// Numbers a message and queues it. `joined` if another message follows at once. Without a log it goes to the reader.
+    /// Numbers a message and queues it. `joined` if another message follows at once. An unlogged message goes to the
+    /// reader.
     fn accept(
         &mut self,
         params: &StreamParams,
@@ -324,14 +324,14 @@ impl<W: Clone> StreamCore<W> {
     fn offer(&mut self, params: &StreamParams, run: FrameRun) {
         let is_unlogged = self.is_unlogged();
         let Some(reader) = self.reader.local_mut() else { return };
-        // The store may show events before it acknowledges them, so the reader may have seen them. A priming event has no
-        // message, and the number that every cursor starts from.
+        // The store may show events before it acknowledges them, so the reader may have seen them. A priming event is
+        // different: every cursor starts from its number.
         if run.last <= reader.taken && run.last > Seq::PRIMING {
             return;
         }
         if reader.feed == Feed::CatchingUp {
             if is_unlogged {
-                // The reader will not find this message in the store. It ends after the stored events, and the next resume
+                // This message is not in the store. The reader ends after the stored events, and the next resume
                 // announces the gap.
                 reader.close = Some(Close { retry: 0 });
             }
@@ -349,14 +349,14 @@ impl<W: Clone> StreamCore<W> {
         self.live.push(run);
     }
 
-    /// Hands a message without an id to the attached reader.
+    /// Passes a message without an id to the attached reader.
     fn offer_unlogged(&mut self, params: &StreamParams, cause: UnloggedCause, seq: Seq, message: impl EncodeMessage) {
         let Some(reader) = self.reader.local_mut() else { return };
-        // A connection-bound stream has no other place for the message. Its emitters wait for room instead.
+        // A connection-bound stream has no store, so it always buffers the message. Its emitters wait instead.
         let fits = cause == UnloggedCause::ConnectionBound || self.live.fits(1, message.size(), &params.limits);
         if reader.feed == Feed::CatchingUp || !fits {
             reader.feed = Feed::CatchingUp;
-            reader.close = Some(Close { retry: 0 }); // it will not find this in the store
+            reader.close = Some(Close { retry: 0 }); // the store does not have this message
             self.live.clear();
             return;
         }

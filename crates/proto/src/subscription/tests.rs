@@ -278,7 +278,7 @@ fn sec_06_uris_of_a_filter_are_bounded_in_bytes() {
     }
     assert_eq!(pending.take(), [long(0), long(1), updated("a:/")], "2 x 50 bytes fit");
     pending.add(&filter, &long(3));
-    assert_eq!(pending.take(), [long(3)], "taking makes room");
+    assert_eq!(pending.take(), [long(3)], "a take frees space");
 }
 
 proptest! {

@@ -1,4 +1,4 @@
-//! Clients: one call at a time each, resumed on any node until it has an end. The first one also has a GET.
+//! Clients. Each has one call at a time and resumes it on any node until it ends. The first client also has a GET.
 
 use rethread_proto::Ordinal;
 use rethread_proto::sse::Decoder;
@@ -10,14 +10,14 @@ const MAX_BLOCK_BYTES: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ConnectionNumber(pub(crate) u64);
 
-/// Something that a node sends to a client.
+/// A message from a node to a client.
 #[derive(Debug)]
 pub(crate) enum ToClient {
     /// The JSON answer of a call.
     Json,
     /// An error on the id of a call.
     Error,
-    /// A status: the request was not served.
+    /// A status for a request that was not served.
     Refused,
     /// The session does not exist.
     NotFound,
@@ -35,7 +35,7 @@ pub(crate) enum Purpose {
     Call(u64),
     Push,
     Answer(Box<str>),
-    /// A request with a status and nothing else.
+    /// A request whose response is only a status.
     Other,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Request {
     pub(crate) node: usize,
     pub(crate) purpose: Purpose,
     decoder: Decoder,
-    /// The position of the stream, as far as the client knows it.
+    /// The last event that the client has seen.
     pub(crate) cursor: Option<(Ordinal, u64)>,
 }
 
@@ -57,11 +57,11 @@ pub(crate) struct Client {
     pub(crate) broken_call: Option<(u64, Ordinal, u64)>,
     /// The position in the stream of the GET.
     pub(crate) push_cursor: Option<(Ordinal, u64)>,
-    /// Questions that it must answer.
+    /// Questions to answer.
     pub(crate) questions: Vec<Box<str>>,
-    /// Push messages that it got.
+    /// Received push messages.
     pub(crate) got: BTreeSet<u64>,
-    /// Streams of which it got an id.
+    /// Streams with at least one received id.
     pub(crate) known_streams: BTreeSet<Ordinal>,
     pub(crate) finished_calls: u64,
 }
@@ -97,7 +97,7 @@ impl Client {
             .any(|request| matches!(request.purpose, Purpose::Push))
     }
 
-    /// A node has sent something. Ignored if the client has left.
+    /// Handles a message from a node. Ignored if the client has closed the connection.
     pub(crate) fn receive(&mut self, number: ConnectionNumber, sent: ToClient) {
         let Some(at) = self.requests.iter().position(|request| request.number == number) else {
             return;
@@ -125,7 +125,7 @@ impl Client {
         let mut blocks = Vec::new();
         let request = &mut self.requests[at];
         let fed = request.decoder.feed(chunk, |block| blocks.push(block));
-        fed.expect("our own blocks are short");
+        fed.expect("no block exceeds the decoder's limit");
         let mut is_answered = false;
         for block in blocks {
             let data = block.data.as_deref().unwrap_or_default();
@@ -136,7 +136,7 @@ impl Client {
                     let again = data.is_empty() && position.1 == before;
                     assert!(
                         ordinal != position.0 || position.1 > before || again,
-                        "event {id} came after {before}: twice, or out of order"
+                        "event {id} arrived after {before}: repeated or out of order"
                     );
                 }
                 request.cursor = Some((Ordinal(position.0), position.1));

@@ -1,21 +1,27 @@
 //! A simulation of several nodes that share one store.
 //!
-//! The state machines of `proto::cluster` and `proto::stream` run in a reduced node. The store is a model. A schedule is made
-//! from one seed: calls, GETs, resumes, answers, changes of the record, and processes that are paused, killed and cut off, a
-//! store that is away, answers that are lost, wake-ups that are lost, and a store that lost its last writes.
+//! The state machines of `proto::cluster` and `proto::stream` run in a reduced node. The store is a model. One seed
+//! determines a schedule: calls, GETs, resumes, answers and changes of the record. Its faults are paused, killed and
+//! disconnected processes, store outages, lost replies, lost wake-ups, and a store that lost its last writes.
 //!
-//! Promises: a number has one payload; a call runs at most once; a client that waits gets an answer or an error in bounded time;
-//! a message is in one place, and in the end on a stream; a node knows before the store that its lease has ended, and nobody
-//! claims a session whose owner believes in its lease; nothing is stored after the end of a session; idle views equal the record.
+//! Invariants:
+//! - A number has one payload.
+//! - A call runs at most once.
+//! - A waiting client gets an answer or an error in bounded time.
+//! - A message is in the queue or on one stream, and in the end on a stream.
+//! - The lease of a node ends for the node before it ends for the store.
+//! - No node claims a session while its owner's lease holds.
+//! - Nothing is stored after the end of a session.
+//! - Idle views equal the record.
 //!
-//! A failing seed is printed; run it again with `CLUSTER_SEED=<seed> cargo test -p rethread-proto --test cluster`.
+//! A failure prints its seed. Repeat it with `CLUSTER_SEED=<seed> cargo test -p rethread-proto --test cluster`.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the crate is pure; its tests measure and are configured
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the tests read clocks and the environment
 
 mod client;
 mod node;
 #[path = "../oracle/random.rs"]
-#[allow(dead_code)] // the oracle needs more of it
+#[allow(dead_code)] // the oracle uses the rest
 mod random;
 mod store;
 mod world;
@@ -27,16 +33,16 @@ use std::time::{Duration, Instant};
 use world::World;
 
 const STEPS: usize = 300;
-/// Each check of the messages reads every push stream.
+/// Steps between two checks of the messages, which read every push stream.
 const CHECK_INTERVAL: usize = 50;
-/// The test runs at least so many schedules, for at least so long. `CLUSTER_SCHEDULES` asks for more.
+/// The test runs at least this many schedules for at least this time. `CLUSTER_SCHEDULES` raises the number.
 const MIN_SCHEDULES: u64 = 300;
 const MIN_TIME: Duration = Duration::from_secs(3);
 
-/// A schedule without these would promise nothing about them.
+/// Cases that the schedules together must contain, so that they are tested.
 const RARE: [&str; 11] = [
     "answer forwarded",
-    "append behind a gap",
+    "append after a gap",
     "forward failed",
     "forward replied",
     "forward routed again",
@@ -61,7 +67,7 @@ fn run(seed: u64) -> BTreeMap<&'static str, u64> {
 }
 
 #[test]
-fn simulation_of_nodes_keeps_every_promise_in_any_schedule() {
+fn simulated_nodes_keep_every_invariant_in_any_schedule() {
     let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     if let Some(seed) = variable("CLUSTER_SEED") {
         run(seed);
@@ -85,6 +91,6 @@ fn simulation_of_nodes_keeps_every_promise_in_any_schedule() {
     let rate = schedules as f64 / began.elapsed().as_secs_f64();
     println!("{schedules} schedules of {STEPS} steps, {rate:.0} per second: {counts:?}");
     for name in RARE {
-        assert!(counts.contains_key(name), "no schedule has the case: {name}");
+        assert!(counts.contains_key(name), "no schedule contains the case: {name}");
     }
 }

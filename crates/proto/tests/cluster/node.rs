@@ -1,7 +1,7 @@
-//! One process: the shell around the state machines of `proto::cluster` and `proto::stream`, reduced to what they need.
+//! One process: a minimal shell around the state machines of `proto::cluster` and `proto::stream`.
 //!
-//! A request to the store is a continuation that waits for its result. The world decides when the store performs it and when
-//! the result arrives.
+//! A request to the store is a continuation that waits for its result. The world decides when the store performs it and
+//! when the result arrives.
 
 mod calls;
 mod forwards;
@@ -27,15 +27,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 use streams::LiveStream;
 
-/// Work of a node that is not caused by a message, in milliseconds.
+/// Period of the upkeep of a node, in milliseconds.
 const UPKEEP_MILLIS: u64 = 200;
 const MAX_QUESTIONS: usize = 100;
 
 pub(crate) type Then = Box<dyn FnOnce(&mut Node, &mut Shared, Outcome)>;
-/// Runs when the node has a view of the session, or cannot have one.
+/// Runs when the node has a view of the session, or with an error if it cannot open one.
 pub(crate) type WithView = Box<dyn FnOnce(&mut Node, &mut Shared, Result<(), Failure>)>;
 
-/// The parts of the world that every node can reach.
+/// The state of the world that all nodes share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) now: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     pub(crate) ran: HashSet<u64>,
     pub(crate) to_clients: Vec<(ConnectionNumber, ToClient)>,
     pub(crate) next_number: u64,
-    /// How often something rare has happened.
+    /// Number of occurrences of each rare case.
     pub(crate) counts: BTreeMap<&'static str, u64>,
     /// The store has lost writes in this run.
     pub(crate) has_lost_writes: bool,
@@ -84,7 +84,7 @@ pub(crate) struct View {
 }
 
 pub(crate) struct Node {
-    /// The difference between the clock of the machine and that of the world.
+    /// Offset of the machine's clock from the clock of the world.
     clock_offset: u64,
     pub(crate) keeper: LeaseKeeper,
     members: Members,
@@ -93,14 +93,14 @@ pub(crate) struct Node {
     pub(crate) mail_cursor: u64,
     pub(crate) view: Option<View>,
     waiting_for_view: Vec<WithView>,
-    /// The record has changed while the view was opened: the result of the opening may be older.
+    /// The record has changed while the view was opened, so the result may be older.
     changed_while_opening: bool,
     forwards: HashMap<u64, PendingForward>,
     executions: HashMap<(Incarnation, u64), PendingExecution>,
     calls: BTreeMap<u64, RunningCall>,
     pub(crate) streams: BTreeMap<Ordinal, LiveStream>,
     pub(crate) remotes: Vec<RemoteConnection>,
-    /// Streams that ended without a log. They get an end when the store is back.
+    /// Streams that ended while they were unlogged. They are sealed when the store is back.
     unsealed: Vec<Ordinal>,
     /// Changes that wait for other views: the revision, the nodes, the deadline, the client.
     changes: Vec<(u64, Vec<Incarnation>, u64, ConnectionNumber)>,
@@ -153,12 +153,12 @@ impl Node {
         });
     }
 
-    /// A request whose result nobody needs.
+    /// Sends a request and ignores its result.
     fn tell(&mut self, op: Op) {
         self.ask(op, |_, _, _| {});
     }
 
-    /// The result of a request arrives.
+    /// Handles the result of a request.
     pub(crate) fn complete(&mut self, at: usize, shared: &mut Shared) {
         let Pending { outcome, then, .. } = self.pending.swap_remove(at);
         then(self, shared, outcome.unwrap_or(Err(Failure::Store)));
@@ -166,7 +166,7 @@ impl Node {
 
     // ---- the lease ----
 
-    /// The timers of the node.
+    /// Runs the timers of the node.
     pub(crate) fn tick(&mut self, shared: &mut Shared) {
         let now = self.clock(shared);
         let (request, actions) = if self.is_renewing {
@@ -230,7 +230,7 @@ impl Node {
         }
     }
 
-    /// Asks the store whether another node lives, if that is not known.
+    /// Finds out whether another node is alive, from the store if necessary.
     fn check(&mut self, other: Incarnation, then: impl FnOnce(&mut Node, &mut Shared, bool) + 'static) {
         self.ask(Op::IsAlive(other.clone()), move |node, shared, outcome| match outcome {
             Ok(Reply::Alive(is_alive)) => {
@@ -244,7 +244,7 @@ impl Node {
         });
     }
 
-    /// Another node is dead: its streams that are read here, its GETs, the requests that wait for it.
+    /// Settles the streams, GETs and forwarded requests of a dead node.
     fn settle_dead(&mut self, dead: &Incarnation, shared: &mut Shared) {
         self.close_orphans_of(dead, shared);
         if self.streams.values().any(LiveStream::is_push) {
@@ -256,7 +256,7 @@ impl Node {
         }
     }
 
-    /// Everything that happens without a message: lost wake-ups, late replies, streams without a log.
+    /// Periodic work that repairs lost wake-ups, late replies and unlogged streams.
     fn upkeep(&mut self, shared: &mut Shared) {
         self.wake_remote_readers(shared);
         self.recover_streams(shared);
@@ -318,7 +318,7 @@ impl Node {
         });
     }
 
-    /// A client changes the record. It gets its answer when the other views have it, or after half a second.
+    /// A client changes the record. It gets a response when the other views have the change, or after half a second.
     pub(crate) fn set_level(&mut self, level: u64, client: ConnectionNumber, shared: &mut Shared) {
         if !self.lease_holds(shared) {
             return shared.send(client, ToClient::Refused);
@@ -377,11 +377,11 @@ impl Node {
         });
     }
 
-    /// Takes over a record that was read, unless a newer one is known: results may arrive in any order.
+    /// Applies a record that was read, unless a newer one is known. Results may arrive in any order.
     fn apply_record(&mut self, record: Record) {
         let Some(view) = &mut self.view else { return };
         let known = &mut view.record;
-        // Opening a view changes the views and the epoch, and no revision.
+        // Opening a view changes the views and the epoch, but not the revision.
         if known.last_epoch <= record.last_epoch {
             known.last_epoch = record.last_epoch;
             known.views = record.views;
@@ -419,14 +419,14 @@ impl Node {
                         }
                     });
                 } else if let Some(from) = self.incarnation() {
-                    let revision = u64::MAX; // it has no view, so none is out of date
+                    let revision = u64::MAX; // this node has no view that could be out of date
                     self.tell(Op::Deliver(by, Mail::Acknowledge { from, revision }));
                 }
             }
         }
     }
 
-    /// The connection to the store was lost and is back: everything is read once.
+    /// Reads everything once after the connection to the store is back.
     pub(crate) fn reconnected(&mut self, shared: &mut Shared) {
         self.changed_while_opening |= !self.waiting_for_view.is_empty();
         if self.view.is_some() {
@@ -442,7 +442,7 @@ impl Node {
         self.forwards_in_doubt(shared);
     }
 
-    /// The store may have lost that this node has a view. Without an entry it gets no wake-ups.
+    /// Registers the view again, because the store may have lost its entry. Without an entry there are no wake-ups.
     fn register_view(&mut self) {
         let (Some(view), Some(here)) = (&self.view, self.incarnation()) else {
             return;

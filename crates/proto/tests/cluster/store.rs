@@ -1,4 +1,4 @@
-//! A model of a store that several nodes share. Each step is atomic. A copy of it is the state that a failover may return to.
+//! A model of a store that several nodes share. Each operation is atomic. A failover returns to an earlier copy.
 
 use bytes::Bytes;
 use rethread_proto::cluster::{Incarnation, LeaseError, ReaderToken};
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// The lease of the model, in milliseconds.
 pub(crate) const LEASE_MILLIS: u64 = 1_000;
-/// Numbers that are skipped when the store may have lost some (design D9).
+/// Numbers that are skipped when the store may have lost some (D9).
 const SKIPPED: u64 = 10_000;
 /// Ordinals of one view.
 const BLOCK: u64 = 1_000;
@@ -61,9 +61,9 @@ pub(crate) enum Reply {
     Appended(Option<(ReaderToken, Seq)>),
     Page(Page),
     Status(StreamStatus),
-    /// Streams without an end, and their writers.
+    /// Unsealed streams and their writers.
     Open(Vec<(Ordinal, Incarnation)>),
-    /// Messages, or the node whose turn it is.
+    /// Messages, or the node of the newest GET.
     Bound(Vec<Bytes>, Option<Incarnation>),
 }
 
@@ -121,12 +121,12 @@ pub(crate) enum Mail {
 pub(crate) enum ReplyKind {
     Json,
     Refused,
-    /// It did not run: another node has the session.
+    /// The call did not run, because another node owns the session.
     Moved,
     Stream(Ordinal),
 }
 
-/// Something that a node is woken for.
+/// The reason of a wake-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WakeUp {
     Mail,
@@ -157,7 +157,7 @@ pub(crate) struct Store {
     /// The GETs, the newest last.
     listeners: Vec<(Ordinal, Incarnation)>,
     pub(crate) streams: BTreeMap<Ordinal, StoredStream>,
-    /// Wake-ups that go out now.
+    /// Wake-ups that are ready to be delivered.
     pub(crate) wake_ups: Vec<(Incarnation, WakeUp)>,
     next_incarnation: u64,
 }
@@ -169,7 +169,7 @@ pub(crate) struct StoredStream {
     reader: Option<(ReaderToken, Seq)>,
 }
 
-/// Numbers that no failover takes back: they come from a clock, or have a random part.
+/// Numbers that survive a failover: they come from a clock or have a random part.
 #[derive(Debug, Default)]
 pub(crate) struct Unique {
     pub(crate) mail: u64,
@@ -211,7 +211,7 @@ impl Store {
         self.members.contains_key(node)
     }
 
-    /// The process of the store is another one: counters may have lost their last values.
+    /// The store has restarted. Counters may have lost their last values.
     pub(crate) fn process_changed(&mut self) {
         self.ordinals += SKIPPED;
         if let Some(record) = &mut self.record {
@@ -297,7 +297,7 @@ impl Store {
                     record.revision += 1;
                     let owner = record.owner.clone();
                     self.wake_views(&to);
-                    return Ok(Reply::Owner(owner.expect("it was just set")));
+                    return Ok(Reply::Owner(owner.expect("the owner was just set")));
                 }
                 record.owner.clone().map(Reply::Owner).ok_or(Failure::Revision)
             }
@@ -380,7 +380,7 @@ impl Store {
         };
         stream.log.append(batch).map_err(Failure::Refused)?;
         if stream.writer != writer {
-            // The previous writer may have nothing to append: without this it would not learn that it is fenced.
+            // Wake the previous writer: without an append of its own it would not learn that it is fenced.
             let before = std::mem::replace(&mut stream.writer, writer);
             self.wake_ups.push((before, WakeUp::Stream(ordinal)));
         }
@@ -392,7 +392,7 @@ impl Store {
     }
 
     fn bind(&mut self, ordinal: Ordinal, epoch: u64, start: BindStart, writer: Incarnation) -> Outcome {
-        // Also if nothing waits: a node may have lost the stream while it took it over.
+        // Check this even for an empty queue: the node may have lost the stream during a takeover.
         if let Some(status) = self.streams.get(&ordinal).map(StoredStream::status)
             && status.epoch > epoch
         {

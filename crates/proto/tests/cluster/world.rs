@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 const NODES: usize = 3;
 const CLIENTS: usize = 3;
-/// Every client has an end of its call after so long without faults.
+/// Without faults, every call ends within this time.
 const MAX_QUIET_MILLIS: u64 = 8 * LEASE_MILLIS;
-/// Everything is settled after so long in which nothing happens.
+/// Without activity, the world is settled after this time.
 const SETTLE_MILLIS: u64 = LEASE_MILLIS;
 
 type ToNode = Box<dyn FnOnce(&mut Node, &mut Shared)>;
 
-/// The place of a process. A process that is killed is started again.
+/// A slot for a process. A killed process is started again.
 struct Slot {
     node: Node,
     clock_offset: u64,
@@ -40,7 +40,7 @@ pub(crate) struct World {
     may_lose_writes: bool,
     next_call: u64,
     next_message: u64,
-    /// Messages that the store has taken and not lost.
+    /// Messages that the store has accepted and not lost.
     messages: BTreeSet<u64>,
     /// The payload of every number that was ever stored.
     payloads: BTreeMap<(Ordinal, u64), Vec<u8>>,
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// A moment of the schedule.
+    /// Runs one step of the schedule.
     pub(crate) fn step(&mut self) {
         self.shared.now += self.shared.random.below(15) as u64;
         for at in 0..NODES {
@@ -108,12 +108,13 @@ impl World {
         self.check_leases();
     }
 
-    /// How often something rare has happened.
+    /// Number of occurrences of each rare case.
     pub(crate) fn counts(&self) -> &BTreeMap<&'static str, u64> {
         &self.shared.counts
     }
 
-    /// The faults end. Every client gets its answer, every message its stream, and every view the record.
+    /// Ends the faults. Then every call must end, every message must reach a stream, and every view must equal the
+    /// record.
     pub(crate) fn finish(&mut self) {
         self.has_faults = false;
         self.store_down_until = 0;
@@ -145,7 +146,7 @@ impl World {
                 .collect();
             assert!(
                 now < began + MAX_QUIET_MILLIS,
-                "clients wait, or messages do: {waiting:?}, queue {:?}",
+                "clients or messages still wait: {waiting:?}, queue {:?}",
                 self.store.queue
             );
         }
@@ -210,7 +211,7 @@ impl World {
             return;
         }
         let now = self.shared.now;
-        // A node whose wake-ups do not arrive must not look alive.
+        // A node that does not receive wake-ups must not renew its lease.
         let is_cut = slot.disconnected_until != 0 && matches!(request.op, Op::Renew(_));
         if self.store_down_until > now || is_cut {
             request.outcome = Some(Err(Failure::Store));
@@ -231,7 +232,7 @@ impl World {
         }
     }
 
-    /// The promises about single operations.
+    /// Checks the invariants of single operations.
     fn check_operation(&mut self, op: &Op, outcome: &Result<Reply, Failure>) {
         match (op, outcome) {
             (Op::Append(ordinal, batch, _), Ok(_)) => {
@@ -302,7 +303,7 @@ impl World {
         }
     }
 
-    /// The store continues as a copy that lacks its last writes. Every connection to it breaks.
+    /// The store fails over to a copy without its last writes. Every connection to it breaks.
     fn fail_over(&mut self) {
         self.shared.has_lost_writes = true;
         let kept = stored_messages(&self.copy);
@@ -354,7 +355,7 @@ impl World {
         }
     }
 
-    /// The client goes on with what was interrupted.
+    /// The client resumes its interrupted call or GET.
     fn continue_client(&mut self, at: usize) {
         if let Some((call, ordinal, seq)) = self.clients[at].broken_call.take() {
             return self.request(
@@ -394,7 +395,7 @@ impl World {
             .push(Box::new(move |node, shared| send(node, shared, number)));
     }
 
-    /// A connection breaks. The node notices it later.
+    /// Breaks a connection. The node detects it later.
     fn cut(&mut self, at: usize) {
         let Some(request) = self.clients[at].requests.first() else {
             return;
@@ -415,9 +416,10 @@ impl World {
         }
     }
 
-    // ---- promises about the whole ----
+    // ---- invariants of the whole world ----
 
-    /// A message is in the queue or on one stream, once; in the end on a stream, and at the client if it can resume the stream.
+    /// A message is in the queue or on one stream, once. At the end it is on a stream, and the client has it if it can
+    /// resume the stream.
     pub(crate) fn check_messages(&self, at_end: bool) {
         let stored = stored_messages(&self.store);
         for message in &self.messages {
@@ -431,32 +433,32 @@ impl World {
                 let is_got = client.got.contains(message);
                 assert!(
                     is_got,
-                    "message {message} is on {ordinal:?}, and the client has not got it"
+                    "message {message} is on {ordinal:?}, but the client has not received it"
                 );
             }
         }
     }
 
-    /// A node knows that its lease has ended before the store does, also while it is paused.
+    /// The lease ends for the node before it ends for the store, even while the node is paused.
     fn check_leases(&self) {
         for node in self.slots.iter().map(|slot| &slot.node) {
             if let Some(incarnation) = node.incarnation().filter(|_| node.lease_holds(&self.shared)) {
                 let is_expired = self.store.is_expired(&incarnation, self.shared.now);
                 assert!(
                     !is_expired || self.shared.has_lost_writes,
-                    "{incarnation} believes in a lease that has ended"
+                    "{incarnation} uses an expired lease"
                 );
             }
         }
     }
 
-    /// Views equal the record when nothing happens.
+    /// Idle views equal the record.
     fn check_views(&self) {
         for slot in &self.slots {
             let Some(view) = &slot.node.view else { continue };
             let record = self.store.record();
             assert!(record.is_some(), "a view of a session that has ended");
-            let (seen, stored) = (&view.record, record.expect("it was just checked"));
+            let (seen, stored) = (&view.record, record.expect("checked above"));
             assert_eq!(
                 (seen.revision, seen.level, &seen.owner),
                 (stored.revision, stored.level, &stored.owner),
@@ -464,7 +466,7 @@ impl World {
             );
         }
         let is_empty = self.store.record().is_some() || (self.store.streams.is_empty() && self.store.queue.is_empty());
-        assert!(is_empty, "something is stored after the end of the session");
+        assert!(is_empty, "the store has data after the end of the session");
     }
 }
 

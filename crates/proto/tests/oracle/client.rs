@@ -1,4 +1,4 @@
-//! A client: its cursor, and what it has received.
+//! A client: its cursor and its received messages.
 
 use rethread_proto::Seq;
 use rethread_proto::cluster::ReaderToken;
@@ -6,45 +6,45 @@ use rethread_proto::sse::Decoder;
 use rethread_proto::stream::{ConnectionId, Page, Reader};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// A client that resumes the stream over and over.
+/// A client that resumes the stream repeatedly.
 #[derive(Default)]
 pub(crate) struct Client {
-    /// The number in the last id that it got.
+    /// The number in the last received id.
     pub(crate) cursor: Option<Seq>,
     pub(crate) connection: Option<Connection>,
-    /// Messages that it got without an id.
+    /// Messages received without an id.
     pub(crate) without_ids: HashSet<u64>,
-    /// The numbers that those have.
+    /// The numbers of messages without an id.
     seen_numbers: HashSet<u64>,
-    /// It has got the end of the stream.
+    /// The client has received the end of the stream.
     pub(crate) is_done: bool,
 }
 
 /// One response body.
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
-    /// Set if it is on another node than the writer.
+    /// Set if the connection is on another node than the writer.
     pub(crate) token: Option<ReaderToken>,
     pub(crate) reader: Reader,
     pub(crate) decoder: Decoder,
     /// A page that was read and has not arrived yet. `Some(None)` if the read failed.
     pub(crate) page: Option<Option<Page>>,
-    /// It waits for a wake-up.
+    /// The connection waits for a wake-up.
     pub(crate) waits: bool,
-    /// The response announced a gap. The first page tells its end.
+    /// The response announced a gap. The first page has its end.
     pub(crate) gap_announced: bool,
     /// Numbers up to this one may be missing.
     pub(crate) known_gap: Option<Seq>,
 }
 
 impl Client {
-    /// Takes a chunk off the wire and checks it against what the store has ever stored. `numbers` has the numbers of messages
-    /// without ids, if they are not used again.
+    /// Receives a chunk and compares it with everything that was ever stored. `numbers` has the numbers of messages
+    /// without ids, if these numbers are not reused.
     pub(crate) fn receive(&mut self, chunk: &[u8], stored: &BTreeMap<u64, Vec<u8>>, numbers: &HashMap<u64, u64>) {
-        let connection = self.connection.as_mut().expect("a chunk comes on a connection");
+        let connection = self.connection.as_mut().expect("the client is connected");
         let mut blocks = Vec::new();
         let fed = connection.decoder.feed(chunk, |block| blocks.push(block));
-        fed.expect("our own blocks are short");
+        fed.expect("no block exceeds the decoder's limit");
         for block in blocks {
             let Some(id) = &block.id else {
                 if let Some(message) = block.data.as_deref().and_then(message_number) {
@@ -62,10 +62,10 @@ impl Client {
             if data.is_empty() {
                 // A priming event, or the cursor confirmed.
                 let before = self.cursor.unwrap_or_default();
-                assert!(Seq(seq) >= before, "a cursor goes back to {seq}");
+                assert!(Seq(seq) >= before, "the cursor moved back to {seq}");
                 assert!(
                     Seq(seq) == before || Some(Seq(seq)) <= connection.known_gap,
-                    "a cursor jumps from {before:?} to {seq}"
+                    "the cursor jumped from {before:?} to {seq}"
                 );
                 self.cursor = Some(Seq(seq));
                 continue;
@@ -78,17 +78,17 @@ impl Client {
             assert_eq!(
                 payload.map(|payload| &payload[..]),
                 Some(data.as_bytes()),
-                "event {seq} was sent and is not stored like that"
+                "event {seq} was sent but not stored with this payload"
             );
             let before = self.cursor.unwrap_or(Seq::PRIMING);
             assert!(
                 Seq(seq) > before,
-                "event {seq} came after {before:?}: twice, or out of order"
+                "event {seq} arrived after {before:?}: repeated or out of order"
             );
             let is_known = |missing| Some(Seq(missing)) <= connection.known_gap || self.seen_numbers.contains(&missing);
             assert!(
                 (before.0 + 1..seq).all(is_known),
-                "event {seq} came after {before:?}: an unannounced gap"
+                "event {seq} arrived after {before:?}: an unannounced gap"
             );
             self.cursor = Some(Seq(seq));
         }

@@ -1,11 +1,11 @@
 //! The oracle: every cursor sees its own stream, in order, once, without an unannounced gap.
 //!
-//! A schedule is made from one seed: messages, appends that are acknowledged at once, late, wrongly or never, cuts, resumes,
-//! takeovers by readers of the same and of another node, evictions, outages, recoveries, restarts and lost writes of the store.
-//! The world has no clock and no threads, so a seed always gives the same run. A failing seed is printed; run it again with
-//! `ORACLE_SEED=<seed> cargo test -p rethread-proto --test oracle`.
+//! One seed determines a schedule: messages, appends that are acknowledged at once, late, wrongly or never, broken
+//! connections, resumes, takeovers by readers of the same and of another node, evictions, outages, recoveries, restarts
+//! and lost writes of the store. The world has no clock and no threads, so runs are reproducible. A failure prints its
+//! seed. Repeat it with `ORACLE_SEED=<seed> cargo test -p rethread-proto --test oracle`.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the crate is pure; its tests measure and are configured
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the tests read clocks and the environment
 
 mod client;
 mod random;
@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 use world::World;
 
 const OPERATIONS: usize = 200;
-/// Each check of the shared queue reads both logs.
+/// Operations between two checks of the shared queue, which read both logs.
 const CHECK_INTERVAL: usize = 25;
-/// The test runs at least so many schedules, for at least so long. `ORACLE_SCHEDULES` asks for more.
+/// The test runs at least this many schedules for at least this time. `ORACLE_SCHEDULES` raises the number.
 const MIN_SCHEDULES: u64 = 500;
 const MIN_TIME: Duration = Duration::from_secs(3);
 

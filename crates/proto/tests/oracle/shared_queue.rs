@@ -19,7 +19,7 @@ const MAX_BLOCK_BYTES: usize = 1 << 20;
 pub(crate) struct SharedQueue {
     queue: VecDeque<Bytes>,
     streams: Vec<Stream>,
-    /// The stream whose turn it is.
+    /// The stream that may bind next.
     top: usize,
     next_message: u64,
     store_is_down: bool,
@@ -32,12 +32,12 @@ struct Stream {
     operation: Option<Operation>,
     reader: ConnectionId,
     decoder: Decoder,
-    /// The last number that the reader got.
+    /// The last number that the reader received.
     cursor: u64,
     got: BTreeMap<u64, String>,
 }
 
-/// An operation at the store, and its result if it is done.
+/// An operation at the store, and its result after execution.
 enum Operation {
     Append(Batch, Option<bool>),
     Bind(BindStart, Option<Vec<Bytes>>),
@@ -72,7 +72,7 @@ impl SharedQueue {
         }
     }
 
-    /// The store works again, and every message gets to a stream.
+    /// Ends the outage. Then every message must reach a stream.
     pub(crate) fn finish(&mut self, random: &mut Random) {
         self.store_is_down = false;
         for round in 0..1_000 {
@@ -87,11 +87,11 @@ impl SharedQueue {
             }
         }
         self.check();
-        assert!(self.queue.is_empty(), "messages wait for ever");
+        assert!(self.queue.is_empty(), "messages stay in the queue");
         for stream in &mut self.streams {
             stream.take();
             let page = stream.log.read_after(Seq(stream.cursor), usize::MAX, usize::MAX);
-            assert!(page.events.is_empty(), "the live reader has not got the last events");
+            assert!(page.events.is_empty(), "the live reader lacks the last events");
         }
     }
 
@@ -128,7 +128,7 @@ impl SharedQueue {
         }
     }
 
-    /// The store performs the operation. Its answer comes later.
+    /// The store executes the operation. Its reply arrives later.
     fn execute(&mut self, at: usize, random: &mut Random) {
         let stream = &mut self.streams[at];
         let is_top = self.top == at;
@@ -147,7 +147,7 @@ impl SharedQueue {
                     .map(|(seq, message)| Event::new(seq, message.clone()));
                 let batch = Batch::new(stream.params.epoch, events.collect());
                 if !messages.is_empty() {
-                    stream.log.append(batch).expect("the numbers follow");
+                    stream.log.append(batch).expect("the batch continues the stream");
                 }
                 *result = Some(messages);
             }
@@ -179,7 +179,7 @@ impl SharedQueue {
             }
             None => Effects::default(),
         };
-        assert_eq!(effects.ended, None, "nobody else writes the stream");
+        assert_eq!(effects.ended, None, "the stream has one writer");
     }
 
     /// The stream continues after the last number of the store, and its client resumes.
@@ -194,7 +194,7 @@ impl SharedQueue {
         stream.resume();
     }
 
-    /// Each message is in the queue or on one stream, once. An emitted message may be lost in an outage.
+    /// Each message is in the queue or on one stream, once. An outage may lose an emitted message.
     pub(crate) fn check(&self) {
         let mut seen = HashSet::new();
         let queued = self.queue.iter().cloned();
@@ -241,14 +241,14 @@ impl Stream {
         }
     }
 
-    /// The client reconnects and reads what it lacks from the store.
+    /// The client reconnects and reads missing events from the store.
     fn resume(&mut self) {
         self.reader = ConnectionId(self.reader.0 + 2);
         drop(self.core.attach(self.reader, Seq(self.cursor), true));
         self.take();
     }
 
-    /// The live reader takes everything, and gets each stored event once, in order.
+    /// The live reader takes everything. It must receive each stored event once, in order.
     fn take(&mut self) {
         loop {
             match self.core.take(self.reader, &self.reader).0 {
@@ -270,7 +270,7 @@ impl Stream {
         let mut blocks = Vec::new();
         self.decoder
             .feed(chunk, |block| blocks.push(block))
-            .expect("our own blocks are short");
+            .expect("no block exceeds the decoder's limit");
         for block in blocks {
             if let Some(id) = &block.id {
                 let (_, seq) = id.split_once('-').expect("an event id");
@@ -284,7 +284,7 @@ impl Stream {
 
     fn got_event(&mut self, seq: u64, data: &str) {
         if seq > 0 {
-            assert_eq!(seq, self.cursor + 1, "an event is missing, or came twice");
+            assert_eq!(seq, self.cursor + 1, "an event is missing or repeated");
             self.cursor = seq;
         }
         assert!(self.got.insert(seq, data.to_owned()).is_none());
@@ -293,7 +293,7 @@ impl Stream {
             assert_eq!(
                 page.events[0].payload,
                 data.as_bytes(),
-                "event {seq} is not stored like that"
+                "event {seq} is not stored with this payload"
             );
         }
     }

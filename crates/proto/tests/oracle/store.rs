@@ -13,9 +13,9 @@ pub(crate) type Reported = Option<(ReaderToken, Seq)>;
 pub(crate) struct Store {
     info: StreamInfo,
     log: Option<Log>,
-    /// Every batch that the log has, to find an earlier state of it.
+    /// Every batch of the log, to rebuild an earlier state.
     history: Vec<Batch>,
-    /// Every payload that was ever stored, by number. A number has one payload for ever.
+    /// Every payload that was ever stored, by number. A number never gets another payload.
     pub(crate) stored: BTreeMap<u64, Vec<u8>>,
     pub(crate) stored_messages: HashSet<u64>,
     retention: Retention,
@@ -60,7 +60,7 @@ impl Store {
             let text = String::from_utf8_lossy(&payload).into_owned();
             self.stored_messages.extend(message_number(&text));
             let before = self.stored.insert(seq, payload);
-            assert!(before.is_none(), "number {seq} is used twice");
+            assert!(before.is_none(), "number {seq} has two payloads");
         }
         self.history.push(batch);
         Ok(())
@@ -70,7 +70,7 @@ impl Store {
         self.log.as_ref().map(|log| log.read_after(cursor, limit, 100_000))
     }
 
-    /// A remote reader reads, and tells its position. `None` if it is displaced.
+    /// Reads for a remote reader and records its position. `None` if the reader is displaced.
     pub(crate) fn read_as(&mut self, token: &ReaderToken, cursor: Seq, limit: usize) -> Option<Page> {
         match &mut self.reader {
             Some((reader, position)) if reader == token => *position = cursor,
@@ -90,7 +90,7 @@ impl Store {
         }
     }
 
-    /// Loses the last writes, and with them perhaps the whole stream and its reader.
+    /// Loses the last writes, possibly the whole stream and its reader.
     pub(crate) fn lose_writes(&mut self, random: &mut Random) {
         for _ in 0..=random.below(3) {
             self.history.pop();
@@ -101,7 +101,7 @@ impl Store {
         self.log = None;
         for batch in &self.history {
             let log = self.log.get_or_insert_with(|| Log::new(self.info.clone(), batch.epoch));
-            log.append(batch.clone()).expect("it fitted before");
+            log.append(batch.clone()).expect("the batch was accepted before");
         }
         self.has_lost_stream |= self.log.is_none();
         if self.evicts {

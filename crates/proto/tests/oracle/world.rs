@@ -1,4 +1,4 @@
-//! One stream, its store and its clients. `connections.rs` has what clients do.
+//! One stream, its store and its clients. `connections.rs` has the actions of clients.
 
 mod connections;
 
@@ -30,14 +30,14 @@ pub(crate) struct World {
     is_cluster: bool,
     pending: Option<Pending>,
     clients: Vec<Client>,
-    /// Connections that were cut and that the server has not noticed.
+    /// Broken connections that the server has not detected.
     unnoticed: Vec<ConnectionId>,
     woken: HashSet<ConnectionId>,
     next_connection: u64,
     next_message: u64,
     /// Messages that this process accepted.
     accepted: Vec<u64>,
-    /// The numbers of messages, on a call stream in a cluster: there they are not used again.
+    /// The numbers of messages on a call stream in a cluster, where they are not reused.
     numbers: HashMap<u64, u64>,
     questions: Vec<Seq>,
     /// The store has lost writes at least once.
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// A waiting reader that could take something must have been woken.
+    /// A waiting reader with frames to take must have been woken.
     pub(crate) fn check_wake_ups(&mut self) {
         for at in 0..self.clients.len() {
             let Some(connection) = &self.clients[at].connection else {
@@ -137,13 +137,13 @@ impl World {
             assert_eq!(
                 taken,
                 TakeOutcome::Nothing,
-                "a reader could take something and was not woken"
+                "a waiting reader has frames to take and was not woken"
             );
             self.apply(effects);
         }
     }
 
-    /// The store works again, the stream ends, and every client resumes for the rest.
+    /// Ends the outage and the stream. Then every client must receive the rest.
     pub(crate) fn finish(&mut self, random: &mut Random) {
         self.store.is_down = false;
         self.settle(random);
@@ -157,9 +157,9 @@ impl World {
         if !status.sealed {
             assert!(
                 self.core.is_unlogged(),
-                "the stream has ended and its log is not sealed"
+                "the stream has ended but its log is not sealed"
             );
-            return; // it ended in an outage; its session closes it
+            return; // the stream ended in an outage, so its session closes it
         }
         for client in 0..self.clients.len() {
             let mut rounds = 0;
@@ -168,12 +168,12 @@ impl World {
                 while self.clients[client].connection.is_some() {
                     self.poll(client, random);
                     rounds += 1;
-                    assert!(rounds < 10_000, "a client never gets to the end");
+                    assert!(rounds < 10_000, "a client never reaches the end");
                 }
             }
             assert_eq!(
                 self.clients[client].cursor, status.last,
-                "a client has not got the end of the stream"
+                "a client has not received the end of the stream"
             );
         }
     }
@@ -215,7 +215,7 @@ impl World {
         }
     }
 
-    /// Takes the next append to the store.
+    /// Starts the next append.
     fn drive(&mut self, random: &mut Random) {
         while let Some(batch) = self.core.next_append(&self.params) {
             assert!(self.pending.is_none(), "two appends are in flight");
@@ -227,7 +227,7 @@ impl World {
         }
     }
 
-    /// The store has the batch; its answer comes later.
+    /// The store applies the batch. Its reply arrives later.
     fn early_apply(&mut self, random: &mut Random) {
         if !self.store.is_down && random.chance(50) {
             self.store_pending(random);
@@ -272,7 +272,7 @@ impl World {
         }
         let Some(pending) = self.pending.take() else { return };
         let outcome = match &pending.answer {
-            _ if fails => AppendOutcome::StoreFailed, // it may have the batch nevertheless
+            _ if fails => AppendOutcome::StoreFailed, // the store may have the batch nevertheless
             Some(Ok(_)) => AppendOutcome::Stored,
             _ => AppendOutcome::Refused,
         };
@@ -292,7 +292,7 @@ impl World {
         }
     }
 
-    /// The store fails over to a copy that lacks the last writes. A stream that has ended has no writer to notice it.
+    /// The store fails over to a copy without the last writes. An ended stream has no writer that could detect it.
     fn lose_writes(&mut self, random: &mut Random) {
         let seals = self.pending.as_ref().is_some_and(|pending| pending.batch.seals);
         if self.is_cluster && !self.core.is_closed() && !seals {
@@ -322,7 +322,7 @@ impl World {
             let event = Event::new(seq, Bytes::from_static(b"{\"refresh\":true}"));
             let mut refresh = Batch::new(self.params.epoch, vec![event]);
             refresh.gap = gap;
-            assert!(self.store.append(refresh).is_ok(), "the refresh fits");
+            assert!(self.store.append(refresh).is_ok(), "the store refused the refresh");
             last = Some(seq);
         }
         if let Some(effects) = self.core.store_recovered(unlogged, last) {
@@ -348,7 +348,7 @@ impl World {
         }
     }
 
-    /// The process is killed, and the next one adopts the stream.
+    /// Kills the process. The next one adopts the stream.
     fn restart(&mut self, random: &mut Random) {
         if random.chance(50) {
             self.store_pending(random);

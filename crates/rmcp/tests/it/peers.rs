@@ -1,4 +1,4 @@
-//! Where the messages of a peer go, and how long a peer is valid.
+//! The destination of a peer's messages, and the lifetime of a peer.
 
 use crate::fixture::{ServerControl, log};
 use crate::support::{Caller, LEGACY_REVISIONS, V2025_11_25, eventually, serve, text};

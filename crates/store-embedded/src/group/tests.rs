@@ -39,7 +39,7 @@ fn group() -> (Vec<u8>, Vec<Location>) {
 }
 
 #[test]
-fn a_group_is_read_as_it_was_written() {
+fn group_round_trips() {
     let (bytes, locations) = group();
     let header = SegmentHeader::decode(&bytes).unwrap();
     assert_eq!(header.store, STORE);
@@ -60,9 +60,9 @@ fn a_group_is_read_as_it_was_written() {
     }
 }
 
-/// Every bit that is flipped, and every cut, is noticed.
+/// Every flipped bit and every truncation makes the group invalid.
 #[test]
-fn damage_is_noticed() {
+fn damage_is_detected() {
     let (bytes, _) = group();
     for at in 0..bytes.len() {
         let mut damaged = bytes.clone();
@@ -81,7 +81,7 @@ fn damage_is_noticed() {
 }
 
 #[test]
-fn claims_are_found_behind_damage_and_cannot_be_forged() {
+fn claims_are_found_after_damage_and_cannot_be_forged() {
     let (bytes, _) = group();
     let behind = [&b"garbage rgrp"[..], &bytes[SEGMENT_HEADER_BYTES..], b"rgrp"].concat();
     assert_eq!(GroupHeader::find_claims(&behind, STORE), Some(40));

@@ -1,9 +1,9 @@
-//! How much of each segment is still wanted.
+//! Live bytes per segment.
 
 use crate::record::Part;
 use std::collections::BTreeMap;
 
-/// Added to each wanted part, so that a segment with empty payloads is wanted too.
+/// Added to each live part, so that a segment with empty payloads counts as live too.
 const PART_OVERHEAD_BYTES: u64 = 32;
 
 /// The use of one segment.
@@ -15,7 +15,7 @@ pub(crate) struct SegmentUse {
     pub(crate) live: u64,
     /// The commit that removed the last reference.
     pub(crate) dead_since: u64,
-    /// Whether compaction has failed here: a part of it is damaged. It goes when nothing refers to it any more.
+    /// Whether a part is damaged. Compaction skips the segment; it is deleted when nothing refers to it.
     pub(crate) damaged: bool,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct SegmentUse {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Segments {
     table: BTreeMap<u32, SegmentUse>,
-    /// The commit that is being made.
+    /// The current commit.
     pub(crate) commit: u64,
 }
 
@@ -63,8 +63,9 @@ impl Segments {
         self.table.values().map(|used| used.len).sum()
     }
 
-    /// The segment to compact next: the oldest that is mostly dead, if there are enough dead bytes in all. Small segments
-    /// count as dead when there are many: each restart in quick succession leaves one. `head` is written to and stays.
+    /// The segment to compact next: the oldest mostly dead one, if the total of dead bytes is large enough. Otherwise
+    /// the oldest small one, if there are too many: each of several quick restarts leaves one. Never `head`, which is
+    /// written to.
     pub(crate) fn next_victim(&self, head: u32, segment_bytes: u64) -> Option<u32> {
         let closed = || self.iter().filter(|(number, used)| *number != head && !used.damaged);
         let (len, live) = closed().fold((0, 0), |(len, live), (_, used)| (len + used.len, live + used.live));
@@ -81,7 +82,7 @@ impl Segments {
     }
 }
 
-/// Small segments that may exist. Beyond: the oldest is moved into the current one.
+/// With more small segments, the oldest is compacted.
 const MAX_SMALL_SEGMENTS: usize = 16;
 
 #[cfg(test)]
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn oldest_mostly_dead_segment_is_compacted_when_much_is_dead() {
+    fn oldest_mostly_dead_segment_is_compacted_first() {
         for (uses, victim) in [
             (&[(100, 90), (100, 10), (50, 1)][..], None),
             (&[(100, 90), (100, 10), (100, 10), (100, 10), (50, 1)], Some(2)),
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_segment_is_left_alone() {
+    fn damaged_segment_is_not_compacted() {
         let mut segments = segments(&[(100, 10), (100, 10), (100, 10), (50, 1)]);
         segments.set_damaged(1);
         assert_eq!(segments.next_victim(4, 20), Some(2));

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Cost of a session without its record.
 const SESSION_OVERHEAD_BYTES: u64 = 512;
 
-/// Bytes in the log that a read returns.
+/// Location and checksum of a value in the log.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Blob {
     pub(crate) at: Location,
@@ -28,7 +28,7 @@ pub(crate) struct Session {
     pub(crate) epoch: u64,
     pub(crate) touched: Wall,
     pub(crate) high_water: Ordinal,
-    /// Sorted by ordinal. Boxes keep an insertion cheap.
+    /// Sorted by ordinal. Boxed, so that an insertion moves only pointers.
     pub(crate) streams: Vec<(Ordinal, Box<Stream>)>,
     /// The ended streams, in the order of their end.
     pub(crate) ended: VecDeque<Ordinal>,
@@ -83,8 +83,8 @@ impl Session {
 }
 
 impl PushQueue {
-    /// Adds a message, which is at `at`. One at or below the floor is ignored. One at an occupied position is a copy of the
-    /// message there.
+    /// Adds a message at location `at`. Ignores a message at or below the floor. A message at an occupied position is a
+    /// copy of the message there.
     pub(crate) fn add(&mut self, message: Message, at: Location, segments: &mut Segments) {
         if message.position <= self.floor {
             return;

@@ -1,4 +1,4 @@
-//! One stream in the index: its status, and where its events are.
+//! One stream in the index: its status and the locations of its events.
 
 use super::segments::Segments;
 use crate::group::Location;
@@ -20,17 +20,17 @@ pub(crate) struct Stream {
     pub(crate) answers_lost: bool,
     /// Whether it is a tombstone.
     pub(crate) buried: bool,
-    /// Events that are known to be damaged, from the first to the last. Such a stream accepts no append.
+    /// The first and the last damaged event. A damaged stream refuses appends.
     pub(crate) damaged: Option<Box<(Seq, Seq)>>,
     /// Held events.
     pub(crate) count: usize,
     /// The cost of the held events.
     pub(crate) bytes: u64,
-    /// All events from here on are held. Of those below, only the ones in `marked`.
+    /// All events from here on are held. Below, only the events in `marked` are held.
     pub(crate) floor: Seq,
-    /// Events with a reason to be retained, and all held events below the floor. Sorted.
+    /// Retained events and all held events below the floor. Sorted.
     pub(crate) marked: Vec<(Seq, Retain)>,
-    /// Where the events are, in order. Each extent has at least one held event.
+    /// The locations of the events, in order. Each extent has at least one held event.
     pub(crate) extents: VecDeque<Extent>,
     /// The commit of the last change. A read waits for it.
     pub(crate) changed: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Stream {
 /// The events of one record.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Extent {
-    /// Where the payload of the first event is.
+    /// The location of the first payload.
     pub(crate) at: Location,
     pub(crate) run: Run,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Ended {
     pub(crate) ticket: u64,
 }
 
-/// Where a held event is.
+/// The location of a held event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct EventLocation {
     pub(crate) seq: Seq,
@@ -62,7 +62,7 @@ pub(crate) struct EventLocation {
 }
 
 impl Extent {
-    /// Every event with its number, place and part.
+    /// Every event with its number, location and part.
     fn events(&self) -> impl Iterator<Item = (Seq, Location, Part)> + '_ {
         let mut at = self.at;
         self.run
@@ -121,7 +121,7 @@ impl Stream {
         self.bytes + (STREAM_OVERHEAD_BYTES + self.info.cost()) as u64
     }
 
-    /// Adds events, whose payloads begin at `at`. The caller has checked that they fit.
+    /// Adds events with payloads from `at` on. The caller has checked that their numbers continue the stream.
     pub(crate) fn append(&mut self, run: &Run, at: Location, segments: &mut Segments) {
         if run.parts.len() == 0 {
             return;
@@ -231,7 +231,7 @@ impl Stream {
 
     /// Removes every event and leaves a tombstone.
     pub(crate) fn bury(&mut self, segments: &mut Segments) {
-        self.release_segments(segments); // first: it needs the floor and the marks
+        self.release_segments(segments); // first, because it reads the floor and the marks
         if let Some(last) = self.last.filter(|_| self.count > 0) {
             self.purged = retention::evicted_up_to(self.purged, last);
             self.floor = last.next();
@@ -243,7 +243,7 @@ impl Stream {
         self.buried = true;
     }
 
-    /// Counts the events as dead in their segments. The stream is about to be dropped or emptied.
+    /// Counts the events as dead in their segments, before the stream is dropped or emptied.
     pub(crate) fn release_segments(&self, segments: &mut Segments) {
         for event in self.held_after(None) {
             segments.sub(event.at.segment, event.part);

@@ -124,9 +124,9 @@ proptest! {
         prop_assert_eq!(Record::parse(&header), Some(record));
     }
 
-    /// A damaged header is refused or is another record. It does not panic and does not exhaust the memory.
+    /// A damaged header is invalid or decodes as another record. Decoding neither panics nor exhausts the memory.
     #[test]
-    fn damaged_headers_do_no_harm(record in record(), at: prop::sample::Index, byte: u8, cut: prop::sample::Index) {
+    fn damaged_header_does_not_panic(record in record(), at: prop::sample::Index, byte: u8, cut: prop::sample::Index) {
         let mut header = Vec::new();
         record.encode(&mut header);
         let index = at.index(header.len());
@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_do_no_harm(bytes: Vec<u8>) {
+    fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>) {
         let _ = Record::parse(&bytes);
     }
 }

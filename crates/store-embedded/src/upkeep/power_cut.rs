@@ -1,8 +1,7 @@
-//! Power cuts, kills and failed syncs at every moment of the store's life, on one thread. A seed decides everything, so
-//! a failure is repeated by `FAULTS_SEED`.
+//! Simulates power cuts, kills and failed syncs at random moments, on one thread. `FAULTS_SEED` repeats a failure.
 //!
-//! Each life opens what the last one left. The index that recovery finds must be the index after some commit, not older
-//! than the last promise, and every location in it must have its bytes.
+//! Each run opens the state that the previous run left. The recovered index must equal the index after some commit, not
+//! older than the last guarantee, and every location in it must have its bytes.
 
 use super::*;
 use crate::index::stream::Stream;
@@ -25,24 +24,24 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const HISTORIES: u64 = 60;
-const LIVES: u64 = 5;
+const RUNS: u64 = 5;
 const SEGMENT_BYTES: u64 = 4096;
 const TOTAL_BYTES: u64 = 24 << 10;
 
-/// The promises of the store to its callers.
+/// The commits that must survive.
 #[derive(Clone, Copy, Debug, Default)]
-struct Promises {
+struct Guarantees {
     /// The last commit that survives a power cut.
     durable: u64,
     /// The last commit that survives the end of the process.
     acknowledged: u64,
 }
 
-struct Life<'a> {
+struct ProcessRun<'a> {
     sync: Sync,
     now: Arc<AtomicU64>,
     upkeep: Upkeep,
-    promises: &'a mut Promises,
+    guaranteed: &'a mut Guarantees,
     rng: &'a mut Rng,
 }
 
@@ -70,12 +69,12 @@ fn bytes(rng: &mut Rng) -> Bytes {
     Bytes::from(vec![byte; len])
 }
 
-impl<'a> Life<'a> {
-    /// Opens the store, and checks what was recovered.
+impl<'a> ProcessRun<'a> {
+    /// Opens the store and checks the recovered state.
     fn begin(
         root: &Path,
         sync: Sync,
-        promises: &'a mut Promises,
+        guaranteed: &'a mut Guarantees,
         rng: &'a mut Rng,
         now: Arc<AtomicU64>,
     ) -> Result<Self, OpenError> {
@@ -85,15 +84,15 @@ impl<'a> Life<'a> {
         let checkpoint = recovered.checkpoint;
         let (engine, log) = Engine::open(Arc::clone(&options), dir, recovered);
         let core = Arc::new(Core::new(options, root.to_owned(), engine, log));
-        let mut life = Life {
+        let mut run = ProcessRun {
             sync,
             now,
             upkeep: Upkeep::new(core, checkpoint),
-            promises,
+            guaranteed,
             rng,
         };
-        life.check_recovered();
-        Ok(life)
+        run.check_recovered();
+        Ok(run)
     }
 
     fn core(&self) -> Arc<Core> {
@@ -105,7 +104,11 @@ impl<'a> Life<'a> {
         let core = self.core();
         let checked = core.read(|engine, log| {
             let commit = engine.commit;
-            assert!(commit >= self.promises.acknowledged, "{commit}, {:?}", self.promises);
+            assert!(
+                commit >= self.guaranteed.acknowledged,
+                "{commit}, {:?}",
+                self.guaranteed
+            );
             let expected = simulated_disk::with(|disk| {
                 disk.commits.retain(|known, _| *known <= commit);
                 disk.commits.get(&commit).cloned()
@@ -114,7 +117,8 @@ impl<'a> Life<'a> {
             let has_bytes = |at: crate::group::Location, part: Part| {
                 let mut bytes = vec![0; part.len as usize];
                 let file = log.file(at.segment).expect("the segment is open");
-                file.read_exact_at(&mut bytes, at.offset.into()).expect("it is there");
+                file.read_exact_at(&mut bytes, at.offset.into())
+                    .expect("the bytes exist");
                 assert!(part.matches(&bytes), "{at:?}");
             };
             for session in engine.index.sessions.values() {
@@ -132,7 +136,7 @@ impl<'a> Life<'a> {
             commit
         });
         let commit = checked.expect("the store is open");
-        *self.promises = Promises {
+        *self.guaranteed = Guarantees {
             durable: commit,
             acknowledged: commit,
         };
@@ -149,16 +153,16 @@ impl<'a> Life<'a> {
         let core = self.core();
         let outcome = core.commit_alone(&op);
         if !outcome.is_err_and(|error| error.is_outage()) {
-            self.note_promises();
+            self.update_guarantees();
         }
     }
 
-    /// A commit was acknowledged, or upkeep has worked.
-    fn note_promises(&mut self) {
+    /// Raises the guarantees after an acknowledged commit or a round of upkeep.
+    fn update_guarantees(&mut self) {
         let progress = self.core().read(|engine, log| (engine.commit, log.durable()));
         if let Ok((commit, durable)) = progress {
-            self.promises.acknowledged = commit;
-            self.promises.durable = if self.sync == Sync::Always { commit } else { durable };
+            self.guaranteed.acknowledged = commit;
+            self.guaranteed.durable = if self.sync == Sync::Always { commit } else { durable };
         }
     }
 
@@ -180,7 +184,7 @@ impl<'a> Life<'a> {
             self.upkeep.checkpoint.bytes = 0; // a checkpoint is due
         }
         self.upkeep.round();
-        self.note_promises();
+        self.update_guarantees();
     }
 
     fn op(&mut self) -> Op {
@@ -248,8 +252,8 @@ impl<'a> Life<'a> {
     }
 }
 
-/// One life, to a power cut or a kill. True if the power was cut.
-fn live(root: &Path, sync: Sync, promises: &mut Promises, rng: &mut Rng, now: &Arc<AtomicU64>) -> bool {
+/// Runs one process until a power cut, a kill or a clean close. True if the power was cut.
+fn run_process(root: &Path, sync: Sync, guaranteed: &mut Guarantees, rng: &mut Rng, now: &Arc<AtomicU64>) -> bool {
     let (cut_after, fail_after) = (rng.below(80) as u32, rng.below(40) as u32);
     let (cuts, fails) = (rng.chance(60), rng.chance(40));
     simulated_disk::with(|disk| {
@@ -258,16 +262,16 @@ fn live(root: &Path, sync: Sync, promises: &mut Promises, rng: &mut Rng, now: &A
     });
     let steps = 20 + rng.below(150);
     let ended = catch_unwind(AssertUnwindSafe(|| {
-        let mut life = match Life::begin(root, sync, promises, rng, Arc::clone(now)) {
-            Ok(life) => life,
+        let mut run = match ProcessRun::begin(root, sync, guaranteed, rng, Arc::clone(now)) {
+            Ok(run) => run,
             Err(OpenError::Io { source, .. }) if source.to_string().contains("simulated") => return,
-            Err(error) => panic!("the store opens: {}", chain(&error)),
+            Err(error) => panic!("the store does not open: {}", chain(&error)),
         };
         for _ in 0..steps {
-            life.step();
+            run.step();
         }
-        if life.rng.chance(50) {
-            life.upkeep.close();
+        if run.rng.chance(50) {
+            run.upkeep.close();
         }
     }));
     match ended {
@@ -277,7 +281,7 @@ fn live(root: &Path, sync: Sync, promises: &mut Promises, rng: &mut Rng, now: &A
     }
 }
 
-/// Whether a file lost pages in a failed sync. The next process cannot know that, and nor can any store.
+/// Whether a file lost pages in a failed sync. The next process cannot detect that.
 fn has_lost_pages(root: &Path) -> bool {
     [root, &root.join("log")]
         .into_iter()
@@ -290,31 +294,31 @@ fn history(home: &Path, mut rng: Rng) {
     let mut root = home.join("0");
     fs::create_dir(&root).unwrap();
     simulated_disk::install(&root, BTreeMap::new());
-    let mut promises = Promises::default();
-    for life in 1..=LIVES {
-        let is_cut = live(&root, sync, &mut promises, &mut rng, &now);
-        if is_cut || life == LIVES {
-            let after = home.join(life.to_string());
+    let mut guaranteed = Guarantees::default();
+    for number in 1..=RUNS {
+        let is_cut = run_process(&root, sync, &mut guaranteed, &mut rng, &now);
+        if is_cut || number == RUNS {
+            let after = home.join(number.to_string());
             let commits = simulated_disk::cut(&root, &after, &mut rng);
-            promises.acknowledged = promises.durable;
+            guaranteed.acknowledged = guaranteed.durable;
             root = after;
             simulated_disk::install(&root, commits);
         }
     }
     simulated_disk::with(|disk| (disk.cut_after, disk.fail_after) = (None, None));
-    let last = Life::begin(&root, sync, &mut promises, &mut rng, now);
+    let last = ProcessRun::begin(&root, sync, &mut guaranteed, &mut rng, now);
     drop(last.expect("the store opens"));
 }
 
 #[test]
-fn every_promise_survives_power_cuts_kills_and_failed_syncs() {
+fn guaranteed_commits_survive_power_cuts_kills_and_failed_syncs() {
     let mut rng = Rng::seeded("simulated power cuts");
     let histories = std::env::var("FAULTS_HISTORIES").map_or(HISTORIES, |count| count.parse().unwrap());
     for number in 0..histories {
         let home = tempfile::tempdir().unwrap();
         let seed = rng.next();
-        let judged = catch_unwind(AssertUnwindSafe(|| history(home.path(), Rng::new(seed))));
-        if let Err(failure) = judged {
+        let result = catch_unwind(AssertUnwindSafe(|| history(home.path(), Rng::new(seed))));
+        if let Err(failure) = result {
             eprintln!("history {number} failed");
             std::panic::resume_unwind(failure);
         }

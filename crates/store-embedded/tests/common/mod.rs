@@ -1,5 +1,5 @@
-//! Stores in directories that go when the test does, with a clock that can be moved.
-#![allow(dead_code, reason = "every test binary uses another part")]
+//! Stores in temporary directories, with a clock that tests advance.
+#![allow(dead_code, reason = "each test binary uses a subset")]
 
 use rethread_proto::clock::Wall;
 use rethread_store::Retention;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A directory, and the clock of the store in it.
+/// A temporary directory and the clock of the store in it.
 pub(crate) struct Home {
     pub(crate) dir: TempDir,
     now: Arc<AtomicU64>,
@@ -19,7 +19,7 @@ pub(crate) struct Home {
 impl Default for Home {
     fn default() -> Self {
         Home {
-            dir: tempfile::tempdir().expect("a directory can be made"),
+            dir: tempfile::tempdir().expect("tempdir"),
             now: Arc::new(AtomicU64::new(1_700_000_000_000)),
         }
     }
@@ -31,7 +31,7 @@ impl Home {
         EmbeddedStore::builder().clock(move || Wall::from_millis(now.load(Ordering::SeqCst)))
     }
 
-    /// Opens the store, for the first time or again.
+    /// Opens or reopens the store.
     pub(crate) fn open(&self, limits: Limits) -> EmbeddedStore {
         let store = self.options().limits(limits).open(self.dir.path());
         store.expect("the store opens")
@@ -42,12 +42,12 @@ impl Home {
     }
 }
 
-/// The bytes that a session counts besides its streams.
+/// Held bytes of a session without streams.
 pub(crate) fn one_session() -> usize {
     512 + rethread_testkit::store_suite::record().to_bytes().len()
 }
 
-/// The suite's harness.
+/// The embedded store as a backend of the store suite.
 pub(crate) struct Embedded {
     home: Home,
     sync: Sync,

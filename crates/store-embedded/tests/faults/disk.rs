@@ -1,4 +1,5 @@
-//! A disk that loses power: the shim of `shim.c` around a child process, and what is found afterwards.
+//! Simulates a power cut. The shim of `shim.c` records the syncs of a child process, and [`Disk::cut`] rebuilds the
+//! directory that a machine would find afterwards.
 
 use crate::support::{Folder, Rng, wait_for};
 use std::collections::{BTreeMap, HashMap};
@@ -11,19 +12,19 @@ use std::time::Duration;
 
 const PAGE: usize = 4096;
 
-/// A folder that a child process writes to, and the shim's notes on it.
+/// A directory that a child process writes to, and the shim's record of it.
 #[derive(Debug)]
 pub(crate) struct Disk {
     home: Folder,
 }
 
-/// The writes that last although they were not synced.
+/// Which unsynced writes survive a power cut.
 #[derive(Debug)]
 pub(crate) enum Cut<'a> {
-    /// Nothing.
-    Clean,
-    /// Any of the pages and names that were not: a disk writes what it has when it likes.
-    Nasty(&'a mut Rng),
+    /// None.
+    OnlySynced,
+    /// A random subset of the pages and directory entries, because a disk writes its cache in any order.
+    RandomPages(&'a mut Rng),
 }
 
 impl Disk {
@@ -35,12 +36,12 @@ impl Disk {
         disk
     }
 
-    /// Where things that are not on the disk can be kept.
+    /// The parent directory, for files that a power cut must not touch.
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }
 
-    /// The folder that the child writes to.
+    /// The directory that the child writes to.
     pub(crate) fn root(&self) -> PathBuf {
         self.home().join("disk")
     }
@@ -49,8 +50,8 @@ impl Disk {
         self.home().join("mirror")
     }
 
-    /// Puts the shim around a child process that has not started yet. The present content of the disk counts as synced.
-    pub(crate) fn watch(&self, child: &mut Command) {
+    /// Preloads the shim into a child process before it starts. The current content of the disk counts as synced.
+    pub(crate) fn attach_shim(&self, child: &mut Command) {
         let mirror = self.mirror();
         let _ = fs::remove_dir_all(&mirror);
         for kind in ["synced", "dirs", "live"] {
@@ -62,13 +63,13 @@ impl Disk {
             .env("SHIM_MIRROR", mirror);
     }
 
-    /// Waits until the shim has seen what is on the disk: before that a kill leaves notes that say too little.
-    pub(crate) fn wait(&self) {
+    /// Waits until the shim has recorded the initial content. A kill before that leaves an incomplete record.
+    pub(crate) fn wait_for_shim(&self) {
         let ready = self.mirror().join("ready");
-        wait_for("the shim has begun", Duration::from_secs(30), || ready.exists());
+        wait_for("the shim is ready", Duration::from_secs(30), || ready.exists());
     }
 
-    /// Makes the disk what the machine finds after a power cut. The child is dead by now.
+    /// Replaces the content of the disk by the state after a power cut. The child must have ended.
     pub(crate) fn cut(&self, cut: Cut<'_>) {
         let after = self.home().join("after");
         let mut rebuild = Rebuild {
@@ -85,7 +86,7 @@ impl Disk {
     }
 }
 
-/// The shim, compiled once per process, always to the same place.
+/// Path of the shim library, which is compiled once per process.
 pub(crate) fn shim() -> &'static Path {
     static SHIM: OnceLock<PathBuf> = OnceLock::new();
     SHIM.get_or_init(|| {
@@ -97,17 +98,17 @@ pub(crate) fn shim() -> &'static Path {
             .args([&fresh, &source])
             .args(["-ldl", "-lpthread"])
             .status()
-            .expect("a C compiler is there");
+            .expect("cc is installed");
         assert!(status.success(), "the shim does not compile");
         let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("faults-shim.so");
-        fs::rename(fresh, &library).unwrap(); // all at once: another run may be using the one that is there
+        fs::rename(fresh, &library).unwrap(); // atomic, because another run may have the old library loaded
         library
     })
 }
 
 struct Rebuild<'a> {
     mirror: PathBuf,
-    /// Where the folders of the disk are by inode, to see what was not synced.
+    /// Path of each directory by inode, to list its unsynced entries.
     folders: HashMap<u64, PathBuf>,
     cut: Cut<'a>,
 }
@@ -145,10 +146,10 @@ impl Rebuild<'_> {
     fn entries(&mut self, inode: u64) -> Entries {
         let synced = self.synced_entries(inode);
         let live = self.live_entries(inode);
-        let Cut::Nasty(rng) = &mut self.cut else {
+        let Cut::RandomPages(rng) = &mut self.cut else {
             return synced;
         };
-        // One coin per inode: a rename is two entries, and no file system loses a file between them.
+        // One decision per inode: a rename changes two entries, and no file system loses the file between them.
         let mut coins = HashMap::new();
         let mut kept = Entries::new();
         let names = synced
@@ -156,7 +157,7 @@ impl Rebuild<'_> {
             .chain(live.keys().filter(|name| !synced.contains_key(*name)));
         for name in names {
             let (old, new) = (synced.get(name), live.get(name));
-            let inode = new.or(old).expect("it is in one of the two").inode;
+            let inode = new.or(old).expect("every name comes from one of the two maps").inode;
             let survives = old != new && *coins.entry(inode).or_insert_with(|| rng.chance(50));
             if let Some(entry) = if survives { new } else { old } {
                 kept.insert(name.clone(), *entry);
@@ -174,7 +175,7 @@ impl Rebuild<'_> {
             Some((words.next()?.to_owned(), Entry { inode, folder }))
         };
         list.lines()
-            .map(|line| entry(line).expect("the shim writes three words"))
+            .map(|line| entry(line).expect("the shim writes three fields per line"))
             .collect()
     }
 
@@ -202,13 +203,13 @@ impl Rebuild<'_> {
         let to = File::create_new(to).unwrap();
         let length = |file: &Option<File>| file.as_ref().map_or(0, |file| file.metadata().unwrap().len());
         let (old, new) = (length(&synced), length(&live));
-        let Cut::Nasty(rng) = &mut self.cut else {
+        let Cut::RandomPages(rng) = &mut self.cut else {
             if let Some(synced) = &synced {
                 copy_sparse(synced, &to);
             }
             return;
         };
-        // Some disks keep nearly all, some nearly nothing.
+        // The share of unsynced pages that survive, in percent.
         let share = *rng.pick(&[0, 10, 50, 90, 100]);
         let mut end = if new < old && rng.chance(50) { new } else { old };
         let (mut ours, mut theirs) = (vec![0; 256 * PAGE], vec![0; 256 * PAGE]);
@@ -227,7 +228,7 @@ impl Rebuild<'_> {
             }
             write_sparse(&to, &ours, chunk);
         }
-        // The size may be there while the pages are not.
+        // The new size can survive although its pages do not.
         if rng.chance(50) {
             end = end.max(new);
         }
@@ -235,7 +236,7 @@ impl Rebuild<'_> {
     }
 }
 
-/// Reads the bytes of a file at an offset; zeroes behind its end.
+/// Reads bytes at an offset, with zeroes after the end of the file.
 fn fill(file: &Option<File>, buffer: &mut [u8], mut at: u64) {
     let mut rest = buffer;
     while let Some(file) = file {
@@ -257,7 +258,7 @@ fn write_sparse(to: &File, bytes: &[u8], at: u64) {
     }
 }
 
-/// Copies a file whose holes stay holes.
+/// Copies a file and keeps its holes.
 pub(crate) fn copy_sparse(from: &File, to: &File) {
     let length = from.metadata().unwrap().len();
     let mut buffer = vec![0; 256 * PAGE];
@@ -268,7 +269,7 @@ pub(crate) fn copy_sparse(from: &File, to: &File) {
     to.set_len(length).unwrap();
 }
 
-/// Copies a folder and everything in it.
+/// Copies a directory recursively.
 pub(crate) fn copy_folder(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {

@@ -1,9 +1,9 @@
-//! A disk without room, and a disk that is gone. The store says that it is in trouble, and goes on when it can.
+//! A full disk and a removed data directory. The store reports an outage and recovers when the cause is gone.
 
 use crate::disk::{copy_folder, shim};
-use crate::ledger::{History, Ledger, Promise, session_key, session_record, stream_key};
+use crate::ledger::{Guarantee, History, Ledger, session_key, session_record, stream_key};
 use crate::load::batch;
-use crate::support::{Folder, Rng, child, given, is_child, open, runtime};
+use crate::support::{Folder, Rng, child, env_var, is_child, open, runtime};
 use rethread_store::{EventStore, SessionStore, StoreError};
 use rethread_store_embedded::{EmbeddedStore, Sync};
 use std::fs::{self, File};
@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long the store may take to notice that it can write again.
-const RECOVERY: Duration = Duration::from_secs(10);
-/// An append that takes longer hangs.
+/// The store must accept appends this soon after the outage ends.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(10);
+/// A longer append counts as a hang.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A file system of its own.
+/// A mounted tmpfs.
 struct Mounted(PathBuf);
 
 impl Mounted {
-    /// `None` where one may not mount.
+    /// `None` if this process may not mount.
     fn new(at: PathBuf, size: &str) -> Option<Self> {
         fs::create_dir_all(&at).unwrap();
         let mut mount = Command::new("mount");
@@ -35,7 +35,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Lazily: a child that hangs must not keep the mount for ever.
+        // A lazy unmount succeeds even if a child hangs.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
@@ -48,16 +48,16 @@ fn run(scenario: &str, home: &Path, set: impl FnOnce(&mut Command)) {
         .env("SEED", Rng::seeded(scenario).next().to_string());
     set(&mut command);
     let status = command.status().unwrap();
-    let said = fs::read_to_string(stderr).unwrap();
-    eprintln!("{said}");
-    assert!(status.success(), "{said}");
+    let stderr_text = fs::read_to_string(stderr).unwrap();
+    eprintln!("{stderr_text}");
+    assert!(status.success(), "{stderr_text}");
 }
 
 #[test]
-fn a_full_disk_is_an_outage_that_ends() {
+fn store_recovers_from_a_full_tmpfs() {
     let home = Folder::new("full");
     let Some(disk) = Mounted::new(home.path().join("disk"), "96m") else {
-        eprintln!("SKIPPED: a real full disk, for this process may not mount one; the shim plays one in another test");
+        eprintln!("SKIPPED: this process may not mount a tmpfs; another test simulates a full disk with the shim");
         return;
     };
     run("full_disk::scenario", home.path(), |command| {
@@ -68,8 +68,8 @@ fn a_full_disk_is_an_outage_that_ends() {
 }
 
 #[test]
-fn a_disk_that_says_it_is_full_is_an_outage_that_ends() {
-    let home = Folder::new("said-full");
+fn store_recovers_from_simulated_enospc() {
+    let home = Folder::new("shim-full");
     let disk = home.path().join("disk");
     fs::create_dir(&disk).unwrap();
     run("full_disk::scenario", home.path(), |command| {
@@ -82,7 +82,7 @@ fn a_disk_that_says_it_is_full_is_an_outage_that_ends() {
 }
 
 #[test]
-fn a_folder_that_is_taken_away_is_an_outage_that_ends() {
+fn store_recovers_when_its_removed_directory_is_restored() {
     let home = Folder::new("gone");
     let data = home.path().join("data");
     run("full_disk::taken_away", home.path(), |command| {
@@ -90,7 +90,7 @@ fn a_folder_that_is_taken_away_is_an_outage_that_ends() {
     });
 }
 
-/// Fills the disk, and empties it again.
+/// Fills the disk until it is dropped.
 struct Ballast;
 
 impl Ballast {
@@ -99,8 +99,8 @@ impl Ballast {
             fs::write(flag, "").unwrap();
             return Ballast;
         }
-        let mut file = File::create(given("BALLAST")).unwrap();
-        // Down to the last page, or to a little room that the next commits take.
+        let mut file = File::create(env_var("BALLAST")).unwrap();
+        // Fill the last page, then free up to 29 pages for the next commits.
         let mut chunk = 1 << 20;
         while chunk >= 4096 {
             if file.write_all(&vec![1; chunk]).is_err() {
@@ -116,12 +116,12 @@ impl Ballast {
 
 impl Drop for Ballast {
     fn drop(&mut self) {
-        let path = std::env::var("SHIM_FULL").unwrap_or_else(|_| given("BALLAST"));
+        let path = std::env::var("SHIM_FULL").unwrap_or_else(|_| env_var("BALLAST"));
         fs::remove_file(path).unwrap();
     }
 }
 
-/// A few streams of one session, written one after the other.
+/// Appends to six streams of one session in turn.
 struct Writer {
     ledger: Ledger,
     next: [u64; 6],
@@ -131,7 +131,7 @@ struct Writer {
 const SESSION: u64 = 1;
 
 impl Writer {
-    /// The next batch of the next stream. The next call repeats it if it failed.
+    /// Appends the next batch to the next stream. After a failure the next call repeats the batch.
     async fn write(&mut self, store: &EmbeddedStore) -> Result<(), StoreError> {
         let stream = self.turn % self.next.len();
         let (ordinal, first) = (stream as u64 + 1, self.next[stream]);
@@ -140,22 +140,22 @@ impl Writer {
         let batch = batch(SESSION, ordinal, 1, first, last, false);
         let append = store.append(&stream_key(SESSION, ordinal), batch);
         let appended = tokio::time::timeout(APPEND_TIMEOUT, append).await;
-        appended.expect("an append ends, with or without success")?;
+        appended.expect("the append completes")?;
         self.ledger.sent(SESSION, ordinal, last);
         self.next[stream] = last + 1;
         self.turn += 1;
         Ok(())
     }
 
-    /// Writes until the store refuses; says how often it did not.
+    /// Appends until the store reports an outage. Returns the number of accepted batches.
     async fn until_refused(&mut self, store: &EmbeddedStore, limit: usize) -> Result<usize, StoreError> {
         for written in 0..limit {
             if let Err(error) = self.write(store).await {
-                assert!(error.is_outage(), "it is an outage, not {error:?}");
+                assert!(error.is_outage(), "expected an outage: {error:?}");
                 return Ok(written);
             }
         }
-        panic!("{limit} batches were acknowledged");
+        panic!("the store accepted {limit} batches and reported no outage");
     }
 
     async fn until_accepted(&mut self, store: &EmbeddedStore) -> Duration {
@@ -163,15 +163,18 @@ impl Writer {
         loop {
             match self.write(store).await {
                 Ok(()) => return start.elapsed(),
-                Err(error) => assert!(error.is_outage(), "it is an outage, not {error:?}"),
+                Err(error) => assert!(error.is_outage(), "expected an outage: {error:?}"),
             }
-            assert!(start.elapsed() < RECOVERY, "no append for {RECOVERY:?}");
+            assert!(
+                start.elapsed() < RECOVERY_TIMEOUT,
+                "no append succeeded for {RECOVERY_TIMEOUT:?}"
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
     async fn start(store: &EmbeddedStore) -> Self {
-        let ledger = Ledger::open(Path::new(&given("LEDGER")));
+        let ledger = Ledger::open(Path::new(&env_var("LEDGER")));
         ledger.create(SESSION, false);
         store
             .create(&session_key(SESSION), session_record(1), false)
@@ -193,18 +196,18 @@ impl Writer {
 }
 
 async fn check(store: &EmbeddedStore) -> Result<(), String> {
-    let mut history = History::of(Path::new(&given("LEDGER")));
-    history.check(store, Promise::All).await.map(drop)
+    let mut history = History::of(Path::new(&env_var("LEDGER")));
+    history.check(store, Guarantee::All).await.map(drop)
 }
 
 #[test]
-#[ignore = "the child of the tests in this file"]
+#[ignore = "runs as a child process of the tests in this file"]
 fn scenario() {
     if !is_child("full_disk::scenario") {
         return;
     }
-    let mut rng = Rng::new(given("SEED").parse().unwrap());
-    let data = PathBuf::from(given("DATA"));
+    let mut rng = Rng::new(env_var("SEED").parse().unwrap());
+    let data = PathBuf::from(env_var("DATA"));
     let runtime = runtime();
     let store = open(&data, Sync::Always);
     runtime.block_on(async {
@@ -215,7 +218,7 @@ fn scenario() {
             let taken = writer.until_refused(&store, 100_000).await.unwrap();
             for _ in 0..rng.below(40) {
                 let refused = writer.write(&store).await;
-                assert!(refused.is_err_and(|error| error.is_outage()), "there is no room");
+                assert!(refused.is_err_and(|error| error.is_outage()), "the disk is full");
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             let readable = check(&store).await;
@@ -223,7 +226,7 @@ fn scenario() {
             let pause = writer.until_accepted(&store).await;
             check(&store).await.unwrap();
             eprintln!(
-                "round {round}: {taken} batches until full, readable while full: {}, back after {pause:?}",
+                "round {round}: {taken} batches until full, readable while full: {}, recovered after {pause:?}",
                 readable
                     .as_ref()
                     .map_or_else(|error| &error[..error.len().min(200)], |()| "yes"),
@@ -238,12 +241,12 @@ fn scenario() {
 }
 
 #[test]
-#[ignore = "the child of a test in this file"]
+#[ignore = "runs as a child process of a test in this file"]
 fn taken_away() {
     if !is_child("full_disk::taken_away") {
         return;
     }
-    let data = PathBuf::from(given("DATA"));
+    let data = PathBuf::from(env_var("DATA"));
     let aside = data.with_extension("aside");
     let runtime = runtime();
     let store = open(&data, Sync::Always);
@@ -251,27 +254,27 @@ fn taken_away() {
         let mut writer = Writer::start(&store).await;
         writer.write_some(&store, 200).await;
 
-        // Restored from what was there, as a backup would be.
+        // Restored from a copy, as from a backup.
         copy_folder(&data, &aside);
-        while fs::remove_dir_all(&data).is_err() {} // the store may create a file meanwhile
+        while fs::remove_dir_all(&data).is_err() {} // the store may create a file during the removal
         let taken = writer.until_refused(&store, 1).await;
         eprintln!("removed: {taken:?}");
         for _ in 0..20 {
-            assert!(writer.write(&store).await.is_err(), "there is no folder");
+            assert!(writer.write(&store).await.is_err(), "the directory is gone");
         }
         fs::rename(&aside, &data).unwrap();
         let pause = writer.until_accepted(&store).await;
-        eprintln!("back after {pause:?}");
+        eprintln!("recovered after {pause:?}");
         check(&store).await.unwrap();
         writer.write_some(&store, 200).await;
         check(&store).await.unwrap();
 
-        // Moved and moved back: the open files are the same all the time.
+        // Moved away and back: the store's open files stay valid.
         fs::rename(&data, &aside).unwrap();
         writer.until_refused(&store, 1).await.unwrap();
         fs::rename(&aside, &data).unwrap();
         let pause = writer.until_accepted(&store).await;
-        eprintln!("moved back: after {pause:?}");
+        eprintln!("recovered from the move after {pause:?}");
         check(&store).await.unwrap();
     });
     drop(store);

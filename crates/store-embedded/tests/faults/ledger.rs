@@ -1,10 +1,10 @@
-//! A record of the requests to the store and of its acknowledgements, stored beside the disk under test. It decides
-//! afterwards whether the content of that disk is right.
+//! A log of requests to the store and of its acknowledgements, written outside the disk under test. The check compares
+//! the recovered store with it.
 //!
-//! Every step is two lines: one before the store is asked, one after it has said yes. The order of lines is an order of
-//! time, so that the check knows what was already certain when something else was only begun.
+//! Every operation writes two lines: one before the request, one after the acknowledgement. Line order is time order,
+//! so the check knows which operations were acknowledged before another one was requested.
 
-use crate::support::{KEPT, mix};
+use crate::support::{RETENTION, mix};
 use bytes::Bytes;
 use rethread_store::{
     Event, EventStore, Ordinal, Page, Principal, ReadLimit, Seq, SessionId, SessionKey, SessionStore, StoreError,
@@ -16,7 +16,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
-/// The writing end. One line is one `write`, so a kill leaves no half lines.
+/// The writing end. Each line is one `write` call, so a kill leaves no partial line.
 #[derive(Debug)]
 pub(crate) struct Ledger(File);
 
@@ -25,56 +25,56 @@ impl Ledger {
         Ledger(OpenOptions::new().append(true).create(true).open(path).unwrap())
     }
 
-    fn note(&self, line: &str) {
+    fn write_line(&self, line: &str) {
         (&self.0).write_all(line.as_bytes()).unwrap();
     }
 
-    /// Before (`done` false) and after a session was created.
+    /// Logs the creation of a session: the request (`done` false) or its acknowledgement.
     pub(crate) fn create(&self, session: u64, done: bool) {
-        self.note(&format!("{} {session}\n", if done { "c" } else { "C" }));
+        self.write_line(&format!("{} {session}\n", if done { "c" } else { "C" }));
     }
 
-    /// Before and after the record of a session got a new epoch.
+    /// Logs a new epoch in the record of a session.
     pub(crate) fn update(&self, session: u64, epoch: u64, done: bool) {
-        self.note(&format!("{} {session} {epoch}\n", if done { "u" } else { "U" }));
+        self.write_line(&format!("{} {session} {epoch}\n", if done { "u" } else { "U" }));
     }
 
-    /// Before and after a session was ended and its streams forgotten.
+    /// Logs the end of a session and the removal of its streams.
     pub(crate) fn end(&self, session: u64, done: bool) {
-        self.note(&format!("{} {session}\n", if done { "e" } else { "E" }));
+        self.write_line(&format!("{} {session}\n", if done { "e" } else { "E" }));
     }
 
-    /// Before a batch was sent.
+    /// Logs the request to append a batch.
     pub(crate) fn send(&self, session: u64, ordinal: u64, first: u64, last: u64, seals: bool) {
-        self.note(&format!("A {session} {ordinal} {first} {last} {}\n", u8::from(seals)));
+        self.write_line(&format!("A {session} {ordinal} {first} {last} {}\n", u8::from(seals)));
     }
 
-    /// After a batch was acknowledged.
+    /// Logs the acknowledgement of a batch.
     pub(crate) fn sent(&self, session: u64, ordinal: u64, last: u64) {
-        self.note(&format!("a {session} {ordinal} {last}\n"));
+        self.write_line(&format!("a {session} {ordinal} {last}\n"));
     }
 }
 
-/// When something was requested and when it was certain, in lines. An item of an earlier check is certain since 0.
+/// The ledger lines of a request and of its acknowledgement. Line 0 marks an operation that an earlier check confirmed.
 #[derive(Clone, Copy, Debug)]
 struct Span {
-    asked: usize,
+    requested: usize,
     done: Option<usize>,
 }
 
 impl Span {
-    const CERTAIN: Span = Span {
-        asked: 0,
+    const CONFIRMED: Span = Span {
+        requested: 0,
         done: Some(0),
     };
 
-    fn done_before(self, line: usize) -> bool {
+    fn acknowledged_before(self, line: usize) -> bool {
         self.done.is_some_and(|done| done < line)
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Sent {
+struct SentBatch {
     first: u64,
     last: u64,
     seals: bool,
@@ -86,62 +86,65 @@ struct Session {
     create: Span,
     epochs: Vec<(u64, Span)>,
     end: Option<Span>,
-    streams: BTreeMap<u64, Vec<Sent>>,
+    streams: BTreeMap<u64, Vec<SentBatch>>,
 }
 
-/// Everything that was ever asked.
+/// Every operation of all ledgers so far.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     sessions: BTreeMap<u64, Session>,
     lines: usize,
 }
 
-/// The items that a check must find.
+/// The acknowledged operations that must survive.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Promise {
-    /// Everything that was acknowledged.
+pub(crate) enum Guarantee {
+    /// All of them.
     All,
-    /// If something is there, everything that was acknowledged before it was asked for.
+    /// All that were acknowledged before the latest surviving operation was requested.
     Prefix,
 }
 
-/// The items that a check has found.
+/// Counts of a check.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StoredItems {
     pub(crate) events: usize,
     pub(crate) streams: usize,
     pub(crate) sessions: usize,
-    /// Batches that were acknowledged and are not there.
+    /// Acknowledged batches that are missing.
     pub(crate) lost: usize,
 }
 
-/// A stream as it was found.
-struct Seen {
+/// A stream as the store returned it.
+struct StoredStream {
     last: u64,
     events: usize,
     sealed: bool,
 }
 
 impl History {
-    /// Reads a ledger.
+    /// The operations of one ledger.
     pub(crate) fn of(path: &Path) -> Self {
         let mut history = History::default();
-        history.absorb(path);
+        history.add_ledger(path);
         history
     }
 
-    /// Adds what a ledger says.
-    pub(crate) fn absorb(&mut self, path: &Path) {
+    /// Adds the operations of a ledger.
+    pub(crate) fn add_ledger(&mut self, path: &Path) {
         for line in fs::read_to_string(path).unwrap_or_default().lines() {
             self.lines += 1;
             self.line(line)
-                .unwrap_or_else(|| panic!("line {} makes no sense: {line}", self.lines));
+                .unwrap_or_else(|| panic!("line {} is malformed: {line}", self.lines));
         }
     }
 
     fn line(&mut self, line: &str) -> Option<()> {
         let now = self.lines;
-        let span = Span { asked: now, done: None };
+        let span = Span {
+            requested: now,
+            done: None,
+        };
         let mut words = line.split(' ');
         let kind = words.next()?;
         let mut number = || words.next()?.parse::<u64>().ok();
@@ -166,7 +169,7 @@ impl History {
             "e" => session.end.as_mut()?.done = Some(now),
             "A" => {
                 let (ordinal, first, last, seals) = (number()?, number()?, number()?, number()? == 1);
-                session.streams.entry(ordinal).or_default().push(Sent {
+                session.streams.entry(ordinal).or_default().push(SentBatch {
                     first,
                     last,
                     seals,
@@ -176,7 +179,7 @@ impl History {
             "a" => {
                 let (ordinal, last) = (number()?, number()?);
                 let sent = session.streams.get_mut(&ordinal)?.last_mut()?;
-                assert_eq!(sent.last, last, "a stream has one batch under way at a time");
+                assert_eq!(sent.last, last, "a stream has one batch in flight");
                 sent.span.done = Some(now);
             }
             _ => return None,
@@ -184,13 +187,13 @@ impl History {
         Some(())
     }
 
-    /// The sessions that have not ended, for the next life to go on with.
+    /// Sessions without a request to end. The next writer resumes them.
     pub(crate) fn open_sessions(&self) -> Vec<u64> {
         let open = self.sessions.iter().filter(|(_, session)| session.end.is_none());
         open.map(|(id, _)| *id).collect()
     }
 
-    /// The first number that no session has.
+    /// The lowest session number above all used ones.
     pub(crate) fn fresh(&self) -> u64 {
         self.sessions.keys().last().map_or(1, |last| last + 1)
     }
@@ -203,24 +206,24 @@ impl History {
         batches.filter(|sent| sent.span.done.is_some()).count()
     }
 
-    /// Checks the content of the store. From now on a stored item is certain, and a missing one was never requested.
+    /// Compares the store with the history. Afterwards the history contains exactly the operations that are stored.
     pub(crate) async fn check(
         &mut self,
         store: &(impl EventStore + SessionStore),
-        promise: Promise,
+        guarantee: Guarantee,
     ) -> Result<StoredItems, String> {
         let mut found = StoredItems::default();
-        let mut horizon = if promise == Promise::All { usize::MAX } else { 0 };
+        let mut horizon = if guarantee == Guarantee::All { usize::MAX } else { 0 };
         let (mut alive, mut seen) = (BTreeMap::new(), BTreeMap::new());
         for (id, session) in &self.sessions {
             match store.load(&session_key(*id)).await {
                 Ok(loaded) => {
-                    horizon = horizon.max(session.create.asked);
+                    horizon = horizon.max(session.create.requested);
                     alive.insert(*id, loaded);
                 }
-                // That it ended is only certain where it once surely was.
+                // A missing session proves its end only if an earlier check found the session.
                 Err(StoreError::SessionGone) => match session.end {
-                    Some(end) if session.create.asked == 0 => horizon = horizon.max(end.asked),
+                    Some(end) if session.create.requested == 0 => horizon = horizon.max(end.requested),
                     _ => {}
                 },
                 Err(error) => return Err(format!("session {id} does not load: {error:?}")),
@@ -235,7 +238,7 @@ impl History {
                 };
                 let end = batches.iter().rfind(|sent| sent.last == stream.last);
                 let Some(end) = end else {
-                    return Err(format!("stream {id}/{ordinal} ends at {}, amid a batch", stream.last));
+                    return Err(format!("stream {id}/{ordinal} ends at {}, inside a batch", stream.last));
                 };
                 if end.seals != stream.sealed {
                     return Err(format!(
@@ -243,7 +246,7 @@ impl History {
                         stream.sealed
                     ));
                 }
-                horizon = horizon.max(end.span.asked);
+                horizon = horizon.max(end.span.requested);
                 found.streams += 1;
                 found.events += stream.events;
                 seen.insert((*id, *ordinal), stream);
@@ -253,17 +256,17 @@ impl History {
         for (id, session) in &self.sessions {
             let loaded = alive.get(id);
             match (session.end, loaded) {
-                (Some(end), Some(_)) if end.done_before(horizon) => {
+                (Some(end), Some(_)) if end.acknowledged_before(horizon) => {
                     return Err(format!(
                         "session {id} has ended ({end:?}) and is back; horizon {horizon}"
                     ));
                 }
-                (Some(end), None) if end.done_before(horizon) => {
+                (Some(end), None) if end.acknowledged_before(horizon) => {
                     if let Some((key, _)) = seen.range((*id, 0)..=(*id, u64::MAX)).next() {
                         return Err(format!("stream {key:?} is back, its session has ended"));
                     }
                 }
-                (None, None) if session.create.done_before(horizon) => {
+                (None, None) if session.create.acknowledged_before(horizon) => {
                     return Err(format!("session {id} is lost, {:?}; horizon {horizon}", session.create));
                 }
                 _ => {}
@@ -274,7 +277,7 @@ impl History {
                 let gone = batches.iter().filter(|sent| last.is_none_or(|last| sent.last > last));
                 for sent in gone.filter(|sent| !ending && sent.span.done.is_some()) {
                     found.lost += 1;
-                    if sent.span.done_before(horizon) {
+                    if sent.span.acknowledged_before(horizon) {
                         return Err(format!(
                             "stream {id}/{ordinal} ends at {last:?}, acknowledged: {sent:?}; horizon {horizon}"
                         ));
@@ -287,12 +290,12 @@ impl History {
             let lost = session
                 .epochs
                 .iter()
-                .any(|(sent, span)| *sent > epoch && span.done_before(horizon));
+                .any(|(sent, span)| *sent > epoch && span.acknowledged_before(horizon));
             if !known || lost {
                 return Err(format!("session {id} is of epoch {epoch}, sent: {:?}", session.epochs));
             }
             if ending {
-                continue; // its streams may be half forgotten
+                continue; // the end may have removed only some of its streams
             }
             let streams = || seen.range((*id, 0)..=(*id, u64::MAX));
             let highest = streams().map(|((_, ordinal), _)| *ordinal).max().unwrap_or(0);
@@ -311,40 +314,40 @@ impl History {
             }
         }
         let epochs = alive.iter().map(|(id, loaded)| (*id, loaded.record.epoch)).collect();
-        self.settle(&epochs, &seen);
+        self.assume_stored(&epochs, &seen);
         Ok(found)
     }
 
-    /// `alive` has the epoch of every session that is there.
-    fn settle(&mut self, alive: &BTreeMap<u64, u64>, seen: &BTreeMap<(u64, u64), Seen>) {
+    /// Drops operations that are not stored and confirms the others. `alive` has the epoch of every stored session.
+    fn assume_stored(&mut self, alive: &BTreeMap<u64, u64>, seen: &BTreeMap<(u64, u64), StoredStream>) {
         self.sessions
             .retain(|id, session| alive.contains_key(id) || session.create.done.is_some());
         for (id, session) in &mut self.sessions {
-            session.create = Span::CERTAIN;
+            session.create = Span::CONFIRMED;
             let Some(epoch) = alive.get(id) else {
-                // Whether by its end or because its creation was lost: it must not come back. Its streams were to be
-                // forgotten in a second step, which nobody takes any more.
-                session.end = Some(Span::CERTAIN);
+                // The session has ended, or its creation was lost. In both cases it must not reappear. The removal of
+                // its streams was a second step that nobody repeats, so they are not checked.
+                session.end = Some(Span::CONFIRMED);
                 session.streams.clear();
                 continue;
             };
             session.end = None;
             session.epochs.retain(|(sent, _)| sent <= epoch);
             for (_, span) in &mut session.epochs {
-                *span = Span::CERTAIN;
+                *span = Span::CONFIRMED;
             }
             session.streams.retain(|ordinal, batches| {
                 let last = seen.get(&(*id, *ordinal)).map(|stream| stream.last);
                 batches.retain(|sent| last.is_some_and(|last| sent.last <= last));
                 for sent in &mut *batches {
-                    sent.span = Span::CERTAIN;
+                    sent.span = Span::CONFIRMED;
                 }
                 !batches.is_empty()
             });
         }
     }
 
-    /// Judges a store whose files were damaged: what can be read must be true, but any of it may be unreadable.
+    /// Checks a store with damaged files: every read may fail, but a successful read must match the history.
     pub(crate) async fn check_damaged(
         &self,
         store: &(impl EventStore + SessionStore),
@@ -355,7 +358,7 @@ impl History {
             match store.load(&session_key(*id)).await {
                 Ok(_) => {
                     found.sessions += 1;
-                    horizon = horizon.max(session.create.asked);
+                    horizon = horizon.max(session.create.requested);
                     back.extend(session.end.and_then(|end| end.done).map(|done| (*id, done)));
                 }
                 Err(StoreError::SessionGone) => {}
@@ -368,12 +371,12 @@ impl History {
                     Ok(Some(stream)) => {
                         let end = batches.iter().rfind(|sent| sent.last == stream.last);
                         let Some(end) = end else {
-                            return Err(format!("stream {id}/{ordinal} ends at {}, amid a batch", stream.last));
+                            return Err(format!("stream {id}/{ordinal} ends at {}, inside a batch", stream.last));
                         };
                         if end.seals != stream.sealed {
                             return Err(format!("stream {id}/{ordinal} is sealed: {}", stream.sealed));
                         }
-                        horizon = horizon.max(end.span.asked);
+                        horizon = horizon.max(end.span.requested);
                         found.streams += 1;
                         found.events += stream.events;
                         found.lost += batches.iter().filter(|sent| sent.last > stream.last).count();
@@ -386,7 +389,7 @@ impl History {
         for (id, done) in back {
             if done < horizon {
                 return Err(format!(
-                    "session {id} ended at {done} and is back, while {horizon} is there"
+                    "session {id} ended at line {done} and is back, although line {horizon} is stored"
                 ));
             }
         }
@@ -396,14 +399,14 @@ impl History {
 
 const REFUSED: &str = "refused";
 
-/// Why something was refused, and how often.
+/// Number of failed reads by error text.
 pub(crate) type Refusals = BTreeMap<String, usize>;
 
-/// Reads a stream page by page and compares every event. `None` if nothing is known of it.
-async fn read(store: &impl EventStore, id: u64, ordinal: u64, start: u64) -> Result<Option<Seen>, String> {
+/// Reads a stream page by page and compares every event. `None` if the store does not know the stream.
+async fn read(store: &impl EventStore, id: u64, ordinal: u64, start: u64) -> Result<Option<StoredStream>, String> {
     let key = stream_key(id, ordinal);
     let limit = ReadLimit::new(17, 1 << 20);
-    // The priming event has number 0, and a read goes after a number: no cursor precedes it.
+    // The priming event has number 0. No cursor precedes it, so a read never returns it.
     let mut cursor = 0;
     let mut events: Vec<Event> = Vec::new();
     let mut purged = None;
@@ -414,7 +417,7 @@ async fn read(store: &impl EventStore, id: u64, ordinal: u64, start: u64) -> Res
             Err(error) => return Err(format!("{REFUSED}: {error:?}")),
         };
         if events.is_empty() {
-            purged = page.status.purged; // later pages may know that more has gone since
+            purged = page.status.purged; // an eviction between pages can raise it
         }
         let Some(last) = page.events.last() else {
             break page;
@@ -424,7 +427,7 @@ async fn read(store: &impl EventStore, id: u64, ordinal: u64, start: u64) -> Res
     };
     let status = page.status;
     let Some(last) = status.last else {
-        return Err(format!("it is there and empty: {status:?}"));
+        return Err(format!("the stream exists and is empty: {status:?}"));
     };
     let first = purged.map_or(start, |purged| purged.0 + 1).max(1);
     let numbers: Vec<u64> = events.iter().map(|event| event.seq.0).collect();
@@ -437,10 +440,10 @@ async fn read(store: &impl EventStore, id: u64, ordinal: u64, start: u64) -> Res
         }
     }
     let total = (last.0 + 1 - start) as usize;
-    if events.len() + 1 < total.min(KEPT.events) {
-        return Err(format!("{} events of {total} are kept: {status:?}", events.len()));
+    if events.len() + 1 < total.min(RETENTION.events) {
+        return Err(format!("{} events of {total} are retained: {status:?}", events.len()));
     }
-    Ok(Some(Seen {
+    Ok(Some(StoredStream {
         last: last.0,
         events: events.len(),
         sealed: status.sealed,
@@ -449,7 +452,7 @@ async fn read(store: &impl EventStore, id: u64, ordinal: u64, start: u64) -> Res
 
 pub(crate) fn session_key(id: u64) -> SessionKey {
     let mut bits = [0; 18];
-    bits[..8].copy_from_slice(&mix(id).to_be_bytes()); // so that neighbours in time are not neighbours on the disk
+    bits[..8].copy_from_slice(&mix(id).to_be_bytes()); // so that consecutive sessions have distant keys
     bits[8..16].copy_from_slice(&id.to_be_bytes());
     let principal = if id.is_multiple_of(3) {
         Principal::new("https://issuer.example", "bob")
@@ -469,8 +472,8 @@ pub(crate) fn stream_key(id: u64, ordinal: u64) -> StreamKey {
     }
 }
 
-/// The payload of event `seq` of a stream. It differs from every other, and the check can make it again. Every tenth
-/// session has large payloads, so that segments fill up.
+/// The payload of event `seq` of a stream: unique and reproducible. Every tenth session has large payloads, so that
+/// segments fill up.
 pub(crate) fn payload(id: u64, ordinal: u64, seq: u64) -> Bytes {
     if seq == 0 {
         return Bytes::new(); // the priming event

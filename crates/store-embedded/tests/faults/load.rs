@@ -1,4 +1,4 @@
-//! Work for a store: many sessions at once that come, write, and partly end, with every step in the ledger.
+//! Load for a store: concurrent sessions that are created, appended to and partly ended. The ledger records every step.
 
 use crate::ledger::{Ledger, payload, session_key, session_record, stream_key};
 use crate::support::Rng;
@@ -15,17 +15,17 @@ use tokio::task::JoinSet;
 pub(crate) struct Load {
     pub(crate) store: EmbeddedStore,
     pub(crate) ledger: Ledger,
-    /// The number of the next session.
+    /// Number of the next new session.
     pub(crate) fresh: AtomicU64,
-    /// This life's epoch, above that of every earlier life.
+    /// Epoch of this writer process, above that of every earlier one.
     pub(crate) epoch: u64,
-    /// How many batches are still to be written, by all together.
+    /// Batches that the writers together still have to append.
     pub(crate) batches: AtomicI64,
 }
 
 impl Load {
-    /// Runs some writers, the first of which go on with `open` sessions, until the batches are written or the process is
-    /// killed. An error of the store is the end of it.
+    /// Runs `writers` tasks until all batches are appended or the store returns an error. The tasks share the `open`
+    /// sessions and resume some of them.
     pub(crate) async fn run(self: &Arc<Self>, writers: u64, open: Vec<u64>, rng: &mut Rng) -> Result<(), StoreError> {
         let mut tasks = JoinSet::new();
         let mut open: Vec<Vec<u64>> = (0..writers)
@@ -42,7 +42,7 @@ impl Load {
     }
 
     async fn write(&self, mut open: Vec<u64>, mut rng: Rng) -> Result<(), StoreError> {
-        // Not all of them: some stay as they are, so that old files keep something that counts.
+        // Sessions that stay untouched keep old segments in use.
         open.retain(|_| rng.chance(60));
         while self.batches.load(Ordering::Relaxed) > 0 {
             let id = match open.pop() {
@@ -98,13 +98,13 @@ impl Load {
         Ok(Streams { next, highest })
     }
 
-    /// One batch to each of some streams, all at once.
+    /// Appends one batch to each of several streams concurrently.
     async fn step(&self, id: u64, streams: &mut Streams, rng: &mut Rng) -> Result<(), StoreError> {
         if streams.next.is_empty() || rng.chance(25) && streams.next.len() < 5 {
             streams.highest += 1;
             streams.next.insert(streams.highest, id % 2); // with and without a priming event
         }
-        let mut under_way = Vec::new();
+        let mut in_flight = Vec::new();
         let mut sealed = Vec::new();
         for (ordinal, next) in &mut streams.next {
             if rng.chance(30) {
@@ -115,13 +115,13 @@ impl Load {
             let seals = rng.chance(8);
             self.ledger.send(id, *ordinal, first, last, seals);
             let batch = batch(id, *ordinal, self.epoch, first, last, seals);
-            under_way.push((*ordinal, last, self.store.append(&stream_key(id, *ordinal), batch)));
+            in_flight.push((*ordinal, last, self.store.append(&stream_key(id, *ordinal), batch)));
             *next = last + 1;
             if seals {
                 sealed.push(*ordinal);
             }
         }
-        for (ordinal, last, append) in under_way {
+        for (ordinal, last, append) in in_flight {
             append.await?;
             self.ledger.sent(id, ordinal, last);
             self.batches.fetch_sub(1, Ordering::Relaxed);
@@ -133,9 +133,9 @@ impl Load {
     }
 }
 
-/// The streams of a session that take more.
+/// The unsealed streams of a session.
 struct Streams {
-    /// The next number of each.
+    /// The next sequence number of each stream.
     next: BTreeMap<u64, u64>,
     highest: u64,
 }

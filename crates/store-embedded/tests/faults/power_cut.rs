@@ -1,10 +1,9 @@
-//! Nothing that was acknowledged is lost: not when the process is killed, and with `Sync::Always` not when the machine
-//! is.
+//! Acknowledged operations survive SIGKILL, and with `Sync::Always` also a power cut.
 
 use crate::disk::{Cut, Disk};
-use crate::ledger::{History, Ledger, Promise, StoredItems, session_key, session_record, stream_key};
+use crate::ledger::{Guarantee, History, Ledger, StoredItems, session_key, session_record, stream_key};
 use crate::load::{Load, batch};
-use crate::support::{Folder, Rng, child, given, is_child, open, runtime, sync_named, wait_for};
+use crate::support::{Folder, Rng, child, env_var, is_child, open, runtime, sync_named, wait_for};
 use rethread_store::{EventStore, SessionStore};
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -13,33 +12,34 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The child: works until it is killed.
+/// The child process: appends until it is killed or all batches are written.
 #[test]
-#[ignore = "the child of the tests in this file"]
+#[ignore = "runs as a child process of the tests in this file"]
 fn writer() {
     if !is_child("power_cut::writer") {
         return;
     }
-    let number = |name: &str| given(name).parse::<u64>().unwrap();
+    let number = |name: &str| env_var(name).parse::<u64>().unwrap();
     let mut rng = Rng::new(number("SEED"));
-    let sessions = given("OPEN");
+    let sessions = env_var("OPEN");
     let open_sessions = sessions.split(' ').filter_map(|id| id.parse().ok()).collect();
     let load = Arc::new(Load {
-        store: open(Path::new(&given("DATA")), sync_named(&given("SYNC"))),
-        ledger: Ledger::open(Path::new(&given("LEDGER"))),
+        store: open(Path::new(&env_var("DATA")), sync_named(&env_var("SYNC"))),
+        ledger: Ledger::open(Path::new(&env_var("LEDGER"))),
         fresh: number("FRESH").into(),
         epoch: number("EPOCH"),
         batches: (number("BATCHES") as i64).into(),
     });
     runtime().block_on(load.run(8, open_sessions, &mut rng)).unwrap();
-    std::process::exit(0); // and nothing is closed in order
+    std::process::exit(0); // skips destructors, so that the store is not closed cleanly
 }
 
-/// A data folder, what was written to it, and how often a writer died over it.
+/// A series of writer processes over one data directory, and the history of their operations.
 pub(crate) struct Trial {
     sync: &'static str,
     pub(crate) history: History,
-    lives: u64,
+    /// Writer processes so far.
+    runs: u64,
     rng: Rng,
 }
 
@@ -48,19 +48,19 @@ impl Trial {
         Trial {
             sync,
             history: History::default(),
-            lives: 0,
+            runs: 0,
             rng: rng.clone(),
         }
     }
 
-    /// How the next writers sync.
-    pub(crate) fn syncs(&mut self, sync: &'static str) {
+    /// Sets the sync mode of the next writers.
+    pub(crate) fn set_sync(&mut self, sync: &'static str) {
         self.sync = sync;
     }
 
-    /// A writer that writes so many batches, and what it is told.
+    /// The command of the next writer process, which appends `batches` batches.
     fn writer(&mut self, data: &Path, home: &Path, batches: i64) -> Command {
-        self.lives += 1;
+        self.runs += 1;
         let open: Vec<String> = self.history.open_sessions().iter().map(u64::to_string).collect();
         let mut command = child("power_cut::writer", &home.join("stderr"));
         command
@@ -71,41 +71,41 @@ impl Trial {
             .env("SEED", self.rng.next().to_string())
             .env("OPEN", open.join(" "))
             .env("FRESH", self.history.fresh().to_string())
-            .env("EPOCH", (self.lives + 1).to_string());
+            .env("EPOCH", (self.runs + 1).to_string());
         let _ = fs::remove_file(home.join("ledger"));
         command
     }
 
-    /// Lets a writer do so much and end as if it was killed.
-    pub(crate) fn write(&mut self, data: &Path, home: &Path, batches: i64) {
+    /// Runs a writer until it has appended `batches` batches. It exits without closing the store.
+    pub(crate) fn run_to_exit(&mut self, data: &Path, home: &Path, batches: i64) {
         let status = self.writer(data, home, batches).status().unwrap();
-        assert!(status.success(), "{}", said(home));
-        self.history.absorb(&home.join("ledger"));
+        assert!(status.success(), "{}", child_stderr(home));
+        self.history.add_ledger(&home.join("ledger"));
     }
 
-    /// Lets a writer live until something is so, and kills it.
-    pub(crate) fn write_until(&mut self, data: &Path, home: &Path, is_so: impl FnMut() -> bool) {
-        let writer = Killed(self.writer(data, home, i64::MAX).spawn().unwrap());
-        wait_for("what the writer is to bring about", Duration::from_secs(120), is_so);
+    /// Runs a writer until the condition holds, then kills it.
+    pub(crate) fn run_until(&mut self, data: &Path, home: &Path, condition: impl FnMut() -> bool) {
+        let writer = KillOnDrop(self.writer(data, home, i64::MAX).spawn().unwrap());
+        wait_for("the condition of the test", Duration::from_secs(120), condition);
         drop(writer);
-        self.history.absorb(&home.join("ledger"));
+        self.history.add_ledger(&home.join("ledger"));
     }
 
-    /// Lets a writer live for a while and kills it.
-    fn live(&mut self, data: &Path, home: &Path, disk: Option<&Disk>) {
+    /// Runs a writer for a random time and kills it.
+    fn run_and_kill(&mut self, data: &Path, home: &Path, disk: Option<&Disk>) {
         let mut command = self.writer(data, home, i64::MAX);
         if let Some(disk) = disk {
-            disk.watch(&mut command);
+            disk.attach_shim(&mut command);
         }
-        let mut writer = Killed(command.spawn().unwrap());
+        let mut writer = KillOnDrop(command.spawn().unwrap());
         if let Some(disk) = disk {
-            disk.wait();
+            disk.wait_for_shim();
         }
-        // Some die before they have opened the store, most long after.
+        // Some writers are killed while they open the store, most long after.
         if self.rng.chance(85) {
             wait_for("the writer writes", Duration::from_secs(60), || {
                 let ended = writer.0.try_wait().unwrap();
-                assert!(ended.is_none(), "the writer gave up: {}", said(home));
+                assert!(ended.is_none(), "the writer exited: {}", child_stderr(home));
                 fs::metadata(home.join("ledger")).is_ok_and(|file| file.len() > 2000)
             });
             std::thread::sleep(Duration::from_millis(self.rng.below(1000)));
@@ -114,69 +114,73 @@ impl Trial {
         }
         drop(writer);
         assert!(
-            !said(home).contains("panicked"),
-            "a thread has panicked: {}",
-            said(home)
+            !child_stderr(home).contains("panicked"),
+            "a thread panicked: {}",
+            child_stderr(home)
         );
-        self.history.absorb(&home.join("ledger"));
+        self.history.add_ledger(&home.join("ledger"));
     }
 
-    fn check(&mut self, data: &Path, promise: Promise) -> StoredItems {
+    fn check(&mut self, data: &Path, guarantee: Guarantee) -> StoredItems {
         let store = open(data, sync_named(self.sync));
-        let checked = runtime().block_on(self.history.check(&store, promise));
-        checked.unwrap_or_else(|error| panic!("life {}, {}: {error}", self.lives, self.sync))
+        let checked = runtime().block_on(self.history.check(&store, guarantee));
+        checked.unwrap_or_else(|error| panic!("run {}, {}: {error}", self.runs, self.sync))
     }
 }
 
-/// The text that the child wrote to stderr.
-fn said(home: &Path) -> String {
+/// The stderr of the latest child process.
+fn child_stderr(home: &Path) -> String {
     fs::read_to_string(home.join("stderr")).unwrap_or_default()
 }
 
 /// A child process that ends by SIGKILL.
-struct Killed(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Killed {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-fn power_cuts(sync: &'static str, promise: Promise, chains: usize, nasty: bool) {
-    let mut rng = Rng::seeded(&format!("power cuts, sync {sync}, nasty {nasty}"));
+fn power_cuts(sync: &'static str, guarantee: Guarantee, chains: usize, random_pages: bool) {
+    let mut rng = Rng::seeded(&format!("power cuts, sync {sync}, random pages {random_pages}"));
     for chain in 0..chains {
         let disk = Disk::new("power");
         let data = disk.root().join("data");
         let mut trial = Trial::new(sync, &Rng::new(rng.next()));
-        // The later lives begin with what the earlier cuts left.
-        for life in 0..4 {
-            trial.live(&data, disk.home(), Some(&disk));
-            disk.cut(if nasty { Cut::Nasty(&mut rng) } else { Cut::Clean });
-            let found = trial.check(&data, promise);
-            eprintln!("chain {chain}, life {life}: {found:?}");
+        // Each run starts from the state after the previous power cut.
+        for run in 0..4 {
+            trial.run_and_kill(&data, disk.home(), Some(&disk));
+            disk.cut(if random_pages {
+                Cut::RandomPages(&mut rng)
+            } else {
+                Cut::OnlySynced
+            });
+            let found = trial.check(&data, guarantee);
+            eprintln!("chain {chain}, run {run}: {found:?}");
         }
     }
 }
 
 #[test]
 fn sync_always_survives_a_power_cut() {
-    power_cuts("always", Promise::All, 1, false);
+    power_cuts("always", Guarantee::All, 1, false);
 }
 
 #[test]
 fn sync_always_survives_a_power_cut_that_leaves_random_pages() {
-    power_cuts("always", Promise::All, 2, true);
+    power_cuts("always", Guarantee::All, 2, true);
 }
 
 #[test]
 fn sync_interval_loses_only_the_end_in_a_power_cut() {
-    power_cuts("interval", Promise::Prefix, 1, false);
+    power_cuts("interval", Guarantee::Prefix, 1, false);
 }
 
 #[test]
 fn sync_interval_loses_only_the_end_in_a_power_cut_that_leaves_random_pages() {
-    power_cuts("interval", Promise::Prefix, 2, true);
+    power_cuts("interval", Guarantee::Prefix, 2, true);
 }
 
 fn kills(sync: &'static str) {
@@ -184,10 +188,10 @@ fn kills(sync: &'static str) {
     let home = Folder::new("kill");
     let data = home.path().join("data");
     let mut trial = Trial::new(sync, &rng);
-    for life in 0..5 {
-        trial.live(&data, home.path(), None);
-        let found = trial.check(&data, Promise::All);
-        eprintln!("life {life}: {found:?}");
+    for run in 0..5 {
+        trial.run_and_kill(&data, home.path(), None);
+        let found = trial.check(&data, Guarantee::All);
+        eprintln!("run {run}: {found:?}");
     }
 }
 
@@ -201,14 +205,14 @@ fn sync_os_survives_kill_9() {
     kills("os");
 }
 
-/// The child of the test below: plain files, synced and not.
+/// The child process of `shim_keeps_exactly_the_synced_state`.
 #[test]
-#[ignore = "the child of a test in this file"]
+#[ignore = "runs as a child process of a test in this file"]
 fn plain_files() {
     if !is_child("power_cut::plain_files") {
         return;
     }
-    let root = PathBuf::from(given("ROOT"));
+    let root = PathBuf::from(env_var("ROOT"));
     let file = |name: &str, text: &str| {
         let mut file = File::create(root.join(name)).unwrap();
         file.write_all(text.as_bytes()).unwrap();
@@ -246,23 +250,23 @@ fn plain_files() {
     sparse.sync_data().unwrap();
     (&sparse).write_all(b", lost").unwrap();
 
-    fs::write(given("READY"), "").unwrap();
+    fs::write(env_var("READY"), "").unwrap();
     std::thread::sleep(Duration::from_secs(60));
 }
 
-/// The tests above are worth what the shim is worth.
+/// The power cut tests depend on the shim.
 #[test]
-fn what_was_synced_survives_and_the_rest_does_not() {
+fn shim_keeps_exactly_the_synced_state() {
     let disk = Disk::new("plain");
     let ready = disk.home().join("ready");
     fs::write(disk.root().join("before"), "was there").unwrap();
     let mut command = child("power_cut::plain_files", &disk.home().join("stderr"));
     command.env("ROOT", disk.root()).env("READY", &ready);
-    disk.watch(&mut command);
-    let writer = Killed(command.spawn().unwrap());
+    disk.attach_shim(&mut command);
+    let writer = KillOnDrop(command.spawn().unwrap());
     wait_for("the files are written", Duration::from_secs(20), || ready.exists());
     drop(writer);
-    disk.cut(Cut::Clean);
+    disk.cut(Cut::OnlySynced);
 
     let text = |name: &str| fs::read_to_string(disk.root().join(name)).unwrap();
     for (name, expected) in [
@@ -282,13 +286,13 @@ fn what_was_synced_survives_and_the_rest_does_not() {
     assert_eq!(sparse.len(), 64 << 20);
     assert_eq!(sparse[..20], *b"start and more\0\0\0\0\0\0");
     let left = fs::read_dir(disk.root()).unwrap().count();
-    assert_eq!(left, 11, "and nothing else");
+    assert_eq!(left, 11, "no other file exists");
     assert_eq!(fs::read_dir(disk.root().join("folder")).unwrap().count(), 0);
 }
 
-/// The check of the tests above finds each kind of fault.
+/// The power cut tests depend on the check.
 #[test]
-fn the_check_finds_what_is_missing() {
+fn check_reports_each_kind_of_fault() {
     let mut rng = Rng::seeded("the check");
     let home = Folder::new("check");
     let ledger = home.path().join("ledger");
@@ -303,7 +307,7 @@ fn the_check_finds_what_is_missing() {
     let read_ledger = || History::of(&ledger);
     runtime().block_on(async {
         load.run(8, Vec::new(), &mut rng).await.unwrap();
-        let found = read_ledger().check(&store, Promise::All).await.unwrap();
+        let found = read_ledger().check(&store, Guarantee::All).await.unwrap();
         assert!(
             found.events > 1000 && found.sessions > 20 && found.lost == 0,
             "{found:?}"
@@ -311,7 +315,7 @@ fn the_check_finds_what_is_missing() {
         let open = read_ledger().open_sessions();
         let session = *rng.pick(&open);
 
-        // More than was sent, in every way that a store could invent.
+        // A session exists although the ledger says that it has ended.
         store
             .create(&session_key(u64::MAX), session_record(1), false)
             .await
@@ -321,24 +325,24 @@ fn the_check_finds_what_is_missing() {
         load.ledger.create(u64::MAX, true);
         load.ledger.end(u64::MAX, false);
         load.ledger.end(u64::MAX, true);
-        let back = read_ledger().check(&store, Promise::All).await.unwrap_err();
+        let back = read_ledger().check(&store, Guarantee::All).await.unwrap_err();
         assert!(back.contains("is back"), "{back}");
-        history.check(&store, Promise::All).await.unwrap();
+        history.check(&store, Guarantee::All).await.unwrap();
         store.end(&session_key(u64::MAX)).await.unwrap();
 
-        // A batch that is acknowledged and not there is missed, unless only what came before something else counts.
+        // An acknowledged batch is missing. `Prefix` allows that until a later operation is stored.
         load.ledger.send(session, 999, 1, 1, false);
         load.ledger.sent(session, 999, 1);
-        let lost = read_ledger().check(&store, Promise::All).await.unwrap_err();
+        let lost = read_ledger().check(&store, Guarantee::All).await.unwrap_err();
         assert!(lost.contains("acknowledged"), "{lost}");
-        read_ledger().check(&store, Promise::Prefix).await.unwrap();
+        read_ledger().check(&store, Guarantee::Prefix).await.unwrap();
         load.ledger.send(session, 1000, 1, 1, false);
         let late = batch(session, 1000, 2, 1, 1, false);
         store.append(&stream_key(session, 1000), late).await.unwrap();
-        let hole = read_ledger().check(&store, Promise::Prefix).await.unwrap_err();
+        let hole = read_ledger().check(&store, Guarantee::Prefix).await.unwrap_err();
         assert!(hole.contains("acknowledged"), "{hole}");
 
-        // Another payload.
+        // An event has a wrong payload.
         load.ledger.send(session, 1000, 2, 2, false);
         let wrong = batch(session, 7, 2, 2, 2, false);
         store.append(&stream_key(session, 1000), wrong).await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Numbers that a seed decides.
+/// A deterministic generator (splitmix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
@@ -11,7 +11,7 @@ impl Rng {
         Rng(seed)
     }
 
-    /// From `FAULTS_SEED` to repeat a failure, from the clock otherwise. Printed, so that it can be repeated.
+    /// Takes the seed from `FAULTS_SEED`, otherwise from the clock, and prints it.
     pub(crate) fn seeded(test: &str) -> Self {
         let seed = match std::env::var("FAULTS_SEED") {
             Ok(seed) => seed.parse().expect("FAULTS_SEED is a number"),
@@ -28,7 +28,7 @@ impl Rng {
         mix(self.0)
     }
 
-    /// A number below `end`, which is not zero.
+    /// A number below `end`, which must not be zero.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
@@ -42,7 +42,7 @@ impl Rng {
     }
 }
 
-/// Spreads the bits of a number (the last step of splitmix64).
+/// The output function of splitmix64.
 pub(crate) fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

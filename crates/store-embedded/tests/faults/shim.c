@@ -1,24 +1,22 @@
-/* A disk that loses power, and a disk that is full. Loaded into a child process with LD_PRELOAD.
+/* Simulates power cuts and full disks. A child process loads this library with LD_PRELOAD.
  *
- * Power. For what lies under $SHIM_ROOT this keeps, in $SHIM_MIRROR, what a power cut would leave: the state that was
- * last synced, and nothing else.
+ * Power cuts. $SHIM_MIRROR records the last synced state of everything under $SHIM_ROOT.
  *
  *   synced/<inode>  the content of a file when it was last synced
  *   dirs/<inode>    the entries of a directory when it was last synced: "<inode> <f|d> <name>" per line
- *   live/<inode>    a hard link to the file itself, so that its number is not used again, and so that the test can also
- *                   look at what was written and not synced
+ *   live/<inode>    a hard link to the file, so that its inode number is not reused and the test can read its unsynced
+ *                   content
  *
- * A file is known by its inode, so a rename is what it is on a disk: a change of directories. A name lasts only once its
- * directory was synced; a name whose file never was is an empty file. Real file systems are kinder (ext4 makes the name
- * of a synced file last too); nothing here relies on that. The mirror is written before the real sync is called: what
- * another thread writes during the call was promised to nobody.
+ * Files are identified by inode, so a rename only changes directories. A name is durable once its directory was synced.
+ * If its file was never synced, the file is empty. Real file systems guarantee more (ext4 also keeps the name of a
+ * synced file), but the store does not rely on that. The shim writes the mirror before it calls the real sync, because
+ * a sync guarantees nothing about writes that happen during the call.
  *
- * What this does not model: the order in which the pages of one sync reach the platter is the order of the file, except
- * that a kill may fall into the middle of it; what was never synced is lost whole. The test adds the nastier disk, where
- * any of those pages and names may have survived, when it rebuilds the directory. Shared mappings and O_SYNC would pass
- * unseen, so they abort the process. Calls that do not go through libc pass unseen as well.
+ * Limits of the model: pages of one sync become durable in file order, and a kill can interrupt that. Unsynced writes are
+ * lost completely; the test adds random unsynced pages and names when it rebuilds the directory. Shared mappings and
+ * O_SYNC bypass the shim, so they abort the process. System calls that bypass libc are not seen.
  *
- * Room. While the file $SHIM_FULL exists, everything under $SHIM_ROOT that needs room fails with ENOSPC.
+ * Full disk. While the file $SHIM_FULL exists, every call under $SHIM_ROOT that allocates space fails with ENOSPC.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -59,7 +57,7 @@ static void *real(const char *name) {
     return found;
 }
 
-static void give_up(const char *what) {
+static void die(const char *what) {
     fprintf(stderr, "shim: %s: %s\n", what, strerror(errno));
     abort();
 }
@@ -68,7 +66,7 @@ static void give_up(const char *what) {
 struct known {
     ino_t inode;
     off_t from, to; /* written and not yet synced, if from < to */
-    int whole;      /* changed in a way that a range does not tell */
+    int whole;      /* changed in a way that a range cannot describe */
     struct known *next;
 };
 #define BUCKETS 1024
@@ -89,18 +87,17 @@ static int path_of(int fd, char *path) {
 }
 
 static void in_mirror(char *path, const char *kind, ino_t inode) {
-    if (snprintf(path, PATH_MAX, "%s/%s/%llu", mirror, kind, (unsigned long long)inode) >= PATH_MAX) give_up("path");
+    if (snprintf(path, PATH_MAX, "%s/%s/%llu", mirror, kind, (unsigned long long)inode) >= PATH_MAX) die("path");
 }
 
-/* Keeps the inode's number from being used again. False if the file has no name any more: then nobody can find it after
- * a power cut, whatever is synced. */
+/* Prevents reuse of the inode number. False if the file has no name any more: then it cannot be found after a power cut. */
 static int pin(const char *from, ino_t inode) {
     char path[PATH_MAX];
     in_mirror(path, "live", inode);
     return !linkat(AT_FDCWD, from, AT_FDCWD, path, AT_SYMLINK_FOLLOW) || errno == EEXIST;
 }
 
-/* What is known of a file under the root; NULL for every other. With the lock held. */
+/* The record of a file under the root, or NULL for other files. Requires the lock. */
 static struct known *known(int fd, const struct stat *status) {
     if (!*mirror || !S_ISREG(status->st_mode)) return NULL;
     struct known *file = files[status->st_ino % BUCKETS];
@@ -136,13 +133,13 @@ static void dirty(int fd, off_t from, ssize_t length, int whole) {
 }
 
 static void copy(int from, int to, off_t start, off_t end) {
-    static char buffer[1 << 16]; /* with the lock held */
+    static char buffer[1 << 16]; /* guarded by the lock */
     while (start < end) {
         size_t want = end - start < (off_t)sizeof buffer ? (size_t)(end - start) : sizeof buffer;
         ssize_t got = pread(from, buffer, want, start);
-        if (got < 0) give_up("read");
+        if (got < 0) die("read");
         if (!got) return;
-        if (REAL(pwrite)(to, buffer, got, start) != got) give_up("write to the mirror");
+        if (REAL(pwrite)(to, buffer, got, start) != got) die("write to the mirror");
         start += got;
     }
 }
@@ -155,9 +152,9 @@ static void sync_file(int fd, const struct stat *status) {
     int from = REAL(open)(path, O_RDONLY | O_CLOEXEC); /* fd itself may be open for writing only */
     in_mirror(path, "synced", file->inode);
     int to = REAL(open)(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    if (from < 0 || to < 0) give_up("mirror of a file");
-    /* Nothing that was synced before is ever away, even if the kill comes now. */
-    if (REAL(ftruncate)(to, status->st_size)) give_up("size of a mirror");
+    if (from < 0 || to < 0) die("mirror of a file");
+    /* The mirror is changed in place, so a kill here does not lose earlier synced content. */
+    if (REAL(ftruncate)(to, status->st_size)) die("size of a mirror");
     if (file->whole) {
         off_t at = 0;
         while (at < status->st_size) {
@@ -182,21 +179,21 @@ static void sync_directory(const char *path, ino_t inode) {
     char name[PATH_MAX], other[PATH_MAX + 8], child[PATH_MAX];
     in_mirror(name, "dirs", inode);
     snprintf(other, sizeof other, "%s.new", name);
-    if (access(name, F_OK)) REAL(open)(path, O_PATH | O_CLOEXEC); /* never closed: it keeps the number taken */
+    if (access(name, F_OK)) REAL(open)(path, O_PATH | O_CLOEXEC); /* never closed: prevents reuse of the inode number */
     FILE *list = fopen(other, "w");
     DIR *directory = opendir(path);
-    if (!list || !directory) give_up("mirror of a directory");
+    if (!list || !directory) die("mirror of a directory");
     for (struct dirent *entry; (entry = readdir(directory));) {
         struct stat status;
         if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
-        if (snprintf(child, sizeof child, "%s/%s", path, entry->d_name) >= (int)sizeof child) give_up("path");
-        if (lstat(child, &status)) continue; /* removed meanwhile */
+        if (snprintf(child, sizeof child, "%s/%s", path, entry->d_name) >= (int)sizeof child) die("path");
+        if (lstat(child, &status)) continue; /* removed concurrently */
         if (S_ISREG(status.st_mode) && !pin(child, status.st_ino)) continue;
         fprintf(list, "%llu %c %s\n", (unsigned long long)status.st_ino, S_ISDIR(status.st_mode) ? 'd' : 'f',
                 entry->d_name);
     }
     closedir(directory);
-    if (fclose(list) || rename(other, name)) give_up("mirror of a directory");
+    if (fclose(list) || rename(other, name)) die("mirror of a directory");
 }
 
 static void synced(int fd) {
@@ -205,9 +202,9 @@ static void synced(int fd) {
     if (!*mirror) return;
     pthread_mutex_lock(&lock);
     if (fstat(fd, &status)) {
-        /* The real call says so. */
+        /* The real call reports the error. */
     } else if (S_ISDIR(status.st_mode)) {
-        /* A removed directory is called "x (deleted)"; it does not matter what it holds. */
+        /* The path of a removed directory ends in " (deleted)". Its content does not matter. */
         if (path_of(fd, path) && under(path) && !access(path, F_OK)) sync_directory(path, status.st_ino);
     } else {
         sync_file(fd, &status);
@@ -215,14 +212,14 @@ static void synced(int fd) {
     pthread_mutex_unlock(&lock);
 }
 
-/* What is there at the start is on the disk. */
+/* The initial content counts as synced. */
 static int adopt(const char *path, const struct stat *status, int kind, struct FTW *at) {
     (void)at;
     if (kind == FTW_D) {
         sync_directory(path, status->st_ino);
     } else if (kind == FTW_F) {
         int fd = REAL(open)(path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0) give_up("a file at the start");
+        if (fd < 0) die("a file at the start");
         sync_file(fd, status);
         close(fd);
     }
@@ -239,7 +236,7 @@ __attribute__((constructor)) static void begin(void) {
     setting("SHIM_MIRROR", mirror);
     setting("SHIM_FULL", full);
     if (!*mirror) return;
-    if (nftw(root, adopt, 64, FTW_PHYS)) give_up("the root at the start");
+    if (nftw(root, adopt, 64, FTW_PHYS)) die("the root at the start");
     char ready[PATH_MAX + 8];
     snprintf(ready, sizeof ready, "%s/ready", mirror);
     close(REAL(open)(ready, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
@@ -350,7 +347,7 @@ static int opened(int at, const char *path, int flags, mode_t mode) {
     int fd = REAL(openat)(at, path, flags, mode);
     char found[PATH_MAX];
     if (fd >= 0 && flags & (O_TRUNC | O_DSYNC) && *mirror && path_of(fd, found) && under(found)) {
-        if (flags & O_DSYNC) give_up("O_SYNC is not modelled");
+        if (flags & O_DSYNC) die("O_SYNC is not modelled");
         dirty(fd, 0, 0, 1);
     }
     return fd;
@@ -393,7 +390,7 @@ EXPORT int mkdir(const char *path, mode_t mode) {
 static void check_mapping(int protection, int flags, int fd) {
     char path[PATH_MAX];
     if (fd < 0 || !*mirror || (flags & MAP_TYPE) == MAP_PRIVATE || !(protection & PROT_WRITE)) return;
-    if (path_of(fd, path) && under(path)) give_up("shared mappings are not modelled");
+    if (path_of(fd, path) && under(path)) die("shared mappings are not modelled");
 }
 
 EXPORT void *mmap(void *at, size_t length, int protection, int flags, int fd, off_t offset) {

@@ -1,4 +1,4 @@
-//! Helpers of every fault test: a seed, a folder, a child process, and the store as the tests open it.
+//! Helpers of the fault tests: directories, child processes, and the options of the store.
 
 pub(crate) use crate::rng::{Rng, mix};
 use rethread_store::Retention;
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A folder that goes when the test ends well, and stays to be looked at when it does not.
+/// A directory that is removed when the test passes and kept when it fails.
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);
 
@@ -34,16 +34,16 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("left behind: {}", self.0.display());
+            eprintln!("kept for inspection: {}", self.0.display());
         } else {
             let _ = fs::remove_dir_all(&self.0);
         }
     }
 }
 
-/// This test binary once more, as the child `name`. Its stderr goes to a file.
+/// A command that runs the ignored test `name` of this binary in a child process. Its stderr goes to a file.
 pub(crate) fn child(name: &str, stderr: &Path) -> Command {
-    // Not by its name: it may be built anew while it runs.
+    // A path through `/proc`, because a build may replace the file during the test.
     let mut command = Command::new(format!("/proc/{}/exe", std::process::id()));
     command
         .args(["--ignored", "--exact", name, "--nocapture", "--test-threads=1"])
@@ -54,36 +54,36 @@ pub(crate) fn child(name: &str, stderr: &Path) -> Command {
     command
 }
 
-/// Whether this process is the child `name`: the hidden tests do nothing when a person runs them.
+/// Whether this process is the child `name`. Child tests do nothing under `cargo test -- --ignored`.
 pub(crate) fn is_child(name: &str) -> bool {
     std::env::var("FAULTS_CHILD").is_ok_and(|child| child == name)
 }
 
-/// A setting that the parent gave.
-pub(crate) fn given(name: &str) -> String {
+/// An environment variable that the parent sets.
+pub(crate) fn env_var(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("the parent sets {name}"))
 }
 
-/// Waits until something is so, and fails if it takes too long.
+/// Waits for a condition and panics after `limit`.
 #[track_caller]
-pub(crate) fn wait_for(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn wait_for(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
-    while !is_so() {
+    while !condition() {
         assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// Small, so that streams are trimmed in every test.
-pub(crate) const KEPT: Retention = Retention::new(60, 64 << 20, Duration::from_secs(3600));
+/// Small, so that every test evicts events.
+pub(crate) const RETENTION: Retention = Retention::new(60, 64 << 20, Duration::from_secs(3600));
 
 pub(crate) fn options(sync: Sync) -> Options {
-    let limits = Limits::default().with_stream(KEPT);
-    // Small, so that segments are rolled, compacted and deleted within the short lives of the writers here.
+    let limits = Limits::default().with_stream(RETENTION);
+    // Small, so that short runs already roll, compact and delete segments.
     Options::default().sync(sync).limits(limits).segment_size(256 << 10)
 }
 
-/// How often `Sync::Interval` syncs here.
+/// The period of `Sync::Interval`.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(40);
 
 pub(crate) fn sync_named(name: &str) -> Sync {
@@ -91,11 +91,11 @@ pub(crate) fn sync_named(name: &str) -> Sync {
         "always" => Sync::Always,
         "interval" => Sync::Interval(INTERVAL),
         "os" => Sync::Os,
-        other => panic!("no such way to sync: {other}"),
+        other => panic!("unknown sync mode: {other}"),
     }
 }
 
-/// Opens the store, which must work.
+/// Opens the store and panics if that fails.
 #[track_caller]
 pub(crate) fn open(path: &Path, sync: Sync) -> EmbeddedStore {
     match options(sync).open(path) {
@@ -104,7 +104,7 @@ pub(crate) fn open(path: &Path, sync: Sync) -> EmbeddedStore {
     }
 }
 
-/// An error and its causes.
+/// The messages of an error and of its sources.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

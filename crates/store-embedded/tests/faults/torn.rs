@@ -1,11 +1,11 @@
-//! Damaged files: the store says so, or it opens and what it tells is true. It never tells of a stream with a hole, and
-//! never brings back what has ended.
+//! Damaged files. The store refuses to open, or every successful read is correct. It never serves a stream with a hole
+//! and never restores an ended session.
 
 use crate::disk::copy_folder;
-use crate::ledger::{History, Ledger, Promise, session_key};
+use crate::ledger::{Guarantee, History, Ledger, session_key};
 use crate::load::{self, Load};
 use crate::power_cut::Trial;
-use crate::support::{Folder, Rng, chain, child, given, is_child, open, options, runtime};
+use crate::support::{Folder, Rng, chain, child, env_var, is_child, open, options, runtime};
 use rethread_store::{EventStore, Ordinal, ReadLimit, Seq, SessionStore, StreamKey};
 use rethread_store_embedded::Sync;
 use rethread_testkit::store_suite::{batch, record};
@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const CASES: usize = 30;
-/// A child that takes longer hangs.
-const LIMIT: Duration = Duration::from_secs(40);
+/// A longer run of the child counts as a hang.
+const CHILD_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// A damage to the files. Names are relative to the data folder.
+/// Damage to files. Paths are relative to the data directory.
 #[derive(Clone, Debug)]
 enum Damage {
     Truncated { file: PathBuf, to: u64 },
@@ -30,7 +30,7 @@ enum Damage {
     Zeroed { file: PathBuf, at: u64 },
     Removed { file: PathBuf },
     RemovedAll { all: Vec<PathBuf> },
-    Exchanged { one: PathBuf, other: PathBuf },
+    Swapped { one: PathBuf, other: PathBuf },
 }
 
 impl fmt::Display for Damage {
@@ -41,13 +41,13 @@ impl fmt::Display for Damage {
             Damage::Zeroed { file, at } => write!(f, "{} with zeroes from {at}", file.display()),
             Damage::Removed { file } => write!(f, "{} removed", file.display()),
             Damage::RemovedAll { all } => write!(f, "all {} files of a kind removed", all.len()),
-            Damage::Exchanged { one, other } => write!(f, "{} and {} exchanged", one.display(), other.display()),
+            Damage::Swapped { one, other } => write!(f, "{} and {} swapped", one.display(), other.display()),
         }
     }
 }
 
 impl Damage {
-    /// Something that can happen to these files.
+    /// Chooses random damage to one of `files`, or to all of one kind.
     fn choose(data: &Path, files: &[PathBuf], rng: &mut Rng) -> Self {
         let kinds = [
             "segment",
@@ -72,7 +72,7 @@ impl Damage {
                 to: rng.below(used),
                 file,
             },
-            // The end of a file is where a torn write is.
+            // A torn write leaves a short file end.
             2 => Damage::Truncated {
                 to: used.saturating_sub(1 + rng.below(5000)),
                 file,
@@ -86,7 +86,7 @@ impl Damage {
                 at: rng.below(used) & !4095,
                 file,
             },
-            8 if segments.len() > 1 => Damage::Exchanged {
+            8 if segments.len() > 1 => Damage::Swapped {
                 one: segments[0].clone(),
                 other: (*rng.pick(&segments[1..])).clone(),
             },
@@ -104,7 +104,7 @@ impl Damage {
             | Damage::Zeroed { file, .. }
             | Damage::Removed { file } => vec![file],
             Damage::RemovedAll { all } => all.iter().collect(),
-            Damage::Exchanged { one, other } => vec![one, other],
+            Damage::Swapped { one, other } => vec![one, other],
         }
     }
 
@@ -114,8 +114,8 @@ impl Damage {
             Damage::Flipped { .. } => "bit flipped",
             Damage::Zeroed { .. } => "4 KiB zeroed",
             Damage::Removed { .. } => "removed",
-            Damage::RemovedAll { .. } => "removed, all of them",
-            Damage::Exchanged { .. } => "exchanged",
+            Damage::RemovedAll { .. } => "all removed",
+            Damage::Swapped { .. } => "swapped",
         };
         format!("{} {kind}", kind_of(self.files()[0]))
     }
@@ -140,7 +140,7 @@ impl Damage {
             }
             Damage::Removed { file } => fs::remove_file(data.join(file)).unwrap(),
             Damage::RemovedAll { all } => all.iter().for_each(|file| fs::remove_file(data.join(file)).unwrap()),
-            Damage::Exchanged { one, other } => {
+            Damage::Swapped { one, other } => {
                 let (one, other, aside) = (data.join(one), data.join(other), data.join("aside"));
                 fs::rename(&one, &aside).unwrap();
                 fs::rename(&other, &one).unwrap();
@@ -158,7 +158,7 @@ fn kind_of(file: &Path) -> &'static str {
     }
 }
 
-/// The length of a file without zeroes at its end.
+/// Length of a file without trailing zeroes.
 fn used(path: &Path) -> u64 {
     let bytes = fs::read(path).unwrap();
     bytes
@@ -183,18 +183,18 @@ fn files(root: &Path, below: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn damage_is_reported_or_harmless() {
+fn damaged_files_never_cause_a_wrong_read() {
     let mut rng = Rng::seeded("torn");
     let home = Folder::new("torn");
     let base = home.path().join("base");
     let mut trial = Trial::new("os", &Rng::new(rng.next()));
     let ledgers = [home.path().join("ledger-1"), home.path().join("ledger-2")];
     let mut all = Vec::new();
-    trial.write(&base, home.path(), 2000);
+    trial.run_to_exit(&base, home.path(), 2000);
     fs::rename(home.path().join("ledger"), &ledgers[0]).unwrap();
-    // The writer dies when it has begun several segments and made two checkpoints.
-    trial.syncs("always");
-    trial.write_until(&base, home.path(), || {
+    // Kill the writer after it has several segments and two checkpoints.
+    trial.set_sync("always");
+    trial.run_until(&base, home.path(), || {
         all.clear();
         files(&base, Path::new(""), &mut all);
         let count = |kind| all.iter().filter(|file| kind_of(file) == kind).count();
@@ -235,7 +235,7 @@ fn damage_is_reported_or_harmless() {
             eprintln!("| {damage} | {outcome} | {count} |");
         }
     }
-    // The source of the copies was whole all the time.
+    // Control: the undamaged source of the copies opens.
     let whole = home.path().join("whole");
     copy_folder(&base, &whole);
     let (outcome, text) = read_in_child(&whole, home.path(), &ledgers);
@@ -243,10 +243,10 @@ fn damage_is_reported_or_harmless() {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Power fails while a commit is on its way to the disk: of its pages any may be there. It was not acknowledged, so it is
-/// as if it had never been; what was acknowledged before it is there.
+/// Power fails during a commit, and any of its pages may be lost. Recovery discards the unacknowledged commit and
+/// keeps all earlier ones.
 #[test]
-fn a_commit_that_is_torn_never_was() {
+fn recovery_discards_a_torn_commit() {
     let mut rng = Rng::seeded("torn commit");
     let home = Folder::new("torn-commit");
     let (live, after) = (home.path().join("live"), home.path().join("after"));
@@ -258,7 +258,7 @@ fn a_commit_that_is_torn_never_was() {
         batches: 60.into(),
     });
     let runtime = runtime();
-    let session = 1_000_000; // fat: an event of many pages can lose one without any trace but its checksum
+    let session = 1_000_000; // has large payloads: only a checksum detects the loss of an inner page
     let key = StreamKey {
         session: session_key(session),
         ordinal: Ordinal(77),
@@ -269,7 +269,7 @@ fn a_commit_that_is_torn_never_was() {
         .block_on(load.store.create(&key.session, record(), false))
         .unwrap();
     load.ledger.create(session, true);
-    // The store finishes its own work first, so that the torn commit is the last one, and only that is torn.
+    // Wait until background work stops appending, so that the torn commit is the last one.
     let mut start = (PathBuf::new(), 0);
     while start != end_of_log(&live) {
         start = end_of_log(&live);
@@ -283,7 +283,7 @@ fn a_commit_that_is_torn_never_was() {
     drop(load);
     let (segment, end) = end_of_log(&after);
     let start = if segment == start.0 { start.1 } else { 0 };
-    assert!(end > start + 2 * 4096, "one commit of several pages: {start}..{end}");
+    assert!(end > start + 2 * 4096, "the commit spans several pages: {start}..{end}");
     for case in 0..12 {
         let data = home.path().join("data");
         copy_folder(&after, &data);
@@ -292,7 +292,7 @@ fn a_commit_that_is_torn_never_was() {
         let share = *rng.pick(&[10, 50]);
         let lost: Vec<u64> = match case % 3 {
             0 => pages.into_iter().filter(|_| rng.chance(share)).collect(),
-            _ => vec![*rng.pick(&pages)], // one alone is the hardest to notice
+            _ => vec![*rng.pick(&pages)], // a single lost page is the hardest to detect
         };
         for page in &lost {
             let (from, to) = (start.max(*page), end.min(page + 4096));
@@ -300,17 +300,17 @@ fn a_commit_that_is_torn_never_was() {
         }
         let store = match options(Sync::Always).open(&data) {
             Ok(store) => store,
-            Err(error) => panic!("case {case}, lost of {start}..{end}: {lost:?}: {}", chain(&error)),
+            Err(error) => panic!("case {case}, pages lost of {start}..{end}: {lost:?}: {}", chain(&error)),
         };
         let mut history = History::of(&home.path().join("ledger"));
-        let checked = runtime.block_on(history.check(&store, Promise::All));
-        checked.unwrap_or_else(|error| panic!("case {case}, lost of {start}..{end}: {lost:?}: {error}"));
+        let checked = runtime.block_on(history.check(&store, Guarantee::All));
+        checked.unwrap_or_else(|error| panic!("case {case}, pages lost of {start}..{end}: {lost:?}: {error}"));
         drop(store);
         fs::remove_dir_all(&data).unwrap();
     }
 }
 
-/// The last segment with content, and its length.
+/// The last non-empty segment and its length.
 fn end_of_log(data: &Path) -> (PathBuf, u64) {
     let mut all = Vec::new();
     files(data, Path::new(""), &mut all);
@@ -320,12 +320,12 @@ fn end_of_log(data: &Path) -> (PathBuf, u64) {
     (file, length)
 }
 
-/// In a process of its own, since a damaged length can take the process down.
+/// Opens and reads a store in a child process, because a panic or an abort must be reported as the outcome.
 fn read_in_child(data: &Path, home: &Path, ledgers: &[PathBuf]) -> (&'static str, String) {
     let (result, stderr) = (home.join("result"), home.join("stderr"));
     let _ = fs::remove_file(&result);
     let child = child("torn::reader", &stderr);
-    // A length that was damaged must not take the machine's memory.
+    // A damaged length must not exhaust the memory of the machine.
     let mut limited = Command::new("sh");
     limited
         .args(["-c", "ulimit -v 8000000; exec \"$0\" \"$@\""])
@@ -343,17 +343,17 @@ fn read_in_child(data: &Path, home: &Path, ledgers: &[PathBuf]) -> (&'static str
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if start.elapsed() > LIMIT {
+        if start.elapsed() > CHILD_TIMEOUT {
             child.kill().unwrap();
             child.wait().unwrap();
             return ("HANGS", fs::read_to_string(result).unwrap_or_default());
         }
         std::thread::sleep(Duration::from_millis(2));
     };
-    let said = fs::read_to_string(&stderr).unwrap_or_default();
+    let stderr_text = fs::read_to_string(&stderr).unwrap_or_default();
     let text = fs::read_to_string(result).unwrap_or_default();
     if !status.success() {
-        return ("PANICS OR ABORTS", format!("{status}; {text}; {said}"));
+        return ("PANICS OR ABORTS", format!("{status}; {text}; {stderr_text}"));
     }
     let outcome = ["does not open", "partly refused", "opens"];
     match outcome.into_iter().find(|outcome| text.starts_with(outcome)) {
@@ -362,41 +362,44 @@ fn read_in_child(data: &Path, home: &Path, ledgers: &[PathBuf]) -> (&'static str
     }
 }
 
-/// The child: opens, reads everything, tries to write, and tells how it went.
+/// The child process: opens the store, reads everything, tries to append, and reports the outcome.
 #[test]
-#[ignore = "the child of the test in this file"]
+#[ignore = "runs as a child process of the test in this file"]
 fn reader() {
     if !is_child("torn::reader") {
         return;
     }
-    let result = PathBuf::from(given("RESULT"));
-    let tell = |text: String| fs::write(&result, text).unwrap();
-    tell("while opening".into());
+    let result = PathBuf::from(env_var("RESULT"));
+    let report = |text: String| fs::write(&result, text).unwrap();
+    report("while opening".into());
     let mut history = History::default();
-    for ledger in std::env::split_paths(&given("LEDGERS")) {
-        history.absorb(&ledger);
+    for ledger in std::env::split_paths(&env_var("LEDGERS")) {
+        history.add_ledger(&ledger);
     }
-    let data = PathBuf::from(given("DATA"));
+    let data = PathBuf::from(env_var("DATA"));
     let store = match options(Sync::Os).open(&data) {
         Ok(store) => store,
         Err(error) => {
             let text = chain(&error);
-            assert!(text.contains(&*data.to_string_lossy()), "it does not say where: {text}");
-            return tell(format!("does not open: {text}"));
+            assert!(
+                text.contains(&*data.to_string_lossy()),
+                "the error does not name the directory: {text}"
+            );
+            return report(format!("does not open: {text}"));
         }
     };
-    tell("while reading".into());
+    report("while reading".into());
     let runtime = runtime();
     let checked = runtime.block_on(history.check_damaged(&store));
     let (found, refused) = match checked {
         Ok(found) => found,
-        Err(error) => return tell(format!("WRONG: {error}")),
+        Err(error) => return report(format!("WRONG: {error}")),
     };
     if found.sessions == 0 && refused.is_empty() {
-        // An empty store is a state that once was, but no single file can be the reason to go back to it.
-        return tell("WRONG: everything is gone without a word".into());
+        // The loss of a single file must not reset the store to its empty state.
+        return report("WRONG: the store is empty and reports no error".into());
     }
-    tell("while writing".into());
+    report("while writing".into());
     let session = session_key(u64::MAX);
     let key = StreamKey {
         session: session.clone(),
@@ -409,22 +412,22 @@ fn reader() {
     if let Err(error) = &written {
         assert!(error.is_outage(), "{error:?}");
     }
-    tell("while closing".into());
+    report("while closing".into());
     drop(store);
-    // An append that was accepted after the damage is retained too.
-    tell("while opening again".into());
+    // An append that was acknowledged after the damage must survive a restart.
+    report("while opening again".into());
     let again = match options(Sync::Os).open(&data) {
         Ok(store) => runtime.block_on(store.read_after(&key, Seq(0), ReadLimit::default())),
-        Err(error) => return tell(format!("does not open: the second time: {}", chain(&error))),
+        Err(error) => return report(format!("does not open: the second time: {}", chain(&error))),
     };
-    let kept = match &again {
+    let is_retained = match &again {
         Ok(page) => page.events.len() == 2,
         Err(error) => error.is_outage(),
     };
-    if written.is_ok() && !kept {
-        return tell(format!("WRONG: what was written after the damage is gone: {again:?}"));
+    if written.is_ok() && !is_retained {
+        return report(format!("WRONG: an append after the damage was lost: {again:?}"));
     }
-    tell(format!(
+    report(format!(
         "{}: {found:?}, refused: {refused:?}, written: {}",
         if refused.is_empty() { "opens" } else { "partly refused" },
         written.is_ok(),

@@ -1,4 +1,4 @@
--- The broadcasts after ARGV[1], at most ARGV[2]; 'lost' if some of them are gone. Without an id: the last one.
+-- Returns at most ARGV[2] broadcasts after ARGV[1], or 'lost' if some of them were dropped. Without an id: the last one.
 local log = KEYS[1]
 local state = redis.call('HMGET', log .. ':s', 'gone', 'id')
 local gone, last = state[1] or '0-0', state[2] or '0-0'

@@ -5,8 +5,8 @@ local function store_process()
   return type(info) == 'string' and string.match(info, 'run_id:(%w+)') or ''
 end
 
--- The store may have lost its last writes if its process is another one than at the last draw, and with them numbers that
--- clients hold. Such numbers are skipped.
+-- A restarted server may have lost its last writes, and with them numbers that clients hold. So the first draw after a
+-- restart skips numbers (RST-02).
 local function skip_lost_numbers()
   local process = store_process()
   local known = redis.call('HGET', session, 'run')
@@ -33,7 +33,7 @@ local function draw_ordinals(count)
   return after, redis.call('HGET', session, 'ord')
 end
 
--- Registers a view of this node, and forgets the oldest ones beyond 256. Their nodes are long gone.
+-- Registers a view of this node. Beyond 256 views, forgets the oldest, whose nodes ended long ago.
 local function add_view(epoch)
   local key = session .. ':v'
   redis.call('HSET', key, epoch, me)

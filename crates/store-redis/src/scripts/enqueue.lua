@@ -19,7 +19,7 @@ end
 
 if broadcast ~= '' then
   if not is_later(broadcast, state[4] or '0-0') then
-    return { 'ok', 0, 0 } -- another node was first
+    return { 'ok', 0, 0 } -- another node has added this broadcast
   end
   redis.call('HSET', session, 'bcast', broadcast)
 end

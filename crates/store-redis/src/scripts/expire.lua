@@ -1,5 +1,5 @@
--- Ends the session if it was idle for ARGV[5] milliseconds; touches it instead if ARGV[6] is '1'. Returns the time of its
--- last use if it goes on.
+-- Ends the session if it was idle for ARGV[5] milliseconds, or touches it if ARGV[6] is '1'. Returns the time of the last
+-- use if the session continues.
 local at = tonumber(redis.call('HGET', session, 'at') or nil)
 if not at then
   return { 'gone' }

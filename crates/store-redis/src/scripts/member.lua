@@ -3,8 +3,8 @@ local members, member = KEYS[1], ARGV[3]
 local names = members .. ':names'
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(ARGV[1])
--- Death is final: an expired lease is removed, and a removed one cannot be renewed. This is also the first write, which is
--- allowed when the memory is full, so that the renewal below is too.
+-- Death is final: an expired lease is removed, and a removed one cannot be renewed. Redis allows this write when its
+-- memory is full. It is the first write, so the renewal below is allowed too.
 redis.call('ZREMRANGEBYSCORE', members, '-inf', now)
 local holds = redis.call('ZSCORE', members, member)
 if ARGV[2] == 'check' then

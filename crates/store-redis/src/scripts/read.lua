@@ -1,5 +1,5 @@
 -- Reads the head of a stream and the entries from the one that contains event ARGV[6] on. With a token in ARGV[10], the
--- reader has seen everything up to ARGV[11], and the writer may go on.
+-- reader has seen everything up to ARGV[11], and a waiting writer may continue.
 local ordinal, from, age, token = ARGV[5], ARGV[6], tonumber(ARGV[9]), ARGV[10]
 local events_left, bytes_left = tonumber(ARGV[7]), tonumber(ARGV[8])
 local key = head_key(ordinal)
@@ -48,7 +48,7 @@ while events_left > 0 and bytes_left > 0 do
   end
   bytes_left = bytes_left - bytes
   start = '(' .. entries[#entries][1]
-  -- As many as fit if the next entries are like these.
+  -- Estimates how many entries fit, from the average size of these.
   count = math.max(1, math.min(64, events_left, math.floor(bytes_left * #entries / bytes)))
 end
 return result

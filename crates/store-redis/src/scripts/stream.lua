@@ -36,7 +36,7 @@ local function lacks(stream, gap)
   return gap and (not stream.last or gap > stream.last)
 end
 
--- The refusal of a batch that does not fit, or nil. `first` is nil for a batch without events.
+-- The refusal of a batch that does not continue the stream, or nil. `first` is nil for a batch without events.
 local function refusal(stream, epoch, first, gap)
   if stream.sealed then
     return { 'sealed' }
@@ -157,7 +157,7 @@ local function evict(stream, max_events, max_bytes)
   end
 end
 
--- Forgets the streams of the session that ended first, beyond 1,024. Their age is up to the expiry of their keys.
+-- Beyond 1,024 ended streams of the session, forgets the first ones. Key expiry removes streams by age.
 local function seal(stream, age)
   local time = now()
   redis.call('HSET', stream.head, 'c', time)

@@ -1,4 +1,4 @@
--- This node watches a stream, or no longer does. ARGV: 5 ordinal, 6 '1' to watch.
+-- Registers or removes this node as a watcher of a stream. ARGV: 5 ordinal, 6 '1' to watch.
 local key = head_key(ARGV[5])
 local head = redis.call('HMGET', key, 'e', 'k')
 if not head[1] then

@@ -1,4 +1,4 @@
-//! Servers that restart, stop, lose data or memory, and connections that break.
+//! Restarts, outages, full memory and data loss of the server, and broken connections.
 
 use crate::lossy_proxy::LossyProxy;
 use crate::support::{join, node, options, runtime, session, until};
@@ -16,9 +16,9 @@ async fn fixture(server: &RedisServer) -> StoreFixture<RedisStore> {
     StoreFixture::new(node(options(server)).await).await
 }
 
-/// A restart that is shorter than the timeout of a command delays it, and fails none.
+/// A restart that is shorter than the timeout of a command only delays it.
 #[test]
-fn short_restart_of_the_server_fails_no_command() {
+fn commands_survive_a_short_restart_of_the_server() {
     let Some(mut server) = RedisServer::start() else { return };
     runtime().block_on(async {
         let options = options(&server).with_timeout(Duration::from_secs(20));
@@ -37,7 +37,7 @@ fn short_restart_of_the_server_fails_no_command() {
     });
 }
 
-/// RST-02: another store process may have lost the last numbers. Views and draws skip numbers that clients may hold.
+/// RST-02: a restarted server may have lost the last numbers. Views and draws skip numbers that clients may hold.
 #[test]
 fn rst_02_numbers_are_skipped_after_a_restart_of_the_server() {
     let Some(mut server) = RedisServer::start() else { return };
@@ -53,11 +53,11 @@ fn rst_02_numbers_are_skipped_after_a_restart_of_the_server() {
         assert_eq!(after.record.epoch, same.record.epoch + 10_001);
         assert_eq!(after.ordinals.after, Ordinal(same.ordinals.last.0 + 10_000));
         let drawn = fixture.store.draw_epoch(&fixture.session).await.unwrap();
-        assert_eq!(drawn, after.record.epoch + 1, "skipped once");
+        assert_eq!(drawn, after.record.epoch + 1, "the next draw skips no numbers");
     });
 }
 
-/// With `appendfsync always`, an acknowledged event survives kill -9 of the server.
+/// With `appendfsync always`, an acknowledged event survives SIGKILL of the server.
 #[test]
 fn acknowledged_events_survive_a_kill_of_the_server() {
     let settings = [("appendonly", "yes"), ("appendfsync", "always")];
@@ -93,9 +93,9 @@ fn acknowledged_events_survive_a_kill_of_the_server() {
     });
 }
 
-/// Connections that the server closes are made again. No command fails, and each event is stored once.
+/// Each event is stored once.
 #[test]
-fn closed_connections_fail_no_command() {
+fn commands_survive_closed_connections() {
     let Some(server) = RedisServer::start() else { return };
     runtime().block_on(async {
         let fixture = fixture(&server).await;
@@ -119,9 +119,9 @@ fn closed_connections_fail_no_command() {
     });
 }
 
-/// The server has run a command, and its reply is lost. The command is repeated, and has its effect once.
+/// The server runs a command, and its reply is lost. The client repeats the command, which has no second effect.
 #[test]
-fn lost_replies_repeat_no_effect() {
+fn repeated_command_after_a_lost_reply_has_one_effect() {
     const ROUNDS: u64 = 20;
     let Some(server) = RedisServer::start() else { return };
     runtime().block_on(async {
@@ -183,7 +183,7 @@ fn lost_replies_repeat_no_effect() {
             let expected = Signal::ResourceUpdated(n.to_string().into());
             assert!(matches!(signal, Ok(Some(BusEvent::Signal(_, signal))) if signal == expected));
         }
-        // A claim must not be repeated: the second one would say that another node was first.
+        // A claim must not be repeated: the repetition would report that another node was first.
         let mail = store.deliver(&to, "x".into()).await.unwrap();
         proxy.lose_next_reply();
         let claimed = store.claim_mail(&to, &mail).await;
@@ -191,7 +191,7 @@ fn lost_replies_repeat_no_effect() {
     });
 }
 
-/// A reader on another node misses no event while its wake-ups are lost, and the server is told.
+/// A reader on another node misses no event while its wake-ups are lost. The service gets both cluster events.
 #[test]
 fn watch_survives_a_lost_subscriber() {
     let Some(server) = RedisServer::start() else { return };
@@ -202,18 +202,18 @@ fn watch_survives_a_lost_subscriber() {
         let key = writer.first_call_stream();
         writer.append(&key, batch(0..2)).await;
         let mut watch = reader.watch(&key);
-        assert!(watch.changed().await, "the registration wakes");
+        assert!(watch.changed().await, "the registration wakes the watch");
         for n in 2..6 {
-            // Wake-ups of earlier changes.
+            // Drain wake-ups of earlier changes.
             while tokio::time::timeout(Duration::from_millis(100), watch.changed())
                 .await
                 .is_ok()
             {}
             server.close_connections("pubsub");
             next_event(&mut events, &ClusterEvent::Disconnected).await;
-            writer.append(&key, batch(n..n + 1)).await; // nobody hears the wake-up
+            writer.append(&key, batch(n..n + 1)).await; // its wake-up is lost
             let woken = tokio::time::timeout(Duration::from_secs(20), watch.changed()).await;
-            assert!(woken.expect("the watch wakes"), "the stream can grow");
+            assert!(woken.expect("the watch did not wake"), "the watch ended");
             let page = reader.read_after(&key, Seq(n - 1), ReadLimit::default()).await;
             assert_eq!(sequence(&page.unwrap()), [n]);
             next_event(&mut events, &ClusterEvent::Reconnected).await;
@@ -223,11 +223,11 @@ fn watch_survives_a_lost_subscriber() {
 
 async fn next_event(events: &mut ClusterEvents, expected: &ClusterEvent) {
     let waiting = async { while events.next().await.as_ref() != Some(expected) {} };
-    let told = tokio::time::timeout(Duration::from_secs(20), waiting).await;
-    told.unwrap_or_else(|_| panic!("{expected:?} does not come"));
+    let received = tokio::time::timeout(Duration::from_secs(20), waiting).await;
+    received.unwrap_or_else(|_| panic!("{expected:?} did not arrive"));
 }
 
-/// A node that cannot hear wake-ups must not look alive.
+/// A node that does not receive wake-ups must not appear alive.
 #[test]
 fn lease_is_not_renewed_without_wake_ups() {
     let Some(server) = RedisServer::start() else { return };
@@ -243,7 +243,7 @@ fn lease_is_not_renewed_without_wake_ups() {
     });
 }
 
-/// Nothing hangs: a command fails within the timeout, and later ones at once.
+/// The first command fails within the timeout, later ones fail at once.
 #[test]
 fn commands_fail_in_time_without_a_server() {
     const TIMEOUT: Duration = Duration::from_millis(700);
@@ -276,7 +276,7 @@ fn commands_fail_in_time_without_a_server() {
     });
 }
 
-/// A full server refuses events and loses none. Leases are renewed, sessions stay in use, and they can end.
+/// A full server refuses new events and loses none. Renewals, touches and ends of sessions still work.
 #[test]
 fn full_server_refuses_events_only() {
     let Some(server) = RedisServer::start() else { return };
@@ -321,9 +321,9 @@ fn full_server_refuses_events_only() {
     });
 }
 
-/// Nodes of a store that was emptied learn it: the lease has ended, and the id of the store is another one.
+/// The lease has ended, and the store has a new id.
 #[test]
-fn emptied_store_is_noticed() {
+fn node_detects_an_emptied_store() {
     let Some(server) = RedisServer::start() else { return };
     runtime().block_on(async {
         let fixture = fixture(&server).await;
@@ -333,7 +333,7 @@ fn emptied_store_is_noticed() {
         let ended = fixture.store.renew(&me).await;
         assert!(matches!(ended, Err(StoreError::LeaseEnded)), "{ended:?}");
         let next = fixture.store.join(Some(&me)).await.unwrap();
-        assert_ne!(next.incarnation, me, "a number that was lost is not used again");
+        assert_ne!(next.incarnation, me, "a lost incarnation is not reused");
         let after = fixture.store.renew(&next.incarnation).await.unwrap();
         assert_ne!(after.born, before.born);
         let gone = fixture.store.load(&fixture.session).await;
@@ -341,9 +341,8 @@ fn emptied_store_is_noticed() {
     });
 }
 
-/// A server that has forgotten the scripts gets them again.
 #[test]
-fn forgotten_scripts_are_loaded_again() {
+fn flushed_scripts_are_loaded_again() {
     let Some(server) = RedisServer::start() else { return };
     runtime().block_on(async {
         let fixture = fixture(&server).await;
@@ -355,7 +354,7 @@ fn forgotten_scripts_are_loaded_again() {
     });
 }
 
-/// A mailbox that nobody reads is bounded in bytes, and the sender is told.
+/// An unread mailbox is bounded in bytes, and the sender gets an error.
 #[test]
 fn full_mailbox_refuses_mail() {
     let Some(server) = RedisServer::start() else { return };
@@ -372,14 +371,16 @@ fn full_mailbox_refuses_mail() {
         assert!(matches!(refused, StoreError::Full), "{refused:?}");
         assert_eq!(sent.len(), 8);
         assert!(store.claim_mail(&nobody, &sent[3]).await.unwrap());
-        store.deliver(&nobody, mail).await.expect("there is room again");
+        store.deliver(&nobody, mail).await.expect("a claim frees space");
         let lifetime = server.command(&["PTTL", "rt:i:{7.00000007}"]);
-        let lifetime: u64 = lifetime[1..].trim().parse().expect("mail of a dead node disappears");
+        let lifetime: u64 = lifetime[1..]
+            .trim()
+            .parse()
+            .expect("the mailbox of a dead node expires");
         assert!((90_000..=100_000).contains(&lifetime), "{lifetime}");
     });
 }
 
-/// An ended session leaves nothing behind.
 #[test]
 fn ended_session_leaves_no_key() {
     let Some(server) = RedisServer::start() else { return };
@@ -413,7 +414,7 @@ fn ended_session_leaves_no_key() {
     });
 }
 
-/// The next ended stream of a session beyond 1,024 forgets the one that ended first.
+/// Beyond 1,024 ended streams of a session, the stream that ended first is forgotten.
 #[test]
 fn ended_streams_of_a_session_are_bounded() {
     let Some(server) = RedisServer::start() else { return };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Each case has a prefix of its own in one cluster.
+/// One cluster for all cases. Each case has its own prefix.
 struct ClusterHarness {
     servers: RedisServers,
     cases: AtomicU64,
@@ -58,9 +58,9 @@ fn suite_passes_on_a_cluster() {
     });
 }
 
-/// After a failover the nodes find the new primary, and sessions go on.
+/// Sessions survive the failover.
 #[test]
-fn failover_by_a_sentinel_is_followed() {
+fn nodes_follow_a_sentinel_failover() {
     let Some(servers) = RedisServers::start_sentinel() else {
         return;
     };
@@ -78,11 +78,11 @@ fn failover_by_a_sentinel_is_followed() {
 
         until(async || servers.is_replicated()).await;
         servers.fail_over();
-        // The earlier primary takes writes until the sentinel has told it. They are lost.
+        // The old primary accepts writes until the sentinel reconfigures it. These writes are lost.
         let start = std::time::Instant::now();
         until(async || {
             let view = store.open(&fixture.session).await.unwrap();
-            view.record.epoch > 10_000 // the other server may have lost numbers
+            view.record.epoch > 10_000 // the new primary may have lost numbers, so it skips some
         })
         .await;
         println!("the new primary was found after {:?}", start.elapsed());

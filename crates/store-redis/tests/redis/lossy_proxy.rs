@@ -1,4 +1,4 @@
-//! A proxy that loses replies: the server has run the command, and the client does not know it.
+//! A proxy that drops replies: the server has run the command, but the client does not know the result.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 #[derive(Default)]
 struct State {
-    /// The next script is the one whose reply is lost.
+    /// Drop the reply to the next script.
     armed: AtomicBool,
     lost: AtomicUsize,
 }
@@ -21,7 +21,7 @@ pub(crate) struct LossyProxy {
 impl LossyProxy {
     pub(crate) async fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
+        let address = listener.local_addr().expect("the listener is bound");
         let state = Arc::<State>::default();
         let shared = Arc::clone(&state);
         tokio::spawn(async move {
@@ -38,18 +38,18 @@ impl LossyProxy {
         format!("redis://{}", self.address)
     }
 
-    /// The reply to the next script is lost, and the connection breaks.
+    /// Drops the reply to the next script and closes the connection.
     pub(crate) fn lose_next_reply(&self) {
         self.state.armed.store(true, Ordering::SeqCst);
     }
 
-    /// How many replies were lost.
+    /// The number of dropped replies.
     pub(crate) fn lost(&self) -> usize {
         self.state.lost.load(Ordering::SeqCst)
     }
 }
 
-/// Passes bytes both ways until one end closes, or a reply is lost.
+/// Forwards bytes both ways until one end closes or a reply is dropped.
 async fn pass(mut client: TcpStream, mut server: TcpStream, state: Arc<State>) {
     let (mut from_client, mut from_server) = (vec![0; 64 << 10], vec![0; 64 << 10]);
     let mut loses = false;

@@ -1,4 +1,4 @@
-//! The store on a real server.
+//! Tests of the store on a real Redis server.
 
 mod faults;
 mod groups;

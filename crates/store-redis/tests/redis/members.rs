@@ -5,9 +5,9 @@ use rethread_store::ClusterStore as _;
 use rethread_store_redis::RedisCluster;
 use rethread_testkit::redis_server::RedisServer;
 
-/// A server that stops must not end the calls of the others, which use the same lease.
+/// A server that stops must not end the calls of the others, which share its lease.
 #[tokio::test]
-async fn last_server_of_a_process_gives_the_lease_back() {
+async fn last_server_of_a_process_releases_the_lease() {
     let Some(server) = RedisServer::start() else { return };
     let cluster = RedisCluster::connect(options(&server)).await.expect("the server runs");
     let first = cluster.store("first").await.expect("the server runs");

@@ -51,9 +51,8 @@ fn promises_follow_the_settings() {
     });
 }
 
-/// A server that shows no settings can be used.
 #[test]
-fn hidden_settings_are_no_obstacle() {
+fn server_with_hidden_settings_is_accepted() {
     let Some(server) = RedisServer::start() else { return };
     runtime().block_on(async {
         let rules = ["ACL", "SETUSER", "default", "-config", "-info"];
@@ -70,9 +69,9 @@ fn hidden_settings_are_no_obstacle() {
     });
 }
 
-/// A process that starts with the name of another one replaces it at once.
+/// The replacement does not wait for the end of the lease.
 #[test]
-fn newer_process_replaces_the_older_one_of_its_name() {
+fn newer_process_replaces_an_older_one_with_the_same_name() {
     let Some(server) = RedisServer::start() else { return };
     runtime().block_on(async {
         let older = node(options(&server).with_node_id("one")).await;
@@ -90,12 +89,12 @@ fn newer_process_replaces_the_older_one_of_its_name() {
         other
             .renew(&join(&other).await)
             .await
-            .expect("another name is not concerned");
+            .expect("another name keeps its lease");
         newer.leave(&join(&newer).await).await.unwrap();
     });
 }
 
-/// Servers of one process share its membership, and mail finds the right one.
+/// Mail reaches the server that it names.
 #[test]
 fn servers_of_a_process_share_one_membership() {
     let Some(server) = RedisServer::start() else { return };
@@ -132,7 +131,7 @@ fn servers_of_a_process_share_one_membership() {
 }
 
 #[test]
-fn password_is_used_and_not_shown() {
+fn password_is_used_and_hidden() {
     let Some(server) = RedisServer::start_with(&[("requirepass", "right%horse")]) else {
         return;
     };
@@ -166,7 +165,7 @@ fn unreachable_server_is_an_error() {
     });
 }
 
-/// A dropped store leaves no connection and no task behind.
+/// A dropped store closes its connections and ends its tasks.
 #[test]
 fn dropped_store_closes_its_connections() {
     let Some(server) = RedisServer::start() else { return };

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 /// The name of the server whose sessions are tested.
 pub(crate) const NAME: &str = "suite";
 
-/// A server for one case. Each store is the only one of its node: `peer` is another node.
+/// A server for one case. Each store belongs to its own node, so `peer` is another node.
 pub(crate) struct RedisHarness {
     server: Option<RedisServer>,
     skew: Arc<AtomicI64>,
@@ -41,7 +41,7 @@ pub(crate) fn options(server: &RedisServer) -> RedisOptions {
     RedisOptions::parse(&server.url()).expect("a valid URL")
 }
 
-/// A node that has joined.
+/// Connects a node and joins.
 pub(crate) async fn node(options: RedisOptions) -> RedisStore {
     let cluster = RedisCluster::connect(options).await.expect("the server runs");
     let store = cluster.store(NAME).await.expect("the server runs");
@@ -71,7 +71,7 @@ impl Harness for RedisHarness {
     }
 }
 
-/// The name of a node in the store.
+/// Joins and returns the incarnation.
 pub(crate) async fn join(store: &RedisStore) -> Incarnation {
     store.join(None).await.expect("a member").incarnation
 }
@@ -94,7 +94,7 @@ pub(crate) fn session() -> SessionKey {
 pub(crate) async fn until(mut holds: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !holds().await {
-        assert!(Instant::now() < deadline, "the condition holds in time");
+        assert!(Instant::now() < deadline, "the condition did not hold in time");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -8,10 +8,10 @@ use rethread_testkit::store_suite::{StoreFixture, batch, sequence};
 use std::path::Path;
 use std::process::Command;
 
-/// The URL for the test in a process of its own, which trusts the test's authority.
+/// The URL for `trusting_client_connects`, which runs in a child process that trusts the test's authority.
 const URL: &str = "RETHREAD_TEST_TLS_URL";
 
-/// Writes an authority, and a certificate of it for 127.0.0.1.
+/// Writes a certificate authority and a certificate for 127.0.0.1.
 fn write_certificates(dir: &Path) {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -29,7 +29,7 @@ fn write_certificates(dir: &Path) {
     }
 }
 
-/// A server with a certificate is trusted if its authority is, and refused otherwise.
+/// A client accepts a certificate only if it trusts the authority.
 #[test]
 fn certificates_are_checked() {
     let dir = tempfile::tempdir().unwrap();
@@ -59,14 +59,14 @@ fn certificates_are_checked() {
         .status();
     assert!(
         trusting.unwrap().success(),
-        "a client that trusts the authority connects"
+        "a client that trusts the authority did not connect"
     );
 }
 
 #[test]
 #[ignore = "certificates_are_checked runs it"]
 fn trusting_client_connects() {
-    let Ok(url) = std::env::var(URL) else { return }; // all ignored tests run
+    let Ok(url) = std::env::var(URL) else { return }; // does nothing under `--ignored`
     runtime().block_on(async {
         let fixture = StoreFixture::new(node(RedisOptions::parse(&url).unwrap()).await).await;
         fixture.append(&fixture.first_call_stream(), batch(0..3)).await;

@@ -17,8 +17,8 @@ pub(super) struct Slot {
     pub(super) open: bool,
     pub(super) touched: Wall,
     pub(super) high_water: Ordinal,
-    /// Sorted by ordinal. Streams are added at the back and mostly forgotten from the front. Boxes keep an idle session
-    /// small.
+    /// Sorted by ordinal. Streams are added at the back and mostly forgotten from the front. Boxed, so that an idle
+    /// session is small.
     pub(super) streams: VecDeque<(Ordinal, Box<Entry>)>,
     /// The ended streams with the time of their end, oldest first. The first `buried` of them are tombstones.
     ended: VecDeque<(Wall, Ordinal)>,
@@ -115,7 +115,7 @@ impl Slot {
         };
         let (at, before) = match (found, fresh) {
             (Err(at), Some((fixed, mut log))) => {
-                log.append(batch)?; // before the insertion: a refused batch leaves no empty stream behind
+                log.append(batch)?; // before the insertion, so that a refused batch creates no stream
                 let watch = None;
                 self.streams
                     .insert(at, (ordinal, Box::new(Entry { log, watch, fixed })));
@@ -160,7 +160,7 @@ impl Slot {
     /// Forgets a stream.
     pub(super) fn forget(&mut self, ordinal: Ordinal, held: &AtomicUsize) {
         if let Some(at) = self.ended.iter().position(|(_, o)| *o == ordinal) {
-            self.ended.remove(at); // near the front, because streams are forgotten in the order of their end
+            self.ended.remove(at); // cheap: the oldest ended streams are forgotten first
             self.buried -= usize::from(at < self.buried);
         }
         if let Some((_, entry)) = self.find(ordinal).ok().and_then(|at| self.streams.remove(at)) {

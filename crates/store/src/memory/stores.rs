@@ -186,7 +186,7 @@ impl PushQueueStore for MemoryStore {
 
 impl Bus for MemoryStore {
     fn publish(&self, signal: Signal) -> StoreFuture<Result<(), StoreError>> {
-        // An error means that there are no subscribers.
+        // Fails only without subscribers.
         let _ = self.0.bus.send((BroadcastId::default(), signal));
         StoreFuture::ready(Ok(()))
     }

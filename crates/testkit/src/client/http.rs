@@ -14,10 +14,10 @@ use std::task::{Context, Poll, ready};
 use tokio::net::TcpStream;
 
 impl Client {
-    /// A client of a server at `address`. Each request has a connection of its own.
+    /// A client of a server at `address`. Each request uses a new connection.
     ///
-    /// A connection that fails before the response is an empty response with status 502. A connection that breaks later ends
-    /// the body.
+    /// A connection that fails before the response is an empty response with status 502. A connection that breaks later
+    /// ends the body.
     pub fn connect(address: SocketAddr) -> Self {
         Client::new(tower::service_fn(move |request| async move {
             let response = exchange(address, request).await;

@@ -1,4 +1,4 @@
-//! Several nodes on one store: views, owners, members and mail. The cases run if the store has a cluster part.
+//! Cases for several nodes on one store: views, owners, members and mail. Skipped without a cluster part.
 
 mod push;
 mod readers;
@@ -34,7 +34,7 @@ impl<S: Store> Node<S> {
         cluster(&self.store)
     }
 
-    /// Waits for an event for which `pick` returns a value. Other events may come before it.
+    /// Waits for an event for which `pick` returns a value. Skips other events.
     pub(super) async fn event<T>(&mut self, pick: impl Fn(ClusterEvent) -> Option<T>) -> T {
         let waiting = async {
             loop {
@@ -44,7 +44,9 @@ impl<S: Store> Node<S> {
                 }
             }
         };
-        timeout(STEP_TIMEOUT, waiting).await.expect("the event comes in time")
+        timeout(STEP_TIMEOUT, waiting)
+            .await
+            .expect("the event did not arrive in time")
     }
 
     async fn session_changed(&mut self, session: &SessionKey) -> Incarnation {
@@ -60,7 +62,7 @@ pub(super) fn cluster<S: Store>(store: &S) -> &dyn ClusterStore {
     store.cluster().expect("the store has a cluster part")
 }
 
-/// Some nodes, and a session that the first one has created. `None` if the store has no cluster part.
+/// `N` nodes, and a session that the first one has created. `None` if the store has no cluster part.
 pub(super) async fn nodes<H: Harness, const N: usize>(harness: &H) -> Option<([Node<H::Store>; N], SessionKey)> {
     let store = harness.fresh(Retention::default()).await;
     store.cluster()?;
@@ -76,11 +78,11 @@ pub(super) async fn nodes<H: Harness, const N: usize>(harness: &H) -> Option<([N
     let session = fresh_session(principal());
     let created = store.create(&session, record(), false).await;
     created.expect("a session can be created");
-    let nodes = nodes.try_into().ok().expect("as many as were made");
+    let nodes = nodes.try_into().ok().expect("N nodes");
     Some((nodes, session))
 }
 
-/// Opening a view fences nobody: the views of two nodes write two streams at once.
+/// Opening a view fences no other view: two nodes write two streams at once.
 pub async fn views_of_two_nodes_write_at_once<H: Harness>(harness: &H) {
     let Some(([a, b], session)) = nodes(harness).await else {
         return;
@@ -109,7 +111,8 @@ pub async fn views_of_two_nodes_write_at_once<H: Harness>(harness: &H) {
     );
 }
 
-/// A node that takes over a stream draws an epoch above that of every view. The earlier writer is fenced on this stream only.
+/// A node that takes over a stream draws an epoch above those of all views. The earlier writer is fenced on this stream
+/// only.
 pub async fn takeover_needs_a_new_epoch<H: Harness>(harness: &H) {
     let Some(([a, b], session)) = nodes(harness).await else {
         return;
@@ -129,7 +132,7 @@ pub async fn takeover_needs_a_new_epoch<H: Harness>(harness: &H) {
     let drawn = b.cluster().draw_epoch(&session).await.expect("the session exists");
     assert!(drawn > epoch, "{drawn}");
     let fence = batch(0..0).with_epoch(drawn);
-    b.store.append(&taken, fence).await.expect("the epoch is later");
+    b.store.append(&taken, fence).await.expect("the epoch is higher");
     let late = a.store.append(&taken, batch(2..3).with_epoch(epoch)).await;
     assert!(
         matches!(late, Err(StoreError::Conflict { epoch: e, .. }) if e == drawn),
@@ -138,7 +141,8 @@ pub async fn takeover_needs_a_new_epoch<H: Harness>(harness: &H) {
     fixture.append(&left, batch(2..3).with_epoch(epoch)).await;
 }
 
-/// A store may lose its last writes, or a whole stream. A writer that knows it goes on behind the gap, which readers learn.
+/// A store may lose its last writes or a whole stream. A writer that detects the loss continues after a gap, which
+/// readers learn of.
 pub async fn writer_goes_on_after_lost_writes<H: Harness>(harness: &H) {
     let Some(([a], session)) = nodes(harness).await else {
         return;
@@ -157,7 +161,7 @@ pub async fn writer_goes_on_after_lost_writes<H: Harness>(harness: &H) {
         );
     }
     for _ in 0..2 {
-        fixture.append(&key, batch(8..10).with_gap(Seq(7))).await; // also repeated
+        fixture.append(&key, batch(8..10).with_gap(Seq(7))).await; // a repetition changes nothing
     }
     let page = fixture.page(&key, 0).await;
     assert_eq!(
@@ -165,7 +169,7 @@ pub async fn writer_goes_on_after_lost_writes<H: Harness>(harness: &H) {
         (vec![1, 2, 3, 8, 9], Some(Seq(7)))
     );
     assert!(page.has_gap_after(Seq(3)) && !page.has_gap_after(Seq(7)));
-    fixture.append(&key, batch(10..11).with_gap(Seq(5))).await; // nothing is lost up to there
+    fixture.append(&key, batch(10..11).with_gap(Seq(5))).await; // the store lacks no event up to there
     assert_eq!(fixture.status(&key).await.purged, Some(Seq(7)));
     fixture.append(&key, batch(11..12)).await;
 
@@ -179,7 +183,7 @@ pub async fn writer_goes_on_after_lost_writes<H: Harness>(harness: &H) {
     assert_eq!((sequence(&page), page.status.purged), (vec![5], Some(Seq(4))));
 }
 
-/// D2: ordinals of views and of later draws never overlap, also if nodes draw at once.
+/// D2: ordinals of views and of later draws never overlap, even if nodes draw concurrently.
 pub async fn ordinals_of_nodes_do_not_overlap<H: Harness>(harness: &H) {
     const DRAWS: usize = 10;
     let Some((nodes, session)) = nodes::<H, 3>(harness).await else {
@@ -208,7 +212,7 @@ pub async fn ordinals_of_nodes_do_not_overlap<H: Harness>(harness: &H) {
     }
 }
 
-/// Updates of several nodes at once: each loser loads the record and tries again, and no update is lost.
+/// Several nodes update at once. Each loser loads the record and tries again, and no update is lost.
 pub async fn updates_of_several_nodes_lose_nothing<H: Harness>(harness: &H) {
     const UPDATES: usize = 8;
     let Some((nodes, session)) = nodes::<H, 3>(harness).await else {
@@ -227,7 +231,7 @@ pub async fn updates_of_several_nodes_lose_nothing<H: Harness>(harness: &H) {
                     match node.store.update(&session, revision, record.clone()).await {
                         Ok(updated) => break revision = updated.revision,
                         Err(StoreError::Conflict { .. }) => {}
-                        Err(other) => panic!("expected a conflict, not {other:?}"),
+                        Err(other) => panic!("expected a conflict: {other:?}"),
                     }
                     let stored = node.store.load(&session).await.expect("the session exists");
                     (record, revision) = (stored.record, stored.revision);
@@ -241,7 +245,7 @@ pub async fn updates_of_several_nodes_lose_nothing<H: Harness>(harness: &H) {
     assert_eq!(stored.revision, 1 + 3 * UPDATES as u64);
 }
 
-/// A change and the end of a session wake the nodes that have a view, and no others.
+/// A change and the end of a session wake only nodes with a view.
 pub async fn changed_session_wakes_other_views<H: Harness>(harness: &H) {
     let Some(([a, mut b, mut c], session)) = nodes(harness).await else {
         return;
@@ -260,13 +264,13 @@ pub async fn changed_session_wakes_other_views<H: Harness>(harness: &H) {
     assert_eq!(ended.expect("ended"), [b.me.clone()]);
     assert_eq!(b.session_changed(&session).await, a.me);
 
-    // Mail arrives after the wake-ups, and nothing came before it.
+    // Events keep their order, so a wake-up of `c` would arrive before this mail.
     a.cluster()
         .deliver(&c.me, Bytes::from_static(b"x"))
         .await
         .expect("sent");
     let first = c.event(|event| match event {
-        ClusterEvent::Reconnected => None, // joining is one
+        ClusterEvent::Reconnected => None, // a join sends it
         event => Some(event),
     });
     assert!(
@@ -275,7 +279,7 @@ pub async fn changed_session_wakes_other_views<H: Harness>(harness: &H) {
     );
 }
 
-/// One of several nodes becomes the owner. It can be replaced by nobody who does not name it, and it can release.
+/// One of several nodes becomes the owner. Only a node that names the owner can replace it. The owner can release.
 pub async fn owner_is_claimed_once<H: Harness>(harness: &H) {
     let Some((nodes, session)) = nodes::<H, 3>(harness).await else {
         return;
@@ -292,7 +296,10 @@ pub async fn owner_is_claimed_once<H: Harness>(harness: &H) {
     }
     let claimed = join_all(claiming).await;
     let winner = claimed[0].1.clone();
-    assert!(claimed.iter().all(|(_, owner)| *owner == winner), "all nodes agree");
+    assert!(
+        claimed.iter().all(|(_, owner)| *owner == winner),
+        "nodes disagree about the owner"
+    );
     let (mut nodes, mut losers) = (Vec::new(), Vec::new());
     for (node, _) in claimed {
         if node.me == winner {
@@ -305,13 +312,13 @@ pub async fn owner_is_claimed_once<H: Harness>(harness: &H) {
         panic!("one node is the owner")
     };
     assert_eq!(owner(winner).await, Some(winner.me.clone()));
-    // The owner needs a view to be told.
+    // The owner needs a view to get the wake-up.
     winner.store.open(&session).await.expect("the session exists");
     let next = losers[0].cluster().claim(&session, Some(&winner.me)).await;
     assert_eq!(next.expect("the owner is named"), losers[0].me);
     assert_eq!(winner.session_changed(&session).await, losers[0].me);
     let again = winner.cluster().release(&session).await;
-    again.expect("releasing what another node owns is not an error");
+    again.expect("the release of another node's session is not an error");
     assert_eq!(owner(winner).await, Some(losers[0].me.clone()));
     losers[0].cluster().release(&session).await.expect("released");
     assert_eq!(owner(winner).await, None);
@@ -322,7 +329,7 @@ pub async fn owner_is_claimed_once<H: Harness>(harness: &H) {
     assert_eq!(view.owner, Some(winner.me.clone()));
 }
 
-/// The sessions of a principal are counted on all nodes, and ended ones are not.
+/// The count includes the sessions of all nodes and excludes ended ones.
 pub async fn sessions_of_a_principal_are_counted<H: Harness>(harness: &H) {
     let Some(([a, b], session)) = nodes(harness).await else {
         return;
@@ -340,7 +347,7 @@ pub async fn sessions_of_a_principal_are_counted<H: Harness>(harness: &H) {
     assert_eq!(count(&a, &nobody).await, 0);
 }
 
-/// Members know each other. A lease that has ended, or was given back, cannot be renewed.
+/// Members see each other. An expired or released lease cannot be renewed.
 pub async fn lease_ends_for_good<H: Harness>(harness: &H) {
     let Some(([a, b], _)) = nodes(harness).await else {
         return;
@@ -352,14 +359,14 @@ pub async fn lease_ends_for_good<H: Harness>(harness: &H) {
     expected.sort_unstable();
     assert_eq!(live, expected);
     let (joined, again) = (join(&a, None).await, join(&b, None).await);
-    assert_eq!(joined.incarnation, a.me, "a process joins once");
+    assert_eq!(joined.incarnation, a.me, "a process has one membership");
     assert_eq!(joined.secret, again.secret, "all nodes have the same secret");
 
-    // The servers of a process share its lease, and the last one gives it back. The harness may have joined, too.
+    // The servers of a process share its lease, and the last one releases it. The harness may have joined too.
     b.cluster().leave(&b.me).await.expect("one of its servers leaves");
     assert!(
         a.cluster().is_alive(&b.me).await.expect("asked"),
-        "another server has the lease"
+        "another server still uses the lease"
     );
     for _ in 0..3 {
         b.cluster().leave(&b.me).await.expect("left");
@@ -385,7 +392,7 @@ async fn join<S: Store>(node: &Node<S>, previous: Option<&Incarnation>) -> Membe
     node.cluster().join(previous).await.expect("a member")
 }
 
-/// A death is final, also if it is noticed by a question alone.
+/// A death is final, even if only a query has detected it.
 pub async fn death_is_final_once_it_is_asked_for<H: Harness>(harness: &H) {
     let Some(([a, b], _)) = nodes(harness).await else {
         return;
@@ -402,7 +409,7 @@ pub async fn death_is_final_once_it_is_asked_for<H: Harness>(harness: &H) {
     assert!(matches!(late, Err(StoreError::LeaseEnded)), "{late:?}");
 }
 
-/// Mail of several senders arrives once, that of each sender in order.
+/// Mail of several senders arrives once. Mail of one sender keeps its order.
 pub async fn mail_arrives_in_order<H: Harness>(harness: &H) {
     const MAILS: usize = 60;
     let Some(([mut to, a, b], _)) = nodes(harness).await else {
@@ -438,7 +445,7 @@ async fn next_mail<S: Store>(node: &mut Node<S>) -> (MailId, Bytes) {
     node.event(mail).await
 }
 
-/// One of several nodes claims a message, also if its receiver is among them.
+/// One of several nodes claims a message, even if its receiver is among them.
 pub async fn mail_is_claimed_once<H: Harness>(harness: &H) {
     let Some(([mut to, from, other], _)) = nodes(harness).await else {
         return;

@@ -37,7 +37,7 @@ pub async fn concurrent_writers_get_distinct_numbers<H: Harness>(harness: &H) {
                     Err(StoreError::Conflict { epoch: theirs, last }) => {
                         (epoch, next) = (theirs, last.map_or(0, |last| last.0 + 1));
                     }
-                    Err(other) => panic!("expected a conflict, not {other:?}"),
+                    Err(other) => panic!("expected a conflict: {other:?}"),
                 }
                 tokio::task::yield_now().await;
             }
@@ -63,7 +63,7 @@ pub async fn concurrent_writers_get_distinct_numbers<H: Harness>(harness: &H) {
     );
 }
 
-/// A reader that runs beside a writer sees a prefix of the stream, in order, each event once.
+/// A reader that is concurrent with a writer sees a prefix of the stream, in order, each event once.
 pub async fn concurrent_reader_sees_an_ordered_prefix<H: Harness>(harness: &H) {
     const EVENTS: u64 = 400;
     let fixture = StoreFixture::open(harness).await;
@@ -194,7 +194,7 @@ pub async fn watch_of_unknown_stream_wakes<H: Harness>(harness: &H) {
         .expect("an unwritten stream wakes its watch");
 }
 
-/// A session ends while its streams are written. Acknowledged events are gone too, and no stream reappears.
+/// A session ends while its streams are written. Acknowledged events are removed too, and no stream reappears.
 pub async fn session_may_end_during_appends<H: Harness>(harness: &H) {
     for round in 0..10 {
         let fixture = StoreFixture::open(harness).await;
@@ -206,7 +206,7 @@ pub async fn session_may_end_during_appends<H: Harness>(harness: &H) {
                     match store.append(&key, batch(n..n + 1)).await {
                         Ok(_) => tokio::task::yield_now().await,
                         Err(StoreError::SessionGone) => return,
-                        Err(other) => panic!("expected SessionGone, not {other:?}"),
+                        Err(other) => panic!("expected SessionGone: {other:?}"),
                     }
                 }
             }));

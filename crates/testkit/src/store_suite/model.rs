@@ -165,7 +165,7 @@ async fn play<S: Store>(store: S, history: Vec<(usize, Step)>) -> Result<(), Tes
             "{key:?} is back: {status:?}"
         );
     }
-    // Otherwise the sessions of all histories pile up in the store.
+    // End the session, so that the store does not fill up.
     prop_assert!(fixture.store.end(&fixture.session).await.is_ok());
     prop_assert!(fixture.store.forget_session(&fixture.session).await.is_ok());
     Ok(())

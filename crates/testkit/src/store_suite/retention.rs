@@ -69,8 +69,7 @@ pub async fn events_within_limits_are_retained<H: Harness>(harness: &H) {
     assert_eq!(page.status.purged, None);
 }
 
-/// Appends of several events: the newest events within the limits are always retained. A writer that waits for its reader
-/// counts on them.
+/// Appends of several events: the newest events within the limits are always retained. Backpressure relies on that.
 pub async fn eviction_spares_the_whole_window<H: Harness>(harness: &H) {
     let fixture = StoreFixture::with_retention(harness, KEEP_TEN).await;
     for size in [2, 3, 4, 7, 15] {
@@ -154,7 +153,7 @@ pub async fn eviction_spares_open_questions<H: Harness>(harness: &H) {
     }
 }
 
-/// The newest event stays, whatever its size.
+/// The newest event is retained, independent of its size.
 pub async fn eviction_by_bytes_spares_the_newest<H: Harness>(harness: &H) {
     let retention = Retention::default().with_bytes(32 << 10);
     let fixture = StoreFixture::with_retention(harness, retention).await;

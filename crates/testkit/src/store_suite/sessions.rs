@@ -53,13 +53,13 @@ pub async fn ended_session_has_no_record<H: Harness>(harness: &H) {
     }
 }
 
-/// The refusal changes nothing. In a store with one member, opening a view fences the updates of the views before it. In a
-/// cluster it fences nobody, and an update does.
+/// The refusal changes nothing. In a store with one member, opening a view fences the updates of the views before it.
+/// In a cluster only an update fences other views.
 pub async fn update_with_wrong_revision_is_refused<H: Harness>(harness: &H) {
     let fixture = StoreFixture::open(harness).await;
     let (store, session) = (&fixture.store, &fixture.session);
     let view = store.open(session).await.expect("the session exists");
-    assert_eq!(view.record.epoch, 2, "a view has an epoch of its own");
+    assert_eq!(view.record.epoch, 2, "each view has its own epoch");
     let mut stored = view.record.clone();
     stored.log_level = Some("info".into());
     if store.cluster().is_some() {
@@ -82,8 +82,8 @@ pub async fn update_with_wrong_revision_is_refused<H: Harness>(harness: &H) {
     assert_eq!((loaded.record, loaded.revision), (stored, revision));
 }
 
-/// D9: several nodes open views at once, and each gets an epoch of its own. Of their updates one succeeds: in a store with
-/// one member that of the last view, in a cluster the first one.
+/// D9: several nodes open views at once, and each gets a unique epoch. One of their updates succeeds: that of the last
+/// view in a store with one member, the first one in a cluster.
 pub async fn concurrent_updates_have_one_winner<H: Harness>(harness: &H) {
     const NODES: u64 = 6;
     let fixture = StoreFixture::open(harness).await;
@@ -110,7 +110,7 @@ pub async fn concurrent_updates_have_one_winner<H: Harness>(harness: &H) {
                 match store.update(&session, view.revision, record).await {
                     Ok(_) => Some(epoch),
                     Err(StoreError::Conflict { .. }) => None,
-                    Err(other) => panic!("expected a conflict, not {other:?}"),
+                    Err(other) => panic!("expected a conflict: {other:?}"),
                 }
             }));
         }
@@ -237,7 +237,7 @@ async fn next_event(subscription: &mut Subscription) -> BusEvent {
 async fn next_signal(subscription: &mut Subscription) -> Signal {
     match next_event(subscription).await {
         BusEvent::Signal(_, signal) => signal,
-        BusEvent::Lagged => panic!("signals are lost"),
+        BusEvent::Lagged => panic!("the subscriber lost signals"),
     }
 }
 

@@ -61,7 +61,7 @@ pub async fn ten_thousand_streams_stay_separate<H: Harness>(harness: &H) {
                     let seals = ordinal % 2 == 0;
                     let mut first = batch(1..2).with_events(vec![event]);
                     first.seals = seals;
-                    store.append(&key, first).await.expect("there is room for small events");
+                    store.append(&key, first).await.expect("the store accepts small events");
                 }
             }
         }));

@@ -236,7 +236,7 @@ impl Stateless {
         self.capabilities.as_ref().map_err(Clone::clone)
     }
 
-    /// The minimum level of log messages for the client, one of [`LOG_LEVELS`]. `None` if it wants none (LOG-02).
+    /// The minimum level of log messages for the client, one of [`LOG_LEVELS`]. `None` if it requested none (LOG-02).
     pub fn log_level(&self) -> Result<Option<&'static str>, Reason> {
         if self.log_level == Field::Absent {
             return Ok(None);

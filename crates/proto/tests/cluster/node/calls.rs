@@ -1,4 +1,4 @@
-//! Calls: where they run, and what they do.
+//! Routes and runs calls.
 
 use super::{Node, Shared};
 use crate::client::{ConnectionNumber, ToClient};
@@ -9,14 +9,14 @@ use rethread_proto::questions::AnswerOutcome;
 use rethread_proto::stream::Retain;
 use rethread_proto::{Ordinal, StreamKind};
 
-/// A call is routed so often at most. Each attempt learns something.
+/// Limit of the routing attempts of a call. Each attempt adds information.
 const MAX_ATTEMPTS: u32 = 20;
 
 /// The sender of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     Client(ConnectionNumber),
-    /// Another node and its number for the request.
+    /// The node that forwarded the call, and its number for the request.
     Forwarded(Incarnation, u64),
 }
 
@@ -28,12 +28,12 @@ pub(super) struct RunningCall {
     messages_left: u64,
     asks: bool,
     ordinal: Option<Ordinal>,
-    /// The question that it waits for, and until when.
+    /// The open question and its deadline.
     question: Option<(Box<str>, u64)>,
 }
 
 impl Node {
-    /// A client calls.
+    /// A client posts a call.
     pub(crate) fn post(&mut self, call: u64, client: ConnectionNumber, shared: &mut Shared) {
         if !self.lease_holds(shared) {
             return shared.send(client, ToClient::Refused);
@@ -47,7 +47,7 @@ impl Node {
         });
     }
 
-    /// Runs a call here, or sends it to the node that runs it.
+    /// Runs a call here or forwards it.
     pub(super) fn route(&mut self, call: u64, origin: Origin, attempt: u32, shared: &mut Shared) {
         let (Some(here), Some(view)) = (self.incarnation(), &self.view) else {
             return self.refuse(&origin, Failure::Store, shared);
@@ -113,7 +113,7 @@ impl Node {
         self.work_on(call, shared);
     }
 
-    /// Every call of this node does its next step.
+    /// Runs the next step of every call of this node.
     pub(super) fn work_on_calls(&mut self, shared: &mut Shared) {
         let calls: Vec<u64> = self.calls.keys().copied().collect();
         for call in calls {
@@ -143,7 +143,7 @@ impl Node {
             return self.open_call_stream(call, ordinal, &origin, shared);
         };
         if std::mem::take(&mut running.asks) {
-            let question = view.questions.ask(call).expect("few questions are open").id();
+            let question = view.questions.ask(call).expect("the limit is not reached").id();
             let id = String::from_utf8_lossy(question.as_json()).trim_matches('"').to_owned();
             running.question = Some((id.as_str().into(), shared.now + 3 * LEASE_MILLIS));
             return self.emit(ordinal, &format!("{{\"q\":\"{id}\"}}"), Retain::Question, false, shared);
@@ -158,7 +158,7 @@ impl Node {
         self.emit(ordinal, &format!("{{\"a\":{call}}}"), Retain::Answer, true, shared);
     }
 
-    /// The calls of this node end without an answer: its lease or the session has ended.
+    /// Ends the calls of this node without an answer, because its lease or the session has ended.
     pub(super) fn end_calls(&mut self, shared: &mut Shared) {
         for running in std::mem::take(&mut self.calls).into_values() {
             if let (Origin::Client(client), None) = (running.origin, running.ordinal) {
@@ -227,7 +227,7 @@ impl Node {
         shared.send(client, ToClient::Json);
     }
 
-    /// The answer to a question of this node.
+    /// Handles the answer to a question of this node.
     pub(super) fn settle_question(&mut self, id: &str, shared: &mut Shared) {
         let Some(view) = &mut self.view else { return };
         match view.questions.settle(&RequestId::from(id)) {
@@ -239,7 +239,7 @@ impl Node {
                 self.work_on(call, shared);
             }
             AnswerOutcome::Late => {}
-            AnswerOutcome::NeverAsked => assert!(shared.has_lost_writes, "{id} came to a node that did not ask"),
+            AnswerOutcome::NeverAsked => assert!(shared.has_lost_writes, "{id} arrived at a node that did not ask"),
         }
     }
 }

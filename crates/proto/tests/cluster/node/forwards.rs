@@ -142,7 +142,7 @@ impl Node {
         }
     }
 
-    /// A node is dead: the forwards that wait for it.
+    /// Settles the forwards to a dead node.
     pub(super) fn forwards_lose(&mut self, dead: &Incarnation, shared: &mut Shared) {
         self.step_forwards(shared, |pending, _| {
             let waits = pending.executor == *dead;
@@ -187,7 +187,7 @@ impl Node {
         }
     }
 
-    /// Clients that wait for another node are refused: the lease of this one has ended.
+    /// Refuses clients that wait for another node, because the lease of this one has ended.
     pub(super) fn refuse_waiting(&mut self, shared: &mut Shared) {
         for pending in std::mem::take(&mut self.forwards).into_values() {
             shared.send(pending.client, ToClient::Error);
@@ -199,7 +199,7 @@ impl Node {
     pub(super) fn execute(&mut self, mail: u64, rid: u64, from: Incarnation, call: u64, shared: &mut Shared) {
         let key = (from, rid);
         if self.executions.contains_key(&key) {
-            return; // it was read twice
+            return; // the mail was read twice
         }
         let (machine, step) = Execution::new(self.lease_holds(shared));
         let pending = PendingExecution {

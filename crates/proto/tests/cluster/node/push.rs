@@ -66,7 +66,7 @@ impl Node {
         });
     }
 
-    /// The writer of a push stream moves with its connection: a new epoch, an empty append.
+    /// Moves the writer of a push stream to the node of its connection: an empty append in a new epoch.
     fn take_over(
         &mut self,
         ordinal: Ordinal,
@@ -110,14 +110,14 @@ impl Node {
         });
     }
 
-    /// Something happened that the session is told about.
+    /// Adds a push message to the queue of the session.
     pub(crate) fn enqueue(&mut self, message: u64) {
         if self.incarnation().is_some() {
             self.tell(Op::Enqueue(message));
         }
     }
 
-    /// The store may have lost who listens.
+    /// Registers the listeners again, because the store may have lost them.
     pub(super) fn listen_again(&mut self) {
         let push: Vec<_> = self
             .streams
@@ -188,7 +188,7 @@ impl Node {
                 .get(&ordinal)
                 .is_some_and(|stream| stream.params.epoch == epoch);
             if !is_same {
-                return; // the messages are in the stream, and its next reader finds them
+                return; // the messages are in the stream for its next reader
             }
             let (outcome, again) = match outcome {
                 Ok(Reply::Bound(messages, turn)) => {
@@ -208,7 +208,7 @@ impl Node {
         });
     }
 
-    /// It is the turn of another node's GET. That node may have died before this one knew it.
+    /// Checks the node of the newest GET. It may have died unnoticed.
     fn check_listener(&mut self, other: Incarnation) {
         match self.members.liveness(&other) {
             Liveness::Alive => {}
@@ -217,7 +217,7 @@ impl Node {
         }
     }
 
-    /// The store failed during a bind: the next number is unknown until it tells its last one.
+    /// Recovers from a store failure during a bind. The next number is unknown until the store returns its last one.
     pub(super) fn recover_push(&mut self, ordinal: Ordinal) {
         self.ask(Op::Status(ordinal), move |node, _, outcome| {
             let here = node.incarnation();

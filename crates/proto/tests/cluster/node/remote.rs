@@ -127,7 +127,7 @@ impl Node {
         });
     }
 
-    /// The keep-alive: every remote reader looks once, also whether its writer lives.
+    /// The keep-alive: every remote reader reads once and checks that its writer is alive.
     pub(super) fn wake_remote_readers(&mut self, shared: &mut Shared) {
         self.wake_remotes(shared, |_| true);
         let mut writers: Vec<_> = self.remotes.iter().filter_map(|remote| remote.writer.clone()).collect();

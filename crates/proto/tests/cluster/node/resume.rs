@@ -54,7 +54,7 @@ impl Node {
             ResumePlan::Ahead { after, gap } => {
                 assert!(
                     shared.has_lost_writes,
-                    "a client is ahead of a store that has lost nothing"
+                    "a client is ahead of the store, which has lost no writes"
                 );
                 (after, gap)
             }
@@ -117,9 +117,11 @@ impl Node {
         }
     }
 
-    /// Ends a stream whose writer is dead, or that ended here without a log: an error on its calls, in an epoch of its own.
+    /// Ends a stream whose writer is dead, or that ended here while it was unlogged: an error on its calls, in a new
+    /// epoch.
     ///
-    /// One append does all of it. A fence and a seal in two appends could leave a stream whose writer lives and does nothing.
+    /// One append does all of it. With a fence and a seal in two appends, the node could fail between them and leave an
+    /// open stream whose writer is alive and does nothing.
     pub(super) fn close_orphan(
         &mut self,
         ordinal: Ordinal,
@@ -136,7 +138,7 @@ impl Node {
                 };
                 let op = Op::Append(ordinal, end_of_orphan(epoch, &status), here);
                 node.ask(op, move |node, shared, outcome| match outcome {
-                    // The dead writer's last append arrived first.
+                    // An append of the dead writer arrived before.
                     Err(Failure::Refused(Refused::Conflict { .. })) => node.close_orphan(ordinal, shared, then),
                     outcome => {
                         shared.count("orphan closed");

@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(super) const RETRY_MILLIS: u64 = 1;
 pub(super) const VERSION: Version = Version::V2025_11_25;
 
-/// A stream that this node writes, or whose end it has.
+/// A stream that this node writes or has ended.
 pub(crate) struct LiveStream {
     /// Distinguishes it from an earlier one with the same ordinal.
     instance: u64,
@@ -148,9 +148,9 @@ impl Node {
         if let Some(again) = refused.and_then(|refused| batch.after_loss(refused, &stream.params.info)) {
             assert!(
                 shared.has_lost_writes,
-                "the store lacks events and has lost nothing: {again:?}"
+                "the store lacks events but has lost no writes: {again:?}"
             );
-            shared.count("append behind a gap");
+            shared.count("append after a gap");
             return self.append(ordinal, instance, again);
         }
         let result = match &outcome {
@@ -195,7 +195,7 @@ impl Node {
         }
     }
 
-    /// Streams that went on without a log return to it, and those that ended without one get an end.
+    /// Unlogged streams return to the log. Streams that ended while they were unlogged are sealed.
     pub(super) fn recover_streams(&mut self, shared: &mut Shared) {
         let failed = |(_, stream): &(&Ordinal, &LiveStream)| stream.core.is_unlogged() && !stream.core.is_closed();
         let failed: Vec<_> = self
@@ -222,8 +222,8 @@ impl Node {
         }
     }
 
-    /// The store may have lost the end of a stream that this node has finished. Its readers would wait for ever, because its
-    /// writer lives.
+    /// The store may have lost the end of a stream that this node has finished. Its readers would wait for ever,
+    /// because its writer lives.
     pub(super) fn close_lost_ends(&mut self) {
         self.ask(Op::OpenStreams, |node, shared, outcome| {
             let here = node.incarnation();
@@ -242,7 +242,7 @@ impl Node {
         });
     }
 
-    /// The lease or the session has ended: every stream is closed without an end.
+    /// Closes every stream without a seal, because the lease or the session has ended.
     pub(super) fn close_streams(&mut self, shared: &mut Shared) {
         for stream in std::mem::take(&mut self.streams).into_values() {
             if let Some(connection) = stream.reader {
@@ -281,7 +281,7 @@ impl Node {
         self.perform_effects(ordinal, effects, shared);
     }
 
-    /// Runs the local reader as far as it gets.
+    /// Runs the local reader until it must wait.
     pub(super) fn pump(&mut self, ordinal: Ordinal, shared: &mut Shared) {
         loop {
             let Some(stream) = self.streams.get_mut(&ordinal) else {

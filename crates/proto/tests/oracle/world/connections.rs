@@ -28,7 +28,7 @@ impl World {
             self.apply(effects);
             (None, Reader::new(start, version, RETRY_MILLIS))
         };
-        // Numbers of messages without ids are used again, unless the store accepts gaps.
+        // Numbers of messages without ids are reused, unless the store accepts gaps.
         let known_gap = self.core.last_unlogged().filter(|_| gap_announced && self.is_cluster);
         self.clients[client].connection = Some(Connection {
             id,
@@ -101,7 +101,7 @@ impl World {
         self.connect(client, start, is_remote);
     }
 
-    /// A resume is told of the messages without ids that it cannot get.
+    /// A resume must announce a gap if it cannot deliver messages without ids.
     fn check_gap(&mut self, client: usize, after: Seq, gap: bool) {
         if self.is_cluster && self.core.last_unlogged().is_none() {
             self.accepted.clear(); // the store announces the gap
@@ -117,13 +117,13 @@ impl World {
             let missing: Vec<_> = self.accepted.iter().filter(is_lost).collect();
             assert!(
                 gap || missing.is_empty(),
-                "messages {missing:?} without ids are missing, and the resume after {after:?} is not told: {:?}",
+                "messages {missing:?} without ids are missing, and the resume after {after:?} announces no gap: {:?}",
                 self.core
             );
         }
     }
 
-    /// Runs a connection for a while, as its socket has room.
+    /// Runs a connection for a random number of chunks.
     pub(super) fn poll(&mut self, client: usize, random: &mut Random) {
         for _ in 0..=random.below(6) {
             let Some(connection) = &mut self.clients[client].connection else {
@@ -148,7 +148,7 @@ impl World {
                 Step::Wait => Input::Wait,
                 Step::Read(cursor) => match self.read(client, cursor, random) {
                     Some(input) => input,
-                    None => return, // it arrives later
+                    None => return, // the page arrives later
                 },
                 Step::Take => {
                     let (taken, effects) = self.core.take(id, &id);

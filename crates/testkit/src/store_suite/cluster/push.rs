@@ -64,7 +64,7 @@ async fn push_waiting<S: Store>(node: &mut Node<S>, session: &SessionKey) {
     node.event(waiting).await;
 }
 
-/// Messages wait without a GET. The newest GET gets them, in order, as events of its stream.
+/// Messages wait until there is a GET. The newest GET gets them, in order, as events of its stream.
 pub async fn newest_get_takes_messages<H: Harness>(harness: &H) {
     let Some(([mut a, mut b], session)) = nodes(harness).await else {
         return;
@@ -75,14 +75,14 @@ pub async fn newest_get_takes_messages<H: Harness>(harness: &H) {
     assert_eq!(
         bind(&a, &old, request(1, 1, 64)).await,
         Bound::default(),
-        "it does not listen"
+        "the stream does not listen"
     );
     a.cluster().listen(&old).await.expect("the session exists");
     b.cluster().listen(&new).await.expect("the session exists");
     assert_eq!(
         bind(&a, &old, request(1, 1, 64)).await,
         Bound::default(),
-        "it is not the newest"
+        "the stream is not the newest listener"
     );
     let bound = bind(&b, &new, request(2, 1, 2)).await;
     assert_eq!((texts(&bound), bound.more), (vec!["message 0", "message 1"], true));
@@ -101,7 +101,7 @@ pub async fn newest_get_takes_messages<H: Harness>(harness: &H) {
     let page = fixture.page(&new, 0).await;
     assert_eq!(sequence(&page), [1, 2, 3, 4, 5]);
     assert_eq!(page.events[4].payload, "message 4");
-    // An append by the same writer follows, and an earlier writer is fenced.
+    // The same writer can append, and an earlier writer is fenced.
     fixture.append(&new, batch(6..7).with_epoch(2)).await;
     let fenced = b.cluster().bind(&new, request(1, 7, 64)).await;
     assert!(
@@ -116,7 +116,7 @@ pub async fn newest_get_takes_messages<H: Harness>(harness: &H) {
     assert_eq!(texts(&bind(&a, &old, request(1, 1, 64)).await), ["message 5"]);
 }
 
-/// A GET that does not take its messages gives way, and so does that of a dead node.
+/// The next GET takes over from a stalled GET and from a GET of a dead node.
 pub async fn messages_move_to_the_next_get<H: Harness>(harness: &H) {
     let Some(([mut a, mut b], session)) = nodes(harness).await else {
         return;
@@ -164,7 +164,7 @@ pub async fn get_04_push_queue_collapses_and_is_bounded<H: Harness>(harness: &H)
     assert_eq!(
         texts(&bound),
         ["message 6"],
-        "it waits no longer, so the next one is new"
+        "a taken message does not collapse with the next one"
     );
 
     let few = PushQueueLimits { messages: 3, ..LIMITS };
@@ -183,7 +183,7 @@ pub async fn get_04_push_queue_collapses_and_is_bounded<H: Harness>(harness: &H)
     assert_eq!(
         bind(&a, &stream, request(1, 6, 64)).await.messages,
         [large.payload],
-        "the newest stays"
+        "the newest message is kept"
     );
     a.store.end(&session).await.expect("ended");
     let gone = b.cluster().enqueue(&session, vec![message(8)], LIMITS).await;
@@ -192,7 +192,7 @@ pub async fn get_04_push_queue_collapses_and_is_bounded<H: Harness>(harness: &H)
     assert!(matches!(gone, Err(StoreError::SessionGone)), "{gone:?}");
 }
 
-/// While GETs on several nodes come and go, each message is on exactly one stream.
+/// While GETs on several nodes open and close, each message is on exactly one stream.
 pub async fn message_is_bound_once<H: Harness>(harness: &H) {
     const MESSAGES: usize = 90;
     let Some((nodes, session)) = nodes::<H, 3>(harness).await else {
@@ -245,7 +245,7 @@ pub async fn message_is_bound_once<H: Harness>(harness: &H) {
     assert_eq!(all, expected);
 }
 
-/// A broadcast reaches the queue of a session once, whichever nodes try.
+/// A broadcast reaches the queue of a session once, even if several nodes add it.
 pub async fn broadcast_is_enqueued_once<H: Harness>(harness: &H) {
     let Some((nodes, session)) = nodes::<H, 3>(harness).await else {
         return;
@@ -261,7 +261,7 @@ pub async fn broadcast_is_enqueued_once<H: Harness>(harness: &H) {
         node.store.publish(signal).await.expect("published");
     }
     let log = nodes[2].cluster().broadcasts_after(&before).await.expect("read");
-    let log: Vec<(BroadcastId, Signal)> = log.expect("nothing is gone");
+    let log: Vec<(BroadcastId, Signal)> = log.expect("no broadcast was dropped");
     let signals: Vec<_> = (0..3)
         .map(|n: u32| Signal::ResourceUpdated(n.to_string().into()))
         .collect();
@@ -296,7 +296,7 @@ pub async fn broadcast_is_enqueued_once<H: Harness>(harness: &H) {
         Some(Vec::new())
     );
 
-    // A session that is created later has no part in earlier broadcasts.
+    // A later session does not get earlier broadcasts.
     let later = fresh_session(principal());
     nodes[0]
         .store

@@ -20,7 +20,7 @@ async fn stream_changed<S: Store>(node: &mut Node<S>, stream: &StreamKey) {
     node.event(changed).await;
 }
 
-/// Each append tells the writer how far the reader on another node is.
+/// The acknowledgement of an append has the position of the reader on another node.
 pub async fn append_reports_the_remote_reader<H: Harness>(harness: &H) {
     let Some(([mut writer, reader], session)) = nodes(harness).await else {
         return;
@@ -50,7 +50,7 @@ pub async fn append_reports_the_remote_reader<H: Harness>(harness: &H) {
     assert_eq!(
         position(batch(4..5)).await,
         Some((token.clone(), Seq(2))),
-        "also a repetition"
+        "a repetition reports it too"
     );
     let asked = reader.cluster().remote_reader(&key, false).await.expect("asked");
     assert_eq!(asked.map(|position| position.seen), Some(Seq(2)));
@@ -64,7 +64,7 @@ pub async fn append_reports_the_remote_reader<H: Harness>(harness: &H) {
     stream_changed(&mut writer, &key).await;
 }
 
-/// RES-06: a stream has one reader. The next one displaces it, and the writer's node is told.
+/// RES-06: a stream has one reader. The next one displaces it, and the writer's node is notified.
 pub async fn res_06_attach_displaces_the_previous_reader<H: Harness>(harness: &H) {
     let Some(([mut writer, a, b], session)) = nodes(harness).await else {
         return;
@@ -81,16 +81,16 @@ pub async fn res_06_attach_displaces_the_previous_reader<H: Harness>(harness: &H
     stream_changed(&mut writer, &key).await;
     let page = a.cluster().read_as(&key, &first, Seq(0), limit).await;
     assert_eq!(sequence(&page.expect("it is the reader")), [1, 2]);
-    // The displaced reader waits for the stream to grow. It is woken, so that it learns of it.
+    // The displaced reader waits for the stream to grow. The displacement must wake it.
     let mut watch = a.store.watch(&key);
     timeout(STEP_TIMEOUT, watch.changed())
         .await
-        .expect("the registration wakes");
+        .expect("the registration did not wake the watch");
     b.cluster().attach(&key, &second).await.expect("the stream is known");
     stream_changed(&mut writer, &key).await;
     timeout(STEP_TIMEOUT, watch.changed())
         .await
-        .expect("the displaced reader is woken");
+        .expect("the displaced reader was not woken");
     let displaced = a.cluster().read_as(&key, &first, Seq(2), limit).await;
     assert!(matches!(displaced, Err(StoreError::Displaced)), "{displaced:?}");
     a.cluster()
@@ -101,7 +101,7 @@ pub async fn res_06_attach_displaces_the_previous_reader<H: Harness>(harness: &H
     assert_eq!(sequence(&page.expect("it is the reader")), [2]);
 }
 
-/// A writer that waits for room is woken by the next read, and by the end of the reader.
+/// The next read and the detach of the reader wake a waiting writer.
 pub async fn waiting_writer_is_woken_by_the_reader<H: Harness>(harness: &H) {
     let Some(([mut writer, reader], session)) = nodes(harness).await else {
         return;
@@ -117,7 +117,7 @@ pub async fn waiting_writer_is_woken_by_the_reader<H: Harness>(harness: &H) {
         .attach(&key, &token)
         .await
         .expect("the stream is known");
-    stream_changed(&mut writer, &key).await; // of the attachment
+    stream_changed(&mut writer, &key).await; // caused by the attach
     for seen in 1..4 {
         let position = writer.cluster().remote_reader(&key, true).await.expect("asked");
         assert_eq!(position.map(|position| position.seen), Some(Seq(seen - 1)));
