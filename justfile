@@ -58,6 +58,10 @@ doc:
 bench *options:
     cargo xtask bench {{ options }}
 
+# Longer tests of three nodes on Redis: kills, readers or isolation
+soak *options:
+    cargo xtask soak {{ options }}
+
 # Instructions of the pure core, here and at another commit
 instructions *options:
     cargo xtask instructions {{ options }}

@@ -5,6 +5,7 @@ mod machine;
 mod measure;
 mod other_gateways;
 mod process;
+mod redis_use;
 mod report;
 mod runner;
 mod servers;

@@ -23,12 +23,16 @@ pub(crate) enum Metric {
     Memory,
     /// Processes per client.
     Processes,
+    /// Microseconds of the CPU of Redis per operation.
+    RedisCpu,
+    /// Scripts that Redis ran per operation. Each is a round trip of a node.
+    RedisScripts,
     /// Share of both cores' time that the host of a virtual machine gave to others.
     Steal,
 }
 
 impl Metric {
-    pub(crate) const ALL: [Metric; 9] = [
+    pub(crate) const ALL: [Metric; 11] = [
         Metric::Rate,
         Metric::Cpu,
         Metric::CoreUse,
@@ -37,6 +41,8 @@ impl Metric {
         Metric::P99,
         Metric::Memory,
         Metric::Processes,
+        Metric::RedisCpu,
+        Metric::RedisScripts,
         Metric::Steal,
     ];
 
@@ -50,6 +56,8 @@ impl Metric {
             Metric::P99 => "p99 ms",
             Metric::Memory => "memory each",
             Metric::Processes => "processes each",
+            Metric::RedisCpu => "Redis CPU µs/op",
+            Metric::RedisScripts => "Redis scripts/op",
             Metric::Steal => "steal",
         }
     }
@@ -66,8 +74,8 @@ impl Metric {
             Metric::Memory if value >= 1e6 => format!("{:.1} MB", value / 1e6),
             Metric::Memory => format!("{:.1} kB", value / 1e3),
             Metric::Processes => format!("{value:.1}"),
-            Metric::Cpu | Metric::P50 | Metric::P99 if value >= 100.0 => grouped(value),
-            Metric::Cpu | Metric::P50 | Metric::P99 => format!("{value:.2}"),
+            Metric::Cpu | Metric::RedisCpu | Metric::P50 | Metric::P99 if value >= 100.0 => grouped(value),
+            Metric::Cpu | Metric::RedisCpu | Metric::RedisScripts | Metric::P50 | Metric::P99 => format!("{value:.2}"),
         }
     }
 }
@@ -96,18 +104,19 @@ impl Sample {
     }
 }
 
-/// Measures the CPU time and the wall time of a server.
+/// Measures the CPU time and the wall time of the processes of a server.
 pub(crate) struct Stopwatch<'a> {
-    server: &'a Server,
+    processes: Vec<&'a Server>,
     cpu: Duration,
     started: Instant,
 }
 
 impl<'a> Stopwatch<'a> {
-    pub(crate) fn start(server: &'a Server) -> Result<Self> {
+    pub(crate) fn start(processes: impl IntoIterator<Item = &'a Server>) -> Result<Self> {
+        let processes: Vec<_> = processes.into_iter().collect();
         Ok(Stopwatch {
-            server,
-            cpu: server.cpu()?,
+            cpu: cpu(&processes)?,
+            processes,
             started: Instant::now(),
         })
     }
@@ -115,13 +124,17 @@ impl<'a> Stopwatch<'a> {
     /// The sample of `operations` since the start.
     pub(crate) fn stop(self, operations: u64) -> Result<Sample> {
         let wall = self.started.elapsed().as_secs_f64();
-        let cpu = self.server.cpu()?.saturating_sub(self.cpu).as_secs_f64();
+        let cpu = cpu(&self.processes)?.saturating_sub(self.cpu).as_secs_f64();
         anyhow::ensure!(operations > 0, "no operation in {wall:.1} s");
         Ok(Sample::default()
             .with(Metric::Rate, operations as f64 / wall)
             .with(Metric::Cpu, cpu * 1e6 / operations as f64)
             .with(Metric::CoreUse, cpu / wall))
     }
+}
+
+fn cpu(processes: &[&Server]) -> Result<Duration> {
+    processes.iter().map(|process| process.cpu()).sum()
 }
 
 /// Median and quartiles over rounds.

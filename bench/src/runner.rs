@@ -4,6 +4,7 @@ use crate::machine::{self, Cores, CpuTicks};
 use crate::measure::{Metric, Sample, Series};
 use crate::suites::{self, Case, Environment, Scale, ServerKind, Suite};
 use anyhow::{Error, Result, ensure};
+use rethread_testkit::redis_server::RedisServer;
 use std::io::IsTerminal;
 
 /// A measurement is repeated if the host took more than this share of the cores.
@@ -111,9 +112,14 @@ pub(crate) fn run(cores: Cores, scale: Scale, rounds: usize, selection: &Selecti
         let mut cases = Vec::new();
         for case in &suite.cases {
             if selection.case(&case.name) {
-                let servers: Vec<_> = case.servers.iter().copied().filter(|k| selection.server(*k)).collect();
+                let mut servers: Vec<_> = case.servers.iter().copied().filter(|k| selection.server(*k)).collect();
                 for kind in case.servers.iter().filter(|kind| !servers.contains(kind)) {
                     results.skip(&suite, case, Some(*kind), "not selected");
+                }
+                if servers.iter().any(|kind| kind.uses_redis()) && RedisServer::program().is_none() {
+                    for kind in servers.extract_if(.., |kind| kind.uses_redis()) {
+                        results.skip(&suite, case, Some(kind), "redis-server is not installed");
+                    }
                 }
                 cases.push(run_case(&environment, &suite, case, &servers, rounds, &mut results)?);
             } else {

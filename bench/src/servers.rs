@@ -27,6 +27,12 @@ pub(crate) struct RethreadOptions {
     /// Store of sessions and events.
     #[arg(long, value_enum, default_value_t = Store::Memory)]
     store: Store,
+    /// URL of the Redis store.
+    #[arg(long, required_if_eq("store", "redis"), value_name = "URL")]
+    redis: Option<String>,
+    /// With Redis: sessions belong to the node that opened them, as with a handler that keeps state of a session.
+    #[arg(long)]
+    owned: bool,
     /// Folder of the embedded store.
     #[arg(long, required_if_eq("store", "embedded"))]
     data: Option<PathBuf>,
@@ -42,6 +48,7 @@ pub(crate) struct RethreadOptions {
 pub(crate) enum Store {
     Memory,
     Embedded,
+    Redis,
 }
 
 /// Options of the official SDK.
@@ -65,11 +72,11 @@ pub(crate) fn run(which: &ServerCommand) -> Result<()> {
     match which {
         ServerCommand::BareHyper => runtime.block_on(async { tokio::spawn(bare_hyper::serve()).await })?,
         ServerCommand::Rethread(options) if options.rmcp => {
-            let service = rethread::rmcp_service(options)?;
+            let service = rethread::rmcp_builder(options)?.try_build()?;
             runtime.block_on(async { tokio::spawn(socket::serve(service)).await })?
         }
         ServerCommand::Rethread(options) => {
-            let service = rethread::service(options)?;
+            let service = runtime.block_on(rethread::service(options))?;
             runtime.block_on(async { tokio::spawn(socket::serve(service)).await })?
         }
         ServerCommand::Rmcp(options) => {

@@ -2,15 +2,19 @@
 
 mod call;
 mod fan_out;
+mod forward;
 mod gateway;
 mod growth;
+mod nodes;
 mod streams;
 
 use crate::load::{Dialect, Target};
 use crate::machine::Cores;
 use crate::measure::{Metric, Sample};
 use crate::process::Server;
+use crate::redis_use::RedisUse;
 use anyhow::{Context as _, Result, bail};
+use rethread_testkit::redis_server::RedisServer;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -32,6 +36,16 @@ pub(crate) enum ServerKind {
     Rethread,
     /// This library with the embedded store.
     RethreadEmbedded,
+    /// This library with the Redis store: a node by itself.
+    RethreadRedis,
+    /// Two nodes on one Redis.
+    TwoNodes,
+    /// Three nodes on one Redis.
+    ThreeNodes,
+    /// A node that owns the session of its calls, beside another one.
+    OwnerNode,
+    /// A node that forwards its calls to the owner of their session.
+    ForwardingNode,
     /// An rmcp server behind this library.
     RethreadRmcp,
     /// The official SDK with its own transport.
@@ -58,16 +72,38 @@ impl ServerKind {
             ServerKind::BareHyper
                 | ServerKind::Rethread
                 | ServerKind::RethreadEmbedded
+                | ServerKind::RethreadRedis
+                | ServerKind::TwoNodes
+                | ServerKind::ThreeNodes
+                | ServerKind::OwnerNode
+                | ServerKind::ForwardingNode
                 | ServerKind::RethreadRmcp
                 | ServerKind::Gateway
                 | ServerKind::GatewayEmbedded
         )
     }
 
-    pub(crate) const ALL: [ServerKind; 11] = [
+    /// Whether it needs a `redis-server` on this machine.
+    pub(crate) fn uses_redis(self) -> bool {
+        matches!(
+            self,
+            ServerKind::RethreadRedis
+                | ServerKind::TwoNodes
+                | ServerKind::ThreeNodes
+                | ServerKind::OwnerNode
+                | ServerKind::ForwardingNode
+        )
+    }
+
+    pub(crate) const ALL: [ServerKind; 16] = [
         ServerKind::BareHyper,
         ServerKind::Rethread,
         ServerKind::RethreadEmbedded,
+        ServerKind::RethreadRedis,
+        ServerKind::TwoNodes,
+        ServerKind::ThreeNodes,
+        ServerKind::OwnerNode,
+        ServerKind::ForwardingNode,
         ServerKind::RethreadRmcp,
         ServerKind::Rmcp,
         ServerKind::RmcpStore,
@@ -84,6 +120,11 @@ impl ServerKind {
             ServerKind::BareHyper => "bare-hyper",
             ServerKind::Rethread => "rethread",
             ServerKind::RethreadEmbedded => "rethread-embedded",
+            ServerKind::RethreadRedis => "rethread-redis",
+            ServerKind::TwoNodes => "two-nodes",
+            ServerKind::ThreeNodes => "three-nodes",
+            ServerKind::OwnerNode => "owner-node",
+            ServerKind::ForwardingNode => "forwarding-node",
             ServerKind::RethreadRmcp => "rethread-rmcp",
             ServerKind::Rmcp => "rmcp",
             ServerKind::RmcpStore => "rmcp-store",
@@ -101,6 +142,11 @@ impl ServerKind {
             ServerKind::BareHyper => "hyper with canned responses of the same size",
             ServerKind::Rethread => "this library with the memory store",
             ServerKind::RethreadEmbedded => "this library with the embedded store on disk",
+            ServerKind::RethreadRedis => "this library with the Redis store, one node",
+            ServerKind::TwoNodes => "two nodes with the Redis store on one core",
+            ServerKind::ThreeNodes => "three nodes with the Redis store on one core",
+            ServerKind::OwnerNode => "two nodes; the node that is called owns the session",
+            ServerKind::ForwardingNode => "two nodes; the node that is called forwards to the owner of the session",
             ServerKind::RethreadRmcp => "an rmcp server behind this library",
             ServerKind::Rmcp => "the official Rust SDK with its own transport",
             ServerKind::RmcpStore => "the official Rust SDK with an event store in memory",
@@ -118,6 +164,11 @@ impl ServerKind {
             ServerKind::BareHyper => "bare hyper",
             ServerKind::Rethread => "rethread",
             ServerKind::RethreadEmbedded => "rethread, embedded store",
+            ServerKind::RethreadRedis => "rethread, Redis store",
+            ServerKind::TwoNodes => "rethread, two nodes",
+            ServerKind::ThreeNodes => "rethread, three nodes",
+            ServerKind::OwnerNode => "rethread, owner",
+            ServerKind::ForwardingNode => "rethread, forwarded",
             ServerKind::RethreadRmcp => "rethread + rmcp",
             ServerKind::Rmcp => "rmcp",
             ServerKind::RmcpStore => "rmcp, event store",
@@ -188,6 +239,7 @@ pub(crate) fn all(scale: Scale) -> Vec<Suite> {
         call::modern(),
         streams::stream(),
         streams::durable(),
+        streams::stores(),
         streams::replay(),
         streams::resume(),
         fan_out::push(scale),
@@ -195,6 +247,8 @@ pub(crate) fn all(scale: Scale) -> Vec<Suite> {
         fan_out::storm(scale),
         growth::suite(scale),
         gateway::suite(),
+        nodes::suite(),
+        forward::suite(),
     ]
 }
 
@@ -213,12 +267,15 @@ pub(crate) struct Setup {
 pub(crate) struct RunningServer {
     pub(crate) server: Server,
     pub(crate) target: Target,
+    /// Nodes beside `server`, each with its target.
+    pub(crate) nodes: Vec<(Server, Target)>,
+    redis: Option<RedisServer>,
     _files: Option<TempDir>,
 }
 
 impl Setup {
     pub(crate) fn start(&self, environment: &Environment, kind: ServerKind) -> Result<RunningServer> {
-        let mut files = None;
+        let (mut files, mut redis) = (None, None);
         let mut arguments: Vec<String> = Vec::new();
         let mut add = |more: &[&str]| arguments.extend(more.iter().map(|&argument| argument.to_owned()));
         match kind {
@@ -235,13 +292,23 @@ impl Setup {
                 ]);
                 files = Some(dir);
             }
+            ServerKind::RethreadRedis => {
+                let server = start_redis()?;
+                add(&["rethread", "--store", "redis", "--redis", &server.url()]);
+                redis = Some(server);
+            }
             ServerKind::RethreadRmcp => add(&["rethread", "--rmcp"]),
             ServerKind::Rmcp => add(&["rmcp"]),
             ServerKind::RmcpStore => add(&["rmcp", "--store"]),
-            other => bail!("{} is a gateway", other.name()),
+            other => bail!("{} is a gateway, or several nodes", other.name()),
         }
         match kind {
-            ServerKind::Rethread | ServerKind::RethreadEmbedded | ServerKind::RethreadRmcp if self.stream_at_once => {
+            ServerKind::Rethread
+            | ServerKind::RethreadEmbedded
+            | ServerKind::RethreadRedis
+            | ServerKind::RethreadRmcp
+                if self.stream_at_once =>
+            {
                 add(&["--streams"]);
             }
             ServerKind::Rmcp | ServerKind::RmcpStore if self.rmcp_json => add(&["--json"]),
@@ -264,8 +331,16 @@ impl Setup {
             dialect,
             canned,
         };
-        Ok(RunningServer::new(server, target, files))
+        Ok(RunningServer {
+            redis,
+            ..RunningServer::new(server, target, files)
+        })
     }
+}
+
+/// Starts `redis-server` on a free port. It shares the core of the load, which this process is pinned to.
+pub(crate) fn start_redis() -> Result<RedisServer> {
+    RedisServer::start().context("redis-server is not installed")
 }
 
 impl RunningServer {
@@ -273,8 +348,54 @@ impl RunningServer {
         RunningServer {
             server,
             target,
+            nodes: Vec::new(),
+            redis: None,
             _files: files,
         }
+    }
+
+    /// Nodes with the Redis store that share the core of the server. With `owned`, sessions belong to the node that opened
+    /// them.
+    pub(crate) fn start_nodes(environment: &Environment, nodes: usize, owned: bool) -> Result<Self> {
+        let redis = start_redis()?;
+        let url = redis.url();
+        let mut arguments = vec!["rethread", "--store", "redis", "--redis", &url];
+        if owned {
+            arguments.push("--owned");
+        }
+        let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+        let mut started = Vec::new();
+        for _ in 0..nodes {
+            let server = Server::start(environment.cores, &arguments)?;
+            let target = Target {
+                address: server.address,
+                path: "/mcp".to_owned(),
+                dialect: Dialect::Legacy,
+                canned: false,
+            };
+            started.push((server, target));
+        }
+        let (server, target) = started.remove(0);
+        Ok(RunningServer {
+            nodes: started,
+            redis: Some(redis),
+            ..RunningServer::new(server, target, None)
+        })
+    }
+
+    /// All processes of the server.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = &Server> {
+        std::iter::once(&self.server).chain(self.nodes.iter().map(|(server, _)| server))
+    }
+
+    /// The targets of all nodes.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &Target> {
+        std::iter::once(&self.target).chain(self.nodes.iter().map(|(_, target)| target))
+    }
+
+    /// The work of Redis so far. `None` without Redis.
+    pub(crate) fn redis_use(&self) -> Result<Option<RedisUse>> {
+        self.redis.as_ref().map(RedisUse::of).transpose()
     }
 
     /// Waits until the server is idle and returns its memory.

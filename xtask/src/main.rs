@@ -12,6 +12,7 @@ mod mutants;
 mod picture;
 mod prose;
 mod run;
+mod soak;
 mod test;
 mod toolchains;
 mod tools;
@@ -49,6 +50,10 @@ usage: cargo xtask <command>
   bench [--quick] [--suite NAME] [--only SERVER] [--rounds N] [--seconds S] [--write DIR]
                                 measures this library beside bare hyper, rmcp and other gateways; without options the
                                 report goes to docs/benchmarks, with options to benchmarks in the build folder
+  soak kills [--kills N] | readers [--readers N] | isolation [--attempts N]
+                                three nodes on Redis for longer than CI can: 1,000 kills under load, 10,000 idle remote
+                                readers, 100,000 attempts to read sessions of others; builds what it needs in release
+                                mode; the last line has the figures; --seed N repeats the random choices of a run
   instructions [--bench core|service] [--against REF]
                                 counts the instructions of the pure core and of whole calls with callgrind, beside
                                 those of a commit, such as `main`, or of the last count
@@ -70,6 +75,7 @@ fn main() -> ExitCode {
         ["dist", options @ ..] => dist::run(options),
         ["trace", options @ ..] => trace::Options::parse(options).and_then(|options| trace::run(&options)),
         ["bench", options @ ..] => bench::run(options),
+        ["soak", options @ ..] => soak::run(options),
         ["instructions", options @ ..] => instructions::run(options),
         ["layers", options @ ..] => layers::run(options),
         ["prose", options @ ..] => prose::run(options),

@@ -1,5 +1,6 @@
 //! The paths of the repository, and helpers to run commands.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -18,9 +19,14 @@ pub(crate) fn target() -> PathBuf {
     root().join(told.unwrap_or_else(|| PathBuf::from("target")))
 }
 
-/// A cargo command in the root of the repository, with the cargo that started this program.
+/// The cargo that started this program.
+pub(crate) fn cargo_program() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// A cargo command in the root of the repository.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = Command::new(cargo_program());
     command.args(arguments).current_dir(root());
     command
 }

@@ -8,6 +8,7 @@ mod tally;
 mod workspace;
 
 pub(crate) use selection::Selection;
+pub(crate) use tally::Tally;
 
 use crate::{external_types, layers, prose, run, toolchains, tools, trace};
 use programs::Part;

@@ -5,6 +5,7 @@ use crate::measure::{Metric, Spread};
 use crate::other_gateways;
 use crate::runner::Results;
 use crate::suites::{RATE_ROUNDS_FACTOR, Scale};
+use rethread_testkit::redis_server::RedisServer;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::process::Command;
@@ -42,7 +43,12 @@ impl RunInfo {
             rate_rounds: RATE_ROUNDS_FACTOR * rounds,
             window_seconds: scale.window.as_secs_f64(),
             quick: scale.quick,
-            versions: format!("{}, {}", versions.join(", "), output("rustc", &["--version"])),
+            versions: format!(
+                "{}, {}, Redis {}",
+                versions.join(", "),
+                output("rustc", &["--version"]),
+                redis_version()
+            ),
             gateways: format!(
                 "supergateway {} and mcp-proxy {} from npm on node {}, mcp-proxy {} from PyPI on {}",
                 other_gateways::SUPERGATEWAY,
@@ -98,6 +104,14 @@ fn locked(name: &str) -> &'static str {
         .nth(1)
         .and_then(|rest| rest.split('"').next());
     version.unwrap_or("unknown")
+}
+
+/// The version in a line such as `Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64`.
+fn redis_version() -> String {
+    let program = RedisServer::program().unwrap_or_else(|| "redis-server".into());
+    let line = output(&program.to_string_lossy(), &["--version"]);
+    let version = line.split(' ').find_map(|word| word.strip_prefix("v="));
+    version.unwrap_or("unknown").to_owned()
 }
 
 fn output(program: &str, arguments: &[&str]) -> String {

@@ -34,6 +34,20 @@ pub(super) fn of(results: &Results) -> Vec<Plot> {
             relative(&["replay"]),
         ),
         plot(
+            "stores.svg",
+            "Streaming performance by store, relative to bare hyper (higher is better)",
+            Some((1.0, "bare hyper")),
+            ratio,
+            relative(&["stores"]),
+        ),
+        plot(
+            "forward.svg",
+            "Milliseconds of a call in a session of this node and of another node, p50 (lower is better)",
+            None,
+            ratio,
+            groups(results, &["forward"], |case, kind| case.of(kind)?.spread(Metric::P50)),
+        ),
+        plot(
             "fanout.svg",
             "Fan-out p99 relative to bare hyper (lower is better)",
             Some((1.0, "bare hyper")),

@@ -23,7 +23,7 @@ text{font:12px system-ui,sans-serif;fill:#24292f}.title{font-size:15px;font-weig
 .note,.tick,.value{fill:#57606a}.grid{stroke:#8c959f;stroke-opacity:.25}.reference{stroke:#57606a;stroke-dasharray:4 3}\
 .range{stroke-width:8;stroke-opacity:.4}.median{stroke:none}\
 .hyper{fill:#8c959f;stroke:#8c959f}.rethread{fill:#1f6feb;stroke:#1f6feb}.embedded{fill:#0d9488;stroke:#0d9488}\
-.adapter{fill:#7c3aed;stroke:#7c3aed}.rmcp{fill:#d97706;stroke:#d97706}.store{fill:#b45309;stroke:#b45309}\
+.redis{fill:#be123c;stroke:#be123c}.adapter{fill:#7c3aed;stroke:#7c3aed}.rmcp{fill:#d97706;stroke:#d97706}.store{fill:#b45309;stroke:#b45309}\
 .super{fill:#9333ea;stroke:#9333ea}.proxy{fill:#db2777;stroke:#db2777}.proxy-npm{fill:#ea580c;stroke:#ea580c}\
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.note,.tick,.value{fill:#9da7b3}.reference{stroke:#9da7b3}}";
 
@@ -148,6 +148,11 @@ fn class(kind: ServerKind) -> &'static str {
         ServerKind::BareHyper => "hyper",
         ServerKind::Rethread | ServerKind::Gateway => "rethread",
         ServerKind::RethreadEmbedded | ServerKind::GatewayEmbedded => "embedded",
+        ServerKind::RethreadRedis
+        | ServerKind::TwoNodes
+        | ServerKind::ThreeNodes
+        | ServerKind::OwnerNode
+        | ServerKind::ForwardingNode => "redis",
         ServerKind::RethreadRmcp => "adapter",
         ServerKind::Rmcp => "rmcp",
         ServerKind::RmcpStore => "store",

@@ -149,6 +149,47 @@ const TARGETS: &[Target] = &[
         },
         rmcp: |_| None,
     },
+    Target {
+        title: "CPU per call with three nodes, relative to one node (lower is better)",
+        // Three nodes serve 2.4 times the calls of one: 3 / 2.4.
+        goal: 1.25,
+        bound: 1.25,
+        higher_is_better: false,
+        show: ratio,
+        rethread: |r| {
+            let case = case(r, "nodes", "16 clients")?;
+            let one = case.of(ServerKind::RethreadRedis)?;
+            case.of(ServerKind::ThreeNodes)?.relative_to(one, Metric::Cpu)
+        },
+        rmcp: |_| None,
+    },
+    Target {
+        title: "Redis scripts per call in a session without an owner, three nodes (lower is better)",
+        // Renewals of leases, divided by the calls of that time.
+        goal: 0.01,
+        bound: 0.01,
+        higher_is_better: false,
+        show: ratio,
+        rethread: |r| {
+            case(r, "nodes", "16 clients")?
+                .of(ServerKind::ThreeNodes)?
+                .spread(Metric::RedisScripts)
+        },
+        rmcp: |_| None,
+    },
+    Target {
+        title: "Redis scripts per forwarded call, 1 client (lower is better)",
+        goal: 3.0,
+        bound: 3.0,
+        higher_is_better: false,
+        show: ratio,
+        rethread: |r| {
+            case(r, "forward", "1 client")?
+                .of(ServerKind::ForwardingNode)?
+                .spread(Metric::RedisScripts)
+        },
+        rmcp: |_| None,
+    },
 ];
 
 const CALL_GROWTH: Growth = Growth {

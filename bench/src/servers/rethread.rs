@@ -2,29 +2,43 @@
 
 use super::{RethreadOptions, Store, rmcp};
 use anyhow::{Context as _, Result};
-use rethread::{Call, Context, Handler, ListKind, McpService, Notifier, Reply, RpcError, ServerInfo, SseUpgradeDelay};
+use rethread::{
+    Builder, Call, Context, Handler, HandlerOptions, ListKind, McpService, Notifier, Reply, RpcError, ServerInfo,
+    SseUpgradeDelay,
+};
 use rethread_rmcp::RmcpHandler;
 use rethread_store_embedded::EmbeddedStore;
+use rethread_store_redis::{RedisCluster, RedisOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-pub(super) fn service(options: &RethreadOptions) -> Result<McpService> {
-    let tools = Tools::default();
+pub(super) async fn service(options: &RethreadOptions) -> Result<McpService> {
+    let tools = Tools {
+        holds_session_state: options.owned,
+        ..Tools::default()
+    };
     let notifier = Arc::clone(&tools.notifier);
-    let service = build(tools, options)?;
+    let mut builder = builder(tools, options)?;
+    if options.store == Store::Redis {
+        let url = options.redis.as_deref().context("the Redis store needs a URL")?;
+        let cluster = RedisCluster::connect(RedisOptions::parse(url)?).await?;
+        builder = builder.store(cluster.store("bench").await?);
+    }
+    let service = builder.try_build()?;
     let _ = notifier.set(service.notifier());
+    service.join().await;
     Ok(service)
 }
 
 /// The unchanged rmcp server behind this library.
-pub(super) fn rmcp_service(options: &RethreadOptions) -> Result<McpService> {
+pub(super) fn rmcp_builder(options: &RethreadOptions) -> Result<Builder<RmcpHandler<rmcp::Tools>>> {
     let tools = rmcp::Tools::default();
-    build(RmcpHandler::new(move || tools.clone()), options)
+    builder(RmcpHandler::new(move || tools.clone()), options)
 }
 
-fn build<H: Handler>(handler: H, options: &RethreadOptions) -> Result<McpService> {
+fn builder<H: Handler>(handler: H, options: &RethreadOptions) -> Result<Builder<H>> {
     let mut builder = McpService::builder(handler);
     if options.store == Store::Embedded {
         let data = options.data.as_ref().context("the embedded store needs a folder")?;
@@ -36,12 +50,14 @@ fn build<H: Handler>(handler: H, options: &RethreadOptions) -> Result<McpService
             SseUpgradeDelay::default().fallback,
         ));
     }
-    Ok(builder.try_build()?)
+    Ok(builder)
 }
 
 #[derive(Default)]
 pub(super) struct Tools {
     notifier: Arc<OnceLock<Notifier>>,
+    /// Whether a session belongs to the node that opened it.
+    holds_session_state: bool,
 }
 
 #[derive(Deserialize)]
@@ -74,6 +90,14 @@ struct Content<'a> {
 impl Handler for Tools {
     fn info(&self) -> ServerInfo {
         ServerInfo::new("bench", "1").with_capabilities(json!({ "tools": { "listChanged": true } }))
+    }
+
+    fn options(&self) -> HandlerOptions {
+        if self.holds_session_state {
+            HandlerOptions::new()
+        } else {
+            HandlerOptions::new().without_session_state()
+        }
     }
 
     async fn handle(&self, call: Call, cx: &Context) -> Result<Reply, RpcError> {

@@ -1,7 +1,7 @@
 //! Single calls on keep-alive connections.
 
 use super::{Case, Environment, RunningServer, ServerKind, Setup, Suite, run_load};
-use crate::load::{Conn, Dialect, Expected};
+use crate::load::{Conn, Dialect, Expected, Session, Target};
 use crate::measure::{Metric, Sample, Stopwatch};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -25,6 +25,7 @@ pub(super) fn json() -> Suite {
                 ServerKind::BareHyper,
                 ServerKind::Rethread,
                 ServerKind::RethreadEmbedded,
+                ServerKind::RethreadRedis,
                 ServerKind::RethreadRmcp,
                 ServerKind::Rmcp,
             ],
@@ -51,6 +52,7 @@ pub(super) fn sse() -> Suite {
                 ServerKind::BareHyper,
                 ServerKind::Rethread,
                 ServerKind::RethreadEmbedded,
+                ServerKind::RethreadRedis,
                 ServerKind::RethreadRmcp,
                 ServerKind::Rmcp,
                 ServerKind::RmcpStore,
@@ -127,11 +129,11 @@ pub(super) async fn measure_echo(
     for _ in 0..clients {
         let mut client = EchoClient::connect(running).await?;
         let counters = Rc::clone(&counters);
-        client.conn.received = 0;
+        client.take_received();
         tasks.spawn_local(async move {
             while !counters.stop.get() {
                 client.call().await?;
-                counters.add(1, std::mem::take(&mut client.conn.received));
+                counters.add(1, client.take_received());
             }
             anyhow::Ok(client)
         });
@@ -150,11 +152,15 @@ pub(super) async fn measure_load<T: 'static>(
 ) -> Result<(Sample, Vec<T>)> {
     wait(environment.scale.warmup, &mut tasks).await?;
     let (operations, bytes) = (counters.operations.get(), counters.received_bytes.get());
-    let watch = Stopwatch::start(&running.server)?;
+    let redis = running.redis_use()?;
+    let watch = Stopwatch::start(running.processes())?;
     wait(environment.scale.window, &mut tasks).await?;
     let operations = counters.operations.get() - operations;
     let bytes = counters.received_bytes.get() - bytes;
     let mut sample = watch.stop(operations)?;
+    if let (Some(before), Some(after)) = (redis, running.redis_use()?) {
+        sample = after.add_to(sample, &before, operations);
+    }
     if bytes > 0 {
         sample = sample.with(Metric::WireBytes, bytes as f64 / operations as f64);
     }
@@ -190,12 +196,22 @@ impl EchoClient {
         let target = &running.target;
         let mut conn = Conn::open(target.address).await?;
         let session = target.open(&mut conn).await?;
-        Ok(EchoClient {
+        Ok(EchoClient::in_session(target, conn, &session))
+    }
+
+    /// A client of a session that exists.
+    pub(super) fn in_session(target: &Target, conn: Conn, session: &Session) -> EchoClient {
+        EchoClient {
             conn,
-            request: target.call(&session, "echo", &json!({ "message": "hello" }), false),
+            request: target.call(session, "echo", &json!({ "message": "hello" }), false),
             expected: None,
             canned: target.canned,
-        })
+        }
+    }
+
+    /// Bytes that were received since the last call of this function.
+    pub(super) fn take_received(&mut self) -> u64 {
+        std::mem::take(&mut self.conn.received)
     }
 
     pub(super) async fn call(&mut self) -> Result<()> {

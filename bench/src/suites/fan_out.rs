@@ -258,7 +258,7 @@ async fn measure_fan_out(running: &RunningServer, kind: StreamKind, streams: usi
     broadcaster.broadcast().await?; // unmeasured: buffers grow and pages are touched
     wait_for_all(&log, &mut tasks).await?;
     log.take_percentiles();
-    let watch = Stopwatch::start(&running.server)?;
+    let watch = Stopwatch::start(running.processes())?;
     let (mut p50s, mut p99s) = (Vec::new(), Vec::new());
     for _ in 0..BROADCASTS {
         log.sent_at.set(Instant::now());
@@ -306,7 +306,7 @@ async fn measure_storm(running: &RunningServer, streams: usize) -> Result<Sample
     };
     let log = DeliveryLog::new(streams);
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
-    let watch = Stopwatch::start(&running.server)?;
+    let watch = Stopwatch::start(running.processes())?;
     for (nth, session, cursor) in cut {
         let (log, target) = (Rc::clone(&log), target.clone());
         tasks.spawn_local(async move {

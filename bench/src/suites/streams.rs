@@ -49,6 +49,30 @@ pub(super) fn durable() -> Suite {
     }
 }
 
+pub(super) fn stores() -> Suite {
+    Suite {
+        name: "stores",
+        title: "Streaming 100 events, by store",
+        unit: "event",
+        about: "As above, with each store in the same rounds. Redis runs with `appendfsync everysec` on the core of the load, \
+                so its CPU time is not in that of the server, and it slows down the load.",
+        metrics: &[
+            Metric::Rate,
+            Metric::Cpu,
+            Metric::CoreUse,
+            Metric::RedisCpu,
+            Metric::RedisScripts,
+            Metric::WireBytes,
+        ],
+        cases: sizes(&[
+            ServerKind::BareHyper,
+            ServerKind::Rethread,
+            ServerKind::RethreadEmbedded,
+            ServerKind::RethreadRedis,
+        ]),
+    }
+}
+
 fn sizes(servers: &[ServerKind]) -> Vec<Case> {
     let sizes = [(64, "64 B"), (1024, "1 KB"), (16_384, "16 KB")];
     let case = |(bytes, name): (usize, &str)| Case {

@@ -1,4 +1,5 @@
-//! Tests the files in `docs/deploy`: nginx runs with its file, and the gateway with the arguments of the Kubernetes manifest.
+//! Tests the files in `docs/deploy`: nginx runs with its files, and gateways with the arguments of the Kubernetes manifests and
+//! of the compose file.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 
@@ -12,6 +13,8 @@ mod gateway;
 mod kubernetes;
 #[path = "deploy/nginx.rs"]
 mod nginx;
+#[path = "deploy/nodes.rs"]
+mod nodes;
 
 /// A file of `docs/deploy`.
 fn deploy_file(name: &str) -> String {

@@ -9,10 +9,11 @@ use crate::store::{RedisStore, StoreInner, digest};
 use bytes::Bytes;
 use redis::cmd;
 use rethread_store::{
-    BindRequest, Bound, BroadcastId, ClusterEvents, ClusterStore, Enqueued, Incarnation, MailId, Membership, OpenViews,
-    OrdinalBlock, Page, Principal, PushMessage, PushQueueLimits, ReadLimit, ReaderToken, RemotePosition, Renewal, Seq,
-    SessionKey, Signal, StoreError, StoreFuture, StreamKey, StreamStatus,
+    BindRequest, Bound, BroadcastId, ClusterEvents, ClusterStore, Enqueued, Incarnation, MailId, MailboxStatus,
+    Membership, OpenViews, OrdinalBlock, Page, Principal, PushMessage, PushQueueLimits, ReadLimit, ReaderToken,
+    RemotePosition, Renewal, Seq, SessionKey, Signal, StoreError, StoreFuture, StreamKey, StreamStatus,
 };
+use std::time::Duration;
 
 /// Limits of one mailbox. Beyond them the sender gets [`StoreError::Full`].
 const MAX_MAILBOX_MESSAGES: usize = 10_000;
@@ -34,6 +35,13 @@ impl StoreInner {
         let mut call = SCRIPTS.claim_mail.call(&self.cluster.keys.mailbox(to.as_str()));
         call.arg(&*mail.0);
         Ok(self.run(&SCRIPTS.claim_mail, &call).await?.number()? == 1)
+    }
+
+    async fn mailbox(&self, of: &Incarnation) -> Result<MailboxStatus, StoreError> {
+        let call = SCRIPTS.mailbox.call(&self.cluster.keys.mailbox(of.as_str()));
+        let mut reply = self.run(&SCRIPTS.mailbox, &call).await?;
+        let messages = reply.number()? as usize;
+        Ok(MailboxStatus::new(messages, Duration::from_millis(reply.number()?)))
     }
 
     async fn views_of(&self, key: &SessionKey) -> Result<OpenViews, StoreError> {
@@ -104,6 +112,11 @@ impl ClusterStore for RedisStore {
     fn claim_mail(&self, to: &Incarnation, mail: &MailId) -> StoreFuture<Result<bool, StoreError>> {
         let (to, mail) = (to.clone(), mail.clone());
         self.later(|store| async move { store.claim_mail(&to, &mail).await })
+    }
+
+    fn mailbox(&self, of: &Incarnation) -> StoreFuture<Result<MailboxStatus, StoreError>> {
+        let of = of.clone();
+        self.later(|store| async move { store.mailbox(&of).await })
     }
 
     fn events(&self) -> ClusterEvents {

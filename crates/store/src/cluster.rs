@@ -41,6 +41,9 @@ pub trait ClusterStore: Send + Sync + 'static {
     /// Removes a message from a mailbox. True for exactly one caller, which may then act on the message.
     fn claim_mail(&self, to: &Incarnation, mail: &MailId) -> StoreFuture<Result<bool, StoreError>>;
 
+    /// The messages in a mailbox that nobody has claimed.
+    fn mailbox(&self, of: &Incarnation) -> StoreFuture<Result<MailboxStatus, StoreError>>;
+
     /// Subscribes to the events for this node. Several receivers get the same events: a service that replaces another
     /// one in the same process starts before the other one has ended.
     fn events(&self) -> ClusterEvents;
@@ -192,6 +195,23 @@ pub struct OpenViews {
 /// A message in a mailbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MailId(pub Box<str>);
+
+/// The messages in a mailbox.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MailboxStatus {
+    /// The number of messages.
+    pub messages: usize,
+    /// The age of the oldest one, by the clock of the store. Zero without messages.
+    pub oldest: Duration,
+}
+
+impl MailboxStatus {
+    /// A status.
+    pub const fn new(messages: usize, oldest: Duration) -> Self {
+        MailboxStatus { messages, oldest }
+    }
+}
 
 /// A position in the broadcast log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

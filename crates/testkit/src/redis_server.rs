@@ -126,6 +126,11 @@ impl RedisServer {
         format!("redis://{}", self.address())
     }
 
+    /// The id of the process. `None` while it does not run.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Child::id)
+    }
+
     /// Sends a command on a new connection. Returns the raw reply, or an empty text after an error.
     pub fn command(&self, words: &[&str]) -> String {
         let send = || -> std::io::Result<String> {

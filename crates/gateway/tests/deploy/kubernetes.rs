@@ -7,11 +7,16 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 use std::process::Stdio;
 
+/// The objects of this kind in a file.
+pub(crate) fn objects(file: &str, kind: &str) -> Vec<Value> {
+    let text = deploy_file(file);
+    let objects = serde_norway::Deserializer::from_str(&text).map(|one| Value::deserialize(one).unwrap());
+    objects.filter(|object| object["kind"] == kind).collect()
+}
+
 /// The only object of this kind.
 fn object(kind: &str) -> Value {
-    let text = deploy_file("kubernetes.yaml");
-    let objects = serde_norway::Deserializer::from_str(&text).map(|one| Value::deserialize(one).unwrap());
-    let mut found: Vec<Value> = objects.filter(|object| object["kind"] == kind).collect();
+    let mut found = objects("kubernetes.yaml", kind);
     assert_eq!(found.len(), 1, "{kind}");
     found.remove(0)
 }

@@ -28,32 +28,43 @@ pub(crate) fn program() -> Option<PathBuf> {
 impl Nginx {
     /// nginx with the documented file in front of the server at `upstream`.
     pub(crate) fn start(program: &PathBuf, upstream: &str) -> Self {
-        Self::with(program, upstream, deploy_file("nginx.conf"))
+        Self::with(program, &[("127.0.0.1:8080", upstream)], deploy_file("nginx.conf"))
+    }
+
+    /// nginx with the documented file for several nodes.
+    pub(crate) fn in_front_of_nodes(program: &PathBuf, nodes: &[(&str, &str)]) -> Self {
+        Self::with(program, nodes, deploy_file("nginx-nodes.conf"))
     }
 
     /// nginx with its default settings.
     pub(crate) fn with_defaults(program: &PathBuf, upstream: &str) -> Self {
         let site = "server { listen 80; location / { proxy_pass http://mcp; proxy_set_header Host $host; } }";
         let upstreams = "upstream mcp { server 127.0.0.1:8080; }";
-        Self::with(program, upstream, format!("{upstreams}\n{site}\n"))
+        Self::with(
+            program,
+            &[("127.0.0.1:8080", upstream)],
+            format!("{upstreams}\n{site}\n"),
+        )
     }
 
-    fn with(program: &PathBuf, upstream: &str, mut site: String) -> Self {
+    /// `upstreams` are the addresses in the file, each with the one that takes its place.
+    fn with(program: &PathBuf, upstreams: &[(&str, &str)], mut site: String) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().display();
         // Replaces only the addresses.
-        for (from, to) in [
-            ("listen 80;", format!("listen unix:{at}/socket;")),
-            ("server 127.0.0.1:8080;", format!("server {upstream};")),
-        ] {
-            assert_eq!(site.matches(from).count(), 1, "{from}");
-            site = site.replace(from, &to);
+        let listen = ("listen 80;".to_owned(), format!("listen unix:{at}/socket;"));
+        let servers = upstreams
+            .iter()
+            .map(|(from, to)| (format!("server {from}"), format!("server {to}")));
+        for (from, to) in servers.chain([listen]) {
+            assert_eq!(site.matches(&from).count(), 1, "{from}");
+            site = site.replace(&from, &to);
         }
         let temp = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
         let temp: String = temp.iter().map(|of| format!("{of}_temp_path {at}/{of};\n")).collect();
         let all = format!(
             "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;\n\
-             events {{}}\nhttp {{\naccess_log off;\n{temp}{site}}}\n"
+             events {{}}\nhttp {{\nlog_format upstream '$upstream_addr';\naccess_log {at}/upstreams upstream;\n{temp}{site}}}\n"
         );
         std::fs::write(dir.path().join("all.conf"), all).unwrap();
         let mut nginx = Nginx { dir, process: None };
@@ -94,6 +105,12 @@ impl Nginx {
             let _ = process.kill();
             let _ = process.wait();
         }
+    }
+
+    /// The upstream of each request that has ended, in order.
+    pub(crate) fn upstreams(&self) -> Vec<String> {
+        let log = std::fs::read_to_string(self.dir.path().join("upstreams")).unwrap();
+        log.lines().map(str::to_owned).collect()
     }
 
     pub(crate) fn socket(&self) -> PathBuf {

@@ -9,7 +9,7 @@ use crate::node::telemetry;
 use crate::session::Session;
 use rethread_proto::clock::Mono;
 use rethread_proto::cluster::{LeaseError, LeaseRequest, MemberAction};
-use rethread_store::{ClusterEvent, ClusterEvents, Incarnation, StoreError};
+use rethread_store::{ClusterEvent, ClusterEvents, Incarnation, MailboxStatus, StoreError, StoreFuture};
 use std::sync::{Arc, Weak};
 
 pub(crate) fn start(server: &Arc<Server>) {
@@ -57,10 +57,22 @@ async fn ask_store(node: &Node, sent: Mono, request: LeaseRequest) -> Vec<Member
         LeaseRequest::Renew(member) => {
             let renewed = cluster.renew(&member).await;
             let renewed = renewed.inspect_err(telemetry::renewal_failed);
+            if renewed.is_ok() {
+                report_mailbox(cluster.mailbox(&member));
+            }
             let renewed = renewed.map_err(|error| lease_error(&error));
             node.membership.renewed(&member, sent, renewed)
         }
     }
+}
+
+/// Measures the mailbox. The lease does not wait for it.
+fn report_mailbox(status: StoreFuture<Result<MailboxStatus, StoreError>>) {
+    tokio::spawn(async move {
+        if let Ok(status) = status.await {
+            telemetry::mailbox(status);
+        }
+    });
 }
 
 fn lease_error(error: &StoreError) -> LeaseError {

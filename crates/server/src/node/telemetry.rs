@@ -1,7 +1,7 @@
 //! The names of all metrics, and the log lines that go with them.
 
 use rethread_proto::Refusal;
-use rethread_store::{Incarnation, StoreError};
+use rethread_store::{Incarnation, MailboxStatus, StoreError};
 
 pub(crate) const TARGET: &str = "rethread";
 
@@ -85,6 +85,12 @@ pub(crate) fn forwarded(kind: &'static str, outcome: &'static str, took: std::ti
 pub(crate) fn mail_refused() {
     metrics::counter!("rethread_mail_refused_total").increment(1);
     tracing::warn!(target: TARGET, "mail refused: it was not sealed with the secret of this cluster");
+}
+
+/// The mailbox of this node, after each renewal of its lease.
+pub(crate) fn mailbox(status: MailboxStatus) {
+    metrics::gauge!("rethread_mailbox_messages").set(status.messages as f64);
+    metrics::gauge!("rethread_mailbox_age_seconds").set(status.oldest.as_secs_f64());
 }
 
 /// A connection began or ended to read a stream of another node.

@@ -104,14 +104,17 @@ pub(crate) async fn close_orphan(session: &Session, ordinal: Ordinal, why: Orpha
         events.push(Event::new(seq, error_message(Some(id), &why.error()).into()).with_retain(Retain::Answer));
         seq = seq.next();
     }
-    telemetry::orphaned(events.len());
-    let epoch = session.draw_epoch().await?;
+    let (calls, epoch) = (events.len(), session.draw_epoch().await?);
     match store.append(&key, fencing_batch(epoch, events, true)).await {
+        Ok(_) => {
+            telemetry::orphaned(calls);
+            Ok(())
+        }
         // In a cluster another node may have closed it, with a later epoch.
         Err(StoreError::Conflict { .. }) if session.node.cluster().is_some() => Ok(()),
         // Another process closed it at the same moment.
         Err(StoreError::Sealed | StoreError::UnknownStream) => Ok(()),
-        result => result.map(drop),
+        Err(error) => Err(error),
     }
 }
 

@@ -180,6 +180,38 @@ fn configuration_files_are_in_the_guide() {
     }
 }
 
+/// The metrics that operators of several nodes need, each with what it tells.
+const METRICS_OF_NODES: &[(&str, &str)] = &[
+    ("lease seconds left", "rethread_lease_seconds"),
+    ("live nodes", "rethread_live_nodes"),
+    ("views", "rethread_sessions_active"),
+    ("invalidations", "rethread_invalidations_total"),
+    ("forwards", "rethread_forwards_total"),
+    ("seconds of forwards", "rethread_forward_seconds"),
+    ("mailbox depth", "rethread_mailbox_messages"),
+    ("mailbox age", "rethread_mailbox_age_seconds"),
+    ("remote readers", "rethread_remote_readers"),
+    ("wake-ups", "rethread_wakeups_total"),
+    ("re-reads", "rethread_rereads_total"),
+    ("subscriber reconnects", "rethread_subscriber_reconnects_total"),
+    ("append seconds", "rethread_append_seconds"),
+    ("events per append", "rethread_append_events"),
+    ("fenced appends", "rethread_streams_fenced_total"),
+    ("takeovers", "rethread_takeovers_total"),
+    ("orphans closed", "rethread_calls_orphaned_total"),
+    ("store gaps", "rethread_store_gaps_total"),
+];
+
+/// A metric that is renamed or removed would leave dashboards empty.
+#[test]
+fn every_metric_of_several_nodes_is_in_the_guide() {
+    let documented = without_backticks(table(DEPLOYMENT, "# Metrics and logs"));
+    for (what, name) in METRICS_OF_NODES {
+        assert!(documented.contains_key(name), "{what}: {name}");
+        assert!(TELEMETRY.contains(&format!("!(\"{name}\"")), "{what}: {name}");
+    }
+}
+
 #[test]
 fn every_metric_is_in_the_guide() {
     let mut code = BTreeMap::new();

@@ -18,6 +18,7 @@ mod late_ack;
 mod lifecycle;
 mod modern;
 mod mrtr;
+mod node_metrics;
 mod oracle;
 mod outage;
 mod parked_calls;

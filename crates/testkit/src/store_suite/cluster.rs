@@ -10,11 +10,14 @@ use super::Harness;
 use super::fixture::*;
 use bytes::Bytes;
 use rethread_store::{
-    ClusterEvent, ClusterEvents, ClusterStore, EventStore as _, Incarnation, MailId, Membership, Ordinal, OrdinalBlock,
-    Retention, Seq, SessionKey, SessionStore as _, Store, StoreError,
+    ClusterEvent, ClusterEvents, ClusterStore, EventStore as _, Incarnation, MailId, MailboxStatus, Membership,
+    Ordinal, OrdinalBlock, Retention, Seq, SessionKey, SessionStore as _, Store, StoreError,
 };
 use std::time::Duration;
 use tokio::time::timeout;
+
+/// Mail gets older by this time. More than the resolution of any clock.
+const MAIL_AGE: Duration = Duration::from_millis(40);
 
 /// One node of a case.
 pub(super) struct Node<S> {
@@ -467,4 +470,31 @@ pub async fn mail_is_claimed_once<H: Harness>(harness: &H) {
     }
     let unknown = from.cluster().claim_mail(&to.me, &MailId("0".into())).await;
     assert!(!unknown.expect("asked"));
+}
+
+/// A mailbox counts the messages that nobody has claimed, and knows the age of the oldest one.
+pub async fn mailbox_counts_unclaimed_mail<H: Harness>(harness: &H) {
+    let Some(([mut to, from, _], _)) = nodes(harness).await else {
+        return;
+    };
+    let status = async || from.cluster().mailbox(&to.me).await.expect("asked");
+    assert_eq!(status().await, MailboxStatus::default());
+    let mut sent = Vec::new();
+    for _ in 0..3 {
+        let mail = from.cluster().deliver(&to.me, Bytes::from_static(b"x")).await;
+        sent.push(mail.expect("sent"));
+    }
+    let first = status().await;
+    assert_eq!(first.messages, 3);
+    tokio::time::sleep(MAIL_AGE).await;
+    assert!(status().await.oldest >= first.oldest + MAIL_AGE / 2, "it gets older");
+    for _ in 0..3 {
+        next_mail(&mut to).await; // a message that was only read still waits
+    }
+    let status = async || from.cluster().mailbox(&to.me).await.expect("asked");
+    assert_eq!(status().await.messages, 3);
+    for mail in &sent {
+        assert!(from.cluster().claim_mail(&to.me, mail).await.expect("asked"));
+    }
+    assert_eq!(status().await, MailboxStatus::default());
 }

@@ -161,6 +161,11 @@ impl ServerProcess {
         (self.program, self.arguments.clone())
     }
 
+    /// The id of the process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The binary of the example, for clients that start it themselves.
     pub(crate) fn program() -> PathBuf {
         EXAMPLE.file()

@@ -47,6 +47,32 @@ pub(super) struct Tally {
     replays: AtomicUsize,
     /// Milliseconds from the death of a node until a client that waited for it was told.
     longest_wait: AtomicUsize,
+    /// Clients that were told after the bound of the design.
+    late: AtomicUsize,
+}
+
+impl Tally {
+    /// Adds the counters of another tally.
+    pub(super) fn merge(&self, other: &Tally) {
+        let pairs = [
+            (&self.ids, &other.ids),
+            (&self.resumed, &other.resumed),
+            (&self.finished, &other.finished),
+            (&self.restarted, &other.restarted),
+            (&self.unknown, &other.unknown),
+            (&self.replays, &other.replays),
+            (&self.late, &other.late),
+        ];
+        for (own, other) in pairs {
+            own.fetch_add(other.load(Relaxed), Relaxed);
+        }
+        self.longest_wait.fetch_max(other.longest_wait.load(Relaxed), Relaxed);
+    }
+
+    /// The number of clients that were told after the bound of the design.
+    pub(super) fn late(&self) -> usize {
+        self.late.load(Relaxed)
+    }
 }
 
 impl fmt::Display for Tally {
@@ -58,12 +84,13 @@ impl fmt::Display for Tally {
             &self.resumed,
             &self.replays,
             &self.longest_wait,
+            &self.late,
         ];
-        let [finished, restarted, unknown, resumed, replays, longest_wait] = counters.map(|n| n.load(Relaxed));
+        let [finished, restarted, unknown, resumed, replays, longest_wait, late] = counters.map(|n| n.load(Relaxed));
         write!(
             f,
-            "{finished} calls finished, {restarted} restarted (told within {longest_wait} ms), {unknown} unknown; {resumed} \
-             resumptions, {replays} replays of ended streams"
+            "{finished} calls finished, {restarted} restarted (told within {longest_wait} ms, {late} late), {unknown} unknown; \
+             {resumed} resumptions, {replays} replays of ended streams"
         )
     }
 }
@@ -172,6 +199,7 @@ impl Session {
             let waiting = connected.max(outage.from).max(reader_runs.unwrap_or(connected));
             let waited = answered.saturating_duration_since(waiting);
             self.tally.longest_wait.fetch_max(waited.as_millis() as usize, Relaxed);
+            self.tally.late.fetch_add(usize::from(waited >= death_bound()), Relaxed);
             assert!(
                 waited < death_bound() + BUSY_MACHINE,
                 "call {id} of {node} was told by {reader_node} after {waited:?}, {:?} after it connected",

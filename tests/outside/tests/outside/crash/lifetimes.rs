@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
+use std::time::Duration;
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
@@ -110,10 +111,15 @@ impl ServerLifetimes {
         ends.filter(|end| *end > from).max()
     }
 
+    /// The lengths of the outages.
+    pub(super) fn outages(&self) -> Vec<Duration> {
+        let length = |outage: &Outage| Some(outage.to? - outage.from);
+        self.lives().outages.iter().filter_map(length).collect()
+    }
+
     /// Number and lengths of the outages.
     pub(super) fn outage_summary(&self) -> String {
-        let away = |outage: &Outage| Some((outage.to? - outage.from).as_millis());
-        let mut away: Vec<u128> = self.lives().outages.iter().filter_map(away).collect();
+        let mut away: Vec<u128> = self.outages().iter().map(Duration::as_millis).collect();
         let (first, last) = (away.first().copied(), away.last().copied());
         away.sort_unstable();
         let (median, longest) = (away.get(away.len() / 2).copied(), away.last().copied());

@@ -263,6 +263,12 @@ impl Session {
         self.replay_all_pushed().await;
     }
 
+    /// Ends the session, after the last kill.
+    pub(super) async fn end(&self) {
+        let ended = self.send("DELETE", &[], "").await;
+        assert_eq!(ended.expect("no more kills").status, 204, "the end of the session");
+    }
+
     /// Counters in words.
     pub(super) fn summary(&self) -> String {
         let received = self.received();

@@ -1,0 +1,196 @@
+//! Two nodes on a real Redis report the metrics that the guide lists for several nodes.
+
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+};
+use rethread::{Call, Context, Handler, McpService, Reply, RpcError, ServerInfo};
+use rethread_store_redis::{RedisCluster, RedisOptions};
+use rethread_testkit::client::Client;
+use rethread_testkit::redis_server::RedisServer;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// A metric must have its value within this time.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Metrics of the lease are reported every quarter of it.
+const LEASE: Duration = Duration::from_secs(2);
+
+/// The values of all metrics, by name and labels.
+#[derive(Clone, Default)]
+struct Values(Arc<Mutex<BTreeMap<String, f64>>>);
+
+/// One metric.
+struct Value(Values, String);
+
+impl Values {
+    fn handle(&self, key: &Key) -> Arc<Value> {
+        let labels: Vec<String> = key
+            .labels()
+            .map(|label| format!("{}={}", label.key(), label.value()))
+            .collect();
+        Arc::new(Value(
+            self.clone(),
+            format!("{} {}", key.name(), labels.join(" ")).trim().to_owned(),
+        ))
+    }
+
+    fn get(&self, metric: &str) -> Option<f64> {
+        self.0.lock().unwrap().get(metric).copied()
+    }
+
+    /// Waits until a metric has a value that `fits`.
+    async fn wait(&self, metric: &str, fits: impl Fn(f64) -> bool) {
+        let fitting = async {
+            while !self.get(metric).is_some_and(&fits) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(REPORT_TIMEOUT, fitting).await;
+        in_time.unwrap_or_else(|_| panic!("{metric}: {:?}", self.0.lock().unwrap()));
+    }
+}
+
+impl Value {
+    fn change(&self, change: impl FnOnce(&mut f64)) {
+        change(self.0.0.lock().unwrap().entry(self.1.clone()).or_default());
+    }
+}
+
+impl CounterFn for Value {
+    fn increment(&self, by: u64) {
+        self.change(|value| *value += by as f64);
+    }
+
+    fn absolute(&self, to: u64) {
+        self.change(|value| *value = to as f64);
+    }
+}
+
+impl GaugeFn for Value {
+    fn increment(&self, by: f64) {
+        self.change(|value| *value += by);
+    }
+
+    fn decrement(&self, by: f64) {
+        self.change(|value| *value -= by);
+    }
+
+    fn set(&self, to: f64) {
+        self.change(|value| *value = to);
+    }
+}
+
+impl HistogramFn for Value {
+    /// The largest value.
+    fn record(&self, recorded: f64) {
+        self.change(|value| *value = value.max(recorded));
+    }
+}
+
+impl Recorder for Values {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.handle(key))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.handle(key))
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.handle(key))
+    }
+}
+
+/// A handler with state of a session, as far as the transport knows. Its call `wait` ends after a notification of the test.
+struct Stateful(Arc<Notify>);
+
+impl Handler for Stateful {
+    fn info(&self) -> ServerInfo {
+        ServerInfo::new("stateful", "1").with_capabilities(json!({ "tools": {}, "logging": {} }))
+    }
+
+    async fn handle(&self, call: Call, cx: &Context) -> Result<Reply, RpcError> {
+        let params: serde_json::Value = call.params()?;
+        if params["name"] == "wait" {
+            cx.progress(1.0, "started").await?;
+            self.0.notified().await;
+            cx.progress(2.0, "continued").await?;
+        }
+        Ok(Reply::json(json!({ "content": [] })))
+    }
+}
+
+async fn node(redis: &RedisServer, continued: &Arc<Notify>) -> McpService {
+    let options = RedisOptions::parse(&redis.url()).unwrap().with_lease(LEASE);
+    let cluster = RedisCluster::connect(options).await.unwrap();
+    let store = cluster.store("metrics").await.unwrap();
+    let service = McpService::builder(Stateful(Arc::clone(continued)))
+        .store(store)
+        .build();
+    service.join().await;
+    service
+}
+
+#[tokio::test]
+async fn two_nodes_report_their_metrics() {
+    let Some(redis) = RedisServer::start() else { return };
+    let values = Values::default();
+    let _recording = metrics::set_default_local_recorder(&values);
+    let continued = Arc::new(Notify::new());
+    let (owner, other) = (node(&redis, &continued).await, node(&redis, &continued).await);
+    let session = Client::new(owner.clone()).open("2025-11-25").await;
+    let elsewhere = session.with_client(&Client::new(other.clone()));
+
+    values.wait("rethread_live_nodes", |nodes| nodes == 2.0).await;
+    values
+        .wait("rethread_lease_seconds", |left| {
+            left > 0.0 && left <= LEASE.as_secs_f64()
+        })
+        .await;
+    values
+        .wait("rethread_mailbox_messages", |messages| messages == 0.0)
+        .await;
+    values.wait("rethread_mailbox_age_seconds", |age| age == 0.0).await;
+
+    let echo = elsewhere.tool(1, "echo", json!({})).await;
+    assert!(echo.answer().await["result"].is_object());
+    let forwarded = values.get("rethread_forwards_total kind=mcp outcome=replied");
+    assert_eq!(forwarded, Some(1.0));
+    assert!(values.get("rethread_forward_seconds").is_some_and(|time| time > 0.0));
+    assert!(values.get("rethread_sessions_active").is_some_and(|views| views >= 1.0));
+
+    let mut events = elsewhere.tool(2, "wait", json!({})).await.events();
+    events.next().await;
+    assert_eq!(values.get("rethread_remote_readers"), Some(1.0));
+    values.wait("rethread_append_seconds", |time| time > 0.0).await;
+    values.wait("rethread_append_events", |events| events >= 1.0).await;
+    continued.notify_one();
+    let rest = events.rest().await;
+    assert!(rest.last().unwrap().data["result"].is_object());
+    drop(events);
+    values.wait("rethread_remote_readers", |readers| readers == 0.0).await;
+    values
+        .wait("rethread_wakeups_total result=useful", |woken| woken >= 1.0)
+        .await;
+
+    let level = session.call(3, "logging/setLevel", json!({ "level": "debug" })).await;
+    assert!(level.answer().await["result"].is_object());
+    values
+        .wait("rethread_invalidations_total outcome=acked", |acked| acked >= 1.0)
+        .await;
+
+    // A service that lost its subscription reads everything again.
+    let before = values.get("rethread_rereads_total").unwrap_or_default();
+    redis.close_connections("pubsub");
+    values
+        .wait("rethread_subscriber_reconnects_total", |times| times >= 1.0)
+        .await;
+    values.wait("rethread_rereads_total", |times| times > before).await;
+}
