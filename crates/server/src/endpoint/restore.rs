@@ -30,8 +30,14 @@ pub(crate) async fn restore<H: Handler>(
         if session.key != key || session.has_ended() {
             return Err(Reason::UnknownSession);
         }
-        if !node.membership.has_wake_ups() && !session.refresh_view().await.map_err(|e| reason(&e))? {
-            return Err(Reason::UnknownSession);
+        if !node.membership.has_wake_ups() {
+            match session.refresh_view().await {
+                Ok(true) => {}
+                Ok(false) => return Err(Reason::UnknownSession),
+                // No other node acts for this one while the lease holds, so a view that is open goes on without the store.
+                Err(error) if error.is_outage() => node.check_lease()?,
+                Err(error) => return Err(reason(&error)),
+            }
         }
         return Ok(session);
     }
