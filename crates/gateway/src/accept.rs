@@ -13,63 +13,155 @@ use deadlines::{BusyBody, ConnectionPhase, PhaseTrackingIo};
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use peer_limiter::PeerPermit;
 use std::convert::Infallible;
 use std::error::Error;
+use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
 /// The pause after a failed `accept`. Without it a process without free file descriptors would spin.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Serves connections with `handler` until `stop` resolves. Then closes idle connections, and gives the others `grace`
-/// to finish their responses.
+/// How long a connection may take from its first packet until the system has accepted it: a round trip in a data centre.
+const HANDSHAKE_TIME: Duration = Duration::from_millis(20);
+/// How long a new connection may take to send its first request while the gateway stops. Beyond: it counts as idle.
+pub(crate) const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(1);
+
+/// Serves connections with `handler` until `stop` resolves. Then closes idle connections, and lets the others finish their
+/// responses until `cut` resolves.
 pub(crate) async fn serve<H, F, B>(
     listener: TcpListener,
     peers: Arc<PeerLimiter>,
     handler: H,
     stop: impl Future<Output = ()>,
-    grace: Duration,
+    cut: impl Future<Output = ()>,
 ) where
     H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let connections = GracefulShutdown::new();
+    let closing = watch::Sender::new(false);
+    let serve_socket = |socket: TcpStream, address: SocketAddr| {
+        let _ = socket.set_nodelay(true); // without it events are only delayed
+        match peers.acquire(address.ip()) {
+            Some(permit) => {
+                tokio::spawn(serve_connection(socket, permit, handler.clone(), closing.subscribe()));
+            }
+            None => peers.refuse(socket),
+        }
+    };
     let mut stop = pin!(stop);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = &mut stop => break,
         };
-        let (socket, address) = match accepted {
-            Ok(accepted) => accepted,
+        match accepted {
+            Ok((socket, address)) => serve_socket(socket, address),
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
-                continue;
             }
-        };
-        let _ = socket.set_nodelay(true); // without it events are only delayed
-        match peers.acquire(address.ip()) {
-            Some(permit) => {
-                tokio::spawn(serve_connection(socket, permit, handler.clone(), connections.watcher()));
-            }
-            None => peers.refuse(socket),
         }
     }
-    drop(listener);
-    let _ = tokio::time::timeout(grace, connections.shutdown()).await;
+    ignore_new_connections(&listener);
+    let handshakes_end = Instant::now() + HANDSHAKE_TIME;
+    while let Ok(Ok((socket, address))) = timeout_at(handshakes_end, listener.accept()).await {
+        serve_socket(socket, address);
+    }
+    for (socket, address) in close_listener(listener) {
+        serve_socket(socket, address);
+    }
+    closing.send_replace(true);
+    tokio::select! {
+        () = closing.closed() => {} // no connection is left
+        () = cut => {}
+    }
 }
 
-async fn serve_connection<H, F, B>(socket: TcpStream, permit: PeerPermit, handler: H, watcher: Watcher)
+/// Makes the system ignore the first packet of each new connection. Its client sends it again after a second, and the closed port
+/// refuses it then. Without this, a connection could be made between the last `accept` and the end of the listener.
+#[cfg(target_os = "linux")]
+fn ignore_new_connections(listener: &TcpListener) {
+    use socket2::{SockFilter, SockRef};
+    // Classic BPF instructions on the TCP header.
+    const LOAD_BYTE: u16 = 0x30;
+    const JUMP_IF_ANY_BIT: u16 = 0x45;
+    const RETURN: u16 = 0x06;
+    const FLAGS: u32 = 13;
+    const SYN: u32 = 2;
+    let filter = [
+        SockFilter::new(LOAD_BYTE, 0, 0, FLAGS),
+        SockFilter::new(JUMP_IF_ANY_BIT, 0, 1, SYN),
+        SockFilter::new(RETURN, 0, 0, 0),        // nothing of the packet is kept
+        SockFilter::new(RETURN, 0, 0, u32::MAX), // all of it
+    ];
+    if let Err(error) = SockRef::from(listener).attach_filter(&filter) {
+        tracing::debug!(%error, "new connections may be reset");
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn ignore_new_connections(_: &TcpListener) {}
+
+/// Closes the listener. The system has accepted the returned connections already, and would reset them with the listener.
+fn close_listener(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
+    // Asks the system and not the reactor, which may not have heard of the last ones.
+    let Ok(listener) = listener.into_std() else {
+        return Vec::new();
+    };
+    let mut waiting = Vec::new();
+    while let Ok((socket, address)) = listener.accept() {
+        let socket = socket.set_nonblocking(true).and_then(|()| TcpStream::from_std(socket));
+        waiting.extend(socket.ok().map(|socket| (socket, address)));
+    }
+    waiting
+}
+
+/// Runs a connection. While the gateway stops, an idle connection is closed at once, and a busy one after its response. The first
+/// request of a new connection may be on its way, and is served.
+async fn close_gracefully<I, S, B>(
+    connection: http1::Connection<I, S>,
+    phase: &ConnectionPhase,
+    mut closing: watch::Receiver<bool>,
+) -> hyper::Result<()>
+where
+    I: Read + Write + Unpin,
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let (mut connection, opened) = (pin!(connection), Instant::now());
+    tokio::select! {
+        ended = connection.as_mut() => return ended,
+        _ = closing.wait_for(|closing| *closing) => {}
+    }
+    let first_request = poll_fn(|cx| match connection.as_mut().poll(cx) {
+        Poll::Ready(ended) => Poll::Ready(Some(ended)),
+        Poll::Pending if phase.has_no_request() => Poll::Pending,
+        Poll::Pending => Poll::Ready(None),
+    });
+    if let Ok(Some(ended)) = timeout_at(opened + FIRST_REQUEST_GRACE, first_request).await {
+        return ended;
+    }
+    connection.as_mut().graceful_shutdown();
+    connection.await
+}
+
+async fn serve_connection<H, F, B>(socket: TcpStream, permit: PeerPermit, handler: H, closing: watch::Receiver<bool>)
 where
     H: Fn(Request<Incoming>) -> F,
     F: Future<Output = Response<B>>,
@@ -88,10 +180,107 @@ where
     let connection = http1::Builder::new()
         .header_read_timeout(None)
         .serve_connection(io, service);
-    match deadlines::enforce(watcher.watch(connection), &phase).await {
+    let connection = close_gracefully(connection, &phase, closing);
+    match deadlines::enforce(connection, &phase).await {
         Some(Ok(())) => {}
         Some(Err(error)) => tracing::debug!(%error, "connection failed"),
         None => tracing::debug!("connection closed at its deadline"),
     }
     drop(permit);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::Full;
+    use std::future::{pending, ready};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+    const CLOSING_REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+
+    async fn answer(_: Request<Incoming>) -> Response<Full<Bytes>> {
+        Response::new(Full::from("served"))
+    }
+
+    async fn listen() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    /// T-38: the system accepts connections before the gateway does, and their requests may come later.
+    #[tokio::test]
+    async fn t_38_connections_of_a_closing_listener_are_served() {
+        for _ in 0..4 {
+            let (listener, address) = listen().await;
+            let mut clients = Vec::new();
+            for _ in 0..8 {
+                clients.push(TcpStream::connect(address).await.unwrap());
+            }
+            let serving = serve(listener, PeerLimiter::new(100), answer, ready(()), pending());
+            let serving = tokio::spawn(serving);
+            tokio::time::sleep(2 * HANDSHAKE_TIME).await; // the listener is closed
+            for client in &mut clients {
+                client.write_all(REQUEST).await.unwrap();
+                let mut response = String::new();
+                client.read_to_string(&mut response).await.unwrap();
+                assert!(response.ends_with("served"), "{response}");
+            }
+            serving.await.unwrap();
+        }
+    }
+
+    /// T-38: every connection that was made is served, also one that is made while the listener is closed.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn t_38_no_connection_is_reset_while_the_listener_is_closed() {
+        for _ in 0..4 {
+            let (listener, address) = listen().await;
+            let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+            let stopped = async move { drop(stopped.await) };
+            let serving = tokio::spawn(serve(listener, PeerLimiter::new(100), answer, stopped, pending()));
+            let clients: Vec<_> = (0..8)
+                .map(|_| {
+                    tokio::spawn(async move {
+                        let mut served = 0;
+                        while let Ok(mut client) = TcpStream::connect(address).await {
+                            client.write_all(CLOSING_REQUEST).await.unwrap();
+                            let mut response = String::new();
+                            client.read_to_string(&mut response).await.unwrap();
+                            assert!(response.ends_with("served"), "{response}");
+                            served += 1;
+                        }
+                        served
+                    })
+                })
+                .collect();
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            drop(stop);
+            serving.await.unwrap();
+            for client in clients {
+                assert!(client.await.unwrap() > 0);
+            }
+        }
+    }
+
+    /// T-38: a connection without a request, and one between two requests, do not delay the exit.
+    #[tokio::test]
+    async fn t_38_idle_connections_are_closed() {
+        let (listener, address) = listen().await;
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let stopped = async move { drop(stopped.await) };
+        let serving = serve(listener, PeerLimiter::new(100), answer, stopped, pending());
+        let serving = tokio::spawn(serving);
+        let silent = TcpStream::connect(address).await.unwrap();
+        let mut kept = TcpStream::connect(address).await.unwrap();
+        kept.write_all(REQUEST).await.unwrap();
+        let mut response = [0; 4096];
+        assert!(kept.read(&mut response).await.unwrap() > 0);
+        drop(stop);
+        let rest = kept.read_to_end(&mut Vec::new()).await;
+        assert!(rest.is_ok(), "{rest:?}");
+        serving.await.unwrap();
+        drop(silent);
+    }
 }

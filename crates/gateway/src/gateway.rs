@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -82,20 +82,21 @@ impl Gateway {
             let gateway = Arc::clone(&gateway);
             async move { gateway.respond(request).await }
         };
-        let drained = Arc::new(Notify::new());
-        let stop_accepting = {
-            let drained = Arc::clone(&drained);
-            async move { drained.notified().await }
+        let (drained, answered) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let until = |event: &Arc<Notify>| {
+            let event = Arc::clone(event);
+            async move { event.notified().await }
         };
         let peers = Arc::clone(&self.peers);
-        let accepting = accept::serve(listener, peers, handler, stop_accepting, CONNECTION_FLUSH_GRACE);
-        let accepting = tokio::spawn(accepting);
+        let accepting = accept::serve(listener, peers, handler, until(&drained), until(&answered));
+        let mut accepting = tokio::spawn(accepting);
         tokio::select! {
             () = stop => {}
             failure = self.stores.replaced() => return Err(failure.into()), // the guardian ends the children
         }
         self.ready.store(false, Ordering::Relaxed);
         let drain = self.settings().drain;
+        let deadline = Instant::now() + drain;
         tracing::info!(?drain, "draining");
         self.for_each_mount(move |mount| async move {
             mount.drain(drain).await;
@@ -103,10 +104,27 @@ impl Gateway {
         })
         .await;
         drained.notify_one();
-        accepting.await?;
+        tokio::select! {
+            accepted = &mut accepting => accepted?,
+            () = self.answer_last_requests(deadline) => {
+                answered.notify_one();
+                accepting.await?;
+            }
+        }
         // Last: a member passes on the requests that still reach it.
         self.for_each_mount(|mount| async move { mount.leave().await }).await;
         Ok(())
+    }
+
+    /// Waits for the requests that have reached this gateway before its listener was closed. Other gateways serve them.
+    async fn answer_last_requests(&self, deadline: Instant) {
+        tokio::time::sleep(accept::FIRST_REQUEST_GRACE).await;
+        self.for_each_mount(move |mount| async move {
+            let left = deadline.saturating_duration_since(Instant::now());
+            mount.finish_forwards(left).await;
+        })
+        .await;
+        tokio::time::sleep(CONNECTION_FLUSH_GRACE).await;
     }
 
     /// Runs `work` for all mounts at the same time.
@@ -119,6 +137,16 @@ impl Gateway {
     }
 
     async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
+        let mut response = self.route(request).await;
+        if !self.ready.load(Ordering::Relaxed) {
+            // A client that reuses the connection could send a request while it is closed.
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
+        response
+    }
+
+    async fn route(&self, request: Request<Incoming>) -> Response<Body> {
         let path = request.uri().path();
         match path {
             "/healthz" => return health_response(request.method(), StatusCode::OK, "ok\n"),

@@ -128,6 +128,11 @@ impl Mount {
         self.mcp.drain(drain).await;
     }
 
+    /// Waits up to `limit` for requests that other gateways serve for clients of this one.
+    pub(crate) async fn finish_forwards(&self, limit: Duration) {
+        self.mcp.finish_forwards(limit).await;
+    }
+
     /// Ends every child.
     pub(crate) async fn stop_children(&self) {
         self.relay.stop_children().await;

@@ -15,7 +15,7 @@ use crate::preflight;
 use crate::settings::{ServerSettings, Settings};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// How long a new server waits for a store that is in use. Beyond: the change of this server fails.
@@ -100,6 +100,7 @@ impl Gateway {
             let opened = Mount::open(settings, server, &self.guardian, &self.stores, STORE_LOCK_TIMEOUT).await;
             new = Some(Arc::new(opened.map_err(|error| (server.name.clone(), error))?));
         }
+        let deadline = Instant::now() + settings.drain;
         if let Some(old) = &change.old {
             tracing::info!(server = old.server.name, "server closing");
             old.drain(settings.drain).await;
@@ -121,6 +122,8 @@ impl Gateway {
             }
         }
         if let Some(old) = change.old {
+            old.finish_forwards(deadline.saturating_duration_since(Instant::now()))
+                .await;
             old.leave().await;
         }
         Ok(())

@@ -12,6 +12,6 @@ pub use incarnation::{Incarnation, ReaderToken};
 pub use lease::{LeaseClock, LeaseError, LeaseKeeper, LeaseRequest, MemberAction, RenewedLease};
 pub use members::{Liveness, Members};
 pub use route::{
-    AnswerPlace, CallPlace, NodePlace, SessionPlace, SessionViews, place_of_answer, place_of_parked,
+    AnswerPlace, CallPlace, NodePlace, SessionPlace, SessionViews, any_other_node, place_of_answer, place_of_parked,
     places_of_notification,
 };

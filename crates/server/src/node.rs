@@ -82,7 +82,12 @@ pub(crate) struct Node {
     pub(crate) clock: Clock,
     pub(crate) calls: CallCount,
     pub(crate) connections: LimitedCount,
+    /// The connections that read streams of other nodes. They are among `connections`.
+    pub(crate) remote_readers: LimitedCount,
     pub(crate) draining: AtomicBool,
+    /// Requests of a cluster without a response that began before the drain, and those that began after it.
+    pub(crate) early_requests: AtomicUsize,
+    pub(crate) late_requests: AtomicUsize,
     /// Notified when a call or a connection ends. A drain waits for it.
     pub(crate) work_ended: Notify,
     /// Set when a drain has reached its deadline. Calls that still run then end with an error.
@@ -149,7 +154,10 @@ impl Node {
             clock: Clock::start(),
             calls: CallCount::default(),
             connections: LimitedCount::default(),
+            remote_readers: LimitedCount::default(),
             draining: AtomicBool::new(false),
+            early_requests: AtomicUsize::new(0),
+            late_requests: AtomicUsize::new(0),
             work_ended: Notify::new(),
             closing: watch::Sender::new(false),
             own_seal: seal,
@@ -205,6 +213,33 @@ impl Node {
         self.draining.load(Ordering::Relaxed)
     }
 
+    /// Refuses work that was not routed while the server drains. In a cluster the routing decides: it passes a request on, or
+    /// the request began before the drain, which waits for it (T-38).
+    pub(crate) fn accept_routed_work(&self) -> Result<(), Reason> {
+        match self.cluster() {
+            Some(_) => Ok(()),
+            None => self.accept_work(),
+        }
+    }
+
+    /// Counts a request of a cluster until the guard is dropped.
+    ///
+    /// A request that begins after the drain sees it: it starts nothing here but calls of sessions that are still open here. The
+    /// drain waits for the others.
+    pub(crate) fn begin_request(self: &Arc<Self>) -> RequestGuard {
+        // Counted first: the drain sees the request, or the request sees the drain.
+        self.early_requests.fetch_add(1, Ordering::SeqCst);
+        let is_early = !self.draining.load(Ordering::SeqCst);
+        if !is_early {
+            self.late_requests.fetch_add(1, Ordering::SeqCst);
+            self.early_requests.fetch_sub(1, Ordering::SeqCst);
+        }
+        RequestGuard {
+            node: Arc::clone(self),
+            is_early,
+        }
+    }
+
     /// Refuses new work while the server drains (T-38).
     pub(crate) fn accept_work(&self) -> Result<(), Reason> {
         if self.is_draining() {
@@ -226,6 +261,23 @@ impl Node {
         if self.is_draining() {
             self.work_ended.notify_waiters();
         }
+    }
+}
+
+/// A request without a response.
+pub(crate) struct RequestGuard {
+    node: Arc<Node>,
+    is_early: bool,
+}
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        let count = match self.is_early {
+            true => &self.node.early_requests,
+            false => &self.node.late_requests,
+        };
+        count.fetch_sub(1, Ordering::SeqCst);
+        self.node.notify_drain();
     }
 }
 
@@ -315,6 +367,25 @@ impl LimitedCount {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// T-38: the drain waits for requests that began before it, and not for those that are passed on.
+    #[test]
+    fn t_38_drain_knows_the_requests_that_began_before_it() {
+        let service = crate::McpService::builder(crate::Catalog::new("a", "1")).build();
+        let node = &service.inner.node;
+        let counts = || {
+            let early = node.early_requests.load(Ordering::SeqCst);
+            (early, node.late_requests.load(Ordering::SeqCst))
+        };
+        let early = node.begin_request();
+        node.draining.store(true, Ordering::SeqCst);
+        let late = node.begin_request();
+        assert_eq!(counts(), (1, 1));
+        drop(early);
+        assert_eq!(counts(), (0, 1));
+        drop(late);
+        assert_eq!(counts(), (0, 0));
+    }
 
     /// T-38: a call is at work unless it is parked. A parked call that ends returns its permit at once.
     #[test]

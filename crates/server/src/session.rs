@@ -1,5 +1,6 @@
 //! A session: the state that owns streams, running calls, open questions and waiting messages.
 
+pub(crate) mod admission;
 mod call_table;
 mod complete_stream;
 pub(crate) mod connections;
@@ -31,6 +32,7 @@ use crate::node::Node;
 use crate::node::server_info::declares;
 use crate::stream::Stream;
 use crate::stream::remote_body::RemoteReader;
+use admission::Admissions;
 use bytes::Bytes;
 use call_table::CallTable;
 use foldhash::fast::RandomState;
@@ -84,6 +86,9 @@ pub(crate) struct Session {
     uses: AtomicUsize,
     last_used: AtomicU64,
     ended: AtomicBool,
+    /// It has ended in this process only: the store keeps it.
+    suspended: AtomicBool,
+    admissions: Admissions,
     persistence: Persistence,
     /// The node that holds the handler state, as this view knows it.
     owner: RwLock<Option<Incarnation>>,
@@ -179,6 +184,8 @@ impl Session {
             state: Mutex::default(),
             uses: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
+            suspended: AtomicBool::new(false),
+            admissions: Admissions::default(),
             persistence: Persistence::new(node.clock.now()),
             owner: RwLock::default(),
             drawing_ordinals: AtomicBool::new(false),
@@ -314,6 +321,11 @@ impl Session {
         self.ended.load(Ordering::Relaxed)
     }
 
+    /// Whether this view is closed, and another one can be opened.
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.suspended.load(Ordering::Acquire)
+    }
+
     /// Ends the session: streams get EOF, questions fail, calls are cancelled, and the store forgets it (SES-05). The result
     /// reports the end to the store.
     pub(crate) fn end(&self) -> PendingEnd {
@@ -323,6 +335,7 @@ impl Session {
     /// The lease of this node has ended: the session ends here, and the store keeps it. Returns the push streams, whose
     /// connections stay open.
     pub(crate) fn suspend(&self) -> Vec<Arc<Stream>> {
+        self.suspended.store(true, Ordering::Release);
         let (pending_end, push_streams) = self.end_except(|stream| stream.key.ordinal.kind() == StreamKind::Push);
         pending_end.skip();
         // A view that has ended does not learn of the death of a writer. Its readers would wait for ever.
@@ -371,6 +384,9 @@ impl Session {
     /// Registers a running call. False if its id is in flight already (SES-10), an error if there are too many calls.
     pub(crate) fn start_call(&self, id: &RequestId, call: &Arc<dyn CancelHandle>) -> Result<bool, Reason> {
         let mut state = self.state.lock();
+        if self.is_suspended() {
+            return Err(Reason::StoreUnavailable); // the lease has ended meanwhile
+        }
         if self.has_ended() {
             return Err(Reason::UnknownSession);
         }
@@ -386,11 +402,6 @@ impl Session {
         }
         state.calls.insert(id, call);
         Ok(true)
-    }
-
-    /// Whether any call runs.
-    pub(crate) fn runs_calls(&self) -> bool {
-        !self.state.lock().calls.is_empty()
     }
 
     /// Unregisters a call that has ended. Compares the call, because its id may be in use again.

@@ -157,6 +157,10 @@ pub fn stateless(id: &Value, method: &str, mut params: Value, meta: Value) -> (V
     if let Some(name) = params.get("name").or_else(|| params.get("uri")).and_then(Value::as_str) {
         headers.push(("mcp-name", name.to_owned()));
     }
+    // Members of the params override the usual ones.
+    if let (Some(all), Some(Value::Object(own))) = (all.as_object_mut(), params.get_mut("_meta").map(Value::take)) {
+        all.extend(own);
+    }
     params["_meta"] = all;
     (
         headers,

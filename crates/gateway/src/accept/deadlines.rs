@@ -48,6 +48,11 @@ impl ConnectionPhase {
         self.0.store(count << 2 | kind, Ordering::Relaxed);
     }
 
+    /// Whether no request has begun since the connection was opened.
+    pub(super) fn has_no_request(&self) -> bool {
+        self.current() == HEAD // the first step changes the count
+    }
+
     fn is_idle(&self) -> bool {
         kind(self.current()) == IDLE
     }

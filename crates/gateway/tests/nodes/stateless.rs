@@ -11,7 +11,6 @@ fn ask_params() -> Value {
 }
 
 #[tokio::test]
-#[ignore = "fails now and then: issue 18 is open"]
 async fn gw_07_stateless_calls_run_where_they_arrive() {
     let Some(cluster) = Cluster::start("modern").await else {
         return;

@@ -18,6 +18,8 @@ pub struct SessionPlace<'a> {
     pub is_draining: bool,
     /// Whether another node has forwarded the call here.
     pub is_forwarded: bool,
+    /// Nodes that have sent this call back although nobody owns its session: they are shutting down, too.
+    pub avoided: &'a [Incarnation],
     /// A random number that distributes the calls of a node that is shutting down.
     pub random: u64,
 }
@@ -33,10 +35,11 @@ pub enum CallPlace {
     Claim(Option<Incarnation>),
     /// Ask the store whether this node is alive. Then route again.
     Check(Incarnation),
-    /// The call was forwarded here, but another node owns the session now. The receiving node routes it again, so two
-    /// nodes with different records never forward a call back and forth.
+    /// The call was forwarded here, and another node has the session now, or this node is shutting down. If the newest record
+    /// says so, too, the node that received the call routes it again. So two nodes with different records never pass a call
+    /// back and forth.
     Moved,
-    /// This node is shutting down, and no other node is alive.
+    /// This node is shutting down, and no other node takes the call.
     NoNode,
 }
 
@@ -56,18 +59,33 @@ impl SessionPlace<'_> {
         }
     }
 
-    /// A draining node starts no new call, unless another node forwarded it.
+    /// A draining node starts nothing new. A call that another node has sent could outlast the drain, so it goes back.
     fn unowned(&self, members: &Members, here: CallPlace) -> CallPlace {
-        if !self.is_draining || self.is_forwarded {
+        if !self.is_draining {
             return here;
         }
-        let mut others: Vec<_> = members.live().filter(|node| *node != self.here).collect();
-        others.sort();
-        match others.len() as u64 {
-            0 => CallPlace::NoNode,
-            count => CallPlace::Forward(others[(self.random % count) as usize].clone()),
+        if self.is_forwarded {
+            return CallPlace::Moved;
+        }
+        match any_other_node(self.here, self.avoided, members, self.random) {
+            Some(node) => CallPlace::Forward(node),
+            None => CallPlace::NoNode,
         }
     }
+}
+
+/// A live node other than `here` and those in `avoided`. It takes a request that reaches a node which is shutting down.
+pub fn any_other_node(
+    here: &Incarnation,
+    avoided: &[Incarnation],
+    members: &Members,
+    random: u64,
+) -> Option<Incarnation> {
+    let is_other = |node: &&Incarnation| *node != here && !avoided.contains(node);
+    let mut others: Vec<_> = members.live().filter(is_other).collect();
+    others.sort();
+    let at = random.checked_rem(others.len() as u64)?;
+    others.get(at as usize).map(|node| Incarnation::clone(node))
 }
 
 /// The destination of a message for one node.
@@ -197,11 +215,14 @@ mod tests {
             (true, Some(live), true, false, CallPlace::Moved),
             (true, Some(unknown), true, true, CallPlace::Check(unknown.clone())),
             (true, Some(dead), false, false, claim(dead)),
-            (true, Some(dead), true, true, claim(dead)),
+            (true, Some(dead), true, false, claim(dead)),
+            (true, Some(dead), true, true, CallPlace::Moved),
+            (true, None, true, true, CallPlace::Moved),
             (true, Some(dead), false, true, CallPlace::Forward(node(3))),
             (true, None, false, true, CallPlace::Forward(node(3))),
             (false, None, false, true, CallPlace::Forward(node(3))),
-            (false, None, true, true, CallPlace::Here),
+            (false, None, true, false, CallPlace::Here),
+            (false, None, true, true, CallPlace::Moved),
         ] {
             let place = SessionPlace {
                 here: &here,
@@ -209,6 +230,7 @@ mod tests {
                 owner,
                 is_draining: draining,
                 is_forwarded: forwarded,
+                avoided: &[],
                 random: 7,
             };
             let case = format!("{holds_state} {owner:?} forwarded {forwarded} draining {draining}");
@@ -222,9 +244,34 @@ mod tests {
             owner: None,
             is_draining: true,
             is_forwarded: false,
+            avoided: &[],
             random: 7,
         };
         assert_eq!(place.call(&alone), CallPlace::NoNode);
+    }
+
+    /// T-38: a node that is shutting down asks each other node at most once.
+    #[test]
+    fn t_38_node_that_sent_a_call_back_is_avoided() {
+        let (here, dead) = (node(1), node(4));
+        for (avoided, expected) in [
+            (vec![node(2)], CallPlace::Forward(node(3))),
+            (vec![node(3)], CallPlace::Forward(node(2))),
+            (vec![node(2), node(3)], CallPlace::NoNode),
+        ] {
+            for (random, owner) in [(0, None), (7, Some(&dead))] {
+                let place = SessionPlace {
+                    here: &here,
+                    holds_state: true,
+                    owner,
+                    is_draining: true,
+                    is_forwarded: false,
+                    avoided: &avoided,
+                    random,
+                };
+                assert_eq!(place.call(&members()), expected, "{avoided:?}");
+            }
+        }
     }
 
     #[test]
@@ -281,6 +328,7 @@ mod tests {
                 owner,
                 is_draining: false,
                 is_forwarded: false,
+                avoided: &[],
                 random: 0,
             };
             places_of_notification(&session, &views, &members())

@@ -75,7 +75,12 @@ async fn close_idle_view(sessions: &Registry, session: &Arc<Session>) {
     match node.store.load(&session.key).await {
         Ok(stored) if stored.idle >= node.timing.session_idle => sessions.end(session, "idle").detach(),
         Ok(_) if session.has_owner() && session.is_served_here() => session.touch(),
-        Ok(_) => sessions.close_view(session, "view closed"),
+        Ok(_) => {
+            let _alone = sessions.restoring.wait(&session.key.session).await;
+            if session.begin_close() {
+                sessions.close_view(session, "view closed");
+            }
+        }
         Err(StoreError::SessionGone) => sessions.end(session, "ended elsewhere").skip(),
         Err(_) => {} // the next sweep tries again
     }

@@ -78,10 +78,12 @@ pub(crate) fn start_call(
     request_head: RequestHead,
 ) -> Result<(Arc<ActiveCall>, HandlerFuture), NotStarted> {
     let node = &server.node;
-    // A session whose state is here is served to its end: it is handed over when it is idle.
-    if !session.has_owner() {
-        node.accept_work().map_err(NotStarted::Refused)?;
-    }
+    // A session of one connection is not routed, and cannot be handed over.
+    let accepted = match session.is_kept() {
+        true => node.accept_routed_work(),
+        false => node.accept_work(),
+    };
+    accepted.map_err(NotStarted::Refused)?;
     if !node.calls.enter(node.limits.calls) {
         return Err(NotStarted::Refused(Reason::Overloaded("calls")));
     }

@@ -34,9 +34,7 @@ pub(crate) async fn initialize(
     request_head: &RequestHead,
 ) -> Result<Response<Body>, Refusal> {
     let refuse = |reason| Refusal::new(reason).about(Some(&request.id));
-    if inner.node.is_draining() {
-        return Err(refuse(Reason::ShuttingDown));
-    }
+    inner.node.accept_routed_work().map_err(refuse)?;
     inner.node.check_lease().map_err(refuse)?;
     let asked = match asked_version(&inner.node, &request) {
         Ok(asked) => asked,
@@ -179,7 +177,7 @@ async fn batch(
     if requests.is_empty() {
         return Ok(respond::accepted());
     }
-    inner.node.accept_work()?;
+    inner.node.accept_routed_work()?;
     // The transport's own replies come first: a client that leaves meanwhile leaves no stream behind.
     let mut replies = Vec::with_capacity(requests.len());
     for request in &requests {
@@ -209,13 +207,18 @@ async fn batch(
 }
 
 /// A GET in a session: a push stream, or the resumption of any stream.
-pub(crate) async fn get(inner: &Server, session: Arc<Session>, head: &Head) -> Result<Response<Body>, Refusal> {
+pub(crate) async fn get(
+    inner: &Server,
+    session: Arc<Session>,
+    head: &Head,
+    is_draining: bool,
+) -> Result<Response<Body>, Refusal> {
     let node = &inner.node;
     if node.connections.now() >= node.limits.connections {
         return Err(Reason::Overloaded("open streams").into());
     }
     let last_event_id = head.last_event_id.as_deref();
-    if node.is_draining() {
+    if is_draining {
         // Calls may still finish, and their clients come back for the answers; nothing new begins.
         let id = last_event_id.and_then(|text| node.ids.parse(&session.key.session, text));
         if id.is_none_or(|id| id.ordinal.kind() == StreamKind::Push) {

@@ -162,7 +162,7 @@ pub(crate) fn begin(
     let StatelessRequest { request, sender, .. } = &stateless;
     match request.method.as_str() {
         "server/discover" if !node.handler.receives_all => {
-            node.accept_work()?;
+            node.accept_routed_work()?;
             Ok(StatelessResponse::Answered(discover(node, request)))
         }
         "subscriptions/listen" => {
@@ -174,7 +174,7 @@ pub(crate) fn begin(
             if inner.handler.serves_subscription(&request.params, &sender.principal) {
                 return serve(inner, stateless, request_head);
             }
-            node.accept_work()?;
+            node.accept_routed_work()?;
             listen(inner, request, &filter, sender.principal.clone())
         }
         _ => serve(inner, stateless, request_head),
@@ -260,7 +260,7 @@ fn serve(inner: &Server, stateless: StatelessRequest, request_head: RequestHead)
             (running, None)
         }
         Ok(RequestInput::Call { inputs, round }) => {
-            node.accept_work()?; // a parked call may still have its input
+            node.accept_routed_work()?; // a parked call may still have its input
             if !node.calls.enter(node.limits.calls) {
                 return Err(Reason::Overloaded("calls"));
             }

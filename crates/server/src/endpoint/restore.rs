@@ -10,29 +10,39 @@ use crate::endpoint::server::Server;
 use crate::node::Node;
 use crate::node::restore_policy::Restore;
 use crate::node::telemetry;
+use crate::session::admission::Admission;
 use crate::session::{Session, orphan};
 use rethread_proto::cluster::CallPlace;
 use rethread_proto::refusal::Reason;
-use rethread_store::{SessionKey, SessionRecord, StoreError, StoredQueue};
+use rethread_store::{Incarnation, SessionKey, SessionRecord, StoreError, StoredQueue};
 use std::sync::Arc;
 
-/// Brings a session back, or says why not.
+/// Brings a session back, or says why not. The view stays open as long as the request is admitted.
 pub(crate) async fn restore(
     inner: &Server,
     key: SessionKey,
     request_head: &RequestHead,
-) -> Result<Arc<Session>, Reason> {
+) -> Result<(Arc<Session>, Admission), Reason> {
     let (node, sessions) = (&inner.node, &inner.sessions);
-    // Requests come in crowds after a restart. One of them restores, the others find its work.
+    // Requests come in crowds after a restart. One of them restores, the others find its work. A view that is being closed is
+    // gone or open again after this.
     let _alone = sessions.restoring.wait(&key.session).await;
-    if let Some(session) = sessions.known(&key.session) {
+    let known = sessions.known(&key.session);
+    if let Some(session) = known.filter(|session| !session.is_suspended()) {
         if session.key != key || session.has_ended() {
             return Err(Reason::UnknownSession);
         }
-        if !node.membership.has_wake_ups() && !session.refresh_view().await.map_err(|e| reason(&e))? {
-            return Err(Reason::UnknownSession);
+        if !node.membership.has_wake_ups() {
+            match session.refresh_view().await {
+                Ok(true) => {}
+                Ok(false) => return Err(Reason::UnknownSession),
+                // No other node acts for this one while the lease holds, so a view that is open goes on without the store.
+                Err(error) if error.is_outage() => node.check_lease()?,
+                Err(error) => return Err(reason(&error)),
+            }
         }
-        return Ok(session);
+        let admission = session.admit().ok_or(Reason::StoreUnavailable)?; // the lock excludes a close
+        return Ok((session, admission));
     }
     let place = sessions.reserve(node, &key.principal)?;
     let view = node.store.open(&key).await.map_err(|e| reason(&e))?;
@@ -49,6 +59,7 @@ pub(crate) async fn restore(
     let session = Session::from_view(node, key, &view, queue);
     let opened = open_handler(inner, &session, view.record, request_head).await?;
     orphan::take_over(&session).await.map_err(|e| reason(&e))?;
+    let admission = session.admit().ok_or(Reason::StoreUnavailable)?; // nobody else has the view yet
     place.fill(&session);
     if let Some(opened) = opened {
         opened.keep();
@@ -58,7 +69,7 @@ pub(crate) async fn restore(
         session.offer_refresh();
     }
     telemetry::session_restored(session.epoch);
-    Ok(session)
+    Ok((session, admission))
 }
 
 /// Ends a session that is not restored. Returns the reason for the client.
@@ -76,7 +87,7 @@ async fn open_handler(
     request_head: &RequestHead,
 ) -> Result<Option<OpenedSession>, Reason> {
     let place = if inner.node.cluster().is_some() {
-        decide_place(session, request_head.is_forwarded()).await?
+        decide_place(session, request_head.is_forwarded(), &[]).await?
     } else {
         CallPlace::Here
     };
@@ -88,13 +99,15 @@ async fn open_handler(
     Ok(None)
 }
 
-/// Where a call of this view runs. If it runs here, the session is open in the handler after this.
+/// Where a call of this view runs. If it runs here, the session is open in the handler after this. Nodes in `avoided` have sent
+/// the call back.
 pub(crate) async fn place_of_call(
     inner: &Server,
     session: &Arc<Session>,
     request_head: &RequestHead,
+    avoided: &[Incarnation],
 ) -> Result<CallPlace, Reason> {
-    let place = decide_place(session, request_head.is_forwarded()).await?;
+    let place = decide_place(session, request_head.is_forwarded(), avoided).await?;
     if place == CallPlace::Here && !session.is_open_in_handler() {
         let _alone = inner.sessions.restoring.wait(&session.key.session).await;
         if !session.is_open_in_handler() {
@@ -107,13 +120,19 @@ pub(crate) async fn place_of_call(
 }
 
 /// Decides where a call runs. Claims the session if its owner is dead or has released it.
-async fn decide_place(session: &Session, is_forwarded: bool) -> Result<CallPlace, Reason> {
+async fn decide_place(session: &Session, is_forwarded: bool, avoided: &[Incarnation]) -> Result<CallPlace, Reason> {
     let membership = &session.node.membership;
     let (Some(cluster), Some(here)) = (session.node.cluster(), membership.current()) else {
         return Err(Reason::StoreUnavailable);
     };
+    let mut is_read_again = false;
     loop {
-        match session.call_place(&here, is_forwarded) {
+        match session.call_place(&here, is_forwarded, avoided) {
+            // A release wakes no view, so the node that forwarded the call may know a newer owner than this view.
+            CallPlace::Moved if !is_read_again => {
+                is_read_again = true;
+                session.refresh_view().await.map_err(|e| reason(&e))?;
+            }
             CallPlace::Check(node) => membership.check(cluster, &node).await.map_err(|e| reason(&e))?,
             // Its process is gone, or has handed it over.
             CallPlace::Claim(_) if session.node.restore == Restore::Expire => {

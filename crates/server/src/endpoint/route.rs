@@ -8,7 +8,7 @@ use crate::endpoint::request_head::RequestHead;
 use crate::endpoint::restore::place_of_call;
 use crate::endpoint::server::Server;
 use crate::endpoint::{legacy, respond};
-use crate::node::{Node, random};
+use crate::node::random;
 use crate::session::Session;
 use crate::session::orphan::OrphanCause;
 use crate::stream::body::Body;
@@ -16,7 +16,8 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use rethread_proto::cluster::mail::ForwardEndpoint;
 use rethread_proto::cluster::{
-    AnswerPlace, CallPlace, NodePlace, SessionViews, place_of_answer, place_of_parked, places_of_notification,
+    AnswerPlace, CallPlace, NodePlace, SessionViews, any_other_node, place_of_answer, place_of_parked,
+    places_of_notification,
 };
 use rethread_proto::jsonrpc::{self, Message, Payload, Request, RequestId};
 use rethread_proto::mrtr::{self, State};
@@ -142,8 +143,9 @@ async fn call_or_notification(
         forward_to_views(server, &session, &routing).await;
         return legacy::post(server, session, payload, request_head)?.response().await;
     }
+    let mut avoided = Vec::new();
     loop {
-        let place = place_of_call(server, &session, &request_head).await;
+        let place = place_of_call(server, &session, &request_head, &avoided).await;
         let target = match place.map_err(|reason| Refusal::new(reason).about(ids.first()))? {
             CallPlace::Forward(node) => node,
             CallPlace::NoNode => return Err(Refusal::new(Reason::ShuttingDown).about(ids.first())),
@@ -151,7 +153,11 @@ async fn call_or_notification(
         };
         match forward(server, &target, &routing, Some(&session)).await {
             Ok(response) if response.status() == StatusCode::MISDIRECTED_REQUEST => {
-                // The owner has changed. The view is read again, so this ends.
+                // The owner has changed, or a node without the session drains. The view is read again, and that node is avoided,
+                // so this ends.
+                if !session.is_owned_by(&target) {
+                    avoided.push(target);
+                }
                 session.refresh_view().await.map_err(|_| Reason::StoreUnavailable)?;
             }
             Ok(response) => return Ok(response),
@@ -173,7 +179,7 @@ pub(crate) async fn post_forwarded(
     if server.node.is_draining() && !session.is_served_here() {
         return Ok(respond::misdirected()); // this node has handed the session over
     }
-    if is_call && place_of_call(server, &session, &request_head).await? == CallPlace::Moved {
+    if is_call && place_of_call(server, &session, &request_head, &[]).await? == CallPlace::Moved {
         return Ok(respond::misdirected());
     }
     legacy::post(server, session, payload, request_head)?.response().await
@@ -187,40 +193,52 @@ pub(crate) async fn stateless(
     principal: &Principal,
     routing: &Routing,
 ) -> Option<Result<Response<Body>, Refusal>> {
+    let outgoing = match request.method.as_str() {
+        "subscriptions/listen" => routing.outgoing.without_end(),
+        _ => routing.outgoing.with_error_on_death(&request.id),
+    };
     let routing = &Routing {
-        outgoing: routing.outgoing.with_error_on_death(&request.id),
+        outgoing,
         principal: routing.principal.clone(),
         body: routing.body.clone(),
     };
     match parked_on(server, request, principal) {
         Some(parked) => retry(server, &parked, routing).await,
-        None if server.node.is_draining() => while_draining(server, routing, None).await,
+        None if server.node.is_draining() => {
+            let served = while_draining(server, routing, None).await;
+            Some(served.unwrap_or(Err(Reason::ShuttingDown.into())))
+        }
         None => None,
     }
 }
 
-/// Serves a request on another node while this one drains. `None` if there is no other.
+/// Whether a forwarded request goes back because this node drains, too. The retry of a call that is parked here is served: no
+/// other node has the call.
+pub(crate) fn goes_back(server: &Server, request: &Request, principal: &Principal) -> bool {
+    server.node.is_draining() && parked_on(server, request, principal).is_none()
+}
+
+/// Serves a request on another node while this one drains. `None` if no other node takes it.
 pub(crate) async fn while_draining(
     server: &Server,
     routing: &Routing,
     session: Option<&Arc<Session>>,
 ) -> Option<Result<Response<Body>, Refusal>> {
-    let other = any_other_node(&server.node)?;
-    match forward(server, &other, routing, session).await {
-        Ok(response) => Some(Ok(response)),
-        Err(ForwardError::NotRun) => None,
-        Err(ForwardError::Died) => Some(Err(Reason::ShuttingDown.into())),
-        Err(ForwardError::Refused(reason)) => Some(Err(reason.into())),
+    let membership = &server.node.membership;
+    let here = membership.current()?;
+    let mut avoided = Vec::new();
+    loop {
+        let random = u64::from_le_bytes(random());
+        let other = membership.with_members(|members| any_other_node(&here, &avoided, members, random))?;
+        match forward(server, &other, routing, session).await {
+            Ok(response) if response.status() == StatusCode::MISDIRECTED_REQUEST => {} // it drains, too
+            Ok(response) => return Some(Ok(response)),
+            Err(ForwardError::NotRun) => {} // it has left or died
+            Err(ForwardError::Died) => return Some(Err(Reason::ShuttingDown.into())),
+            Err(ForwardError::Refused(reason)) => return Some(Err(reason.into())),
+        }
+        avoided.push(other);
     }
-}
-
-fn any_other_node(node: &Node) -> Option<Incarnation> {
-    let here = node.membership.current()?;
-    node.membership.with_members(|members| {
-        let others: Vec<_> = members.live().filter(|other| **other != *here).collect();
-        let at = usize::from_le_bytes(random()) % others.len().max(1);
-        others.get(at).map(|other| Incarnation::clone(other))
-    })
 }
 
 /// The node that has parked the call of a retry.
@@ -288,6 +306,8 @@ async fn answer_question(
             AnswerPlace::NeverAsked => return Err(Reason::UnknownQuestion.into()),
             AnswerPlace::Forward(asker) => {
                 return match forward(server, &asker, routing, None).await {
+                    // The asker has handed the session over, so nobody waits for the answer.
+                    Ok(response) if response.status() == StatusCode::MISDIRECTED_REQUEST => Ok(respond::accepted()),
                     Ok(response) => Ok(response),
                     Err(ForwardError::NotRun | ForwardError::Died) => Ok(respond::accepted()), // too late
                     Err(ForwardError::Refused(reason)) => Err(reason.into()),
@@ -306,7 +326,7 @@ async fn forward_to_views(server: &Server, session: &Arc<Session>, routing: &Rou
     let Ok(views) = cluster.views(&session.key).await else {
         return;
     };
-    let nodes = session.with_place(&here, false, |place| {
+    let nodes = session.with_place(&here, false, &[], |place| {
         membership.with_members(|members| places_of_notification(place, &views.open, members))
     });
     // Each in a task of its own: a node that is paused takes its message later, and delays nobody.

@@ -9,6 +9,7 @@ use crate::endpoint::route::{self, Routing};
 use crate::endpoint::server::Server;
 use crate::endpoint::{legacy, modern, respond, shutdown};
 use crate::node::stats::Stats;
+use crate::session::admission::Admission;
 use crate::session::notifier::Notifier;
 use crate::session::{Session, Transport};
 use crate::stream::body::Body;
@@ -25,7 +26,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An MCP endpoint: a `tower::Service` that never fails. Cheap to clone; clones are the same endpoint.
 ///
@@ -74,22 +75,32 @@ impl McpService {
     /// may finish until `deadline`. Then the rest is closed too, in a way that can be resumed elsewhere if the store is
     /// shared. Returns when all is quiet, or shortly after the deadline. Dropping the future leaves the service draining.
     pub async fn shutdown(&self, deadline: Duration) {
+        let started = Instant::now();
         self.drain(deadline).await;
+        self.finish_forwards(deadline.saturating_sub(started.elapsed())).await;
         self.leave().await;
     }
 
-    /// The first part of [`shutdown`](Self::shutdown): everything but the end of the membership in a cluster. Until
-    /// [`leave`](Self::leave), this node passes the requests that still reach it on to other nodes. A program calls this,
-    /// closes its listener, and then leaves.
+    /// The first part of [`shutdown`](Self::shutdown): the end of the work of this node. Until [`leave`](Self::leave), it
+    /// passes the requests that still reach it on to other nodes of a cluster. A program calls this, closes its listener,
+    /// [waits for the forwarded requests](Self::finish_forwards), and then leaves.
     pub async fn drain(&self, deadline: Duration) {
         let inner = &self.inner;
         shutdown::drain(&inner.node, &inner.sessions, &inner.parked, &inner.forwards, deadline).await;
     }
 
+    /// Waits until the requests that this node has passed on to other nodes have their responses, at most for `deadline`. Then
+    /// closes what is left, in a way that can be resumed. Returns at once if the store has one member.
+    pub async fn finish_forwards(&self, deadline: Duration) {
+        let inner = &self.inner;
+        shutdown::finish_forwards(&inner.node, &inner.sessions, &inner.forwards, deadline).await;
+    }
+
     /// Leaves the cluster of the store for good, so that no other node waits for the end of a lease. Requests of sessions get
     /// 503 from then on. Does nothing if the store has one member.
     pub async fn leave(&self) {
-        shutdown::leave_cluster(&self.inner.node).await;
+        let inner = &self.inner;
+        shutdown::leave_cluster(&inner.node, &inner.sessions, &inner.forwards).await;
     }
 
     /// Changes [`Builder::disable_proxy_buffering`](crate::Builder::disable_proxy_buffering) for streams to come.
@@ -187,12 +198,15 @@ impl Server {
             Some(_) if parts.extensions.get::<Forwarded>().is_none() => Some(Box::new(Outgoing::new(&parts))),
             _ => None,
         };
+        let counted = self.node.cluster().map(|_| self.node.begin_request());
         let (request_head, principal) = RequestHead::new(parts, self.node.handler.wants_request_head);
         // This future is made for every request: what is rare in it is boxed, and nothing is handed through it twice.
         Box::pin(async move {
+            let _counted = counted; // a drain waits for the response
+            let mut admission = None;
             let posted = match head.verb {
                 Verb::Post => match read_body(body, self.node.limits.body_bytes, self.node.timing.body).await {
-                    Ok(body) => self.post(&head, request_head, principal, &body, outgoing),
+                    Ok(body) => self.post(&head, request_head, principal, &body, outgoing, &mut admission),
                     Err(refusal) => Err(refusal),
                 },
                 _ => Ok(self.bodyless(&head, request_head, principal, outgoing)),
@@ -218,39 +232,46 @@ impl Server {
         principal: Principal,
         body: &Bytes,
         outgoing: Option<Box<Outgoing>>,
+        admission: &mut Option<Admission>,
     ) -> Result<PendingResponse<'_>, Refusal> {
         let payload = jsonrpc::parse(body, &self.node.envelope)?;
         let routing = outgoing.map(|outgoing| Routing::new(*outgoing, &principal, body));
         match gate::body::admit(head, payload, self.node.revisions)? {
             Admitted::Initialize(request) => Ok(PendingResponse::later(async move {
-                if let Some(routing) = routing.filter(|_| self.node.is_draining())
-                    && let Some(response) = route::while_draining(self, &routing, None).await
-                {
-                    return response;
+                if self.node.is_draining() && request_head.is_forwarded() {
+                    return Ok(respond::misdirected());
+                }
+                if let Some(routing) = routing.filter(|_| self.node.is_draining()) {
+                    let served = route::while_draining(self, &routing, None).await;
+                    let no_node = || Err(Refusal::new(Reason::ShuttingDown).about(Some(&request.id)));
+                    return served.unwrap_or_else(no_node);
                 }
                 legacy::initialize(self, principal, request, &request_head).await
             })),
             Admitted::Legacy(payload) => {
                 let about = |payload: &_, reason| Refusal::new(reason).about(only_request(payload));
                 match self.find(&head.session, principal) {
-                    Ok(SessionLookup::Registered(session)) => match routing {
-                        Some(routing) if route::may_leave(&session, &payload) => Ok(PendingResponse::later(
-                            route::post(self, session, payload, request_head, routing),
-                        )),
-                        None if request_head.is_forwarded() => Ok(PendingResponse::later(route::post_forwarded(
-                            self,
-                            session,
-                            payload,
-                            request_head,
-                        ))),
-                        _ => legacy::post(self, session, payload, request_head),
-                    },
+                    Ok(SessionLookup::Registered(session, admitted)) => {
+                        *admission = Some(admitted);
+                        match routing {
+                            Some(routing) if route::may_leave(&session, &payload) => Ok(PendingResponse::later(
+                                route::post(self, session, payload, request_head, routing),
+                            )),
+                            None if request_head.is_forwarded() => Ok(PendingResponse::later(route::post_forwarded(
+                                self,
+                                session,
+                                payload,
+                                request_head,
+                            ))),
+                            _ => legacy::post(self, session, payload, request_head),
+                        }
+                    }
                     Ok(SessionLookup::StoreOnly(_)) if request_head.is_forwarded() && self.node.is_draining() => {
                         Ok(PendingResponse::Done(respond::misdirected()))
                     }
                     Ok(SessionLookup::StoreOnly(key)) => Ok(PendingResponse::later(async move {
                         let restored = restore(self, key, &request_head).await;
-                        let session = restored.map_err(|reason| about(&payload, reason))?;
+                        let (session, _admission) = restored.map_err(|reason| about(&payload, reason))?;
                         match routing {
                             Some(routing) => route::post(self, session, payload, request_head, routing).await,
                             None if request_head.is_forwarded() => {
@@ -267,6 +288,9 @@ impl Server {
                 request,
                 parts,
             } => match routing {
+                None if request_head.is_forwarded() && route::goes_back(self, &request, &principal) => {
+                    Ok(PendingResponse::Done(respond::misdirected()))
+                }
                 Some(routing) if self.node.is_draining() || parts.as_ref().is_ok_and(|parts| parts.is_retry()) => {
                     Ok(PendingResponse::later(async move {
                         if let Some(response) = route::stateless(self, &request, &principal, &routing).await {
@@ -297,18 +321,22 @@ impl Server {
             }
             gate::body::admit_bodyless(&head, self.node.revisions)?;
             let routing = outgoing.map(|outgoing| Routing::new(*outgoing, &principal, &Bytes::new()));
-            let session = match self.find(&head.session, principal)? {
-                SessionLookup::Registered(session) => session,
+            let is_draining = self.node.is_draining();
+            if is_draining && head.verb == Verb::Get && request_head.is_forwarded() {
+                return Ok(respond::misdirected());
+            }
+            let (session, _admission) = match self.find(&head.session, principal)? {
+                SessionLookup::Registered(session, admission) => (session, admission),
                 SessionLookup::StoreOnly(key) => restore(self, key, &request_head).await?,
             };
             match head.verb {
                 Verb::Get => {
-                    if let Some(routing) = routing.filter(|_| self.node.is_draining())
+                    if let Some(routing) = routing.filter(|_| is_draining)
                         && let Some(response) = route::while_draining(self, &routing, Some(&session)).await
                     {
                         return response;
                     }
-                    legacy::get(self, session, &head).await
+                    legacy::get(self, session, &head, is_draining).await
                 }
                 _ => legacy::delete(self, &session).await,
             }
@@ -318,22 +346,24 @@ impl Server {
     /// The session that a request names.
     fn find(&self, header: &SessionHeader, principal: Principal) -> Result<SessionLookup, Reason> {
         self.node.check_lease()?;
-        match (self.sessions.find(header, &principal, Transport::Streamable)?, header) {
-            (Some(session), _) if self.node.membership.has_wake_ups() => Ok(SessionLookup::Registered(session)),
-            // Without wake-ups a view may be out of date: it is read again.
-            (_, SessionHeader::Id(id)) => {
+        let found = self.sessions.find(header, &principal, Transport::Streamable)?;
+        // Without wake-ups a view may be out of date: it is read again.
+        let found = found.filter(|_| self.node.membership.has_wake_ups());
+        match (found.and_then(|session| session.admit().zip(Some(session))), header) {
+            (Some((admission, session)), _) => Ok(SessionLookup::Registered(session, admission)),
+            (None, SessionHeader::Id(id)) => {
                 let session = id.clone();
                 Ok(SessionLookup::StoreOnly(SessionKey { principal, session }))
             }
-            (_, _) => Err(Reason::UnknownSession),
+            (None, _) => Err(Reason::UnknownSession),
         }
     }
 }
 
 /// Where a session is.
 enum SessionLookup {
-    Registered(Arc<Session>),
-    /// Only the store may have it: it must be restored.
+    Registered(Arc<Session>, Admission),
+    /// Only the store may have it, or its view here is being closed: it must be restored.
     StoreOnly(SessionKey),
 }
 

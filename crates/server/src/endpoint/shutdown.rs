@@ -1,11 +1,16 @@
 //! Shutdown: refuse new work, let calls finish until the deadline, then close (T-38).
+//!
+//! In a cluster nothing is refused while another node lives. The drain waits for the work of this node only: requests that it
+//! passes on may arrive without a pause. The program closes its listener after the drain. Then these requests end, too.
 
 use crate::call::parked_calls::ParkedCalls;
 use crate::endpoint::forward::receiving::Forwards;
 use crate::node::Node;
+use crate::session::Session;
 use crate::session::registry::Registry;
 use rethread_proto::StreamKind;
 use rethread_proto::stream::Close;
+use rethread_store::ClusterStore;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,8 +20,10 @@ use tokio::time::Instant;
 const RELEASE_INTERVAL: Duration = Duration::from_millis(50);
 /// The time for closed connections to be written out after the deadline.
 const FLUSH_TIME: Duration = Duration::from_millis(250);
+/// The longest wait for the replies to other nodes before the lease is given back.
+const REPLY_TIME: Duration = Duration::from_secs(1);
 
-/// Everything but the end of the membership: until then this node passes on the requests that still reach it.
+/// The end of all work of this node. Until it has left the cluster, it passes on the requests that still reach it.
 pub(crate) async fn drain(
     node: &Node,
     sessions: &Registry,
@@ -28,22 +35,23 @@ pub(crate) async fn drain(
     if let Some(cluster) = node.cluster() {
         node.membership.learn_members(cluster).await;
     }
-    node.draining.store(true, Ordering::Relaxed);
+    node.draining.store(true, Ordering::SeqCst);
     sessions.subscriptions.close_all(); // SUB-06
     let mut spread = Spread::new(node);
-    sessions.for_each(|session| {
-        for stream in session.live_streams() {
-            // The connection of a 2024-11-05 session is the session: it stays while calls run.
-            if stream.key.ordinal.kind() == StreamKind::Push && !session.answers_on_its_push_stream() {
-                stream.close_reader(spread.next());
-            }
-        }
-    });
+    sessions.for_each(|session| close_push_readers(session, &mut spread));
     // A parked call waits for a person, not for us.
-    let quiet = || node.calls.at_work() == 0 && node.connections.now() == 0 && forwards.is_idle();
-    tokio::select! {
-        () = until(node, deadline, quiet) => {}
-        () = release_idle_sessions(node, sessions) => {}
+    let quiet = || {
+        node.early_requests.load(Ordering::SeqCst) == 0
+            && node.calls.at_work() == 0
+            && local_connections(node) == 0
+            && forwards.serves_none()
+    };
+    match node.cluster() {
+        Some(cluster) => {
+            let released = release_sessions(cluster, sessions, &mut spread, quiet);
+            let _ = tokio::time::timeout_at(deadline, released).await;
+        }
+        None => until(node, deadline, quiet).await,
     }
     parked.clear();
     node.closing.send_replace(true);
@@ -51,42 +59,100 @@ pub(crate) async fn drain(
         for stream in session.live_streams() {
             stream.close_reader(spread.next());
         }
-        for reader in session.remote_readers() {
-            reader.close(spread.next());
-        }
     });
-    until(node, Instant::now() + FLUSH_TIME, || node.connections.now() == 0).await;
-    hand_over(node, sessions).await;
+    until(node, Instant::now() + FLUSH_TIME, || local_connections(node) == 0).await;
+    hand_over(node, sessions, Session::is_owned_here).await;
 }
 
-/// Releases the sessions that this node owns as they become idle: the next request claims them on another node. Never ends.
-async fn release_idle_sessions(node: &Node, sessions: &Registry) {
-    let Some(cluster) = node.cluster() else {
-        return std::future::pending().await;
-    };
+/// The connections that read streams of this node.
+fn local_connections(node: &Node) -> usize {
+    node.connections.now().saturating_sub(node.remote_readers.now())
+}
+
+/// Releases the sessions that this node owns as they become idle: the next request claims them on another node. Ends when the
+/// node owns none and is quiet. From then on nothing can start here.
+async fn release_sessions(
+    cluster: &dyn ClusterStore,
+    sessions: &Registry,
+    spread: &mut Spread,
+    quiet: impl Fn() -> bool,
+) {
     loop {
-        let mut idle = Vec::new();
+        // Looked at first: a request that ends now may leave a session that is not in the list.
+        let was_quiet = quiet();
+        let mut owned = Vec::new();
         sessions.for_each(|session| {
-            if session.has_owner() && session.is_served_here() && !session.runs_calls() {
-                idle.push(Arc::clone(session));
+            if session.is_owned_here() {
+                owned.push(Arc::clone(session));
             }
+            close_push_readers(session, spread); // a GET may have begun before the drain
         });
-        for session in idle {
+        if owned.is_empty() && was_quiet {
+            return;
+        }
+        for session in owned {
+            let _alone = sessions.restoring.wait(&session.key.session).await;
+            if !session.begin_close() {
+                continue;
+            }
             if cluster.release(&session.key).await.is_ok() {
                 sessions.close_view(&session, "handed over");
+            } else {
+                session.abort_close();
             }
         }
         tokio::time::sleep(RELEASE_INTERVAL).await;
     }
 }
 
-/// Hands the sessions of this node over: they have no owner, and the next request for one claims it.
-async fn hand_over(node: &Node, sessions: &Registry) {
+/// Closes the push streams that are read here, so that their clients resume them elsewhere.
+fn close_push_readers(session: &Session, spread: &mut Spread) {
+    for stream in session.live_streams() {
+        // The connection of a 2024-11-05 session is the session: it stays while calls run.
+        if stream.key.ordinal.kind() == StreamKind::Push && !session.answers_on_its_push_stream() {
+            stream.close_reader(spread.next());
+        }
+    }
+}
+
+/// Waits for requests that other nodes run for clients of this one. The listener is closed, so they become fewer. At the
+/// deadline their streams are closed, and their clients resume them elsewhere.
+pub(crate) async fn finish_forwards(node: &Node, sessions: &Registry, forwards: &Forwards, deadline: Duration) {
+    if node.cluster().is_none() {
+        return;
+    }
+    let deadline = Instant::now() + deadline;
+    let mut spread = Spread::new(node);
+    loop {
+        let mut reads_calls = false;
+        sessions.for_each(|session| {
+            for reader in session.remote_readers() {
+                match reader.key.ordinal.kind() {
+                    StreamKind::Call => reads_calls = true,
+                    StreamKind::Push => reader.close(spread.next()), // it has no end
+                }
+            }
+        });
+        let answers = node.late_requests.load(Ordering::SeqCst) > 0 || !forwards.waits_for_none();
+        if !(reads_calls || answers) || Instant::now() >= deadline {
+            break;
+        }
+        let _ = tokio::time::timeout(RELEASE_INTERVAL, node.work_ended.notified()).await; // it looks again either way
+    }
+    sessions.for_each(|session| {
+        for reader in session.remote_readers() {
+            reader.close(spread.next());
+        }
+    });
+}
+
+/// Closes views of this node. Sessions that it owns have no owner after this, and the next request for one claims it.
+async fn hand_over(node: &Node, sessions: &Registry, is_meant: impl Fn(&Session) -> bool) {
     let Some(cluster) = node.cluster() else { return };
     let mut views = Vec::new();
     sessions.for_each(|session| views.push(Arc::clone(session)));
-    for session in views.iter().filter(|session| session.is_kept()) {
-        if session.has_owner() && session.is_served_here() {
+    for session in views.iter().filter(|session| session.is_kept() && is_meant(session)) {
+        if session.is_owned_here() {
             let _ = cluster.release(&session.key).await; // the end of the membership ends its ownership, too
         }
         sessions.close_view(session, "handed over");
@@ -94,8 +160,12 @@ async fn hand_over(node: &Node, sessions: &Registry) {
 }
 
 /// Gives the lease back, so that no node waits for its end.
-pub(crate) async fn leave_cluster(node: &Node) {
+pub(crate) async fn leave_cluster(node: &Node, sessions: &Registry, forwards: &Forwards) {
     let Some(cluster) = node.cluster() else { return };
+    hand_over(node, sessions, |_| true).await;
+    // A request that was claimed and gets no reply has failed. One that stays in the mailbox is routed again.
+    forwards.stop_serving();
+    until(node, Instant::now() + REPLY_TIME, || forwards.serves_none()).await;
     let Some(current) = node.membership.leave() else { return };
     if let Err(error) = cluster.leave(&current).await {
         tracing::warn!(target: crate::node::telemetry::TARGET, %error, "the lease was not given back");

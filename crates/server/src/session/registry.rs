@@ -77,7 +77,8 @@ impl Registry {
             SessionHeader::Malformed => return Err(Reason::UnknownSession),
             SessionHeader::Id(id) => id,
         };
-        let Some(session) = self.known(id) else { return Ok(None) };
+        let session = self.known(id).filter(|session| !session.is_suspended());
+        let Some(session) = session else { return Ok(None) };
         if session.key.principal != *principal || session.transport != transport || session.has_ended() {
             return Err(Reason::UnknownSession);
         }
@@ -205,8 +206,10 @@ impl Reservation<'_> {
     pub(crate) fn fill(mut self, session: &Arc<Session>) {
         self.filled = true;
         let id = &session.key.session;
-        let shard = self.sessions.shard(id);
-        shard.write().insert(id.clone(), Arc::clone(session));
+        let replaced = self.sessions.shard(id).write().insert(id.clone(), Arc::clone(session));
+        if let Some(replaced) = replaced {
+            self.sessions.release(&replaced.key.principal); // a view that is being closed, and no longer finds itself
+        }
         telemetry::session_opened(self.sessions.live.now());
     }
 }

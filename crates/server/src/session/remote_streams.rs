@@ -113,6 +113,7 @@ impl Session {
         };
         let reader = Arc::new(RemoteReader::new(key, status.writer.clone()));
         node.connections.enter(usize::MAX);
+        node.remote_readers.enter(usize::MAX);
         self.uses.fetch_add(1, Ordering::Relaxed);
         self.remote_readers.lock().push(Arc::clone(&reader));
         if self.has_ended() {
@@ -159,6 +160,7 @@ impl RemoteHost for Session {
     fn remote_detached(&self, reader: &Arc<RemoteReader>) {
         self.remote_readers.lock().retain(|other| !Arc::ptr_eq(other, reader));
         self.node.connections.leave();
+        self.node.remote_readers.leave();
         self.unused();
     }
 }

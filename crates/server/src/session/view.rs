@@ -41,6 +41,16 @@ impl Session {
         }
     }
 
+    /// Whether a node owns the session, as far as this view knows.
+    pub(crate) fn is_owned_by(&self, node: &Incarnation) -> bool {
+        self.has_owner() && self.owner.read().as_ref() == Some(node)
+    }
+
+    /// Whether this process owns the session.
+    pub(crate) fn is_owned_here(&self) -> bool {
+        self.has_owner() && self.is_served_here()
+    }
+
     pub(crate) fn set_owner(&self, owner: Option<Incarnation>) {
         *self.owner.write() = owner;
     }
@@ -52,8 +62,8 @@ impl Session {
     }
 
     /// Decides where a call runs, with what this view knows.
-    pub(crate) fn call_place(&self, here: &Incarnation, is_forwarded: bool) -> CallPlace {
-        self.with_place(here, is_forwarded, |place| {
+    pub(crate) fn call_place(&self, here: &Incarnation, is_forwarded: bool, avoided: &[Incarnation]) -> CallPlace {
+        self.with_place(here, is_forwarded, avoided, |place| {
             self.node.membership.with_members(|members| place.call(members))
         })
     }
@@ -63,6 +73,7 @@ impl Session {
         &self,
         here: &Incarnation,
         is_forwarded: bool,
+        avoided: &[Incarnation],
         decide: impl FnOnce(&SessionPlace<'_>) -> T,
     ) -> T {
         let owner = self.owner.read().clone();
@@ -72,6 +83,7 @@ impl Session {
             owner: owner.as_ref(),
             is_draining: self.node.is_draining(),
             is_forwarded,
+            avoided,
             random: u64::from_le_bytes(random()),
         })
     }

@@ -61,6 +61,7 @@ impl Node {
             owner: view.record.owner.as_ref(),
             is_draining: false,
             is_forwarded: matches!(origin, Origin::Forwarded(..)),
+            avoided: &[],
             random: 0,
         };
         match (place.call(&self.members), origin) {

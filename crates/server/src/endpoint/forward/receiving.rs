@@ -9,7 +9,7 @@ use crate::session::orphan::OrphanCause;
 use crate::stream::body::{Body, Chunks};
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use parking_lot::Mutex;
 use rethread_proto::cluster::mail::{
     ForwardEndpoint, ForwardId, ForwardedContent, ForwardedRequest, MailHead, principal_names,
@@ -26,7 +26,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -39,6 +39,8 @@ pub(crate) struct Forwards {
     waiting: Mutex<HashMap<u64, Waiting>>,
     /// Requests that run here for other nodes.
     pub(super) running: Mutex<HashMap<ForwardId, Running>>,
+    /// This node leaves, and takes no requests of other nodes. Changed under the lock of `running`.
+    is_leaving: AtomicBool,
 }
 
 /// A request that another node runs.
@@ -47,8 +49,8 @@ struct Waiting {
     chunks: mpsc::Sender<Bytes>,
     /// Whether the serving node knows the request, when it was asked.
     known: Arc<watch::Sender<bool>>,
-    /// Whether this node waits for it before it stops. A GET has no end.
-    holds_drain: bool,
+    /// Whether this node waits for it before it stops.
+    has_end: bool,
 }
 
 /// A request that runs here for another node.
@@ -72,6 +74,8 @@ pub(crate) struct Outgoing {
     method: String,
     target: String,
     headers: Vec<(String, String)>,
+    /// Whether its response ends by itself. A GET and a subscription do not.
+    has_end: bool,
     /// The end of a body whose serving node dies. Empty if the client resumes the stream.
     on_death: Bytes,
 }
@@ -112,7 +116,16 @@ impl Outgoing {
                 .map_or("/", |target| target.as_str())
                 .to_owned(),
             headers: headers.collect(),
+            has_end: parts.method != Method::GET,
             on_death: Bytes::new(),
+        }
+    }
+
+    /// The same request, whose response does not end by itself.
+    pub(crate) fn without_end(&self) -> Self {
+        Outgoing {
+            has_end: false,
+            ..self.clone()
         }
     }
 
@@ -134,14 +147,36 @@ impl Default for Forwards {
             next: AtomicU64::new(u64::from(u32::from_le_bytes(random())) << 32),
             waiting: Mutex::default(),
             running: Mutex::default(),
+            is_leaving: AtomicBool::new(false),
         }
     }
 }
 
 impl Forwards {
-    /// Whether no client waits for a request that another node runs, and no other node for one that runs here.
-    pub(crate) fn is_idle(&self) -> bool {
-        !self.hold_drain() && self.running.lock().is_empty()
+    /// Whether no client waits for a request that another node runs. Requests without an end do not count.
+    pub(crate) fn waits_for_none(&self) -> bool {
+        !self.waiting.lock().values().any(|waiting| waiting.has_end)
+    }
+
+    /// Whether no other node waits for a request that runs here.
+    pub(crate) fn serves_none(&self) -> bool {
+        self.running.lock().is_empty()
+    }
+
+    /// Takes no more requests of other nodes. Their mail stays where it is.
+    pub(crate) fn stop_serving(&self) {
+        let _running = self.running.lock();
+        self.is_leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// Registers a request of another node. False if this node takes none.
+    pub(super) fn begin(&self, request: ForwardId, running: Running) -> bool {
+        let mut table = self.running.lock();
+        let is_taken = !self.is_leaving.load(Ordering::Relaxed);
+        if is_taken {
+            table.insert(request, running);
+        }
+        is_taken
     }
 
     /// Sends a request to another node, and waits for its response. `session` reads the stream if the response is one.
@@ -175,7 +210,7 @@ impl Forwards {
                 head: Some(head),
                 chunks,
                 known: Arc::clone(&known),
-                holds_drain: request.method != "GET",
+                has_end: request.has_end,
             },
         );
         let mut guard = ForwardGuard {
@@ -221,11 +256,16 @@ impl Forwards {
                 Body::stream(ConnectionBody::Remote(reader))
             }
             ForwardedContent::Chunks => {
-                let (node, serving) = (Arc::clone(node), to.clone());
+                let (node, serving, has_end) = (Arc::clone(node), to.clone(), request.has_end);
                 let died = async move {
-                    match node.cluster() {
-                        Some(cluster) => node.membership.when_dead(cluster, &serving).await,
-                        None => std::future::pending().await,
+                    let Some(cluster) = node.cluster() else {
+                        return std::future::pending().await;
+                    };
+                    let mut closing = node.closing.subscribe();
+                    tokio::select! {
+                        () = node.membership.when_dead(cluster, &serving) => {}
+                        // This node stops, and the client opens the stream again elsewhere.
+                        _ = closing.wait_for(|closing| *closing), if !has_end => {}
                     }
                 };
                 Body::stream(ChunkBody {
@@ -292,11 +332,6 @@ impl Forwards {
                 ForwardStep::Fail => return Err(ForwardError::Died),
             };
         }
-    }
-
-    /// Whether clients wait for requests that other nodes run.
-    fn hold_drain(&self) -> bool {
-        self.waiting.lock().values().any(|waiting| waiting.holds_drain)
     }
 
     pub(super) fn answered(&self, number: u64, is_known: bool) {
@@ -414,7 +449,7 @@ struct ChunkBody {
     guard: ForwardGuard,
     /// Parts that were read and not reported yet.
     unread: u32,
-    /// The serving node is dead.
+    /// The serving node is dead, or this node does not wait for the end.
     died: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// The last part if the serving node dies.
     on_death: Bytes,

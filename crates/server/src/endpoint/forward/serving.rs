@@ -45,7 +45,9 @@ pub(super) fn serve(server: &Arc<Server>, id: MailId, request: ForwardedRequest,
         _client: client,
         credit,
     };
-    server.forwards.running.lock().insert(forward.clone(), running);
+    if !server.forwards.begin(forward.clone(), running) {
+        return; // the receiving node takes it back
+    }
     let server = Arc::clone(server);
     tokio::spawn(async move {
         execute(&server, &id, request, body, client_left, granted).await;

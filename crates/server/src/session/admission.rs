@@ -1,0 +1,103 @@
+//! Requests that may run in a view, and the end of that view.
+//!
+//! A view is closed while its session lives on: another node takes it over, or nobody has used it here for long. A request that
+//! has found the view must not lose it before its call is registered. So a view admits requests, a view with an admitted
+//! request is not closed, and a view that is being closed admits none. In a store with one member views are never closed.
+
+use super::Session;
+use rethread_proto::StreamKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The view is being closed. The other bits count the admitted requests.
+const CLOSING: usize = 1 << (usize::BITS - 1);
+
+/// The admitted requests of a view.
+#[derive(Debug, Default)]
+pub(super) struct Admissions(AtomicUsize);
+
+impl Admissions {
+    fn enter(&self) -> bool {
+        let enter = |count| (count & CLOSING == 0).then_some(count + 1);
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, enter).is_ok()
+    }
+
+    fn leave(&self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// False if a request is admitted, or the view is being closed already.
+    fn begin_close(&self) -> bool {
+        self.0
+            .compare_exchange(0, CLOSING, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
+    fn abort_close(&self) {
+        self.0.fetch_and(!CLOSING, Ordering::AcqRel);
+    }
+}
+
+/// Keeps a view open until it is dropped.
+#[must_use]
+pub(crate) struct Admission(Option<Arc<Session>>);
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        if let Some(session) = &self.0 {
+            session.admissions.leave();
+        }
+    }
+}
+
+impl Session {
+    /// Admits a request. `None` while the view is being closed: its session must be looked up again.
+    pub(crate) fn admit(self: &Arc<Self>) -> Option<Admission> {
+        if self.node.cluster().is_none() {
+            return Some(Admission(None));
+        }
+        self.admissions.enter().then(|| Admission(Some(Arc::clone(self))))
+    }
+
+    /// Stops admitting requests, if none is admitted and the view has nothing to do: no call runs, and no call stream waits for
+    /// its reader or for the store. The caller holds the lock of the session in `Registry::restoring`, so that requests that
+    /// are not admitted wait for the result.
+    pub(crate) fn begin_close(&self) -> bool {
+        if !self.admissions.begin_close() {
+            return false;
+        }
+        let state = self.state.lock();
+        let has_call_stream = || state.streams.keys().any(|ordinal| ordinal.kind() == StreamKind::Call);
+        let is_unused = state.calls.is_empty() && !has_call_stream();
+        drop(state);
+        if !is_unused {
+            self.abort_close();
+        }
+        is_unused
+    }
+
+    /// The view stays open.
+    pub(crate) fn abort_close(&self) {
+        self.admissions.abort_close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// T-38: a view with a request is not closed, and a view that is being closed admits no request.
+    #[test]
+    fn t_38_view_admits_requests_or_is_closed() {
+        let admissions = Admissions::default();
+        assert!(admissions.enter() && admissions.enter());
+        assert!(!admissions.begin_close());
+        admissions.leave();
+        assert!(!admissions.begin_close(), "one request is left");
+        admissions.leave();
+        assert!(admissions.begin_close() && !admissions.begin_close());
+        assert!(!admissions.enter());
+        admissions.abort_close();
+        assert!(admissions.enter(), "the view stays");
+    }
+}
