@@ -317,8 +317,14 @@ impl Session {
         }
     }
 
+    /// Whether the session has ended in this process. The store may have it: see [`is_over`](Self::is_over).
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Relaxed)
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Whether the session has ended for its client, too.
+    pub(crate) fn is_over(&self) -> bool {
+        self.has_ended() && !self.is_suspended() // in this order: a view is suspended before it ends
     }
 
     /// Whether this view is closed, and another one can be opened.
@@ -349,7 +355,7 @@ impl Session {
     fn end_except(&self, is_kept: impl Fn(&Stream) -> bool) -> (PendingEnd, Vec<Arc<Stream>>) {
         let (streams, calls, is_open) = {
             let mut state = self.state.lock();
-            if self.ended.swap(true, Ordering::Relaxed) {
+            if self.ended.swap(true, Ordering::AcqRel) {
                 return (PendingEnd::default(), Vec::new());
             }
             // A handshake that still runs finds the session ended, and notifies the handler itself.
@@ -384,11 +390,13 @@ impl Session {
     /// Registers a running call. False if its id is in flight already (SES-10), an error if there are too many calls.
     pub(crate) fn start_call(&self, id: &RequestId, call: &Arc<dyn CancelHandle>) -> Result<bool, Reason> {
         let mut state = self.state.lock();
-        if self.is_suspended() {
-            return Err(Reason::StoreUnavailable); // the lease has ended meanwhile
-        }
         if self.has_ended() {
-            return Err(Reason::UnknownSession);
+            // A view that is suspended has lost its lease: a view that is closed has no request.
+            return Err(if self.is_over() {
+                Reason::UnknownSession
+            } else {
+                Reason::StoreUnavailable
+            });
         }
         if state.calls.get(id).is_some() {
             return Ok(false);

@@ -257,6 +257,25 @@ impl Gateway {
         kill(self.process.id(), signal);
     }
 
+    /// Stops the process until it gets SIGCONT. Its threads run on for a moment after the signal, and could take a request.
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.process.id());
+        let is_stopped = |task: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+        };
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !std::fs::read_dir(&tasks)
+            .unwrap()
+            .filter_map(Result::ok)
+            .all(is_stopped)
+        {
+            assert!(Instant::now() < deadline, "the gateway does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Waits up to `limit` for the exit.
     pub(crate) fn wait_for_exit(&mut self, limit: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + limit;

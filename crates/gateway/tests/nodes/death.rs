@@ -112,7 +112,7 @@ async fn rst_01_stopped_owner_is_replaced_and_serves_again() {
     let session = cluster.client().open_session(LATEST).await;
     let pid = session.child_pid().await;
     let (owner, [one, other]) = (cluster.owner(pid), cluster.others(pid));
-    cluster.gateways[owner].signal(Signal::STOP);
+    cluster.gateways[owner].pause();
     let restored = cluster.at(&session, one).child_pid().await;
     assert_ne!(restored, pid);
     cluster.gateways[owner].signal(Signal::CONT);

@@ -29,7 +29,7 @@ pub(crate) async fn restore(
     let _alone = sessions.restoring.wait(&key.session).await;
     let known = sessions.known(&key.session);
     if let Some(session) = known.filter(|session| !session.is_suspended()) {
-        if session.key != key || session.has_ended() {
+        if session.key != key || session.is_over() {
             return Err(Reason::UnknownSession);
         }
         if !node.membership.has_wake_ups() {

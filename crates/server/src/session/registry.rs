@@ -77,9 +77,11 @@ impl Registry {
             SessionHeader::Malformed => return Err(Reason::UnknownSession),
             SessionHeader::Id(id) => id,
         };
-        let session = self.known(id).filter(|session| !session.is_suspended());
-        let Some(session) = session else { return Ok(None) };
-        if session.key.principal != *principal || session.transport != transport || session.has_ended() {
+        let Some(session) = self.known(id) else { return Ok(None) };
+        if session.is_suspended() {
+            return Ok(None); // the store has it
+        }
+        if session.key.principal != *principal || session.transport != transport || session.is_over() {
             return Err(Reason::UnknownSession);
         }
         session.touch();
@@ -233,6 +235,38 @@ mod tests {
         async fn handle(&self, _: Call, _: &Context) -> Result<Reply, RpcError> {
             Ok(Reply::empty())
         }
+    }
+
+    /// T-38: a view that is being closed is not known, and not unknown for ever.
+    #[test]
+    fn t_38_closed_view_is_looked_up_in_the_store() {
+        let service = McpService::builder(Idle).build();
+        let (node, sessions) = (&service.inner.node, &service.inner.sessions);
+        let key = SessionKey {
+            principal: Principal::default(),
+            session: SessionId::parse("one-session").expect("a session id"),
+        };
+        let header = SessionHeader::Id(key.session.clone());
+        let find = || {
+            sessions
+                .find(&header, &key.principal, Transport::Streamable)
+                .map(|found| found.is_some())
+        };
+        let session = Session::new(node, key.clone(), Transport::Streamable);
+        let fill = |session| {
+            let place = sessions.reserve(node, &key.principal);
+            place.unwrap_or_else(|_| panic!("there is room")).fill(session);
+        };
+        fill(&session);
+        assert_eq!(find(), Ok(true));
+        session.suspend();
+        assert_eq!(find(), Ok(false), "the store has it");
+        let next = Session::new(node, key.clone(), Transport::Streamable);
+        fill(&next);
+        sessions.close_view(&session, "handed over");
+        assert_eq!((find(), sessions.len()), (Ok(true), 1), "the next view stays");
+        next.end().skip();
+        assert_eq!(find(), Err(Reason::UnknownSession));
     }
 
     /// RST-01: the end of a session does not remove the session that was restored under the same id.
