@@ -28,7 +28,19 @@ pub(crate) fn cargo_program() -> OsString {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(cargo_program());
     command.args(arguments).current_dir(root());
+    remove_package_variables(&mut command);
     command
+}
+
+/// Removes the variables that cargo set for this package. Build scripts of dependencies watch some of them (`ring`), and would
+/// run again after each change between `cargo xtask` and a plain `cargo`.
+pub(crate) fn remove_package_variables(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
 }
 
 /// A command given as a program and its arguments.

@@ -91,6 +91,9 @@ struct Options {
     /// For tests: `Authorization: Bearer NAME` makes NAME the principal of a request.
     #[arg(long)]
     trust_bearer: bool,
+    /// For tests: never report an update of the watched resource, so that idle sessions stay silent.
+    #[arg(long)]
+    no_updates: bool,
     /// How long clients are asked to wait before they reconnect.
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     retry_ms: u64,
@@ -187,7 +190,7 @@ async fn run(options: Options) -> io::Result<()> {
     }
     let mcp = builder.try_build().map_err(io::Error::other)?;
     let _ = fixture.notifier.set(mcp.notifier());
-    let ticker = tokio::spawn(touch_the_watched_resource(mcp.notifier()));
+    let ticker = (!options.no_updates).then(|| tokio::spawn(touch_the_watched_resource(mcp.notifier())));
 
     let stop = serve::stop_signal()?;
     if options.stdio {
@@ -216,7 +219,9 @@ async fn run(options: Options) -> io::Result<()> {
         () = serve::until(stop, listener, routes, drain) => {}
         () = mcp.replaced() => return Err(io::Error::other("a newer process uses the name of this node")),
     }
-    ticker.abort();
+    if let Some(ticker) = ticker {
+        ticker.abort();
+    }
     Ok(())
 }
 

@@ -24,7 +24,7 @@ const MAX_EXTRA_BYTES: f64 = 1_000.0;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Two keep-alives of each reader.
 const QUIET_TIME: Duration = KEEP_ALIVE.saturating_mul(2);
-/// The nodes alone: leases, ticks, mailboxes, and a broadcast of the example every two seconds.
+/// The nodes alone: leases, ticks and mailboxes.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 /// The last effects of opening the readers are over after this time.
 const SETTLE_TIME: Duration = Duration::from_secs(3);
@@ -93,7 +93,7 @@ struct Cost {
 impl Cost {
     /// `None` if there is no Redis on this machine, which CI does not allow.
     async fn measure(readers: usize, kind: Kind) -> Option<Self> {
-        let cluster = Cluster::start().await?;
+        let cluster = Cluster::start_with(&["--no-updates"]).await?;
         let warm_up = open_all(&cluster, kind, WARM_UP_READERS).await;
         sleep(SETTLE_TIME).await;
         let idle = Traffic::during(IDLE_TIME, &cluster.redis).await;
@@ -104,8 +104,9 @@ impl Cost {
         let after = anonymous_memory(pid);
         let quiet = Traffic::during(QUIET_TIME, &cluster.redis).await;
         let scripts = quiet.scripts - idle.scripts; // per second
-        if matches!(kind, Kind::RemoteReader) {
-            answer_all(open, cluster.addr(READER)).await;
+        match kind {
+            Kind::LocalGet => assert_open(open).await,
+            Kind::RemoteReader => answer_all(open, cluster.addr(READER)).await,
         }
         drop(warm_up);
         Some(Cost {
@@ -219,6 +220,19 @@ async fn open_all(cluster: &Cluster, kind: Kind, readers: usize) -> Vec<IdleRead
     let open: Vec<IdleReader> = workers.join_all().await.into_iter().flatten().collect();
     assert_eq!(open.len(), readers);
     open
+}
+
+/// Every connection is still open and has got nothing but keep-alives. Otherwise the figures mean nothing.
+async fn assert_open(open: Vec<IdleReader>) {
+    for mut reader in open {
+        while let Some(block) = reader.connection.next_block(Duration::ZERO).await {
+            assert_eq!((block.id, block.data), (None, None), "no event for an idle GET");
+        }
+        assert!(
+            !reader.connection.ended(),
+            "a GET was closed: the machine is too busy for this test"
+        );
+    }
 }
 
 /// Answers the questions of all calls. Each reader must get the result of its call.
