@@ -213,7 +213,7 @@ impl Engine {
             released: batch.released.clone(),
         };
         self.log_body(&record, batch.events.iter().map(|event| &event.payload))?;
-        self.evict(number, ordinal, &self.options.limits.stream.clone())?;
+        self.evict(number, ordinal, &self.options.limits.stream.clone());
         if batch.seals {
             self.bound_ended(number)?;
         }
@@ -225,7 +225,7 @@ impl Engine {
     }
 
     /// Evicts events of a stream beyond its limits.
-    fn evict(&mut self, session: u64, ordinal: Ordinal, limits: &Retention) -> Result<(), StoreError> {
+    fn evict(&mut self, session: u64, ordinal: Ordinal, limits: &Retention) {
         let ranges = self.index.evict(session, ordinal, limits);
         if !ranges.is_empty() {
             let record = Record::Evict {
@@ -235,7 +235,6 @@ impl Engine {
             };
             self.group.push(&record, [].iter()); // `Index::evict` has applied it
         }
-        Ok(())
     }
 
     /// Forgets the streams of a session that ended first, beyond the limit.
@@ -412,7 +411,7 @@ impl Engine {
             && let Some(stream) = self.index.stream(session, ordinal)
         {
             let bytes = stream.bytes.saturating_sub(size) as usize;
-            self.evict(session, ordinal, &self.options.limits.stream.with_bytes(bytes))?;
+            self.evict(session, ordinal, &self.options.limits.stream.with_bytes(bytes));
         }
         if self.index.totals.held + size > total {
             return Err(StoreError::Full);

@@ -60,9 +60,9 @@ const NEEDS: &[Need] = &[
         programs: &["bash", "curl"],
     },
     Need {
-        target: "redis",
+        target: "nodes",
         test: None,
-        programs: &["redis-server"],
+        programs: &["python3", "redis-server"],
     },
 ];
 

@@ -207,8 +207,8 @@ impl<H: Handler> Builder<H> {
         self
     }
 
-    /// The key that seals `requestState`, which clients of 2026-07-28 carry from one request to the next. Nodes behind one
-    /// address must share it; a single node makes up its own.
+    /// The key that seals `requestState`, which clients of 2026-07-28 carry from one request to the next. Processes
+    /// behind one address must share it. It is random by default. A store for several nodes has a key of its own.
     #[must_use]
     pub fn state_key(mut self, key: [u8; 32]) -> Self {
         self.key = Some(key);
