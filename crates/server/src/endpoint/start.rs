@@ -27,7 +27,7 @@ impl<H: Handler> ServeForwarded for Server<H> {
         match endpoint {
             ForwardEndpoint::Mcp => {
                 let request = request.map(WholeBody::new);
-                let served = Arc::clone(&self).serve(request, &self.forwarded_policy).await;
+                let served = Arc::clone(&self).serve(request, &self.forwarded_policy, None).await;
                 served.unwrap_or_else(|never| match never {})
             }
             ForwardEndpoint::Messages => http_sse::serve_forwarded(&self, request).await,
