@@ -3,6 +3,8 @@
 //! `options.rs` defines every option once. [`load`] may be called again with the same [`CliInput`]: it reads the file and
 //! the environment anew.
 
+mod auth;
+mod auth_options;
 pub(crate) mod client_file;
 mod expand;
 mod file;

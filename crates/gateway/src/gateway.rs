@@ -1,9 +1,11 @@
 //! The running gateway: its mounts, its routes and its shutdown. `reload.rs` changes it while it runs.
 
 use crate::accept::{self, PeerLimiter};
+use crate::auth::Providers;
 use crate::child::Guardian;
+use crate::config::Problems;
 use crate::landing_page;
-use crate::mount::{Mount, path_prefix};
+use crate::mount::{Front, Mount, path_prefix};
 use crate::settings::Settings;
 use crate::store_registry::StoreRegistry;
 use anyhow::Context as _;
@@ -15,6 +17,7 @@ use parking_lot::RwLock;
 use rethread_proto::gate;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -32,6 +35,10 @@ type Body = Either<rethread::Body, Full<Bytes>>;
 pub(crate) struct Gateway {
     /// The settings in force.
     pub(crate) settings: RwLock<Arc<Settings>>,
+    /// Who may call. `None`: everybody.
+    pub(crate) providers: RwLock<Option<Arc<Providers>>>,
+    /// The address of the listener.
+    pub(crate) bound: SocketAddr,
     pub(crate) guardian: Guardian,
     pub(crate) stores: StoreRegistry,
     pub(crate) peers: Arc<PeerLimiter>,
@@ -42,12 +49,19 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     /// Opens all servers of `settings`.
-    pub(crate) async fn open(settings: Settings) -> anyhow::Result<Arc<Self>> {
+    pub(crate) async fn open(settings: Settings, bound: SocketAddr) -> anyhow::Result<Arc<Self>> {
+        let providers = settings.auth.as_ref().map(Providers::open).transpose();
+        let providers = providers.map_err(|problem| Problems(vec![problem]))?;
         let guardian = Guardian::start().context("cannot start the guardian of the children")?;
         let stores = StoreRegistry::new(&settings.store).await?;
         let mut mounts = BTreeMap::new();
+        let front = Front {
+            settings: &settings,
+            bound,
+            providers: providers.as_ref(),
+        };
         for server in &settings.servers {
-            let mount = Mount::open(&settings, server, &guardian, &stores, Duration::ZERO).await?;
+            let mount = Mount::open(&front, server, &guardian, &stores, Duration::ZERO).await?;
             mounts.insert(path_prefix(server), Arc::new(mount));
         }
         for mount in mounts.values() {
@@ -56,6 +70,8 @@ impl Gateway {
         Ok(Arc::new(Gateway {
             peers: PeerLimiter::new(settings.max_connections_per_peer),
             settings: RwLock::new(Arc::new(settings)),
+            providers: RwLock::new(providers),
+            bound,
             guardian,
             stores,
             mounts: RwLock::new(mounts),
@@ -132,7 +148,10 @@ impl Gateway {
         let mount = self.mounts.read().get(prefix).cloned();
         // `/mcp` is a guess of a person even if each server has a path of its own.
         let has_page = path == "/" || path == "/mcp" || (mount.is_some() && endpoint == "mcp");
+        // The page names the servers, and nobody may know them without a token (AUTH-03).
+        let is_open = self.providers.read().is_none();
         if has_page
+            && is_open
             && gate::is_page_request(request.method(), request.headers())
             && let Some(page) = landing_page::respond(&self.settings(), request.headers())
         {
@@ -141,6 +160,7 @@ impl Gateway {
         match (mount, endpoint) {
             (Some(mount), "mcp") => into_body(mount.mcp.clone().call(request).await),
             (Some(mount), "sse" | "messages") => into_body(mount.sse.clone().call(request).await),
+            _ if !is_open => text_response(StatusCode::NOT_FOUND, "nothing here\n"),
             _ => self.not_found(),
         }
     }

@@ -1,5 +1,9 @@
 //! The resolved settings of the gateway. Every value is present, whatever its source.
 
+mod auth;
+
+pub(crate) use auth::{AuthSettings, ServerAccess};
+
 use rethread_store_redis::RedisUrl;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -26,6 +30,10 @@ pub(crate) struct Settings {
     pub(crate) session_idle: Duration,
     /// Open connections of one peer address; zero for no limit. Beyond: 429, and the connection closes.
     pub(crate) max_connections_per_peer: usize,
+    /// Who may call. `None`: everybody.
+    pub(crate) auth: Option<AuthSettings>,
+    /// The operator has confirmed that everybody may call.
+    pub(crate) no_auth: bool,
     pub(crate) servers: Vec<ServerSettings>,
     /// Entries of the file that are not served, or not under their name. For people.
     pub(crate) notes: Vec<String>,
@@ -104,6 +112,7 @@ pub(crate) struct ServerSettings {
     pub(crate) start_timeout: Duration,
     /// Children that may run at the same time. Beyond: `initialize` gets 503.
     pub(crate) max_children: usize,
+    pub(crate) access: ServerAccess,
 }
 
 /// The variables of the gateway's environment that a server inherits.

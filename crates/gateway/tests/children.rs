@@ -5,6 +5,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 
+#[path = "children/auth.rs"]
+mod auth;
 #[path = "children/client.rs"]
 mod client;
 #[path = "children/connections.rs"]

@@ -1,5 +1,6 @@
 //! Every option of the program, in the order of the help.
 
+use super::auth_options::{ALLOW, AUTH_SCOPES, IMPLIES, LEEWAY, NO_AUTH, SERVER_SCOPES, TOKENS, TOOL_SCOPES};
 use super::option::{DefaultValue, Flag, FlagKind, Heading, OptionDef, Reload, Scope, TypedOption, choices};
 use super::value;
 use crate::output::LogFormat;
@@ -26,6 +27,11 @@ pub(crate) static OPTIONS: &[&OptionDef] = &[
     &SESSION_IDLE.def,
     &DRAIN.def,
     &MAX_CONNECTIONS_PER_PEER.def,
+    &TOKENS.def,
+    &AUTH_SCOPES.def,
+    &LEEWAY.def,
+    &IMPLIES,
+    &NO_AUTH.def,
     &NAME.def,
     &COMMAND.def,
     &ARGS.def,
@@ -36,6 +42,9 @@ pub(crate) static OPTIONS: &[&OptionDef] = &[
     &RESTORE.def,
     &START_TIMEOUT.def,
     &MAX_CHILDREN.def,
+    &SERVER_SCOPES.def,
+    &ALLOW.def,
+    &TOOL_SCOPES,
     &VERBOSE,
     &QUIET,
     &COLOR.def,
