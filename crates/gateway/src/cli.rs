@@ -328,9 +328,10 @@ mod tests {
         let line = "--listen a --data b --sync os --public-url c --allow-host d,e --allow-origin f --retry-ms 1 \
                     --session-idle 2 --drain 3 --name g --env h=i --env j=k,l --cwd m --era dual --restore expire \
                     --start-timeout 4 --max-children 5 --config n --memory --max-connections-per-peer 6 --store o --node-id p --lease 7 \
-                    --secret-file q --tokens r --scope s --no-auth";
+                    --secret-file q --tokens r --scope s --no-auth --issuer t --jwks-url u --jwks-file v \
+                    --audience w";
         let input = input(&line.split_whitespace().collect::<Vec<_>>());
-        assert_eq!(input.layer.len(), 25);
+        assert_eq!(input.layer.len(), 29);
         for (key, found) in &input.layer {
             let key = key.rsplit('.').next().unwrap();
             let flag = format!("--{}", key.replace('_', "-"));

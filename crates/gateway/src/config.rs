@@ -8,6 +8,8 @@ mod auth_options;
 pub(crate) mod client_file;
 mod expand;
 mod file;
+mod jwt;
+mod jwt_options;
 mod layer;
 mod option;
 pub(crate) mod options;

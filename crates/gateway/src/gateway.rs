@@ -1,7 +1,8 @@
 //! The running gateway: its mounts, its routes and its shutdown. `reload.rs` changes it while it runs.
 
 use crate::accept::{self, PeerLimiter};
-use crate::auth::Providers;
+use crate::auth::metadata::MetadataDocuments;
+use crate::auth::{self, Providers};
 use crate::child::Guardian;
 use crate::config::Problems;
 use crate::landing_page;
@@ -37,6 +38,7 @@ pub(crate) struct Gateway {
     pub(crate) settings: RwLock<Arc<Settings>>,
     /// Who may call. `None`: everybody.
     pub(crate) providers: RwLock<Option<Arc<Providers>>>,
+    pub(crate) metadata: RwLock<Arc<MetadataDocuments>>,
     /// The address of the listener.
     pub(crate) bound: SocketAddr,
     pub(crate) guardian: Guardian,
@@ -50,7 +52,11 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Opens all servers of `settings`.
     pub(crate) async fn open(settings: Settings, bound: SocketAddr) -> anyhow::Result<Arc<Self>> {
-        let providers = settings.auth.as_ref().map(Providers::open).transpose();
+        let providers = settings
+            .auth
+            .as_ref()
+            .map(|auth| Providers::open(&settings, auth, None));
+        let providers = providers.transpose();
         let providers = providers.map_err(|problem| Problems(vec![problem]))?;
         let guardian = Guardian::start().context("cannot start the guardian of the children")?;
         let stores = StoreRegistry::new(&settings.store).await?;
@@ -69,6 +75,7 @@ impl Gateway {
         }
         Ok(Arc::new(Gateway {
             peers: PeerLimiter::new(settings.max_connections_per_peer),
+            metadata: RwLock::new(Arc::new(auth::documents(&settings, bound))),
             settings: RwLock::new(Arc::new(settings)),
             providers: RwLock::new(providers),
             bound,
@@ -138,11 +145,20 @@ impl Gateway {
         let path = request.uri().path();
         match path {
             "/healthz" => return health_response(request.method(), StatusCode::OK, "ok\n"),
+            "/readyz" if !self.has_keys() && self.ready.load(Ordering::Relaxed) => {
+                return health_response(request.method(), StatusCode::SERVICE_UNAVAILABLE, "keys\n");
+            }
             "/readyz" if self.ready.load(Ordering::Relaxed) => {
                 return health_response(request.method(), StatusCode::OK, "ready\n");
             }
             "/readyz" => return health_response(request.method(), StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
             _ => {}
+        }
+        if path.starts_with(auth::metadata::WELL_KNOWN) {
+            let documents = Arc::clone(&self.metadata.read());
+            if let Some(response) = documents.respond(request.method(), path) {
+                return response.map(Either::Right);
+            }
         }
         let (prefix, endpoint) = path.rsplit_once('/').unwrap_or_default();
         let mount = self.mounts.read().get(prefix).cloned();
@@ -163,6 +179,14 @@ impl Gateway {
             _ if !is_open => text_response(StatusCode::NOT_FOUND, "nothing here\n"),
             _ => self.not_found(),
         }
+    }
+
+    /// Whether callers with the tokens of every issuer can be served.
+    fn has_keys(&self) -> bool {
+        self.providers
+            .read()
+            .as_ref()
+            .is_none_or(|providers| providers.has_keys())
     }
 
     /// 404 with the paths that exist.

@@ -7,7 +7,7 @@
 //! With a shared store, other gateways serve the requests for the old server while it drains. The new server joins when it
 //! has drained, and the old one leaves after that. So this gateway is a member all the time.
 
-use crate::auth::Providers;
+use crate::auth::{self, Providers};
 use crate::config::options::OPTIONS;
 use crate::config::{Environment, Problems, Reload, own_host};
 use crate::gateway::Gateway;
@@ -62,10 +62,10 @@ impl Gateway {
     fn reload_providers(&self, settings: &Settings, outcome: &mut ReloadOutcome) {
         let current = self.providers.read().clone();
         let reloaded = match (&current, &settings.auth) {
-            (Some(current), Some(wanted)) if current.settings() == wanted => current
-                .reload_tokens()
-                .map(|revoked| (Some(Arc::clone(current)), revoked)),
-            (current, Some(wanted)) => Providers::open(wanted).map(|newer| {
+            (Some(current), Some(_)) if current.are_those_of(settings) => {
+                current.reload().map(|revoked| (Some(Arc::clone(current)), revoked))
+            }
+            (current, Some(wanted)) => Providers::open(settings, wanted, current.as_deref()).map(|newer| {
                 let revoked = current.as_ref().map(|current| current.revoked_in(&newer));
                 (Some(newer), revoked.unwrap_or_default())
             }),
@@ -74,6 +74,7 @@ impl Gateway {
         match reloaded {
             Ok((providers, revoked)) => {
                 *self.providers.write() = providers;
+                *self.metadata.write() = Arc::new(auth::documents(settings, self.bound));
                 if !revoked.is_empty() {
                     tracing::info!(principals = revoked.len(), "tokens revoked");
                 }
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
     use crate::config::Scope;
     use crate::settings::{AuthSettings, RedisSettings, StoreSettings, SyncMode};
-    use rethread_proto::auth::{ImpliedScopes, Scopes};
+    use rethread_proto::auth::{self as scopes, ImpliedScopes, Rate, Scopes};
     use rethread_store_redis::RedisUrl;
 
     fn settings() -> Settings {
@@ -222,6 +223,7 @@ mod tests {
             max_connections_per_peer: 1,
             auth: None,
             no_auth: false,
+            trusted_proxies: vec![],
             servers: vec![],
             notes: vec![],
         }
@@ -254,9 +256,16 @@ mod tests {
                 tokens: Some("tokens.toml".into()),
                 scopes: Scopes::from_words("mcp"),
                 leeway: Duration::ZERO,
-                implies: ImpliedScopes::default(),
+                implies: {
+                    let mut implies = ImpliedScopes::default();
+                    implies.insert(scopes::Scope::parse("a").unwrap(), Scopes::from_words("b"));
+                    implies
+                },
+                failures: Rate::new(1, Duration::from_secs(1)).unwrap(),
+                jwt: vec![],
             }),
             no_auth: true,
+            trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
             servers: vec![],
             notes: vec![],
         };
@@ -273,7 +282,18 @@ mod tests {
             "auth.scopes",
             "auth.leeway",
             "auth.implies",
+            "auth.failures",
+            "auth.jwt",
+            "issuer",
+            "jwks_url",
+            "jwks_file",
+            "audience",
+            "algorithms",
+            "refresh",
+            "cooldown",
+            "max_stale",
             "no_auth",
+            "trusted_proxies",
         ];
         assert_eq!(outcome.applied, applied);
         let gateway_options = OPTIONS.iter().filter(|option| option.scope == Scope::Gateway);

@@ -2,8 +2,9 @@
 
 mod auth;
 
-pub(crate) use auth::{AuthSettings, ServerAccess};
+pub(crate) use auth::{AuthSettings, JwtSettings, KeyLocation, ServerAccess};
 
+use crate::auth::Network;
 use rethread_store_redis::RedisUrl;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -32,6 +33,8 @@ pub(crate) struct Settings {
     pub(crate) max_connections_per_peer: usize,
     /// Who may call. `None`: everybody.
     pub(crate) auth: Option<AuthSettings>,
+    /// Proxies whose `X-Forwarded-For` names the client.
+    pub(crate) trusted_proxies: Vec<Network>,
     /// The operator has confirmed that everybody may call.
     pub(crate) no_auth: bool,
     pub(crate) servers: Vec<ServerSettings>,

@@ -226,6 +226,7 @@ mod tests {
             max_connections_per_peer: 0,
             auth: None,
             no_auth: false,
+            trusted_proxies: vec![],
             servers,
             notes: vec![],
         }

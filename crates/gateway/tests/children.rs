@@ -22,6 +22,8 @@ mod eras;
 mod gateway;
 #[path = "children/ids.rs"]
 mod ids;
+#[path = "children/jwt.rs"]
+mod jwt;
 #[path = "children/landing.rs"]
 mod landing;
 #[path = "children/limits.rs"]

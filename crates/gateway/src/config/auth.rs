@@ -1,6 +1,8 @@
 //! Resolves `[auth]`, and who may use a server.
 
-use super::auth_options::{self, ALLOW, AUTH_SCOPES, IMPLIES, LEEWAY, NO_AUTH, SERVER_SCOPES, TOKENS, TOOL_SCOPES};
+use super::auth_options::{
+    self, ALLOW, AUTH_SCOPES, FAILURES, IMPLIES, LEEWAY, NO_AUTH, SERVER_SCOPES, TOKENS, TOOL_SCOPES,
+};
 use super::file::AUTH_KEY;
 use super::layer::{Layer, Source};
 use super::options;
@@ -17,6 +19,7 @@ impl Resolver<'_> {
     pub(super) fn auth(&mut self, listen: SocketAddr) -> (Option<AuthSettings>, bool) {
         let table = self.file.get(AUTH_KEY).map(|found| found.source.clone());
         let flag = self.find(None, TOKENS.def.key).map(|found| found.source);
+        let flag = flag.or_else(|| self.provider_flag());
         let no_auth = self.value(&NO_AUTH);
         let no_auth_source = self.find(None, NO_AUTH.def.key).map(|found| found.source);
         let Some(source) = flag.or(table) else {
@@ -36,15 +39,20 @@ impl Resolver<'_> {
             self.add_row(None, TOKENS.def.key, path.display().to_string(), &found.source);
             Some(path)
         });
-        if tokens.is_none() {
+        let before = self.problems.len();
+        let jwt = self.jwt_providers();
+        if tokens.is_none() && jwt.is_empty() && self.problems.len() == before {
             let problem = Problem::new("`[auth]` accepts no token").at(&source);
-            self.problems.push(problem.hint("auth.tokens = \"tokens.toml\""));
+            self.problems
+                .push(problem.hint("auth.tokens = \"tokens.toml\", or [auth.jwt.NAME] with an issuer"));
         }
         let auth = AuthSettings {
             tokens,
             scopes: self.value(&AUTH_SCOPES),
             leeway: self.value(&LEEWAY),
             implies: self.implied_scopes(),
+            failures: self.value(&FAILURES),
+            jwt,
         };
         (Some(auth), no_auth)
     }
@@ -66,7 +74,7 @@ impl Resolver<'_> {
         let problem = Problem::new(format!("{listen} is open to the network, and no caller needs a token"));
         let problem = problem.at(&source.unwrap_or(Source::Default));
         self.problems.push(problem.hint(
-            "--tokens FILE or [auth], --listen 127.0.0.1:8080 behind a proxy, or --no-auth if everybody may call",
+            "--tokens FILE, --issuer URL or [auth], --listen 127.0.0.1:8080 behind a proxy, or --no-auth if everybody may call",
         ));
     }
 
@@ -75,7 +83,7 @@ impl Resolver<'_> {
         let found = self.input.layer.get(AUTH_SCOPES.def.key);
         if let Some(source) = found.map(|found| &found.source).filter(|source| !source.is_env()) {
             let problem = Problem::new("a scope needs a provider of tokens").at(source);
-            self.problems.push(problem.hint("--tokens FILE, too"));
+            self.problems.push(problem.hint("--tokens FILE or --issuer URL, too"));
         }
     }
 
@@ -111,5 +119,6 @@ impl Resolver<'_> {
 /// The names of all providers.
 pub(super) fn providers(auth: Option<&AuthSettings>) -> Vec<&str> {
     let tokens = auth.and_then(|auth| auth.tokens.as_ref()).map(|_| STATIC_PROVIDER);
-    tokens.into_iter().collect()
+    let issuers = auth.into_iter().flat_map(|auth| &auth.jwt).map(|jwt| &*jwt.rules.name);
+    tokens.into_iter().chain(issuers).collect()
 }

@@ -4,8 +4,9 @@ use super::layer::ConfigValue;
 use super::option::{DefaultValue, Flag, FlagKind, Heading, OptionDef, Reload, Scope as OptionScope, TypedOption};
 use super::problem::Problem;
 use super::value::{self, ParseResult};
+use crate::auth::Network;
 use rethread_auth::{AllowEntry, ToolPattern};
-use rethread_proto::auth::{ImpliedScopes, Scope, Scopes};
+use rethread_proto::auth::{ImpliedScopes, Rate, Scope, Scopes};
 use std::time::Duration;
 
 /// A larger skew is a broken clock, and would let expired tokens pass.
@@ -91,6 +92,51 @@ pub(crate) static IMPLIES: OptionDef = OptionDef {
         differs: |old, new| old.auth.as_ref().map(|auth| &auth.implies) != new.auth.as_ref().map(|auth| &auth.implies),
     },
 };
+
+pub(crate) static FAILURES: TypedOption<Rate> = TypedOption {
+    def: OptionDef {
+        key: "auth.failures",
+        scope: OptionScope::Gateway,
+        flag: None,
+        env: None,
+        default: DefaultValue::Text("60/1m"),
+        help: "Bad tokens of one address before it gets 429",
+        reload: Reload::Applied {
+            differs: |old, new| {
+                old.auth.as_ref().map(|auth| auth.failures) != new.auth.as_ref().map(|auth| auth.failures)
+            },
+        },
+    },
+    parse: value::rate,
+    show: value::show_rate,
+};
+
+pub(crate) static TRUSTED_PROXIES: TypedOption<Vec<Network>> = TypedOption {
+    def: OptionDef {
+        key: "trusted_proxies",
+        scope: OptionScope::Gateway,
+        flag: None,
+        env: None,
+        default: DefaultValue::EmptyList,
+        help: "List of proxies (10.0.0.0/8) whose X-Forwarded-For names the client",
+        reload: Reload::Applied {
+            differs: |old, new| old.trusted_proxies != new.trusted_proxies,
+        },
+    },
+    parse: networks,
+    show: |networks| value::show_list(&networks.iter().map(Network::to_string).collect::<Vec<_>>()),
+};
+
+fn networks(value: &ConfigValue) -> ParseResult<Vec<Network>> {
+    let texts = value::list(value)?;
+    let parse = |text: &String| {
+        text.parse().map_err(|_| {
+            let text = text.escape_debug();
+            Problem::new(format!("`{text}` is not a network")).hint("10.0.0.0/8, or one address")
+        })
+    };
+    texts.iter().map(parse).collect()
+}
 
 pub(crate) static SERVER_SCOPES: TypedOption<Scopes> = TypedOption {
     def: OptionDef {

@@ -39,6 +39,8 @@ pub(crate) enum Scope {
     EveryServer,
     /// One server. Below `[servers.NAME]`, or a flag for the command after `--`.
     OneServer,
+    /// One issuer of JWTs. Below `[auth.jwt.NAME]`, or a flag for the provider `idp`.
+    Provider,
     /// The command after `--`. A file has `NAME` in its place.
     Command,
 }
@@ -215,7 +217,9 @@ mod tests {
         for option in OPTIONS {
             let fits = match option.scope {
                 Scope::Program | Scope::Command => matches!(option.reload, Reload::Ignored),
-                Scope::Gateway => matches!(option.reload, Reload::Applied { .. } | Reload::NeedsRestart { .. }),
+                Scope::Gateway | Scope::Provider => {
+                    matches!(option.reload, Reload::Applied { .. } | Reload::NeedsRestart { .. })
+                }
                 Scope::EveryServer | Scope::OneServer => matches!(option.reload, Reload::ReplacesServer),
             };
             assert!(fits, "{}", option.key);

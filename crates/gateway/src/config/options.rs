@@ -1,6 +1,9 @@
 //! Every option of the program, in the order of the help.
 
-use super::auth_options::{ALLOW, AUTH_SCOPES, IMPLIES, LEEWAY, NO_AUTH, SERVER_SCOPES, TOKENS, TOOL_SCOPES};
+use super::auth_options::{
+    ALLOW, AUTH_SCOPES, FAILURES, IMPLIES, LEEWAY, NO_AUTH, SERVER_SCOPES, TOKENS, TOOL_SCOPES, TRUSTED_PROXIES,
+};
+use super::jwt_options::{ALGORITHMS, AUDIENCE, COOLDOWN, ISSUER, JWKS_FILE, JWKS_URL, JWT, MAX_STALE, REFRESH};
 use super::option::{DefaultValue, Flag, FlagKind, Heading, OptionDef, Reload, Scope, TypedOption, choices};
 use super::value;
 use crate::output::LogFormat;
@@ -31,7 +34,18 @@ pub(crate) static OPTIONS: &[&OptionDef] = &[
     &AUTH_SCOPES.def,
     &LEEWAY.def,
     &IMPLIES,
+    &FAILURES.def,
+    &JWT,
+    &ISSUER.def,
+    &JWKS_URL.def,
+    &JWKS_FILE.def,
+    &AUDIENCE.def,
+    &ALGORITHMS.def,
+    &REFRESH.def,
+    &COOLDOWN.def,
+    &MAX_STALE.def,
     &NO_AUTH.def,
+    &TRUSTED_PROXIES.def,
     &NAME.def,
     &COMMAND.def,
     &ARGS.def,

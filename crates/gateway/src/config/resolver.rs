@@ -90,6 +90,7 @@ impl Resolver<'_> {
             max_connections_per_peer: self.value(&options::MAX_CONNECTIONS_PER_PEER),
             auth,
             no_auth,
+            trusted_proxies: self.value(&super::auth_options::TRUSTED_PROXIES),
             servers,
             notes: self.notes.to_vec(),
         }

@@ -1,7 +1,7 @@
 //! Settings of authentication.
 
-use rethread_auth::{AllowEntry, ToolPattern};
-use rethread_proto::auth::{ImpliedScopes, Scopes};
+use rethread_auth::{AllowEntry, JwtRules, KeyTiming, ToolPattern};
+use rethread_proto::auth::{ImpliedScopes, Rate, Scopes};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,6 +15,27 @@ pub(crate) struct AuthSettings {
     /// How far clocks may differ.
     pub(crate) leeway: Duration,
     pub(crate) implies: ImpliedScopes,
+    /// Bad tokens of one peer. Beyond: 429.
+    pub(crate) failures: Rate,
+    /// Issuers of JWTs.
+    pub(crate) jwt: Vec<JwtSettings>,
+}
+
+/// One issuer of JWTs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct JwtSettings {
+    pub(crate) rules: JwtRules,
+    pub(crate) keys: KeyLocation,
+    pub(crate) timing: KeyTiming,
+}
+
+/// Where the keys of an issuer are.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum KeyLocation {
+    Url(String),
+    File(PathBuf),
+    /// The metadata of the issuer has their URL.
+    Discover,
 }
 
 /// Who may use one server.
