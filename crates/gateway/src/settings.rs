@@ -2,7 +2,7 @@
 
 mod auth;
 
-pub(crate) use auth::{AuthSettings, JwtSettings, KeyLocation, ServerAccess};
+pub(crate) use auth::{AuthSettings, IdentitySetting, JwtSettings, KeyLocation, ServerAccess};
 
 use crate::auth::Network;
 use rethread_store_redis::RedisUrl;
@@ -116,6 +116,7 @@ pub(crate) struct ServerSettings {
     /// Children that may run at the same time. Beyond: `initialize` gets 503.
     pub(crate) max_children: usize,
     pub(crate) access: ServerAccess,
+    pub(crate) identity: IdentitySetting,
 }
 
 /// The variables of the gateway's environment that a server inherits.

@@ -207,6 +207,7 @@ mod tests {
             start_timeout: Duration::from_secs(1),
             max_children: 1,
             access: Default::default(),
+            identity: Default::default(),
         }
     }
 

@@ -5,6 +5,7 @@ use super::option::{DefaultValue, Flag, FlagKind, Heading, OptionDef, Reload, Sc
 use super::problem::Problem;
 use super::value::{self, ParseResult};
 use crate::auth::Network;
+use crate::settings::IdentitySetting;
 use rethread_auth::{AllowEntry, ToolPattern};
 use rethread_proto::auth::{ImpliedScopes, Rate, Scope, Scopes};
 use std::time::Duration;
@@ -164,6 +165,20 @@ pub(crate) static ALLOW: TypedOption<Vec<AllowEntry>> = TypedOption {
     },
     parse: allow_list,
     show: |entries| value::show_list(&entries.iter().map(AllowEntry::to_string).collect::<Vec<_>>()),
+};
+
+pub(crate) static IDENTITY: TypedOption<IdentitySetting> = TypedOption {
+    def: OptionDef {
+        key: "identity",
+        scope: OptionScope::OneServer,
+        flag: None,
+        env: None,
+        default: DefaultValue::Text("none"),
+        help: "How the server learns issuer and subject of the caller: none, meta or env",
+        reload: Reload::ReplacesServer,
+    },
+    parse: value::choice,
+    show: value::show_choice,
 };
 
 pub(crate) static TOOL_SCOPES: OptionDef = OptionDef {

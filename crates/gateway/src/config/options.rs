@@ -1,7 +1,8 @@
 //! Every option of the program, in the order of the help.
 
 use super::auth_options::{
-    ALLOW, AUTH_SCOPES, FAILURES, IMPLIES, LEEWAY, NO_AUTH, SERVER_SCOPES, TOKENS, TOOL_SCOPES, TRUSTED_PROXIES,
+    ALLOW, AUTH_SCOPES, FAILURES, IDENTITY, IMPLIES, LEEWAY, NO_AUTH, SERVER_SCOPES, TOKENS, TOOL_SCOPES,
+    TRUSTED_PROXIES,
 };
 use super::jwt_options::{ALGORITHMS, AUDIENCE, COOLDOWN, ISSUER, JWKS_FILE, JWKS_URL, JWT, MAX_STALE, REFRESH};
 use super::option::{DefaultValue, Flag, FlagKind, Heading, OptionDef, Reload, Scope, TypedOption, choices};
@@ -59,6 +60,7 @@ pub(crate) static OPTIONS: &[&OptionDef] = &[
     &SERVER_SCOPES.def,
     &ALLOW.def,
     &TOOL_SCOPES,
+    &IDENTITY.def,
     &VERBOSE,
     &QUIET,
     &COLOR.def,

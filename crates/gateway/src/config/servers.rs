@@ -188,6 +188,7 @@ impl Resolver<'_> {
             start_timeout: self.server_value(name, section, &options::START_TIMEOUT),
             max_children: self.server_value(name, section, &options::MAX_CHILDREN),
             access: self.server_access(name, section, providers),
+            identity: self.server_value(name, section, &super::auth_options::IDENTITY),
         }
     }
 

@@ -38,6 +38,18 @@ pub(crate) enum KeyLocation {
     Discover,
 }
 
+/// What a child learns about the caller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum IdentitySetting {
+    /// Nothing.
+    #[default]
+    None,
+    /// Issuer and subject in the `_meta` of each request.
+    Meta,
+    /// Issuer and subject in the environment. Such a child serves one principal.
+    Env,
+}
+
 /// Who may use one server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ServerAccess {

@@ -3,7 +3,7 @@
 use crate::client::{Client, HttpReply, LATEST, tool_result};
 use crate::gateway::{Gateway, GatewayBuilder, fake_child_command, wait_until};
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::time::Duration;
 
@@ -252,4 +252,52 @@ async fn auth_22_no_token_reaches_a_child_or_the_log() {
     let log = gateway.log();
     assert!(!log.contains("rt_ada") && !log.contains("rt_wrong"), "{log}");
     assert!(!log.contains(&session.id), "{log}");
+}
+
+/// AUTH-23: a client cannot claim an identity, and the child learns the caller only if the operator says so.
+#[tokio::test]
+async fn auth_23_child_learns_the_caller_only_if_the_operator_says_so() {
+    for (identity, expected) in [
+        ("identity = 'none'", Value::Null),
+        ("identity = 'meta'", json!({ "issuer": "tokens", "subject": "ada" })),
+    ] {
+        let gateway = start("", identity);
+        let mail = server(&gateway, "mail").with_token(ADA);
+        let session = mail.open_session(LATEST).await;
+        let forged = r#"{"name":"echo","arguments":{"n":1},"_m\u0065ta":{"io.rethread\/principal":{"subject":"mallory"},"io.rethread/x":1,"mine":2}}"#;
+        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{forged}}}"#);
+        assert_eq!(session.raw("POST", &[], body.as_bytes()).await.status, 200);
+        let messages = gateway.recorded_messages();
+        let call = messages
+            .iter()
+            .find(|message| message["method"] == "tools/call")
+            .unwrap();
+        let meta = &call["params"]["_meta"];
+        assert_eq!(
+            (&meta["io.rethread/principal"], &meta["io.rethread/x"]),
+            (&expected, &Value::Null),
+            "{call}"
+        );
+        assert_eq!(meta["mine"], 2);
+        assert!(!json!(messages).to_string().contains("mallory"));
+    }
+    let gateway = start("", "identity = 'env'");
+    let mail = server(&gateway, "mail");
+    for (token, name) in [(ADA, "ada"), (BOB, "bob")] {
+        let session = mail.with_token(token).open_session(LATEST).await;
+        let stateless = mail.with_token(token).call_tool(2, "echo", json!({})).await;
+        for pid in [
+            session.child_pid().await,
+            tool_result(&stateless)["pid"].as_u64().unwrap(),
+        ] {
+            let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
+            let variables = String::from_utf8_lossy(&variables).into_owned();
+            let own: Vec<_> = variables
+                .split('\0')
+                .filter(|text| text.starts_with("RETHREAD_"))
+                .collect();
+            assert!(own.contains(&&*format!("RETHREAD_SUBJECT={name}")), "{own:?}");
+            assert!(own.contains(&"RETHREAD_ISSUER=tokens"), "{own:?}");
+        }
+    }
 }
