@@ -8,6 +8,7 @@ mod peer_limiter;
 pub(crate) use deadlines::{HEAD_TIMEOUT, IDLE_TIMEOUT};
 pub(crate) use peer_limiter::PeerLimiter;
 
+use crate::auth::PeerAddress;
 use bytes::Bytes;
 use deadlines::{BusyBody, ConnectionPhase, PhaseTrackingIo};
 use http::{Request, Response};
@@ -57,7 +58,9 @@ pub(crate) async fn serve<H, F, B>(
         let _ = socket.set_nodelay(true); // without it events are only delayed
         match peers.acquire(address.ip()) {
             Some(permit) => {
-                tokio::spawn(serve_connection(socket, permit, handler.clone(), closing.subscribe()));
+                let peer = PeerAddress(address.ip());
+                let closing = closing.subscribe();
+                tokio::spawn(serve_connection((socket, peer), permit, handler.clone(), closing));
             }
             None => peers.refuse(socket),
         }
@@ -161,8 +164,12 @@ where
     connection.await
 }
 
-async fn serve_connection<H, F, B>(socket: TcpStream, permit: PeerPermit, handler: H, closing: watch::Receiver<bool>)
-where
+async fn serve_connection<H, F, B>(
+    (socket, peer): (TcpStream, PeerAddress),
+    permit: PeerPermit,
+    handler: H,
+    closing: watch::Receiver<bool>,
+) where
     H: Fn(Request<Incoming>) -> F,
     F: Future<Output = Response<B>>,
     B: Body<Data = Bytes> + Unpin + 'static,
@@ -171,7 +178,8 @@ where
     let phase = Arc::new(ConnectionPhase::default());
     let io = TokioIo::new(PhaseTrackingIo::new(socket, Arc::clone(&phase)));
     let request_phase = Arc::clone(&phase);
-    let service = service_fn(move |request| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
         let busy = request_phase.start_request();
         let response = handler(request);
         async move { Ok::<_, Infallible>(response.await.map(|body| BusyBody::new(body, busy))) }

@@ -12,8 +12,9 @@ use crate::config::{CliInput, Heading, options};
 use crate::demo::{DemoOptions, TourShell};
 use crate::exit::{Exit, Failure};
 use crate::output::OutputOptions;
+use crate::token::TokenJob;
 use args::Matches;
-use clap::{Arg, ArgMatches, Command, ValueHint, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 use clap_complete::Shell;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -40,6 +41,7 @@ pub(crate) enum Job {
     /// The stdio server behind `demo`.
     DemoServer,
     Guardian,
+    Token(TokenJob),
     Completions(Shell),
     Man(Option<String>),
 }
@@ -54,7 +56,16 @@ fn command() -> Command {
     let page = Arg::new("command")
         .help("Command to describe; without it, the program")
         .value_name("COMMAND")
-        .value_parser(["serve", "check", "demo", "import", "export", "completions", "man"]);
+        .value_parser([
+            "serve",
+            "check",
+            "demo",
+            "import",
+            "export",
+            "token",
+            "completions",
+            "man",
+        ]);
     let file = Arg::new("file")
         .help("JSON file of Claude Desktop, Claude Code, Cursor or VS Code")
         .value_name("FILE")
@@ -115,6 +126,7 @@ fn command() -> Command {
                 .long_about(help::EXPORT_ABOUT)
                 .after_long_help(help::with_exit_codes(help::EXPORT)),
         )
+        .subcommand(token_command())
         .subcommand(
             Command::new("completions")
                 .about("Print a completion script for a shell")
@@ -129,6 +141,46 @@ fn command() -> Command {
         )
         .subcommand(Command::new("demo-server").hide(true))
         .subcommand(Command::new("guardian").hide(true).arg(ignored))
+}
+
+fn token_command() -> Command {
+    let name = Arg::new("name")
+        .help("Name of the caller; several tokens of one name are one caller")
+        .value_name("NAME")
+        .required(true);
+    let scope = Arg::new("scope")
+        .long("scope")
+        .help("Scope that the token has; may be repeated")
+        .value_name("SCOPE")
+        .action(ArgAction::Append)
+        .value_delimiter(',');
+    let expires = Arg::new("expires")
+        .long("expires")
+        .help("When the token ends: 2027-01-31T12:00:00Z")
+        .value_name("DATE");
+    Command::new("token")
+        .about("Make a token for a caller, or hash one")
+        .long_about(help::TOKEN_ABOUT)
+        .after_help(help::TOKEN)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(
+            Command::new("new")
+                .about("Print a new token, and its lines for the token file")
+                .args([name, scope, expires]),
+        )
+        .subcommand(Command::new("hash").about("Print the SHA-256 of a token on stdin"))
+}
+
+fn token_job(matches: &ArgMatches) -> TokenJob {
+    match matches.subcommand() {
+        Some(("new", matches)) => TokenJob::New {
+            name: matches.get_one::<String>("name").expect("the name is required").clone(),
+            scopes: matches.get_many("scope").into_iter().flatten().cloned().collect(),
+            expires: matches.get_one("expires").cloned(),
+        },
+        _ => TokenJob::Hash,
+    }
 }
 
 fn message_args() -> impl Iterator<Item = Arg> {
@@ -201,6 +253,7 @@ fn parse_from(
             data: matches.get_one(options::DATA.def.key).cloned(),
             shell: matches.get_one("shell").copied(),
         }),
+        "token" => Job::Token(token_job(matches)),
         "completions" => Job::Completions(*matches.get_one("shell").expect("the shell is required")),
         "man" => Job::Man(matches.get_one("command").cloned()),
         "demo-server" => Job::DemoServer,
@@ -275,10 +328,12 @@ mod tests {
         let line = "--listen a --data b --sync os --public-url c --allow-host d,e --allow-origin f --retry-ms 1 \
                     --session-idle 2 --drain 3 --name g --env h=i --env j=k,l --cwd m --era dual --restore expire \
                     --start-timeout 4 --max-children 5 --config n --memory --max-connections-per-peer 6 --store o --node-id p --lease 7 \
-                    --secret-file q";
+                    --secret-file q --tokens r --scope s --no-auth --issuer t --jwks-url u --jwks-file v \
+                    --audience w";
         let input = input(&line.split_whitespace().collect::<Vec<_>>());
-        assert_eq!(input.layer.len(), 22);
+        assert_eq!(input.layer.len(), 29);
         for (key, found) in &input.layer {
+            let key = key.rsplit('.').next().unwrap();
             let flag = format!("--{}", key.replace('_', "-"));
             let Source::Flag(known) = found.source else {
                 panic!("{key}")

@@ -3,9 +3,13 @@
 //! `options.rs` defines every option once. [`load`] may be called again with the same [`CliInput`]: it reads the file and
 //! the environment anew.
 
+mod auth;
+mod auth_options;
 pub(crate) mod client_file;
 mod expand;
 mod file;
+mod jwt;
+mod jwt_options;
 mod layer;
 mod option;
 pub(crate) mod options;

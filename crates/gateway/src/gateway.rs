@@ -1,9 +1,12 @@
 //! The running gateway: its mounts, its routes and its shutdown. `reload.rs` changes it while it runs.
 
 use crate::accept::{self, PeerLimiter};
+use crate::auth::metadata::MetadataDocuments;
+use crate::auth::{self, Providers};
 use crate::child::Guardian;
+use crate::config::Problems;
 use crate::landing_page;
-use crate::mount::{Mount, path_prefix};
+use crate::mount::{Front, Mount, path_prefix};
 use crate::settings::Settings;
 use crate::store_registry::StoreRegistry;
 use anyhow::Context as _;
@@ -15,6 +18,7 @@ use parking_lot::RwLock;
 use rethread_proto::gate;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -32,6 +36,11 @@ type Body = Either<rethread::Body, Full<Bytes>>;
 pub(crate) struct Gateway {
     /// The settings in force.
     pub(crate) settings: RwLock<Arc<Settings>>,
+    /// Who may call. `None`: everybody.
+    pub(crate) providers: RwLock<Option<Arc<Providers>>>,
+    pub(crate) metadata: RwLock<Arc<MetadataDocuments>>,
+    /// The address of the listener.
+    pub(crate) bound: SocketAddr,
     pub(crate) guardian: Guardian,
     pub(crate) stores: StoreRegistry,
     pub(crate) peers: Arc<PeerLimiter>,
@@ -42,12 +51,23 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     /// Opens all servers of `settings`.
-    pub(crate) async fn open(settings: Settings) -> anyhow::Result<Arc<Self>> {
+    pub(crate) async fn open(settings: Settings, bound: SocketAddr) -> anyhow::Result<Arc<Self>> {
+        let providers = settings
+            .auth
+            .as_ref()
+            .map(|auth| Providers::open(&settings, auth, None));
+        let providers = providers.transpose();
+        let providers = providers.map_err(|problem| Problems(vec![problem]))?;
         let guardian = Guardian::start().context("cannot start the guardian of the children")?;
         let stores = StoreRegistry::new(&settings.store).await?;
         let mut mounts = BTreeMap::new();
+        let front = Front {
+            settings: &settings,
+            bound,
+            providers: providers.as_ref(),
+        };
         for server in &settings.servers {
-            let mount = Mount::open(&settings, server, &guardian, &stores, Duration::ZERO).await?;
+            let mount = Mount::open(&front, server, &guardian, &stores, Duration::ZERO).await?;
             mounts.insert(path_prefix(server), Arc::new(mount));
         }
         for mount in mounts.values() {
@@ -55,7 +75,10 @@ impl Gateway {
         }
         Ok(Arc::new(Gateway {
             peers: PeerLimiter::new(settings.max_connections_per_peer),
+            metadata: RwLock::new(Arc::new(auth::documents(&settings, bound))),
             settings: RwLock::new(Arc::new(settings)),
+            providers: RwLock::new(providers),
+            bound,
             guardian,
             stores,
             mounts: RwLock::new(mounts),
@@ -150,17 +173,29 @@ impl Gateway {
         let path = request.uri().path();
         match path {
             "/healthz" => return health_response(request.method(), StatusCode::OK, "ok\n"),
+            "/readyz" if !self.has_keys() && self.ready.load(Ordering::Relaxed) => {
+                return health_response(request.method(), StatusCode::SERVICE_UNAVAILABLE, "keys\n");
+            }
             "/readyz" if self.ready.load(Ordering::Relaxed) => {
                 return health_response(request.method(), StatusCode::OK, "ready\n");
             }
             "/readyz" => return health_response(request.method(), StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
             _ => {}
         }
+        if path.starts_with(auth::metadata::WELL_KNOWN) {
+            let documents = Arc::clone(&self.metadata.read());
+            if let Some(response) = documents.respond(request.method(), path) {
+                return response.map(Either::Right);
+            }
+        }
         let (prefix, endpoint) = path.rsplit_once('/').unwrap_or_default();
         let mount = self.mounts.read().get(prefix).cloned();
         // `/mcp` is a guess of a person even if each server has a path of its own.
         let has_page = path == "/" || path == "/mcp" || (mount.is_some() && endpoint == "mcp");
+        // The page names the servers, and nobody may know them without a token (AUTH-03).
+        let is_open = self.providers.read().is_none();
         if has_page
+            && is_open
             && gate::is_page_request(request.method(), request.headers())
             && let Some(page) = landing_page::respond(&self.settings(), request.headers())
         {
@@ -169,8 +204,17 @@ impl Gateway {
         match (mount, endpoint) {
             (Some(mount), "mcp") => into_body(mount.mcp.clone().call(request).await),
             (Some(mount), "sse" | "messages") => into_body(mount.sse.clone().call(request).await),
+            _ if !is_open => text_response(StatusCode::NOT_FOUND, "nothing here\n"),
             _ => self.not_found(),
         }
+    }
+
+    /// Whether callers with the tokens of every issuer can be served.
+    fn has_keys(&self) -> bool {
+        self.providers
+            .read()
+            .as_ref()
+            .is_none_or(|providers| providers.has_keys())
     }
 
     /// 404 with the paths that exist.

@@ -1,6 +1,7 @@
 //! `rethread`: puts any MCP server behind Streamable HTTP and SSE.
 
 mod accept;
+mod auth;
 mod check;
 mod child;
 mod cli;
@@ -26,6 +27,7 @@ mod settings;
 mod shared_store;
 mod start_message;
 mod store_registry;
+mod token;
 
 use cli::Job;
 use client_entry::ClientKind;
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
             child::guardian::run();
             Ok(())
         }
+        Job::Token(job) => job.run().and_then(|text| cli::print(text.as_bytes())),
         Job::Completions(shell) => cli::print(&cli::completions(shell)),
         Job::Man(command) => cli::man(command.as_deref()).and_then(|page| cli::print(&page)),
     };

@@ -1,5 +1,6 @@
 //! One server with its endpoints, its store and its children.
 
+use crate::auth::{self, Providers};
 use crate::child::{ChildSpawner, Guardian};
 use crate::config::secret::display_command;
 use crate::exit::Failure;
@@ -10,6 +11,7 @@ use crate::shared_store::{self, JOIN_TIMEOUT};
 use crate::store_registry::StoreRegistry;
 use anyhow::anyhow;
 use rethread::{AccessHints, HttpSse, McpService, Restore, Timing};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,12 +70,13 @@ impl Mount {
     /// Probes the server, opens its store, and creates its endpoints. `lock_timeout` bounds the wait for a store that is
     /// in use.
     pub(crate) async fn open(
-        settings: &Settings,
+        front: &Front<'_>,
         server: &ServerSettings,
         guardian: &Guardian,
         stores: &StoreRegistry,
         lock_timeout: Duration,
     ) -> anyhow::Result<Self> {
+        let settings = front.settings;
         let server = Arc::new(server.clone());
         let spawner = ChildSpawner::new(Arc::clone(&server), guardian.clone());
         let profile = probe::probe(&spawner).await;
@@ -91,7 +94,7 @@ impl Mount {
             }))
             .access_hints(ACCESS_HINTS)
             .shared_store(stores.open(&settings.store, &server.folder, lock_timeout).await?);
-        let (mcp, sse) = endpoints(&builder.build(), settings, &server)?;
+        let (mcp, sse) = endpoints(&builder.build(), front, &server)?;
         Ok(Mount {
             server,
             mcp,
@@ -101,9 +104,9 @@ impl Mount {
         })
     }
 
-    /// The same server, sessions and children with the hosts, origins and public URL of `settings`.
-    pub(crate) fn with_access(&self, settings: &Settings) -> anyhow::Result<Self> {
-        let (mcp, sse) = endpoints(&self.mcp, settings, &self.server)?;
+    /// The same server, sessions and children with the hosts, origins, public URL and providers of `front`.
+    pub(crate) fn with_access(&self, front: &Front<'_>) -> anyhow::Result<Self> {
+        let (mcp, sse) = endpoints(&self.mcp, front, &self.server)?;
         Ok(Mount {
             server: Arc::clone(&self.server),
             mcp,
@@ -144,17 +147,31 @@ impl Mount {
     }
 }
 
-/// The endpoints of a service for the hosts and origins of `settings`.
+/// What all servers have in front of them: the listener, and who may call.
+pub(crate) struct Front<'a> {
+    pub(crate) settings: &'a Settings,
+    /// The address of the listener.
+    pub(crate) bound: SocketAddr,
+    pub(crate) providers: Option<&'a Arc<Providers>>,
+}
+
+/// The endpoints of a service for the hosts, origins and callers of `front`.
 fn endpoints(
     service: &McpService,
-    settings: &Settings,
+    front: &Front<'_>,
     server: &ServerSettings,
 ) -> anyhow::Result<(McpService, HttpSse)> {
+    let settings = front.settings;
     let hosts = settings.allow_hosts.iter().map(String::as_str);
     let origins = settings.allow_origins.iter().map(String::as_str);
     let mcp = service
         .with_access(hosts, origins)
         .map_err(|error| anyhow!("{error}"))?;
+    let authenticator = front.providers.map(|providers| {
+        let policy = auth::policy(settings, providers.settings(), server, front.bound);
+        providers.for_server(policy)
+    });
+    let mcp = mcp.with_authenticator(authenticator);
     mcp.set_proxy_buffering_disabled(settings.public_url.is_some()); // a proxy is in front of the gateway (SSE-03)
     let sse = mcp.http_sse(format!("{}{}/messages", public_prefix(settings), path_prefix(server)));
     Ok((mcp, sse))

@@ -1,5 +1,6 @@
 //! Conditions that must hold before a server starts. `serve`, `check` and reload test the same ones.
 
+use crate::auth;
 use crate::config::{Environment, Problem, secret};
 use crate::exit::{Exit, store_failure};
 use crate::settings::{ServerSettings, Settings, StoreSettings};
@@ -13,6 +14,9 @@ pub(crate) fn problems(settings: &Settings, environment: &Environment) -> Vec<Pr
     let mut problems: Vec<_> = servers
         .flat_map(|server| server_problems(server, environment))
         .collect();
+    if let Some(auth) = &settings.auth {
+        problems.extend(auth::read_tokens(auth).err());
+    }
     if let StoreSettings::Embedded { data, .. } = &settings.store {
         problems.extend(store_problems(data, &settings.servers));
     }

@@ -7,6 +7,7 @@ mod session_child;
 mod shared_child;
 
 use crate::child::{ChildCall, ChildMessage, ChildQuestion, ChildSpawner, codec, parse_child_error};
+use crate::settings::IdentitySetting;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rethread::{
@@ -74,9 +75,15 @@ impl Relay {
                 "{limit} callers are served already; try again later"
             )));
         }
-        let shared = SharedChild::new(self.0.spawner.clone(), self.0.idle_timeout);
+        let shared = SharedChild::new(self.0.spawner.for_caller(caller), self.0.idle_timeout);
         children.insert(caller.clone(), Arc::clone(&shared));
         Ok(shared)
+    }
+
+    /// The params of a request as the child gets them (AUTH-23).
+    fn params_for_child(&self, params: &Bytes, caller: &Principal) -> Bytes {
+        let is_told = self.0.spawner.server.identity == IdentitySetting::Meta && !caller.is_anonymous();
+        codec::set_identity(params, Some(caller).filter(|_| is_told))
     }
 
     /// Ends subscriptions, which would otherwise hold up a shutdown.
@@ -114,7 +121,8 @@ impl Handler for Relay {
     /// process.
     async fn open(&self, opening: &SessionStart) -> Result<InitializeReply, OpenError> {
         let (peer, id) = (opening.peer().clone(), opening.peer().id().clone());
-        let child = SessionChild::new(self.0.spawner.clone(), peer, opening.params().clone());
+        let params = self.params_for_child(opening.params(), opening.principal());
+        let child = SessionChild::new(self.0.spawner.for_caller(opening.principal()), peer, params);
         if opening.earlier().is_some() {
             self.0.session_children.lock().insert(id, Arc::clone(&child));
             tokio::spawn(async move {
@@ -140,6 +148,7 @@ impl Handler for Relay {
 
     async fn handle(&self, call: Call, cx: &Context) -> Result<Reply, RpcError> {
         let params = Bytes::copy_from_slice(call.raw_params().as_json());
+        let params = self.params_for_child(&params, &cx.principal());
         let Some(session) = cx.session() else {
             let connection = self.shared_child(&cx.principal())?.connection().await?;
             let child_call = connection.call(call.method(), &params).await?;
@@ -164,8 +173,9 @@ impl Handler for Relay {
         };
         // Does not start a child: a restart replays the state that matters.
         if let Some(connection) = child.live_connection().await {
-            let params = notification.raw_params();
-            let _ = connection.notify(notification.method(), params.as_json()).await;
+            let params = Bytes::copy_from_slice(notification.raw_params().as_json());
+            let params = codec::set_identity(&params, None);
+            let _ = connection.notify(notification.method(), &params).await;
         }
     }
 }

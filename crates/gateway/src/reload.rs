@@ -7,13 +7,14 @@
 //! With a shared store, other gateways serve the requests for the old server while it drains. The new server joins when it
 //! has drained, and the old one leaves after that. So this gateway is a member all the time.
 
+use crate::auth::{self, Providers};
 use crate::config::options::OPTIONS;
 use crate::config::{Environment, Problems, Reload, own_host};
 use crate::gateway::Gateway;
-use crate::mount::{Mount, path_prefix};
+use crate::mount::{Front, Mount, path_prefix};
 use crate::preflight;
 use crate::settings::{ServerSettings, Settings};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -40,6 +41,7 @@ impl Gateway {
         let settings = Arc::new(settings);
         *self.settings.write() = Arc::clone(&settings);
         self.peers.set_limit(settings.max_connections_per_peer);
+        self.reload_providers(&settings, &mut outcome);
         self.apply_access(&settings, &mut outcome);
         let mut changing = JoinSet::new();
         for (prefix, change) in self.changes(&settings) {
@@ -56,10 +58,41 @@ impl Gateway {
         outcome
     }
 
-    /// Applies hosts, origins and public URL to all servers.
+    /// Reads tokens again. What cannot be read changes nothing: the providers in force go on.
+    fn reload_providers(&self, settings: &Settings, outcome: &mut ReloadOutcome) {
+        let current = self.providers.read().clone();
+        let reloaded = match (&current, &settings.auth) {
+            (Some(current), Some(_)) if current.are_those_of(settings) => {
+                current.reload().map(|revoked| (Some(Arc::clone(current)), revoked))
+            }
+            (current, Some(wanted)) => Providers::open(settings, wanted, current.as_deref()).map(|newer| {
+                let revoked = current.as_ref().map(|current| current.revoked_in(&newer));
+                (Some(newer), revoked.unwrap_or_default())
+            }),
+            (_, None) => Ok((None, BTreeSet::new())),
+        };
+        match reloaded {
+            Ok((providers, revoked)) => {
+                *self.providers.write() = providers;
+                *self.metadata.write() = Arc::new(auth::documents(settings, self.bound));
+                if !revoked.is_empty() {
+                    tracing::info!(principals = revoked.len(), "tokens revoked");
+                }
+            }
+            Err(problem) => outcome.failed.push(("auth".to_owned(), Problems(vec![problem]).into())),
+        }
+    }
+
+    /// Applies hosts, origins, public URL and providers to all servers.
     fn apply_access(&self, settings: &Settings, outcome: &mut ReloadOutcome) {
+        let providers = self.providers.read().clone();
+        let front = Front {
+            settings,
+            bound: self.bound,
+            providers: providers.as_ref(),
+        };
         for mount in self.mounts.write().values_mut() {
-            match mount.with_access(settings) {
+            match mount.with_access(&front) {
                 Ok(changed) => *mount = Arc::new(changed),
                 Err(error) => outcome.failed.push((mount.server.name.clone(), error)),
             }
@@ -97,7 +130,13 @@ impl Gateway {
             if !problems.is_empty() {
                 return Err((server.name.clone(), Problems(problems).into()));
             }
-            let opened = Mount::open(settings, server, &self.guardian, &self.stores, STORE_LOCK_TIMEOUT).await;
+            let providers = self.providers.read().clone();
+            let front = Front {
+                settings,
+                bound: self.bound,
+                providers: providers.as_ref(),
+            };
+            let opened = Mount::open(&front, server, &self.guardian, &self.stores, STORE_LOCK_TIMEOUT).await;
             new = Some(Arc::new(opened.map_err(|error| (server.name.clone(), error))?));
         }
         let deadline = Instant::now() + settings.drain;
@@ -170,7 +209,8 @@ fn merge(current: &Settings, wanted: Settings) -> (Settings, ReloadOutcome) {
 mod tests {
     use super::*;
     use crate::config::Scope;
-    use crate::settings::{RedisSettings, StoreSettings, SyncMode};
+    use crate::settings::{AuthSettings, RedisSettings, StoreSettings, SyncMode};
+    use rethread_proto::auth::{self as scopes, ImpliedScopes, Rate, Scopes};
     use rethread_store_redis::RedisUrl;
 
     fn settings() -> Settings {
@@ -184,6 +224,9 @@ mod tests {
             retry: Duration::from_secs(1),
             session_idle: Duration::from_secs(1),
             max_connections_per_peer: 1,
+            auth: None,
+            no_auth: false,
+            trusted_proxies: vec![],
             servers: vec![],
             notes: vec![],
         }
@@ -212,6 +255,20 @@ mod tests {
             retry: Duration::from_secs(2),
             session_idle: Duration::from_secs(2),
             max_connections_per_peer: 2,
+            auth: Some(AuthSettings {
+                tokens: Some("tokens.toml".into()),
+                scopes: Scopes::from_words("mcp"),
+                leeway: Duration::ZERO,
+                implies: {
+                    let mut implies = ImpliedScopes::default();
+                    implies.insert(scopes::Scope::parse("a").unwrap(), Scopes::from_words("b"));
+                    implies
+                },
+                failures: Rate::new(1, Duration::from_secs(1)).unwrap(),
+                jwt: vec![],
+            }),
+            no_auth: true,
+            trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
             servers: vec![],
             notes: vec![],
         };
@@ -224,6 +281,22 @@ mod tests {
             "allow_origins",
             "drain",
             "max_connections_per_peer",
+            "auth.tokens",
+            "auth.scopes",
+            "auth.leeway",
+            "auth.implies",
+            "auth.failures",
+            "auth.jwt",
+            "issuer",
+            "jwks_url",
+            "jwks_file",
+            "audience",
+            "algorithms",
+            "refresh",
+            "cooldown",
+            "max_stale",
+            "no_auth",
+            "trusted_proxies",
         ];
         assert_eq!(outcome.applied, applied);
         let gateway_options = OPTIONS.iter().filter(|option| option.scope == Scope::Gateway);

@@ -31,7 +31,7 @@ pub(crate) async fn run(settings: Settings, input: CliInput, output: OutputOptio
     let bound = socket.local_addr()?;
     let opening = async {
         tokio::select! {
-            opened = Gateway::open(settings.clone()) => opened.map(Some).map_err(|error| failure(&error)),
+            opened = Gateway::open(settings.clone(), bound) => opened.map(Some).map_err(|error| failure(&error)),
             () = signals.next() => Ok(None), // the guardian ends children that have started
         }
     };
@@ -163,6 +163,13 @@ fn failure(error: &anyhow::Error) -> Failure {
     }
     if let Some(store) = error.downcast_ref::<OpenError>() {
         return store_failure(store);
+    }
+    if let Some(problem) = error.downcast_ref::<Problems>().and_then(|problems| problems.0.first()) {
+        let failure = Failure::new(problem.exit, problem.to_string());
+        return match &problem.hint {
+            Some(hint) => failure.hint(hint.clone()),
+            None => failure,
+        };
     }
     let failure = Failure::new(Exit::Failure, format!("{error:#}"));
     match error.downcast_ref::<ServerStartError>() {

@@ -1,5 +1,10 @@
 //! The resolved settings of the gateway. Every value is present, whatever its source.
 
+mod auth;
+
+pub(crate) use auth::{AuthSettings, IdentitySetting, JwtSettings, KeyLocation, ServerAccess};
+
+use crate::auth::Network;
 use rethread_store_redis::RedisUrl;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -26,6 +31,12 @@ pub(crate) struct Settings {
     pub(crate) session_idle: Duration,
     /// Open connections of one peer address; zero for no limit. Beyond: 429, and the connection closes.
     pub(crate) max_connections_per_peer: usize,
+    /// Who may call. `None`: everybody.
+    pub(crate) auth: Option<AuthSettings>,
+    /// Proxies whose `X-Forwarded-For` names the client.
+    pub(crate) trusted_proxies: Vec<Network>,
+    /// The operator has confirmed that everybody may call.
+    pub(crate) no_auth: bool,
     pub(crate) servers: Vec<ServerSettings>,
     /// Entries of the file that are not served, or not under their name. For people.
     pub(crate) notes: Vec<String>,
@@ -104,6 +115,8 @@ pub(crate) struct ServerSettings {
     pub(crate) start_timeout: Duration,
     /// Children that may run at the same time. Beyond: `initialize` gets 503.
     pub(crate) max_children: usize,
+    pub(crate) access: ServerAccess,
+    pub(crate) identity: IdentitySetting,
 }
 
 /// The variables of the gateway's environment that a server inherits.

@@ -6,6 +6,7 @@ use crate::mount::path_prefix;
 use crate::output::Styles;
 use crate::settings::{ServerSettings, Settings, StoreSettings, SyncMode};
 use std::net::SocketAddr;
+use std::path::Path;
 
 /// A server that is being served.
 pub(crate) struct ReadyServer<'a> {
@@ -136,7 +137,7 @@ fn describe_store(settings: &Settings, server: &ServerSettings) -> String {
 /// Settings that are allowed but probably not intended.
 pub(crate) fn warnings(settings: &Settings, bound: SocketAddr) -> Vec<String> {
     let mut warnings = settings.notes.clone();
-    if !bound.ip().is_loopback() {
+    if !bound.ip().is_loopback() && settings.auth.is_none() {
         let text = format!("{bound} is open to the network, and the gateway does not authenticate clients");
         warnings.push(format!(
             "{text}; put an authenticating proxy in front of it, or listen on 127.0.0.1"
@@ -148,6 +149,12 @@ pub(crate) fn warnings(settings: &Settings, bound: SocketAddr) -> Vec<String> {
             "{text}; allow others with --allow-host NAME or --public-url URL"
         ));
     }
+    if let Some(tokens) = settings.auth.as_ref().and_then(|auth| auth.tokens.as_deref())
+        && is_readable_by_others(tokens)
+    {
+        let tokens = tokens.display();
+        warnings.push(format!("other users can read {tokens}; chmod 600 {tokens}"));
+    }
     if settings.store.redis().is_some() {
         let unnamed = settings.servers.iter().filter(|server| server.folder != server.name);
         warnings.extend(unnamed.map(|server| {
@@ -156,6 +163,17 @@ pub(crate) fn warnings(settings: &Settings, bound: SocketAddr) -> Vec<String> {
         }));
     }
     warnings
+}
+
+#[cfg(unix)]
+fn is_readable_by_others(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o004 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_readable_by_others(_: &Path) -> bool {
+    false
 }
 
 #[cfg(test)]
@@ -188,6 +206,8 @@ mod tests {
             restore: Default::default(),
             start_timeout: Duration::from_secs(1),
             max_children: 1,
+            access: Default::default(),
+            identity: Default::default(),
         }
     }
 
@@ -205,6 +225,9 @@ mod tests {
             retry: Duration::ZERO,
             session_idle: Duration::ZERO,
             max_connections_per_peer: 0,
+            auth: None,
+            no_auth: false,
+            trusted_proxies: vec![],
             servers,
             notes: vec![],
         }

@@ -5,6 +5,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 
+#[path = "children/auth.rs"]
+mod auth;
 #[path = "children/client.rs"]
 mod client;
 #[path = "children/connections.rs"]
@@ -20,6 +22,8 @@ mod eras;
 mod gateway;
 #[path = "children/ids.rs"]
 mod ids;
+#[path = "children/jwt.rs"]
+mod jwt;
 #[path = "children/landing.rs"]
 mod landing;
 #[path = "children/limits.rs"]

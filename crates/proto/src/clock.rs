@@ -56,3 +56,12 @@ impl Wall {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 }
+
+impl std::ops::Add<Duration> for Wall {
+    type Output = Wall;
+
+    fn add(self, later: Duration) -> Wall {
+        let millis = u64::try_from(later.as_millis()).unwrap_or(u64::MAX);
+        Wall(self.0.saturating_add(millis))
+    }
+}

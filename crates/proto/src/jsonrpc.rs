@@ -142,6 +142,19 @@ impl Params {
         ProgressToken::from_json(meta.progress_token?.get())
     }
 
+    /// The `name`, if it is a string: the tool of `tools/call`. Escapes are resolved, so that a name has one spelling.
+    pub fn name(&self) -> Option<String> {
+        #[derive(serde::Deserialize)]
+        struct Named {
+            name: Option<serde_json::Value>,
+        }
+        let Object(named) = serde_json::from_slice::<Object<Named>>(self.as_json()).ok()?;
+        match named.name? {
+            serde_json::Value::String(name) => Some(name),
+            _ => None,
+        }
+    }
+
     /// The request that a `notifications/cancelled` refers to, if any (CAN-01).
     pub fn cancelled_request(&self) -> Option<RequestId> {
         #[derive(serde::Deserialize)]
@@ -241,6 +254,28 @@ mod tests {
         assert_eq!(named(r#"{"requestId":"7"}"#).as_deref(), Some("\"7\""));
         for none in ["", "{}", r#"{"requestId":null}"#, r#"{"requestId":[]}"#, "[7]"] {
             assert_eq!(named(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn auth_15_name_is_read_with_its_escapes_resolved() {
+        let name = |json| params(json).name();
+        for json in [
+            r#"{"name":"write"}"#,
+            r#"{"a":[1],"name":"writ\u0065"}"#,
+            r#"{"nam\u0065":"write"}"#,
+        ] {
+            assert_eq!(name(json).as_deref(), Some("write"), "{json}");
+        }
+        for none in [
+            "",
+            "{}",
+            r#"{"name":1}"#,
+            r#"{"name":null}"#,
+            r#"["write"]"#,
+            r#"{"arguments":{"name":"write"}}"#,
+        ] {
+            assert_eq!(name(none), None, "{none}");
         }
     }
 

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`version`] | the five protocol revisions and every behaviour that differs between them |
 //! | [`gate`] | headers and admission: is this request admitted, and as what |
+//! | [`auth`] | the form of credentials, scopes, challenges and rates |
 //! | [`jsonrpc`] | the JSON-RPC envelope over raw bytes |
 //! | [`exchange`] | one POST and its answer: JSON or a stream |
 //! | [`stream`] | the log of a stream, its writer and its readers, and where a resume begins |
@@ -21,6 +22,7 @@
 //! | [`cluster`] | several processes that share one store |
 //! | [`clock`] | time as a value |
 
+pub mod auth;
 mod client_capabilities;
 pub mod clock;
 pub mod cluster;

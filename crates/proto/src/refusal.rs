@@ -1,8 +1,9 @@
 //! Every refusal. Only this module knows HTTP statuses and the JSON-RPC codes that go with them.
 
+use crate::auth::AuthRefusal;
 use crate::jsonrpc::{EnvelopeError, RequestId, RpcError, code, error_message};
 use crate::version::{Era, Revisions};
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use serde_json::json;
 use std::borrow::Cow;
 
@@ -34,6 +35,8 @@ pub enum Reason {
         /// How to allow it.
         hint: &'static str,
     },
+    /// The caller is not known, or may not call (AUTH-01 to AUTH-24).
+    Auth(Box<AuthRefusal>),
     /// The HTTP method is not offered (HTTP-01, VER-09).
     Method {
         /// The value of `Allow`.
@@ -111,6 +114,7 @@ impl Refusal {
     pub fn status(&self) -> StatusCode {
         match &self.reason {
             Reason::Origin { .. } | Reason::Host { .. } => StatusCode::FORBIDDEN,
+            Reason::Auth(auth) => auth.status(),
             Reason::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Reason::NotAcceptable { .. } => StatusCode::NOT_ACCEPTABLE,
             Reason::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -143,9 +147,18 @@ impl Refusal {
         }
     }
 
+    /// The value of `WWW-Authenticate`, if the refusal has a challenge.
+    pub fn www_authenticate(&self) -> Option<HeaderValue> {
+        match &self.reason {
+            Reason::Auth(auth) => auth.www_authenticate(),
+            _ => None,
+        }
+    }
+
     /// Seconds after which a retry may succeed, if it may.
     pub fn retry_after(&self) -> Option<u32> {
-        match self.reason {
+        match &self.reason {
+            Reason::Auth(auth) => auth.retry_after(),
             Reason::TooMany(_) | Reason::Overloaded(_) | Reason::StoreUnavailable | Reason::Upstream(_) => Some(1),
             Reason::ShuttingDown => Some(2),
             _ => None,
@@ -157,6 +170,7 @@ impl Refusal {
         match &self.reason {
             Reason::Origin { .. } => "origin",
             Reason::Host { .. } => "host",
+            Reason::Auth(auth) => auth.label(),
             Reason::Method { .. } => "method",
             Reason::NotAcceptable { .. } => "accept",
             Reason::UnsupportedMediaType => "content_type",
@@ -194,6 +208,7 @@ impl Refusal {
             Reason::Host { host, hint } => invalid(format!(
                 "host `{host}` is not allowed; {hint} if clients reach this server under that name"
             )),
+            Reason::Auth(auth) => invalid(auth.text()),
             Reason::Method { allow } => invalid(format!("method not allowed; this endpoint takes {allow}")),
             Reason::NotAcceptable { needs } => invalid(format!("not acceptable: `Accept` must admit {needs}")),
             Reason::UnsupportedMediaType => invalid("unsupported media type: `Content-Type` must be application/json"),
@@ -254,6 +269,12 @@ pub fn stateless_status(error: &RpcError) -> StatusCode {
 impl From<Reason> for Refusal {
     fn from(reason: Reason) -> Self {
         Refusal::new(reason)
+    }
+}
+
+impl From<AuthRefusal> for Refusal {
+    fn from(auth: AuthRefusal) -> Self {
+        Refusal::new(Reason::Auth(Box::new(auth)))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The endpoint: HTTP, `/sse` and lines in, responses out.
 
+pub(crate) mod authenticate;
 pub(crate) mod background;
 pub(crate) mod bound_session;
 pub(crate) mod builder;

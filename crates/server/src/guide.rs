@@ -12,6 +12,7 @@
 //! | [eras] | how do sessions and stateless requests differ? |
 //! | [limits] | what is bounded, by how much, and what happens then? |
 //! | [security] | who may call, and what can a caller reach? |
+//! | [authentication] | how do callers prove who they are? |
 //! | [testing] | how do I test my server without a network? |
 //! | [deployment] | how do I run, monitor and stop a server? |
 //! | [nginx] | how do I configure nginx in front of it? |
@@ -54,6 +55,9 @@ pub mod limits {}
 
 #[doc = include_str!("guide/security.md")]
 pub mod security {}
+
+#[doc = include_str!("guide/authentication.md")]
+pub mod authentication {}
 
 #[doc = include_str!("guide/testing.md")]
 pub mod testing {}

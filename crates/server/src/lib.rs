@@ -53,6 +53,7 @@
 //! | [Eras](guide::eras) | sessions and stateless requests, from the same code |
 //! | [Limits](guide::limits) | every limit, its default and its consequence |
 //! | [Security](guide::security) | origins, hosts, principals, ids, seals |
+//! | [Authentication](guide::authentication) | tokens, scopes and principals |
 //! | [Testing your server](guide::testing) | without a network |
 //! | [Deployment](guide::deployment) | run, monitor and stop; [nginx](guide::nginx), [Kubernetes](guide::kubernetes) |
 //!
@@ -101,6 +102,7 @@ pub use call::request::{Call, Inputs, Notification};
 pub use call::root::Root;
 pub use call::sampling::{SampledMessage, SamplingContent, SamplingRequest};
 pub use catalog::Catalog;
+pub use endpoint::authenticate::{Authenticate, Authentication};
 pub use endpoint::builder::Builder;
 pub use endpoint::http_sse::HttpSse;
 pub use endpoint::service::McpService;
@@ -116,6 +118,9 @@ pub use session::notifier::Notifier;
 pub use session::previous_state::PreviousState;
 pub use stream::body::Body;
 
+pub use rethread_proto::auth;
+pub use rethread_proto::auth::Caller;
+pub use rethread_proto::clock::Wall;
 pub use rethread_proto::event_id;
 pub use rethread_proto::exchange::SseUpgradeDelay;
 pub use rethread_proto::gate::mirror::{AnnotationFault, BadAnnotation};

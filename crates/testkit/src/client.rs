@@ -46,12 +46,17 @@ impl Client {
         }
     }
 
-    /// The same client with a hook that modifies every request, for example to add an extension or a header.
+    /// The same client with a hook that modifies every request, for example to add an extension or a header. Earlier hooks
+    /// run first.
     #[must_use]
     pub fn with_request_hook(&self, hook: impl Fn(&mut Request<Full<Bytes>>) + Send + Sync + 'static) -> Self {
+        let earlier = Arc::clone(&self.request_hook);
         Client {
             service: self.service.clone(),
-            request_hook: Arc::new(hook),
+            request_hook: Arc::new(move |request| {
+                earlier(request);
+                hook(request);
+            }),
         }
     }
 

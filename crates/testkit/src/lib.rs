@@ -9,12 +9,14 @@
 //! | [`balancer`] | a load balancer that sends each request to another backend |
 //! | [`store_suite`](mod@store_suite) | the conformance suite of store backends |
 //! | [`flaky`] | a store with switchable faults |
+//! | [`issuer`] | an issuer of JSON Web Tokens that can rotate its keys and fail |
 //! | [`redis_server`] | a real `redis-server` on a free port |
 //! | [`walkthrough`] | runs the commands in the header of an example |
 
 pub mod balancer;
 pub mod client;
 pub mod flaky;
+pub mod issuer;
 pub mod proxy;
 pub mod raw;
 #[cfg(unix)]

@@ -2,7 +2,7 @@
 
 use super::connection::CallId;
 use bytes::Bytes;
-use rethread::Version;
+use rethread::{Principal, Version};
 use rethread_proto::jsonrpc::RequestId;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -88,6 +88,40 @@ pub(super) fn replace_progress_token(params: &Bytes, call_id: CallId) -> Bytes {
     rewritten().unwrap_or_else(|| params.clone())
 }
 
+/// Keys of `_meta` that only the gateway sets.
+const OWN_KEYS: &str = "io.rethread/";
+const PRINCIPAL_KEY: &str = "io.rethread/principal";
+
+/// Removes the gateway's own keys from `_meta` of a client's `params`, and sets the caller if the child may know it. Keys are
+/// compared after parsing, so that JSON escapes do not hide one.
+pub(crate) fn set_identity(params: &Bytes, caller: Option<&Principal>) -> Bytes {
+    // Most messages have no such key, and a text search is cheaper than parsing.
+    let may_have_key = |text: &str| text.contains(OWN_KEYS) || text.contains('\\');
+    if caller.is_none() && !std::str::from_utf8(params).is_ok_and(may_have_key) {
+        return params.clone();
+    }
+    let rewritten = || {
+        let empty = raw_value("{}")?;
+        let mut outer = parse_object(params)?;
+        let meta = outer.get("_meta").copied().filter(|meta| meta.get() != "null");
+        let meta = meta.or(caller.map(|_| &*empty))?;
+        let mut inner = parse_object(meta.get().as_bytes())?;
+        let before = inner.len();
+        inner.retain(|key, _| !key.starts_with(OWN_KEYS));
+        let identity =
+            caller.map(|caller| json!({ "issuer": caller.issuer(), "subject": caller.subject() }).to_string());
+        let identity = identity.as_deref().and_then(raw_value);
+        if identity.is_none() && inner.len() == before {
+            return None;
+        }
+        inner.extend(identity.as_deref().map(|identity| (PRINCIPAL_KEY.to_owned(), identity)));
+        let meta = raw_value(&serde_json::to_string(&inner).ok()?)?;
+        outer.insert("_meta".to_owned(), &meta);
+        serde_json::to_vec(&outer).ok().map(Bytes::from)
+    };
+    rewritten().unwrap_or_else(|| params.clone())
+}
+
 /// The call that a progress notification belongs to.
 pub(super) fn progress_call_id(params: &[u8]) -> Option<CallId> {
     #[derive(Deserialize)]
@@ -166,6 +200,39 @@ pub(crate) fn gateway_request_meta() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn auth_23_own_keys_of_a_client_are_removed_and_the_caller_is_set() {
+        let ada = Principal::new("https://idp", "ada");
+        let set = |params: &'static str, caller| set_identity(&Bytes::from_static(params.as_bytes()), caller);
+        for (params, expected) in [
+            (r#"{"a":1}"#, r#"{"a":1}"#),
+            (r#"{"b":"\n","a":1}"#, r#"{"b":"\n","a":1}"#),
+            (
+                r#"{"_meta":{"io.rethread/principal":{"subject":"x"},"k":1}}"#,
+                r#"{"_meta":{"k":1}}"#,
+            ),
+            (r#"{"_meta":{"io.rethread/other":1}}"#, r#"{"_meta":{}}"#),
+            (r#"{"_meta":{"io.rethread\/principal":1}}"#, r#"{"_meta":{}}"#),
+            (r#"{"_m\u0065ta":{"io.rethr\u0065ad/principal":1}}"#, r#"{"_meta":{}}"#),
+            (
+                r#"{"arguments":{"io.rethread/x":1}}"#,
+                r#"{"arguments":{"io.rethread/x":1}}"#,
+            ),
+            ("[1]", "[1]"),
+        ] {
+            assert_eq!(set(params, None), expected, "{params}");
+        }
+        let told = r#"{"_meta":{"io.rethread/principal":{"issuer":"https://idp","subject":"ada"}}}"#;
+        for params in [
+            "{}",
+            r#"{"_meta":null}"#,
+            r#"{"_meta":{}}"#,
+            r#"{"_meta":{"io.rethread/principal":{"issuer":"https://idp","subject":"root"},"io.rethread/x":1}}"#,
+        ] {
+            assert_eq!(set(params, Some(&ada)), told, "{params}");
+        }
+    }
 
     #[test]
     fn gw_01_encoded_message_is_one_line() {

@@ -2,7 +2,8 @@
 
 use super::guardian::Guardian;
 use super::process::{ChildPipes, ChildProcess};
-use crate::settings::ServerSettings;
+use crate::settings::{IdentitySetting, ServerSettings};
+use rethread::Principal;
 use std::io;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -14,12 +15,18 @@ use tokio::time::timeout;
 /// How long a new child waits for a permit of one that is about to end. Beyond: [`TooManyChildren`].
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Variables that tell a child its caller.
+const ISSUER_VARIABLE: &str = "RETHREAD_ISSUER";
+const SUBJECT_VARIABLE: &str = "RETHREAD_SUBJECT";
+
 /// Starts the children of one server.
 #[derive(Clone, Debug)]
 pub(crate) struct ChildSpawner {
     pub(crate) server: Arc<ServerSettings>,
     guardian: Guardian,
     permits: Arc<Semaphore>,
+    /// The one caller of the children, if they learn it from their environment.
+    caller: Option<Principal>,
 }
 
 /// The right to run one child. Returned when dropped.
@@ -43,6 +50,16 @@ impl ChildSpawner {
             server,
             guardian,
             permits,
+            caller: None,
+        }
+    }
+
+    /// The same spawner for children that serve one caller. Only `identity = "env"` makes a difference (AUTH-23).
+    pub(crate) fn for_caller(&self, caller: &Principal) -> Self {
+        let is_told = self.server.identity == IdentitySetting::Env && !caller.is_anonymous();
+        ChildSpawner {
+            caller: is_told.then(|| caller.clone()),
+            ..self.clone()
         }
     }
 
@@ -58,7 +75,8 @@ impl ChildSpawner {
             })
     }
 
-    /// Starts a child. Only the operator sets its command line, environment and working directory (GW-10).
+    /// Starts a child. Only the operator sets its command line, environment and working directory (GW-10). The identity of the
+    /// caller is the exception that the operator asks for. A zero byte, which a variable cannot have, is an error here.
     pub(super) fn spawn(&self, permit: ChildPermit) -> io::Result<(ChildProcess, ChildPipes)> {
         let server = &*self.server;
         let inherited = std::env::vars_os().filter(|(name, _)| server.inherit_env.includes(name));
@@ -74,6 +92,11 @@ impl ChildSpawner {
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
+        if let Some(caller) = &self.caller {
+            command
+                .env(ISSUER_VARIABLE, caller.issuer())
+                .env(SUBJECT_VARIABLE, caller.subject());
+        }
         if let Some(cwd) = &server.cwd {
             command.current_dir(cwd);
         }

@@ -86,7 +86,7 @@ Takes the options of `serve`, starts nothing, and exits with the code that `serv
 pub(super) const CHECK: &str = "\
 Examples:
   rethread check --config rethread.toml
-  RETHREAD_LISTEN=0.0.0.0:80 rethread check -- npx -y some-server";
+  RETHREAD_LISTEN=127.0.0.1:80 rethread check -- npx -y some-server";
 
 pub(super) const DEMO_ABOUT: &str = "\
 See a call survive its connection and the gateway, then try it.
@@ -125,6 +125,17 @@ Examples:
   rethread export --client vscode --config rethread.toml > .vscode/mcp.json
   rethread export --client codex -- npx -y some-server >> ~/.codex/config.toml
   rethread export --client claude --public-url https://mcp.example --config rethread.toml";
+
+pub(super) const TOKEN_ABOUT: &str = "\
+Make a token for a caller, or hash one.
+
+The token file of `serve --tokens` has only the SHA-256 of each token. A token is printed once and is never a flag.";
+
+pub(super) const TOKEN: &str = "\
+Examples:
+  rethread token new ada --scope mcp
+  rethread token new build-server --scope mcp,files:read --expires 2027-01-31T12:00:00Z
+  rethread token hash < token.txt";
 
 pub(super) const COMPLETIONS: &str = "\
 Examples:

@@ -12,6 +12,12 @@ use toml::de::{DeTable, DeValue};
 /// The table of the servers.
 pub(super) const SERVERS_KEY: &str = "servers";
 
+/// The table of authentication. It stays in the layer as a sign that it is there; its keys become `auth.KEY`.
+pub(super) const AUTH_KEY: &str = "auth";
+
+/// Tables at the top of a file whose keys are options with the table in their name.
+const GROUPS: [&str; 1] = [AUTH_KEY];
+
 /// The content of a configuration file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ParsedFile {
@@ -48,8 +54,9 @@ pub(super) fn parse_toml(name: &str, text: &str) -> Result<Layer, Vec<Problem>> 
         let message = error.message().lines().next().unwrap_or("invalid TOML");
         vec![toml_error::explain(text, at, message).at(&parser.source(at))]
     })?;
-    let layer = parser.layer(table.get_ref());
-    let mut problems = unknown_keys(&layer, &top_keys(), "");
+    let mut layer = parser.layer(table.get_ref());
+    let mut problems = flatten_groups(&mut layer);
+    problems.extend(unknown_keys(&layer, &top_keys(), ""));
     match layer.get(SERVERS_KEY) {
         Some(SourcedValue {
             value: ConfigValue::Table(servers),
@@ -78,6 +85,26 @@ pub(super) fn parse_toml(name: &str, text: &str) -> Result<Layer, Vec<Problem>> 
     if problems.is_empty() { Ok(layer) } else { Err(problems) }
 }
 
+/// Replaces the keys of each group by keys of the top: `tokens` below `[auth]` by `auth.tokens`.
+fn flatten_groups(layer: &mut Layer) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for group in GROUPS {
+        let Some(found) = layer.get_mut(group) else { continue };
+        let ConfigValue::Table(table) = &mut found.value else {
+            let problem = Problem::new(format!("`{group}` is not a table")).at(&found.source);
+            problems.push(problem.hint(format!("[{group}] and its settings below")));
+            continue;
+        };
+        let entries = std::mem::take(table);
+        layer.extend(
+            entries
+                .into_iter()
+                .map(|(key, found)| (format!("{group}.{key}"), found)),
+        );
+    }
+    problems
+}
+
 fn keys(in_scope: fn(Scope) -> bool) -> Vec<&'static str> {
     let options = OPTIONS.iter().filter(|option| in_scope(option.scope));
     options.map(|option| option.key).collect()
@@ -87,6 +114,7 @@ fn keys(in_scope: fn(Scope) -> bool) -> Vec<&'static str> {
 fn top_keys() -> Vec<&'static str> {
     let mut keys = keys(Scope::is_file_top);
     keys.push(SERVERS_KEY);
+    keys.extend(GROUPS);
     keys
 }
 

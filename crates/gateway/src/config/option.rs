@@ -39,6 +39,8 @@ pub(crate) enum Scope {
     EveryServer,
     /// One server. Below `[servers.NAME]`, or a flag for the command after `--`.
     OneServer,
+    /// One issuer of JWTs. Below `[auth.jwt.NAME]`, or a flag for the provider `idp`.
+    Provider,
     /// The command after `--`. A file has `NAME` in its place.
     Command,
 }
@@ -89,6 +91,8 @@ pub(crate) enum Heading {
     /// For several gateways behind a load balancer.
     Nodes,
     Clients,
+    /// Who may call.
+    Auth,
     Server,
     /// For flags of all commands.
     Messages,
@@ -200,11 +204,8 @@ mod tests {
             };
             let from_flag = flag.long.trim_start_matches('-').replace('-', "_");
             let plural = format!("{from_flag}s"); // a list in the file, one value for each flag
-            assert!(
-                [from_flag.clone(), plural].contains(&option.key.to_owned()),
-                "{}",
-                flag.long
-            );
+            let key = option.key.rsplit('.').next().unwrap(); // without the table
+            assert!([from_flag.clone(), plural].contains(&key.to_owned()), "{}", flag.long);
             if let Some(env) = option.env {
                 assert_eq!(env, format!("RETHREAD_{}", from_flag.to_uppercase()));
             }
@@ -216,7 +217,9 @@ mod tests {
         for option in OPTIONS {
             let fits = match option.scope {
                 Scope::Program | Scope::Command => matches!(option.reload, Reload::Ignored),
-                Scope::Gateway => matches!(option.reload, Reload::Applied { .. } | Reload::NeedsRestart { .. }),
+                Scope::Gateway | Scope::Provider => {
+                    matches!(option.reload, Reload::Applied { .. } | Reload::NeedsRestart { .. })
+                }
                 Scope::EveryServer | Scope::OneServer => matches!(option.reload, Reload::ReplacesServer),
             };
             assert!(fits, "{}", option.key);

@@ -1,5 +1,10 @@
 //! Every option of the program, in the order of the help.
 
+use super::auth_options::{
+    ALLOW, AUTH_SCOPES, FAILURES, IDENTITY, IMPLIES, LEEWAY, NO_AUTH, SERVER_SCOPES, TOKENS, TOOL_SCOPES,
+    TRUSTED_PROXIES,
+};
+use super::jwt_options::{ALGORITHMS, AUDIENCE, COOLDOWN, ISSUER, JWKS_FILE, JWKS_URL, JWT, MAX_STALE, REFRESH};
 use super::option::{DefaultValue, Flag, FlagKind, Heading, OptionDef, Reload, Scope, TypedOption, choices};
 use super::value;
 use crate::output::LogFormat;
@@ -26,6 +31,22 @@ pub(crate) static OPTIONS: &[&OptionDef] = &[
     &SESSION_IDLE.def,
     &DRAIN.def,
     &MAX_CONNECTIONS_PER_PEER.def,
+    &TOKENS.def,
+    &AUTH_SCOPES.def,
+    &LEEWAY.def,
+    &IMPLIES,
+    &FAILURES.def,
+    &JWT,
+    &ISSUER.def,
+    &JWKS_URL.def,
+    &JWKS_FILE.def,
+    &AUDIENCE.def,
+    &ALGORITHMS.def,
+    &REFRESH.def,
+    &COOLDOWN.def,
+    &MAX_STALE.def,
+    &NO_AUTH.def,
+    &TRUSTED_PROXIES.def,
     &NAME.def,
     &COMMAND.def,
     &ARGS.def,
@@ -36,6 +57,10 @@ pub(crate) static OPTIONS: &[&OptionDef] = &[
     &RESTORE.def,
     &START_TIMEOUT.def,
     &MAX_CHILDREN.def,
+    &SERVER_SCOPES.def,
+    &ALLOW.def,
+    &TOOL_SCOPES,
+    &IDENTITY.def,
     &VERBOSE,
     &QUIET,
     &COLOR.def,

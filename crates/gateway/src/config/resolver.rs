@@ -76,6 +76,8 @@ impl Resolver<'_> {
                 allow_hosts.push(host);
             }
         }
+        let (auth, no_auth) = self.auth(listen);
+        let servers = self.servers(&super::auth::providers(auth.as_ref()));
         Settings {
             listen,
             public_url,
@@ -86,7 +88,10 @@ impl Resolver<'_> {
             retry: self.value(&options::RETRY_MS),
             session_idle: self.value(&options::SESSION_IDLE),
             max_connections_per_peer: self.value(&options::MAX_CONNECTIONS_PER_PEER),
-            servers: self.servers(),
+            auth,
+            no_auth,
+            trusted_proxies: self.value(&super::auth_options::TRUSTED_PROXIES),
+            servers,
             notes: self.notes.to_vec(),
         }
     }

@@ -39,17 +39,19 @@ impl ServerCommand {
 }
 
 impl Resolver<'_> {
-    pub(super) fn servers(&mut self) -> Vec<ServerSettings> {
+    pub(super) fn servers(&mut self, providers: &[&str]) -> Vec<ServerSettings> {
         let file_servers = match self.file.get(file::SERVERS_KEY).map(|found| &found.value) {
             Some(ConfigValue::Table(servers)) => servers.clone(),
             _ => Layer::new(),
         };
         match (self.input.command.is_empty(), file_servers.is_empty()) {
-            (false, true) => vec![self.command_server()],
+            (false, true) => vec![self.command_server(providers)],
             (true, false) => {
                 self.refuse_command_flags();
                 let servers = file_servers.iter();
-                servers.map(|(name, table)| self.file_server(name, table)).collect()
+                servers
+                    .map(|(name, table)| self.file_server(name, table, providers))
+                    .collect()
             }
             (false, false) => {
                 self.problems.push(self.both_problem());
@@ -103,7 +105,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn command_server(&mut self) -> ServerSettings {
+    fn command_server(&mut self, providers: &[&str]) -> ServerSettings {
         let layer = self.input.layer.clone();
         let command = ServerCommand::new(self.input.command.clone(), Source::CommandLine);
         let named = layer.get(options::NAME.def.key);
@@ -116,7 +118,7 @@ impl Resolver<'_> {
         self.add_row(Some(&name), options::NAME.def.key, name.clone(), &name_source);
         // An explicit name identifies the server whatever its arguments.
         let (program, args) = (command.program.clone(), command.args.clone());
-        let mut server = self.server(&name, command, &layer);
+        let mut server = self.server(&name, command, &layer, providers);
         server.at_root = true;
         let mut folder_source = Source::Derived("the name");
         if named.is_none() {
@@ -128,7 +130,7 @@ impl Resolver<'_> {
         server
     }
 
-    fn file_server(&mut self, name: &str, table: &SourcedValue) -> ServerSettings {
+    fn file_server(&mut self, name: &str, table: &SourcedValue, providers: &[&str]) -> ServerSettings {
         let empty = Layer::new();
         let section = match &table.value {
             ConfigValue::Table(section) => section,
@@ -158,11 +160,11 @@ impl Resolver<'_> {
         {
             command.shown_args = shown.iter().skip(1).cloned().collect();
         }
-        self.server(name, command, section)
+        self.server(name, command, section, providers)
     }
 
     /// Resolves the options that both kinds of servers have. `section` holds the values of this server.
-    fn server(&mut self, name: &str, command: ServerCommand, section: &Layer) -> ServerSettings {
+    fn server(&mut self, name: &str, command: ServerCommand, section: &Layer, providers: &[&str]) -> ServerSettings {
         let ServerCommand {
             program,
             args,
@@ -185,6 +187,8 @@ impl Resolver<'_> {
             restore: self.server_value(name, section, &options::RESTORE),
             start_timeout: self.server_value(name, section, &options::START_TIMEOUT),
             max_children: self.server_value(name, section, &options::MAX_CHILDREN),
+            access: self.server_access(name, section, providers),
+            identity: self.server_value(name, section, &super::auth_options::IDENTITY),
         }
     }
 

@@ -337,9 +337,9 @@ fn allowed_hosts_include_listen_address_and_public_url() {
     let table = [
         ("", &[][..]),
         ("public_url = 'https://mcp.example/x'", &["mcp.example"][..]),
-        ("listen = '192.168.1.2:80'", &["192.168.1.2"][..]),
-        ("listen = '[fd00::1]:80'", &["[fd00::1]"][..]),
-        ("listen = '0.0.0.0:80'", &[][..]),
+        ("no_auth = true\nlisten = '192.168.1.2:80'", &["192.168.1.2"][..]),
+        ("no_auth = true\nlisten = '[fd00::1]:80'", &["[fd00::1]"][..]),
+        ("no_auth = true\nlisten = '0.0.0.0:80'", &[][..]),
         (
             "allow_hosts = ['a', 'mcp.example']\npublic_url = 'https://mcp.example'",
             &["a", "mcp.example"][..],

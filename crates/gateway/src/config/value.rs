@@ -5,6 +5,7 @@ use super::problem::Problem;
 use super::server_name as name;
 use crate::settings::{InheritedEnv, is_gateway_variable};
 use clap::ValueEnum;
+use rethread_proto::auth::Rate;
 use rethread_proto::gate::{HostPolicy, OriginPolicy};
 use rethread_store_redis::RedisUrl;
 use std::ffi::OsStr;
@@ -132,6 +133,23 @@ fn parse_duration(text: &str) -> Option<Duration> {
         rest = after;
     }
     (!text.is_empty()).then_some(total)
+}
+
+/// A rate: a count, a slash and a duration, whose 1 may be left out.
+pub(super) fn rate(value: &ConfigValue) -> ParseResult<Rate> {
+    let text = value.to_string();
+    let parsed = text.split_once('/').and_then(|(count, period)| {
+        let period = parse_duration(period).or_else(|| parse_duration(&format!("1{period}")))?;
+        Rate::new(count.parse().ok()?, period)
+    });
+    parsed.map_or_else(
+        || invalid(format!("`{text}` is not a rate"), "60/1m, 20/10s or 50/s"),
+        Ok,
+    )
+}
+
+pub(super) fn show_rate(rate: &Rate) -> String {
+    format!("{}/{}", rate.count(), show_duration(&rate.period()))
 }
 
 /// A lease. A bare number is seconds.
@@ -325,6 +343,22 @@ mod tests {
             assert_eq!(duration(&t(&shown)), duration(&t(text)), "{text} became {shown}");
         }
         assert_eq!(show_duration(&Duration::from_secs(90 * 60)), "90m");
+    }
+
+    #[test]
+    fn rates_have_a_count_and_a_period() {
+        for (text, shown) in [
+            ("60/1m", Some("60/1m")),
+            ("50/s", Some("50/1s")),
+            ("20/10s", Some("20/10s")),
+            ("0/s", None),
+            ("5", None),
+            ("5/", None),
+            ("x/s", None),
+            ("5/0s", None),
+        ] {
+            assert_eq!(rate(&t(text)).ok().as_ref().map(show_rate).as_deref(), shown, "{text}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ const BOTH: &str = "application/json, text/event-stream";
 pub(crate) struct Client {
     pub(crate) addr: SocketAddr,
     prefix: String,
+    authorization: Option<String>,
 }
 
 /// A response with an unread body.
@@ -40,11 +41,23 @@ impl Client {
         Client {
             addr,
             prefix: prefix.to_owned(),
+            authorization: None,
+        }
+    }
+
+    /// The same client with a bearer token.
+    pub(crate) fn with_token(&self, token: &str) -> Self {
+        Client {
+            authorization: Some(format!("Bearer {token}")),
+            ..self.clone()
         }
     }
 
     pub(crate) async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> HttpReply {
         let path = format!("{}{path}", self.prefix);
+        let mut headers = headers.to_vec();
+        headers.extend(self.authorization.as_deref().map(|value| ("authorization", value)));
+        let headers = &headers;
         let sending = async {
             let mut connection = RawConnection::open(self.addr).await?;
             connection.send(&request(method, &path, headers, body)).await?;
@@ -124,6 +137,14 @@ impl Session {
         let mut session = self.clone();
         session.client.addr = addr;
         session
+    }
+
+    /// The same session with another client.
+    pub(crate) fn with_client(&self, client: &Client) -> Session {
+        Session {
+            client: client.clone(),
+            ..self.clone()
+        }
     }
 
     /// The pid of the first child, from its result of `initialize`.

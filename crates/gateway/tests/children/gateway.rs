@@ -197,7 +197,7 @@ impl GatewayBuilder {
                     addr = rest[..rest.find('/').unwrap()].parse().ok();
                 }
                 if line.starts_with("Ctrl-C stops it") {
-                    let _ = ready_sender.send(addr.unwrap());
+                    let _ = ready_sender.send(addr.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))));
                 }
                 lines.lock().unwrap().push_str(&format!("{line}\n"));
             }
@@ -221,6 +221,20 @@ impl GatewayBuilder {
 
     pub(crate) fn start(self) -> Gateway {
         Gateway::when_ready(self.spawn())
+    }
+
+    /// Starts a gateway whose start message has its public URL instead of its address.
+    pub(crate) fn start_on_public_url(self) -> Gateway {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let addr = SocketAddr::from(([127, 0, 0, 1], port));
+        let (mut gateway, ready) = self.option(&format!("--listen {addr}")).spawn();
+        let _ = ready.recv_timeout(START_TIMEOUT);
+        gateway.addr = addr;
+        gateway
     }
 }
 

@@ -256,12 +256,122 @@ fn start_timeout_names_the_option() {
 }
 
 #[test]
-fn open_address_is_a_warning() {
-    let output = ProgramRunner::new().run(&["check", "--listen", "0.0.0.0:0", "--", PROGRAM]);
-    output
+fn open_address_needs_auth_or_the_flag() {
+    let runner = ProgramRunner::new();
+    for command in ["check", "serve"] {
+        let refused = runner.run(&[command, "--listen", "0.0.0.0:0", "--memory", "--", PROGRAM]);
+        refused
+            .assert_code(2)
+            .assert_stderr_contains("flag --listen: 0.0.0.0:0 is open to the network")
+            .assert_stderr_contains("--no-auth");
+    }
+    let confirmed = runner.run(&["check", "--listen", "0.0.0.0:0", "--no-auth", "--", PROGRAM]);
+    confirmed
         .assert_code(0)
         .assert_stderr_contains("open to the network")
         .assert_stderr_contains("--allow-host");
+}
+
+#[test]
+fn auth_of_a_file_is_shown_with_its_sources() {
+    let digest = "ab".repeat(32);
+    let tokens = format!("[tokens.ada]\nsha256 = '{digest}'\n");
+    let config = "listen = '0.0.0.0:0'\n[auth]\ntokens = 't.toml'\nscopes = ['mcp']\nimplies = { w = ['r'] }\n\
+                  [servers.a]\ncommand = 'sh'\nscopes = ['files']\nallow = ['tokens:ada', 'tokens:*']\n\
+                  tool_scopes = { 'write_*' = ['w'] }\n";
+    let runner = ProgramRunner::new().file("t.toml", &tokens).file("r.toml", config);
+    let output = runner.run(&["check", "--config", "r.toml"]);
+    output.assert_code(0);
+    let rows: Vec<_> = output
+        .stdout
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    for expected in [
+        "auth.scopes = mcp (r.toml:4)",
+        "auth.leeway = 30s (default)",
+        "auth.implies = w: r (r.toml:5)",
+        "no_auth = false (default)",
+        "scopes = files (r.toml:8)",
+        "allow = tokens:ada, tokens:* (r.toml:9)",
+        "tool_scopes = write_*: w (r.toml:10)",
+    ] {
+        assert!(rows.iter().any(|row| row == expected), "{expected}\n{}", output.stdout);
+    }
+    assert!(!output.stdout.contains(&digest) && !output.stderr.contains(&digest));
+}
+
+#[test]
+fn invalid_auth_is_a_usage_error() {
+    for (config, message) in [
+        ("[auth]\n", "r.toml:1: `[auth]` accepts no token"),
+        ("auth = 1\n", "r.toml:1: `auth` is not a table"),
+        ("[auth]\ntoken = 't.toml'\n", "r.toml:2: unknown key `auth.token`"),
+        (
+            "no_auth = true\n[auth]\ntokens = 't.toml'\n",
+            "r.toml:1: `no_auth` and `[auth]` exclude each other",
+        ),
+        (
+            "[auth]\ntokens = 't.toml'\nleeway = '6m'\n",
+            "r.toml:3: a leeway of `6m` is more than 5m",
+        ),
+        (
+            "[auth]\ntokens = 't.toml'\nscopes = ['a b']\n",
+            "r.toml:3: `a b` cannot be a scope",
+        ),
+        (
+            "[auth]\ntokens = 't.toml'\nimplies = { a = 1 }\n",
+            "r.toml:3: 1 is not a list of strings",
+        ),
+        ("[auth]\ntokens = 'missing.toml'\n", "cannot read the token file"),
+        (
+            "[auth]\ntokens = 'r.toml'\n",
+            "r.toml: line 1: only tables [tokens.NAME] are expected",
+        ),
+    ] {
+        let config = format!("{config}[servers.a]\ncommand = 'sh'\n");
+        let runner = ProgramRunner::new().file("t.toml", "").file("r.toml", &config);
+        let output = runner.run(&["check", "--config", "r.toml"]);
+        output.assert_code(2).assert_stderr_contains(message);
+    }
+    let foreign = "[auth]\ntokens = 't.toml'\n[servers.a]\ncommand = 'sh'\nallow = ['corp:ada']\n";
+    let runner = ProgramRunner::new().file("t.toml", "").file("r.toml", foreign);
+    let output = runner.run(&["check", "--config", "r.toml"]);
+    output
+        .assert_code(2)
+        .assert_stderr_contains("r.toml:5: `corp:ada` names no provider of [auth]");
+    let scope = ProgramRunner::new().run(&["check", "--scope", "mcp", "--", PROGRAM]);
+    scope
+        .assert_code(2)
+        .assert_stderr_contains("a scope needs a provider of tokens");
+}
+
+/// AUTH-18: the printed lines are a token file, and the token appears once.
+#[test]
+fn token_new_prints_a_token_and_its_lines() {
+    let runner = ProgramRunner::new();
+    let output = runner.run(&[
+        "token",
+        "new",
+        "ada",
+        "--scope",
+        "mcp",
+        "--expires",
+        "2099-01-31T12:00:00Z",
+    ]);
+    output.assert_code(0);
+    let (token, file) = output.stdout.split_once("\n\n").unwrap();
+    assert!(token.starts_with("rt_") && !file.contains(token), "{}", output.stdout);
+    let runner = runner.file("t.toml", file);
+    runner
+        .run(&["check", "--tokens", "t.toml", "--", PROGRAM])
+        .assert_code(0);
+    let again = runner.run(&["token", "new", "ada"]);
+    assert!(!again.stdout.contains(token), "every token is another one");
+    let wrong = runner.run(&["token", "new", "ada", "--expires", "soon"]);
+    wrong
+        .assert_code(2)
+        .assert_stderr_contains("--expires 2027-01-31T12:00:00Z");
 }
 
 #[test]

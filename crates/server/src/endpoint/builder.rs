@@ -1,6 +1,7 @@
 //! Configuring an endpoint. Everything has a default, and the defaults are safe.
 
 use crate::call::handler::Handler;
+use crate::endpoint::authenticate::Authenticate;
 use crate::endpoint::server::Server;
 use crate::endpoint::service::McpService;
 use crate::node::limits::{Limits, Timing};
@@ -27,6 +28,7 @@ pub struct Builder<H> {
     upgrade_after: SseUpgradeDelay,
     ids: Arc<dyn EventIdFormat>,
     policy: HeadPolicy,
+    authenticator: Option<Arc<dyn Authenticate>>,
     disable_proxy_buffering: bool,
     restore: Restore,
     behind_gateway: bool,
@@ -53,6 +55,7 @@ impl<H: Handler> Builder<H> {
             upgrade_after: SseUpgradeDelay::default(),
             ids: Arc::new(Plain),
             policy: HeadPolicy::default(),
+            authenticator: None,
             disable_proxy_buffering: false,
             restore: Restore::default(),
             behind_gateway: false,
@@ -103,6 +106,16 @@ impl<H: Handler> Builder<H> {
     #[must_use]
     pub fn access_hints(mut self, hints: AccessHints) -> Self {
         self.policy.hints = hints;
+        self
+    }
+
+    /// Lets `authenticator` identify the caller of every request, and refuse callers. Without it the caller is the
+    /// [`Principal`](crate::Principal) in the extensions of the request, or anonymous.
+    ///
+    /// The `Authorization` header is removed before a handler sees the head of the request.
+    #[must_use]
+    pub fn authenticate(mut self, authenticator: impl Authenticate) -> Self {
+        self.authenticator = Some(Arc::new(authenticator));
         self
     }
 
@@ -290,6 +303,7 @@ impl<H: Handler> Builder<H> {
         Ok(McpService {
             inner: Arc::new(inner),
             policy: Arc::new(self.policy),
+            authenticator: self.authenticator,
         })
     }
 }

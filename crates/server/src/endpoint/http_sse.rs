@@ -1,6 +1,7 @@
 //! The 2024-11-05 transport, HTTP+SSE: a GET opens a stream that carries everything, POSTs to another path are only
 //! acknowledged (LEG-01 to LEG-05). The session lives as long as its stream; nothing has an id, nothing can be resumed.
 
+use crate::endpoint::authenticate::{self, Authenticate, Authentication, CheckedCaller};
 use crate::endpoint::bound_session;
 use crate::endpoint::forward::receiving::{ForwardError, Outgoing};
 use crate::endpoint::read_body::{WholeBody, read_body};
@@ -31,6 +32,7 @@ pub struct HttpSse {
     inner: Arc<Server>,
     messages: Arc<str>,
     policy: Arc<HeadPolicy>,
+    authenticator: Option<Arc<dyn Authenticate>>,
 }
 
 impl McpService {
@@ -52,6 +54,7 @@ impl HttpSse {
             inner,
             messages: messages.into(),
             policy: Arc::new(policy),
+            authenticator: service.authenticator.clone(),
         }
     }
 
@@ -60,7 +63,11 @@ impl HttpSse {
         let origin = request.headers().get(header::ORIGIN).cloned();
         match self.admit(request).await {
             Ok(response) => respond::for_origin(response, origin),
-            Err(refusal) => respond::refusal(&refusal),
+            Err(refusal) => {
+                // A page at a refused origin must not read even the refusal.
+                let hidden = matches!(refusal.reason, Reason::Origin { .. } | Reason::Host { .. });
+                respond::for_origin(respond::refusal(&refusal), origin.filter(|_| !hidden))
+            }
         }
     }
 
@@ -73,7 +80,22 @@ impl HttpSse {
         let head = gate::head::admit(&parts.method, &parts.uri, &parts.headers, &self.policy)?;
         let query = parts.uri.query().map(str::to_owned);
         let outgoing = self.inner.node.cluster().map(|_| Outgoing::new(&parts));
-        let (request_head, principal) = RequestHead::new(parts, self.inner.node.handler.wants_request_head);
+        let caller = match &self.authenticator {
+            Some(authenticator) if head.verb != Verb::Options => {
+                let caller = match authenticator.caller(&parts) {
+                    Authentication::Done(caller) => caller,
+                    Authentication::Pending(caller) => caller.await,
+                };
+                let caller = caller.map_err(authenticate::refused)?;
+                Some(CheckedCaller::new(caller, Arc::clone(authenticator)))
+            }
+            _ => None,
+        };
+        let wanted = self.inner.node.handler.wants_request_head;
+        let (request_head, principal) = match &caller {
+            Some(caller) => RequestHead::authenticated(parts, wanted, caller.caller()),
+            None => RequestHead::new(parts, wanted),
+        };
         match head.verb {
             Verb::Get => self.open(principal).await,
             Verb::Post => {
@@ -83,11 +105,20 @@ impl HttpSse {
                 let session = inner.sessions.find(&named, &principal, Transport::HttpSse)?;
                 let node = &inner.node;
                 let body = read_body(body, node.limits.body_bytes, node.timing.body).await?;
+                let mut parsed = None;
+                if let Some(mut caller) = caller {
+                    let payload = jsonrpc::parse(&body, &node.envelope)?;
+                    caller.authorize(&payload)?;
+                    parsed = Some(payload);
+                }
                 let Some(session) = session else {
                     let outgoing = outgoing.filter(|_| !request_head.is_forwarded());
                     return self.forward(&named, principal, outgoing, body).await;
                 };
-                let payload = jsonrpc::parse(&body, &node.envelope)?;
+                let payload = match parsed {
+                    Some(payload) => payload,
+                    None => jsonrpc::parse(&body, &node.envelope)?,
+                };
                 bound_session::take(inner, &session, payload, request_head).await?;
                 Ok(respond::accepted())
             }
@@ -163,6 +194,7 @@ pub(crate) async fn serve_forwarded(server: &Arc<Server>, request: Request<Bytes
         inner: Arc::clone(server),
         messages: "".into(),
         policy: Arc::new(server.forwarded_policy.clone()),
+        authenticator: None, // the receiving node has authenticated
     };
     service.serve(request.map(WholeBody::new)).await
 }
@@ -185,6 +217,7 @@ impl Clone for HttpSse {
             inner: Arc::clone(&self.inner),
             messages: Arc::clone(&self.messages),
             policy: Arc::clone(&self.policy),
+            authenticator: self.authenticator.clone(),
         }
     }
 }

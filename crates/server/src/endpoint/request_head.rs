@@ -1,8 +1,9 @@
 //! The head of the HTTP request that carried a message.
 
 use http::request::Parts;
-use http::{Extensions, HeaderMap};
+use http::{Extensions, HeaderMap, header};
 use rethread_proto::Principal;
+use rethread_proto::auth::Caller;
 
 /// Marks a request that another node has forwarded.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +19,14 @@ pub(crate) struct RequestHead {
 }
 
 impl RequestHead {
+    /// The same for an authenticated caller. The token ends here: no handler and no other node sees it (AUTH-22).
+    pub(crate) fn authenticated(mut parts: Parts, wanted: bool, caller: &Caller) -> (Self, Principal) {
+        parts.headers.remove(header::AUTHORIZATION);
+        parts.extensions.insert(caller.principal.clone());
+        parts.extensions.insert(caller.clone());
+        Self::new(parts, wanted)
+    }
+
     /// Takes what is needed from a request's head, and who sent it.
     pub(crate) fn new(mut parts: Parts, wanted: bool) -> (Self, Principal) {
         let principal = parts.extensions.remove::<Principal>();

@@ -116,6 +116,9 @@ pub(crate) fn refusal(refusal: &Refusal) -> Response<Body> {
     if let Some(allow) = refusal.allow() {
         headers.insert(header::ALLOW, HeaderValue::from_static(allow));
     }
+    if let Some(challenge) = refusal.www_authenticate() {
+        headers.insert(header::WWW_AUTHENTICATE, challenge);
+    }
     if let Some(seconds) = refusal.retry_after() {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }

@@ -1,5 +1,6 @@
 //! One HTTP request, from its head to its response. The steps are those of the table in ARCHITECTURE.md.
 
+use crate::endpoint::authenticate::{self, Authenticate, Authentication, CheckedCaller};
 use crate::endpoint::forward::receiving::Outgoing;
 use crate::endpoint::pending_response::PendingResponse;
 use crate::endpoint::read_body::read_body;
@@ -14,6 +15,7 @@ use crate::session::notifier::Notifier;
 use crate::session::{Session, Transport};
 use crate::stream::body::Body;
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Request, Response, header};
 use http_body::Body as HttpBody;
 use rethread_proto::gate::{self, Admitted, BadEntry, Head, HeadPolicy, HostPolicy, OriginPolicy, SessionHeader, Verb};
@@ -30,12 +32,13 @@ use std::time::{Duration, Instant};
 
 /// An MCP endpoint: a `tower::Service` that never fails. Cheap to clone; clones are the same endpoint.
 ///
-/// Mount it at one path. Authentication, TLS and rate limits are other layers' work; a layer that knows the caller puts a
-/// [`Principal`] into the request's extensions.
+/// Mount it at one path. [`Builder::authenticate`](crate::Builder::authenticate) identifies callers. A layer of your own that
+/// knows the caller can put a [`Principal`] into the request's extensions instead. TLS is the listener's work.
 pub struct McpService {
     pub(crate) inner: Arc<Server>,
     /// The rules for request heads. They are not in `inner`: endpoints that differ only in them share the rest.
     pub(crate) policy: Arc<HeadPolicy>,
+    pub(crate) authenticator: Option<Arc<dyn Authenticate>>,
 }
 
 /// The future of a response.
@@ -133,7 +136,18 @@ impl McpService {
         Ok(McpService {
             inner: Arc::clone(&self.inner),
             policy: Arc::new(policy),
+            authenticator: self.authenticator.clone(),
         })
+    }
+
+    /// The same endpoint with another [`Builder::authenticate`](crate::Builder::authenticate), or without one: for a
+    /// configuration that is read again while clients are served.
+    #[must_use]
+    pub fn with_authenticator(&self, authenticator: Option<Arc<dyn Authenticate>>) -> Self {
+        McpService {
+            authenticator,
+            ..self.clone()
+        }
     }
 }
 
@@ -142,6 +156,7 @@ impl Clone for McpService {
         McpService {
             inner: Arc::clone(&self.inner),
             policy: Arc::clone(&self.policy),
+            authenticator: self.authenticator.clone(),
         }
     }
 }
@@ -169,13 +184,18 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        Arc::clone(&self.inner).serve(request, &self.policy)
+        Arc::clone(&self.inner).serve(request, &self.policy, self.authenticator.as_ref())
     }
 }
 
 impl Server {
     /// Decides at once what needs no body. The future begins where the request may have to wait.
-    pub(crate) fn serve<B>(self: Arc<Self>, request: Request<B>, policy: &HeadPolicy) -> ResponseFuture
+    pub(crate) fn serve<B>(
+        self: Arc<Self>,
+        request: Request<B>,
+        policy: &HeadPolicy,
+        authenticator: Option<&Arc<dyn Authenticate>>,
+    ) -> ResponseFuture
     where
         B: HttpBody + Send + 'static,
         B::Data: Send,
@@ -193,20 +213,68 @@ impl Server {
                 return Box::pin(std::future::ready(Ok(response)));
             }
         };
+        let authenticator = authenticator.filter(|_| head.verb != Verb::Options);
+        let Some(authenticator) = authenticator else {
+            return self.serve_admitted(head, parts, body, None);
+        };
+        let refuse = |refusal, origin| {
+            let refusal = authenticate::refused(refusal);
+            Ok(respond::for_origin(respond::refusal(&refusal), origin))
+        };
+        let checked = |caller, authenticator| Some(Box::new(CheckedCaller::new(caller, authenticator)));
+        let authenticator = Arc::clone(authenticator);
+        match authenticator.caller(&parts) {
+            Authentication::Done(Ok(caller)) => self.serve_admitted(head, parts, body, checked(caller, authenticator)),
+            Authentication::Done(Err(refusal)) => Box::pin(std::future::ready(refuse(refusal, head.origin))),
+            Authentication::Pending(caller) => Box::pin(async move {
+                match caller.await {
+                    Ok(caller) => {
+                        let caller = checked(caller, authenticator);
+                        self.serve_admitted(head, parts, body, caller).await
+                    }
+                    Err(refusal) => refuse(refusal, head.origin),
+                }
+            }),
+        }
+    }
+
+    /// Serves a request whose head is admitted.
+    fn serve_admitted<B>(
+        self: Arc<Self>,
+        head: Head,
+        parts: Parts,
+        body: B,
+        caller: Option<Box<CheckedCaller>>,
+    ) -> ResponseFuture
+    where
+        B: HttpBody + Send + 'static,
+        B::Data: Send,
+    {
         // Only in a cluster, and only for a request of a client: it may be served by another node.
         let outgoing = match self.node.cluster() {
             Some(_) if parts.extensions.get::<Forwarded>().is_none() => Some(Box::new(Outgoing::new(&parts))),
             _ => None,
         };
         let counted = self.node.cluster().map(|_| self.node.begin_request());
-        let (request_head, principal) = RequestHead::new(parts, self.node.handler.wants_request_head);
+        let wanted = self.node.handler.wants_request_head;
+        let (request_head, principal) = match &caller {
+            Some(caller) => RequestHead::authenticated(parts, wanted, caller.caller()),
+            None => RequestHead::new(parts, wanted),
+        };
         // This future is made for every request: what is rare in it is boxed, and nothing is handed through it twice.
         Box::pin(async move {
             let _counted = counted; // a drain waits for the response
             let mut admission = None;
             let posted = match head.verb {
                 Verb::Post => match read_body(body, self.node.limits.body_bytes, self.node.timing.body).await {
-                    Ok(body) => self.post(&head, request_head, principal, &body, outgoing, &mut admission),
+                    Ok(body) => self.post(
+                        &head,
+                        request_head,
+                        (principal, caller),
+                        &body,
+                        outgoing,
+                        &mut admission,
+                    ),
                     Err(refusal) => Err(refusal),
                 },
                 _ => Ok(self.bodyless(&head, request_head, principal, outgoing)),
@@ -229,12 +297,15 @@ impl Server {
         &self,
         head: &Head,
         request_head: RequestHead,
-        principal: Principal,
+        (principal, caller): (Principal, Option<Box<CheckedCaller>>),
         body: &Bytes,
         outgoing: Option<Box<Outgoing>>,
         admission: &mut Option<Admission>,
     ) -> Result<PendingResponse<'_>, Refusal> {
         let payload = jsonrpc::parse(body, &self.node.envelope)?;
+        if let Some(mut caller) = caller {
+            caller.authorize(&payload)?;
+        }
         let routing = outgoing.map(|outgoing| Routing::new(*outgoing, &principal, body));
         match gate::body::admit(head, payload, self.node.revisions)? {
             Admitted::Initialize(request) => Ok(PendingResponse::later(async move {

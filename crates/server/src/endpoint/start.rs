@@ -26,7 +26,7 @@ impl ServeForwarded for Server {
         match endpoint {
             ForwardEndpoint::Mcp => {
                 let request = request.map(WholeBody::new);
-                let served = Arc::clone(&self).serve(request, &self.forwarded_policy).await;
+                let served = Arc::clone(&self).serve(request, &self.forwarded_policy, None).await;
                 served.unwrap_or_else(|never| match never {})
             }
             ForwardEndpoint::Messages => http_sse::serve_forwarded(&self, request).await,

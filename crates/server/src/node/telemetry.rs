@@ -1,6 +1,7 @@
 //! The names of all metrics, and the log lines that go with them.
 
 use rethread_proto::Refusal;
+use rethread_proto::auth::AuthOutcome;
 use rethread_store::{Incarnation, MailboxStatus, StoreError};
 
 pub(crate) const TARGET: &str = "rethread";
@@ -8,6 +9,12 @@ pub(crate) const TARGET: &str = "rethread";
 pub(crate) fn refused(refusal: &Refusal) {
     metrics::counter!("rethread_refusals_total", "reason" => refusal.label()).increment(1);
     tracing::debug!(target: "rethread::refusal", reason = refusal.label(), status = refusal.status().as_u16(), "refused");
+}
+
+/// A request was authenticated, or refused for its credentials. One per request.
+pub(crate) fn authenticated(provider: &str, outcome: AuthOutcome) {
+    let provider = provider.to_owned();
+    metrics::counter!("rethread_auth_total", "provider" => provider, "outcome" => outcome.as_str()).increment(1);
 }
 
 pub(crate) fn session_opened(live: usize) {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 
 mod arguments;
+mod authenticate;
 mod bursts;
 mod byte_limits;
 mod calls;

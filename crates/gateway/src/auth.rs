@@ -1,0 +1,342 @@
+//! Who may call the gateway: reads token files and keys, and asks `rethread-auth` for every request.
+
+mod fetch;
+mod key_source;
+pub(crate) mod metadata;
+mod peer;
+
+pub(crate) use peer::{Network, PeerAddress};
+
+use crate::config::Problem;
+use crate::mount::path_prefix;
+use crate::settings::{AuthSettings, ServerSettings, Settings};
+use crate::start_message;
+use http::request::Parts;
+use key_source::KeySource;
+use metadata::{MetadataDocuments, MetadataServer, document_url};
+use parking_lot::{Mutex, RwLock};
+use rethread::auth::{AuthOutcome, AuthRefusal, Caller, Credentials, Scopes, credentials};
+use rethread::{Authenticate, Authentication, Params, Principal, Wall};
+use rethread_auth::{
+    Endpoint, Failures, Identity, ServerPolicy, StaticTokens, TokenDigest, UnverifiedJwt, Verification, VerifiedTokens,
+    parse_token_file,
+};
+use rethread_proto::clock::Mono;
+use std::collections::BTreeSet;
+use std::io::Read as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::time::Instant;
+
+/// A larger file is not a token file.
+const MAX_TOKEN_FILE_BYTES: u64 = 4 * 1024 * 1024;
+
+/// The providers of identities, shared by all servers.
+pub(crate) struct Providers {
+    settings: AuthSettings,
+    trusted_proxies: Vec<Network>,
+    tokens: RwLock<Arc<StaticTokens>>,
+    issuers: Vec<Arc<KeySource>>,
+    /// Shared with the providers that replace these: a reload must not make callers slower, or forget their failures.
+    verified: Arc<Mutex<VerifiedTokens>>,
+    failures: Arc<Mutex<Failures>>,
+    start: Instant,
+}
+
+impl Providers {
+    /// Reads the files of `settings`, and begins to fetch keys. Keys of `earlier` providers with equal settings stay.
+    pub(crate) fn open(
+        settings: &Settings,
+        auth: &AuthSettings,
+        earlier: Option<&Providers>,
+    ) -> Result<Arc<Self>, Problem> {
+        let tokens = read_tokens(auth)?;
+        let verified = earlier.map_or_else(Arc::default, |earlier| Arc::clone(&earlier.verified));
+        verified.lock().clear(); // scopes may mean something else now
+        let issuers = auth.jwt.iter().map(|jwt| {
+            let same = earlier.and_then(|earlier| earlier.issuers.iter().find(|source| source.settings == *jwt));
+            same.cloned().unwrap_or_else(|| {
+                let verified = Arc::clone(&verified);
+                KeySource::start(jwt.clone(), move || verified.lock().clear())
+            })
+        });
+        Ok(Arc::new(Providers {
+            settings: auth.clone(),
+            trusted_proxies: settings.trusted_proxies.clone(),
+            tokens: RwLock::new(Arc::new(tokens)),
+            issuers: issuers.collect(),
+            verified,
+            failures: earlier.map_or_else(Arc::default, |earlier| Arc::clone(&earlier.failures)),
+            start: earlier.map_or_else(Instant::now, |earlier| earlier.start),
+        }))
+    }
+
+    /// Whether these are the providers of `settings`.
+    pub(crate) fn are_those_of(&self, settings: &Settings) -> bool {
+        settings.auth.as_ref() == Some(&self.settings) && self.trusted_proxies == settings.trusted_proxies
+    }
+
+    pub(crate) fn settings(&self) -> &AuthSettings {
+        &self.settings
+    }
+
+    /// Reads the token file again, and fetches keys. An invalid file changes nothing. Returns the principals that have lost a token.
+    pub(crate) fn reload(&self) -> Result<BTreeSet<Principal>, Problem> {
+        let newer = Arc::new(read_tokens(&self.settings)?);
+        for source in &self.issuers {
+            source.fetch_now();
+        }
+        let mut tokens = self.tokens.write();
+        let revoked = tokens.revoked_in(&newer);
+        *tokens = newer;
+        Ok(revoked)
+    }
+
+    /// The principals that have lost a token in the providers that replace these.
+    pub(crate) fn revoked_in(&self, newer: &Providers) -> BTreeSet<Principal> {
+        let newer = Arc::clone(&newer.tokens.read());
+        self.tokens.read().revoked_in(&newer)
+    }
+
+    /// Whether the keys of every issuer were loaded at least once.
+    pub(crate) fn has_keys(&self) -> bool {
+        self.issuers.iter().all(|source| source.is_loaded())
+    }
+
+    /// Authenticates callers of one server.
+    pub(crate) fn for_server(self: &Arc<Self>, policy: ServerPolicy) -> Arc<dyn Authenticate> {
+        Arc::new(ServerAuthenticator(Arc::new(ServerCallers {
+            providers: Arc::clone(self),
+            policy,
+            no_provider: "".into(),
+        })))
+    }
+
+    fn now(&self) -> Mono {
+        Mono::from_start(self.start.elapsed())
+    }
+}
+
+/// The metadata of all servers.
+pub(crate) fn documents(settings: &Settings, bound: SocketAddr) -> MetadataDocuments {
+    let Some(auth) = &settings.auth else {
+        return MetadataDocuments::default();
+    };
+    let issuers: Vec<_> = auth.jwt.iter().map(|jwt| &*jwt.rules.issuer).collect();
+    let servers = settings.servers.iter();
+    let policies: Vec<_> = servers
+        .map(|server| (path_prefix(server), policy(settings, auth, server, bound)))
+        .collect();
+    let servers = policies.iter().map(|(prefix, policy)| MetadataServer {
+        prefix: prefix.clone(),
+        policy,
+    });
+    let base = start_message::base_url(settings, bound);
+    MetadataDocuments::new(&base, &issuers, &servers.collect::<Vec<_>>())
+}
+
+/// Reads the token file, if there is one.
+pub(crate) fn read_tokens(settings: &AuthSettings) -> Result<StaticTokens, Problem> {
+    let Some(path) = &settings.tokens else {
+        return Ok(StaticTokens::default());
+    };
+    let shown = path.display();
+    let text = read_limited(path).map_err(|error| {
+        let problem = Problem::new(format!("cannot read the token file {shown}: {error}"));
+        problem.hint("`rethread token new NAME` prints a token and its lines for the file")
+    })?;
+    parse_token_file(&text).map_err(|error| Problem::new(format!("{shown}: {error}")))
+}
+
+fn read_limited(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    let file = std::fs::File::open(path)?;
+    let read = file.take(MAX_TOKEN_FILE_BYTES + 1).read_to_string(&mut text)?;
+    if read as u64 > MAX_TOKEN_FILE_BYTES {
+        return Err(std::io::Error::other("it is too large"));
+    }
+    Ok(text)
+}
+
+/// The policy of a server. `bound` is the address of the listener.
+pub(crate) fn policy(
+    settings: &Settings,
+    auth: &AuthSettings,
+    server: &ServerSettings,
+    bound: SocketAddr,
+) -> ServerPolicy {
+    let mut scopes = auth.scopes.clone();
+    scopes.extend(server.access.scopes.iter().cloned());
+    let (base, prefix) = (start_message::base_url(settings, bound), path_prefix(server));
+    let (mcp, sse) = (format!("{prefix}/mcp"), format!("{prefix}/sse"));
+    // Without an authorization server there is nothing to discover.
+    let metadata = (!auth.jwt.is_empty()).then(|| (document_url(&base, &mcp), document_url(&base, &sse)));
+    ServerPolicy::new(scopes)
+        .with_allowed(server.access.allow.clone())
+        .with_tools(server.access.tool_scopes.clone())
+        .with_urls(&format!("{base}{mcp}"), &format!("{base}{sse}"), metadata)
+}
+
+/// The [`Authenticate`] of one server.
+struct ServerAuthenticator(Arc<ServerCallers>);
+
+struct ServerCallers {
+    providers: Arc<Providers>,
+    policy: ServerPolicy,
+    no_provider: Arc<str>,
+}
+
+/// A token that needs a key of an issuer.
+struct PendingToken {
+    token: String,
+    digest: TokenDigest,
+    source: Arc<KeySource>,
+    endpoint: Endpoint,
+    peer: IpAddr,
+}
+
+impl ServerCallers {
+    /// The order: form, static tokens, verified tokens, failures of the peer, JWT. So a peer that is slowed can still use good tokens.
+    fn identify(self: &Arc<Self>, head: &Parts, endpoint: Endpoint) -> Authentication {
+        let refuse = |outcome| Authentication::Done(Err(self.policy.refuse(outcome, &self.no_provider, endpoint)));
+        let token = match credentials(&head.uri, &head.headers) {
+            Ok(Credentials::Token(token)) => token,
+            Ok(Credentials::Absent) => return refuse(AuthOutcome::Missing),
+            Err(_) => return refuse(AuthOutcome::Malformed),
+        };
+        let providers = &self.providers;
+        let AuthSettings {
+            implies,
+            leeway,
+            failures,
+            ..
+        } = &providers.settings;
+        let (digest, now) = (TokenDigest::of(token), wall_now());
+        let tokens = Arc::clone(&providers.tokens.read());
+        match tokens.look_up(&digest, implies, *leeway, now) {
+            Some(Ok(identity)) => return Authentication::Done(self.policy.admit(&identity, endpoint)),
+            Some(Err(outcome)) => return refuse(outcome),
+            None => {}
+        }
+        let verified = providers.verified.lock().get(&digest, now);
+        if let Some(identity) = verified.filter(|identity| self.has_valid_keys(identity)) {
+            return Authentication::Done(self.policy.admit(&identity, endpoint));
+        }
+        let peer = peer::of_request(head, &providers.trusted_proxies).unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+        let admitted = providers.failures.lock().admit(peer, *failures, providers.now());
+        if let Err(wait) = admitted {
+            let seconds = u32::try_from(wait.as_millis().div_ceil(1000))
+                .unwrap_or(u32::MAX)
+                .max(1);
+            let refusal = AuthRefusal::retry_later(AuthOutcome::Slowed, Arc::clone(&self.no_provider), seconds);
+            return Authentication::Done(Err(refusal));
+        }
+        let parsed = UnverifiedJwt::parse(token).and_then(|jwt| {
+            let mut issuers = providers.issuers.iter();
+            let source = issuers.find(|source| Some(&*source.settings.rules.issuer) == jwt.issuer());
+            Ok((source.ok_or(AuthOutcome::Issuer)?, jwt))
+        });
+        let (source, jwt) = match parsed {
+            Ok(found) => found,
+            Err(outcome) => {
+                return Authentication::Done(Err(self.refuse_token(outcome, &self.no_provider, endpoint, peer)));
+            }
+        };
+        let pending = PendingToken {
+            token: token.to_owned(),
+            digest,
+            source: Arc::clone(source),
+            endpoint,
+            peer,
+        };
+        match self.verify(&jwt, &pending) {
+            Some(done) => Authentication::Done(done),
+            None => {
+                let callers = Arc::clone(self);
+                Authentication::pending(async move { callers.verify_with_new_keys(&pending).await })
+            }
+        }
+    }
+
+    /// Verified tokens of an issuer whose keys are too old must not pass for ever.
+    fn has_valid_keys(&self, identity: &Identity) -> bool {
+        let mut issuers = self.providers.issuers.iter();
+        let source = issuers.find(|source| source.settings.rules.name == identity.provider);
+        source.is_some_and(|source| source.current().is_some())
+    }
+
+    /// `None` if the keys of the issuer must be fetched first.
+    fn verify(&self, jwt: &UnverifiedJwt<'_>, pending: &PendingToken) -> Option<Result<Caller, AuthRefusal>> {
+        let PendingToken { source, endpoint, .. } = pending;
+        let AuthSettings { implies, leeway, .. } = &self.providers.settings;
+        let rules = &source.settings.rules;
+        let keys = source.current()?;
+        match jwt.verify(rules, &keys, implies, *leeway, wall_now()) {
+            Verification::Done(Ok(identity)) => {
+                let admitted = self.policy.admit(&identity, *endpoint);
+                self.providers
+                    .verified
+                    .lock()
+                    .insert(pending.digest, Arc::from(identity));
+                Some(admitted)
+            }
+            Verification::Done(Err(outcome)) => {
+                Some(Err(self.refuse_token(outcome, &rules.name, *endpoint, pending.peer)))
+            }
+            Verification::UnknownKid => None,
+        }
+    }
+
+    /// Waits for newer keys, and looks again.
+    async fn verify_with_new_keys(&self, pending: &PendingToken) -> Result<Caller, AuthRefusal> {
+        let provider = &pending.source.settings.rules.name;
+        let is_known = pending.source.ask_again().await;
+        let jwt = UnverifiedJwt::parse(&pending.token);
+        if let Some(done) = jwt.ok().and_then(|jwt| self.verify(&jwt, pending)) {
+            return done;
+        }
+        if is_known && pending.source.current().is_some() {
+            return Err(self.refuse_token(AuthOutcome::Key, provider, pending.endpoint, pending.peer));
+        }
+        // 401 would make clients throw good tokens away (AUTH-19).
+        let seconds = pending.source.retry_after();
+        Err(AuthRefusal::retry_later(
+            AuthOutcome::Unavailable,
+            Arc::clone(provider),
+            seconds,
+        ))
+    }
+
+    /// Refuses a bad token, and counts it (AUTH-24).
+    fn refuse_token(&self, outcome: AuthOutcome, provider: &Arc<str>, endpoint: Endpoint, peer: IpAddr) -> AuthRefusal {
+        if outcome.is_bad_token() {
+            let rate = self.providers.settings.failures;
+            self.providers.failures.lock().count(peer, rate, self.providers.now());
+        }
+        self.policy.refuse(outcome, provider, endpoint)
+    }
+}
+
+impl Authenticate for ServerAuthenticator {
+    fn caller(&self, head: &Parts) -> Authentication {
+        let endpoint = match head.uri.path().ends_with("/mcp") {
+            true => Endpoint::Mcp,
+            false => Endpoint::Sse,
+        };
+        self.0.identify(head, endpoint)
+    }
+
+    fn needs(&self, method: &str, params: &Params) -> Scopes {
+        if method != "tools/call" || !self.0.policy.has_tools() {
+            return Scopes::new();
+        }
+        self.0.policy.tool_scopes(&params.name().unwrap_or_default())
+    }
+}
+
+fn wall_now() -> Wall {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Wall::from_millis(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,185 @@
+//! The keys of one issuer while the gateway runs: fetched regularly, and for a key id that is not known.
+
+use super::fetch::{self, FetchError};
+use crate::settings::{JwtSettings, KeyLocation};
+use parking_lot::Mutex;
+use rethread_auth::{KeySet, KeyState, UnknownKid, key_set_url, metadata_urls};
+use rethread_proto::clock::Mono;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// The pause after a failed regular fetch, unless `refresh` is shorter.
+const RETRY_PAUSE: Duration = Duration::from_secs(15);
+
+/// A key set could not be read.
+#[derive(Debug, thiserror::Error)]
+enum KeysError {
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    #[error("cannot read the file: {0}")]
+    File(#[from] std::io::Error),
+    #[error(transparent)]
+    Parse(#[from] rethread_auth::NotAKeySet),
+    #[error("the issuer has no metadata with a key set")]
+    Discovery,
+}
+
+/// The keys of one provider.
+pub(super) struct KeySource {
+    pub(super) settings: JwtSettings,
+    state: Mutex<KeyState>,
+    /// The end of the fetch that is under way. All callers that need it wait for the same one.
+    fetching: Mutex<Option<watch::Receiver<()>>>,
+    /// Called when the keys have changed.
+    changed: Box<dyn Fn() + Send + Sync>,
+    start: Instant,
+}
+
+impl KeySource {
+    /// Begins to fetch keys. The task ends with the source.
+    pub(super) fn start(settings: JwtSettings, changed: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        let source = Arc::new(KeySource {
+            settings,
+            state: Mutex::default(),
+            fetching: Mutex::default(),
+            changed: Box::new(changed),
+            start: Instant::now(),
+        });
+        tokio::spawn(refresh(Arc::downgrade(&source), source.settings.timing.refresh));
+        source
+    }
+
+    fn now(&self) -> Mono {
+        Mono::from_start(self.start.elapsed())
+    }
+
+    /// The keys, unless there are none or they are too old.
+    pub(super) fn current(&self) -> Option<Arc<KeySet>> {
+        self.state.lock().current(&self.settings.timing, self.now()).cloned()
+    }
+
+    pub(super) fn is_loaded(&self) -> bool {
+        self.state.lock().is_loaded()
+    }
+
+    /// Seconds until a retry may succeed.
+    pub(super) fn retry_after(&self) -> u32 {
+        self.state.lock().retry_after(&self.settings.timing, self.now())
+    }
+
+    /// A token needs a key that is not here. Fetches the set, or waits for the fetch that is under way. Returns whether the
+    /// current set is the answer; otherwise nobody knows.
+    pub(super) async fn ask_again(self: &Arc<Self>) -> bool {
+        let under_way = self.fetching.lock().clone();
+        let fetched = match under_way {
+            Some(fetched) => fetched,
+            None => {
+                let decision = self.state.lock().unknown_kid(&self.settings.timing, self.now());
+                match decision {
+                    UnknownKid::Fetch => self.fetch(),
+                    UnknownKid::Refuse => return true,
+                    UnknownKid::Unavailable => return false,
+                }
+            }
+        };
+        wait(fetched).await;
+        !self.state.lock().has_failed()
+    }
+
+    /// Starts a fetch in a task of its own, so that it does not end with the request of one caller.
+    fn fetch(self: &Arc<Self>) -> watch::Receiver<()> {
+        let mut fetching = self.fetching.lock();
+        if let Some(under_way) = &*fetching {
+            return under_way.clone();
+        }
+        let (done, fetched) = watch::channel(());
+        *fetching = Some(fetched.clone());
+        let source = Arc::clone(self);
+        tokio::spawn(async move {
+            let read = read_keys(&source.settings).await;
+            source.finish(read);
+            *source.fetching.lock() = None;
+            drop(done);
+        });
+        fetched
+    }
+
+    /// Starts a fetch, unless one is under way.
+    pub(super) fn fetch_now(self: &Arc<Self>) {
+        drop(self.fetch());
+    }
+
+    fn finish(&self, read: Result<KeySet, KeysError>) {
+        let provider = &*self.settings.rules.name;
+        match read {
+            Ok(keys) => {
+                let count = keys.len();
+                let has_changed = self.state.lock().loaded(keys, self.now());
+                if has_changed {
+                    (self.changed)();
+                    tracing::info!(provider, keys = count, "keys of the issuer loaded");
+                }
+            }
+            Err(error) => {
+                self.state.lock().failed();
+                tracing::warn!(provider, %error, "keys of the issuer not loaded");
+            }
+        }
+    }
+}
+
+/// Waits until a fetch has ended.
+async fn wait(mut fetched: watch::Receiver<()>) {
+    while fetched.changed().await.is_ok() {}
+}
+
+/// Fetches the keys now and then. Ends with the source.
+async fn refresh(source: Weak<KeySource>, interval: Duration) {
+    loop {
+        let Some(strong) = source.upgrade() else { return };
+        let fetched = strong.fetch();
+        drop(strong);
+        wait(fetched).await;
+        let Some(strong) = source.upgrade() else { return };
+        let pause = if strong.state.lock().has_failed() {
+            RETRY_PAUSE.min(interval)
+        } else {
+            interval
+        };
+        drop(strong);
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn read_keys(settings: &JwtSettings) -> Result<KeySet, KeysError> {
+    let json = match &settings.keys {
+        KeyLocation::Url(url) => fetch::get(url).await?,
+        KeyLocation::File(path) => {
+            let path = path.clone();
+            let reading = tokio::task::spawn_blocking(move || std::fs::read(path));
+            reading.await.map_err(std::io::Error::other)??.into()
+        }
+        KeyLocation::Discover => {
+            let url = discover(&settings.rules.issuer).await?;
+            fetch::get(&url).await?
+        }
+    };
+    Ok(KeySet::parse(&json)?)
+}
+
+/// The URL of the key set, from the first metadata document that is the issuer's.
+async fn discover(issuer: &str) -> Result<String, KeysError> {
+    let mut last = KeysError::Discovery;
+    for url in metadata_urls(issuer) {
+        match fetch::get(&url).await {
+            Ok(metadata) => match key_set_url(issuer, &metadata) {
+                Some(url) => return Ok(url),
+                None => last = KeysError::Discovery,
+            },
+            Err(error) => last = error.into(),
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,19 @@
+//! Who may call: the form of a token in a request, scopes, challenges, rates and the outcomes of authentication.
+//!
+//! Nothing here knows a key. `rethread-auth` verifies tokens, and the `rethread` crate asks it.
+
+mod audience;
+mod bearer;
+mod caller;
+mod challenge;
+mod outcome;
+mod rate;
+mod scope;
+
+pub use audience::{accepts_audience, normalized_url};
+pub use bearer::{Credentials, MalformedAuthorization, credentials};
+pub use caller::Caller;
+pub use challenge::{Challenge, ChallengeError};
+pub use outcome::{AuthOutcome, AuthRefusal};
+pub use rate::{Bucket, Rate};
+pub use scope::{ImpliedScopes, Scope, Scopes};

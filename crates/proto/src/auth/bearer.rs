@@ -1,0 +1,163 @@
+//! The token of a request: one `Authorization` header with the scheme `Bearer` (RFC 6750, section 2.1).
+
+use http::{HeaderMap, Uri, header};
+
+/// The credentials of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Credentials<'a> {
+    /// None, or those of another scheme.
+    Absent,
+    /// A bearer token.
+    Token(&'a str),
+}
+
+/// The token is a secret: `Debug` output hides it.
+impl std::fmt::Debug for Credentials<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Credentials::Absent => "Absent",
+            Credentials::Token(_) => "Token(…)",
+        })
+    }
+}
+
+/// The form of the credentials is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MalformedAuthorization;
+
+/// Finds the token of a request (AUTH-05, AUTH-06). A token in the query is refused even beside a good header: URLs are logged.
+pub fn credentials<'a>(uri: &Uri, headers: &'a HeaderMap) -> Result<Credentials<'a>, MalformedAuthorization> {
+    if uri.query().is_some_and(has_access_token) {
+        return Err(MalformedAuthorization);
+    }
+    let mut lines = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else {
+        return match headers.contains_key(header::AUTHORIZATION) {
+            true => Err(MalformedAuthorization),
+            false => Ok(Credentials::Absent),
+        };
+    };
+    let (scheme, rest) = match line.as_bytes().iter().position(|byte| *byte == b' ') {
+        Some(space) => line.as_bytes().split_at(space),
+        None => (line.as_bytes(), &[][..]),
+    };
+    if !scheme.eq_ignore_ascii_case(b"Bearer") {
+        return Ok(Credentials::Absent);
+    }
+    let token = rest.trim_ascii_start();
+    match std::str::from_utf8(token) {
+        Ok(text) if is_b64token(token) => Ok(Credentials::Token(text)),
+        _ => Err(MalformedAuthorization),
+    }
+}
+
+/// `b64token` of RFC 6750: the padding is at the end only.
+fn is_b64token(token: &[u8]) -> bool {
+    let padding = token.iter().rev().take_while(|byte| **byte == b'=').count();
+    let body = &token[..token.len() - padding];
+    let fits = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(byte);
+    !body.is_empty() && body.iter().all(fits)
+}
+
+/// Whether a query has a parameter `access_token`, also if its name is percent-encoded.
+fn has_access_token(query: &str) -> bool {
+    query.split(['&', ';']).any(|pair| {
+        let name = pair.split('=').next().unwrap_or_default();
+        decodes_to(name.as_bytes(), b"access_token")
+    })
+}
+
+fn decodes_to(mut encoded: &[u8], expected: &[u8]) -> bool {
+    let hex = |byte: u8| char::from(byte).to_digit(16);
+    for byte in expected {
+        let (decoded, rest) = match encoded {
+            [b'%', high, low, rest @ ..] => match (hex(*high), hex(*low)) {
+                (Some(high), Some(low)) => (high * 16 + low, rest),
+                _ => return false,
+            },
+            [plain, rest @ ..] => (u32::from(*plain), rest),
+            [] => return false,
+        };
+        if decoded != u32::from(*byte) {
+            return false;
+        }
+        encoded = rest;
+    }
+    encoded.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn find(lines: &[&str], target: &str) -> Result<Option<String>, MalformedAuthorization> {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(header::AUTHORIZATION, HeaderValue::from_bytes(line.as_bytes()).unwrap());
+        }
+        credentials(&target.parse().unwrap(), &headers).map(|found| match found {
+            Credentials::Absent => None,
+            Credentials::Token(token) => Some(token.to_owned()),
+        })
+    }
+
+    #[test]
+    fn auth_05_exactly_one_header_with_one_b64token() {
+        let token = |text: &str| Ok(Some(text.to_owned()));
+        for (lines, expected) in [
+            (&[][..], Ok(None)),
+            (&["Basic YTpi"], Ok(None)),
+            (&["Bearerx abc"], Ok(None)),
+            (&[""], Ok(None)),
+            (&["Bearer abc"], token("abc")),
+            (&["bEaReR abc"], token("abc")),
+            (&["Bearer   abc"], token("abc")),
+            (&["Bearer a-._~+/9=="], token("a-._~+/9==")),
+            (&["Bearer"], Err(MalformedAuthorization)),
+            (&["Bearer "], Err(MalformedAuthorization)),
+            (&["Bearer =="], Err(MalformedAuthorization)),
+            (&["Bearer a=b"], Err(MalformedAuthorization)),
+            (&["Bearer a b"], Err(MalformedAuthorization)),
+            (&["Bearer a,b"], Err(MalformedAuthorization)),
+            (&["Bearer a "], Err(MalformedAuthorization)),
+            (&["Bearer \"a\""], Err(MalformedAuthorization)),
+            (&["Bearer ä"], Err(MalformedAuthorization)),
+            (&["Bearer a", "Bearer a"], Err(MalformedAuthorization)),
+            (&["Bearer a", "Basic YTpi"], Err(MalformedAuthorization)),
+        ] {
+            assert_eq!(find(lines, "/mcp"), expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn auth_06_token_in_the_query_is_refused_beside_a_good_header() {
+        for query in [
+            "access_token=abc",
+            "access_token",
+            "a=b&access_token=",
+            "a=b;access_token=x",
+            "%61ccess_token=abc",
+            "access%5Ftoken=abc",
+            "access%5ftoken=abc",
+        ] {
+            let target = format!("/mcp?{query}");
+            assert_eq!(find(&["Bearer abc"], &target), Err(MalformedAuthorization), "{query}");
+            assert_eq!(find(&[], &target), Err(MalformedAuthorization), "{query}");
+        }
+        for query in [
+            "sessionId=access_token",
+            "access_tokens=a",
+            "xaccess_token=a",
+            "access%5",
+            "access%zztoken=",
+        ] {
+            assert!(find(&["Bearer abc"], &format!("/mcp?{query}")).is_ok(), "{query}");
+        }
+    }
+
+    #[test]
+    fn sec_07_debug_output_does_not_reveal_the_token() {
+        assert!(!format!("{:?}", Credentials::Token("secret")).contains("secret"));
+    }
+}
