@@ -17,7 +17,7 @@ pub enum Endpoint {
     Sse,
 }
 
-/// Who may use one server, and what a challenge says.
+/// The callers that may use one server, and the text of its challenges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerPolicy {
     scopes: Scopes,

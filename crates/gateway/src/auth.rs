@@ -1,4 +1,4 @@
-//! Who may call the gateway: reads token files and keys, and asks `rethread-auth` for every request.
+//! Decides who may call the gateway: reads token files and keys, and asks `rethread-auth` for every request.
 
 mod fetch;
 mod key_source;

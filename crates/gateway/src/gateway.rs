@@ -36,7 +36,7 @@ type Body = Either<rethread::Body, Full<Bytes>>;
 pub(crate) struct Gateway {
     /// The settings in force.
     pub(crate) settings: RwLock<Arc<Settings>>,
-    /// Who may call. `None`: everybody.
+    /// Authenticates callers. `None`: everybody may call.
     pub(crate) providers: RwLock<Option<Arc<Providers>>>,
     pub(crate) metadata: RwLock<Arc<MetadataDocuments>>,
     /// The address of the listener.
@@ -139,7 +139,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Waits for the requests that have reached this gateway before its listener was closed. Other gateways serve them.
+    /// Waits for requests that arrived while the listener was open. Other gateways serve them.
     async fn answer_last_requests(&self, deadline: Instant) {
         tokio::time::sleep(accept::FIRST_REQUEST_GRACE).await;
         self.for_each_mount(move |mount| async move {

@@ -147,7 +147,7 @@ impl Mount {
     }
 }
 
-/// What all servers have in front of them: the listener, and who may call.
+/// The parts that all servers share: the listener, and the authentication of callers.
 pub(crate) struct Front<'a> {
     pub(crate) settings: &'a Settings,
     /// The address of the listener.

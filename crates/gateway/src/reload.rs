@@ -58,7 +58,7 @@ impl Gateway {
         outcome
     }
 
-    /// Reads tokens again. What cannot be read changes nothing: the providers in force go on.
+    /// Reads tokens again. After an error the current providers stay in force.
     fn reload_providers(&self, settings: &Settings, outcome: &mut ReloadOutcome) {
         let current = self.providers.read().clone();
         let reloaded = match (&current, &settings.auth) {

@@ -76,7 +76,9 @@ where
             return Err(FetchError::Status(response.status().as_u16())); // redirects too
         }
         let body = Limited::new(response.into_body(), MAX_DOCUMENT_BYTES).collect();
-        body.await.map(|body| body.to_bytes()).map_err(|_| FetchError::Body)
+        body.await
+            .map(http_body_util::Collected::to_bytes)
+            .map_err(|_| FetchError::Body)
     };
     // The connection is driven here, so that it ends with this future. It may end before the body was read.
     let mut responding = pin!(responding);

@@ -5,7 +5,7 @@ use rethread_proto::auth::{ImpliedScopes, Rate, Scopes};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Who may call the gateway.
+/// Authentication of the callers of the gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AuthSettings {
     /// The file with the digests of static tokens.
@@ -38,7 +38,7 @@ pub(crate) enum KeyLocation {
     Discover,
 }
 
-/// What a child learns about the caller.
+/// The data about the caller that a child gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum IdentitySetting {
     /// Nothing.
@@ -50,7 +50,7 @@ pub(crate) enum IdentitySetting {
     Env,
 }
 
-/// Who may use one server.
+/// The callers that may use one server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ServerAccess {
     /// Besides those of [`AuthSettings`].

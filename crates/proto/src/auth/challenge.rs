@@ -4,7 +4,7 @@ use super::scope::Scopes;
 use http::HeaderValue;
 use std::sync::Arc;
 
-/// What a client needs to know to get a token that is accepted.
+/// The data that a client needs to get an accepted token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Challenge {
