@@ -17,7 +17,7 @@ pub enum Endpoint {
     Sse,
 }
 
-/// Who may use one server, and what a challenge says.
+/// The rules for callers of one server, and its challenge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerPolicy {
     scopes: Scopes,

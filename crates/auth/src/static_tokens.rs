@@ -92,7 +92,7 @@ impl fmt::Debug for NewToken {
     }
 }
 
-/// What a token file says about one name.
+/// One name of a token file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TokenEntry {
     pub(crate) digests: Vec<TokenDigest>,

@@ -142,7 +142,7 @@ impl Mount {
     }
 }
 
-/// What all servers have in front of them: the listener, and who may call.
+/// The front of all servers: the listener, and the providers of identities.
 pub(crate) struct Front<'a> {
     pub(crate) settings: &'a Settings,
     /// The address of the listener.

@@ -1,4 +1,4 @@
-//! Who may call: the form of a token in a request, scopes, challenges, rates and the outcomes of authentication.
+//! Authentication of callers: the form of a token in a request, scopes, challenges, rates and the outcomes of authentication.
 //!
 //! Nothing here knows a key. `rethread-auth` verifies tokens, and the `rethread` crate asks it.
 

@@ -3,6 +3,7 @@
 mod call_table;
 mod complete_stream;
 pub(crate) mod connections;
+mod expiry;
 pub(crate) mod get_connection;
 pub(crate) mod handshake;
 mod notifications;
@@ -83,6 +84,8 @@ pub(crate) struct Session {
     /// Number of open connections and running calls.
     uses: AtomicUsize,
     last_used: AtomicU64,
+    /// The latest expiry of its owner's tokens, in milliseconds of the wall clock. Zero without an authenticator.
+    identity_expires: AtomicU64,
     ended: AtomicBool,
     persistence: Persistence,
     /// The node that holds the handler state, as this view knows it.
@@ -173,6 +176,7 @@ impl Session {
             shared_push: SharedPush::default(),
             questions: Mutex::new(Questions::new(epoch, limits.questions_per_session)),
             last_used: AtomicU64::new(node.clock.now().as_millis()),
+            identity_expires: AtomicU64::new(0),
             node: Arc::clone(node),
             epoch,
             key,

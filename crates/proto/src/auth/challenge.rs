@@ -4,7 +4,7 @@ use super::scope::Scopes;
 use http::HeaderValue;
 use std::sync::Arc;
 
-/// What a client needs to know to get a token that is accepted.
+/// The facts that a client needs to get a token that is accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Challenge {

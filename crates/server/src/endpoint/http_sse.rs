@@ -98,7 +98,7 @@ impl<H: Handler> HttpSse<H> {
             None => RequestHead::new(parts, wanted),
         };
         match head.verb {
-            Verb::Get => self.open(principal).await,
+            Verb::Get => self.open(principal, &request_head).await,
             Verb::Post => {
                 let named = named_session(query.as_deref());
                 let inner = &self.inner;
@@ -116,6 +116,7 @@ impl<H: Handler> HttpSse<H> {
                     let outgoing = outgoing.filter(|_| !request_head.is_forwarded());
                     return self.forward(&named, principal, outgoing, body).await;
                 };
+                request_head.present_to(&session);
                 let payload = match parsed {
                     Some(payload) => payload,
                     None => jsonrpc::parse(&body, &node.envelope)?,
@@ -165,7 +166,7 @@ impl<H: Handler> HttpSse<H> {
     }
 
     /// A GET: a session begins, and the first event says where to POST (LEG-01).
-    async fn open(&self, principal: Principal) -> Result<Response<Body>, Refusal> {
+    async fn open(&self, principal: Principal, request_head: &RequestHead) -> Result<Response<Body>, Refusal> {
         let inner = &self.inner;
         let node = &inner.node;
         if node.is_draining() {
@@ -179,6 +180,7 @@ impl<H: Handler> HttpSse<H> {
             let endpoint = format!("{}{separator}sessionId={}", self.messages, id.as_str());
             Some(Draft::copy_of(endpoint.as_bytes()).named("endpoint").wire)
         })?;
+        request_head.present_to(&connection.session);
         if node.cluster().is_some() {
             node.check_lease()?;
             let session = &connection.session;

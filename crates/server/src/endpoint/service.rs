@@ -130,6 +130,17 @@ impl<H: Handler> McpService<H> {
         })
     }
 
+    /// The tokens that `principal` has presented so far are no longer valid: its connections end, as at the expiry of a token. A
+    /// request with another token continues its sessions.
+    pub fn revoke(&self, principal: &Principal) {
+        self.inner.sessions.for_each(|session| {
+            if session.key.principal == *principal {
+                session.revoke();
+            }
+        });
+        self.inner.sessions.subscriptions.close_those_of(principal);
+    }
+
     /// The same endpoint with another [`Builder::authenticate`](crate::Builder::authenticate), or without one: for a
     /// configuration that is read again while clients are served.
     #[must_use]
@@ -299,24 +310,28 @@ impl<H: Handler> Server<H> {
             Admitted::Legacy(payload) => {
                 let about = |payload: &_, reason| Refusal::new(reason).about(only_request(payload));
                 match self.find(&head.session, principal) {
-                    Ok(SessionLookup::Registered(session)) => match routing {
-                        Some(routing) if route::may_leave(&session, &payload) => Ok(PendingResponse::later(
-                            route::post(self, session, payload, request_head, routing),
-                        )),
-                        None if request_head.is_forwarded() => Ok(PendingResponse::later(route::post_forwarded(
-                            self,
-                            session,
-                            payload,
-                            request_head,
-                        ))),
-                        _ => legacy::post(self, session, payload, request_head),
-                    },
+                    Ok(SessionLookup::Registered(session)) => {
+                        request_head.present_to(&session);
+                        match routing {
+                            Some(routing) if route::may_leave(&session, &payload) => Ok(PendingResponse::later(
+                                route::post(self, session, payload, request_head, routing),
+                            )),
+                            None if request_head.is_forwarded() => Ok(PendingResponse::later(route::post_forwarded(
+                                self,
+                                session,
+                                payload,
+                                request_head,
+                            ))),
+                            _ => legacy::post(self, session, payload, request_head),
+                        }
+                    }
                     Ok(SessionLookup::StoreOnly(_)) if request_head.is_forwarded() && self.node.is_draining() => {
                         Ok(PendingResponse::Done(respond::misdirected()))
                     }
                     Ok(SessionLookup::StoreOnly(key)) => Ok(PendingResponse::later(async move {
                         let restored = restore(self, key, &request_head).await;
                         let session = restored.map_err(|reason| about(&payload, reason))?;
+                        request_head.present_to(&session);
                         match routing {
                             Some(routing) => route::post(self, session, payload, request_head, routing).await,
                             None if request_head.is_forwarded() => {
@@ -367,6 +382,7 @@ impl<H: Handler> Server<H> {
                 SessionLookup::Registered(session) => session,
                 SessionLookup::StoreOnly(key) => restore(self, key, &request_head).await?,
             };
+            request_head.present_to(&session);
             match head.verb {
                 Verb::Get => {
                     if let Some(routing) = routing.filter(|_| self.node.is_draining())
