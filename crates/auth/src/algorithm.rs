@@ -42,7 +42,7 @@ impl Algorithm {
         Algorithm::EdDSA,
     ];
 
-    /// The algorithms that are accepted by default.
+    /// The algorithms that are accepted unless configured otherwise.
     pub const DEFAULT: [Algorithm; 4] = [Algorithm::RS256, Algorithm::PS256, Algorithm::ES256, Algorithm::EdDSA];
 
     /// The registered name.

@@ -1,4 +1,4 @@
-//! Decides who may call: static tokens, JWTs, key sets, scopes and lists of allowed principals.
+//! Authentication of callers: static tokens, JWTs, key sets, scopes and lists of allowed principals.
 //!
 //! A [`StaticTokens`] table or an [`UnverifiedJwt`] turns a token into an [`Identity`]. A [`ServerPolicy`] decides whether that identity may use one
 //! server. Time comes in as an argument, so tables can test every decision.

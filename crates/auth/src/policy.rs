@@ -17,7 +17,7 @@ pub enum Endpoint {
     Sse,
 }
 
-/// The callers that may use one server, and the text of its challenges.
+/// The rules for callers of one server, and its challenge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerPolicy {
     scopes: Scopes,

@@ -92,7 +92,7 @@ impl fmt::Debug for NewToken {
     }
 }
 
-/// The entry of one name in a token file.
+/// One name of a token file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TokenEntry {
     pub(crate) digests: Vec<TokenDigest>,

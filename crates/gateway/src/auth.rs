@@ -1,4 +1,4 @@
-//! Decides who may call the gateway: reads token files and keys, and asks `rethread-auth` for every request.
+//! Authentication of callers: reads token files and keys, and asks `rethread-auth` for every request.
 
 mod fetch;
 mod key_source;
@@ -336,7 +336,8 @@ impl Authenticate for ServerAuthenticator {
     }
 }
 
-fn wall_now() -> Wall {
+/// The time of the day.
+pub(crate) fn wall_now() -> Wall {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Wall::from_millis(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
 }

@@ -36,7 +36,7 @@ type Body = Either<rethread::Body, Full<Bytes>>;
 pub(crate) struct Gateway {
     /// The settings in force.
     pub(crate) settings: RwLock<Arc<Settings>>,
-    /// Authenticates callers. `None`: everybody may call.
+    /// The providers of identities. `None`: everybody may call.
     pub(crate) providers: RwLock<Option<Arc<Providers>>>,
     pub(crate) metadata: RwLock<Arc<MetadataDocuments>>,
     /// The address of the listener.

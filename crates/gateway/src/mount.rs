@@ -147,7 +147,7 @@ impl Mount {
     }
 }
 
-/// The parts that all servers share: the listener, and the authentication of callers.
+/// The front of all servers: the listener, and the providers of identities.
 pub(crate) struct Front<'a> {
     pub(crate) settings: &'a Settings,
     /// The address of the listener.

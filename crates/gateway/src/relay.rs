@@ -6,13 +6,14 @@ mod restart_backoff;
 mod session_child;
 mod shared_child;
 
+use crate::auth;
 use crate::child::{ChildCall, ChildMessage, ChildQuestion, ChildSpawner, codec, parse_child_error};
 use crate::settings::IdentitySetting;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rethread::{
-    Answer, AskError, Call, Context, Handler, HandlerOptions, HeaderParams, InitializeReply, Notification, OpenError,
-    Peer, Principal, Reply, RpcError, ServerInfo, SessionId, SessionStart,
+    Answer, AskError, Call, Caller, Context, Handler, HandlerOptions, HeaderParams, InitializeReply, Notification,
+    OpenError, Peer, Principal, Reply, RpcError, ServerInfo, SessionId, SessionStart,
 };
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -20,6 +21,7 @@ use session_child::{SessionChild, session_ended_error};
 use shared_child::SharedChild;
 use std::collections::HashMap;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -216,11 +218,13 @@ async fn relay_subscription(
     mut draining: watch::Receiver<bool>,
 ) -> Result<Reply, RpcError> {
     let id = cx.request_id();
+    let mut expired = pin!(token_expired(cx));
     loop {
         let message = tokio::select! {
             message = call.next() => message,
             () = cx.cancelled() => return Err(RpcError::internal("cancelled")),
             _ = draining.wait_for(|draining| *draining) => None,
+            () = &mut expired => None,
         };
         let result = match message {
             Some(ChildMessage::Notification { method, params }) => {
@@ -241,6 +245,15 @@ async fn relay_subscription(
         return Ok(Reply::raw(
             result.map_or_else(|| "{}".to_owned(), |r| r.get().to_owned()),
         ));
+    }
+}
+
+/// Resolves when the token of the caller has expired (AUTH-21).
+async fn token_expired(cx: &Context) {
+    let caller = cx.extensions().get::<Caller>();
+    match caller.and_then(|caller| caller.expires) {
+        Some(expires) => tokio::time::sleep(expires.since(auth::wall_now())).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -58,7 +58,7 @@ impl Gateway {
         outcome
     }
 
-    /// Reads tokens again. After an error the current providers stay in force.
+    /// Reads tokens again. A file that cannot be read changes nothing: the providers in force go on.
     fn reload_providers(&self, settings: &Settings, outcome: &mut ReloadOutcome) {
         let current = self.providers.read().clone();
         let reloaded = match (&current, &settings.auth) {
@@ -75,6 +75,11 @@ impl Gateway {
             Ok((providers, revoked)) => {
                 *self.providers.write() = providers;
                 *self.metadata.write() = Arc::new(auth::documents(settings, self.bound));
+                for mount in self.mounts() {
+                    for principal in &revoked {
+                        mount.mcp.revoke(principal);
+                    }
+                }
                 if !revoked.is_empty() {
                     tracing::info!(principals = revoked.len(), "tokens revoked");
                 }

@@ -31,7 +31,7 @@ pub(crate) struct Settings {
     pub(crate) session_idle: Duration,
     /// Open connections of one peer address; zero for no limit. Beyond: 429, and the connection closes.
     pub(crate) max_connections_per_peer: usize,
-    /// Authentication of callers. `None`: everybody may call.
+    /// The authentication of callers. `None`: everybody may call.
     pub(crate) auth: Option<AuthSettings>,
     /// Proxies whose `X-Forwarded-For` names the client.
     pub(crate) trusted_proxies: Vec<Network>,

@@ -5,6 +5,7 @@ mod admissions;
 mod call_table;
 mod complete_stream;
 pub(crate) mod connections;
+mod expiry;
 pub(crate) mod get_connection;
 pub(crate) mod handshake;
 mod notifications;
@@ -86,6 +87,8 @@ pub(crate) struct Session {
     /// Number of open connections and running calls.
     uses: AtomicUsize,
     last_used: AtomicU64,
+    /// The latest expiry of its owner's tokens, in milliseconds of the wall clock. Zero without an authenticator.
+    identity_expires: AtomicU64,
     ended: AtomicBool,
     /// It has ended in this process only: the store keeps it.
     suspended: AtomicBool,
@@ -179,6 +182,7 @@ impl Session {
             shared_push: SharedPush::default(),
             questions: Mutex::new(Questions::new(epoch, limits.questions_per_session)),
             last_used: AtomicU64::new(node.clock.now().as_millis()),
+            identity_expires: AtomicU64::new(0),
             node: Arc::clone(node),
             epoch,
             key,

@@ -61,7 +61,7 @@ impl Network {
 }
 
 /// The client of a request. Only a trusted proxy may name another one: the last address in `X-Forwarded-For` that is not itself
-/// a trusted proxy. Earlier addresses come from the client and may be false.
+/// a trusted proxy. The addresses in front of it come from the client and may be invented.
 pub(super) fn of_request(head: &Parts, trusted: &[Network]) -> Option<IpAddr> {
     let PeerAddress(peer) = *head.extensions.get::<PeerAddress>()?;
     let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
@@ -73,7 +73,7 @@ pub(super) fn of_request(head: &Parts, trusted: &[Network]) -> Option<IpAddr> {
     let named = lines.iter().rev().flat_map(|line| line.rsplit(','));
     let mut client = peer;
     for text in named {
-        // An invalid address ends the chain of trust.
+        // A text that is not an address ends the chain of trust.
         let Ok(address) = text.trim().parse::<IpAddr>() else {
             break;
         };

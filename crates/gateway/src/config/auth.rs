@@ -87,7 +87,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// The callers that may use one server.
+    /// The callers of one server.
     pub(super) fn server_access(&mut self, server: &str, section: &Layer, providers: &[&str]) -> ServerAccess {
         let scopes = self.server_value(server, section, &SERVER_SCOPES);
         let allow = section.get(ALLOW.def.key).and_then(|found| {

@@ -91,7 +91,7 @@ pub(crate) enum Heading {
     /// For several gateways behind a load balancer.
     Nodes,
     Clients,
-    /// Authentication of callers.
+    /// For the authentication of callers.
     Auth,
     Server,
     /// For flags of all commands.

@@ -5,7 +5,7 @@ use rethread_proto::auth::{ImpliedScopes, Rate, Scopes};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Authentication of the callers of the gateway.
+/// The authentication of callers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AuthSettings {
     /// The file with the digests of static tokens.
@@ -38,7 +38,7 @@ pub(crate) enum KeyLocation {
     Discover,
 }
 
-/// The data about the caller that a child gets.
+/// The knowledge of a child about its caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum IdentitySetting {
     /// Nothing.
@@ -50,7 +50,7 @@ pub(crate) enum IdentitySetting {
     Env,
 }
 
-/// The callers that may use one server.
+/// The callers of one server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ServerAccess {
     /// Besides those of [`AuthSettings`].

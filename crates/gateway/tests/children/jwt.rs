@@ -47,6 +47,7 @@ async fn status(client: &Client, token: &str) -> u16 {
     client.with_token(token).initialize(LATEST).await.status.as_u16()
 }
 
+/// SEC-04.
 #[tokio::test]
 async fn auth_02_challenge_leads_to_the_metadata_of_its_endpoint() {
     let issuer = Issuer::start_at("/realms/corp").await;

@@ -4,7 +4,7 @@ use super::scope::Scopes;
 use http::HeaderValue;
 use std::sync::Arc;
 
-/// The data that a client needs to get an accepted token.
+/// The facts that a client needs to get a token that is accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Challenge {

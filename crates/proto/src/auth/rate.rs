@@ -67,7 +67,7 @@ impl Bucket {
         }
     }
 
-    /// Whether the bucket is full. A full bucket need not be stored.
+    /// Whether the bucket has all its permits, so that nobody needs to remember it.
     pub fn is_full(&self, now: Mono) -> bool {
         self.full_at <= now
     }

@@ -2,6 +2,7 @@
 
 use crate::call::parked_calls::ParkedCalls;
 use crate::node::Node;
+use crate::node::clock::wall_now;
 use crate::session::Session;
 use crate::session::registry::Registry;
 use rethread_proto::clock::Mono;
@@ -35,9 +36,17 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Registry>, parked: Arc<ParkedCall
             return;
         };
         let now = node.clock.tick();
+        let wall = wall_now();
+        sessions.subscriptions.close_expired(wall);
         for_each(&sessions, |session| {
             session.sweep(now);
-            if session.is_idle(now) && node.cluster().is_some() {
+            let is_expired = session.is_expired(wall);
+            if is_expired && !session.ends_when_expired() {
+                session.close_connections();
+            }
+            if is_expired && session.ends_when_expired() {
+                sessions.end(session, "token expired").detach();
+            } else if session.is_idle(now) && node.cluster().is_some() {
                 let (sessions, session) = (Arc::clone(&sessions), Arc::clone(session));
                 tokio::spawn(async move { close_idle_view(&sessions, &session).await });
             } else if session.is_idle(now) {

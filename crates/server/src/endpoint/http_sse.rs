@@ -97,7 +97,7 @@ impl HttpSse {
             None => RequestHead::new(parts, wanted),
         };
         match head.verb {
-            Verb::Get => self.open(principal).await,
+            Verb::Get => self.open(principal, &request_head).await,
             Verb::Post => {
                 let named = named_session(query.as_deref());
                 let inner = &self.inner;
@@ -115,6 +115,7 @@ impl HttpSse {
                     let outgoing = outgoing.filter(|_| !request_head.is_forwarded());
                     return self.forward(&named, principal, outgoing, body).await;
                 };
+                request_head.present_to(&session);
                 let payload = match parsed {
                     Some(payload) => payload,
                     None => jsonrpc::parse(&body, &node.envelope)?,
@@ -164,7 +165,7 @@ impl HttpSse {
     }
 
     /// A GET: a session begins, and the first event says where to POST (LEG-01).
-    async fn open(&self, principal: Principal) -> Result<Response<Body>, Refusal> {
+    async fn open(&self, principal: Principal, request_head: &RequestHead) -> Result<Response<Body>, Refusal> {
         let inner = &self.inner;
         let node = &inner.node;
         if node.is_draining() {
@@ -178,6 +179,7 @@ impl HttpSse {
             let endpoint = format!("{}{separator}sessionId={}", self.messages, id.as_str());
             Some(Draft::copy_of(endpoint.as_bytes()).named("endpoint").wire)
         })?;
+        request_head.present_to(&connection.session);
         if node.cluster().is_some() {
             node.check_lease()?;
             let session = &connection.session;

@@ -54,6 +54,7 @@ pub(crate) async fn initialize(
         principal,
     };
     let session = Session::new(&inner.node, key, Transport::Streamable);
+    request_head.present_to(&session);
     let opened = match open_session(inner, &session, &request, version, request_head).await {
         Ok(opened) => opened,
         Err(OpenError::Refused(error)) => return Ok(respond::error(&request.id, &error)),

@@ -19,6 +19,7 @@ use crate::session::subscriptions::SubscriptionStream;
 use crate::stream::body::Body;
 use crate::stream::events::Events;
 use http::{HeaderMap, Response};
+use rethread_proto::clock::Wall;
 use rethread_proto::gate::mirror::{self, Stateless};
 use rethread_proto::jsonrpc::{Notification, ProgressToken, Request, RpcError};
 use rethread_proto::mrtr::{self, InputResponses};
@@ -175,7 +176,12 @@ pub(crate) fn begin(
                 return serve(inner, stateless, request_head);
             }
             node.accept_routed_work()?;
-            listen(inner, request, &filter, sender.principal.clone())
+            listen(
+                inner,
+                request,
+                &filter,
+                (sender.principal.clone(), request_head.expiry().flatten()),
+            )
         }
         _ => serve(inner, stateless, request_head),
     }
@@ -218,7 +224,7 @@ fn listen(
     inner: &Server,
     request: &Request,
     filter: &Filter,
-    principal: Principal,
+    owner: (Principal, Option<Wall>),
 ) -> Result<StatelessResponse, Reason> {
     let node = &inner.node;
     let declares = |capability: &str| node.info.declares(capability);
@@ -231,7 +237,7 @@ fn listen(
     let opened = inner
         .sessions
         .subscriptions
-        .open(node, request.id.clone(), filter, principal);
+        .open(node, request.id.clone(), filter, owner);
     opened.map(StatelessResponse::Subscribed)
 }
 

@@ -1,9 +1,11 @@
 //! The head of the HTTP request that carried a message.
 
+use crate::session::Session;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, header};
 use rethread_proto::Principal;
 use rethread_proto::auth::Caller;
+use rethread_proto::clock::Wall;
 
 /// Marks a request that another node has forwarded.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +46,19 @@ impl RequestHead {
             }
         };
         (request_head, principal.unwrap_or_default())
+    }
+
+    /// The expiry of the caller's token, if the endpoint has an authenticator. The inner value is `None` if it has no end.
+    pub(crate) fn expiry(&self) -> Option<Option<Wall>> {
+        let extensions = self.parts.as_ref().map_or(&self.extensions, |parts| &parts.extensions);
+        extensions.get::<Caller>().map(|caller| caller.expires)
+    }
+
+    /// Tells a session the expiry of its owner's token.
+    pub(crate) fn present_to(&self, session: &Session) {
+        if let Some(expires) = self.expiry() {
+            session.present(expires);
+        }
     }
 
     pub(crate) fn headers(&self) -> &HeaderMap {

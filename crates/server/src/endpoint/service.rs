@@ -140,6 +140,17 @@ impl McpService {
         })
     }
 
+    /// The tokens that `principal` has presented so far are no longer valid: its connections end, as at the expiry of a token. A
+    /// request with another token continues its sessions.
+    pub fn revoke(&self, principal: &Principal) {
+        self.inner.sessions.for_each(|session| {
+            if session.key.principal == *principal {
+                session.revoke();
+            }
+        });
+        self.inner.sessions.subscriptions.close_those_of(principal);
+    }
+
     /// The same endpoint with another [`Builder::authenticate`](crate::Builder::authenticate), or without one: for a
     /// configuration that is read again while clients are served.
     #[must_use]
@@ -324,6 +335,7 @@ impl Server {
                 match self.find(&head.session, principal) {
                     Ok(SessionLookup::Registered(session, admitted)) => {
                         *admission = Some(admitted);
+                        request_head.present_to(&session);
                         match routing {
                             Some(routing) if route::may_leave(&session, &payload) => Ok(PendingResponse::later(
                                 route::post(self, session, payload, request_head, routing),
@@ -343,6 +355,7 @@ impl Server {
                     Ok(SessionLookup::StoreOnly(key)) => Ok(PendingResponse::later(async move {
                         let restored = restore(self, key, &request_head).await;
                         let (session, _admission) = restored.map_err(|reason| about(&payload, reason))?;
+                        request_head.present_to(&session);
                         match routing {
                             Some(routing) => route::post(self, session, payload, request_head, routing).await,
                             None if request_head.is_forwarded() => {
@@ -400,6 +413,7 @@ impl Server {
                 SessionLookup::Registered(session, admission) => (session, admission),
                 SessionLookup::StoreOnly(key) => restore(self, key, &request_head).await?,
             };
+            request_head.present_to(&session);
             match head.verb {
                 Verb::Get => {
                     if let Some(routing) = routing.filter(|_| is_draining)

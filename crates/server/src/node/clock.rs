@@ -1,8 +1,15 @@
 //! The monotonic clock of the process. It uses tokio's, so that tests can pause it.
 
-use rethread_proto::clock::Mono;
+use rethread_proto::clock::{Mono, Wall};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
+
+/// The time of the day, for expiries that others have chosen.
+pub(crate) fn wall_now() -> Wall {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Wall::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
 
 #[derive(Debug)]
 pub(crate) struct Clock {

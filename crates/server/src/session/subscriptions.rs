@@ -5,6 +5,7 @@ use crate::stream::events::Messages;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rethread_proto::Principal;
+use rethread_proto::clock::Wall;
 use rethread_proto::jsonrpc::RequestId;
 use rethread_proto::refusal::Reason;
 use rethread_proto::sse::Draft;
@@ -22,6 +23,8 @@ pub(crate) struct Subscriptions(Mutex<HashMap<u64, Arc<Subscription>>>);
 struct Subscription {
     filter: Filter,
     principal: Principal,
+    /// The end of the token that opened it.
+    expires: Option<Wall>,
     state: Mutex<State>,
 }
 
@@ -50,7 +53,7 @@ impl Subscriptions {
         node: &Arc<Node>,
         id: RequestId,
         filter: Filter,
-        principal: Principal,
+        (principal, expires): (Principal, Option<Wall>),
     ) -> Result<SubscriptionStream, Reason> {
         let mut table = self.0.lock();
         if table.len() >= node.limits.subscriptions {
@@ -64,6 +67,7 @@ impl Subscriptions {
         let listener = Arc::new(Subscription {
             filter,
             principal,
+            expires,
             state: Mutex::new(State {
                 pending: Pending::new(node.limits.filter()),
                 closing: false,
@@ -107,6 +111,24 @@ impl Subscriptions {
                     state.pending.add(filter, &change);
                 }
             });
+        }
+    }
+
+    /// Ends subscriptions whose token has expired, each with its result (AUTH-21).
+    pub(crate) fn close_expired(&self, now: Wall) {
+        self.close_if(|listener| listener.expires.is_some_and(|expires| expires <= now));
+    }
+
+    /// Ends the subscriptions of a principal, each with its result.
+    pub(crate) fn close_those_of(&self, principal: &Principal) {
+        self.close_if(|listener| listener.principal == *principal);
+    }
+
+    fn close_if(&self, ends: impl Fn(&Subscription) -> bool) {
+        for listener in self.all() {
+            if ends(&listener) {
+                listener.change(|state| state.closing = true);
+            }
         }
     }
 

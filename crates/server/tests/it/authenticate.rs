@@ -84,6 +84,7 @@ fn initialize() -> Value {
     json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params })
 }
 
+/// SEC-03: also a GET.
 #[tokio::test]
 async fn auth_01_every_request_needs_a_token_of_its_own() {
     let handler = ScriptedHandler::new();

@@ -35,6 +35,7 @@ mod slow_readers;
 mod stdio;
 mod subscriptions;
 mod support;
+mod token_expiry;
 mod transcripts;
 mod typed;
 mod typed_questions;
