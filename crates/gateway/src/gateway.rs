@@ -116,7 +116,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Waits for the requests that have reached this gateway before its listener was closed. Other gateways serve them.
+    /// Waits for the last requests: those that arrived while the listener was open. Other gateways serve them.
     async fn answer_last_requests(&self, deadline: Instant) {
         tokio::time::sleep(accept::FIRST_REQUEST_GRACE).await;
         self.for_each_mount(move |mount| async move {

@@ -1,6 +1,7 @@
 //! A session: the state that owns streams, running calls, open questions and waiting messages.
 
 pub(crate) mod admission;
+mod admissions;
 mod call_table;
 mod complete_stream;
 pub(crate) mod connections;
@@ -32,7 +33,7 @@ use crate::node::Node;
 use crate::node::server_info::declares;
 use crate::stream::Stream;
 use crate::stream::remote_body::RemoteReader;
-use admission::Admissions;
+use admissions::Admissions;
 use bytes::Bytes;
 use call_table::CallTable;
 use foldhash::fast::RandomState;

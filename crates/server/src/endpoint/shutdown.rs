@@ -163,7 +163,7 @@ async fn hand_over(node: &Node, sessions: &Registry, is_meant: impl Fn(&Session)
 pub(crate) async fn leave_cluster(node: &Node, sessions: &Registry, forwards: &Forwards) {
     let Some(cluster) = node.cluster() else { return };
     hand_over(node, sessions, |_| true).await;
-    // A request that was claimed and gets no reply has failed. One that stays in the mailbox is routed again.
+    // A request that was claimed and gets no reply has failed. Unclaimed mail stays, and its sender routes it again.
     forwards.stop_serving();
     until(node, Instant::now() + REPLY_TIME, || forwards.serves_none()).await;
     let Some(current) = node.membership.leave() else { return };
