@@ -1,5 +1,5 @@
 //! Every row of the answer table that a JWT alone decides.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 
 use rethread_auth::{Algorithm, Identity, JwtRules, KeySet, UnverifiedJwt, Verification};
 use rethread_proto::auth::{AuthOutcome, ImpliedScopes, Scope, Scopes};

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{Request, Uri, header};
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Collected, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use std::pin::pin;
@@ -76,7 +76,7 @@ where
             return Err(FetchError::Status(response.status().as_u16())); // redirects too
         }
         let body = Limited::new(response.into_body(), MAX_DOCUMENT_BYTES).collect();
-        body.await.map(|body| body.to_bytes()).map_err(|_| FetchError::Body)
+        body.await.map(Collected::to_bytes).map_err(|_| FetchError::Body)
     };
     // The connection is driven here, so that it ends with this future. It may end before the body was read.
     let mut responding = pin!(responding);

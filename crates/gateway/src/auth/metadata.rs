@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::Full;
 use rethread_auth::ServerPolicy;
+use rethread_proto::auth::Scope;
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -87,7 +88,7 @@ fn document(resource: &str, issuers: &[&str], policy: &ServerPolicy) -> Bytes {
     // A server never needs it: it is a wish of the client to the authorization server.
     let scopes: Vec<_> = scopes
         .iter()
-        .map(|scope| scope.as_str())
+        .map(Scope::as_str)
         .filter(|scope| *scope != "offline_access")
         .collect();
     let document = json!({
