@@ -33,7 +33,7 @@ impl StoreInner {
 
     async fn claim_mail(&self, to: &Incarnation, mail: &MailId) -> Result<bool, StoreError> {
         let mut call = SCRIPTS.claim_mail.call(&self.cluster.keys.mailbox(to.as_str()));
-        call.arg(&*mail.0);
+        call.arg(&*mail.0).arg(self.cluster.claim_memory_millis());
         Ok(self.run(&SCRIPTS.claim_mail, &call).await?.number()? == 1)
     }
 

@@ -191,6 +191,11 @@ impl Inner {
         millis(self.options.lease * MAILBOX_LEASES)
     }
 
+    /// How long claimed mail is remembered: longer than its delivery may be repeated.
+    pub(crate) fn claim_memory_millis(&self) -> u64 {
+        millis(self.options.timeout * 2)
+    }
+
     pub(crate) async fn is_alive(&self, member: &Incarnation) -> Result<bool, StoreError> {
         Ok(self.member_step("check", member).await?.number()? == 1)
     }

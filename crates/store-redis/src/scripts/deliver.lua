@@ -1,7 +1,7 @@
 -- Adds mail to a mailbox. KEYS[1] is the mailbox. ARGV: 1 token, 2 server, 3 mail, 4 maximum messages, 5 maximum bytes, 6
 -- lifetime in milliseconds. The token is the id of the mail, so that a repetition changes nothing.
 local mailbox, waiting = KEYS[1], KEYS[1] .. ':w'
-if redis.call('HEXISTS', waiting, ARGV[1]) == 1 then
+if redis.call('HEXISTS', waiting, ARGV[1]) == 1 or redis.call('EXISTS', mailbox .. ':c:' .. ARGV[1]) == 1 then
   return { 'ok' }
 end
 local bytes = tonumber(redis.call('HGET', waiting, 'bytes') or 0) + #ARGV[3]

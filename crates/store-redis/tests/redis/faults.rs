@@ -191,6 +191,45 @@ fn repeated_command_after_a_lost_reply_has_one_effect() {
     });
 }
 
+/// The mail of a repeated delivery may be claimed before the repetition. It is not added again: its call would run twice.
+#[test]
+fn repeated_delivery_of_claimed_mail_adds_nothing() {
+    const ROUNDS: usize = 20;
+    let Some(server) = RedisServer::start() else { return };
+    runtime().block_on(async {
+        let proxy = LossyProxy::start(server.address()).await;
+        let sender = node(RedisOptions::parse(&proxy.url()).unwrap()).await;
+        let receiver = node(options(&server)).await;
+        let me = join(&receiver).await;
+        let mut events = receiver.events();
+        let claiming = async {
+            let mut claimed = Vec::new();
+            while let Some(event) = events.next().await {
+                if let ClusterEvent::Mail(id, mail) = event
+                    && receiver.claim_mail(&me, &id).await.unwrap()
+                {
+                    claimed.push(mail);
+                }
+                if claimed.last().is_some_and(|mail| mail == "end") {
+                    break;
+                }
+            }
+            claimed
+        };
+        let sending = async {
+            for n in 0..ROUNDS {
+                proxy.lose_next_reply();
+                sender.deliver(&me, n.to_string().into()).await.unwrap();
+            }
+            sender.deliver(&me, "end".into()).await.unwrap();
+        };
+        let (claimed, ()) = tokio::join!(claiming, sending);
+        assert_eq!(proxy.lost(), ROUNDS, "every reply was lost");
+        let expected: Vec<_> = (0..ROUNDS).map(|n| n.to_string()).chain(["end".to_owned()]).collect();
+        assert_eq!(claimed, expected);
+    });
+}
+
 /// A reader on another node misses no event while its wake-ups are lost. The service gets both cluster events.
 #[test]
 fn watch_survives_a_lost_subscriber() {
