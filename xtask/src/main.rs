@@ -50,10 +50,11 @@ usage: cargo xtask <command>
   bench [--quick] [--suite NAME] [--only SERVER] [--rounds N] [--seconds S] [--write DIR]
                                 measures this library beside bare hyper, rmcp and other gateways; without options the
                                 report goes to docs/benchmarks, with options to benchmarks in the build folder
-  soak kills [--kills N] | readers [--readers N] | isolation [--attempts N]
-                                three nodes on Redis for longer than CI can: 1,000 kills under load, 10,000 idle remote
-                                readers, 100,000 attempts to read sessions of others; builds what it needs in release
-                                mode; the last line has the figures; --seed N repeats the random choices of a run
+  soak kills [--kills N] | readers [--readers N] | isolation [--attempts N] | faults [--runs N]
+                                longer tests than CI can run: three nodes on Redis with 1,000 kills under load, 10,000
+                                idle remote readers, or 100,000 attempts to read sessions of others; 200 runs of the
+                                power cuts of the embedded store; builds what it needs in release mode; the last line
+                                has the figures; --seed N repeats the random choices of a run on nodes
   instructions [--bench core|service] [--against REF]
                                 counts the instructions of the pure core and of whole calls with callgrind, beside
                                 those of a commit, such as `main`, or of the last count

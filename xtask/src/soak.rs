@@ -1,5 +1,7 @@
-//! `xtask soak`: tests of several nodes on Redis that run longer than CI can. Each is a test of `tests/outside` with a larger
-//! number. It fails if an assertion fails, and its last line has the figures.
+//! `xtask soak`: tests that run longer than CI can. Those of several nodes on Redis are tests of `tests/outside` with a larger
+//! number. A soak fails if an assertion fails, and its last line has the figures.
+
+mod faults;
 
 use crate::run;
 use crate::test::Tally;
@@ -60,8 +62,11 @@ struct Selection {
     seed: Option<String>,
 }
 
-/// `kills [--kills N] | readers [--readers N] | isolation [--attempts N], each with [--seed N]`
+/// `kills [--kills N] | readers [--readers N] | isolation [--attempts N], each with [--seed N]; or faults [--runs N]`
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
+    if let ["faults", options @ ..] = options {
+        return faults::run(options);
+    }
     let selection = Selection::parse(options)?;
     let soak = selection.soak();
     if let Some((each, besides)) = soak.open_files {
@@ -109,8 +114,8 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
 
 impl Selection {
     fn parse(options: &[&str]) -> Result<Self, String> {
-        let usage = "usage: cargo xtask soak kills [--kills N] | readers [--readers N] | isolation [--attempts N]; each \
-                     takes [--seed N]";
+        let usage = "usage: cargo xtask soak kills [--kills N] | readers [--readers N] | isolation [--attempts N], each \
+                     with [--seed N]; or faults [--runs N]";
         let (name, mut rest) = options.split_first().ok_or(usage)?;
         let soak = SOAKS.iter().find(|soak| soak.name == *name).ok_or(usage)?;
         let mut selection = Selection {
