@@ -1,4 +1,4 @@
-//! `xtask soak`: tests that run longer than CI can. Those of several nodes on Redis are tests of `tests/outside` with a larger
+//! `xtask soak`: tests that run longer than CI can. The soaks of several nodes on Redis are tests of `tests/outside` with a larger
 //! number. A soak fails if an assertion fails, and its last line has the figures.
 
 mod faults;
