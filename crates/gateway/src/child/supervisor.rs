@@ -16,8 +16,8 @@ use tokio::time::timeout;
 const PIPE_DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long to wait for the exit status after stdout ended. Beyond: the exit reason names no status.
 const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(100);
-/// The buffer for the stdout of a child.
-const STDOUT_BUFFER_BYTES: usize = 64 << 10;
+/// The buffer for the stdout of a child. Each session has one, so it is smaller than a full pipe (64 KiB).
+const STDOUT_BUFFER_BYTES: usize = 16 << 10;
 /// The longest stderr line. A longer line is split.
 const MAX_STDERR_LINE_BYTES: u64 = 64 << 10;
 
