@@ -350,13 +350,18 @@ impl Stream {
         let (effects, remote, batch) = {
             let mut core = self.core.lock();
             let effects = core.appended(&self.params, outcome);
+            // Only a store with several nodes has readers elsewhere. This runs for every append.
             let remote = match &result {
-                Ok(appended) => core.remote_reader(Self::position(appended.remote_reader.as_deref())),
-                Err(_) => Effects::default(),
+                Ok(appended) if self.node.cluster().is_some() => {
+                    Some(core.remote_reader(Self::position(appended.remote_reader.as_deref())))
+                }
+                _ => None,
             };
             (effects, remote, core.next_append(&self.params))
         };
-        self.notify(remote);
+        if let Some(remote) = remote {
+            self.notify(remote);
+        }
         if let Err(error) = result {
             if effects.store_failed {
                 telemetry::store_lost(&error);
