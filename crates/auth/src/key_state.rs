@@ -44,6 +44,11 @@ impl KeyState {
         self.keys.as_ref().filter(|_| is_valid)
     }
 
+    /// The number of keys and the time at which they were loaded, unless they never were.
+    pub fn loaded_keys(&self) -> Option<(usize, Mono)> {
+        self.keys.as_ref().map(|keys| (keys.len(), self.loaded))
+    }
+
     /// Whether keys were loaded at least once.
     pub fn is_loaded(&self) -> bool {
         self.keys.is_some()

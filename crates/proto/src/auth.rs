@@ -9,6 +9,7 @@ mod challenge;
 mod outcome;
 mod rate;
 mod scope;
+mod usage;
 
 pub use audience::{accepts_audience, normalized_url};
 pub use bearer::{Credentials, MalformedAuthorization, credentials};
@@ -17,3 +18,4 @@ pub use challenge::{Challenge, ChallengeError};
 pub use outcome::{AuthOutcome, AuthRefusal};
 pub use rate::{Bucket, Rate};
 pub use scope::{ImpliedScopes, Scope, Scopes};
+pub use usage::{MessageRates, PrincipalCounts};

@@ -39,6 +39,16 @@ pub enum Payload {
     Batch(Vec<Message>),
 }
 
+impl Payload {
+    /// All messages.
+    pub fn messages(&self) -> &[Message] {
+        match self {
+            Payload::One(message) => std::slice::from_ref(message),
+            Payload::Batch(messages) => messages,
+        }
+    }
+}
+
 /// A JSON-RPC object.
 #[derive(Clone, Debug)]
 pub enum Message {

@@ -85,6 +85,11 @@ pub enum Reason {
     StreamEnded,
     /// A limit is reached. The text names it (SEC-06, SES-09).
     TooMany(&'static str),
+    /// The caller sends more messages than its rate allows.
+    RateLimited {
+        /// Seconds until there is a permit.
+        retry_after: u32,
+    },
     /// A limit of the whole server is reached. The text names it.
     Overloaded(&'static str),
     /// The server is shutting down (T-38).
@@ -132,7 +137,7 @@ impl Refusal {
             | Reason::StreamEnded
             | Reason::UnknownQuestion => StatusCode::BAD_REQUEST,
             Reason::UnknownSession => StatusCode::NOT_FOUND,
-            Reason::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
+            Reason::TooMany(_) | Reason::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
             Reason::Overloaded(_) | Reason::ShuttingDown | Reason::StoreUnavailable | Reason::Upstream(_) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -159,6 +164,7 @@ impl Refusal {
     pub fn retry_after(&self) -> Option<u32> {
         match &self.reason {
             Reason::Auth(auth) => auth.retry_after(),
+            Reason::RateLimited { retry_after } => Some(*retry_after),
             Reason::TooMany(_) | Reason::Overloaded(_) | Reason::StoreUnavailable | Reason::Upstream(_) => Some(1),
             Reason::ShuttingDown => Some(2),
             _ => None,
@@ -188,6 +194,7 @@ impl Refusal {
             Reason::StreamForgotten => "stream_forgotten",
             Reason::StreamEnded => "stream_ended",
             Reason::TooMany(_) => "too_many",
+            Reason::RateLimited { .. } => "rate_limited",
             Reason::Overloaded(_) => "overloaded",
             Reason::ShuttingDown => "shutting_down",
             Reason::StoreUnavailable => "store_unavailable",
@@ -242,6 +249,9 @@ impl Refusal {
             ),
             Reason::StreamEnded => invalid("this stream has ended, and nothing follows this event"),
             Reason::TooMany(what) => invalid(format!("too many {what}; try again later")),
+            Reason::RateLimited { retry_after } => invalid(format!(
+                "too many messages of this caller; try again in {retry_after} s"
+            )),
             Reason::Overloaded(what) => invalid(format!("the server is full: too many {what}; try again later")),
             Reason::ShuttingDown => invalid("the server is shutting down; try again"),
             Reason::Upstream(what) => RpcError::internal(what.clone()),

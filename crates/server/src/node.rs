@@ -18,7 +18,9 @@ use clock::Clock;
 use handler_options::HandlerOptions;
 use limits::{Limits, Timing};
 use membership::Membership;
+use parking_lot::Mutex;
 use restore_policy::Restore;
+use rethread_proto::auth::{MessageRates, PrincipalCounts};
 use rethread_proto::cluster::mail::MailSeal;
 use rethread_proto::event_id::{EventIdFormat, IdPrefix, StreamKind};
 use rethread_proto::exchange::SseUpgradeDelay;
@@ -26,7 +28,7 @@ use rethread_proto::jsonrpc;
 use rethread_proto::mrtr::Seal;
 use rethread_proto::refusal::Reason;
 use rethread_proto::stream::{ConnectionId, Framing, StreamInfo, StreamLimits, StreamParams};
-use rethread_proto::{Revisions, SessionId};
+use rethread_proto::{Principal, Revisions, SessionId};
 use rethread_store::{ClusterStore, Retention, Store};
 use server_info::ServerInfo;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -81,6 +83,9 @@ pub(crate) struct Node {
     pub(crate) closed: SessionClosedHook,
     pub(crate) clock: Clock,
     pub(crate) calls: CallCount,
+    /// Calls that run, and recent messages. Nothing is locked below these.
+    calls_per_principal: Mutex<PrincipalCounts>,
+    message_rates: Mutex<MessageRates>,
     pub(crate) connections: LimitedCount,
     /// The connections that read streams of other nodes. They are among `connections`.
     pub(crate) remote_readers: LimitedCount,
@@ -153,6 +158,8 @@ impl Node {
             closed,
             clock: Clock::start(),
             calls: CallCount::default(),
+            calls_per_principal: Mutex::default(),
+            message_rates: Mutex::default(),
             connections: LimitedCount::default(),
             remote_readers: LimitedCount::default(),
             draining: AtomicBool::new(false),
@@ -172,6 +179,47 @@ impl Node {
     /// A connection id, unique in this process.
     pub(crate) fn next_connection(&self) -> ConnectionId {
         ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Takes the permits of a new call. [`end_call`](Self::end_call) returns them.
+    pub(crate) fn begin_call(&self, principal: &Principal) -> Result<(), Reason> {
+        if !self.calls.enter(self.limits.calls) {
+            return Err(Reason::Overloaded("calls"));
+        }
+        let limit = self.limits.calls_per_principal;
+        if self.calls_per_principal.lock().enter(principal, limit) {
+            return Ok(());
+        }
+        self.calls.leave();
+        Err(Reason::TooMany("running calls of this caller"))
+    }
+
+    pub(crate) fn end_call(&self, principal: &Principal) {
+        self.calls.leave();
+        self.calls_per_principal.lock().leave(principal);
+    }
+
+    /// A call waits for input: it no longer counts for its principal.
+    pub(crate) fn park_call(&self, principal: &Principal) {
+        self.calls.park();
+        self.calls_per_principal.lock().leave(principal);
+    }
+
+    /// A call has its input. It runs whatever its principal has begun meanwhile.
+    pub(crate) fn unpark_call(&self, principal: &Principal) {
+        self.calls.unpark();
+        self.calls_per_principal.lock().enter(principal, usize::MAX);
+    }
+
+    /// Takes permits for the messages of one request.
+    pub(crate) fn take_messages(&self, principal: &Principal, messages: usize) -> Result<(), Reason> {
+        let Some(rate) = self.limits.rate else { return Ok(()) };
+        let taken = (self.message_rates.lock()).take(principal, messages, rate, self.clock.now());
+        taken.map_err(|wait| Reason::RateLimited {
+            retry_after: u32::try_from(wait.as_millis().div_ceil(1000))
+                .unwrap_or(u32::MAX)
+                .max(1),
+        })
     }
 
     /// The cluster part of the store, if there may be other nodes.

@@ -5,7 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 /// A number of events in a period, and a burst of the same size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "(u32, Duration)", into = "(u32, Duration)")]
 pub struct Rate {
     count: u32,
     period: Duration,
@@ -36,6 +37,20 @@ impl Rate {
     }
 }
 
+impl TryFrom<(u32, Duration)> for Rate {
+    type Error = &'static str;
+
+    fn try_from((count, period): (u32, Duration)) -> Result<Self, Self::Error> {
+        Rate::new(count, period).ok_or("a rate needs a positive count and a positive period")
+    }
+}
+
+impl From<Rate> for (u32, Duration) {
+    fn from(rate: Rate) -> Self {
+        (rate.count, rate.period)
+    }
+}
+
 /// In seconds or milliseconds: `60/60s`.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,14 +68,24 @@ pub struct Bucket {
 impl Bucket {
     /// Takes a permit, or returns the time until there is one.
     pub fn take(&mut self, rate: Rate, now: Mono) -> Result<(), Duration> {
-        self.wait(rate, now)?;
-        self.full_at = self.full_at.max(now) + rate.cost();
+        self.take_many(1, rate, now)
+    }
+
+    /// Takes permits for events that come together, at most a whole burst, or returns the time until there are enough.
+    pub fn take_many(&mut self, events: usize, rate: Rate, now: Mono) -> Result<(), Duration> {
+        let cost = rate.cost() * u32::try_from(events).unwrap_or(u32::MAX).min(rate.count);
+        self.wait_for(cost, rate, now)?;
+        self.full_at = self.full_at.max(now) + cost;
         Ok(())
     }
 
     /// Whether there is a permit, without taking it; otherwise the time until there is one.
     pub fn wait(&self, rate: Rate, now: Mono) -> Result<(), Duration> {
-        let used = self.full_at.since(now) + rate.cost();
+        self.wait_for(rate.cost(), rate, now)
+    }
+
+    fn wait_for(&self, cost: Duration, rate: Rate, now: Mono) -> Result<(), Duration> {
+        let used = self.full_at.since(now) + cost;
         match used.checked_sub(rate.cost() * rate.count) {
             Some(wait) if !wait.is_zero() => Err(wait),
             _ => Ok(()),

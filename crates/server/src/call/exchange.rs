@@ -411,7 +411,7 @@ impl Exchange {
         let (waiter, sink) = (state.waiter.take(), state.sink.clone());
         let abandoned = state.input.abandon();
         if cancelled == Cancelled::Unpark && state.input.holds_permit {
-            self.node.calls.unpark();
+            self.node.unpark_call(self.principal());
         }
         drop(state);
         wake(waiter);

@@ -7,6 +7,7 @@ use super::request_state;
 use crate::call::active_call::ActiveCall;
 use crate::node::random;
 use parking_lot::Mutex;
+use rethread_proto::auth::PrincipalCounts;
 use rethread_proto::clock::Mono;
 use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::mrtr::{self, InputRequests, State};
@@ -23,12 +24,14 @@ struct Table {
     calls: HashMap<u128, ParkedCall>,
     /// Bytes that they keep.
     bytes: usize,
+    per_principal: PrincipalCounts,
 }
 
 impl Table {
     fn remove(&mut self, id: u128) -> Option<ParkedCall> {
         let park = self.calls.remove(&id)?;
         self.bytes -= park.bytes;
+        self.per_principal.leave(park.running.exchange.principal());
         Some(park)
     }
 }
@@ -46,15 +49,9 @@ impl ParkedCalls {
     fn insert(&self, id: u128, park: ParkedCall) -> bool {
         let (limits, principal) = (&park.running.exchange.node.limits, park.running.exchange.principal());
         let mut table = self.0.lock();
-        let owned = || {
-            let calls = table.calls.values();
-            calls
-                .filter(|other| other.running.exchange.principal() == principal)
-                .count()
-        };
         let full = table.calls.len() >= limits.parks
             || (!table.calls.is_empty() && table.bytes + park.bytes > limits.parked_bytes)
-            || (!principal.is_anonymous() && owned() >= limits.parks_per_principal);
+            || !table.per_principal.enter(principal, limits.parks_per_principal);
         if !full {
             table.bytes += park.bytes;
             table.calls.insert(id, park);

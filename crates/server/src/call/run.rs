@@ -106,7 +106,7 @@ impl Drop for CallGuard {
         self.release_id();
         let exchange = &self.running.exchange;
         match &exchange.scope {
-            CallScope::Session(_) => exchange.node.calls.leave(),
+            CallScope::Session(session) => exchange.node.end_call(&session.key.principal),
             CallScope::Stateless(_) => exchange.release_permit(),
         }
         exchange.node.notify_drain();

@@ -72,12 +72,8 @@ impl CheckedCaller {
 
     /// AUTH-15: checks the scopes of all messages, before any handler.
     pub(crate) fn authorize(&mut self, payload: &Payload) -> Result<(), Refusal> {
-        let messages = match payload {
-            Payload::One(message) => std::slice::from_ref(message),
-            Payload::Batch(messages) => messages,
-        };
         let mut needed = Scopes::new();
-        for message in messages {
+        for message in payload.messages() {
             let (method, params) = match message {
                 Message::Request(request) => (&request.method, &request.params),
                 Message::Notification(note) => (&note.method, &note.params),

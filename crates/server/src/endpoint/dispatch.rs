@@ -84,9 +84,7 @@ pub(crate) fn start_call(
         false => node.accept_work(),
     };
     accepted.map_err(NotStarted::Refused)?;
-    if !node.calls.enter(node.limits.calls) {
-        return Err(NotStarted::Refused(Reason::Overloaded("calls")));
-    }
+    node.begin_call(&session.key.principal).map_err(NotStarted::Refused)?;
     let (extensions, parts) = request_head.open();
     let running = ActiveCall::new(Arc::clone(exchange), index, extensions);
     let handle = Arc::clone(&running) as Arc<dyn CancelHandle>;
@@ -100,7 +98,7 @@ pub(crate) fn start_call(
         Ok(false) => NotStarted::DuplicateId(request.id),
         Err(reason) => NotStarted::Refused(reason),
     };
-    node.calls.leave();
+    node.end_call(&session.key.principal);
     Err(refused)
 }
 

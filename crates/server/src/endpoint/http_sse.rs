@@ -102,24 +102,21 @@ impl HttpSse {
                 let named = named_session(query.as_deref());
                 let inner = &self.inner;
                 inner.node.check_lease()?;
-                let session = inner.sessions.find(&named, &principal, Transport::HttpSse)?;
                 let node = &inner.node;
+                // The session is looked up last, so that that of another principal is like one that never existed.
                 let body = read_body(body, node.limits.body_bytes, node.timing.body).await?;
-                let mut parsed = None;
+                let payload = jsonrpc::parse(&body, &node.envelope)?;
                 if let Some(mut caller) = caller {
-                    let payload = jsonrpc::parse(&body, &node.envelope)?;
                     caller.authorize(&payload)?;
-                    parsed = Some(payload);
                 }
-                let Some(session) = session else {
+                if !request_head.is_forwarded() {
+                    node.take_messages(&principal, payload.messages().len())?;
+                }
+                let Some(session) = inner.sessions.find(&named, &principal, Transport::HttpSse)? else {
                     let outgoing = outgoing.filter(|_| !request_head.is_forwarded());
                     return self.forward(&named, principal, outgoing, body).await;
                 };
                 request_head.present_to(&session);
-                let payload = match parsed {
-                    Some(payload) => payload,
-                    None => jsonrpc::parse(&body, &node.envelope)?,
-                };
                 bound_session::take(inner, &session, payload, request_head).await?;
                 Ok(respond::accepted())
             }

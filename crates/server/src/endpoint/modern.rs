@@ -267,9 +267,7 @@ fn serve(inner: &Server, stateless: StatelessRequest, request_head: RequestHead)
         }
         Ok(RequestInput::Call { inputs, round }) => {
             node.accept_routed_work()?; // a parked call may still have its input
-            if !node.calls.enter(node.limits.calls) {
-                return Err(Reason::Overloaded("calls"));
-            }
+            node.begin_call(&sender.principal)?;
             let scope = StatelessScope {
                 method: request.method.clone(),
                 params: request.params.clone(),

@@ -317,6 +317,10 @@ impl Server {
         if let Some(mut caller) = caller {
             caller.authorize(&payload)?;
         }
+        if self.node.limits.rate.is_some() && !request_head.is_forwarded() {
+            let taken = self.node.take_messages(&principal, payload.messages().len());
+            taken.map_err(|reason| Refusal::new(reason).about(only_request(&payload)))?;
+        }
         let routing = outgoing.map(|outgoing| Routing::new(*outgoing, &principal, body));
         match gate::body::admit(head, payload, self.node.revisions)? {
             Admitted::Initialize(request) => Ok(PendingResponse::later(async move {

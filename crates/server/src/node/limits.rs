@@ -1,5 +1,6 @@
 //! Every limit, its default, and the consequence of reaching it (design D13).
 
+use rethread_proto::auth::Rate;
 use rethread_proto::stream::{Retention, StreamLimits};
 use rethread_proto::subscription::FilterLimits;
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,10 @@ pub struct Limits {
     pub sessions_per_principal: usize,
     /// Running calls in total. Beyond: 503.
     pub calls: usize,
+    /// Running calls of one principal, except the anonymous one. A call that waits for input does not count. Beyond: 429.
+    pub calls_per_principal: usize,
+    /// Messages of one principal, except the anonymous one. Beyond: 429.
+    pub rate: Option<Rate>,
     /// Running calls in one session. Beyond: 429.
     pub calls_per_session: usize,
     /// Open connections that read streams. Beyond: a GET gets 503, a call is still served.
@@ -89,6 +94,8 @@ impl Default for Limits {
             sessions: 16_384,
             sessions_per_principal: 1_024,
             calls: 16_384,
+            calls_per_principal: 256,
+            rate: None,
             calls_per_session: 256,
             connections: 32_768,
             push_streams_per_session: 16,

@@ -8,6 +8,7 @@ use crate::session::{PendingEnd, Session, Transport};
 use crate::stream::Stream;
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
+use rethread_proto::auth::PrincipalCounts;
 use rethread_proto::gate::SessionHeader;
 use rethread_proto::refusal::Reason;
 use rethread_proto::{Principal, SessionId};
@@ -33,7 +34,7 @@ pub(crate) struct Registry {
     /// Push streams of the time before the lease ended. Their connections stay open until this node has joined again.
     suspended: Mutex<Vec<Arc<Stream>>>,
     /// The number of sessions of each principal, except the anonymous one.
-    per_principal: Mutex<HashMap<Principal, usize>>,
+    per_principal: Mutex<PrincipalCounts>,
 }
 
 impl Registry {
@@ -93,14 +94,10 @@ impl Registry {
         if !self.live.enter(node.limits.sessions) {
             return Err(Reason::Overloaded("sessions"));
         }
-        if !principal.is_anonymous() {
-            let mut owned = self.per_principal.lock();
-            let count = owned.entry(principal.clone()).or_default();
-            if *count >= node.limits.sessions_per_principal {
-                self.live.leave();
-                return Err(Reason::TooMany("sessions of this caller"));
-            }
-            *count += 1;
+        let limit = node.limits.sessions_per_principal;
+        if !self.per_principal.lock().enter(principal, limit) {
+            self.live.leave();
+            return Err(Reason::TooMany("sessions of this caller"));
         }
         Ok(Reservation {
             sessions: self,
@@ -111,15 +108,7 @@ impl Registry {
 
     fn release(&self, principal: &Principal) {
         self.live.leave();
-        if !principal.is_anonymous() {
-            let mut owned = self.per_principal.lock();
-            if let Some(count) = owned.get_mut(principal) {
-                *count -= 1;
-                if *count == 0 {
-                    owned.remove(principal);
-                }
-            }
-        }
+        self.per_principal.lock().leave(principal);
     }
 
     /// Closes the view of this node. The session lives on in the store.

@@ -5,6 +5,7 @@ use crate::stream::events::Messages;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rethread_proto::Principal;
+use rethread_proto::auth::PrincipalCounts;
 use rethread_proto::clock::Wall;
 use rethread_proto::jsonrpc::RequestId;
 use rethread_proto::refusal::Reason;
@@ -17,7 +18,13 @@ use std::task::{Context, Poll, Waker};
 
 /// All open subscriptions of this node.
 #[derive(Default)]
-pub(crate) struct Subscriptions(Mutex<HashMap<u64, Arc<Subscription>>>);
+pub(crate) struct Subscriptions(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    open: HashMap<u64, Arc<Subscription>>,
+    per_principal: PrincipalCounts,
+}
 
 /// One open subscription.
 struct Subscription {
@@ -56,11 +63,11 @@ impl Subscriptions {
         (principal, expires): (Principal, Option<Wall>),
     ) -> Result<SubscriptionStream, Reason> {
         let mut table = self.0.lock();
-        if table.len() >= node.limits.subscriptions {
+        if table.open.len() >= node.limits.subscriptions {
             return Err(Reason::Overloaded("subscriptions"));
         }
-        let owned = || table.values().filter(|other| other.principal == principal).count();
-        if !principal.is_anonymous() && owned() >= node.limits.subscriptions_per_principal {
+        let limit = node.limits.subscriptions_per_principal;
+        if !table.per_principal.enter(&principal, limit) {
             return Err(Reason::TooMany("subscriptions of this caller"));
         }
         let first = filter.acknowledgement(&id).into_payload();
@@ -75,7 +82,7 @@ impl Subscriptions {
             }),
         });
         let ConnectionId(connection) = node.next_connection();
-        table.insert(connection, Arc::clone(&listener));
+        table.open.insert(connection, Arc::clone(&listener));
         node.connections.enter(usize::MAX);
         Ok(SubscriptionStream {
             node: Arc::clone(node),
@@ -140,11 +147,11 @@ impl Subscriptions {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.lock().len()
+        self.0.lock().open.len()
     }
 
     fn all(&self) -> Vec<Arc<Subscription>> {
-        self.0.lock().values().cloned().collect()
+        self.0.lock().open.values().cloned().collect()
     }
 }
 
@@ -196,7 +203,11 @@ impl Messages for SubscriptionStream {
 
 impl Drop for SubscriptionStream {
     fn drop(&mut self) {
-        self.table.0.lock().remove(&self.connection);
+        {
+            let mut table = self.table.0.lock();
+            table.open.remove(&self.connection);
+            table.per_principal.leave(&self.listener.principal);
+        }
         self.node.connections.leave();
         self.node.notify_drain();
     }

@@ -33,11 +33,20 @@ impl HttpSseClient {
 
     /// The future borrows nothing, so a POST may outlive the connection.
     pub(crate) fn post(&self, body: Value) -> impl Future<Output = u16> + Send + use<> {
+        self.post_text(body.to_string())
+    }
+
+    /// The path for messages.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(crate) fn post_text(&self, body: String) -> impl Future<Output = u16> + Send + use<> {
         let path = self.path.clone();
         let at_path = self
             .client
             .with_request_hook(move |request| *request.uri_mut() = path.parse().unwrap());
-        async move { at_path.request("POST", &[], body.to_string()).await.status.as_u16() }
+        async move { at_path.request("POST", &[], body).await.status.as_u16() }
     }
 
     pub(crate) async fn handshake(&mut self, version: &str) -> Value {

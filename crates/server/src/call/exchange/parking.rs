@@ -43,7 +43,7 @@ impl Exchange {
         state.sink = None;
         state.waiter = None;
         if state.input.holds_permit {
-            self.node.calls.park();
+            self.node.park_call(self.principal());
         }
         Some(state.input.park(id))
     }
@@ -62,7 +62,7 @@ impl Exchange {
             return false;
         }
         if state.input.holds_permit {
-            self.node.calls.unpark();
+            self.node.unpark_call(self.principal());
         }
         request.last_progress = state.requests.get(0).last_progress;
         let kept = state.input.take_kept(&request);
@@ -106,7 +106,7 @@ impl Exchange {
             if state.response.is_waiting_for_input() {
                 self.node.calls.leave_parked();
             } else {
-                self.node.calls.leave();
+                self.node.end_call(self.principal());
             }
         }
     }
