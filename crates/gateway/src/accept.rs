@@ -1,6 +1,14 @@
 //! The accept loop: one task for each connection, bounded in time and in number.
 //!
-//! Independent of MCP. Another kind of listener needs its own [`serve`]; `deadlines` and `peer_limiter` fit any socket.
+//! Independent of MCP: any listener of the gateway is a [`Listener`] with its own handler.
+//!
+//! ```ignore
+//! let listener = Listener::new(socket, Arc::clone(&gateway.tls), PeerLimiter::new(64, Vec::new()));
+//! accept::serve(listener, handler, stop, cut).await;
+//! ```
+//!
+//! [`ListenerTls`] may be shared with other listeners; without a certificate connections are plain. The handshake is part of the
+//! connection's own task, so it delays no other connection.
 
 mod deadlines;
 mod peer_limiter;
@@ -9,6 +17,7 @@ pub(crate) use deadlines::{HEAD_TIMEOUT, IDLE_TIMEOUT};
 pub(crate) use peer_limiter::PeerLimiter;
 
 use crate::auth::PeerAddress;
+use crate::tls::{AcceptedSocket, ListenerTls};
 use bytes::Bytes;
 use deadlines::{BusyBody, ConnectionPhase, PhaseTrackingIo};
 use http::{Request, Response};
@@ -18,7 +27,6 @@ use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
-use peer_limiter::PeerPermit;
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::poll_fn;
@@ -27,6 +35,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -39,11 +48,23 @@ const HANDSHAKE_TIME: Duration = Duration::from_millis(20);
 /// How long a new connection may take to send its first request while the gateway stops. Beyond: it counts as idle.
 pub(crate) const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(1);
 
+/// A bound socket with its certificate and its bound of connections per peer.
+pub(crate) struct Listener {
+    socket: TcpListener,
+    tls: Arc<ListenerTls>,
+    peers: Arc<PeerLimiter>,
+}
+
+impl Listener {
+    pub(crate) fn new(socket: TcpListener, tls: Arc<ListenerTls>, peers: Arc<PeerLimiter>) -> Self {
+        Listener { socket, tls, peers }
+    }
+}
+
 /// Serves connections with `handler` until `stop` resolves. Then closes idle connections, and lets the others finish their
 /// responses until `cut` resolves.
 pub(crate) async fn serve<H, F, B>(
-    listener: TcpListener,
-    peers: Arc<PeerLimiter>,
+    listener: Listener,
     handler: H,
     stop: impl Future<Output = ()>,
     cut: impl Future<Output = ()>,
@@ -53,15 +74,26 @@ pub(crate) async fn serve<H, F, B>(
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
+    let Listener {
+        socket: listener,
+        tls,
+        peers,
+    } = listener;
     let closing = watch::Sender::new(false);
     let serve_socket = |socket: TcpStream, address: SocketAddr| {
         let _ = socket.set_nodelay(true); // without it events are only delayed
         match peers.acquire(address.ip()) {
             Some(permit) => {
                 let peer = PeerAddress(address.ip());
-                let closing = closing.subscribe();
-                tokio::spawn(serve_connection((socket, peer), permit, handler.clone(), closing));
+                let (handler, closing, tls) = (handler.clone(), closing.subscribe(), Arc::clone(&tls));
+                tokio::spawn(async move {
+                    if let Some(socket) = handshake(socket, &tls, closing.clone()).await {
+                        serve_connection((socket, peer), handler, closing).await;
+                    }
+                    drop(permit);
+                });
             }
+            None if tls.is_on() => drop(socket), // a client that waits for a handshake cannot read the response
             None => peers.refuse(socket),
         }
     };
@@ -164,12 +196,26 @@ where
     connection.await
 }
 
-async fn serve_connection<H, F, B>(
-    (socket, peer): (TcpStream, PeerAddress),
-    permit: PeerPermit,
-    handler: H,
-    closing: watch::Receiver<bool>,
-) where
+/// `None` if the handshake failed. While the gateway stops, it has the time of a first request.
+async fn handshake(socket: TcpStream, tls: &ListenerTls, mut closing: watch::Receiver<bool>) -> Option<AcceptedSocket> {
+    let opened = Instant::now();
+    let closed = async {
+        let _ = closing.wait_for(|closing| *closing).await;
+        tokio::time::sleep_until(opened + FIRST_REQUEST_GRACE).await;
+    };
+    let accepted = tokio::select! {
+        accepted = tls.accept(socket) => accepted,
+        () = closed => return None,
+    };
+    // Strangers cause it as they like, and its text may quote them.
+    accepted
+        .inspect_err(|error| tracing::debug!(kind = %error.kind(), "handshake failed"))
+        .ok()
+}
+
+async fn serve_connection<S, H, F, B>((socket, peer): (S, PeerAddress), handler: H, closing: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
     H: Fn(Request<Incoming>) -> F,
     F: Future<Output = Response<B>>,
     B: Body<Data = Bytes> + Unpin + 'static,
@@ -194,7 +240,6 @@ async fn serve_connection<H, F, B>(
         Some(Err(error)) => tracing::debug!(%error, "connection failed"),
         None => tracing::debug!("connection closed at its deadline"),
     }
-    drop(permit);
 }
 
 #[cfg(test)]
@@ -212,6 +257,10 @@ mod tests {
         Response::new(Full::from("served"))
     }
 
+    fn plain(listener: TcpListener) -> Listener {
+        Listener::new(listener, ListenerTls::plain(), PeerLimiter::new(100, Vec::new()))
+    }
+
     async fn listen() -> (TcpListener, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -227,7 +276,7 @@ mod tests {
             for _ in 0..8 {
                 clients.push(TcpStream::connect(address).await.unwrap());
             }
-            let serving = serve(listener, PeerLimiter::new(100), answer, ready(()), pending());
+            let serving = serve(plain(listener), answer, ready(()), pending());
             let serving = tokio::spawn(serving);
             tokio::time::sleep(2 * HANDSHAKE_TIME).await; // the listener is closed
             for client in &mut clients {
@@ -247,7 +296,7 @@ mod tests {
             let (listener, address) = listen().await;
             let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
             let stopped = async move { drop(stopped.await) };
-            let serving = tokio::spawn(serve(listener, PeerLimiter::new(100), answer, stopped, pending()));
+            let serving = tokio::spawn(serve(plain(listener), answer, stopped, pending()));
             let clients: Vec<_> = (0..8)
                 .map(|_| {
                     tokio::spawn(async move {
@@ -278,7 +327,7 @@ mod tests {
         let (listener, address) = listen().await;
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let stopped = async move { drop(stopped.await) };
-        let serving = serve(listener, PeerLimiter::new(100), answer, stopped, pending());
+        let serving = serve(plain(listener), answer, stopped, pending());
         let serving = tokio::spawn(serving);
         let silent = TcpStream::connect(address).await.unwrap();
         let mut kept = TcpStream::connect(address).await.unwrap();

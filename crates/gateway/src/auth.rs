@@ -3,6 +3,7 @@
 mod fetch;
 mod key_source;
 pub(crate) mod metadata;
+mod metrics;
 mod peer;
 
 pub(crate) use peer::{Network, PeerAddress};
@@ -18,8 +19,8 @@ use parking_lot::{Mutex, RwLock};
 use rethread::auth::{AuthOutcome, AuthRefusal, Caller, Credentials, Scopes, credentials};
 use rethread::{Authenticate, Authentication, Params, Principal, Wall};
 use rethread_auth::{
-    Endpoint, Failures, Identity, ServerPolicy, StaticTokens, TokenDigest, UnverifiedJwt, Verification, VerifiedTokens,
-    parse_token_file,
+    Endpoint, Failures, Identity, STATIC_PROVIDER, ServerPolicy, StaticTokens, TokenDigest, UnverifiedJwt,
+    Verification, VerifiedTokens, parse_token_file,
 };
 use rethread_proto::clock::Mono;
 use std::collections::BTreeSet;
@@ -53,6 +54,9 @@ impl Providers {
         earlier: Option<&Providers>,
     ) -> Result<Arc<Self>, Problem> {
         let tokens = read_tokens(auth)?;
+        metrics::touch("", false); // a request without a usable token has no provider
+        auth.tokens.iter().for_each(|_| metrics::touch(STATIC_PROVIDER, false));
+        auth.jwt.iter().for_each(|jwt| metrics::touch(&jwt.rules.name, true));
         let verified = earlier.map_or_else(Arc::default, |earlier| Arc::clone(&earlier.verified));
         verified.lock().clear(); // scopes may mean something else now
         let issuers = auth.jwt.iter().map(|jwt| {
@@ -98,6 +102,12 @@ impl Providers {
     pub(crate) fn revoked_in(&self, newer: &Providers) -> BTreeSet<Principal> {
         let newer = Arc::clone(&newer.tokens.read());
         self.tokens.read().revoked_in(&newer)
+    }
+
+    /// Sets the gauges of all issuers. A scrape of the metrics calls this first.
+    #[allow(dead_code)] // until the gateway has a listener for metrics
+    pub(crate) fn record_gauges(&self) {
+        self.issuers.iter().for_each(|source| source.record_gauges());
     }
 
     /// Whether the keys of every issuer were loaded at least once.

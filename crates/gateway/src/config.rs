@@ -11,6 +11,7 @@ mod file;
 mod jwt;
 mod jwt_options;
 mod layer;
+mod limits;
 mod option;
 pub(crate) mod options;
 mod problem;
@@ -20,6 +21,7 @@ mod server_name;
 mod servers;
 mod store;
 mod suggest;
+mod tls_options;
 mod toml_error;
 mod value;
 

@@ -1,6 +1,6 @@
 //! The running gateway: its mounts, its routes and its shutdown. `reload.rs` changes it while it runs.
 
-use crate::accept::{self, PeerLimiter};
+use crate::accept::{self, Listener, PeerLimiter};
 use crate::auth::metadata::MetadataDocuments;
 use crate::auth::{self, Providers};
 use crate::child::Guardian;
@@ -9,6 +9,7 @@ use crate::landing_page;
 use crate::mount::{Front, Mount, path_prefix};
 use crate::settings::Settings;
 use crate::store_registry::StoreRegistry;
+use crate::tls::ListenerTls;
 use anyhow::Context as _;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -24,13 +25,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tower_service::Service as _;
 
 /// How long open connections may take to flush after all servers are closed. Beyond: they are cut.
 const CONNECTION_FLUSH_GRACE: Duration = Duration::from_secs(1);
 
 type Body = Either<rethread::Body, Full<Bytes>>;
+
+/// Ends a task of the gateway with it.
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 /// The gateway while it runs.
 pub(crate) struct Gateway {
@@ -44,6 +54,7 @@ pub(crate) struct Gateway {
     pub(crate) guardian: Guardian,
     pub(crate) stores: StoreRegistry,
     pub(crate) peers: Arc<PeerLimiter>,
+    pub(crate) tls: Arc<ListenerTls>,
     /// By path prefix. A mount stays while it closes: it answers 503, not 404.
     pub(crate) mounts: RwLock<BTreeMap<String, Arc<Mount>>>,
     ready: AtomicBool,
@@ -58,6 +69,7 @@ impl Gateway {
             .map(|auth| Providers::open(&settings, auth, None));
         let providers = providers.transpose();
         let providers = providers.map_err(|problem| Problems(vec![problem]))?;
+        let tls = ListenerTls::open(settings.tls.as_ref()).map_err(|problem| Problems(vec![problem]))?;
         let guardian = Guardian::start().context("cannot start the guardian of the children")?;
         let stores = StoreRegistry::new(&settings.store).await?;
         let mut mounts = BTreeMap::new();
@@ -74,13 +86,14 @@ impl Gateway {
             mount.join(&settings).await?;
         }
         Ok(Arc::new(Gateway {
-            peers: PeerLimiter::new(settings.max_connections_per_peer),
+            peers: PeerLimiter::new(settings.max_connections_per_peer, settings.trusted_proxies.clone()),
             metadata: RwLock::new(Arc::new(auth::documents(&settings, bound))),
             settings: RwLock::new(Arc::new(settings)),
             providers: RwLock::new(providers),
             bound,
             guardian,
             stores,
+            tls,
             mounts: RwLock::new(mounts),
             ready: AtomicBool::new(true),
         }))
@@ -111,8 +124,11 @@ impl Gateway {
             async move { event.notified().await }
         };
         let peers = Arc::clone(&self.peers);
-        let accepting = accept::serve(listener, peers, handler, until(&drained), until(&answered));
+        let sockets = Listener::new(listener, Arc::clone(&self.tls), peers);
+        let accepting = accept::serve(sockets, handler, until(&drained), until(&answered));
         let mut accepting = tokio::spawn(accepting);
+        let tls = Arc::clone(&self.tls);
+        let _watching = AbortOnDrop(tokio::spawn(async move { tls.watch().await }));
         tokio::select! {
             () = stop => {}
             failure = self.stores.replaced() => return Err(failure.into()), // the guardian ends the children

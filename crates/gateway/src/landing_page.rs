@@ -25,6 +25,7 @@ pub(crate) fn respond(settings: &Settings, headers: &HeaderMap) -> Option<Respon
     let host = only_host(headers).filter(|host| admits(settings, host))?;
     let base = match &settings.public_url {
         Some(url) => url.clone(),
+        None if settings.tls.is_some() => format!("https://{host}"),
         None => format!("http://{host}"),
     };
     let mut response = Response::new(Full::from(page(&base, &settings.servers)));

@@ -27,6 +27,7 @@ mod settings;
 mod shared_store;
 mod start_message;
 mod store_registry;
+mod tls;
 mod token;
 
 use cli::Job;

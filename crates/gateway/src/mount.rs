@@ -10,7 +10,7 @@ use crate::settings::{RestoreSetting, ServerSettings, Settings};
 use crate::shared_store::{self, JOIN_TIMEOUT};
 use crate::store_registry::StoreRegistry;
 use anyhow::anyhow;
-use rethread::{AccessHints, HttpSse, McpService, Restore, Timing};
+use rethread::{AccessHints, HttpSse, Limits, McpService, Principal, Restore, Timing};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,8 @@ pub(crate) struct Mount {
     pub(crate) server: Arc<ServerSettings>,
     pub(crate) mcp: McpService,
     pub(crate) sse: HttpSse,
+    /// The limits in force.
+    pub(crate) limits: Limits,
     /// The eras of the server, for people.
     pub(crate) eras: &'static str,
     relay: Relay,
@@ -92,6 +94,7 @@ impl Mount {
                 timing.retry = settings.retry;
                 timing.session_idle = settings.session_idle;
             }))
+            .limits(settings.limits.clone())
             .access_hints(ACCESS_HINTS)
             .shared_store(stores.open(&settings.store, &server.folder, lock_timeout).await?);
         let (mcp, sse) = endpoints(&builder.build(), front, &server)?;
@@ -99,6 +102,7 @@ impl Mount {
             server,
             mcp,
             sse,
+            limits: settings.limits.clone(),
             eras: probe::describe_eras(revisions),
             relay,
         })
@@ -111,6 +115,7 @@ impl Mount {
             server: Arc::clone(&self.server),
             mcp,
             sse,
+            limits: self.limits.clone(),
             eras: self.eras,
             relay: self.relay.clone(),
         })
@@ -134,6 +139,12 @@ impl Mount {
     /// Waits up to `limit` for requests that other gateways serve for clients of this one.
     pub(crate) async fn finish_forwards(&self, limit: Duration) {
         self.mcp.finish_forwards(limit).await;
+    }
+
+    /// The tokens that `principal` has presented so far are no longer valid: its connections end.
+    pub(crate) fn revoke(&self, principal: &Principal) {
+        self.mcp.revoke(principal);
+        self.relay.revoke(principal);
     }
 
     /// Ends every child.

@@ -14,6 +14,9 @@ pub(crate) fn problems(settings: &Settings, environment: &Environment) -> Vec<Pr
     let mut problems: Vec<_> = servers
         .flat_map(|server| server_problems(server, environment))
         .collect();
+    if let Some(tls) = &settings.tls {
+        problems.extend(tls.server_config().err());
+    }
     if let Some(auth) = &settings.auth {
         problems.extend(auth::read_tokens(auth).err());
     }

@@ -2,6 +2,7 @@
 
 mod child_slot;
 mod header_params;
+mod open_subscriptions;
 mod restart_backoff;
 mod session_child;
 mod shared_child;
@@ -10,6 +11,7 @@ use crate::auth;
 use crate::child::{ChildCall, ChildMessage, ChildQuestion, ChildSpawner, codec, parse_child_error};
 use crate::settings::IdentitySetting;
 use bytes::Bytes;
+use open_subscriptions::{OpenSubscription, OpenSubscriptions};
 use parking_lot::Mutex;
 use rethread::{
     Answer, AskError, Call, Caller, Context, Handler, HandlerOptions, HeaderParams, InitializeReply, Notification,
@@ -41,6 +43,7 @@ struct RelayState {
     /// request, and must not reach another caller.
     shared_children: Mutex<HashMap<Principal, Arc<SharedChild>>>,
     draining: watch::Sender<bool>,
+    subscriptions: OpenSubscriptions,
 }
 
 impl Relay {
@@ -53,6 +56,7 @@ impl Relay {
             session_children: Mutex::default(),
             shared_children: Mutex::default(),
             draining: watch::Sender::new(false),
+            subscriptions: OpenSubscriptions::default(),
         }))
     }
 
@@ -91,6 +95,11 @@ impl Relay {
     /// Ends subscriptions, which would otherwise hold up a shutdown.
     pub(crate) fn end_subscriptions(&self) {
         self.0.draining.send_replace(true);
+    }
+
+    /// Ends the subscriptions of a caller that has lost a token. They end with their result (SUB-06).
+    pub(crate) fn revoke(&self, caller: &Principal) {
+        self.0.subscriptions.revoke(caller);
     }
 
     /// Ends all children concurrently, each in bounded time.
@@ -155,7 +164,8 @@ impl Handler for Relay {
             let connection = self.shared_child(&cx.principal())?.connection().await?;
             let child_call = connection.call(call.method(), &params).await?;
             if call.method() == "subscriptions/listen" {
-                return relay_subscription(child_call, cx, self.0.draining.subscribe()).await;
+                let subscription = self.0.subscriptions.add(cx.principal());
+                return relay_subscription(child_call, cx, &subscription, self.0.draining.subscribe()).await;
             }
             return relay_call(child_call, cx).await;
         };
@@ -215,6 +225,7 @@ async fn relay_call(mut call: ChildCall, cx: &Context) -> Result<Reply, RpcError
 async fn relay_subscription(
     mut call: ChildCall,
     cx: &Context,
+    subscription: &OpenSubscription<'_>,
     mut draining: watch::Receiver<bool>,
 ) -> Result<Reply, RpcError> {
     let id = cx.request_id();
@@ -225,6 +236,7 @@ async fn relay_subscription(
             () = cx.cancelled() => return Err(RpcError::internal("cancelled")),
             _ = draining.wait_for(|draining| *draining) => None,
             () = &mut expired => None,
+            () = subscription.revoked() => None,
         };
         let result = match message {
             Some(ChildMessage::Notification { method, params }) => {

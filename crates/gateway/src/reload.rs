@@ -37,10 +37,15 @@ impl Gateway {
     /// Applies `wanted` as far as possible without a restart.
     pub(crate) async fn reload(self: &Arc<Self>, wanted: Settings) -> ReloadOutcome {
         let current = self.settings();
-        let (settings, mut outcome) = merge(&current, wanted);
+        let (mut settings, mut outcome) = merge(&current, wanted);
+        if let Err(problem) = self.tls.reload(settings.tls.as_ref()) {
+            settings.tls.clone_from(&current.tls); // URLs name the certificate in force
+            outcome.failed.push(("tls".to_owned(), Problems(vec![problem]).into()));
+        }
         let settings = Arc::new(settings);
         *self.settings.write() = Arc::clone(&settings);
         self.peers.set_limit(settings.max_connections_per_peer);
+        self.peers.set_trusted(settings.trusted_proxies.clone());
         self.reload_providers(&settings, &mut outcome);
         self.apply_access(&settings, &mut outcome);
         let mut changing = JoinSet::new();
@@ -77,7 +82,7 @@ impl Gateway {
                 *self.metadata.write() = Arc::new(auth::documents(settings, self.bound));
                 for mount in self.mounts() {
                     for principal in &revoked {
-                        mount.mcp.revoke(principal);
+                        mount.revoke(principal);
                     }
                 }
                 if !revoked.is_empty() {
@@ -111,7 +116,7 @@ impl Gateway {
         for (prefix, mount) in &*self.mounts.read() {
             let old = Some(Arc::clone(mount));
             match wanted.remove(prefix) {
-                Some(same) if *same == *mount.server => {}
+                Some(same) if *same == *mount.server && settings.limits == mount.limits => {}
                 new => changes.push((prefix.clone(), MountChange { old, new: new.cloned() })),
             }
         }
@@ -215,6 +220,8 @@ mod tests {
     use super::*;
     use crate::config::Scope;
     use crate::settings::{AuthSettings, RedisSettings, StoreSettings, SyncMode};
+    use crate::tls::TlsFiles;
+    use rethread::Limits;
     use rethread_proto::auth::{self as scopes, ImpliedScopes, Rate, Scopes};
     use rethread_store_redis::RedisUrl;
 
@@ -224,11 +231,13 @@ mod tests {
             public_url: None,
             allow_hosts: vec!["192.0.2.1".to_owned()],
             allow_origins: vec![],
+            tls: None,
             store: StoreSettings::Memory,
             drain: Duration::from_secs(1),
             retry: Duration::from_secs(1),
             session_idle: Duration::from_secs(1),
             max_connections_per_peer: 1,
+            limits: Limits::default(),
             auth: None,
             no_auth: false,
             trusted_proxies: vec![],
@@ -255,11 +264,16 @@ mod tests {
             public_url: Some("https://mcp.example".to_owned()),
             allow_hosts: vec!["192.0.2.2".to_owned()],
             allow_origins: vec!["https://app.example".to_owned()],
+            tls: Some(TlsFiles {
+                cert: "cert.pem".into(),
+                key: "key.pem".into(),
+            }),
             store: embedded("/other", SyncMode::Always),
             drain: Duration::from_secs(2),
             retry: Duration::from_secs(2),
             session_idle: Duration::from_secs(2),
             max_connections_per_peer: 2,
+            limits: Limits::default().with(|limits| limits.calls = 1),
             auth: Some(AuthSettings {
                 tokens: Some("tokens.toml".into()),
                 scopes: Scopes::from_words("mcp"),
@@ -284,8 +298,11 @@ mod tests {
             "public_url",
             "allow_hosts",
             "allow_origins",
+            "tls.cert",
+            "tls.key",
             "drain",
             "max_connections_per_peer",
+            "limits",
             "auth.tokens",
             "auth.scopes",
             "auth.leeway",

@@ -19,7 +19,7 @@ const MAX_PAGE_BYTES: usize = 4 << 20;
 
 /// The servers of the gateway that listens on `listen`.
 pub(crate) async fn servers(listen: SocketAddr) -> Result<Vec<ClientEndpoint>, Failure> {
-    let url = listener_url(listen);
+    let url = listener_url(listen, false);
     let page = match timeout(RESPONSE_TIMEOUT, page(listen, &url)).await {
         Ok(page) => page.map_err(|error| error.to_string()),
         Err(_) => Err(format!("no answer within {} seconds", RESPONSE_TIMEOUT.as_secs())),

@@ -5,6 +5,8 @@ mod auth;
 pub(crate) use auth::{AuthSettings, IdentitySetting, JwtSettings, KeyLocation, ServerAccess};
 
 use crate::auth::Network;
+use crate::tls::TlsFiles;
+use rethread::Limits;
 use rethread_store_redis::RedisUrl;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -22,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) allow_hosts: Vec<String>,
     /// Accepted `Origin` values besides the loopback ones.
     pub(crate) allow_origins: Vec<String>,
+    /// The certificate of the listener. `None`: plain HTTP.
+    pub(crate) tls: Option<TlsFiles>,
     pub(crate) store: StoreSettings,
     /// How long running calls may take when the gateway stops. Beyond: they end with an error.
     pub(crate) drain: Duration,
@@ -31,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) session_idle: Duration,
     /// Open connections of one peer address; zero for no limit. Beyond: 429, and the connection closes.
     pub(crate) max_connections_per_peer: usize,
+    /// The limits of every server.
+    pub(crate) limits: Limits,
     /// The authentication of callers. `None`: everybody may call.
     pub(crate) auth: Option<AuthSettings>,
     /// Proxies whose `X-Forwarded-For` names the client.

@@ -20,18 +20,19 @@ pub(crate) fn base_url(settings: &Settings, bound: SocketAddr) -> String {
     if let Some(url) = &settings.public_url {
         return url.clone();
     }
-    listener_url(bound)
+    listener_url(bound, settings.tls.is_some())
 }
 
 /// The URL of a listener on this machine.
-pub(crate) fn listener_url(bound: SocketAddr) -> String {
+pub(crate) fn listener_url(bound: SocketAddr, is_tls: bool) -> String {
     // A client cannot connect to the unspecified address.
     let host = match bound.ip() {
         ip if ip.is_unspecified() => "localhost".to_owned(),
         ip if ip.is_ipv6() => format!("[{ip}]"),
         ip => ip.to_string(),
     };
-    format!("http://{host}:{}", bound.port())
+    let scheme = if is_tls { "https" } else { "http" };
+    format!("{scheme}://{host}:{}", bound.port())
 }
 
 /// The URL of a server without `/mcp` or `/sse`.
@@ -149,11 +150,17 @@ pub(crate) fn warnings(settings: &Settings, bound: SocketAddr) -> Vec<String> {
             "{text}; allow others with --allow-host NAME or --public-url URL"
         ));
     }
-    if let Some(tokens) = settings.auth.as_ref().and_then(|auth| auth.tokens.as_deref())
-        && is_readable_by_others(tokens)
-    {
-        let tokens = tokens.display();
-        warnings.push(format!("other users can read {tokens}; chmod 600 {tokens}"));
+    if !bound.ip().is_loopback() && settings.auth.is_some() && settings.tls.is_none() && settings.public_url.is_none() {
+        let text = "tokens cross the network in clear text";
+        warnings.push(format!(
+            "{text}; set --tls-cert and --tls-key, or --public-url if a proxy has the certificate"
+        ));
+    }
+    let tokens = settings.auth.as_ref().and_then(|auth| auth.tokens.as_deref());
+    let key = settings.tls.as_ref().map(|tls| &*tls.key);
+    for secret in tokens.into_iter().chain(key).filter(|path| is_readable_by_others(path)) {
+        let secret = secret.display();
+        warnings.push(format!("other users can read {secret}; chmod 600 {secret}"));
     }
     if settings.store.redis().is_some() {
         let unnamed = settings.servers.iter().filter(|server| server.folder != server.name);
@@ -217,6 +224,7 @@ mod tests {
             public_url: None,
             allow_hosts: vec![],
             allow_origins: vec![],
+            tls: None,
             store: StoreSettings::Embedded {
                 data: "/data".into(),
                 sync: SyncMode::Interval,
@@ -225,6 +233,7 @@ mod tests {
             retry: Duration::ZERO,
             session_idle: Duration::ZERO,
             max_connections_per_peer: 0,
+            limits: Default::default(),
             auth: None,
             no_auth: false,
             trusted_proxies: vec![],

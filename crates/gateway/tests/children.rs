@@ -5,6 +5,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 
+#[path = "children/answer_table.rs"]
+mod answer_table;
 #[path = "children/auth.rs"]
 mod auth;
 #[path = "children/client.rs"]
@@ -40,3 +42,5 @@ mod restart;
 mod shared;
 #[path = "children/shutdown.rs"]
 mod shutdown;
+#[path = "children/tls.rs"]
+mod tls;

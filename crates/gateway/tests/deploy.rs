@@ -15,6 +15,8 @@ mod kubernetes;
 mod nginx;
 #[path = "deploy/nodes.rs"]
 mod nodes;
+#[path = "deploy/team.rs"]
+mod team;
 
 /// A file of `docs/deploy`.
 fn deploy_file(name: &str) -> String {

@@ -1,5 +1,6 @@
 //! An issuer of JSON Web Tokens: an HTTP server that publishes keys, and can rotate them, be slow, be down or serve garbage.
 
+use crate::certificates::Authority;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::SystemRandom;
@@ -10,9 +11,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
+use tokio_rustls::TlsAcceptor;
 
 /// A private key for tests. It protects nothing.
 const RSA_2048: &[u8] = include_bytes!("issuer/rsa_2048.der");
@@ -67,9 +69,20 @@ impl Issuer {
         Self::serve(listener, path)
     }
 
+    /// Starts an issuer with HTTPS. Its certificate is of `authority`.
+    pub async fn start_with_tls(authority: &Authority) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        Self::serve_with(listener, "", Some(authority.acceptor()))
+    }
+
     fn serve(listener: TcpListener, path: &str) -> Self {
+        Self::serve_with(listener, path, None)
+    }
+
+    fn serve_with(listener: TcpListener, path: &str, tls: Option<TlsAcceptor>) -> Self {
         let address = listener.local_addr().expect("a bound socket has an address");
-        let url = format!("http://{address}{path}");
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{address}{path}");
         let state = Arc::new(IssuerState {
             url: url.clone(),
             mode: Mutex::new(IssuerMode::Working),
@@ -80,9 +93,13 @@ impl Issuer {
         let served = Arc::clone(&state);
         let server = tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
-                let state = Arc::clone(&served);
+                let (state, tls) = (Arc::clone(&served), tls.clone());
                 tokio::spawn(async move {
-                    let _ = state.answer(socket).await; // the client may have gone
+                    // The client may have gone, or it does not trust the certificate.
+                    match tls {
+                        Some(tls) => state.answer(tls.accept(socket).await?).await,
+                        None => state.answer(socket).await,
+                    }
                 });
             }
         });
@@ -105,7 +122,7 @@ impl Issuer {
 
     /// The address of the server.
     pub fn address(&self) -> SocketAddr {
-        let host = self.url.trim_start_matches("http://");
+        let host = self.url.split("//").nth(1).unwrap_or_default();
         let host = host.split('/').next().unwrap_or_default();
         host.parse().expect("the URL has an address")
     }
@@ -145,7 +162,7 @@ impl Issuer {
 }
 
 impl IssuerState {
-    async fn answer(&self, mut socket: TcpStream) -> std::io::Result<()> {
+    async fn answer(&self, mut socket: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Result<()> {
         let mut head = Vec::new();
         let mut chunk = [0; 1024];
         while !head.windows(4).any(|window| window == b"\r\n\r\n") {
@@ -176,7 +193,8 @@ impl IssuerState {
                 IssuerMode::Answer(status, body) => (status, body),
                 IssuerMode::Redirect(to) => {
                     let head = format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n");
-                    return socket.write_all(head.as_bytes()).await;
+                    socket.write_all(head.as_bytes()).await?;
+                    return socket.shutdown().await;
                 }
             }
         } else if is_oidc && mode != IssuerMode::Down {
@@ -190,7 +208,8 @@ impl IssuerState {
         };
         let length = body.len();
         let head = format!("HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n");
-        socket.write_all(&[head.as_bytes(), &body].concat()).await
+        socket.write_all(&[head.as_bytes(), &body].concat()).await?;
+        socket.shutdown().await
     }
 }
 

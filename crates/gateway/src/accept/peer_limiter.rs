@@ -1,6 +1,7 @@
 //! Bounds the connections of one peer. Beyond: 429, and the connection closes.
 
-use parking_lot::Mutex;
+use crate::auth::Network;
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub(crate) struct PeerLimiter {
     /// Zero means no limit.
     limit: AtomicUsize,
     open: Mutex<HashMap<IpAddr, PeerCount>>,
+    /// Proxies have the connections of many clients, and no limit.
+    trusted: RwLock<Vec<Network>>,
     refusals: Arc<Semaphore>,
 }
 
@@ -48,10 +51,11 @@ pub(super) struct PeerPermit {
 }
 
 impl PeerLimiter {
-    pub(crate) fn new(limit: usize) -> Arc<Self> {
+    pub(crate) fn new(limit: usize, trusted: Vec<Network>) -> Arc<Self> {
         Arc::new(PeerLimiter {
             limit: AtomicUsize::new(limit),
             open: Mutex::default(),
+            trusted: RwLock::new(trusted),
             refusals: Arc::new(Semaphore::new(MAX_PENDING_REFUSALS)),
         })
     }
@@ -61,9 +65,18 @@ impl PeerLimiter {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
+    /// Changes the proxies without a limit, for new connections.
+    pub(crate) fn set_trusted(&self, trusted: Vec<Network>) {
+        *self.trusted.write() = trusted;
+    }
+
     /// Counts a new connection. `None` at the limit.
     pub(super) fn acquire(self: &Arc<Self>, address: IpAddr) -> Option<PeerPermit> {
-        let (peer, limit) = (peer_of(address), self.limit.load(Ordering::Relaxed));
+        let is_trusted = || self.trusted.read().iter().any(|network| network.contains(address));
+        let (peer, mut limit) = (peer_of(address), self.limit.load(Ordering::Relaxed));
+        if limit != 0 && is_trusted() {
+            limit = 0;
+        }
         let first_refusal = {
             let mut open = self.open.lock();
             let count = open.entry(peer).or_default();
@@ -133,7 +146,7 @@ mod tests {
 
     #[test]
     fn sec_06_limiter_bounds_connections_of_a_peer() {
-        let peers = PeerLimiter::new(2);
+        let peers = PeerLimiter::new(2, vec!["10.0.0.0/8".parse().unwrap()]);
         let acquire = |text: &str| peers.acquire(address(text));
         let first = acquire("192.0.2.1");
         let second = acquire("::ffff:192.0.2.1");
@@ -146,7 +159,11 @@ mod tests {
         assert!(acquire("192.0.2.1").is_none());
         peers.set_limit(0);
         let unlimited: Vec<_> = (0..100).map(|_| acquire("192.0.2.1").unwrap()).collect();
-        drop((unlimited, second));
+        peers.set_limit(1);
+        let proxied: Vec<_> = (0..9).map(|_| acquire("10.1.2.3").unwrap()).collect();
+        peers.set_trusted(Vec::new());
+        assert!(acquire("10.1.2.3").is_none(), "no longer a proxy");
+        drop((unlimited, second, proxied));
         assert!(
             peers.open.lock().is_empty(),
             "no entry remains of a peer without connections"

@@ -1,6 +1,7 @@
 //! The keys of one issuer while the gateway runs: fetched regularly, and for a key id that is not known.
 
 use super::fetch::{self, FetchError};
+use super::metrics::{self, FetchOutcome};
 use crate::settings::{JwtSettings, KeyLocation};
 use parking_lot::Mutex;
 use rethread_auth::{KeySet, KeyState, UnknownKid, key_set_url, metadata_urls};
@@ -111,8 +112,22 @@ impl KeySource {
         drop(self.fetch());
     }
 
+    /// Sets the gauges of this provider. Their age is that of the moment, so a scrape calls this first.
+    pub(super) fn record_gauges(&self) {
+        let (loaded, now) = (self.state.lock().loaded_keys(), self.now());
+        if let Some((keys, since)) = loaded {
+            metrics::keys(&self.settings.rules.name, keys, now.since(since).as_secs_f64());
+        }
+    }
+
     fn finish(&self, read: Result<KeySet, KeysError>) {
         let provider = &*self.settings.rules.name;
+        let outcome = if read.is_ok() {
+            FetchOutcome::Ok
+        } else {
+            FetchOutcome::Failed
+        };
+        metrics::fetched(provider, outcome);
         match read {
             Ok(keys) => {
                 let count = keys.len();
@@ -121,6 +136,7 @@ impl KeySource {
                     (self.changed)();
                     tracing::info!(provider, keys = count, "keys of the issuer loaded");
                 }
+                self.record_gauges();
             }
             Err(error) => {
                 self.state.lock().failed();

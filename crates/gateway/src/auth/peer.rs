@@ -45,7 +45,7 @@ impl fmt::Display for Network {
 }
 
 impl Network {
-    fn contains(&self, address: IpAddr) -> bool {
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
                 let mask = u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0);

@@ -7,6 +7,7 @@ use rethread_proto::jsonrpc::RequestId;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Encodes a request under the gateway's own id.
@@ -95,9 +96,14 @@ const PRINCIPAL_KEY: &str = "io.rethread/principal";
 /// Removes the gateway's own keys from `_meta` of a client's `params`, and sets the caller if the child may know it. Keys are
 /// compared after parsing, so that JSON escapes do not hide one.
 pub(crate) fn set_identity(params: &Bytes, caller: Option<&Principal>) -> Bytes {
-    // Most messages have no such key, and a text search is cheaper than parsing.
-    let may_have_key = |text: &str| text.contains(OWN_KEYS) || text.contains('\\');
-    if caller.is_none() && !std::str::from_utf8(params).is_ok_and(may_have_key) {
+    let params = match may_have_own_keys(params)
+        .then(|| without_own_keys_in_answers(params))
+        .flatten()
+    {
+        Some(clean) => &Bytes::from(clean),
+        None => params,
+    };
+    if caller.is_none() && !may_have_own_keys(params) {
         return params.clone();
     }
     let rewritten = || {
@@ -120,6 +126,51 @@ pub(crate) fn set_identity(params: &Bytes, caller: Option<&Principal>) -> Bytes 
         serde_json::to_vec(&outer).ok().map(Bytes::from)
     };
     rewritten().unwrap_or_else(|| params.clone())
+}
+
+/// Most messages have no such key, and a text search is cheaper than parsing.
+fn may_have_own_keys(json: &[u8]) -> bool {
+    let may_have_key = |text: &str| text.contains(OWN_KEYS) || text.contains('\\');
+    std::str::from_utf8(json).is_ok_and(may_have_key)
+}
+
+/// Removes the gateway's own keys from `_meta` of a client's answer to a question.
+pub(super) fn remove_own_keys(answer: &[u8]) -> Cow<'_, [u8]> {
+    let clean = may_have_own_keys(answer).then(|| without_own_keys(answer)).flatten();
+    clean.map_or(Cow::Borrowed(answer), Cow::Owned)
+}
+
+/// The object without the gateway's own keys in its `_meta`. `None` if it has none.
+fn without_own_keys(object: &[u8]) -> Option<Vec<u8>> {
+    let mut outer = parse_object(object)?;
+    let mut inner = parse_object(outer.get("_meta")?.get().as_bytes())?;
+    let before = inner.len();
+    inner.retain(|key, _| !key.starts_with(OWN_KEYS));
+    if inner.len() == before {
+        return None;
+    }
+    let meta = raw_value(&serde_json::to_string(&inner).ok()?)?;
+    outer.insert("_meta".to_owned(), &meta);
+    serde_json::to_vec(&outer).ok()
+}
+
+/// A retry of 2026-07-28 carries answers in its params. `None` if no answer has such a key.
+fn without_own_keys_in_answers(params: &[u8]) -> Option<Vec<u8>> {
+    let mut outer = parse_object(params)?;
+    let answers = parse_object(outer.get("inputResponses")?.get().as_bytes())?;
+    let clean = answers.iter().filter_map(|(key, answer)| {
+        let clean = without_own_keys(answer.get().as_bytes())?;
+        Some((key.clone(), raw_value(std::str::from_utf8(&clean).ok()?)?))
+    });
+    let clean: BTreeMap<String, Box<RawValue>> = clean.collect();
+    if clean.is_empty() {
+        return None;
+    }
+    let mut merged = answers;
+    merged.extend(clean.iter().map(|(key, answer)| (key.clone(), &**answer)));
+    let merged = raw_value(&serde_json::to_string(&merged).ok()?)?;
+    outer.insert("inputResponses".to_owned(), &merged);
+    serde_json::to_vec(&outer).ok()
 }
 
 /// The call that a progress notification belongs to.
@@ -287,5 +338,27 @@ mod tests {
         );
         let fresh = set_subscription_id(b"{}", &RequestId::from(7)).unwrap();
         assert_eq!(fresh.get(), r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7}}"#);
+    }
+
+    /// AUTH-23: answers to questions lose the gateway's own keys, wherever they travel and however the key is written.
+    #[test]
+    fn auth_23_answers_lose_the_keys_of_the_gateway() {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        for (answer, expected) in [
+            (r#"{"a":1}"#, r#"{"a":1}"#),
+            (r#"{"_meta":{"x":1},"a":1}"#, r#"{"_meta":{"x":1},"a":1}"#),
+            (
+                r#"{"_meta":{"io.rethread/principal":{},"x":1}}"#,
+                r#"{"_meta":{"x":1}}"#,
+            ),
+            (r#"{"_meta":{"io.rethread\u002fprincipal":{}}}"#, r#"{"_meta":{}}"#),
+            (r#"{"_meta":"io.rethread/"}"#, r#"{"_meta":"io.rethread/"}"#),
+            ("[1]", "[1]"),
+        ] {
+            assert_eq!(text(&remove_own_keys(answer.as_bytes())), expected);
+            let params = format!(r#"{{"inputResponses":{{"q":{answer},"r":{{}}}},"name":"t"}}"#);
+            let expected = format!(r#"{{"inputResponses":{{"q":{expected},"r":{{}}}},"name":"t"}}"#);
+            assert_eq!(text(&set_identity(&Bytes::from(params), None)), expected);
+        }
     }
 }

@@ -170,7 +170,10 @@ impl ChildConnection {
         let (connection, id) = (Arc::clone(self), question.id.clone());
         let task = tokio::spawn(async move {
             match answer.await {
-                Ok(answer) => connection.respond(&question.id, Ok(answer.raw())).await,
+                Ok(answer) => {
+                    let answer = codec::remove_own_keys(answer.raw());
+                    connection.respond(&question.id, Ok(&answer)).await;
+                }
                 Err(error) => connection.respond(&question.id, Err(&error.into())).await,
             }
         });

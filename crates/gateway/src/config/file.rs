@@ -16,7 +16,10 @@ pub(super) const SERVERS_KEY: &str = "servers";
 pub(super) const AUTH_KEY: &str = "auth";
 
 /// Tables at the top of a file whose keys are options with the table in their name.
-const GROUPS: [&str; 1] = [AUTH_KEY];
+const GROUPS: &[&str] = &[
+    AUTH_KEY, //
+    "tls",
+];
 
 /// The content of a configuration file.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -88,7 +91,7 @@ pub(super) fn parse_toml(name: &str, text: &str) -> Result<Layer, Vec<Problem>> 
 /// Replaces the keys of each group by keys of the top: `tokens` below `[auth]` by `auth.tokens`.
 fn flatten_groups(layer: &mut Layer) -> Vec<Problem> {
     let mut problems = Vec::new();
-    for group in GROUPS {
+    for &group in GROUPS {
         let Some(found) = layer.get_mut(group) else { continue };
         let ConfigValue::Table(table) = &mut found.value else {
             let problem = Problem::new(format!("`{group}` is not a table")).at(&found.source);

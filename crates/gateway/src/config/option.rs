@@ -205,7 +205,13 @@ mod tests {
             let from_flag = flag.long.trim_start_matches('-').replace('-', "_");
             let plural = format!("{from_flag}s"); // a list in the file, one value for each flag
             let key = option.key.rsplit('.').next().unwrap(); // without the table
-            assert!([from_flag.clone(), plural].contains(&key.to_owned()), "{}", flag.long);
+            let with_table = option.key.replace('.', "_");
+            let named = [from_flag.clone(), plural];
+            assert!(
+                named.contains(&key.to_owned()) || named.contains(&with_table),
+                "{}",
+                flag.long
+            );
             if let Some(env) = option.env {
                 assert_eq!(env, format!("RETHREAD_{}", from_flag.to_uppercase()));
             }

@@ -5,7 +5,9 @@ use super::auth_options::{
     TRUSTED_PROXIES,
 };
 use super::jwt_options::{ALGORITHMS, AUDIENCE, COOLDOWN, ISSUER, JWKS_FILE, JWKS_URL, JWT, MAX_STALE, REFRESH};
+use super::limits::LIMITS;
 use super::option::{DefaultValue, Flag, FlagKind, Heading, OptionDef, Reload, Scope, TypedOption, choices};
+use super::tls_options::{TLS_CERT, TLS_KEY};
 use super::value;
 use crate::output::LogFormat;
 use crate::settings::{EraSetting, InheritedEnv, RedisSettings, RestoreSetting, Settings, StoreSettings, SyncMode};
@@ -27,10 +29,13 @@ pub(crate) static OPTIONS: &[&OptionDef] = &[
     &PUBLIC_URL.def,
     &ALLOW_HOSTS.def,
     &ALLOW_ORIGINS.def,
+    &TLS_CERT.def,
+    &TLS_KEY.def,
     &RETRY_MS.def,
     &SESSION_IDLE.def,
     &DRAIN.def,
     &MAX_CONNECTIONS_PER_PEER.def,
+    &LIMITS,
     &TOKENS.def,
     &AUTH_SCOPES.def,
     &LEEWAY.def,

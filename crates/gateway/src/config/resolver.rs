@@ -76,6 +76,7 @@ impl Resolver<'_> {
                 allow_hosts.push(host);
             }
         }
+        let (limits, max_connections_per_peer) = self.limits();
         let (auth, no_auth) = self.auth(listen);
         let servers = self.servers(&super::auth::providers(auth.as_ref()));
         Settings {
@@ -83,11 +84,13 @@ impl Resolver<'_> {
             public_url,
             allow_hosts,
             allow_origins: self.value(&options::ALLOW_ORIGINS),
+            tls: self.tls(),
             store: self.store(),
             drain: self.value(&options::DRAIN),
             retry: self.value(&options::RETRY_MS),
             session_idle: self.value(&options::SESSION_IDLE),
-            max_connections_per_peer: self.value(&options::MAX_CONNECTIONS_PER_PEER),
+            max_connections_per_peer,
+            limits,
             auth,
             no_auth,
             trusted_proxies: self.value(&super::auth_options::TRUSTED_PROXIES),
@@ -103,6 +106,18 @@ impl Resolver<'_> {
             _ => &self.environment.cwd,
         };
         self.environment.absolute(base, path)
+    }
+
+    /// An option that names a file.
+    pub(super) fn file_path(&mut self, option: &TypedOption<String>) -> Option<PathBuf> {
+        let Some(found) = self.find(None, option.def.key) else {
+            self.add_row(None, option.def.key, value::none(), &Source::Default);
+            return None;
+        };
+        let text = self.parse(option, &found)?;
+        let path = self.path(&found.source, &text);
+        self.add_row(None, option.def.key, path.display().to_string(), &found.source);
+        Some(path)
     }
 
     /// An option without a default.

@@ -301,3 +301,67 @@ async fn auth_23_child_learns_the_caller_only_if_the_operator_says_so() {
         }
     }
 }
+
+/// AUTH-18, AUTH-21: the relayed subscription of a caller that loses its token ends with its result.
+#[tokio::test]
+async fn auth_18_revoked_token_ends_a_relayed_subscription() {
+    let gateway = start("", "");
+    let mail = server(&gateway, "mail");
+    let subscribe = async |token: &str| {
+        let filter = json!({ "notifications": { "toolsListChanged": true } });
+        let client = mail.with_token(token);
+        let mut stream = client
+            .stateless(json!("sub"), "subscriptions/listen", filter, &[])
+            .await;
+        let first = stream.next().await.unwrap();
+        assert_eq!(first["method"], "notifications/subscriptions/acknowledged", "{first}");
+        stream
+    };
+    let (ada, mut bob) = (subscribe(ADA).await, subscribe(BOB).await);
+    write_tokens(gateway.builder(), &[("bob", &[BOB], "mcp")]);
+    gateway.signal(Signal::HUP);
+    let last = ada.messages().await.pop().unwrap();
+    assert_eq!(
+        (&last["id"], &last["result"]["resultType"]),
+        (&json!("sub"), &json!("complete")),
+        "{last}"
+    );
+    mail.with_token(BOB).call_tool(2, "change-tools", json!({})).await;
+    let change = bob.next().await.unwrap();
+    assert_eq!(change["method"], "notifications/tools/list_changed", "Bob's goes on");
+}
+
+/// AUTH-23: an answer to a question cannot claim an identity, in both eras.
+#[tokio::test]
+async fn auth_23_answer_to_a_question_carries_no_forged_identity() {
+    let gateway = start("", "identity = 'meta'");
+    let mail = server(&gateway, "mail").with_token(ADA);
+    let forged = r#"{"role":"assistant","content":{"type":"text","text":"hi"},"model":"m","_meta":{"io.rethread\u002fprincipal":{"subject":"mallory"},"mine":2}}"#;
+    let session = mail.open_session(LATEST).await;
+    let mut asked = session.start_tool(1, "ask", json!({})).await;
+    let question = loop {
+        let message = asked.next().await.expect("a question");
+        if message["method"] == "sampling/createMessage" {
+            break message;
+        }
+    };
+    let body = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{forged}}}"#, question["id"]);
+    assert_eq!(session.raw("POST", &[], body.as_bytes()).await.status, 202);
+    let in_session = asked.response().await;
+    let asked = mail.call_tool(2, "ask", json!({})).await;
+    let keys = asked["result"]["inputRequests"]
+        .as_object()
+        .unwrap_or_else(|| panic!("{asked}"));
+    let key = keys.keys().next().unwrap();
+    let params = json!({ "name": "ask", "arguments": {}, "requestState": asked["result"]["requestState"],
+        "inputResponses": { key: serde_json::from_str::<Value>(forged).unwrap() } });
+    let stateless = mail
+        .stateless(json!(3), "tools/call", params, &[])
+        .await
+        .response()
+        .await;
+    for answer in [in_session, stateless] {
+        let seen = tool_result(&answer);
+        assert_eq!(seen["_meta"], json!({ "mine": 2 }), "{answer}");
+    }
+}

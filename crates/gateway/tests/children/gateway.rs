@@ -191,9 +191,9 @@ impl GatewayBuilder {
             let mut addr = None;
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 if addr.is_none()
-                    && let Some(at) = line.find("http://127.0.0.1:")
+                    && let Some(at) = line.find("://127.0.0.1:")
                 {
-                    let rest = &line[at + "http://".len()..];
+                    let rest = &line[at + "://".len()..];
                     addr = rest[..rest.find('/').unwrap()].parse().ok();
                 }
                 if line.starts_with("Ctrl-C stops it") {
