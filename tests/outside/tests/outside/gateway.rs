@@ -3,6 +3,7 @@
 //! concurrently without affecting each other.
 
 mod kills;
+mod oauth;
 pub(crate) mod process;
 
 use crate::official_clients::{CLIENTS, assert_enough_cuts, cutting_proxy, seed};

@@ -46,6 +46,11 @@ impl Gateway {
         Self::launch(own.iter().chain(server).map(|&word| word.to_owned()).collect())
     }
 
+    /// With a configuration file.
+    pub(super) fn with_config(file: &Path) -> Self {
+        Self::launch(vec!["--config".to_owned(), file.display().to_string()])
+    }
+
     /// Kills the gateway with SIGKILL and restarts it at once with the same arguments.
     pub(super) fn kill_and_restart(mut self) -> Self {
         let arguments = std::mem::take(&mut self.arguments);
