@@ -8,7 +8,10 @@ use std::process::{Command, Stdio};
 /// The version of `gungraun` in `bench/instructions`.
 const RUNNER: &str = "0.20.0";
 
-/// `[--bench core|service] [--against REF]`. A bench may not compile with an older commit.
+/// The bench of authenticated calls, which is a package of its own.
+const AUTHENTICATED: &str = "authenticated";
+
+/// `[--bench core|service|authenticated] [--against REF]`. A bench may not compile with an older commit.
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let (mut benches, mut against) = (vec!["core", "service"], None);
     let mut rest = options;
@@ -29,6 +32,15 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     }
     let folder = run::target().join("instructions");
     let runner = runner(&folder)?;
+    if benches == [AUTHENTICATED] {
+        return bench(
+            &run::root().join("bench").join(AUTHENTICATED),
+            &folder,
+            &runner,
+            &benches,
+            &[],
+        );
+    }
     let here = run::root().join("bench").join("instructions");
     let Some(reference) = against else {
         return bench(&here, &folder, &runner, &benches, &[]);
