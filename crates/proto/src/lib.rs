@@ -38,9 +38,11 @@ pub mod principal;
 pub mod push;
 pub mod questions;
 pub mod refusal;
+pub mod rfc3339;
 pub mod sse;
 pub mod stream;
 pub mod subscription;
+pub mod tag;
 pub mod version;
 
 pub use client_capabilities::ClientCapabilities;
@@ -51,6 +53,7 @@ pub use log_level::LogLevel;
 pub use ordinals::Ordinals;
 pub use principal::{Principal, SessionId};
 pub use refusal::Refusal;
+pub use tag::Tag;
 pub use version::{Era, Revisions, Version};
 
 /// Compiles the examples of the README.

@@ -15,6 +15,7 @@ mod reader;
 mod remote;
 mod resume;
 pub mod retention;
+mod summary;
 mod write;
 
 pub use self::core::{
@@ -27,6 +28,7 @@ pub use log::{Log, Page, StreamStatus};
 pub use read::{Room, TakeOutcome};
 pub use reader::{Input, Reader, ReaderStart, RemoteRead, Step};
 pub use resume::{ResumePlan, plan};
+pub use summary::StreamSummary;
 pub use write::AppendOutcome;
 
 use crate::event_id::{Seq, StreamKind};

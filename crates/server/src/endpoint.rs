@@ -20,5 +20,6 @@ pub(crate) mod route;
 pub(crate) mod server;
 pub(crate) mod service;
 pub(crate) mod shutdown;
+pub(crate) mod snapshot;
 mod start;
 pub(crate) mod stdio;

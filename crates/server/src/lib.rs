@@ -105,11 +105,16 @@ pub use catalog::Catalog;
 pub use endpoint::authenticate::{Authenticate, Authentication};
 pub use endpoint::builder::Builder;
 pub use endpoint::http_sse::HttpSse;
+pub use endpoint::respond::RefusalLabel;
 pub use endpoint::service::McpService;
+pub use endpoint::snapshot::ChangeCursor;
 pub use node::handler_options::HandlerOptions;
 pub use node::limits::{Limits, Timing};
 pub use node::restore_policy::Restore;
 pub use node::server_info::ServerInfo;
+pub use node::snapshot::{
+    Changes, ClientSnapshot, Query, SessionSnapshot, SessionState, Snapshot, StreamSnapshot, Totals,
+};
 pub use node::stats::Stats;
 pub use rethread_proto::gate::mirror::HeaderParams;
 pub use rethread_proto::jsonrpc::RpcError;
@@ -128,7 +133,7 @@ pub use rethread_proto::gate::{AccessHints, BadEntry};
 pub use rethread_proto::jsonrpc::Params;
 pub use rethread_proto::mrtr::{BadInputRequest, InputMethod, InputRequest};
 pub use rethread_proto::{
-    ClientCapabilities, LogLevel, Principal, ProgressToken, RequestId, Revisions, SessionId, Version,
+    ClientCapabilities, LogLevel, Principal, ProgressToken, RequestId, Revisions, SessionId, Tag, Version,
 };
 pub use rethread_store as store;
 pub use rethread_store::{ListKind, MemoryLimits, MemoryStore, Retention};

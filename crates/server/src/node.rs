@@ -8,6 +8,7 @@ pub(crate) mod membership;
 mod random;
 pub(crate) mod restore_policy;
 pub(crate) mod server_info;
+pub(crate) mod snapshot;
 pub(crate) mod stats;
 pub(crate) mod telemetry;
 

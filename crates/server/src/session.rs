@@ -24,6 +24,7 @@ mod shared_push;
 mod stage;
 mod streams;
 pub(crate) mod subscriptions;
+mod summary;
 pub(crate) mod view;
 
 pub(crate) use complete_stream::CompleteStream;
@@ -52,7 +53,7 @@ use rethread_proto::questions::{AnswerOutcome, Questions};
 use rethread_proto::refusal::Reason;
 use rethread_proto::stream::Framing;
 use rethread_proto::subscription::covers;
-use rethread_proto::{Ordinal, StreamKind, Version};
+use rethread_proto::{Ordinal, StreamKind, Tag, Version};
 use rethread_store::{Incarnation, SessionKey, SessionRecord, SessionView, StoredQueue};
 use serde_json::Value;
 use stage::Stage;
@@ -66,6 +67,9 @@ use tokio::sync::{Notify, oneshot};
 pub(crate) trait CancelHandle: Send + Sync {
     /// Cancels the call. It will send no answer.
     fn cancel(&self);
+
+    /// The method of the call, for operators.
+    fn method(&self) -> &str;
 }
 
 /// Receives the client's answer to a question.
@@ -73,6 +77,10 @@ pub(crate) type Waiter = oneshot::Sender<Result<Bytes, Bytes>>;
 
 pub(crate) struct Session {
     pub(crate) key: SessionKey,
+    /// Its name for operators.
+    tag: Tag,
+    /// When this process opened or restored it.
+    opened: Mono,
     pub(crate) transport: Transport,
     pub(crate) epoch: u64,
     /// The result of `initialize`.
@@ -185,6 +193,8 @@ impl Session {
             identity_expires: AtomicU64::new(0),
             node: Arc::clone(node),
             epoch,
+            tag: Tag::of_session(&key.session),
+            opened: node.clock.now(),
             key,
             state: Mutex::default(),
             uses: AtomicUsize::new(0),

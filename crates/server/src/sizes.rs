@@ -54,7 +54,7 @@ async fn d8_values_of_every_call_fit_into_cached_blocks() {
     let meta = RequestMeta::new(request().id, None, Framing::Numbered, ClientMeta::default());
     let exchange = Exchange::stateless(&inner.node, Version::V2026_07_28, scope, meta);
     assert!(matches!(exchange.scope, CallScope::Stateless(_)));
-    let running = ActiveCall::new(exchange, 0, http::Extensions::new());
+    let running = ActiveCall::new(exchange, 0, request().method, http::Extensions::new());
     let handler = Arc::clone(&inner.handler).run(Call::new(request(), None), running);
     let sizes = [
         ("the future of a request", size_of_val(&*response)),

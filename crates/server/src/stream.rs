@@ -21,7 +21,8 @@ use rethread_proto::jsonrpc::RequestId;
 use rethread_proto::push::{ListenerId, QueuePosition};
 use rethread_proto::sse::{Draft, EncodeMessage};
 use rethread_proto::stream::{
-    AppendOutcome, Close, ConnectionId, Effects, Framing, StreamClosed, StreamCore, StreamParams, TakeOutcome,
+    AppendOutcome, Close, ConnectionId, Effects, Framing, StreamClosed, StreamCore, StreamParams, StreamSummary,
+    TakeOutcome,
 };
 use rethread_proto::{Ordinal, Version};
 use rethread_store::{
@@ -247,6 +248,11 @@ impl Stream {
     pub(crate) fn wake(&self) {
         let effects = self.core.lock().wake();
         self.notify(effects);
+    }
+
+    /// The state of the stream, for operators.
+    pub(crate) fn summary(&self) -> StreamSummary {
+        self.core.lock().summary()
     }
 
     pub(crate) fn has_reader(&self) -> bool {

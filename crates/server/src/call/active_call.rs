@@ -7,7 +7,7 @@ use crate::session::{CancelHandle, Session, Waiter};
 use http::Extensions;
 use parking_lot::Mutex;
 use rethread_proto::exchange::ClientGone;
-use rethread_proto::jsonrpc::{ProgressToken, Report, RequestId, write_notification};
+use rethread_proto::jsonrpc::{Method, ProgressToken, Report, RequestId, write_notification};
 use rethread_proto::questions::Question;
 use rethread_proto::sse::{Draft, EncodeMessage};
 use rethread_proto::{ClientCapabilities, LogLevel, Version};
@@ -22,6 +22,8 @@ pub(crate) struct ActiveCall {
     pub(crate) exchange: Arc<Exchange>,
     /// The index of its request: not 0 only in a batch.
     index: usize,
+    /// The method, for operators.
+    method: Method,
     pub(crate) extensions: Extensions,
     /// Questions that this call has asked on its stream.
     questions: Mutex<Vec<Question>>,
@@ -33,10 +35,11 @@ pub(crate) struct ActiveCall {
 
 impl ActiveCall {
     /// The call of the request `index` of an exchange.
-    pub(crate) fn new(exchange: Arc<Exchange>, index: usize, extensions: Extensions) -> Arc<Self> {
+    pub(crate) fn new(exchange: Arc<Exchange>, index: usize, method: Method, extensions: Extensions) -> Arc<Self> {
         Arc::new(ActiveCall {
             exchange,
             index,
+            method,
             extensions,
             questions: Mutex::default(),
             cancelled: AtomicBool::new(false),
@@ -224,5 +227,9 @@ impl ActiveCall {
 impl CancelHandle for ActiveCall {
     fn cancel(&self) {
         ActiveCall::cancel(self);
+    }
+
+    fn method(&self) -> &str {
+        self.method.as_str()
     }
 }

@@ -86,7 +86,7 @@ pub(crate) fn start_call(
     accepted.map_err(NotStarted::Refused)?;
     node.begin_call(&session.key.principal).map_err(NotStarted::Refused)?;
     let (extensions, parts) = request_head.open();
-    let running = ActiveCall::new(Arc::clone(exchange), index, extensions);
+    let running = ActiveCall::new(Arc::clone(exchange), index, request.method.clone(), extensions);
     let handle = Arc::clone(&running) as Arc<dyn CancelHandle>;
     let refused = match session.start_call(&request.id, &handle) {
         Ok(true) => {

@@ -277,7 +277,7 @@ fn serve(inner: &Server, stateless: StatelessRequest, request_head: RequestHead)
             };
             let (extensions, parts) = request_head.open();
             let exchange = Exchange::stateless(node, version, scope, meta);
-            let running = ActiveCall::new(exchange, 0, extensions);
+            let running = ActiveCall::new(exchange, 0, request.method.clone(), extensions);
             let call = Call { request, inputs, parts };
             let work = Arc::clone(&inner.handler).run(call, Arc::clone(&running));
             (running, Some(work))

@@ -107,11 +107,16 @@ pub(crate) fn errors(ids: &[RequestId], error: &RpcError) -> Response<Body> {
     json(body.into())
 }
 
+/// In the extensions of a response that refuses a request: the reason in one word, as in the metric `rethread_refusals_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusalLabel(pub &'static str);
+
 /// A typed no.
 pub(crate) fn refusal(refusal: &Refusal) -> Response<Body> {
     telemetry::refused(refusal);
     let mut response = json(refusal.body().into());
     *response.status_mut() = refusal.status();
+    response.extensions_mut().insert(RefusalLabel(refusal.label()));
     let headers = response.headers_mut();
     if let Some(allow) = refusal.allow() {
         headers.insert(header::ALLOW, HeaderValue::from_static(allow));

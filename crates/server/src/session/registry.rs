@@ -11,14 +11,20 @@ use parking_lot::{Mutex, RwLock};
 use rethread_proto::auth::PrincipalCounts;
 use rethread_proto::gate::SessionHeader;
 use rethread_proto::refusal::Reason;
-use rethread_proto::{Principal, SessionId};
+use rethread_proto::{Principal, SessionId, Tag};
 use rethread_store::SessionKey;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// Locks of the table of sessions. Requests of sessions in the same shard wait for each other.
 const SHARDS: usize = 64;
+
+/// Ended sessions that are kept for operators.
+const MAX_ENDED: usize = 256;
+
+/// The tag of a session, and its owner.
+pub(crate) type EndedSession = (Tag, Option<Principal>);
 
 type Shard = HashMap<SessionId, Arc<Session>, RandomState>;
 
@@ -33,6 +39,8 @@ pub(crate) struct Registry {
     pub(crate) subscriptions: Arc<Subscriptions>,
     /// Push streams of the time before the lease ended. Their connections stay open until this node has joined again.
     suspended: Mutex<Vec<Arc<Stream>>>,
+    /// The last sessions that have ended, and their number in all: a look at the table misses those that live shortly.
+    ended: Mutex<(u64, VecDeque<EndedSession>)>,
     /// The number of sessions of each principal, except the anonymous one.
     per_principal: Mutex<PrincipalCounts>,
 }
@@ -46,6 +54,7 @@ impl Registry {
             restoring: SessionLocks::default(),
             subscriptions: Arc::default(),
             suspended: Mutex::default(),
+            ended: Mutex::default(),
             per_principal: Mutex::default(),
         }
     }
@@ -163,9 +172,26 @@ impl Registry {
             if is_it { shard.remove(id) } else { None }
         };
         if removed.is_some() {
+            self.note_ended(session);
             self.release(&session.key.principal);
             telemetry::session_closed(self.live.now(), why);
         }
+    }
+
+    fn note_ended(&self, session: &Session) {
+        let (count, ended) = &mut *self.ended.lock();
+        *count += 1;
+        if ended.len() == MAX_ENDED {
+            ended.pop_front();
+        }
+        ended.push_back((session.tag(), session.owner_identity()));
+    }
+
+    /// The sessions that have ended after the first `seen`, as far as they are kept, and their number in all.
+    pub(crate) fn ended_after(&self, seen: u64) -> (u64, Vec<EndedSession>) {
+        let (count, ended) = &*self.ended.lock();
+        let new = usize::try_from(count - seen).unwrap_or(usize::MAX).min(ended.len());
+        (*count, ended.range(ended.len() - new..).cloned().collect())
     }
 
     /// Calls `each` for every session. No lock is held.

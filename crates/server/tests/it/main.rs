@@ -33,6 +33,7 @@ mod restart;
 mod retained_questions;
 mod sessions;
 mod slow_readers;
+mod snapshot;
 mod stdio;
 mod strangers;
 mod subscriptions;
