@@ -6,6 +6,7 @@ pub(crate) mod metadata;
 mod metrics;
 mod peer;
 
+pub(crate) use key_source::ProviderKeys;
 pub(crate) use peer::{Network, PeerAddress};
 
 use crate::config::Problem;
@@ -113,6 +114,11 @@ impl Providers {
     /// Whether the keys of every issuer were loaded at least once.
     pub(crate) fn has_keys(&self) -> bool {
         self.issuers.iter().all(|source| source.is_loaded())
+    }
+
+    /// The keys of all issuers, for operators.
+    pub(crate) fn keys(&self) -> Vec<ProviderKeys> {
+        self.issuers.iter().map(|source| source.status()).collect()
     }
 
     /// Authenticates callers of one server.

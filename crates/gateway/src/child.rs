@@ -13,9 +13,11 @@ mod router;
 mod sanitize;
 mod spawner;
 mod supervisor;
+mod table;
 
 pub(crate) use connection::{ChildCall, ChildConnection};
 pub(crate) use guardian::Guardian;
 pub(crate) use message::{ChildMessage, ChildQuestion, UnsolicitedMessage, parse_child_error};
 pub(crate) use router::OverflowPolicy;
 pub(crate) use spawner::{ChildPermit, ChildSpawner};
+pub(crate) use table::{ChildCounts, ChildFacts, ChildTable};

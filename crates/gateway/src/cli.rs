@@ -41,6 +41,8 @@ pub(crate) enum Job {
     /// The stdio server behind `demo`.
     DemoServer,
     Guardian,
+    /// Print the URL of the console page.
+    Console(CliInput),
     Token(TokenJob),
     Completions(Shell),
     Man(Option<String>),
@@ -63,6 +65,7 @@ fn command() -> Command {
             "import",
             "export",
             "token",
+            "console",
             "completions",
             "man",
         ]);
@@ -127,6 +130,12 @@ fn command() -> Command {
                 .after_long_help(help::with_exit_codes(help::EXPORT)),
         )
         .subcommand(token_command())
+        .subcommand(
+            serve_options(Command::new("console"))
+                .about("Print the URL of the console page, with its token")
+                .long_about(help::CONSOLE_ABOUT)
+                .after_long_help(help::with_exit_codes(help::CONSOLE)),
+        )
         .subcommand(
             Command::new("completions")
                 .about("Print a completion script for a shell")
@@ -253,6 +262,7 @@ fn parse_from(
             data: matches.get_one(options::DATA.def.key).cloned(),
             shell: matches.get_one("shell").copied(),
         }),
+        "console" => Job::Console(cli_input(matches)),
         "token" => Job::Token(token_job(matches)),
         "completions" => Job::Completions(*matches.get_one("shell").expect("the shell is required")),
         "man" => Job::Man(matches.get_one("command").cloned()),
@@ -329,11 +339,14 @@ mod tests {
                     --session-idle 2 --drain 3 --name g --env h=i --env j=k,l --cwd m --era dual --restore expire \
                     --start-timeout 4 --max-children 5 --config n --memory --max-connections-per-peer 6 --store o --node-id p --lease 7 \
                     --secret-file q --tokens r --scope s --no-auth --issuer t --jwks-url u --jwks-file v \
-                    --audience w";
+                    --audience w --admin x";
         let input = input(&line.split_whitespace().collect::<Vec<_>>());
-        assert_eq!(input.layer.len(), 29);
+        assert_eq!(input.layer.len(), 30);
         for (key, found) in &input.layer {
-            let key = key.rsplit('.').next().unwrap();
+            let key = match key.as_str() {
+                "admin.listen" => "admin",
+                key => key.rsplit('.').next().unwrap(),
+            };
             let flag = format!("--{}", key.replace('_', "-"));
             let Source::Flag(known) = found.source else {
                 panic!("{key}")

@@ -3,6 +3,7 @@
 //! `options.rs` defines every option once. [`load`] may be called again with the same [`CliInput`]: it reads the file and
 //! the environment anew.
 
+mod admin_options;
 mod auth;
 mod auth_options;
 pub(crate) mod client_file;
@@ -92,7 +93,7 @@ impl Environment {
     }
 
     /// The default of `data`.
-    fn state_dir(&self) -> Option<PathBuf> {
+    pub(super) fn state_dir(&self) -> Option<PathBuf> {
         // The XDG rules require to ignore a relative path.
         let xdg = self
             .var("XDG_STATE_HOME")

@@ -1,8 +1,9 @@
 //! The running gateway: its mounts, its routes and its shutdown. `reload.rs` changes it while it runs.
 
 use crate::accept::{self, Listener, PeerLimiter};
+use crate::admin::{RefusalRow, Refusals};
 use crate::auth::metadata::MetadataDocuments;
-use crate::auth::{self, Providers};
+use crate::auth::{self, ProviderKeys, Providers};
 use crate::child::Guardian;
 use crate::config::Problems;
 use crate::landing_page;
@@ -16,7 +17,9 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use parking_lot::RwLock;
+use rethread::{RefusalLabel, SessionId, Tag};
 use rethread_proto::gate;
+use rethread_proto::gate::head::header::MCP_SESSION_ID;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -58,6 +61,21 @@ pub(crate) struct Gateway {
     /// By path prefix. A mount stays while it closes: it answers 503, not 404.
     pub(crate) mounts: RwLock<BTreeMap<String, Arc<Mount>>>,
     ready: AtomicBool,
+    /// Whether there is an admin listener.
+    has_admin: bool,
+    /// What operators have asked for.
+    pub(crate) operator: OperatorRequests,
+    /// The last refusals, for operators.
+    pub(crate) refusals: Arc<Refusals>,
+}
+
+/// Requests of operators that take their time.
+#[derive(Default)]
+pub(crate) struct OperatorRequests {
+    /// Stop, as after SIGTERM.
+    pub(crate) drain: Notify,
+    /// Read the configuration again, as after SIGHUP.
+    pub(crate) reload: Notify,
 }
 
 impl Gateway {
@@ -88,6 +106,7 @@ impl Gateway {
         Ok(Arc::new(Gateway {
             peers: PeerLimiter::new(settings.max_connections_per_peer, settings.trusted_proxies.clone()),
             metadata: RwLock::new(Arc::new(auth::documents(&settings, bound))),
+            has_admin: settings.admin.is_some(),
             settings: RwLock::new(Arc::new(settings)),
             providers: RwLock::new(providers),
             bound,
@@ -96,6 +115,8 @@ impl Gateway {
             tls,
             mounts: RwLock::new(mounts),
             ready: AtomicBool::new(true),
+            operator: OperatorRequests::default(),
+            refusals: Arc::default(),
         }))
     }
 
@@ -187,16 +208,8 @@ impl Gateway {
 
     async fn route(&self, request: Request<Incoming>) -> Response<Body> {
         let path = request.uri().path();
-        match path {
-            "/healthz" => return health_response(request.method(), StatusCode::OK, "ok\n"),
-            "/readyz" if !self.has_keys() && self.ready.load(Ordering::Relaxed) => {
-                return health_response(request.method(), StatusCode::SERVICE_UNAVAILABLE, "keys\n");
-            }
-            "/readyz" if self.ready.load(Ordering::Relaxed) => {
-                return health_response(request.method(), StatusCode::OK, "ready\n");
-            }
-            "/readyz" => return health_response(request.method(), StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
-            _ => {}
+        if let Some(response) = self.health_response(request.method(), path) {
+            return response.map(Either::Right);
         }
         if path.starts_with(auth::metadata::WELL_KNOWN) {
             let documents = Arc::clone(&self.metadata.read());
@@ -218,11 +231,68 @@ impl Gateway {
             return page.map(Either::Right);
         }
         match (mount, endpoint) {
-            (Some(mount), "mcp") => into_body(mount.mcp.clone().call(request).await),
-            (Some(mount), "sse" | "messages") => into_body(mount.sse.clone().call(request).await),
+            (Some(mount), "mcp") => {
+                // Only operators need it, and only for a refusal.
+                let session = request
+                    .headers()
+                    .get(&MCP_SESSION_ID)
+                    .filter(|_| self.has_admin)
+                    .cloned();
+                let response = mount.mcp.clone().call(request).await;
+                self.note_refusal(&mount, &response, session.as_ref());
+                into_body(response)
+            }
+            (Some(mount), "sse" | "messages") => {
+                let response = mount.sse.clone().call(request).await;
+                self.note_refusal(&mount, &response, None);
+                into_body(response)
+            }
             _ if !is_open => text_response(StatusCode::NOT_FOUND, "nothing here\n"),
             _ => self.not_found(),
         }
+    }
+
+    /// Keeps a refusal for operators.
+    fn note_refusal<B>(
+        &self,
+        mount: &Mount,
+        response: &Result<Response<B>, Infallible>,
+        session: Option<&HeaderValue>,
+    ) {
+        let Ok(response) = response;
+        let Some(RefusalLabel(reason)) = response.extensions().get().filter(|_| self.has_admin) else {
+            return;
+        };
+        let session = session.and_then(|id| SessionId::parse(id.to_str().ok()?));
+        let (server, status) = (mount.server.name.as_str().into(), response.status().as_u16());
+        let tag = session.map(|id| Tag::of_session(&id));
+        self.refusals.record(RefusalRow::new(server, reason, status, tag));
+    }
+
+    /// The response to a health path, on every listener. `None` for any other path.
+    pub(crate) fn health_response(&self, method: &Method, path: &str) -> Option<Response<Full<Bytes>>> {
+        let response = match (path, self.state_word()) {
+            ("/healthz", _) => health_response(method, StatusCode::OK, "ok\n"),
+            ("/readyz", "ready") => health_response(method, StatusCode::OK, "ready\n"),
+            ("/readyz", word) => health_response(method, StatusCode::SERVICE_UNAVAILABLE, &format!("{word}\n")),
+            _ => return None,
+        };
+        Some(response)
+    }
+
+    /// The state in one word, for operators and load balancers.
+    pub(crate) fn state_word(&self) -> &'static str {
+        match self.ready.load(Ordering::Relaxed) {
+            false => "draining",
+            true if !self.has_keys() => "keys",
+            true => "ready",
+        }
+    }
+
+    /// The keys of all providers, for operators.
+    pub(crate) fn provider_keys(&self) -> Vec<ProviderKeys> {
+        let providers = self.providers.read().clone();
+        providers.map(|providers| providers.keys()).unwrap_or_default()
     }
 
     /// Whether callers with the tokens of every issuer can be served.
@@ -245,12 +315,12 @@ impl Gateway {
 }
 
 /// A health response that no cache may store (T-38).
-fn health_response(method: &Method, status: StatusCode, body: &str) -> Response<Body> {
+fn health_response(method: &Method, status: StatusCode, body: &str) -> Response<Full<Bytes>> {
     let allowed = matches!(*method, Method::GET | Method::HEAD);
     let mut response = if allowed {
-        text_response(status, body)
+        plain_response(status, body)
     } else {
-        text_response(
+        plain_response(
             StatusCode::METHOD_NOT_ALLOWED,
             "method not allowed; this path takes GET and HEAD\n",
         )
@@ -271,7 +341,11 @@ fn into_body(response: Result<Response<rethread::Body>, Infallible>) -> Response
 }
 
 fn text_response(status: StatusCode, body: &str) -> Response<Body> {
-    let mut response = Response::new(Either::Right(Full::from(body.to_owned())));
+    plain_response(status, body).map(Either::Right)
+}
+
+fn plain_response(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body.to_owned()));
     *response.status_mut() = status;
     response.headers_mut().insert(
         header::CONTENT_TYPE,

@@ -1,12 +1,14 @@
 //! `rethread`: puts any MCP server behind Streamable HTTP and SSE.
 
 mod accept;
+mod admin;
 mod auth;
 mod check;
 mod child;
 mod cli;
 mod client_entry;
 mod config;
+mod console;
 mod demo;
 mod exit;
 mod export;
@@ -64,6 +66,11 @@ fn main() -> ExitCode {
             child::guardian::run();
             Ok(())
         }
+        Job::Console(input) => match console::url(&input) {
+            Ok(Ok(url)) => cli::print(format!("{url}\n").as_bytes()),
+            Ok(Err(failure)) => Err(failure),
+            Err(problems) => return report_problems(&problems, output),
+        },
         Job::Token(job) => job.run().and_then(|text| cli::print(text.as_bytes())),
         Job::Completions(shell) => cli::print(&cli::completions(shell)),
         Job::Man(command) => cli::man(command.as_deref()).and_then(|page| cli::print(&page)),

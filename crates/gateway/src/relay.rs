@@ -133,7 +133,11 @@ impl Handler for Relay {
     async fn open(&self, opening: &SessionStart) -> Result<InitializeReply, OpenError> {
         let (peer, id) = (opening.peer().clone(), opening.peer().id().clone());
         let params = self.params_for_child(opening.params(), opening.principal());
-        let child = SessionChild::new(self.0.spawner.for_caller(opening.principal()), peer, params);
+        let child = SessionChild::new(
+            self.0.spawner.for_caller(opening.principal()).for_session(&id),
+            peer,
+            params,
+        );
         if opening.earlier().is_some() {
             self.0.session_children.lock().insert(id, Arc::clone(&child));
             tokio::spawn(async move {

@@ -219,7 +219,7 @@ fn merge(current: &Settings, wanted: Settings) -> (Settings, ReloadOutcome) {
 mod tests {
     use super::*;
     use crate::config::Scope;
-    use crate::settings::{AuthSettings, RedisSettings, StoreSettings, SyncMode};
+    use crate::settings::{AdminSettings, AuthSettings, RedisSettings, StoreSettings, SyncMode};
     use crate::tls::TlsFiles;
     use rethread::Limits;
     use rethread_proto::auth::{self as scopes, ImpliedScopes, Rate, Scopes};
@@ -241,8 +241,19 @@ mod tests {
             auth: None,
             no_auth: false,
             trusted_proxies: vec![],
+            admin: None,
             servers: vec![],
             notes: vec![],
+        }
+    }
+
+    fn admin(port: u16, public_url: Option<&str>, is_open: bool) -> AdminSettings {
+        AdminSettings {
+            listen: ([127, 0, 0, 1], port).into(),
+            public_url: public_url.map(str::to_owned),
+            token_file: format!("{port}.token").into(),
+            actions: is_open,
+            insecure: is_open,
         }
     }
 
@@ -257,6 +268,7 @@ mod tests {
     fn merge_applies_or_names_every_gateway_option() {
         let current = Settings {
             store: embedded("/data", SyncMode::Os),
+            admin: Some(admin(9465, None, false)),
             ..settings()
         };
         let wanted = Settings {
@@ -288,11 +300,12 @@ mod tests {
             }),
             no_auth: true,
             trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
+            admin: Some(admin(9466, Some("https://console.example"), true)),
             servers: vec![],
             notes: vec![],
         };
         let (merged, outcome) = merge(&current, wanted.clone());
-        let need_restart = ["listen", "data", "sync", "retry_ms", "session_idle"];
+        let need_restart = ["listen", "data", "sync", "retry_ms", "session_idle", "admin.listen"];
         assert_eq!(outcome.need_restart, need_restart);
         let applied = [
             "public_url",
@@ -319,6 +332,10 @@ mod tests {
             "max_stale",
             "no_auth",
             "trusted_proxies",
+            "admin.public_url",
+            "admin.token_file",
+            "admin.actions",
+            "admin.insecure",
         ];
         assert_eq!(outcome.applied, applied);
         let gateway_options = OPTIONS.iter().filter(|option| option.scope == Scope::Gateway);

@@ -1,5 +1,6 @@
 //! `rethread serve` as a program: listener, start message, signals and exit.
 
+use crate::admin::{Admin, AdminToken};
 use crate::config::{self, CliInput, Problems};
 use crate::exit::{Exit, Failure, listen_failure, store_failure};
 use crate::gateway::Gateway;
@@ -13,7 +14,7 @@ use rethread_store_embedded::OpenError;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::net::TcpSocket;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Connections that wait to be accepted. Beyond: clients connect later.
@@ -29,6 +30,15 @@ pub(crate) async fn run(settings: Settings, input: CliInput, output: OutputOptio
     let cannot_listen = |error: io::Error| listen_failure(settings.listen, &error);
     let socket = bind(settings.listen).map_err(cannot_listen)?;
     let bound = socket.local_addr()?;
+    let admin_socket = match &settings.admin {
+        Some(admin) => {
+            let cannot_listen = |error: io::Error| listen_failure(admin.listen, &error);
+            let socket = bind(admin.listen).map_err(cannot_listen)?;
+            let listener = socket.listen(BACKLOG).map_err(cannot_listen)?;
+            Some((listener, AdminToken::open(&admin.token_file)?))
+        }
+        None => None,
+    };
     let opening = async {
         tokio::select! {
             opened = Gateway::open(settings.clone(), bound) => opened.map(Some).map_err(|error| failure(&error)),
@@ -44,13 +54,18 @@ pub(crate) async fn run(settings: Settings, input: CliInput, output: OutputOptio
     };
     let Some(gateway) = opened else { return Ok(()) };
     print_start_message(&gateway, bound, output);
-    let reload_task = tokio::spawn(reload_on_hangup(Arc::clone(&gateway), input));
+    let admin = match admin_socket {
+        Some((socket, token)) => Some(serve_admin(&gateway, socket, token)?),
+        None => None,
+    };
+    let reload_task = tokio::spawn(reload_on_hangup(Arc::clone(&gateway), input, admin));
     let stop = async {
-        signals.first().await;
+        let drain_requested = &gateway.operator.drain;
+        signals.first(drain_requested.notified()).await;
         // A reload in progress could add servers after the drain has begun.
         reload_task.abort();
     };
-    let ran = gateway.run(listener, stop).await;
+    let ran = Arc::clone(&gateway).run(listener, stop).await;
     ran.map_err(|error| failure(&error))
 }
 
@@ -104,8 +119,12 @@ impl StopSignals {
     }
 
     /// Resolves with the first signal. The second one exits at once; the guardian ends the children.
-    async fn first(mut self) {
-        self.next().await;
+    /// `asked` is the same as a signal.
+    async fn first(mut self, asked: impl Future<Output = ()>) {
+        tokio::select! {
+            () = self.next() => {}
+            () = asked => {}
+        }
         tokio::spawn(async move {
             self.next().await;
             std::process::exit(i32::from(Exit::Interrupted.code()));
@@ -113,18 +132,37 @@ impl StopSignals {
     }
 }
 
+/// Starts to serve operators. The task ends with the process.
+fn serve_admin(gateway: &Arc<Gateway>, listener: TcpListener, token: AdminToken) -> io::Result<Arc<Admin>> {
+    let bound = listener.local_addr()?;
+    let admin = Admin::new(Arc::clone(gateway), bound, token);
+    tokio::spawn(Arc::clone(&admin).serve(listener));
+    tracing::info!(address = %bound, "admin listener ready; `rethread console` prints its URL");
+    Ok(admin)
+}
+
 /// Reads the configuration again on each SIGHUP. An invalid one changes nothing.
-async fn reload_on_hangup(gateway: Arc<Gateway>, input: CliInput) {
+async fn reload_on_hangup(gateway: Arc<Gateway>, input: CliInput, admin: Option<Arc<Admin>>) {
     let Ok(mut hangups) = signal(SignalKind::hangup()) else {
         return;
     };
-    while hangups.recv().await.is_some() {
+    loop {
+        tokio::select! {
+            signal = hangups.recv() => match signal {
+                Some(()) => {}
+                None => return,
+            },
+            () = gateway.operator.reload.notified() => {}
+        }
         match config::load(&input) {
             Ok(settings) => {
                 for warning in &settings.notes {
                     tracing::warn!(warning, "configuration warning");
                 }
                 log_reload(&gateway.reload(settings).await);
+                if let Some(admin) = &admin {
+                    admin.reload();
+                }
             }
             Err(problems) => {
                 for problem in &problems.0 {

@@ -1,7 +1,9 @@
 //! The resolved settings of the gateway. Every value is present, whatever its source.
 
+mod admin;
 mod auth;
 
+pub(crate) use admin::AdminSettings;
 pub(crate) use auth::{AuthSettings, IdentitySetting, JwtSettings, KeyLocation, ServerAccess};
 
 use crate::auth::Network;
@@ -43,6 +45,8 @@ pub(crate) struct Settings {
     pub(crate) trusted_proxies: Vec<Network>,
     /// The operator has confirmed that everybody may call.
     pub(crate) no_auth: bool,
+    /// The listener for operators. `None`: there is none.
+    pub(crate) admin: Option<AdminSettings>,
     pub(crate) servers: Vec<ServerSettings>,
     /// Entries of the file that are not served, or not under their name. For people.
     pub(crate) notes: Vec<String>,

@@ -237,6 +237,7 @@ mod tests {
             auth: None,
             no_auth: false,
             trusted_proxies: vec![],
+            admin: None,
             servers,
             notes: vec![],
         }

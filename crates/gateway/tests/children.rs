@@ -5,6 +5,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 
+#[path = "children/admin.rs"]
+mod admin;
 #[path = "children/answer_table.rs"]
 mod answer_table;
 #[path = "children/auth.rs"]

@@ -27,6 +27,17 @@ enum KeysError {
     Discovery,
 }
 
+/// The state of a provider's keys, for operators.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(crate) struct ProviderKeys {
+    name: Arc<str>,
+    keys: usize,
+    /// Seconds since they were loaded. `None`: never.
+    age: Option<u64>,
+    /// How the last fetch ended: `ok` or `failed`. `None` before the first one.
+    outcome: Option<&'static str>,
+}
+
 /// The keys of one provider.
 pub(super) struct KeySource {
     pub(super) settings: JwtSettings,
@@ -59,6 +70,22 @@ impl KeySource {
     /// The keys, unless there are none or they are too old.
     pub(super) fn current(&self) -> Option<Arc<KeySet>> {
         self.state.lock().current(&self.settings.timing, self.now()).cloned()
+    }
+
+    pub(super) fn status(&self) -> ProviderKeys {
+        let state = self.state.lock();
+        let keys = state.current(&self.settings.timing, self.now());
+        let outcome = match (state.has_failed(), state.is_loaded()) {
+            (true, _) => Some("failed"),
+            (false, true) => Some("ok"),
+            (false, false) => None,
+        };
+        ProviderKeys {
+            name: Arc::clone(&self.settings.rules.name),
+            keys: keys.map_or(0, |keys| keys.len()),
+            age: state.loaded_keys().map(|(_, at)| self.now().since(at).as_secs()),
+            outcome,
+        }
     }
 
     pub(super) fn is_loaded(&self) -> bool {

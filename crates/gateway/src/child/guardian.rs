@@ -4,6 +4,7 @@
 //! closes, the guardian kills the remaining groups. The kernel closes the pipe however the gateway ends. One guardian
 //! serves all children; a group includes the descendants of its child.
 
+use super::table::ChildTable;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::BTreeSet;
@@ -18,7 +19,11 @@ const SIGTERM_GRACE: Duration = Duration::from_millis(500);
 
 /// The gateway's end of the pipe to the guardian.
 #[derive(Clone, Debug)]
-pub(crate) struct Guardian(Arc<Mutex<ChildStdin>>);
+pub(crate) struct Guardian {
+    pipe: Arc<Mutex<ChildStdin>>,
+    /// The children that run.
+    pub(crate) table: Arc<ChildTable>,
+}
 
 impl Guardian {
     /// Starts the guardian: this program with the hidden subcommand `guardian`.
@@ -36,7 +41,10 @@ impl Guardian {
             .ok_or_else(|| io::Error::other("no pipe to the guardian"))?;
         // The thread reaps the guardian if it exits first.
         std::thread::spawn(move || drop(guardian.wait()));
-        Ok(Guardian(Arc::new(Mutex::new(pipe))))
+        Ok(Guardian {
+            pipe: Arc::new(Mutex::new(pipe)),
+            table: Arc::default(),
+        })
     }
 
     /// Registers a process group that has started.
@@ -50,7 +58,7 @@ impl Guardian {
 
     fn send(&self, sign: char, group: u32) {
         // Does not block: the guardian reads at once, and a line has at most 12 bytes.
-        if let Err(error) = writeln!(self.0.lock(), "{sign}{group}") {
+        if let Err(error) = writeln!(self.pipe.lock(), "{sign}{group}") {
             tracing::error!(%error, "guardian is gone; children may outlive a killed gateway");
         }
     }
@@ -64,6 +72,10 @@ pub(crate) struct GuardedGroup {
 }
 
 impl GuardedGroup {
+    pub(super) fn table(&self) -> &Arc<ChildTable> {
+        &self.guardian.table
+    }
+
     /// Unregisters a group that has ended.
     pub(crate) fn unregister(self) {
         self.guardian.send('-', self.group);

@@ -2,9 +2,11 @@
 
 use super::guardian::{GuardedGroup, Guardian, signal_group};
 use super::spawner::ChildPermit;
+use super::table::ChildTable;
 use rustix::process::Signal;
 use std::io;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::timeout;
@@ -46,6 +48,11 @@ impl ChildProcess {
             _permit: permit,
         };
         Ok((process, pipes))
+    }
+
+    /// The table of the children that run.
+    pub(super) fn table(&self) -> &Arc<ChildTable> {
+        self.guarded.table()
     }
 
     /// Waits until the process exits by itself.

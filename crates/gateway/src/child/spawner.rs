@@ -3,7 +3,7 @@
 use super::guardian::Guardian;
 use super::process::{ChildPipes, ChildProcess};
 use crate::settings::{IdentitySetting, ServerSettings};
-use rethread::Principal;
+use rethread::{Principal, SessionId, Tag};
 use std::io;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub(crate) struct ChildSpawner {
     permits: Arc<Semaphore>,
     /// The one caller of the children, if they learn it from their environment.
     caller: Option<Principal>,
+    /// The one session of the children.
+    session: Option<Tag>,
 }
 
 /// The right to run one child. Returned when dropped.
@@ -51,6 +53,7 @@ impl ChildSpawner {
             guardian,
             permits,
             caller: None,
+            session: None,
         }
     }
 
@@ -60,6 +63,14 @@ impl ChildSpawner {
         ChildSpawner {
             caller: is_told.then(|| caller.clone()),
             ..self.clone()
+        }
+    }
+
+    /// The same spawner for the children of one session, as operators see it.
+    pub(crate) fn for_session(self, session: &SessionId) -> Self {
+        ChildSpawner {
+            session: Some(Tag::of_session(session)),
+            ..self
         }
     }
 
@@ -104,6 +115,8 @@ impl ChildSpawner {
             let message = format!("cannot start {}: {error}", server.command.display());
             io::Error::new(error.kind(), message)
         })?;
-        ChildProcess::new(child, permit, &self.guardian)
+        let (process, pipes) = ChildProcess::new(child, permit, &self.guardian)?;
+        self.guardian.table.started(process.group, &server.name, self.session);
+        Ok((process, pipes))
     }
 }

@@ -4,6 +4,7 @@ use super::bounded;
 use super::process::{ChildPipes, ChildProcess};
 use super::router::{MessageRouter, RouterEnd, StdoutReader};
 use super::sanitize::sanitize_line;
+use super::table::ChildTable;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +37,8 @@ impl Supervisor {
     pub(super) async fn run(mut self) {
         let ChildPipes { stdin, stdout, stderr } = self.pipes;
         let (server, connection) = (Arc::clone(&self.router.server), self.router.connection.clone());
-        let log_task = tokio::spawn(log_stderr(stderr, Arc::clone(&server)));
+        let (pid, table) = (self.process.group, Arc::clone(self.process.table()));
+        let log_task = tokio::spawn(log_stderr(stderr, Arc::clone(&server), (pid, Arc::clone(&table))));
         let (stdin_open, stdin_closed) = oneshot::channel();
         let write_task = tokio::spawn(write_stdin(self.lines, stdin, stdin_open));
         let mut stdout = BufReader::with_capacity(STDOUT_BUFFER_BYTES, stdout);
@@ -53,13 +55,13 @@ impl Supervisor {
         };
         let connection = connection.upgrade();
         let calls = connection.map_or(0, |connection| connection.record_exit(Arc::clone(&reason)));
-        let pid = self.process.group;
         // The child may write until it has exited (GW-08).
         tokio::select! {
             () = self.process.terminate() => {}
             () = discard_stdout(&mut stdout) => {}
         }
         let _ = timeout(PIPE_DRAIN_TIMEOUT, log_task).await;
+        table.exited(pid, !matches!(end, RouterEnd::Released));
         match end {
             RouterEnd::Released => tracing::debug!(server = &*server, pid, "child stopped"),
             _ => tracing::warn!(server = &*server, pid, calls, %reason, "child exited"),
@@ -88,7 +90,7 @@ async fn write_stdin(mut lines: bounded::Receiver<Bytes>, mut stdin: ChildStdin,
     }
 }
 
-async fn log_stderr(stderr: impl AsyncRead + Unpin, server: Arc<str>) {
+async fn log_stderr(stderr: impl AsyncRead + Unpin, server: Arc<str>, (pid, table): (u32, Arc<ChildTable>)) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
@@ -98,6 +100,7 @@ async fn log_stderr(stderr: impl AsyncRead + Unpin, server: Arc<str>) {
             Ok(0) | Err(_) => return,
             Ok(_) => {
                 let line = sanitize_line(&line);
+                table.wrote(pid, &line);
                 tracing::info!(target: "rethread::child", server = &*server, %line, "child stderr");
             }
         }

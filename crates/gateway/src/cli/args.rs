@@ -34,6 +34,7 @@ pub(super) fn arg(option: &'static OptionDef) -> Option<Arg> {
         Heading::Nodes => arg.help_heading("Several gateways"),
         Heading::Clients => arg.help_heading("Clients"),
         Heading::Auth => arg.help_heading("Who may call"),
+        Heading::Operation => arg.help_heading("Operation"),
         Heading::Server => arg.help_heading("Server"),
         Heading::Messages => arg.help_heading("Messages").global(true),
     };

@@ -42,6 +42,19 @@ Examples:
 
 `rethread serve --help` shows all options.";
 
+pub(super) const CONSOLE_ABOUT: &str = "\
+Prints the URL of the console page of a gateway on this machine.
+
+The token is behind the `#`, which browsers never send. Who has the URL can use the admin API.";
+
+pub(super) const CONSOLE: &str = "\
+Examples:
+  rethread console
+      The gateway that was started with `--admin 127.0.0.1:9465` and the usual data directory.
+
+  rethread console --config rethread.toml
+      The gateway of this file, with its [admin] table.";
+
 const SERVE_EXAMPLES: &str = "\
 Examples:
   rethread serve -- npx -y @modelcontextprotocol/server-everything

@@ -1,5 +1,6 @@
 //! Parses a file to layers. Every value keeps its line; an unknown key of TOML is a problem.
 
+use super::admin_options::ADMIN_KEY;
 use super::layer::{ConfigValue, Layer, Source, SourcedValue};
 use super::option::Scope;
 use super::options::OPTIONS;
@@ -18,7 +19,7 @@ pub(super) const AUTH_KEY: &str = "auth";
 /// Tables at the top of a file whose keys are options with the table in their name.
 const GROUPS: &[&str] = &[
     AUTH_KEY, //
-    "tls",
+    ADMIN_KEY, "tls",
 ];
 
 /// The content of a configuration file.

@@ -93,6 +93,8 @@ pub(crate) enum Heading {
     Clients,
     /// For the authentication of callers.
     Auth,
+    /// For the people who operate the gateway.
+    Operation,
     Server,
     /// For flags of all commands.
     Messages,
@@ -206,9 +208,10 @@ mod tests {
             let plural = format!("{from_flag}s"); // a list in the file, one value for each flag
             let key = option.key.rsplit('.').next().unwrap(); // without the table
             let with_table = option.key.replace('.', "_");
+            let table = option.key.split('.').next().unwrap(); // `--admin ADDR` is `listen` of `[admin]`
             let named = [from_flag.clone(), plural];
             assert!(
-                named.contains(&key.to_owned()) || named.contains(&with_table),
+                named.contains(&key.to_owned()) || named.contains(&with_table) || table == from_flag,
                 "{}",
                 flag.long
             );

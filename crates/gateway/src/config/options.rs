@@ -1,5 +1,7 @@
 //! Every option of the program, in the order of the help.
 
+pub(crate) use super::admin_options::ADMIN;
+use super::admin_options::{ADMIN_ACTIONS, ADMIN_INSECURE, ADMIN_PUBLIC_URL, ADMIN_TOKEN_FILE};
 use super::auth_options::{
     ALLOW, AUTH_SCOPES, FAILURES, IDENTITY, IMPLIES, LEEWAY, NO_AUTH, SERVER_SCOPES, TOKENS, TOOL_SCOPES,
     TRUSTED_PROXIES,
@@ -52,6 +54,11 @@ pub(crate) static OPTIONS: &[&OptionDef] = &[
     &MAX_STALE.def,
     &NO_AUTH.def,
     &TRUSTED_PROXIES.def,
+    &ADMIN.def,
+    &ADMIN_PUBLIC_URL.def,
+    &ADMIN_TOKEN_FILE.def,
+    &ADMIN_ACTIONS.def,
+    &ADMIN_INSECURE.def,
     &NAME.def,
     &COMMAND.def,
     &ARGS.def,

@@ -79,13 +79,15 @@ impl Resolver<'_> {
         let (limits, max_connections_per_peer) = self.limits();
         let (auth, no_auth) = self.auth(listen);
         let servers = self.servers(&super::auth::providers(auth.as_ref()));
+        let store = self.store();
+        let admin = self.admin(&store);
         Settings {
             listen,
             public_url,
             allow_hosts,
             allow_origins: self.value(&options::ALLOW_ORIGINS),
             tls: self.tls(),
-            store: self.store(),
+            store,
             drain: self.value(&options::DRAIN),
             retry: self.value(&options::RETRY_MS),
             session_idle: self.value(&options::SESSION_IDLE),
@@ -94,6 +96,7 @@ impl Resolver<'_> {
             auth,
             no_auth,
             trusted_proxies: self.value(&super::auth_options::TRUSTED_PROXIES),
+            admin,
             servers,
             notes: self.notes.to_vec(),
         }

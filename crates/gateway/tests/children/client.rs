@@ -231,6 +231,16 @@ impl HttpReply {
         }
     }
 
+    /// The name and the data of the next event of a stream that has names.
+    pub(crate) async fn next_named(&mut self) -> Option<(String, Value)> {
+        loop {
+            let block = self.connection.next_block(RESPONSE_TIMEOUT).await?;
+            if let Some((name, data)) = block.event.zip(block.data) {
+                return Some((name, serde_json::from_str(&data).unwrap()));
+            }
+        }
+    }
+
     /// The id of the last event.
     pub(crate) fn cursor(&self) -> String {
         self.last_id.clone().expect("an event had an id")

@@ -174,6 +174,12 @@ impl GatewayBuilder {
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     }
 
+    /// Runs a command with the options of `serve`. Returns its stdout.
+    pub(crate) fn run_stdout(&self, subcommand: &str) -> String {
+        let output = self.build(subcommand).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     /// Runs `check`. Returns its exit code, stdout and stderr.
     pub(crate) fn run_check(&self) -> (Option<i32>, String, String) {
         let output = self.build("check").output().unwrap();
