@@ -1,5 +1,6 @@
 //! A page in headless Chromium that talks to the endpoint from another origin (HTTP-14, SEC-01).
 
+mod console;
 mod landing_page;
 
 use crate::server::{ServerProcess, root};
