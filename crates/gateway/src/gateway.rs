@@ -63,7 +63,7 @@ pub(crate) struct Gateway {
     ready: AtomicBool,
     /// Whether there is an admin listener.
     has_admin: bool,
-    /// What operators have asked for.
+    /// The requests of operators.
     pub(crate) operator: OperatorRequests,
     /// The last refusals, for operators.
     pub(crate) refusals: Arc<Refusals>,

@@ -66,27 +66,27 @@ impl serde::Serialize for Tag {
 mod tests {
     use super::*;
 
-    /// OPS-15: `printf abc | sha256sum` begins with these digits.
+    /// OPS-15: `printf 1 | sha256sum` begins with these digits.
     #[test]
     fn ops_15_tag_is_the_beginning_of_a_sha_256() {
-        let id = SessionId::parse("abc").unwrap();
-        assert_eq!(Tag::of_session(&id).to_string(), "ba7816bf8f01cfea");
+        let id = SessionId::parse("1").unwrap();
+        assert_eq!(Tag::of_session(&id).to_string(), "6b86b273ff34fce1");
         assert_eq!(
             serde_json::to_string(&Tag::of_session(&id)).unwrap(),
-            "\"ba7816bf8f01cfea\""
+            "\"6b86b273ff34fce1\""
         );
     }
 
     #[test]
     fn ops_09_tag_is_read_again_as_it_was_written() {
-        let tag = Tag::of_session(&SessionId::parse("abc").unwrap());
+        let tag = Tag::of_session(&SessionId::parse("1").unwrap());
         assert_eq!(Tag::parse(&tag.to_string()), Some(tag));
         for text in [
             "",
-            "ba7816bf8f01cfe",
-            "BA7816BF8F01CFEA",
-            "+a7816bf8f01cfea",
-            "ba7816bf8f01cfea0",
+            "6b86b273ff34fce",
+            "6B86B273FF34FCE1",
+            "+b86b273ff34fce1",
+            "6b86b273ff34fce10",
         ] {
             assert_eq!(Tag::parse(text), None, "{text}");
         }

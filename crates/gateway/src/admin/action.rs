@@ -1,4 +1,4 @@
-//! What an operator may do: end a session, kill a child, drain, reload (OPS-11).
+//! The actions of an operator: end a session, kill a child, drain, reload (OPS-11).
 
 use crate::child::guardian::signal_group;
 use crate::gateway::Gateway;

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 const INTERVAL: Duration = Duration::from_millis(250);
 /// The pause between two comments on a silent feed, so that proxies keep it open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// What waits for one reader. Beyond either bound it gets `reset`.
+/// Events that wait for one reader. Beyond either bound it gets `reset`.
 const MAX_QUEUED_EVENTS: usize = 4096;
 const MAX_QUEUED_BYTES: usize = 1 << 20;
 /// Readers at the same time. Beyond: 503.

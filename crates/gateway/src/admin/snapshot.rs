@@ -20,7 +20,7 @@ const DEFAULT_LIMIT: usize = 100;
 /// Bytes of the text of a filter. Beyond: 400.
 const MAX_FILTER_BYTES: usize = 256;
 
-/// What the query of a request asks for.
+/// The query of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct SnapshotQuery {
     server: Option<String>,

@@ -1,4 +1,4 @@
-//! What an operator sees of a stream.
+//! The state of a stream for operators.
 
 use super::core::{Attached, StreamCore};
 use crate::event_id::Seq;

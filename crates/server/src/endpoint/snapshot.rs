@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 impl McpService {
-    /// What this endpoint serves now, for operators: its totals, and the sessions that `query` asks for.
+    /// The state of this endpoint for operators: its totals, and the sessions that `query` asks for.
     ///
     /// It reads the table of sessions one part after the other, and never holds a lock over two of them.
     pub fn snapshot(&self, query: &Query) -> Snapshot {

@@ -1,4 +1,4 @@
-//! What an operator sees of a running endpoint. No type here can hold a session id, a token or an argument.
+//! The state of a running endpoint for operators. No type here can hold a session id, a token or an argument.
 
 use rethread_proto::clock::Wall;
 use rethread_proto::rfc3339::Rfc3339;

@@ -1,4 +1,4 @@
-//! What an operator sees of a session. Everything is read when it is asked for; nothing is maintained for it.
+//! The state of a session for operators. Everything is read when it is asked for; nothing is maintained for it.
 
 use super::{Session, Transport};
 use crate::node::clock::wall_now;
