@@ -238,14 +238,14 @@ impl Gateway {
                     .get(&MCP_SESSION_ID)
                     .filter(|_| self.has_admin)
                     .cloned();
-                let response = mount.mcp.clone().call(request).await;
+                let response = into_body(mount.mcp.clone().call(request).await);
                 self.note_refusal(&mount, &response, session.as_ref());
-                into_body(response)
+                response
             }
             (Some(mount), "sse" | "messages") => {
-                let response = mount.sse.clone().call(request).await;
+                let response = into_body(mount.sse.clone().call(request).await);
                 self.note_refusal(&mount, &response, None);
-                into_body(response)
+                response
             }
             _ if !is_open => text_response(StatusCode::NOT_FOUND, "nothing here\n"),
             _ => self.not_found(),
@@ -253,13 +253,7 @@ impl Gateway {
     }
 
     /// Keeps a refusal for operators.
-    fn note_refusal<B>(
-        &self,
-        mount: &Mount,
-        response: &Result<Response<B>, Infallible>,
-        session: Option<&HeaderValue>,
-    ) {
-        let Ok(response) = response;
+    fn note_refusal(&self, mount: &Mount, response: &Response<Body>, session: Option<&HeaderValue>) {
         let Some(RefusalLabel(reason)) = response.extensions().get().filter(|_| self.has_admin) else {
             return;
         };

@@ -61,7 +61,7 @@ pub(crate) static ADMIN_TOKEN_FILE: TypedOption<String> = TypedOption {
         flag: None,
         env: None,
         default: DefaultValue::Computed("admin.token in the data directory"),
-        help: "File with the token of the admin API; created with mode 0600 if it does not exist",
+        help: "File with the admin token; created with mode 0600",
         reload: Reload::Applied {
             differs: |old, new| of(old, |admin| admin.token_file.clone()) != of(new, |admin| admin.token_file.clone()),
         },
