@@ -76,7 +76,6 @@ impl ListenerTls {
     }
 
     /// A listener without TLS.
-    #[cfg(test)]
     pub(crate) fn plain() -> Arc<Self> {
         Self::open(None).expect("no file is read")
     }

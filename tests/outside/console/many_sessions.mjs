@@ -74,8 +74,8 @@ export async function startStandIn(pageFolder, { count = 0, sessions = [], actio
       const page = rest.slice(0, limit);
       const next = rest.length > limit ? page.at(-1).tag : null;
       const now = new Date().toISOString();
-      response.writeHead(200, { "content-type": "application/json" });
-      response.end(JSON.stringify({ version: 1, node: "gateway-1", rethread: "0.1.0", started: now, now, state, totals: totals(), servers: servers(), providers, sessions: page, errors, next, actions }));
+      response.writeHead(200, { "content-type": "application/json", "rethread-actions": actions ? "on" : "off" });
+      response.end(JSON.stringify({ version: 1, node: "gateway-1", rethread: "0.1.0", started: now, now, state, totals: totals(), servers: servers(), providers, sessions: page, errors, next }));
     } else if (url.pathname === "/api/v1/feed") {
       response.writeHead(200, { "content-type": "text/event-stream" });
       response.write(`event: state\ndata: {"state":"${state}"}\n\nevent: totals\ndata: ${JSON.stringify(totals())}\n\n`);

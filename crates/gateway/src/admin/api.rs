@@ -30,8 +30,8 @@ impl Admin {
             "/api/v1/snapshot" => {
                 let query = SnapshotQuery::parse(request.uri().query().unwrap_or_default());
                 let response = match query {
-                    Ok(query) => match self.snapshot(&query, settings.actions) {
-                        Ok(snapshot) => json(snapshot),
+                    Ok(query) => match self.snapshot(&query) {
+                        Ok(snapshot) => with_actions(json(snapshot), settings.actions),
                         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
                     },
                     Err(problem) => text(StatusCode::BAD_REQUEST, &format!("{problem}\n")),
@@ -111,6 +111,13 @@ fn json(body: Vec<u8>) -> Response<Full<Bytes>> {
     *response.body_mut() = Full::from(body);
     let content_type = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+}
+
+/// Tells the console page whether the operator may act.
+fn with_actions(mut response: Response<Full<Bytes>>, actions: bool) -> Response<Full<Bytes>> {
+    let value = HeaderValue::from_static(if actions { "on" } else { "off" });
+    response.headers_mut().insert("rethread-actions", value);
     response
 }
 

@@ -118,8 +118,6 @@ pub(super) struct GatewaySnapshot<'a> {
     sessions: Vec<SessionRow>,
     errors: &'a VecDeque<super::feed::RefusalRow>,
     next: Option<Tag>,
-    /// Whether the operator may act.
-    actions: bool,
 }
 
 /// The totals of all servers.
@@ -281,7 +279,7 @@ impl GatewayTotals {
 
 impl Admin {
     /// The snapshot as JSON.
-    pub(super) fn snapshot(&self, query: &SnapshotQuery, actions: bool) -> serde_json::Result<Vec<u8>> {
+    pub(super) fn snapshot(&self, query: &SnapshotQuery) -> serde_json::Result<Vec<u8>> {
         let gateway = &*self.gateway;
         let settings = gateway.settings();
         let children = gateway.guardian.table.all();
@@ -328,7 +326,6 @@ impl Admin {
             next: sessions.last().map(|session| session.tag).filter(|_| has_more),
             sessions,
             errors: &errors,
-            actions,
         })
     }
 }

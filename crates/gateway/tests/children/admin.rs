@@ -253,7 +253,7 @@ async fn ops_09_snapshot_lists_each_session_once_with_its_child() {
     let pid = sessions[3].child_pid().await;
     let whole = operator.snapshot("").await;
     let keys = |value: &Value| -> BTreeSet<String> { value.as_object().unwrap().keys().cloned().collect() };
-    let expected = "actions errors next node now providers rethread servers sessions started state totals version";
+    let expected = "errors next node now providers rethread servers sessions started state totals version";
     assert_eq!(keys(&whole), expected.split(' ').map(str::to_owned).collect());
     assert_eq!(
         (&whole["version"], &whole["state"], &whole["next"]),

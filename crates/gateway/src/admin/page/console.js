@@ -99,6 +99,12 @@ async function call(path, options = {}) {
   return response;
 }
 
+async function readSnapshot(query) {
+  const response = await call(`snapshot?${query}`);
+  data.actions = response.headers.get("rethread-actions") === "on";
+  return response.json();
+}
+
 /** Reads server-sent events. `fetch` and not `EventSource`, which cannot send a token. */
 async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -221,7 +227,6 @@ function noteOverview(snapshot) {
   data.state = snapshot.state;
   data.totals = snapshot.totals;
   data.providers = snapshot.providers;
-  data.actions = snapshot.actions === true;
   data.refusals = snapshot.errors;
   const now = performance.now();
   for (const server of snapshot.servers) {
@@ -265,7 +270,7 @@ function readAll() {
     do {
       const at = performance.now();
       const filter = data.isCapped ? serverFilter() : "";
-      const snapshot = await (await call(`snapshot?limit=${PAGE}&after=${after}${filter}`)).json();
+      const snapshot = await readSnapshot(`limit=${PAGE}&after=${after}${filter}`);
       if (!after) noteOverview(snapshot);
       for (const session of snapshot.sessions) {
         seen.add(session.tag);
@@ -296,7 +301,7 @@ function readOverviewSoon() {
   overviewTimer ??= setTimeout(async () => {
     overviewTimer = null;
     try {
-      noteOverview(await (await call("snapshot?limit=1")).json());
+      noteOverview(await readSnapshot("limit=1"));
     } catch (error) {
       report(error);
     }
