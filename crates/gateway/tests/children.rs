@@ -36,6 +36,8 @@ mod limits;
 mod lines;
 #[path = "children/operations.rs"]
 mod operations;
+#[path = "children/principal_limits.rs"]
+mod principal_limits;
 #[path = "children/reload.rs"]
 mod reload;
 #[path = "children/restart.rs"]

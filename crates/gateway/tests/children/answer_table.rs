@@ -285,7 +285,8 @@ async fn auth_05_only_one_well_formed_header_counts() {
     );
     let in_query = format!("/mcp?access_token={token}");
     let basic = "Basic dXNlcjpwYXNz";
-    let table: [(&str, &str, &[(&str, &str)], u16); 14] = [
+    type Row<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u16);
+    let table: [Row<'_>; 14] = [
         ("good", "/mcp", &[("authorization", &bearer)], 200),
         ("scheme", "/mcp", &[("authorization", &lower)], 200),
         ("other scheme", "/mcp", &[("authorization", basic)], 401),

@@ -388,3 +388,39 @@ fn colors_need_a_terminal_or_the_flag() {
     let wrong = ProgramRunner::new().run(&["--color", "always", "check"]);
     wrong.assert_code(2).assert_stderr_contains("\x1b[1;31merror:\x1b[0m");
 }
+
+/// Every limit is listed with its source, and an unknown one is named with its line.
+#[test]
+fn check_lists_limits_and_refuses_unknown_ones() {
+    let with_limits = |limits: &str| format!("[limits]\n{limits}\n[servers.a]\ncommand = '{PROGRAM}'\n");
+    let run = |limits: &str, more: &[&str]| {
+        let runner = ProgramRunner::new().file("rethread.toml", &with_limits(limits));
+        runner.run(&[&["check", "--config", "rethread.toml"], more].concat())
+    };
+    let output = run("rate = '50/s'\ncalls_per_principal = 8\nconnections_per_peer = 5", &[]);
+    output.assert_code(0);
+    for (key, expected) in [
+        ("limits.rate", "50/s (rethread.toml:2)"),
+        ("limits.calls_per_principal", "8 (rethread.toml:3)"),
+        ("limits.connections_per_peer", "5 (rethread.toml:4)"),
+        ("limits.sessions_per_principal", "1024 (default)"),
+        ("limits.body_bytes", "4194304 (default)"),
+    ] {
+        assert_eq!(output.value_line(key), format!("{key} = {expected}"));
+    }
+    let flag = run("connections_per_peer = 5", &["--max-connections-per-peer", "7"]);
+    assert_eq!(
+        flag.value_line("max_connections_per_peer"),
+        "max_connections_per_peer = 7 (flag --max-connections-per-peer)"
+    );
+    for (limits, expected) in [
+        ("calls_per_principle = 8", "`limits.calls_per_principal`"),
+        ("rate = 'often'", "is not a rate"),
+        ("calls = 0", "is not an integer of at least 1"),
+        ("input_rounds = 99999999999", "too large"),
+    ] {
+        let output = run(limits, &[]);
+        output.assert_code(2);
+        assert!(output.stderr.contains(expected), "{limits}: {output:?}");
+    }
+}

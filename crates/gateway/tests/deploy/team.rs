@@ -10,7 +10,9 @@ use std::process::Command;
 fn new_token(name: &str, scopes: &[&str]) -> (String, String) {
     let mut command = Command::new(PROGRAM);
     command.args(["token", "new", name]);
-    scopes.iter().for_each(|scope| drop(command.args(["--scope", scope])));
+    for scope in scopes {
+        command.args(["--scope", scope]);
+    }
     let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
     let (token, lines) = text.split_once('\n').unwrap();
     (token.to_owned(), lines.to_owned())

@@ -22,8 +22,11 @@ async fn bytes_of(reply: Reply) -> (u16, Vec<(String, String)>, String) {
     (status, headers, body)
 }
 
+/// A method, headers and a body.
+type RequestParts = (&'static str, Vec<(&'static str, &'static str)>, String);
+
 /// Every request that names a session, with bodies that are valid and invalid.
-fn requests() -> Vec<(&'static str, Vec<(&'static str, &'static str)>, String)> {
+fn requests() -> Vec<RequestParts> {
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "a" } });
     let ping = json!({ "jsonrpc": "2.0", "id": 2, "method": "ping" });
     let answer = json!({ "jsonrpc": "2.0", "id": "s1-1", "result": {} });
