@@ -28,8 +28,7 @@ fuzz_target!(|input: (Vec<Vec<u8>>, &str, &str)| {
         assert_eq!(quotes % 2, 0, "{challenge:?}");
     }
 
-    // Audiences: equal after normalization, and normalization is stable.
+    // An audience is accepted exactly if both are equal after normalization.
     let normal = normalized_url(text);
-    assert_eq!(normalized_url(&normal), normal, "{text}");
-    assert_eq!(accepts_audience([query], &[normal.clone()]), normalized_url(query) == normal);
+    assert_eq!(accepts_audience(std::slice::from_ref(&normal), [query]), normalized_url(query) == normal);
 });

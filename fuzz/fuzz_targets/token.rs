@@ -21,7 +21,7 @@ static RULES: LazyLock<JwtRules> = LazyLock::new(|| JwtRules {
     name: "fuzz".into(),
     issuer: "https://i".into(),
     audience: None,
-    algorithms: vec![Algorithm::Rs256, Algorithm::Ps256, Algorithm::Es256, Algorithm::EdDsa],
+    algorithms: vec![Algorithm::RS256, Algorithm::PS256, Algorithm::ES256, Algorithm::EdDSA],
 });
 
 fuzz_target!(|input: (&str, &str, &str, &[u8])| {
