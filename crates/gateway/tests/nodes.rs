@@ -5,6 +5,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 
+#[path = "nodes/auth.rs"]
+mod auth;
 #[path = "children/client.rs"]
 #[allow(dead_code)] // other tests use the rest
 mod client;

@@ -29,7 +29,7 @@ impl Cluster {
     }
 
     /// Gateways with more options.
-    pub(crate) async fn start_with(behavior: &str, add: fn(GatewayBuilder) -> GatewayBuilder) -> Option<Self> {
+    pub(crate) async fn start_with(behavior: &str, add: impl Fn(GatewayBuilder) -> GatewayBuilder) -> Option<Self> {
         let redis = RedisServer::start()?;
         let starting: Vec<_> = (0..3).map(|_| add(node(behavior, &redis)).spawn()).collect();
         let gateways: Vec<_> = starting.into_iter().map(Gateway::when_ready).collect();
