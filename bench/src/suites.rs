@@ -56,6 +56,8 @@ pub(crate) enum ServerKind {
     Gateway,
     /// Our gateway with its default, the embedded store.
     GatewayEmbedded,
+    /// Our gateway with metrics, the log at its default and the audit log.
+    GatewayObserved,
     /// From npm.
     Supergateway,
     /// From PyPI.
@@ -80,6 +82,7 @@ impl ServerKind {
                 | ServerKind::RethreadRmcp
                 | ServerKind::Gateway
                 | ServerKind::GatewayEmbedded
+                | ServerKind::GatewayObserved
         )
     }
 
@@ -95,7 +98,7 @@ impl ServerKind {
         )
     }
 
-    pub(crate) const ALL: [ServerKind; 16] = [
+    pub(crate) const ALL: [ServerKind; 17] = [
         ServerKind::BareHyper,
         ServerKind::Rethread,
         ServerKind::RethreadEmbedded,
@@ -109,6 +112,7 @@ impl ServerKind {
         ServerKind::RmcpStore,
         ServerKind::Gateway,
         ServerKind::GatewayEmbedded,
+        ServerKind::GatewayObserved,
         ServerKind::Supergateway,
         ServerKind::McpProxy,
         ServerKind::McpProxyNpm,
@@ -130,6 +134,7 @@ impl ServerKind {
             ServerKind::RmcpStore => "rmcp-store",
             ServerKind::Gateway => "rethread-gateway",
             ServerKind::GatewayEmbedded => "rethread-gateway-embedded",
+            ServerKind::GatewayObserved => "rethread-gateway-observed",
             ServerKind::Supergateway => "supergateway",
             ServerKind::McpProxy => "mcp-proxy",
             ServerKind::McpProxyNpm => "mcp-proxy-npm",
@@ -152,6 +157,9 @@ impl ServerKind {
             ServerKind::RmcpStore => "the official Rust SDK with an event store in memory",
             ServerKind::Gateway => "the gateway of this project with the memory store",
             ServerKind::GatewayEmbedded => "the gateway of this project with the embedded store, its default",
+            ServerKind::GatewayObserved => {
+                "this gateway with the memory store, metrics, the log at its default and the audit log"
+            }
             ServerKind::Supergateway => "supergateway from npm",
             ServerKind::McpProxy => "mcp-proxy from PyPI",
             ServerKind::McpProxyNpm => "mcp-proxy from npm",
@@ -174,6 +182,7 @@ impl ServerKind {
             ServerKind::RmcpStore => "rmcp, event store",
             ServerKind::Gateway => "rethread gateway",
             ServerKind::GatewayEmbedded => "rethread gateway, embedded store",
+            ServerKind::GatewayObserved => "rethread gateway, observed",
             ServerKind::Supergateway => "supergateway",
             ServerKind::McpProxy => "mcp-proxy",
             ServerKind::McpProxyNpm => "mcp-proxy (npm)",

@@ -153,7 +153,7 @@ fn class(kind: ServerKind) -> &'static str {
         | ServerKind::ThreeNodes
         | ServerKind::OwnerNode
         | ServerKind::ForwardingNode => "redis",
-        ServerKind::RethreadRmcp => "adapter",
+        ServerKind::RethreadRmcp | ServerKind::GatewayObserved => "adapter",
         ServerKind::Rmcp => "rmcp",
         ServerKind::RmcpStore => "store",
         ServerKind::Supergateway => "super",

@@ -35,6 +35,7 @@ pub(super) fn suite() -> Suite {
             ServerKind::McpProxyNpm,
             ServerKind::Gateway,
             ServerKind::GatewayEmbedded,
+            ServerKind::GatewayObserved,
         ],
         run: Box::new(move |environment, kind| measure(environment, kind, clients)),
     });
@@ -126,13 +127,20 @@ fn attempt(environment: &Environment, kind: ServerKind, files: &Path) -> Result<
     let port = address.port().to_string();
     let core = environment.cores.server;
     let mut command = match kind {
-        ServerKind::Gateway | ServerKind::GatewayEmbedded => {
+        ServerKind::Gateway | ServerKind::GatewayEmbedded | ServerKind::GatewayObserved => {
             let mut command = pinned(core, &sibling_program("rethread")?);
-            command.args(["serve", "--quiet", "--listen", &address.to_string()]);
-            if kind == ServerKind::Gateway {
-                command.arg("--memory");
-            } else {
-                command.arg("--data").arg(files);
+            command.args(["serve", "--listen", &address.to_string()]);
+            match kind {
+                ServerKind::GatewayObserved => {
+                    command.args(["--memory", "--metrics", "127.0.0.1:0", "--audit"]);
+                    command.arg(files.join("audit.jsonl"));
+                }
+                ServerKind::GatewayEmbedded => {
+                    command.args(["--quiet", "--data"]).arg(files);
+                }
+                _ => {
+                    command.args(["--quiet", "--memory"]);
+                }
             }
             command.arg("--").arg(child);
             command

@@ -1,13 +1,13 @@
 //! Authentication of callers: reads token files and keys, and asks `rethread-auth` for every request.
 
-mod fetch;
+pub(crate) mod fetch;
 mod key_source;
 pub(crate) mod metadata;
 mod metrics;
 mod peer;
 
 pub(crate) use key_source::ProviderKeys;
-pub(crate) use peer::{Network, PeerAddress};
+pub(crate) use peer::{ClientAddress, Network, PeerAddress};
 
 use crate::config::Problem;
 use crate::mount::path_prefix;
@@ -34,6 +34,11 @@ use tokio::time::Instant;
 
 /// A larger file is not a token file.
 const MAX_TOKEN_FILE_BYTES: u64 = 4 * 1024 * 1024;
+
+/// The address of the client of a request.
+pub(crate) fn client_address(head: &Parts, trusted: &[Network]) -> Option<ClientAddress> {
+    peer::of_request(head, trusted).map(ClientAddress)
+}
 
 /// The providers of identities, shared by all servers.
 pub(crate) struct Providers {
@@ -106,7 +111,6 @@ impl Providers {
     }
 
     /// Sets the gauges of all issuers. A scrape of the metrics calls this first.
-    #[allow(dead_code)] // until the gateway has a listener for metrics
     pub(crate) fn record_gauges(&self) {
         self.issuers.iter().for_each(|source| source.record_gauges());
     }

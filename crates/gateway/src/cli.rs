@@ -44,6 +44,8 @@ pub(crate) enum Job {
     /// Print the URL of the console page.
     Console(CliInput),
     Token(TokenJob),
+    /// A file that `serve --tape` has written.
+    Tape(PathBuf),
     Completions(Shell),
     Man(Option<String>),
 }
@@ -66,11 +68,18 @@ fn command() -> Command {
             "export",
             "token",
             "console",
+            "tape",
             "completions",
             "man",
         ]);
     let file = Arg::new("file")
         .help("JSON file of Claude Desktop, Claude Code, Cursor or VS Code")
+        .value_name("FILE")
+        .required(true)
+        .value_hint(ValueHint::FilePath)
+        .value_parser(value_parser!(PathBuf));
+    let tape_file = Arg::new("file")
+        .help("File in the directory of --tape")
         .value_name("FILE")
         .required(true)
         .value_hint(ValueHint::FilePath)
@@ -135,6 +144,13 @@ fn command() -> Command {
                 .about("Print the URL of the console page, with its token")
                 .long_about(help::CONSOLE_ABOUT)
                 .after_long_help(help::with_exit_codes(help::CONSOLE)),
+        )
+        .subcommand(
+            Command::new("tape")
+                .about("Print what `serve --tape DIR` has recorded")
+                .long_about(help::TAPE_ABOUT)
+                .arg(tape_file)
+                .after_help(help::TAPE),
         )
         .subcommand(
             Command::new("completions")
@@ -253,6 +269,10 @@ fn parse_from(
                 .expect("the file is required")
                 .clone(),
         ),
+        "tape" => {
+            let file = matches.get_one::<PathBuf>("file").expect("the file is required");
+            Job::Tape(file.clone())
+        }
         "export" => {
             let client = matches.get_one("client").expect("the client is required");
             Job::Export(cli_input(matches), *client)
@@ -339,19 +359,21 @@ mod tests {
                     --session-idle 2 --drain 3 --name g --env h=i --env j=k,l --cwd m --era dual --restore expire \
                     --start-timeout 4 --max-children 5 --config n --memory --max-connections-per-peer 6 --store o --node-id p --lease 7 \
                     --secret-file q --tokens r --scope s --no-auth --issuer t --jwks-url u --jwks-file v \
-                    --audience w --admin x";
+                    --audience w --admin ab --metrics x --audit y --otlp http://z --tape aa --tape-payloads";
         let input = input(&line.split_whitespace().collect::<Vec<_>>());
-        assert_eq!(input.layer.len(), 30);
+        assert_eq!(input.layer.len(), 35);
         for (key, found) in &input.layer {
-            let key = match key.as_str() {
-                "admin.listen" => "admin",
-                key => key.rsplit('.').next().unwrap(),
-            };
+            let table = key.split('.').next().unwrap();
+            let key = key.rsplit('.').next().unwrap();
             let flag = format!("--{}", key.replace('_', "-"));
             let Source::Flag(known) = found.source else {
                 panic!("{key}")
             };
-            assert!(flag == known || flag == format!("{known}s"), "{key} comes from {known}");
+            let is_table = known == format!("--{table}");
+            assert!(
+                is_table || flag == known || flag == format!("{known}s"),
+                "{key} comes from {known}"
+            );
         }
         let list = |words: &[&str]| ConfigValue::List(words.iter().map(|&word| word.to_owned()).collect());
         assert_eq!(input.layer["allow_hosts"].value, list(&["d", "e"]));

@@ -13,6 +13,7 @@ mod jwt;
 mod jwt_options;
 mod layer;
 mod limits;
+mod operation_options;
 mod option;
 pub(crate) mod options;
 mod problem;

@@ -2,22 +2,28 @@
 
 use crate::accept::{self, Listener, PeerLimiter};
 use crate::admin::{RefusalRow, Refusals};
+use crate::audit::AuditLog;
 use crate::auth::metadata::MetadataDocuments;
 use crate::auth::{self, ProviderKeys, Providers};
 use crate::child::Guardian;
 use crate::config::Problems;
+use crate::health::{self, Health};
 use crate::landing_page;
+use crate::metrics::Metrics;
 use crate::mount::{Front, Mount, path_prefix};
 use crate::settings::Settings;
 use crate::store_registry::StoreRegistry;
+use crate::tape::{Tape, TapedBody};
 use crate::tls::ListenerTls;
+use crate::trace::{HeaderContext, SpanContext, Tracer};
 use anyhow::Context as _;
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use parking_lot::RwLock;
 use rethread::{RefusalLabel, SessionId, Tag};
+use rethread_auth::STATIC_PROVIDER;
 use rethread_proto::gate;
 use rethread_proto::gate::head::header::MCP_SESSION_ID;
 use std::collections::BTreeMap;
@@ -34,7 +40,18 @@ use tower_service::Service as _;
 /// How long open connections may take to flush after all servers are closed. Beyond: they are cut.
 const CONNECTION_FLUSH_GRACE: Duration = Duration::from_secs(1);
 
-type Body = Either<rethread::Body, Full<Bytes>>;
+type PlainBody = Either<rethread::Body, Full<Bytes>>;
+type Body = TapedBody<PlainBody>;
+
+/// The parts that record the work of the gateway. Each part is off unless the operator asks for it.
+#[derive(Clone, Default)]
+pub(crate) struct Recorders {
+    pub(crate) audit: Option<Arc<AuditLog>>,
+    pub(crate) tracer: Option<Arc<Tracer>>,
+    pub(crate) tape: Option<Arc<Tape>>,
+    /// The recorder, if a listener shows it.
+    pub(crate) metrics: Option<Metrics>,
+}
 
 /// Ends a task of the gateway with it.
 struct AbortOnDrop(JoinHandle<()>);
@@ -58,6 +75,10 @@ pub(crate) struct Gateway {
     pub(crate) stores: StoreRegistry,
     pub(crate) peers: Arc<PeerLimiter>,
     pub(crate) tls: Arc<ListenerTls>,
+    pub(crate) audit: Option<Arc<AuditLog>>,
+    pub(crate) tracer: Option<Arc<Tracer>>,
+    pub(crate) metrics: Option<Metrics>,
+    pub(crate) tape: Option<Arc<Tape>>,
     /// By path prefix. A mount stays while it closes: it answers 503, not 404.
     pub(crate) mounts: RwLock<BTreeMap<String, Arc<Mount>>>,
     ready: AtomicBool,
@@ -80,7 +101,13 @@ pub(crate) struct OperatorRequests {
 
 impl Gateway {
     /// Opens all servers of `settings`.
-    pub(crate) async fn open(settings: Settings, bound: SocketAddr) -> anyhow::Result<Arc<Self>> {
+    pub(crate) async fn open(settings: Settings, bound: SocketAddr, recorders: Recorders) -> anyhow::Result<Arc<Self>> {
+        let Recorders {
+            audit,
+            tracer,
+            tape,
+            metrics,
+        } = recorders;
         let providers = settings
             .auth
             .as_ref()
@@ -95,7 +122,10 @@ impl Gateway {
             settings: &settings,
             bound,
             providers: providers.as_ref(),
+            audit: audit.as_ref(),
+            tracer: tracer.as_ref(),
         };
+        name_providers(&settings, audit.as_deref());
         for server in &settings.servers {
             let mount = Mount::open(&front, server, &guardian, &stores, Duration::ZERO).await?;
             mounts.insert(path_prefix(server), Arc::new(mount));
@@ -105,6 +135,10 @@ impl Gateway {
         }
         Ok(Arc::new(Gateway {
             peers: PeerLimiter::new(settings.max_connections_per_peer, settings.trusted_proxies.clone()),
+            audit,
+            tracer,
+            tape,
+            metrics,
             metadata: RwLock::new(Arc::new(auth::documents(&settings, bound))),
             has_admin: settings.admin.is_some(),
             settings: RwLock::new(Arc::new(settings)),
@@ -196,8 +230,30 @@ impl Gateway {
         running.join_all().await;
     }
 
-    async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
-        let mut response = self.route(request).await;
+    async fn respond(&self, mut request: Request<Incoming>) -> Response<Body> {
+        if self.audit.is_some() {
+            let (mut parts, body) = request.into_parts();
+            if let Some(client) = auth::client_address(&parts, &self.settings().trusted_proxies) {
+                parts.extensions.insert(client);
+            }
+            request = Request::from_parts(parts, body);
+        }
+        if self.tracer.is_some()
+            && let Some(context) = header_context(request.headers())
+        {
+            request.extensions_mut().insert(context);
+        }
+        let (number, recorder) = match &self.tape {
+            Some(tape) => {
+                let (number, recorder) = tape.request(&request);
+                (number, Some(recorder))
+            }
+            None => (0, None),
+        };
+        let request = request.map(|body| TapedBody::new(body, recorder));
+        let response = self.route(request).await;
+        let recorder = self.tape.as_ref().map(|tape| tape.response(number, &response));
+        let mut response = response.map(|body| TapedBody::new(body, recorder));
         if !self.ready.load(Ordering::Relaxed) {
             // A client that reuses the connection could send a request while it is closed.
             let close = HeaderValue::from_static("close");
@@ -206,7 +262,7 @@ impl Gateway {
         response
     }
 
-    async fn route(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn route(&self, request: Request<TapedBody<Incoming>>) -> Response<PlainBody> {
         let path = request.uri().path();
         if let Some(response) = self.health_response(request.method(), path) {
             return response.map(Either::Right);
@@ -253,7 +309,7 @@ impl Gateway {
     }
 
     /// Keeps a refusal for operators.
-    fn note_refusal(&self, mount: &Mount, response: &Response<Body>, session: Option<&HeaderValue>) {
+    fn note_refusal(&self, mount: &Mount, response: &Response<PlainBody>, session: Option<&HeaderValue>) {
         let Some(RefusalLabel(reason)) = response.extensions().get().filter(|_| self.has_admin) else {
             return;
         };
@@ -265,28 +321,34 @@ impl Gateway {
 
     /// The response to a health path, on every listener. `None` for any other path.
     pub(crate) fn health_response(&self, method: &Method, path: &str) -> Option<Response<Full<Bytes>>> {
-        let response = match (path, self.state_word()) {
-            ("/healthz", _) => health_response(method, StatusCode::OK, "ok\n"),
-            ("/readyz", "ready") => health_response(method, StatusCode::OK, "ready\n"),
-            ("/readyz", word) => health_response(method, StatusCode::SERVICE_UNAVAILABLE, &format!("{word}\n")),
-            _ => return None,
-        };
-        Some(response)
+        health::respond(method, path, || self.health())
     }
 
-    /// The state in one word, for operators and load balancers.
+    /// The state in one word, for operators.
     pub(crate) fn state_word(&self) -> &'static str {
-        match self.ready.load(Ordering::Relaxed) {
-            false => "draining",
-            true if !self.has_keys() => "keys",
-            true => "ready",
-        }
+        self.health().word()
     }
 
     /// The keys of all providers, for operators.
     pub(crate) fn provider_keys(&self) -> Vec<ProviderKeys> {
         let providers = self.providers.read().clone();
         providers.map(|providers| providers.keys()).unwrap_or_default()
+    }
+
+    /// The state that monitors ask for.
+    pub(crate) fn health(&self) -> Health {
+        Health {
+            is_draining: !self.ready.load(Ordering::Relaxed),
+            lacks_keys: !self.has_keys(),
+            store_failed: self.mounts.read().values().any(|mount| !mount.mcp.stats().store_up),
+        }
+    }
+
+    /// Sets the gauges of the keys of each issuer to the values of this moment.
+    pub(crate) fn record_key_gauges(&self) {
+        if let Some(providers) = &*self.providers.read() {
+            providers.record_gauges();
+        }
     }
 
     /// Whether callers with the tokens of every issuer can be served.
@@ -298,7 +360,7 @@ impl Gateway {
     }
 
     /// 404 with the paths that exist.
-    fn not_found(&self) -> Response<Body> {
+    fn not_found(&self) -> Response<PlainBody> {
         let mounts = self.mounts.read();
         let paths: Vec<String> = mounts.keys().map(|prefix| format!("{prefix}/mcp")).collect();
         text_response(
@@ -308,42 +370,35 @@ impl Gateway {
     }
 }
 
-/// A health response that no cache may store (T-38).
-fn health_response(method: &Method, status: StatusCode, body: &str) -> Response<Full<Bytes>> {
-    let allowed = matches!(*method, Method::GET | Method::HEAD);
-    let mut response = if allowed {
-        plain_response(status, body)
-    } else {
-        plain_response(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "method not allowed; this path takes GET and HEAD\n",
-        )
+/// The names of the providers of `settings` in the audit log.
+pub(crate) fn name_providers(settings: &Settings, audit: Option<&AuditLog>) {
+    let (Some(auth), Some(audit)) = (&settings.auth, audit) else {
+        return;
     };
-    let headers = response.headers_mut();
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if !allowed {
-        headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-    }
-    response
+    let issuers = auth
+        .jwt
+        .iter()
+        .map(|jwt| (jwt.rules.issuer.to_string(), jwt.rules.name.to_string()));
+    let tokens = auth
+        .tokens
+        .iter()
+        .map(|_| (STATIC_PROVIDER.to_owned(), STATIC_PROVIDER.to_owned()));
+    audit.set_providers(issuers.chain(tokens).collect());
 }
 
-fn into_body(response: Result<Response<rethread::Body>, Infallible>) -> Response<Body> {
+/// The context of the HTTP request. The span of a call links to it: its parent is in the message.
+fn header_context(headers: &HeaderMap) -> Option<HeaderContext> {
+    let text = headers.get("traceparent")?.to_str().ok()?;
+    SpanContext::parse(text).map(HeaderContext)
+}
+
+fn into_body(response: Result<Response<rethread::Body>, Infallible>) -> Response<PlainBody> {
     match response {
         Ok(response) => response.map(Either::Left),
         Err(never) => match never {},
     }
 }
 
-fn text_response(status: StatusCode, body: &str) -> Response<Body> {
-    plain_response(status, body).map(Either::Right)
-}
-
-fn plain_response(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(body.to_owned()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/plain; charset=utf-8"),
-    );
-    response
+fn text_response(status: StatusCode, body: &str) -> Response<PlainBody> {
+    health::text(status, body.to_owned()).map(Either::Right)
 }

@@ -2,6 +2,7 @@
 
 mod accept;
 mod admin;
+mod audit;
 mod auth;
 mod check;
 mod child;
@@ -13,10 +14,14 @@ mod demo;
 mod exit;
 mod export;
 mod gateway;
+mod health;
 mod http_client;
 mod import;
 mod landing_page;
+mod metrics;
+mod metrics_listener;
 mod mount;
+mod observers;
 mod output;
 mod parent;
 mod preflight;
@@ -29,8 +34,10 @@ mod settings;
 mod shared_store;
 mod start_message;
 mod store_registry;
+mod tape;
 mod tls;
 mod token;
+mod trace;
 
 use cli::Job;
 use client_entry::ClientKind;
@@ -72,6 +79,7 @@ fn main() -> ExitCode {
             Err(problems) => return report_problems(&problems, output),
         },
         Job::Token(job) => job.run().and_then(|text| cli::print(text.as_bytes())),
+        Job::Tape(path) => print_tape(&path),
         Job::Completions(shell) => cli::print(&cli::completions(shell)),
         Job::Man(command) => cli::man(command.as_deref()).and_then(|page| cli::print(&page)),
     };
@@ -104,6 +112,15 @@ async fn print_export(source: ExportSource, client: ClientKind, output: OutputOp
         eprint!("{advice}");
     }
     cli::print(entry.as_bytes())
+}
+
+/// Prints a tape for people.
+fn print_tape(path: &std::path::Path) -> Result<(), Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let message = format!("cannot read {}: {error}", path.display());
+        Failure::new(Exit::Usage, message).hint("a file that `rethread serve --tape DIR` has written")
+    })?;
+    cli::print(tape::print(&text).as_bytes())
 }
 
 fn print_warnings(warnings: &[String], output: OutputOptions) {

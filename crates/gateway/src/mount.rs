@@ -1,14 +1,18 @@
 //! One server with its endpoints, its store and its children.
 
+use crate::audit::AuditLog;
 use crate::auth::{self, Providers};
 use crate::child::{ChildSpawner, Guardian};
 use crate::config::secret::display_command;
 use crate::exit::Failure;
+use crate::metrics::{self, ChildCounts};
+use crate::observers::{AuditObserver, Observers};
 use crate::probe::{self, ServerProfile, StartTimeout};
 use crate::relay::Relay;
 use crate::settings::{RestoreSetting, ServerSettings, Settings};
 use crate::shared_store::{self, JOIN_TIMEOUT};
 use crate::store_registry::StoreRegistry;
+use crate::trace::Tracer;
 use anyhow::anyhow;
 use rethread::{AccessHints, HttpSse, Limits, McpService, Principal, Restore, Timing};
 use std::net::SocketAddr;
@@ -83,7 +87,7 @@ impl Mount {
         let spawner = ChildSpawner::new(Arc::clone(&server), guardian.clone());
         let profile = probe::probe(&spawner).await;
         let ServerProfile { revisions, info } = profile.map_err(|error| ServerStartError::new(&server, &error))?;
-        let relay = Relay::new(spawner, info, settings.session_idle);
+        let relay = Relay::new(spawner, info, settings.session_idle, front.tracer.cloned());
         let builder = McpService::builder(relay.clone())
             .revisions(revisions)
             .restore(match server.restore {
@@ -96,7 +100,17 @@ impl Mount {
             }))
             .limits(settings.limits.clone())
             .access_hints(ACCESS_HINTS)
+            .server_label(&server.name)
             .shared_store(stores.open(&settings.store, &server.folder, lock_timeout).await?);
+        metrics::register_server(&server.name);
+        let builder = match settings.operation.label_tools {
+            true => builder.label_tools(),
+            false => builder,
+        };
+        let builder = match observers(front, &server).into_observer() {
+            Some(observer) => builder.observe(observer),
+            None => builder,
+        };
         let (mcp, sse) = endpoints(&builder.build(), front, &server)?;
         Ok(Mount {
             server,
@@ -147,6 +161,10 @@ impl Mount {
         self.relay.revoke(principal);
     }
 
+    pub(crate) fn child_counts(&self) -> ChildCounts {
+        self.relay.child_counts()
+    }
+
     /// Ends every child.
     pub(crate) async fn stop_children(&self) {
         self.relay.stop_children().await;
@@ -164,6 +182,19 @@ pub(crate) struct Front<'a> {
     /// The address of the listener.
     pub(crate) bound: SocketAddr,
     pub(crate) providers: Option<&'a Arc<Providers>>,
+    pub(crate) audit: Option<&'a Arc<AuditLog>>,
+    pub(crate) tracer: Option<&'a Arc<Tracer>>,
+}
+
+fn observers(front: &Front<'_>, server: &ServerSettings) -> Observers {
+    let mut observers = Observers(Vec::new());
+    if let Some(log) = front.audit {
+        observers.0.push(Arc::new(AuditObserver {
+            server: server.name.clone(),
+            log: Arc::clone(log),
+        }));
+    }
+    observers
 }
 
 /// The endpoints of a service for the hosts, origins and callers of `front`.

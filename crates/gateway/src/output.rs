@@ -127,11 +127,16 @@ fn targets(directives: &str) -> Targets {
     directives.parse().expect("the directives of this program are valid")
 }
 
-/// A line in the format of the JSON log.
-pub(crate) fn json_line(level: &str, message: &str, hint: Option<&str>) -> String {
+/// The time in RFC 3339, as in the log.
+pub(crate) fn timestamp() -> String {
     let mut timestamp = String::new();
     let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp)); // writing to a string cannot fail
-    let (timestamp, level, message) = (json!(timestamp), json!(level), json!(message));
+    timestamp
+}
+
+/// A line in the format of the JSON log.
+pub(crate) fn json_line(level: &str, message: &str, hint: Option<&str>) -> String {
+    let (timestamp, level, message) = (json!(timestamp()), json!(level), json!(message));
     let hint = hint.map_or_else(String::new, |hint| format!(r#","hint":{}"#, json!(hint)));
     format!(r#"{{"timestamp":{timestamp},"level":{level},"message":{message}{hint}}}"#)
 }

@@ -9,13 +9,15 @@ mod shared_child;
 
 use crate::auth;
 use crate::child::{ChildCall, ChildMessage, ChildQuestion, ChildSpawner, codec, parse_child_error};
+use crate::metrics::ChildCounts;
 use crate::settings::IdentitySetting;
+use crate::trace::{HeaderContext, ListedTools, TracedCall, Tracer};
 use bytes::Bytes;
 use open_subscriptions::{OpenSubscription, OpenSubscriptions};
 use parking_lot::Mutex;
 use rethread::{
     Answer, AskError, Call, Caller, Context, Handler, HandlerOptions, HeaderParams, InitializeReply, Notification,
-    OpenError, Peer, Principal, Reply, RpcError, ServerInfo, SessionId, SessionStart,
+    OpenError, Peer, Principal, Reply, RpcError, ServerInfo, SessionId, SessionStart, Tag,
 };
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -44,11 +46,23 @@ struct RelayState {
     shared_children: Mutex<HashMap<Principal, Arc<SharedChild>>>,
     draining: watch::Sender<bool>,
     subscriptions: OpenSubscriptions,
+    tracing: Option<RelayTracing>,
+}
+
+/// The traces of one server.
+struct RelayTracing {
+    tracer: Arc<Tracer>,
+    tools: ListedTools,
 }
 
 impl Relay {
     /// The child of a stateless caller ends after `idle_timeout` without a request.
-    pub(crate) fn new(spawner: ChildSpawner, info: ServerInfo, idle_timeout: Duration) -> Self {
+    pub(crate) fn new(
+        spawner: ChildSpawner,
+        info: ServerInfo,
+        idle_timeout: Duration,
+        tracer: Option<Arc<Tracer>>,
+    ) -> Self {
         Relay(Arc::new(RelayState {
             spawner,
             info,
@@ -57,6 +71,10 @@ impl Relay {
             shared_children: Mutex::default(),
             draining: watch::Sender::new(false),
             subscriptions: OpenSubscriptions::default(),
+            tracing: tracer.map(|tracer| RelayTracing {
+                tracer,
+                tools: ListedTools::default(),
+            }),
         }))
     }
 
@@ -92,6 +110,17 @@ impl Relay {
         codec::set_identity(params, Some(caller).filter(|_| is_told))
     }
 
+    /// The children of this moment.
+    pub(crate) fn child_counts(&self) -> ChildCounts {
+        let sessions = self.0.session_children.lock().len();
+        let shared = self.0.shared_children.lock();
+        ChildCounts {
+            running: self.0.spawner.running(),
+            needed: sessions + shared.values().filter(|shared| !shared.is_vacant()).count(),
+            ..ChildCounts::default()
+        }
+    }
+
     /// Ends subscriptions, which would otherwise hold up a shutdown.
     pub(crate) fn end_subscriptions(&self) {
         self.0.draining.send_replace(true);
@@ -117,6 +146,58 @@ impl Relay {
     }
 }
 
+impl Relay {
+    async fn relay(&self, call: &Call, params: Bytes, cx: &Context) -> Result<Reply, RpcError> {
+        let Some(session) = cx.session() else {
+            let connection = self.shared_child(&cx.principal())?.connection().await?;
+            let child_call = connection.call(call.method(), &params).await?;
+            if call.method() == "subscriptions/listen" {
+                let subscription = self.0.subscriptions.add(cx.principal());
+                return relay_subscription(child_call, cx, &subscription, self.0.draining.subscribe()).await;
+            }
+            return relay_call(child_call, cx).await;
+        };
+        let child = self.session_child(session.id()).ok_or_else(session_ended_error)?;
+        let connection = child.connection().await?;
+        relay_call(connection.call(call.method(), &params).await?, cx).await
+    }
+
+    /// The same with a span for the call, and one for the child. The child gets the context of its span.
+    async fn relay_traced(
+        &self,
+        tracing: &RelayTracing,
+        call: &Call,
+        params: Bytes,
+        cx: &Context,
+    ) -> Result<Reply, RpcError> {
+        let tool = match call.method() {
+            "tools/call" => call.raw_params().name().filter(|tool| tracing.tools.contains(tool)),
+            _ => None,
+        };
+        let spans = tracing.tracer.begin(&TracedCall {
+            server: &self.0.spawner.server.name,
+            method: call.method(),
+            tool: tool.as_deref(),
+            version: cx.version(),
+            session: cx.session().map(|session| Tag::of_session(session.id())),
+            parent: codec::trace_context(&params).as_deref(),
+            header: cx.extensions().get::<HeaderContext>().copied(),
+        });
+        let params = match &spans {
+            Some(spans) => codec::set_trace_context(&params, &spans.child_context()),
+            None => params,
+        };
+        let result = self.relay(call, params, cx).await;
+        if let (Ok(reply), "tools/list") = (&result, call.method()) {
+            tracing.tools.add(reply.as_json());
+        }
+        if let Some(spans) = spans {
+            spans.end(&result);
+        }
+        result
+    }
+}
+
 impl Handler for Relay {
     fn info(&self) -> ServerInfo {
         self.0.info.clone()
@@ -133,11 +214,8 @@ impl Handler for Relay {
     async fn open(&self, opening: &SessionStart) -> Result<InitializeReply, OpenError> {
         let (peer, id) = (opening.peer().clone(), opening.peer().id().clone());
         let params = self.params_for_child(opening.params(), opening.principal());
-        let child = SessionChild::new(
-            self.0.spawner.for_caller(opening.principal()).for_session(&id),
-            peer,
-            params,
-        );
+        let spawner = self.0.spawner.for_caller(opening.principal()).for_session(&id);
+        let child = SessionChild::new(spawner, peer, params);
         if opening.earlier().is_some() {
             self.0.session_children.lock().insert(id, Arc::clone(&child));
             tokio::spawn(async move {
@@ -164,18 +242,10 @@ impl Handler for Relay {
     async fn handle(&self, call: Call, cx: &Context) -> Result<Reply, RpcError> {
         let params = Bytes::copy_from_slice(call.raw_params().as_json());
         let params = self.params_for_child(&params, &cx.principal());
-        let Some(session) = cx.session() else {
-            let connection = self.shared_child(&cx.principal())?.connection().await?;
-            let child_call = connection.call(call.method(), &params).await?;
-            if call.method() == "subscriptions/listen" {
-                let subscription = self.0.subscriptions.add(cx.principal());
-                return relay_subscription(child_call, cx, &subscription, self.0.draining.subscribe()).await;
-            }
-            return relay_call(child_call, cx).await;
-        };
-        let child = self.session_child(session.id()).ok_or_else(session_ended_error)?;
-        let connection = child.connection().await?;
-        relay_call(connection.call(call.method(), &params).await?, cx).await
+        match &self.0.tracing {
+            None => self.relay(&call, params, cx).await,
+            Some(tracing) => Box::pin(self.relay_traced(tracing, &call, params, cx)).await,
+        }
     }
 
     /// GW-11: the schemas are the child's, and are known before the first call that needs them.

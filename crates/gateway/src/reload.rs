@@ -10,7 +10,7 @@
 use crate::auth::{self, Providers};
 use crate::config::options::OPTIONS;
 use crate::config::{Environment, Problems, Reload, own_host};
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, name_providers};
 use crate::mount::{Front, Mount, path_prefix};
 use crate::preflight;
 use crate::settings::{ServerSettings, Settings};
@@ -47,6 +47,7 @@ impl Gateway {
         self.peers.set_limit(settings.max_connections_per_peer);
         self.peers.set_trusted(settings.trusted_proxies.clone());
         self.reload_providers(&settings, &mut outcome);
+        name_providers(&settings, self.audit.as_deref());
         self.apply_access(&settings, &mut outcome);
         let mut changing = JoinSet::new();
         for (prefix, change) in self.changes(&settings) {
@@ -100,6 +101,8 @@ impl Gateway {
             settings,
             bound: self.bound,
             providers: providers.as_ref(),
+            audit: self.audit.as_ref(),
+            tracer: self.tracer.as_ref(),
         };
         for mount in self.mounts.write().values_mut() {
             match mount.with_access(&front) {
@@ -145,6 +148,8 @@ impl Gateway {
                 settings,
                 bound: self.bound,
                 providers: providers.as_ref(),
+                audit: self.audit.as_ref(),
+                tracer: self.tracer.as_ref(),
             };
             let opened = Mount::open(&front, server, &self.guardian, &self.stores, STORE_LOCK_TIMEOUT).await;
             new = Some(Arc::new(opened.map_err(|error| (server.name.clone(), error))?));
@@ -219,7 +224,7 @@ fn merge(current: &Settings, wanted: Settings) -> (Settings, ReloadOutcome) {
 mod tests {
     use super::*;
     use crate::config::Scope;
-    use crate::settings::{AdminSettings, AuthSettings, RedisSettings, StoreSettings, SyncMode};
+    use crate::settings::{AdminSettings, AuthSettings, OperationSettings, RedisSettings, StoreSettings, SyncMode};
     use crate::tls::TlsFiles;
     use rethread::Limits;
     use rethread_proto::auth::{self as scopes, ImpliedScopes, Rate, Scopes};
@@ -242,6 +247,7 @@ mod tests {
             no_auth: false,
             trusted_proxies: vec![],
             admin: None,
+            operation: OperationSettings::default(),
             servers: vec![],
             notes: vec![],
         }
@@ -301,11 +307,34 @@ mod tests {
             no_auth: true,
             trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
             admin: Some(admin(9466, Some("https://console.example"), true)),
+            operation: OperationSettings {
+                metrics: Some(([127, 0, 0, 1], 9464).into()),
+                label_tools: true,
+                audit: Some("audit.jsonl".into()),
+                audit_params: true,
+                otlp: Some("http://collector".to_owned()),
+                tape: Some("/tapes".into()),
+                tape_payloads: true,
+            },
             servers: vec![],
             notes: vec![],
         };
         let (merged, outcome) = merge(&current, wanted.clone());
-        let need_restart = ["listen", "data", "sync", "retry_ms", "session_idle", "admin.listen"];
+        let need_restart = [
+            "listen",
+            "data",
+            "sync",
+            "retry_ms",
+            "session_idle",
+            "admin.listen",
+            "metrics.listen",
+            "metrics.tools",
+            "audit.file",
+            "audit.params",
+            "otlp",
+            "tape",
+            "tape_payloads",
+        ];
         assert_eq!(outcome.need_restart, need_restart);
         let applied = [
             "public_url",

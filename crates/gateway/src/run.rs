@@ -1,18 +1,24 @@
 //! `rethread serve` as a program: listener, start message, signals and exit.
 
 use crate::admin::{Admin, AdminToken};
+use crate::audit::AuditLog;
 use crate::config::{self, CliInput, Problems};
 use crate::exit::{Exit, Failure, listen_failure, store_failure};
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Recorders};
+use crate::metrics::{self, Metrics};
+use crate::metrics_listener;
 use crate::mount::ServerStartError;
 use crate::output::{LogFormat, OutputOptions};
 use crate::parent;
 use crate::reload::ReloadOutcome;
 use crate::settings::Settings;
 use crate::start_message::{self, ReadyServer};
+use crate::tape::Tape;
+use crate::trace::Tracer;
 use rethread_store_embedded::OpenError;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -39,9 +45,14 @@ pub(crate) async fn run(settings: Settings, input: CliInput, output: OutputOptio
         }
         None => None,
     };
+    let monitor = match settings.operation.metrics {
+        Some(address) => Some(listen_for_monitors(address)?),
+        None => None,
+    };
+    let recorders = start_recorders(&settings)?;
     let opening = async {
         tokio::select! {
-            opened = Gateway::open(settings.clone(), bound) => opened.map(Some).map_err(|error| failure(&error)),
+            opened = Gateway::open(settings.clone(), bound, recorders.clone()) => opened.map(Some).map_err(|error| failure(&error)),
             () = signals.next() => Ok(None), // the guardian ends children that have started
         }
     };
@@ -54,6 +65,12 @@ pub(crate) async fn run(settings: Settings, input: CliInput, output: OutputOptio
     };
     let Some(gateway) = opened else { return Ok(()) };
     print_start_message(&gateway, bound, output);
+    if let (Some(listener), Some(metrics)) = (monitor, recorders.metrics.clone()) {
+        if let Ok(address) = listener.local_addr() {
+            tracing::info!(%address, "metrics and health");
+        }
+        tokio::spawn(metrics_listener::serve(listener, metrics, Arc::clone(&gateway)));
+    }
     let admin = match admin_socket {
         Some((socket, token)) => Some(serve_admin(&gateway, socket, token)?),
         None => None,
@@ -66,7 +83,67 @@ pub(crate) async fn run(settings: Settings, input: CliInput, output: OutputOptio
         reload_task.abort();
     };
     let ran = Arc::clone(&gateway).run(listener, stop).await;
+    close_recorders(&recorders).await;
     ran.map_err(|error| failure(&error))
+}
+
+/// The listener for monitors.
+fn listen_for_monitors(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let cannot_listen = |error: io::Error| listen_failure(address, &error);
+    bind(address)
+        .and_then(|socket| socket.listen(BACKLOG))
+        .map_err(cannot_listen)
+}
+
+/// Starts what the operator asks for. The recorder of metrics must be there before the first server is opened.
+fn start_recorders(settings: &Settings) -> Result<Recorders, Failure> {
+    let operation = &settings.operation;
+    let metrics = match operation.metrics.is_some() || settings.admin.is_some() {
+        true => Some(Metrics::install().map_err(|error| Failure::new(Exit::Failure, format!("{error:#}")))?),
+        false => None,
+    };
+    let audit = match &operation.audit {
+        Some(path) => Some(Arc::new(open_audit(path, operation.audit_params)?)),
+        None => None,
+    };
+    let tape = match &operation.tape {
+        Some(dir) => Some(start_tape(dir, operation.tape_payloads)?),
+        None => None,
+    };
+    let tracer = Tracer::start(operation.otlp.as_deref(), |name| std::env::var(name).ok());
+    Ok(Recorders {
+        audit,
+        tracer,
+        tape,
+        metrics,
+    })
+}
+
+/// Writes what still waits, in bounded time.
+async fn close_recorders(recorders: &Recorders) {
+    if let Some(tracer) = &recorders.tracer {
+        tracer.close().await;
+    }
+    if let Some(audit) = &recorders.audit {
+        audit.close();
+    }
+    if let Some(tape) = &recorders.tape {
+        tape.close();
+    }
+}
+
+fn start_tape(dir: &Path, has_payloads: bool) -> Result<Arc<Tape>, Failure> {
+    Tape::start(dir, has_payloads).map_err(|error| {
+        let message = format!("cannot write a tape in {}: {error}", dir.display());
+        Failure::new(Exit::Usage, message).hint("--tape with a directory that can be written")
+    })
+}
+
+fn open_audit(path: &Path, has_params: bool) -> Result<AuditLog, Failure> {
+    AuditLog::open(path, has_params).map_err(|error| {
+        let message = format!("cannot open the audit log {}: {error}", path.display());
+        Failure::new(Exit::Usage, message).hint("--audit with a file in a directory that exists and can be written")
+    })
 }
 
 /// A socket at the address. It refuses connections until it listens.
@@ -154,22 +231,32 @@ async fn reload_on_hangup(gateway: Arc<Gateway>, input: CliInput, admin: Option<
             },
             () = gateway.operator.reload.notified() => {}
         }
-        match config::load(&input) {
+        if let Some(audit) = &gateway.audit {
+            audit.reopen();
+        }
+        let is_ok = match config::load(&input) {
             Ok(settings) => {
                 for warning in &settings.notes {
                     tracing::warn!(warning, "configuration warning");
                 }
-                log_reload(&gateway.reload(settings).await);
+                let outcome = gateway.reload(settings).await;
+                log_reload(&outcome);
                 if let Some(admin) = &admin {
                     admin.reload();
                 }
+                outcome.failed.is_empty()
             }
             Err(problems) => {
                 for problem in &problems.0 {
                     let hint = problem.hint.as_deref().unwrap_or_default();
                     tracing::error!(%problem, hint, "configuration rejected");
                 }
+                false
             }
+        };
+        metrics::config_reloaded(is_ok);
+        if let Some(audit) = &gateway.audit {
+            audit.config_reloaded(is_ok);
         }
     }
 }

@@ -2,6 +2,9 @@
 
 mod admin;
 mod auth;
+mod operation;
+
+pub(crate) use operation::OperationSettings;
 
 pub(crate) use admin::AdminSettings;
 pub(crate) use auth::{AuthSettings, IdentitySetting, JwtSettings, KeyLocation, ServerAccess};
@@ -47,6 +50,7 @@ pub(crate) struct Settings {
     pub(crate) no_auth: bool,
     /// The listener for operators. `None`: there is none.
     pub(crate) admin: Option<AdminSettings>,
+    pub(crate) operation: OperationSettings,
     pub(crate) servers: Vec<ServerSettings>,
     /// Entries of the file that are not served, or not under their name. For people.
     pub(crate) notes: Vec<String>,

@@ -238,6 +238,7 @@ mod tests {
             no_auth: false,
             trusted_proxies: vec![],
             admin: None,
+            operation: Default::default(),
             servers,
             notes: vec![],
         }

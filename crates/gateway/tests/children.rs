@@ -34,6 +34,8 @@ mod landing;
 mod limits;
 #[path = "children/lines.rs"]
 mod lines;
+#[path = "children/monitoring.rs"]
+mod monitoring;
 #[path = "children/operations.rs"]
 mod operations;
 #[path = "children/principal_limits.rs"]
@@ -48,3 +50,5 @@ mod shared;
 mod shutdown;
 #[path = "children/tls.rs"]
 mod tls;
+#[path = "children/traces.rs"]
+mod traces;

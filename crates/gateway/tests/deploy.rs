@@ -11,6 +11,8 @@ mod curl;
 mod gateway;
 #[path = "deploy/kubernetes.rs"]
 mod kubernetes;
+#[path = "deploy/monitoring.rs"]
+mod monitoring;
 #[path = "deploy/nginx.rs"]
 mod nginx;
 #[path = "deploy/nodes.rs"]

@@ -171,6 +171,54 @@ impl Refusal {
         }
     }
 
+    /// Every value of [`label`](Self::label).
+    pub const LABELS: [&'static str; 31] = [
+        "origin",
+        "host",
+        "authorization",
+        "scope",
+        "principal",
+        "slowed",
+        "keys_unavailable",
+        "unauthenticated",
+        "method",
+        "accept",
+        "content_type",
+        "body_too_large",
+        "headers_too_large",
+        "body_incomplete",
+        "not_json",
+        "invalid_request",
+        "invalid_params",
+        "header_mismatch",
+        "missing_meta",
+        "version",
+        "missing_session",
+        "unknown_session",
+        "stream_forgotten",
+        "stream_ended",
+        "too_many",
+        "overloaded",
+        "shutting_down",
+        "store_unavailable",
+        "upstream",
+        "unknown_question",
+        "rate_limited",
+    ];
+
+    /// The value that was refused, for the log. `None` if it could be a secret, an argument, or part of one (OPS-15).
+    pub fn detail(&self) -> Option<Cow<'_, str>> {
+        match &self.reason {
+            Reason::Origin { origin: value, .. } | Reason::Host { host: value, .. } => Some(Cow::Borrowed(value)),
+            Reason::Auth(auth) => Some(Cow::Borrowed(&auth.provider)),
+            Reason::Method { allow: text } | Reason::NotAcceptable { needs: text } => Some(Cow::Borrowed(text)),
+            Reason::BodyTooLarge { limit } => Some(Cow::Owned(limit.to_string())),
+            Reason::UnsupportedVersion { requested, .. } => Some(Cow::Borrowed(requested)),
+            Reason::TooMany(limit) | Reason::Overloaded(limit) => Some(Cow::Borrowed(limit)),
+            _ => None,
+        }
+    }
+
     /// The reason in one word, for metrics and logs.
     pub fn label(&self) -> &'static str {
         match &self.reason {
@@ -333,6 +381,23 @@ mod tests {
         for (code, status) in [(-32601, 404), (-32021, 400), (-32602, 200), (-32603, 200), (7, 200)] {
             assert_eq!(stateless_status(&RpcError::new(code, "x")).as_u16(), status, "{code}");
         }
+    }
+
+    /// OPS-05: an alert on a rate needs the zero of every label before the first refusal.
+    #[test]
+    fn ops_05_list_of_labels_is_complete() {
+        let sources = [include_str!("refusal.rs"), include_str!("auth/outcome.rs")];
+        let labels = sources.iter().flat_map(|source| {
+            let body = source.split("fn label(&self) -> &'static str {").nth(1).unwrap();
+            let body = body.split("\n    }\n").next().unwrap();
+            body.split("=> \"").skip(1).map(|rest| rest.split('"').next().unwrap())
+        });
+        let mut labels: Vec<_> = labels.collect();
+        let mut listed = Refusal::LABELS.to_vec();
+        labels.sort_unstable();
+        labels.dedup();
+        listed.sort_unstable();
+        assert_eq!(labels, listed);
     }
 
     /// RES-07, HTTP-11, T-04: 404 means that the session is gone, so no other reason may use it.

@@ -18,6 +18,7 @@ pub(crate) mod form;
 pub(crate) mod handler;
 mod input;
 pub(crate) mod json_response;
+pub(crate) mod observed_call;
 pub(crate) mod opening;
 pub(crate) mod parked_calls;
 pub(crate) mod peer;

@@ -23,3 +23,4 @@ pub(crate) mod shutdown;
 pub(crate) mod snapshot;
 mod start;
 pub(crate) mod stdio;
+pub(crate) mod watched_request;

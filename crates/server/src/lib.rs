@@ -110,12 +110,14 @@ pub use endpoint::service::McpService;
 pub use endpoint::snapshot::ChangeCursor;
 pub use node::handler_options::HandlerOptions;
 pub use node::limits::{Limits, Timing};
+pub use node::observe::{CallFacts, CallOutcome, Observe, RefusedRequest, SessionFacts};
 pub use node::restore_policy::Restore;
 pub use node::server_info::ServerInfo;
+pub use node::session_end::SessionEnd;
 pub use node::snapshot::{
     Changes, ClientSnapshot, Query, SessionSnapshot, SessionState, Snapshot, StreamSnapshot, Totals,
 };
-pub use node::stats::Stats;
+pub use node::stats::{ConnectionKind, Stats};
 pub use rethread_proto::gate::mirror::HeaderParams;
 pub use rethread_proto::jsonrpc::RpcError;
 pub use rethread_proto::mrtr::InputRequests;
@@ -133,7 +135,7 @@ pub use rethread_proto::gate::{AccessHints, BadEntry};
 pub use rethread_proto::jsonrpc::Params;
 pub use rethread_proto::mrtr::{BadInputRequest, InputMethod, InputRequest};
 pub use rethread_proto::{
-    ClientCapabilities, LogLevel, Principal, ProgressToken, RequestId, Revisions, SessionId, Tag, Version,
+    ClientCapabilities, LogLevel, Principal, ProgressToken, Refusal, RequestId, Revisions, SessionId, Tag, Version,
 };
 pub use rethread_store as store;
 pub use rethread_store::{ListKind, MemoryLimits, MemoryStore, Retention};

@@ -5,9 +5,11 @@ pub(crate) mod clock;
 pub(crate) mod handler_options;
 pub(crate) mod limits;
 pub(crate) mod membership;
+pub(crate) mod observe;
 mod random;
 pub(crate) mod restore_policy;
 pub(crate) mod server_info;
+pub(crate) mod session_end;
 pub(crate) mod snapshot;
 pub(crate) mod stats;
 pub(crate) mod telemetry;
@@ -19,6 +21,7 @@ use clock::Clock;
 use handler_options::HandlerOptions;
 use limits::{Limits, Timing};
 use membership::Membership;
+use observe::Observe;
 use parking_lot::Mutex;
 use restore_policy::Restore;
 use rethread_proto::auth::{MessageRates, PrincipalCounts};
@@ -32,8 +35,10 @@ use rethread_proto::stream::{ConnectionId, Framing, StreamInfo, StreamLimits, St
 use rethread_proto::{Principal, Revisions, SessionId};
 use rethread_store::{ClusterStore, Retention, Store};
 use server_info::ServerInfo;
+use stats::ConnectionCounts;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use telemetry::ServerMetrics;
 use tokio::sync::{Notify, watch};
 
 /// Notifies a handler that a session has ended.
@@ -55,6 +60,8 @@ pub(crate) struct NodeConfig {
     pub(crate) handler: HandlerOptions,
     pub(crate) closed: SessionClosedHook,
     pub(crate) seal: Seal,
+    pub(crate) metrics: ServerMetrics,
+    pub(crate) observer: Option<Arc<dyn Observe>>,
 }
 
 pub(crate) struct Node {
@@ -87,7 +94,7 @@ pub(crate) struct Node {
     /// Calls that run, and recent messages. Nothing is locked below these.
     calls_per_principal: Mutex<PrincipalCounts>,
     message_rates: Mutex<MessageRates>,
-    pub(crate) connections: LimitedCount,
+    pub(crate) connections: ConnectionCounts,
     /// The connections that read streams of other nodes. They are among `connections`.
     pub(crate) remote_readers: LimitedCount,
     pub(crate) draining: AtomicBool,
@@ -103,6 +110,8 @@ pub(crate) struct Node {
     shared_seal: OnceLock<Seal>,
     mail_seal: OnceLock<MailSeal>,
     pub(crate) membership: Membership,
+    pub(crate) metrics: ServerMetrics,
+    pub(crate) observer: Option<Arc<dyn Observe>>,
     pub(crate) acknowledgements: Acknowledgements,
     next_connection: AtomicU64,
 }
@@ -130,6 +139,8 @@ impl Node {
             handler,
             closed,
             seal,
+            metrics,
+            observer,
         } = config;
         let retention = store.retention();
         let membership = match store.cluster() {
@@ -161,7 +172,7 @@ impl Node {
             calls: CallCount::default(),
             calls_per_principal: Mutex::default(),
             message_rates: Mutex::default(),
-            connections: LimitedCount::default(),
+            connections: ConnectionCounts::default(),
             remote_readers: LimitedCount::default(),
             draining: AtomicBool::new(false),
             early_requests: AtomicUsize::new(0),
@@ -172,6 +183,8 @@ impl Node {
             shared_seal: OnceLock::new(),
             mail_seal: OnceLock::new(),
             membership,
+            metrics,
+            observer,
             acknowledgements: Acknowledgements::default(),
             next_connection: AtomicU64::new(1),
         }

@@ -6,6 +6,7 @@ mod call_table;
 mod complete_stream;
 pub(crate) mod connections;
 mod expiry;
+mod facts;
 pub(crate) mod get_connection;
 pub(crate) mod handshake;
 mod notifications;
@@ -95,6 +96,7 @@ pub(crate) struct Session {
     /// Number of open connections and running calls.
     uses: AtomicUsize,
     last_used: AtomicU64,
+    began: Mono,
     /// The latest expiry of its owner's tokens, in milliseconds of the wall clock. Zero without an authenticator.
     identity_expires: AtomicU64,
     ended: AtomicBool,
@@ -190,6 +192,7 @@ impl Session {
             shared_push: SharedPush::default(),
             questions: Mutex::new(Questions::new(epoch, limits.questions_per_session)),
             last_used: AtomicU64::new(node.clock.now().as_millis()),
+            began: node.clock.now(),
             identity_expires: AtomicU64::new(0),
             node: Arc::clone(node),
             epoch,

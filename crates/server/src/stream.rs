@@ -314,8 +314,12 @@ impl Stream {
         while let Some(due) = batch {
             // A store with several nodes may have lost events, and then gets the batch again.
             let copy = self.node.cluster().map(|_| due.clone());
+            let started = Instant::now();
             match self.node.store.append(&self.key, due).now() {
-                Ok(result) => batch = self.settle(result),
+                Ok(result) => {
+                    self.node.metrics.append_took(started.elapsed());
+                    batch = self.settle(result);
+                }
                 Err(later) => {
                     let stream = Arc::clone(self);
                     tokio::spawn(async move { stream.append_until_settled(later, copy).await });
@@ -332,6 +336,7 @@ impl Stream {
     ) {
         loop {
             let (started, events) = (Instant::now(), copy.as_ref().map_or(0, |batch| batch.events.len()));
+            let copy_is_shared = copy.is_some();
             let mut result = appending.await;
             if let (Err(error), Some(batch)) = (&result, copy)
                 && let Some(batch) = self.batch_after_loss(error, batch)
@@ -339,7 +344,10 @@ impl Stream {
                 telemetry::store_gap();
                 result = self.node.store.append(&self.key, batch).await;
             }
-            telemetry::append_took(started.elapsed(), events);
+            match copy_is_shared {
+                true => self.node.metrics.shared_append_took(started.elapsed(), events),
+                false => self.node.metrics.append_took(started.elapsed()),
+            };
             let Some(due) = self.settle(result) else { return };
             copy = self.node.cluster().map(|_| due.clone());
             appending = self.node.store.append(&self.key, due);
@@ -370,7 +378,7 @@ impl Stream {
         }
         if let Err(error) = result {
             if effects.store_failed {
-                telemetry::store_lost(&error);
+                self.node.metrics.store_lost(&error);
             } else if outcome == AppendOutcome::Refused
                 && let Some(observer) = self.observer.upgrade()
             {
@@ -384,7 +392,7 @@ impl Stream {
     /// Notifies readers, emitters and the session. Call it without any lock.
     fn notify(&self, effects: Effects<Waker>) {
         if effects.stored > 0 {
-            telemetry::appended(effects.stored);
+            self.node.metrics.appended(effects.stored);
         }
         if effects.reader_stalled {
             telemetry::stalled();

@@ -91,6 +91,11 @@ pub trait EventStore: Send + Sync + 'static {
     /// The limits of each stream. A writer waits for a reader that would otherwise lose events to eviction.
     fn retention(&self) -> Retention;
 
+    /// Bytes of events that are retained, for metrics. `None` if the store does not count them.
+    fn retained_bytes(&self) -> Option<usize> {
+        None
+    }
+
     /// Forgets everything past its age. The server calls this periodically. A backend that expires data by itself does
     /// nothing here.
     fn sweep(&self) -> StoreFuture<Result<(), StoreError>>;

@@ -21,6 +21,8 @@ pub mod certificates;
 pub mod client;
 pub mod flaky;
 pub mod issuer;
+pub mod otlp_collector;
+pub mod prometheus;
 pub mod proxy;
 pub mod raw;
 #[cfg(unix)]

@@ -4,6 +4,7 @@ use crate::child::guardian::signal_group;
 use crate::gateway::Gateway;
 use rethread::Tag;
 use rustix::process::Signal;
+use std::net::IpAddr;
 
 /// An action of the admin API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +70,7 @@ impl Action {
         }
     }
 
-    pub(super) async fn perform(self, gateway: &Gateway) -> ActionOutcome {
+    pub(super) async fn perform(self, gateway: &Gateway, peer: Option<IpAddr>) -> ActionOutcome {
         let outcome = match self {
             Action::EndSession(tag) => end_session(gateway, tag).await,
             Action::KillChild(pid) => kill_child(gateway, pid),
@@ -84,6 +85,9 @@ impl Action {
         };
         let (action, target) = (self.as_str(), self.target());
         tracing::info!(action, target, outcome = outcome.as_str(), "operator action");
+        if let Some(audit) = &gateway.audit {
+            audit.operator(action, target.as_deref(), peer, outcome.as_str());
+        }
         outcome
     }
 }

@@ -4,11 +4,14 @@ use super::access::AccessRefusal;
 use super::action::{Action, ActionOutcome};
 use super::snapshot::{ChildDetail, SnapshotQuery};
 use super::{Admin, Body};
+use crate::auth::PeerAddress;
+use crate::metrics_listener::metrics_response;
 use crate::settings::AdminSettings;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
+use std::net::IpAddr;
 
 impl Admin {
     /// The response to a request with the right token.
@@ -19,10 +22,11 @@ impl Admin {
     ) -> Response<Body> {
         let (method, path) = (request.method(), request.uri().path());
         if let Some(action) = Action::of_path(path) {
-            return self.act(method, action, settings).await.map(Either::Left);
+            let peer = request.extensions().get::<PeerAddress>().map(|peer| peer.0);
+            return self.act(method, (action, peer), settings).await.map(Either::Left);
         }
         let child = path.strip_prefix("/api/v1/children/").and_then(|pid| pid.parse().ok());
-        let is_known = matches!(path, "/api/v1/snapshot" | "/api/v1/feed") || child.is_some();
+        let is_known = matches!(path, "/api/v1/snapshot" | "/api/v1/feed" | "/metrics") || child.is_some();
         if is_known && !matches!(*method, Method::GET | Method::HEAD) {
             return method_not_allowed("GET, HEAD").map(Either::Left);
         }
@@ -38,6 +42,10 @@ impl Admin {
                 };
                 response.map(Either::Left)
             }
+            "/metrics" => match &self.gateway.metrics {
+                Some(metrics) => metrics_response(metrics, &self.gateway).map(Either::Left),
+                None => text(StatusCode::NOT_FOUND, "nothing here\n").map(Either::Left),
+            },
             "/api/v1/feed" if *method == Method::HEAD => event_stream(Either::Left(Full::default())),
             "/api/v1/feed" => match self.feed.open() {
                 Some(body) => event_stream(Either::Right(body)),
@@ -57,7 +65,12 @@ impl Admin {
         }
     }
 
-    async fn act(&self, method: &Method, action: Action, settings: &AdminSettings) -> Response<Full<Bytes>> {
+    async fn act(
+        &self,
+        method: &Method,
+        (action, peer): (Action, Option<IpAddr>),
+        settings: &AdminSettings,
+    ) -> Response<Full<Bytes>> {
         if *method != Method::POST {
             return method_not_allowed("POST");
         }
@@ -67,7 +80,7 @@ impl Admin {
                 "actions are off; `actions = true` below [admin] turns them on\n",
             );
         }
-        match action.perform(&self.gateway).await {
+        match action.perform(&self.gateway, peer).await {
             ActionOutcome::Done => text(StatusCode::OK, "done\n"),
             ActionOutcome::Begun => text(StatusCode::ACCEPTED, "begun\n"),
             ActionOutcome::NotFound => text(StatusCode::NOT_FOUND, "there is no such session or child\n"),

@@ -1,8 +1,8 @@
 //! Fetches a document of an issuer: one GET, bounded in time and bytes, without redirects.
 
 use bytes::Bytes;
-use http::{Request, Uri, header};
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http::{HeaderValue, Request, Uri, header};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use std::pin::pin;
@@ -38,38 +38,42 @@ pub(crate) enum FetchError {
 
 /// Fetches `url`.
 pub(crate) async fn get(url: &str) -> Result<Bytes, FetchError> {
-    let fetching = tokio::time::timeout(FETCH_TIMEOUT, get_untimed(url));
+    let request = Request::get("/").header(header::ACCEPT, "application/json");
+    let request = request.body(Full::default()).map_err(|_| FetchError::InvalidUrl)?;
+    let fetching = tokio::time::timeout(FETCH_TIMEOUT, send(url, request));
     fetching.await.unwrap_or(Err(FetchError::Timeout))
 }
 
-async fn get_untimed(url: &str) -> Result<Bytes, FetchError> {
+/// Sends a request to `url`, which replaces its target. The caller bounds the time.
+pub(crate) async fn send(url: &str, mut request: Request<Full<Bytes>>) -> Result<Bytes, FetchError> {
     let uri: Uri = url.parse().map_err(|_| FetchError::InvalidUrl)?;
     let host = uri.host().ok_or(FetchError::InvalidUrl)?;
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    let target = uri.path_and_query().map_or("/", |target| target.as_str());
+    *request.uri_mut() = target.parse().map_err(|_| FetchError::InvalidUrl)?;
+    let headers = request.headers_mut();
+    headers.insert(header::HOST, authority.parse().map_err(|_| FetchError::InvalidUrl)?);
+    headers.insert(
+        header::USER_AGENT,
+        HeaderValue::from_static(concat!("rethread/", env!("CARGO_PKG_VERSION"))),
+    );
     let is_secure = uri.scheme_str() == Some("https");
     let port = uri.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
     let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let socket = TcpStream::connect((name.as_str(), port)).await?;
     if !is_secure {
-        return exchange(socket, &uri).await;
+        return exchange(socket, request).await;
     }
     let server = ServerName::try_from(name).map_err(|_| FetchError::InvalidUrl)?;
     let socket = TlsConnector::from(tls_config()).connect(server, socket).await?;
-    exchange(socket, &uri).await
+    exchange(socket, request).await
 }
 
-async fn exchange<S>(socket: S, uri: &Uri) -> Result<Bytes, FetchError>
+async fn exchange<S>(socket: S, request: Request<Full<Bytes>>) -> Result<Bytes, FetchError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await?;
-    let authority = uri.authority().map_or("", |authority| authority.as_str());
-    let target = uri.path_and_query().map_or("/", |target| target.as_str());
-    let request = Request::get(target)
-        .header(header::HOST, authority)
-        .header(header::ACCEPT, "application/json")
-        .header(header::USER_AGENT, concat!("rethread/", env!("CARGO_PKG_VERSION")))
-        .body(Empty::<Bytes>::new())
-        .map_err(|_| FetchError::InvalidUrl)?;
     let responding = async {
         let response = sender.send_request(request).await?;
         if response.status() != http::StatusCode::OK {

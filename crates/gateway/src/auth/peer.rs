@@ -9,6 +9,10 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerAddress(pub(crate) IpAddr);
 
+/// The address of the client, in the extensions of a request. Differs from that of the socket behind a trusted proxy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientAddress(pub(crate) IpAddr);
+
 /// Addresses with equal first bits: `10.0.0.0/8`, or one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
@@ -62,7 +66,7 @@ impl Network {
 
 /// The client of a request. Only a trusted proxy may name another one: the last address in `X-Forwarded-For` that is not itself
 /// a trusted proxy. The addresses in front of it come from the client and may be invented.
-pub(super) fn of_request(head: &Parts, trusted: &[Network]) -> Option<IpAddr> {
+pub(crate) fn of_request(head: &Parts, trusted: &[Network]) -> Option<IpAddr> {
     let PeerAddress(peer) = *head.extensions.get::<PeerAddress>()?;
     let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
     if !is_trusted(peer) {

@@ -173,6 +173,32 @@ fn without_own_keys_in_answers(params: &[u8]) -> Option<Vec<u8>> {
     serde_json::to_vec(&outer).ok()
 }
 
+/// Sets `_meta.traceparent` of `params`, so that the span of the child is the parent of whatever the server records (OPS-20).
+pub(crate) fn set_trace_context(params: &Bytes, traceparent: &str) -> Bytes {
+    let rewritten = || {
+        let empty = raw_value("{}")?;
+        let params: &[u8] = if params.is_empty() { b"{}" } else { params };
+        let mut outer = parse_object(params)?;
+        let meta = outer.get("_meta").copied().filter(|meta| meta.get() != "null");
+        let mut inner = parse_object(meta.unwrap_or(&*empty).get().as_bytes())?;
+        let context = raw_value(&json!(traceparent).to_string())?;
+        inner.insert(TRACEPARENT_KEY.to_owned(), &context);
+        let meta = raw_value(&serde_json::to_string(&inner).ok()?)?;
+        outer.insert("_meta".to_owned(), &meta);
+        serde_json::to_vec(&outer).ok().map(Bytes::from)
+    };
+    rewritten().unwrap_or_else(|| params.clone())
+}
+
+/// `_meta.traceparent` of `params`.
+pub(crate) fn trace_context(params: &[u8]) -> Option<String> {
+    let outer = parse_object(params)?;
+    let inner = parse_object(outer.get("_meta")?.get().as_bytes())?;
+    serde_json::from_str(inner.get(TRACEPARENT_KEY)?.get()).ok()
+}
+
+const TRACEPARENT_KEY: &str = "traceparent";
+
 /// The call that a progress notification belongs to.
 pub(super) fn progress_call_id(params: &[u8]) -> Option<CallId> {
     #[derive(Deserialize)]
@@ -283,6 +309,24 @@ mod tests {
         ] {
             assert_eq!(set(params, Some(&ada)), told, "{params}");
         }
+    }
+
+    #[test]
+    fn ops_20_trace_context_is_replaced_and_nothing_else() {
+        let set = |params: &'static str| {
+            let set = set_trace_context(&Bytes::from_static(params.as_bytes()), "new");
+            String::from_utf8(set.to_vec()).unwrap()
+        };
+        assert_eq!(set(""), r#"{"_meta":{"traceparent":"new"}}"#);
+        assert_eq!(set(r#"{"a":1}"#), r#"{"_meta":{"traceparent":"new"},"a":1}"#);
+        let full = set(r#"{"_meta":{"tracestate":"x=1","traceparent":"old","baggage":"b"}}"#);
+        assert_eq!(
+            full,
+            r#"{"_meta":{"baggage":"b","traceparent":"new","tracestate":"x=1"}}"#
+        );
+        assert_eq!(set("[1]"), "[1]");
+        assert_eq!(trace_context(full.as_bytes()).as_deref(), Some("new"));
+        assert_eq!(trace_context(br#"{"_meta":{"traceparent":7}}"#), None);
     }
 
     #[test]

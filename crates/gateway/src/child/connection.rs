@@ -6,6 +6,7 @@ use super::message::{ChildMessage, ChildQuestion, UnsolicitedMessage, parse_chil
 use super::router::{MessageRouter, OverflowPolicy};
 use super::spawner::{ChildPermit, ChildSpawner};
 use super::supervisor::Supervisor;
+use crate::metrics;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rethread::{Answer, AskError, RpcError};
@@ -93,7 +94,14 @@ impl ChildConnection {
             state: Mutex::default(),
             exited,
         });
-        tracing::debug!(server = &*server, pid = process.group, "child started");
+        let session = spawner.session;
+        metrics::child_started(&server);
+        tracing::info!(
+            server = &*server,
+            session = session.map(tracing::field::display),
+            pid = process.group,
+            "child started"
+        );
         let supervisor = Supervisor {
             process,
             pipes,
@@ -105,6 +113,7 @@ impl ChildConnection {
                 overflow,
             },
             exited: exited_sender,
+            session,
         };
         tokio::spawn(supervisor.run());
         Ok((connection, messages))

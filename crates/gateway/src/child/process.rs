@@ -60,18 +60,21 @@ impl ChildProcess {
         self.child.wait().await
     }
 
-    /// Ends the process in bounded time. The caller has closed its stdin.
-    pub(super) async fn terminate(mut self) {
+    /// Ends the process in bounded time. The caller has closed its stdin. Returns whether it had to be killed.
+    pub(super) async fn terminate(mut self) -> bool {
+        let mut is_killed = false;
         for next in [Signal::TERM, Signal::KILL] {
             if timeout(EXIT_GRACE, self.child.wait()).await.is_ok() {
                 break;
             }
             tracing::debug!(group = self.group, signal = ?next, "child does not exit; sending a signal");
             signal_group(self.group, next);
+            is_killed = next == Signal::KILL;
         }
         let _ = self.child.wait().await; // SIGKILL cannot be ignored
         // Descendants that the child left behind are still in the group.
         signal_group(self.group, Signal::KILL);
         self.guarded.unregister();
+        is_killed
     }
 }

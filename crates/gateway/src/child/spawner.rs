@@ -2,6 +2,7 @@
 
 use super::guardian::Guardian;
 use super::process::{ChildPipes, ChildProcess};
+use crate::metrics;
 use crate::settings::{IdentitySetting, ServerSettings};
 use rethread::{Principal, SessionId, Tag};
 use std::io;
@@ -27,8 +28,8 @@ pub(crate) struct ChildSpawner {
     permits: Arc<Semaphore>,
     /// The one caller of the children, if they learn it from their environment.
     caller: Option<Principal>,
-    /// The one session of the children.
-    session: Option<Tag>,
+    /// The session of the children, for the log.
+    pub(super) session: Option<Tag>,
 }
 
 /// The right to run one child. Returned when dropped.
@@ -57,6 +58,13 @@ impl ChildSpawner {
         }
     }
 
+    /// How many children run.
+    pub(crate) fn running(&self) -> usize {
+        self.server
+            .max_children
+            .saturating_sub(self.permits.available_permits())
+    }
+
     /// The same spawner for children that serve one caller. Only `identity = "env"` makes a difference (AUTH-23).
     pub(crate) fn for_caller(&self, caller: &Principal) -> Self {
         let is_told = self.server.identity == IdentitySetting::Env && !caller.is_anonymous();
@@ -78,12 +86,12 @@ impl ChildSpawner {
     pub(crate) async fn acquire_permit(&self) -> Result<ChildPermit, TooManyChildren> {
         let acquired = timeout(PERMIT_TIMEOUT, Arc::clone(&self.permits).acquire_owned()).await;
         let permit = acquired.ok().and_then(Result::ok);
-        permit
-            .map(|permit| ChildPermit { _permit: permit })
-            .ok_or_else(|| TooManyChildren {
-                limit: self.server.max_children,
-                server: self.server.name.clone(),
-            })
+        permit.map(|permit| ChildPermit { _permit: permit }).ok_or_else(|| {
+            let (server, limit) = (self.server.name.clone(), self.server.max_children);
+            metrics::child_refused(&server);
+            tracing::warn!(server, limit, "capacity reached: no more children");
+            TooManyChildren { limit, server }
+        })
     }
 
     /// Starts a child. Only the operator sets its command line, environment and working directory (GW-10). The identity of the

@@ -5,7 +5,9 @@ use super::process::{ChildPipes, ChildProcess};
 use super::router::{MessageRouter, RouterEnd, StdoutReader};
 use super::sanitize::sanitize_line;
 use super::table::ChildTable;
+use crate::metrics::{self, ChildExit};
 use bytes::Bytes;
+use rethread::Tag;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -31,14 +33,23 @@ pub(super) struct Supervisor {
     pub(super) router: MessageRouter,
     /// Becomes true when the process group has ended.
     pub(super) exited: watch::Sender<bool>,
+    /// The session of the child, for the log.
+    pub(super) session: Option<Tag>,
 }
 
 impl Supervisor {
     pub(super) async fn run(mut self) {
         let ChildPipes { stdin, stdout, stderr } = self.pipes;
         let (server, connection) = (Arc::clone(&self.router.server), self.router.connection.clone());
-        let (pid, table) = (self.process.group, Arc::clone(self.process.table()));
-        let log_task = tokio::spawn(log_stderr(stderr, Arc::clone(&server), (pid, Arc::clone(&table))));
+        let (session, pid) = (self.session.map(tracing::field::display), self.process.group);
+        let table = Arc::clone(self.process.table());
+        let log = ChildLog {
+            server: Arc::clone(&server),
+            session: self.session,
+            pid,
+            table: Arc::clone(&table),
+        };
+        let log_task = tokio::spawn(log.read(stderr));
         let (stdin_open, stdin_closed) = oneshot::channel();
         let write_task = tokio::spawn(write_stdin(self.lines, stdin, stdin_open));
         let mut stdout = BufReader::with_capacity(STDOUT_BUFFER_BYTES, stdout);
@@ -56,16 +67,22 @@ impl Supervisor {
         let connection = connection.upgrade();
         let calls = connection.map_or(0, |connection| connection.record_exit(Arc::clone(&reason)));
         // The child may write until it has exited (GW-08).
-        tokio::select! {
-            () = self.process.terminate() => {}
-            () = discard_stdout(&mut stdout) => {}
-        }
+        let is_killed = tokio::select! {
+            is_killed = self.process.terminate() => is_killed,
+            () = discard_stdout(&mut stdout) => false,
+        };
         let _ = timeout(PIPE_DRAIN_TIMEOUT, log_task).await;
         table.exited(pid, !matches!(end, RouterEnd::Released));
+        let exit = match (&end, is_killed) {
+            (_, true) => ChildExit::Killed,
+            (RouterEnd::Released, _) => ChildExit::Asked,
+            _ => ChildExit::Crashed,
+        };
         match end {
-            RouterEnd::Released => tracing::debug!(server = &*server, pid, "child stopped"),
-            _ => tracing::warn!(server = &*server, pid, calls, %reason, "child exited"),
+            RouterEnd::Released => tracing::info!(server = &*server, session, pid, "child stopped"),
+            _ => tracing::warn!(server = &*server, session, pid, calls, %reason, "child exited"),
         }
+        metrics::child_exited(&server, exit);
         self.exited.send_replace(true);
     }
 }
@@ -90,18 +107,29 @@ async fn write_stdin(mut lines: bounded::Receiver<Bytes>, mut stdin: ChildStdin,
     }
 }
 
-async fn log_stderr(stderr: impl AsyncRead + Unpin, server: Arc<str>, (pid, table): (u32, Arc<ChildTable>)) {
-    let mut stderr = BufReader::new(stderr);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let mut limited = (&mut stderr).take(MAX_STDERR_LINE_BYTES);
-        match limited.read_until(b'\n', &mut line).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {
-                let line = sanitize_line(&line);
-                table.wrote(pid, &line);
-                tracing::info!(target: "rethread::child", server = &*server, %line, "child stderr");
+/// Logs the lines of a child's stderr, and shows the last ones to operators.
+struct ChildLog {
+    server: Arc<str>,
+    session: Option<Tag>,
+    pid: u32,
+    table: Arc<ChildTable>,
+}
+
+impl ChildLog {
+    async fn read(self, stderr: impl AsyncRead + Unpin) {
+        let session = self.session.map(tracing::field::display);
+        let mut stderr = BufReader::new(stderr);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let mut limited = (&mut stderr).take(MAX_STDERR_LINE_BYTES);
+            match limited.read_until(b'\n', &mut line).await {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {
+                    let line = sanitize_line(&line);
+                    self.table.wrote(self.pid, &line);
+                    tracing::info!(target: "rethread::child", server = &*self.server, session, pid = self.pid, %line, "child stderr");
+                }
             }
         }
     }

@@ -34,6 +34,16 @@ Examples:
   rethread check --config rethread.toml
       Show every effective value and its source.";
 
+pub(super) const TAPE_ABOUT: &str = "\
+Prints what `serve --tape DIR` has recorded: requests, responses, events with their ids, and where connections were cut.
+
+By default a tape has the shape of messages: kinds and sizes, no value. Headers are never on it, and a session is a tag.";
+
+pub(super) const TAPE: &str = "\
+Examples:
+  rethread serve --tape tapes -- npx -y some-server
+  rethread tape tapes/tape-4711-1.jsonl";
+
 pub(super) const SERVE_SHORT: &str = "\
 Examples:
   rethread serve -- npx -y @modelcontextprotocol/server-everything

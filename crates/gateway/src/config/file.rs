@@ -19,7 +19,7 @@ pub(super) const AUTH_KEY: &str = "auth";
 /// Tables at the top of a file whose keys are options with the table in their name.
 const GROUPS: &[&str] = &[
     AUTH_KEY, //
-    ADMIN_KEY, "tls",
+    ADMIN_KEY, "tls", "audit", "metrics",
 ];
 
 /// The content of a configuration file.

@@ -8,6 +8,7 @@ use super::auth_options::{
 };
 use super::jwt_options::{ALGORITHMS, AUDIENCE, COOLDOWN, ISSUER, JWKS_FILE, JWKS_URL, JWT, MAX_STALE, REFRESH};
 use super::limits::LIMITS;
+use super::operation_options::{AUDIT, AUDIT_PARAMS, METRICS, METRICS_TOOLS, OTLP, TAPE, TAPE_PAYLOADS};
 use super::option::{DefaultValue, Flag, FlagKind, Heading, OptionDef, Reload, Scope, TypedOption, choices};
 use super::tls_options::{TLS_CERT, TLS_KEY};
 use super::value;
@@ -59,6 +60,13 @@ pub(crate) static OPTIONS: &[&OptionDef] = &[
     &ADMIN_TOKEN_FILE.def,
     &ADMIN_ACTIONS.def,
     &ADMIN_INSECURE.def,
+    &METRICS.def,
+    &METRICS_TOOLS.def,
+    &AUDIT.def,
+    &AUDIT_PARAMS.def,
+    &OTLP.def,
+    &TAPE.def,
+    &TAPE_PAYLOADS.def,
     &NAME.def,
     &COMMAND.def,
     &ARGS.def,

@@ -97,6 +97,7 @@ impl Resolver<'_> {
             no_auth,
             trusted_proxies: self.value(&super::auth_options::TRUSTED_PROXIES),
             admin,
+            operation: self.operation(),
             servers,
             notes: self.notes.to_vec(),
         }

@@ -3,12 +3,13 @@
 use super::child_slot::{self, ChildSlot, RunningChild};
 use super::{raw_json, unavailable_error, with_timeout};
 use crate::child::{ChildConnection, ChildPermit, ChildSpawner, OverflowPolicy, UnsolicitedMessage, bounded};
+use crate::metrics;
 use crate::settings::RestoreSetting;
 use bytes::Bytes;
 use rethread::{Peer, PreviousState, RpcError};
 use serde_json::json;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
 /// How long a session outlives its child with `restore = expire`. Its calls get their errors in that time.
@@ -83,6 +84,7 @@ impl SessionChild {
         permit: ChildPermit,
         previous: Option<&PreviousState>,
     ) -> Result<(RunningChild, Bytes), RpcError> {
+        let started = Instant::now();
         let (connection, messages) =
             ChildConnection::start(&self.spawner, permit, OverflowPolicy::Wait).map_err(unavailable_error)?;
         let receive_task = tokio::spawn(receive(
@@ -99,6 +101,7 @@ impl SessionChild {
             if let Some(previous) = previous {
                 with_timeout(limit, "take up the session", replay(&connection, previous)).await?;
             }
+            metrics::child_ready(&self.spawner.server.name, started.elapsed());
             Ok(result)
         };
         tokio::select! {

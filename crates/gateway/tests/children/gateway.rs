@@ -197,6 +197,7 @@ impl GatewayBuilder {
             let mut addr = None;
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 if addr.is_none()
+                    && !line.contains("traces are exported")
                     && let Some(at) = line.find("://127.0.0.1:")
                 {
                     let rest = &line[at + "://".len()..];

@@ -54,6 +54,14 @@ impl Method {
         }
     }
 
+    /// The name if some revision has the method, otherwise `other`: a client cannot invent a label (OPS-06).
+    pub fn label(&self) -> &'static str {
+        match &self.0 {
+            Form::Known(name) => name,
+            Form::Other(_) => "other",
+        }
+    }
+
     /// Whether some revision of the protocol has this method.
     pub fn is_standard(&self) -> bool {
         matches!(self.0, Form::Known(_))

@@ -32,6 +32,19 @@ impl Reply {
         }
     }
 
+    /// Whether this is the result of a tool that says `isError`.
+    pub fn is_tool_error(&self) -> bool {
+        matches!(&self.0, ReplyKind::Result(json) if is_tool_error(json))
+    }
+
+    /// The result as JSON. Empty for a request for input.
+    pub fn as_json(&self) -> &[u8] {
+        match &self.0 {
+            ReplyKind::Result(json) => json,
+            ReplyKind::InputRequired(_) => &[],
+        }
+    }
+
     /// An answer that is anything that serializes to a JSON object.
     ///
     /// # Panics
@@ -82,6 +95,44 @@ impl Reply {
             ReplyKind::InputRequired(..) => Err(RpcError::internal(
                 "this tool asks for input in a way that needs protocol version 2026-07-28",
             )),
+        }
+    }
+}
+
+/// Whether the result of a tool says `isError`.
+fn is_tool_error(result: &[u8]) -> bool {
+    const KEY: &[u8] = b"\"isError\"";
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct ToolResult {
+        #[serde(default)]
+        is_error: bool,
+    }
+    // Most results have no such member, or `false`. A text cannot contain the key, because its quotes are escaped there.
+    let may_be = memchr::memmem::find_iter(result, KEY).any(|at| {
+        let rest = result[at + KEY.len()..].trim_ascii_start();
+        let value = rest.strip_prefix(b":").map(<[u8]>::trim_ascii_start);
+        value.is_some_and(|value| value.starts_with(b"true"))
+    });
+    may_be && serde_json::from_slice::<ToolResult>(result).is_ok_and(|result| result.is_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ops_05_tool_error_is_a_member_of_the_result() {
+        for (result, is_error) in [
+            (r#"{"content":[],"isError":true}"#, true),
+            ("{\"content\":[],\"isError\" : true}", true),
+            (r#"{"content":[],"isError":false}"#, false),
+            (r#"{"content":[{"type":"text","text":"\"isError\":true"}]}"#, false),
+            (r#"{"structuredContent":{"isError":true}}"#, false),
+            (r#"{"structuredContent":{"isError":true},"isError":true}"#, true),
+            ("{}", false),
+        ] {
+            assert_eq!(is_tool_error(result.as_bytes()), is_error, "{result}");
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::call::context::Context;
 use crate::call::exchange::{Exchange, ReplyResult};
 use crate::call::handler::Handler;
 use crate::call::json_response::JsonResponse;
+use crate::call::observed_call::ObservedCall;
 use crate::call::reply::Reply;
 use crate::call::request::Call;
 use crate::node::telemetry;
@@ -33,6 +34,7 @@ pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = HandlerEnd> + Send>>
 /// Runs a handler on `call`. Nothing happens until the future is polled.
 pub(crate) fn handler_future<H: Handler>(handler: Arc<H>, call: Call, running: Arc<ActiveCall>) -> HandlerFuture {
     let mut guard = CallGuard {
+        observed: ObservedCall::start(&running.exchange.node, &call.request),
         in_session: running.session().map(|session| InSession {
             in_use: session.in_use(),
             id: Some(call.request.id.clone()),
@@ -42,7 +44,6 @@ pub(crate) fn handler_future<H: Handler>(handler: Arc<H>, call: Call, running: A
     Box::pin(async move {
         let running = Arc::clone(&guard.running);
         let remembers = running.session().and_then(|_| SessionChange::of(&call.request));
-        let method = call.request.method.clone();
         let context = Context::new(Arc::clone(&running));
         // A panic in a handler stays in its call (design D8), also one before its future is made: then there is none.
         let mut handling = pin!(catch_unwind(AssertUnwindSafe(|| handler.handle(call, &context))).ok());
@@ -52,7 +53,7 @@ pub(crate) fn handler_future<H: Handler>(handler: Arc<H>, call: Call, running: A
                 catch_unwind(poll).ok()
             });
             polled.unwrap_or_else(|| {
-                telemetry::panicked(method.as_str());
+                telemetry::panicked(guard.observed.method.as_str());
                 Poll::Ready(Err(RpcError::internal("the server failed to handle this request")))
             })
         })
@@ -80,6 +81,7 @@ pub(crate) fn handler_future<H: Handler>(handler: Arc<H>, call: Call, running: A
 /// The resources of a running call: its id and its permit. They are released even if the future is dropped in the middle.
 struct CallGuard {
     running: Arc<ActiveCall>,
+    observed: ObservedCall,
     /// The use of its session, and its id there.
     in_session: Option<InSession>,
 }
@@ -104,6 +106,7 @@ impl CallGuard {
 impl Drop for CallGuard {
     fn drop(&mut self) {
         self.release_id();
+        self.observed.ended(&self.running);
         let exchange = &self.running.exchange;
         match &exchange.scope {
             CallScope::Session(session) => exchange.node.end_call(&session.key.principal),
@@ -178,6 +181,7 @@ fn finish(call: &ActiveCall, result: Result<Reply, RpcError>, guard: &mut CallGu
     if !call.end() {
         return ReplyResult::Elsewhere; // cancelled: nobody wants the reply
     }
+    guard.observed.replied(&call.exchange.node, &result);
     call.exchange.reply(call.index(), result)
 }
 

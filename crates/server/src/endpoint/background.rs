@@ -3,6 +3,7 @@
 use crate::call::parked_calls::ParkedCalls;
 use crate::node::Node;
 use crate::node::clock::wall_now;
+use crate::node::session_end::SessionEnd;
 use crate::session::Session;
 use crate::session::registry::Registry;
 use rethread_proto::clock::Mono;
@@ -45,19 +46,19 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Registry>, parked: Arc<ParkedCall
                 session.close_connections();
             }
             if is_expired && session.ends_when_expired() {
-                sessions.end(session, "token expired").detach();
+                sessions.end(session, SessionEnd::TokenExpired).detach();
             } else if session.is_idle(now) && node.cluster().is_some() {
                 let (sessions, session) = (Arc::clone(&sessions), Arc::clone(session));
                 tokio::spawn(async move { close_idle_view(&sessions, &session).await });
             } else if session.is_idle(now) {
-                let pending_end = sessions.end(session, "idle");
+                let pending_end = sessions.end(session, SessionEnd::Idle);
                 if node.is_draining() {
                     pending_end.skip(); // a successor may serve the session from the same store by now
                 } else {
                     pending_end.detach();
                 }
             } else if session.is_gone() || session.has_ended() {
-                sessions.end(session, "ended elsewhere").skip();
+                sessions.end(session, SessionEnd::EndedElsewhere).skip();
             } else if session.is_behind() {
                 let session = Arc::clone(session);
                 tokio::spawn(async move { session.catch_up().await });
@@ -71,7 +72,11 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Registry>, parked: Arc<ParkedCall
             expire(&node, &sessions).await;
         }
         parked.sweep(now);
-        if let Err(error) = node.store.sweep().await {
+        let swept = node.store.sweep().await;
+        if node.cluster().is_none() {
+            node.metrics.set_store_up(swept.is_ok()); // the lease tells it for a store of several nodes
+        }
+        if let Err(error) = swept {
             tracing::warn!(target: crate::node::telemetry::TARGET, %error, "the store could not be swept");
         }
     }
@@ -82,15 +87,15 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Registry>, parked: Arc<ParkedCall
 async fn close_idle_view(sessions: &Registry, session: &Arc<Session>) {
     let node = &session.node;
     match node.store.load(&session.key).await {
-        Ok(stored) if stored.idle >= node.timing.session_idle => sessions.end(session, "idle").detach(),
+        Ok(stored) if stored.idle >= node.timing.session_idle => sessions.end(session, SessionEnd::Idle).detach(),
         Ok(_) if session.has_owner() && session.is_served_here() => session.touch(),
         Ok(_) => {
             let _alone = sessions.restoring.wait(&session.key.session).await;
             if session.begin_close() {
-                sessions.close_view(session, "view closed");
+                sessions.close_view(session, SessionEnd::ViewClosed);
             }
         }
-        Err(StoreError::SessionGone) => sessions.end(session, "ended elsewhere").skip(),
+        Err(StoreError::SessionGone) => sessions.end(session, SessionEnd::EndedElsewhere).skip(),
         Err(_) => {} // the next sweep tries again
     }
 }

@@ -10,6 +10,7 @@ use crate::endpoint::legacy;
 use crate::endpoint::open_session;
 use crate::endpoint::request_head::RequestHead;
 use crate::endpoint::server::Server;
+use crate::node::session_end::SessionEnd;
 use crate::session::registry::Registry;
 use crate::session::{Session, Transport};
 use crate::stream::body::Chunks;
@@ -103,7 +104,9 @@ async fn initialize(
     let version = served.negotiate(&asked).filter(|v| v.era() == Era::Legacy);
     let version = version.ok_or_else(|| RpcError::invalid_params("no protocol version of this transport is served"))?;
     let opened = open_session::open_session(inner, session, request, version, request_head).await;
-    Ok(Reply::raw(opened.map_err(OpenError::into_error)?.keep()))
+    let answer = opened.map_err(OpenError::into_error)?.keep();
+    session.opened(request_head.extensions(), false);
+    Ok(Reply::raw(answer))
 }
 
 /// The connection that is the session: when it goes, the session ends (LEG-03).
@@ -121,6 +124,6 @@ impl Chunks for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.sessions.end(&self.session, "disconnected").detach();
+        self.sessions.end(&self.session, SessionEnd::Disconnected).detach();
     }
 }

@@ -5,7 +5,9 @@ use crate::endpoint::authenticate::Authenticate;
 use crate::endpoint::server::Server;
 use crate::endpoint::service::McpService;
 use crate::node::limits::{Limits, Timing};
+use crate::node::observe::Observe;
 use crate::node::restore_policy::Restore;
+use crate::node::telemetry::ServerMetrics;
 use crate::node::{Node, NodeConfig, random};
 use crate::session::notifier::Notifier;
 use crate::session::registry::Registry;
@@ -36,6 +38,9 @@ pub struct Builder<H> {
     new_session_id: Box<dyn Fn() -> SessionId + Send + Sync>,
     key: Option<[u8; 32]>,
     wrong: Option<BadEntry>,
+    server_label: Option<Arc<str>>,
+    names_tools: bool,
+    observer: Option<Arc<dyn Observe>>,
 }
 
 impl McpService {
@@ -63,6 +68,9 @@ impl<H: Handler> Builder<H> {
             new_session_id: Box::new(random_session_id),
             key: None,
             wrong: None,
+            server_label: None,
+            names_tools: false,
+            observer: None,
         }
     }
 
@@ -116,6 +124,29 @@ impl<H: Handler> Builder<H> {
     #[must_use]
     pub fn authenticate(mut self, authenticator: impl Authenticate) -> Self {
         self.authenticator = Some(Arc::new(authenticator));
+        self
+    }
+
+    /// The label `server` of this endpoint's metrics, and the field `server` of its log lines. The default is the name in
+    /// [`Handler::info`].
+    #[must_use]
+    pub fn server_label(mut self, name: &str) -> Self {
+        self.server_label = Some(name.into());
+        self
+    }
+
+    /// Adds the label `tool` to the durations of calls. Its values are names that the server has listed, at most 200, and
+    /// `other`.
+    #[must_use]
+    pub fn label_tools(mut self) -> Self {
+        self.names_tools = true;
+        self
+    }
+
+    /// Tells `observer` of sessions, calls and refusals.
+    #[must_use]
+    pub fn observe(mut self, observer: Arc<dyn Observe>) -> Self {
+        self.observer = Some(observer);
         self
     }
 
@@ -265,6 +296,9 @@ impl<H: Handler> Builder<H> {
             }
         };
         let key = self.key.unwrap_or_else(random);
+        let info = handler.info();
+        let server_label = self.server_label.unwrap_or_else(|| info.name.as_str().into());
+        let metrics = ServerMetrics::new(server_label, self.policy.revisions, self.names_tools);
         let node = Node::new(NodeConfig {
             name: self.name.into(),
             store: self.store.unwrap_or_else(|| Arc::new(MemoryStore::default())),
@@ -276,7 +310,7 @@ impl<H: Handler> Builder<H> {
             disable_proxy_buffering: self.disable_proxy_buffering,
             restore: self.restore,
             behind_gateway: self.behind_gateway,
-            info: handler.info(),
+            info,
             handler: handler.options(),
             closed: Box::new(closed),
             seal: if handler.options().relays {
@@ -284,6 +318,8 @@ impl<H: Handler> Builder<H> {
             } else {
                 Seal::new(key)
             },
+            metrics,
+            observer: self.observer,
         });
         let node = Arc::new(node);
         handler.on_start(&Notifier::new(Arc::clone(&node)));

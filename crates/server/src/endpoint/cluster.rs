@@ -5,6 +5,7 @@ use crate::endpoint::server::Server;
 use crate::endpoint::{background, forward};
 use crate::node::Node;
 use crate::node::membership::boot_time;
+use crate::node::session_end::SessionEnd;
 use crate::node::telemetry;
 use crate::session::Session;
 use rethread_proto::clock::Mono;
@@ -50,12 +51,15 @@ async fn ask_store(node: &Node, sent: Mono, request: LeaseRequest) -> Vec<Member
                 telemetry::node_joined(&joined.incarnation, joined.lease);
                 (joined.incarnation, joined.lease)
             });
+            node.metrics.set_store_up(joined.is_ok());
             let joined = joined.inspect_err(telemetry::join_failed);
             node.membership
                 .joined(sent, joined.map_err(|error| lease_error(&error)))
         }
         LeaseRequest::Renew(member) => {
             let renewed = cluster.renew(&member).await;
+            node.metrics
+                .set_store_up(!matches!(&renewed, Err(error) if error.is_outage()));
             let renewed = renewed.inspect_err(telemetry::renewal_failed);
             if renewed.is_ok() {
                 report_mailbox(cluster.mailbox(&member));
@@ -150,7 +154,7 @@ async fn refresh(server: &Server, session: &Session) -> bool {
     match session.refresh_view().await {
         Ok(true) => true,
         Ok(false) => {
-            server.sessions.end(session, "ended elsewhere").skip();
+            server.sessions.end(session, SessionEnd::EndedElsewhere).skip();
             true
         }
         Err(_) => false,

@@ -2,17 +2,20 @@
 
 use crate::call::active_call::ActiveCall;
 use crate::call::exchange::{Exchange, ReplyResult};
+use crate::call::observed_call::served_without_handler;
 use crate::call::peer::Peer;
 use crate::call::reply::Reply;
 use crate::call::request::{Call, Notification};
 use crate::call::run::{self, HandlerFuture};
 use crate::endpoint::request_head::RequestHead;
 use crate::endpoint::server::Server;
+use crate::node::observe::CallOutcome;
 use crate::session::{CancelHandle, Session};
 use rethread_proto::jsonrpc::{self, Request, RequestId, RpcError, code};
 use rethread_proto::refusal::Reason;
 use rethread_proto::{LogLevel, Refusal};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The part that serves a request in a session.
 pub(crate) enum Route {
@@ -38,11 +41,13 @@ pub(crate) async fn handle_builtin(session: &Session, request: &Request) -> Resu
     struct SetLevel {
         level: LogLevel,
     }
+    let started = Instant::now();
     if request.method.as_str() == "logging/setLevel" {
         let set = request.params.read::<SetLevel>();
         let set = set.map_err(|error| RpcError::invalid_params(format!("invalid params: {error}")))?;
         session.set_log_level(set.level).await;
     }
+    served_without_handler(&session.node, request, session.version(), started, CallOutcome::Ok);
     Ok(Reply::empty())
 }
 

@@ -9,6 +9,7 @@ use crate::endpoint::request_head::RequestHead;
 use crate::endpoint::respond;
 use crate::endpoint::server::Server;
 use crate::endpoint::service::McpService;
+use crate::endpoint::watched_request::WatchedRequest;
 use crate::session::Transport;
 use crate::stream::body::Body;
 use bytes::Bytes;
@@ -61,11 +62,15 @@ impl HttpSse {
     async fn serve<B: HttpBody>(self, request: Request<B>) -> Response<Body> {
         self.inner.start_background();
         let origin = request.headers().get(header::ORIGIN).cloned();
+        let watched = WatchedRequest::new(&self.inner.node, request.extensions());
         match self.admit(request).await {
             Ok(response) => respond::for_origin(response, origin),
             Err(refusal) => {
                 // A page at a refused origin must not read even the refusal.
                 let hidden = matches!(refusal.reason, Reason::Origin { .. } | Reason::Host { .. });
+                if let Some(watched) = watched {
+                    watched.refused(&refusal);
+                }
                 respond::for_origin(respond::refusal(&refusal), origin.filter(|_| !hidden))
             }
         }

@@ -1,6 +1,7 @@
 //! The session era: revisions up to 2025-11-25. POST, GET and DELETE within a session that `initialize` opened.
 
 use crate::call::exchange::Exchange;
+use crate::call::observed_call::served_without_handler;
 use crate::call::opening::OpenError;
 use crate::call::request_meta::RequestMeta;
 use crate::call::response_future::ResponseFuture;
@@ -14,6 +15,8 @@ use crate::endpoint::respond;
 use crate::endpoint::server::Server;
 use crate::node::Node;
 use crate::node::acknowledgements::ENDED;
+use crate::node::observe::CallOutcome;
+use crate::node::session_end::SessionEnd;
 use crate::session::view::wait_for_views;
 use crate::session::{Session, Transport};
 use crate::stream::body::Body;
@@ -25,6 +28,7 @@ use rethread_proto::refusal::Reason;
 use rethread_proto::{Principal, Refusal, StreamKind};
 use rethread_store::SessionKey;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// `initialize`: opens a session (SES-01, SES-07, VER-01).
 pub(crate) async fn initialize(
@@ -33,6 +37,7 @@ pub(crate) async fn initialize(
     request: Request,
     request_head: &RequestHead,
 ) -> Result<Response<Body>, Refusal> {
+    let started = Instant::now();
     let refuse = |reason| Refusal::new(reason).about(Some(&request.id));
     inner.node.accept_routed_work().map_err(refuse)?;
     inner.node.check_lease().map_err(refuse)?;
@@ -57,7 +62,11 @@ pub(crate) async fn initialize(
     request_head.present_to(&session);
     let opened = match open_session(inner, &session, &request, version, request_head).await {
         Ok(opened) => opened,
-        Err(OpenError::Refused(error)) => return Ok(respond::error(&request.id, &error)),
+        Err(OpenError::Refused(error)) => {
+            let outcome = CallOutcome::Error(error.code);
+            served_without_handler(&inner.node, &request, version, started, outcome);
+            return Ok(respond::error(&request.id, &error));
+        }
         Err(unavailable) => return Err(refuse(unavailable.into_reason())),
     };
     let created = inner
@@ -69,6 +78,8 @@ pub(crate) async fn initialize(
     session.set_view(&view);
     session.begin_stored_queue();
     place.fill(&session);
+    session.opened(request_head.extensions(), false);
+    served_without_handler(&inner.node, &request, session.version(), started, CallOutcome::Ok);
     let response = respond::result(&request.id, &opened.keep());
     Ok(respond::with_session(response, &session.key.session))
 }
@@ -234,7 +245,7 @@ pub(crate) async fn get(
 /// A DELETE: the session ends (SES-05). The client is told so once it can no longer come back, not even after a restart.
 pub(crate) async fn delete(inner: &Server, session: &Session) -> Result<Response<Body>, Refusal> {
     let expected = session.expect_acknowledgements();
-    let pending_end = inner.sessions.end(session, "deleted");
+    let pending_end = inner.sessions.end(session, SessionEnd::Deleted);
     let views = pending_end.wait().await.map_err(|_| Reason::StoreUnavailable)?;
     wait_for_views(expected, &views, ENDED).await;
     Ok(respond::no_content())

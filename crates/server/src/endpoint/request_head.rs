@@ -50,8 +50,7 @@ impl RequestHead {
 
     /// The expiry of the caller's token, if the endpoint has an authenticator. The inner value is `None` if it has no end.
     pub(crate) fn expiry(&self) -> Option<Option<Wall>> {
-        let extensions = self.parts.as_ref().map_or(&self.extensions, |parts| &parts.extensions);
-        extensions.get::<Caller>().map(|caller| caller.expires)
+        self.extensions().get::<Caller>().map(|caller| caller.expires)
     }
 
     /// Tells a session the expiry of its owner's token.
@@ -65,6 +64,10 @@ impl RequestHead {
         self.parts.as_ref().map_or(&self.headers, |parts| &parts.headers)
     }
 
+    pub(crate) fn extensions(&self) -> &Extensions {
+        self.parts.as_ref().map_or(&self.extensions, |parts| &parts.extensions)
+    }
+
     /// The parts that a call needs: the extensions, or the whole head.
     pub(crate) fn open(self) -> (Extensions, Option<Box<Parts>>) {
         (self.extensions, self.parts)
@@ -72,8 +75,7 @@ impl RequestHead {
 
     /// Whether another node has forwarded the request: it is served here or sent back.
     pub(crate) fn is_forwarded(&self) -> bool {
-        let extensions = self.parts.as_ref().map_or(&self.extensions, |parts| &parts.extensions);
-        extensions.get::<Forwarded>().is_some()
+        self.extensions().get::<Forwarded>().is_some()
     }
 
     /// The whole head, for handlers that asked for it.

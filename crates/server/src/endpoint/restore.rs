@@ -68,7 +68,7 @@ pub(crate) async fn restore(
         // Messages that waited still do. But changes are announced to sessions in memory, and for a while this was none.
         session.offer_refresh();
     }
-    telemetry::session_restored(session.epoch);
+    session.opened(request_head.extensions(), true);
     Ok((session, admission))
 }
 

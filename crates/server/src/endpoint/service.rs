@@ -8,6 +8,7 @@ use crate::endpoint::request_head::{Forwarded, RequestHead};
 use crate::endpoint::restore::restore;
 use crate::endpoint::route::{self, Routing};
 use crate::endpoint::server::Server;
+use crate::endpoint::watched_request::WatchedRequest;
 use crate::endpoint::{legacy, modern, respond, shutdown};
 use crate::node::stats::Stats;
 use crate::session::admission::Admission;
@@ -65,13 +66,21 @@ impl McpService {
 
     /// Counts what this endpoint serves now.
     pub fn stats(&self) -> Stats {
-        Stats {
-            sessions: self.inner.sessions.len(),
-            running_calls: self.inner.node.calls.now(),
-            parked_calls: self.inner.parked.len(),
-            connections: self.inner.node.connections.now(),
-            subscriptions: self.inner.sessions.subscriptions.len(),
-        }
+        let node = &self.inner.node;
+        let mut stats = Stats::default();
+        stats.sessions = self.inner.sessions.len();
+        stats.running_calls = node.calls.now();
+        stats.parked_calls = self.inner.parked.len();
+        stats.subscriptions = self.inner.sessions.subscriptions.len();
+        stats.retained_bytes = node.store.retained_bytes();
+        stats.store_up = node.metrics.is_store_up();
+        node.connections.fill(&mut stats);
+        stats
+    }
+
+    /// Sets the gauges of this endpoint to the values of this moment. A program calls it before it renders its metrics.
+    pub fn record_gauges(&self) {
+        self.inner.node.metrics.record_gauges(&self.stats());
     }
 
     /// Drains: no new sessions and calls (503), GET streams are closed after a `retry:` that spreads their return, calls
@@ -213,6 +222,7 @@ impl Server {
     {
         self.start_background();
         let (mut parts, body) = request.into_parts();
+        let watched = WatchedRequest::new(&self.node, &parts.extensions);
         let head = gate::head::admit(&parts.method, &parts.uri, &parts.headers, policy);
         let head = match head {
             Ok(head) => head,
@@ -220,30 +230,36 @@ impl Server {
                 // A page at a refused origin must not read even the refusal.
                 let hidden = matches!(refusal.reason, Reason::Origin { .. } | Reason::Host { .. });
                 let origin = parts.headers.remove(header::ORIGIN).filter(|_| !hidden);
+                report(watched.as_deref(), &refusal);
                 let response = respond::for_origin(respond::refusal(&refusal), origin);
                 return Box::pin(std::future::ready(Ok(response)));
             }
         };
         let authenticator = authenticator.filter(|_| head.verb != Verb::Options);
         let Some(authenticator) = authenticator else {
-            return self.serve_admitted(head, parts, body, None);
+            return self.serve_admitted(head, parts, body, None, watched);
         };
-        let refuse = |refusal, origin| {
+        let refuse = |refusal, origin, watched: Option<&WatchedRequest>| {
             let refusal = authenticate::refused(refusal);
+            report(watched, &refusal);
             Ok(respond::for_origin(respond::refusal(&refusal), origin))
         };
         let checked = |caller, authenticator| Some(Box::new(CheckedCaller::new(caller, authenticator)));
         let authenticator = Arc::clone(authenticator);
         match authenticator.caller(&parts) {
-            Authentication::Done(Ok(caller)) => self.serve_admitted(head, parts, body, checked(caller, authenticator)),
-            Authentication::Done(Err(refusal)) => Box::pin(std::future::ready(refuse(refusal, head.origin))),
+            Authentication::Done(Ok(caller)) => {
+                self.serve_admitted(head, parts, body, checked(caller, authenticator), watched)
+            }
+            Authentication::Done(Err(refusal)) => {
+                Box::pin(std::future::ready(refuse(refusal, head.origin, watched.as_deref())))
+            }
             Authentication::Pending(caller) => Box::pin(async move {
                 match caller.await {
                     Ok(caller) => {
                         let caller = checked(caller, authenticator);
-                        self.serve_admitted(head, parts, body, caller).await
+                        self.serve_admitted(head, parts, body, caller, watched).await
                     }
-                    Err(refusal) => refuse(refusal, head.origin),
+                    Err(refusal) => refuse(refusal, head.origin, watched.as_deref()),
                 }
             }),
         }
@@ -256,6 +272,7 @@ impl Server {
         parts: Parts,
         body: B,
         caller: Option<Box<CheckedCaller>>,
+        mut watched: Option<Box<WatchedRequest>>,
     ) -> ResponseFuture
     where
         B: HttpBody + Send + 'static,
@@ -272,20 +289,22 @@ impl Server {
             Some(caller) => RequestHead::authenticated(parts, wanted, caller.caller()),
             None => RequestHead::new(parts, wanted),
         };
+        if let Some(watched) = &mut watched {
+            watched.identified(&principal, &head.session);
+        }
         // This future is made for every request: what is rare in it is boxed, and nothing is handed through it twice.
         Box::pin(async move {
             let _counted = counted; // a drain waits for the response
             let mut admission = None;
             let posted = match head.verb {
                 Verb::Post => match read_body(body, self.node.limits.body_bytes, self.node.timing.body).await {
-                    Ok(body) => self.post(
-                        &head,
-                        request_head,
-                        (principal, caller),
-                        &body,
-                        outgoing,
-                        &mut admission,
-                    ),
+                    Ok(body) => {
+                        if let Some(watched) = &mut watched {
+                            watched.read(&body);
+                        }
+                        let caller = (principal, caller);
+                        self.post(&head, request_head, caller, &body, outgoing, &mut admission)
+                    }
                     Err(refusal) => Err(refusal),
                 },
                 _ => Ok(self.bodyless(&head, request_head, principal, outgoing)),
@@ -299,7 +318,10 @@ impl Server {
                 Ok(PendingResponse::Later(response)) => response.await,
                 Err(refusal) => Err(refusal),
             };
-            let response = answered.unwrap_or_else(|refusal| respond::refusal(&refusal));
+            let response = answered.unwrap_or_else(|refusal| {
+                report(watched.as_deref(), &refusal);
+                respond::refusal(&refusal)
+            });
             Ok(respond::for_origin(response, head.origin))
         })
     }
@@ -446,6 +468,13 @@ impl Server {
             }
             (None, _) => Err(Reason::UnknownSession),
         }
+    }
+}
+
+/// Tells the observer of a refusal.
+fn report(watched: Option<&WatchedRequest>, refusal: &Refusal) {
+    if let Some(watched) = watched {
+        watched.refused(refusal);
     }
 }
 

@@ -6,6 +6,7 @@
 use crate::call::parked_calls::ParkedCalls;
 use crate::endpoint::forward::receiving::Forwards;
 use crate::node::Node;
+use crate::node::session_end::SessionEnd;
 use crate::session::Session;
 use crate::session::registry::Registry;
 use rethread_proto::StreamKind;
@@ -96,7 +97,7 @@ async fn release_sessions(
                 continue;
             }
             if cluster.release(&session.key).await.is_ok() {
-                sessions.close_view(&session, "handed over");
+                sessions.close_view(&session, SessionEnd::HandedOver);
             } else {
                 session.abort_close();
             }
@@ -155,7 +156,7 @@ async fn hand_over(node: &Node, sessions: &Registry, is_meant: impl Fn(&Session)
         if session.is_owned_here() {
             let _ = cluster.release(&session.key).await; // the end of the membership ends its ownership, too
         }
-        sessions.close_view(session, "handed over");
+        sessions.close_view(session, SessionEnd::HandedOver);
     }
 }
 

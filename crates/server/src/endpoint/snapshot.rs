@@ -3,6 +3,7 @@
 use super::server::Server;
 use crate::endpoint::service::McpService;
 use crate::node::clock::wall_now;
+use crate::node::session_end::SessionEnd;
 use crate::node::snapshot::{Changes, Query, Snapshot, Totals, VERSION};
 use crate::node::stats::Stats;
 use crate::session::Session;
@@ -88,7 +89,7 @@ impl McpService {
             }
         });
         let Some(session) = found else { return false };
-        let pending_end = self.inner.sessions.end(&session, "operator");
+        let pending_end = self.inner.sessions.end(&session, SessionEnd::Operator);
         let _ = pending_end.wait().await; // it has ended here; a store that is away forgets it by its age
         true
     }

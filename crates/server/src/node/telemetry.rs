@@ -1,14 +1,60 @@
 //! The names of all metrics, and the log lines that go with them.
 
+mod help;
+mod server_metrics;
+
+pub(crate) use server_metrics::{EndedCall, ServerMetrics, SessionLife};
+
+use parking_lot::Mutex;
 use rethread_proto::Refusal;
 use rethread_proto::auth::AuthOutcome;
+use rethread_proto::refusal::Reason;
 use rethread_store::{Incarnation, MailboxStatus, StoreError};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 pub(crate) const TARGET: &str = "rethread";
 
+/// How often the log repeats that a limit is reached. Under overload each request would write a line.
+const CAPACITY_LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// Characters of a value of a client that the log shows.
+const MAX_LOGGED_CHARS: usize = 128;
+
 pub(crate) fn refused(refusal: &Refusal) {
     metrics::counter!("rethread_refusals_total", "reason" => refusal.label()).increment(1);
-    tracing::debug!(target: "rethread::refusal", reason = refusal.label(), status = refusal.status().as_u16(), "refused");
+    if let Reason::Overloaded(limit) | Reason::TooMany(limit) = refusal.reason {
+        capacity_reached(limit);
+    }
+    if tracing::enabled!(target: "rethread::refusal", tracing::Level::DEBUG) {
+        let detail = refusal.detail();
+        let detail = detail.as_deref().map(shortened).unwrap_or_default();
+        tracing::debug!(target: "rethread::refusal", reason = refusal.label(), status = refusal.status().as_u16(), detail, "refused");
+    }
+}
+
+/// A limit is reached: one line a minute for each limit. The limits are constants, so the table is bounded.
+fn capacity_reached(limit: &'static str) {
+    static LOGGED: Mutex<BTreeMap<&str, Instant>> = Mutex::new(BTreeMap::new());
+    let now = Instant::now();
+    let is_due = {
+        let mut logged = LOGGED.lock();
+        let last = logged.get(limit);
+        let is_due = last.is_none_or(|last| now.duration_since(*last) >= CAPACITY_LOG_INTERVAL);
+        if is_due {
+            logged.insert(limit, now);
+        }
+        is_due
+    };
+    if is_due {
+        tracing::warn!(target: TARGET, limit, "capacity reached: requests are refused");
+    }
+}
+
+/// The beginning of a text that a client wrote.
+pub(crate) fn shortened(text: &str) -> &str {
+    text.char_indices()
+        .nth(MAX_LOGGED_CHARS)
+        .map_or(text, |(end, _)| &text[..end])
 }
 
 /// A request was authenticated, or refused for its credentials. One per request.
@@ -17,28 +63,13 @@ pub(crate) fn authenticated(provider: &str, outcome: AuthOutcome) {
     metrics::counter!("rethread_auth_total", "provider" => provider, "outcome" => outcome.as_str()).increment(1);
 }
 
-pub(crate) fn session_opened(live: usize) {
-    metrics::gauge!("rethread_sessions_active").set(live as f64);
-    metrics::counter!("rethread_sessions_opened_total").increment(1);
-}
-
-pub(crate) fn session_closed(live: usize, why: &'static str) {
-    metrics::gauge!("rethread_sessions_active").set(live as f64);
-    metrics::counter!("rethread_sessions_closed_total", "reason" => why).increment(1);
-}
-
-pub(crate) fn session_restored(epoch: u64) {
-    metrics::counter!("rethread_sessions_restored_total").increment(1);
-    tracing::info!(target: TARGET, epoch, "session restored");
-}
-
 /// This node became the owner of a session whose owner had died or released it.
 pub(crate) fn session_claimed() {
     metrics::counter!("rethread_takeovers_total").increment(1);
     tracing::info!(target: TARGET, "session claimed from another node");
 }
 
-pub(crate) fn node_joined(node: &Incarnation, lease: std::time::Duration) {
+pub(crate) fn node_joined(node: &Incarnation, lease: Duration) {
     tracing::info!(target: TARGET, %node, lease_seconds = lease.as_secs_f64(), "joined the cluster");
 }
 
@@ -60,7 +91,7 @@ pub(crate) fn node_replaced() {
 }
 
 /// The lease of this node and the nodes that it knows, after each look at them.
-pub(crate) fn membership(lease_left: std::time::Duration, live_nodes: usize) {
+pub(crate) fn membership(lease_left: Duration, live_nodes: usize) {
     metrics::gauge!("rethread_lease_seconds").set(lease_left.as_secs_f64());
     metrics::gauge!("rethread_live_nodes").set(live_nodes as f64);
 }
@@ -76,14 +107,8 @@ pub(crate) fn reconnected() {
     metrics::counter!("rethread_subscriber_reconnects_total").increment(1);
 }
 
-/// An append took this long until the store acknowledged it.
-pub(crate) fn append_took(time: std::time::Duration, events: usize) {
-    metrics::histogram!("rethread_append_seconds").record(time.as_secs_f64());
-    metrics::histogram!("rethread_append_events").record(events as f64);
-}
-
 /// A request was forwarded to another node.
-pub(crate) fn forwarded(kind: &'static str, outcome: &'static str, took: std::time::Duration) {
+pub(crate) fn forwarded(kind: &'static str, outcome: &'static str, took: Duration) {
     metrics::counter!("rethread_forwards_total", "kind" => kind, "outcome" => outcome).increment(1);
     metrics::histogram!("rethread_forward_seconds").record(took.as_secs_f64());
 }
@@ -135,26 +160,9 @@ pub(crate) fn orphaned(calls: usize) {
     tracing::info!(target: TARGET, calls, "calls that nobody works on any more were ended with an error");
 }
 
-pub(crate) fn appended(events: usize) {
-    metrics::counter!("rethread_events_appended_total").increment(events as u64);
-}
-
-pub(crate) fn store_lost(error: &rethread_store::StoreError) {
-    metrics::counter!("rethread_store_failures_total").increment(1);
-    tracing::warn!(target: TARGET, error = %error, "stream goes on without ids: the store failed");
-}
-
-pub(crate) fn fenced(error: &rethread_store::StoreError) {
+pub(crate) fn fenced(error: &StoreError) {
     metrics::counter!("rethread_streams_fenced_total").increment(1);
     tracing::warn!(target: TARGET, error = %error, "stream stopped: the store refused its writer");
-}
-
-pub(crate) fn resumed(gap: bool) {
-    metrics::counter!("rethread_resumes_total").increment(1);
-    if gap {
-        metrics::counter!("rethread_gaps_total").increment(1);
-        tracing::info!(target: TARGET, "resumed with a gap: events after the cursor are no longer kept");
-    }
 }
 
 pub(crate) fn stalled() {
@@ -172,7 +180,7 @@ pub(crate) fn push_dropped(messages: usize) {
     }
 }
 
-pub(crate) fn queue_not_stored(error: &rethread_store::StoreError) {
+pub(crate) fn queue_not_stored(error: &StoreError) {
     metrics::counter!("rethread_push_queue_failures_total").increment(1);
     tracing::debug!(target: TARGET, error = %error, "push queue not stored: the store failed");
 }
@@ -198,4 +206,12 @@ pub(crate) fn parked_messages_dropped(messages: usize) {
 pub(crate) fn state_refused(invalid: rethread_proto::mrtr::Invalid) {
     metrics::counter!("rethread_request_states_refused_total", "reason" => invalid.label()).increment(1);
     tracing::debug!(target: TARGET, reason = invalid.label(), "request state refused");
+}
+
+/// Registers the metrics that belong to no server, so that each one has a value and a text from the start.
+pub(crate) fn describe() {
+    for reason in Refusal::LABELS {
+        metrics::counter!("rethread_refusals_total", "reason" => reason).increment(0);
+    }
+    help::describe();
 }

@@ -1,7 +1,6 @@
 //! A response that is a complete stream from the start: stored and sent in one piece, without writer and reader.
 
 use super::Session;
-use crate::node::telemetry;
 use bytes::Bytes;
 use rethread_proto::event_id::StreamKind;
 use rethread_proto::jsonrpc::RequestId;
@@ -41,11 +40,11 @@ impl CompleteStream {
         let stored = ready!(Pin::new(&mut self.stored).poll(cx));
         Poll::Ready(match stored {
             Ok(_) => {
-                telemetry::appended(self.events);
+                session.node.metrics.appended(self.events);
                 std::mem::take(&mut self.wire)
             }
             Err(error) if error.is_outage() => {
-                telemetry::store_lost(&error); // STO-02: the client gets it now or never
+                session.node.metrics.store_lost(&error); // STO-02: the client gets it now or never
                 sse::without_ids(&self.wire).into()
             }
             Err(error) => {

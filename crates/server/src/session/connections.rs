@@ -1,8 +1,10 @@
 //! The users of a session: connections that read its streams, and calls that run.
 
-use super::Session;
+use super::{Session, Transport};
+use crate::node::stats::ConnectionKind;
 use crate::stream::reader_body::{ConnectionHost, ReaderBody};
 use crate::stream::{Stream, StreamObserver};
+use rethread_proto::StreamKind;
 use rethread_proto::jsonrpc::RequestId;
 use rethread_proto::stream::{ConnectionId, ReaderStart, StreamClosed};
 use rethread_store::{QueuePosition, StoreError};
@@ -25,7 +27,7 @@ impl Session {
         start: ReaderStart,
         takes_push: bool,
     ) -> ReaderBody {
-        self.node.connections.enter(usize::MAX);
+        self.node.connections.enter(self.connection_kind(&stream));
         self.uses.fetch_add(1, Ordering::Relaxed);
         let connection = stream.attach(start.cursor, start.resumes);
         if takes_push {
@@ -36,6 +38,15 @@ impl Session {
         }
         let host = Arc::clone(self) as Arc<dyn ConnectionHost>;
         ReaderBody::new(stream, connection, start, takes_push, self.keep_alive(), host)
+    }
+
+    /// The kind of a connection that reads `stream`.
+    fn connection_kind(&self, stream: &Stream) -> ConnectionKind {
+        match (self.transport, stream.key.ordinal.kind()) {
+            (Transport::HttpSse | Transport::Lines, _) => ConnectionKind::Sse,
+            (Transport::Streamable, StreamKind::Call) => ConnectionKind::Call,
+            (Transport::Streamable, StreamKind::Push) => ConnectionKind::Push,
+        }
     }
 
     pub(super) fn unused(&self) {
@@ -86,7 +97,7 @@ impl ConnectionHost for Session {
                 self.push_reader_changed(stream);
             }
         }
-        self.node.connections.leave();
+        self.node.connections.leave(self.connection_kind(stream));
         self.unused();
     }
 }

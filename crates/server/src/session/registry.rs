@@ -1,6 +1,6 @@
 //! All sessions of this node: find, open, end, expire.
 
-use crate::node::telemetry;
+use crate::node::session_end::SessionEnd;
 use crate::node::{LimitedCount, Node};
 use crate::session::session_locks::SessionLocks;
 use crate::session::subscriptions::Subscriptions;
@@ -121,10 +121,10 @@ impl Registry {
     }
 
     /// Closes the view of this node. The session lives on in the store.
-    pub(crate) fn close_view(&self, session: &Session, why: &'static str) {
+    pub(crate) fn close_view(&self, session: &Session, end: SessionEnd) {
         session.suspend().into_iter().for_each(|stream| stream.stop());
         session.close_view();
-        self.remove(session, why);
+        self.remove(session, end);
     }
 
     /// Drops every view: another node may act for this one.
@@ -137,7 +137,7 @@ impl Registry {
         {
             let push_streams = session.suspend();
             self.suspended.lock().extend(push_streams);
-            self.remove(session, "lease lost");
+            self.remove(session, SessionEnd::LeaseLost);
         }
     }
 
@@ -150,7 +150,7 @@ impl Registry {
     }
 
     /// Ends a session.
-    pub(crate) fn end(&self, session: &Session, why: &'static str) -> PendingEnd {
+    pub(crate) fn end(&self, session: &Session, end: SessionEnd) -> PendingEnd {
         let id = &session.key.session;
         // After a restore, the restored session is registered under the same id.
         let is_it = |found: &Arc<Session>| std::ptr::eq(&**found, session);
@@ -159,12 +159,12 @@ impl Registry {
         }
         // The session ends before it is removed, so that the handler closes it before it opens the restored one.
         let pending_end = session.end();
-        self.remove(session, why);
+        self.remove(session, end);
         pending_end
     }
 
     /// Removes a session that has ended here, unless another one is registered under its id.
-    fn remove(&self, session: &Session, why: &'static str) {
+    fn remove(&self, session: &Session, end: SessionEnd) {
         let id = &session.key.session;
         let removed = {
             let mut shard = self.shard(id).write();
@@ -174,7 +174,7 @@ impl Registry {
         if removed.is_some() {
             self.note_ended(session);
             self.release(&session.key.principal);
-            telemetry::session_closed(self.live.now(), why);
+            session.ended(end);
         }
     }
 
@@ -227,7 +227,7 @@ impl Reservation<'_> {
         if let Some(replaced) = replaced {
             self.sessions.release(&replaced.key.principal); // a view that is being closed, and no longer finds itself
         }
-        telemetry::session_opened(self.sessions.live.now());
+        session.node.metrics.session_registered();
     }
 }
 
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(find(), Ok(false), "the store has it");
         let next = Session::new(node, key.clone(), Transport::Streamable);
         fill(&next);
-        sessions.close_view(&session, "handed over");
+        sessions.close_view(&session, SessionEnd::HandedOver);
         assert_eq!((find(), sessions.len()), (Ok(true), 1), "the next view stays");
         next.end().skip();
         assert_eq!(find(), Err(Reason::UnknownSession));
@@ -300,16 +300,16 @@ mod tests {
             session
         };
         let first = begin();
-        sessions.end(&first, "ended elsewhere").skip();
+        sessions.end(&first, SessionEnd::EndedElsewhere).skip();
         let next = begin();
-        sessions.end(&first, "deleted").skip();
+        sessions.end(&first, SessionEnd::Deleted).skip();
         let found = sessions.known(&key.session);
         assert!(
             found.is_some_and(|found| Arc::ptr_eq(&found, &next)),
             "its next life is lost"
         );
         assert_eq!((sessions.len(), sessions.has(&key), next.has_ended()), (1, true, false));
-        sessions.end(&next, "deleted").skip();
+        sessions.end(&next, SessionEnd::Deleted).skip();
         assert_eq!((sessions.len(), sessions.has(&key), next.has_ended()), (0, false, true));
     }
 }

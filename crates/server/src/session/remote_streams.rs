@@ -3,6 +3,7 @@
 use super::Session;
 use super::get_connection::{ConnectionBody, GetConnection};
 use super::orphan::{self, OrphanCause};
+use crate::node::stats::ConnectionKind;
 use crate::stream::remote_body::{RemoteBody, RemoteHost, RemoteReader};
 use rethread_proto::Ordinal;
 use rethread_proto::event_id::{EventId, Seq, StreamKind};
@@ -112,7 +113,7 @@ impl Session {
             Err(_) => return Err(Reason::StoreUnavailable),
         };
         let reader = Arc::new(RemoteReader::new(key, status.writer.clone()));
-        node.connections.enter(usize::MAX);
+        node.connections.enter(remote_kind(ordinal));
         node.remote_readers.enter(usize::MAX);
         self.uses.fetch_add(1, Ordering::Relaxed);
         self.remote_readers.lock().push(Arc::clone(&reader));
@@ -156,10 +157,17 @@ impl Session {
     }
 }
 
+fn remote_kind(ordinal: Ordinal) -> ConnectionKind {
+    match ordinal.kind() {
+        StreamKind::Call => ConnectionKind::Call,
+        StreamKind::Push => ConnectionKind::Push,
+    }
+}
+
 impl RemoteHost for Session {
     fn remote_detached(&self, reader: &Arc<RemoteReader>) {
         self.remote_readers.lock().retain(|other| !Arc::ptr_eq(other, reader));
-        self.node.connections.leave();
+        self.node.connections.leave(remote_kind(reader.key.ordinal));
         self.node.remote_readers.leave();
         self.unused();
     }

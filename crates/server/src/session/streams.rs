@@ -225,7 +225,7 @@ impl Session {
         let missed = missed.is_some_and(|(stream, found)| stream.has_unlogged_after(found.last));
         match plan(id, issued, found.as_ref(), missed || refreshed) {
             ResumePlan::Ahead { after, gap } if is_remote => {
-                telemetry::resumed(gap);
+                self.node.metrics.resumed(gap);
                 let ordinal = id.map_or(Ordinal(0), |id| id.ordinal);
                 self.resume_remote(ordinal, after, gap).await
             }
@@ -233,7 +233,7 @@ impl Session {
             ResumePlan::Ended => Err(Reason::StreamEnded),
             ResumePlan::Fresh { refresh } => Ok(self.fresh_push_stream(refresh)),
             ResumePlan::Resume { after, gap, .. } if is_remote => {
-                telemetry::resumed(gap);
+                self.node.metrics.resumed(gap);
                 let ordinal = id.map_or(Ordinal(0), |id| id.ordinal);
                 self.resume_remote(ordinal, after, gap).await
             }
@@ -241,7 +241,7 @@ impl Session {
                 let (Some(id), Some(mut found)) = (id, found) else {
                     return Err(Reason::StreamForgotten);
                 };
-                telemetry::resumed(gap);
+                self.node.metrics.resumed(gap);
                 let epoch = match live {
                     Some(_) => self.epoch,
                     None => self.take_over_push_stream(id.ordinal, &mut found).await?,

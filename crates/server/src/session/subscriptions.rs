@@ -1,6 +1,7 @@
 //! `subscriptions/listen`: a stream of changes, filtered, stamped and collapsed (SUB-01 to SUB-08).
 
 use crate::node::Node;
+use crate::node::stats::ConnectionKind;
 use crate::stream::events::Messages;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -83,7 +84,7 @@ impl Subscriptions {
         });
         let ConnectionId(connection) = node.next_connection();
         table.open.insert(connection, Arc::clone(&listener));
-        node.connections.enter(usize::MAX);
+        node.connections.enter(ConnectionKind::Listen);
         Ok(SubscriptionStream {
             node: Arc::clone(node),
             table: Arc::clone(self),
@@ -208,7 +209,7 @@ impl Drop for SubscriptionStream {
             table.open.remove(&self.connection);
             table.per_principal.leave(&self.listener.principal);
         }
-        self.node.connections.leave();
+        self.node.connections.leave(ConnectionKind::Listen);
         self.node.notify_drain();
     }
 }

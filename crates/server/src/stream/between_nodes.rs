@@ -59,7 +59,7 @@ impl Stream {
                 (BindOutcome::Messages(bound.messages), progress)
             }
             Err(error) if error.is_outage() => {
-                telemetry::store_lost(&error);
+                self.node.metrics.store_lost(&error);
                 (BindOutcome::StoreFailed, BindProgress::Done)
             }
             Err(error) => {

@@ -12,7 +12,10 @@ const COMPARISON: &str = include_str!("../../src/guide/comparison.md");
 const HELLO: &str = include_str!("../../examples/hello.rs");
 const NGINX: &str = include_str!("../../src/guide/nginx.md");
 const KUBERNETES: &str = include_str!("../../src/guide/kubernetes.md");
-const TELEMETRY: &str = include_str!("../../src/node/telemetry.rs");
+const TELEMETRY: &str = concat!(
+    include_str!("../../src/node/telemetry.rs"),
+    include_str!("../../src/node/telemetry/server_metrics.rs")
+);
 
 /// The first two cells of each row in the table under `heading`.
 fn table<'a>(page: &'a str, heading: &str) -> Vec<(&'a str, &'a str)> {

@@ -132,6 +132,7 @@ async fn node(redis: &RedisServer, continued: &Arc<Notify>) -> McpService {
     let cluster = RedisCluster::connect(options).await.unwrap();
     let store = cluster.store("metrics").await.unwrap();
     let service = McpService::builder(Stateful(Arc::clone(continued)))
+        .server_label("metrics-test")
         .store(store)
         .build();
     service.join().await;
@@ -164,7 +165,9 @@ async fn two_nodes_report_their_metrics() {
     let forwarded = values.get("rethread_forwards_total kind=mcp outcome=replied");
     assert_eq!(forwarded, Some(1.0));
     assert!(values.get("rethread_forward_seconds").is_some_and(|time| time > 0.0));
-    assert!(values.get("rethread_sessions_active").is_some_and(|views| views >= 1.0));
+    owner.record_gauges();
+    let views = values.get("rethread_sessions_active server=metrics-test");
+    assert!(views.is_some_and(|views| views >= 1.0), "{views:?}");
 
     let mut events = elsewhere.tool(2, "wait", json!({})).await.events();
     events.next().await;

@@ -68,6 +68,10 @@ impl EventStore for MemoryStore {
         self.0.limits.stream
     }
 
+    fn retained_bytes(&self) -> Option<usize> {
+        Some(self.held_bytes())
+    }
+
     fn sweep(&self) -> StoreFuture<Result<(), StoreError>> {
         self.0.forget_aged();
         StoreFuture::ready(Ok(()))

@@ -1,0 +1,135 @@
+//! The facts of a call for the log, the metrics and an observer.
+
+use crate::call::active_call::ActiveCall;
+use crate::call::call_scope::CallScope;
+use crate::call::reply::{Reply, ReplyKind};
+use crate::node::Node;
+use crate::node::observe::{CallFacts, CallOutcome};
+use crate::node::telemetry::{self, EndedCall};
+use rethread_proto::jsonrpc::{Method, Params, Request, RpcError};
+use rethread_proto::{Principal, Tag, Version};
+use std::time::Instant;
+
+const CALL_TARGET: &str = "rethread::call";
+
+/// The measured part of a call: from its start until its reply, or until it is dropped.
+pub(crate) struct ObservedCall {
+    pub(crate) method: Method,
+    started: Instant,
+    outcome: CallOutcome,
+    /// Only if somebody wants to know more than the duration.
+    details: Option<Box<CallDetails>>,
+}
+
+struct CallDetails {
+    tool: Option<String>,
+    params: Params,
+}
+
+impl ObservedCall {
+    pub(crate) fn start(node: &Node, request: &Request) -> Self {
+        let is_wanted = node.observer.is_some()
+            || node.metrics.names_tools()
+            || tracing::enabled!(target: CALL_TARGET, tracing::Level::DEBUG);
+        ObservedCall {
+            method: request.method.clone(),
+            started: Instant::now(),
+            outcome: CallOutcome::Cancelled,
+            details: is_wanted.then(|| {
+                let is_tool = request.method.as_str() == "tools/call";
+                Box::new(CallDetails {
+                    tool: if is_tool { request.params.name() } else { None },
+                    params: request.params.clone(),
+                })
+            }),
+        }
+    }
+
+    /// The handler has replied, and the call was not cancelled.
+    pub(crate) fn replied(&mut self, node: &Node, result: &Result<Reply, RpcError>) {
+        self.outcome = match result {
+            Err(error) => CallOutcome::Error(error.code),
+            Ok(reply @ Reply(ReplyKind::Result(json))) => {
+                if self.method.as_str() == "tools/list" {
+                    node.metrics.tools_listed(json);
+                }
+                match self.method.as_str() {
+                    "tools/call" if reply.is_tool_error() => CallOutcome::ToolError,
+                    _ => CallOutcome::Ok,
+                }
+            }
+            Ok(Reply(ReplyKind::InputRequired(_))) => CallOutcome::Ok,
+        };
+    }
+
+    /// The call has ended.
+    pub(crate) fn ended(&self, running: &ActiveCall) {
+        let (node, duration) = (&running.exchange.node, self.started.elapsed());
+        let details = self.details.as_deref();
+        let tool = details.and_then(|details| details.tool.as_deref());
+        node.metrics.call_ended(&EndedCall {
+            method: &self.method,
+            version: running.version(),
+            tool,
+            outcome: self.outcome,
+            duration,
+        });
+        let Some(details) = details else { return };
+        let (session, principal) = owner(&running.exchange.scope);
+        let facts = CallFacts {
+            session,
+            principal,
+            version: running.version(),
+            method: self.method.as_str(),
+            tool,
+            params: &details.params,
+            extensions: &running.extensions,
+        };
+        if let Some(observer) = &node.observer {
+            observer.call_ended(&facts, self.outcome, duration);
+        }
+        let session = session.map(tracing::field::display);
+        let principal = Tag::of_principal(principal).map(tracing::field::display);
+        let code = match self.outcome {
+            CallOutcome::Error(code) => Some(code),
+            _ => None,
+        };
+        tracing::debug!(
+            target: CALL_TARGET,
+            server = node.metrics.server(),
+            session,
+            principal,
+            method = telemetry::shortened(self.method.as_str()),
+            tool = tool.map(telemetry::shortened),
+            revision = facts.version.as_str(),
+            outcome = self.outcome.as_str(),
+            code,
+            duration_ms = duration.as_secs_f64() * 1000.0,
+            "call ended"
+        );
+    }
+}
+
+/// Measures a request that no handler serves.
+pub(crate) fn served_without_handler(
+    node: &Node,
+    request: &Request,
+    version: Version,
+    started: Instant,
+    outcome: CallOutcome,
+) {
+    node.metrics.call_ended(&EndedCall {
+        method: &request.method,
+        version,
+        tool: None,
+        outcome,
+        duration: started.elapsed(),
+    });
+}
+
+fn owner(scope: &CallScope) -> (Option<Tag>, &Principal) {
+    match scope {
+        CallScope::Session(session) => (Some(session.tag()), &session.key.principal),
+        CallScope::Stateless(scope) => (None, &scope.principal),
+    }
+}

@@ -1,0 +1,292 @@
+//! The metrics of one server. Each has the label `server`, so that two servers of a process have two values.
+
+use super::TARGET;
+use crate::node::observe::{CallOutcome, SessionFacts};
+use crate::node::session_end::SessionEnd;
+use crate::node::stats::{ConnectionKind, Stats};
+use metrics::{Counter, Histogram};
+use parking_lot::RwLock;
+use rethread_proto::jsonrpc::{Method, code};
+use rethread_proto::{Revisions, Version};
+use rethread_store::StoreError;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Names of tools that become labels. Beyond: `other`.
+const MAX_TOOL_LABELS: usize = 200;
+/// The longest name of a tool that becomes a label.
+const MAX_TOOL_LABEL_BYTES: usize = 128;
+
+/// The metrics of one server, registered when it is built: the recorder must be installed before that.
+pub(crate) struct ServerMetrics {
+    server: Arc<str>,
+    operations: RwLock<HashMap<OperationKey, Histogram>>,
+    /// The tools that the server has listed. `None` if metrics do not name them.
+    tools: Option<RwLock<BTreeSet<Arc<str>>>>,
+    sessions_opened: Counter,
+    sessions_restored: Counter,
+    sessions_closed: [Counter; SessionEnd::ALL.len()],
+    events_appended: Counter,
+    store_failures: Counter,
+    sessionless_requests: Counter,
+    resumes: Counter,
+    resumes_with_gap: Counter,
+    append_duration: Histogram,
+    store_up: AtomicBool,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct OperationKey {
+    method: &'static str,
+    version: &'static str,
+    error_type: &'static str,
+    tool: Option<Arc<str>>,
+}
+
+/// A call that has ended.
+pub(crate) struct EndedCall<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) version: Version,
+    /// The tool of `tools/call`, if somebody wants to know it.
+    pub(crate) tool: Option<&'a str>,
+    pub(crate) outcome: CallOutcome,
+    pub(crate) duration: Duration,
+}
+
+/// The end of a session.
+pub(crate) struct SessionLife {
+    pub(crate) version: Version,
+    pub(crate) end: SessionEnd,
+    pub(crate) age: Duration,
+}
+
+impl ServerMetrics {
+    pub(crate) fn new(server: Arc<str>, revisions: Revisions, names_tools: bool) -> Self {
+        super::describe();
+        let name = || server.to_string();
+        let metrics = ServerMetrics {
+            operations: RwLock::default(),
+            tools: names_tools.then(RwLock::default),
+            sessions_opened: metrics::counter!("rethread_sessions_opened_total", "server" => name()),
+            sessions_restored: metrics::counter!("rethread_sessions_restored_total", "server" => name()),
+            sessions_closed: SessionEnd::ALL.map(
+                |end| metrics::counter!("rethread_sessions_closed_total", "server" => name(), "reason" => end.as_str()),
+            ),
+            events_appended: metrics::counter!("rethread_events_appended_total", "server" => name()),
+            store_failures: metrics::counter!("rethread_store_failures_total", "server" => name()),
+            sessionless_requests: metrics::counter!("rethread_sessionless_requests_total", "server" => name()),
+            resumes: metrics::counter!("rethread_resumes_total", "server" => name(), "gap" => "no"),
+            resumes_with_gap: metrics::counter!("rethread_resumes_total", "server" => name(), "gap" => "yes"),
+            append_duration: metrics::histogram!("rethread_append_duration_seconds", "server" => name()),
+            store_up: AtomicBool::new(true),
+            server,
+        };
+        // The product of all labels would be thousands of series. These are the ones that alerts need.
+        for version in revisions.newest_first() {
+            for error_type in ["", "tool_error", error_label(code::INTERNAL_ERROR)] {
+                let _ = metrics.operation("tools/call", version, error_type, None);
+            }
+        }
+        metrics
+    }
+
+    /// The name of the server, as in the label.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Whether metrics name the tool of a call.
+    pub(crate) fn names_tools(&self) -> bool {
+        self.tools.is_some()
+    }
+
+    fn operation(
+        &self,
+        method: &'static str,
+        version: Version,
+        error_type: &'static str,
+        tool: Option<Arc<str>>,
+    ) -> Histogram {
+        let key = OperationKey {
+            method,
+            version: version.as_str(),
+            error_type,
+            tool,
+        };
+        if let Some(histogram) = self.operations.read().get(&key) {
+            return histogram.clone();
+        }
+        let mut labels = vec![
+            metrics::Label::new("server", self.server.to_string()),
+            metrics::Label::new("mcp_method_name", method),
+            metrics::Label::new("mcp_protocol_version", key.version),
+            metrics::Label::new("error_type", error_type),
+        ];
+        if let Some(tool) = &key.tool {
+            labels.push(metrics::Label::new("tool", tool.to_string()));
+        }
+        let histogram = metrics::histogram!("mcp_server_operation_duration_seconds", labels);
+        self.operations.write().entry(key).or_insert(histogram).clone()
+    }
+
+    /// A call has ended.
+    pub(crate) fn call_ended(&self, call: &EndedCall<'_>) {
+        let error_type = match call.outcome {
+            CallOutcome::Ok => "",
+            CallOutcome::ToolError => "tool_error",
+            CallOutcome::Cancelled => "other",
+            CallOutcome::Error(code) => error_label(code),
+        };
+        let tool = match (&self.tools, call.method.as_str()) {
+            (Some(listed), "tools/call") => {
+                let listed = listed.read();
+                let found = call.tool.and_then(|tool| listed.get(tool).cloned());
+                Some(found.unwrap_or_else(|| "other".into()))
+            }
+            (Some(_), _) => Some("".into()),
+            (None, _) => None,
+        };
+        self.operation(call.method.label(), call.version, error_type, tool)
+            .record(call.duration.as_secs_f64());
+    }
+
+    /// The server has listed its tools: a result of `tools/list`.
+    pub(crate) fn tools_listed(&self, result: &[u8]) {
+        #[derive(serde::Deserialize)]
+        struct ToolList {
+            #[serde(default)]
+            tools: Vec<ListedTool>,
+        }
+        #[derive(serde::Deserialize)]
+        struct ListedTool {
+            name: String,
+        }
+        let Some(known) = &self.tools else { return };
+        let Ok(list) = serde_json::from_slice::<ToolList>(result) else {
+            return;
+        };
+        let mut known = known.write();
+        for tool in list.tools {
+            if known.len() < MAX_TOOL_LABELS && tool.name.len() <= MAX_TOOL_LABEL_BYTES {
+                known.insert(tool.name.into());
+            }
+        }
+    }
+
+    /// A request of the era without sessions.
+    pub(crate) fn sessionless_request(&self) {
+        self.sessionless_requests.increment(1);
+    }
+
+    /// A session is in memory now.
+    pub(crate) fn session_registered(&self) {
+        self.sessions_opened.increment(1);
+    }
+
+    pub(crate) fn session_opened(&self, session: &SessionFacts<'_>, client: (&str, &str)) {
+        let (server, tag, revision) = (self.server(), session.tag, session.version.as_str());
+        let principal = rethread_proto::Tag::of_principal(session.principal).map(tracing::field::display);
+        let (client, client_version) = client;
+        if session.is_restored {
+            self.sessions_restored.increment(1);
+            tracing::info!(target: TARGET, server, session = %tag, principal, revision, client, client_version, "session restored");
+        } else {
+            tracing::info!(target: TARGET, server, session = %tag, principal, revision, client, client_version, "session opened");
+        }
+    }
+
+    /// A session has left the memory.
+    pub(crate) fn session_closed(&self, life: &SessionLife) {
+        let counter = SessionEnd::ALL.iter().position(|end| *end == life.end);
+        if let Some(counter) = counter.and_then(|at| self.sessions_closed.get(at)) {
+            counter.increment(1);
+        }
+        let error_type = match life.end {
+            SessionEnd::LeaseLost => "other",
+            _ => "",
+        };
+        metrics::histogram!("mcp_server_session_duration_seconds",
+            "server" => self.server.to_string(), "mcp_protocol_version" => life.version.as_str(), "error_type" => error_type)
+        .record(life.age.as_secs_f64());
+    }
+
+    pub(crate) fn session_ended(&self, session: &SessionFacts<'_>, end: SessionEnd, age: Duration) {
+        let (server, tag, revision) = (self.server(), session.tag, session.version.as_str());
+        let principal = rethread_proto::Tag::of_principal(session.principal).map(tracing::field::display);
+        let (reason, seconds) = (end.as_str(), age.as_secs_f64());
+        tracing::info!(target: TARGET, server, session = %tag, principal, revision, reason, seconds, "session ended");
+    }
+
+    pub(crate) fn appended(&self, events: usize) {
+        self.events_appended.increment(events as u64);
+    }
+
+    /// The store has acknowledged an append.
+    pub(crate) fn append_took(&self, time: Duration) {
+        self.append_duration.record(time.as_secs_f64());
+    }
+
+    /// The same for a store of several nodes.
+    pub(crate) fn shared_append_took(&self, time: Duration, events: usize) {
+        self.append_took(time);
+        metrics::histogram!("rethread_append_seconds").record(time.as_secs_f64());
+        metrics::histogram!("rethread_append_events").record(events as f64);
+    }
+
+    pub(crate) fn store_lost(&self, error: &StoreError) {
+        self.set_store_up(false);
+        self.store_failures.increment(1);
+        tracing::warn!(target: TARGET, server = self.server(), %error, "stream goes on without ids: the store failed");
+    }
+
+    /// The outcome of the latest regular use of the store.
+    pub(crate) fn set_store_up(&self, is_up: bool) {
+        self.store_up.store(is_up, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_store_up(&self) -> bool {
+        self.store_up.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn resumed(&self, gap: bool) {
+        if gap {
+            self.resumes_with_gap.increment(1);
+            tracing::info!(target: TARGET, server = self.server(), "resumed with a gap: events after the cursor are no longer kept");
+        } else {
+            self.resumes.increment(1);
+        }
+    }
+
+    /// Sets the gauges to the values of this moment.
+    pub(crate) fn record_gauges(&self, stats: &Stats) {
+        let name = || self.server.to_string();
+        metrics::gauge!("rethread_sessions_active", "server" => name()).set(stats.sessions as f64);
+        metrics::gauge!("rethread_calls_running", "server" => name()).set(stats.running_calls as f64);
+        metrics::gauge!("rethread_calls_parked", "server" => name()).set(stats.parked_calls as f64);
+        metrics::gauge!("rethread_store_up", "server" => name()).set(f64::from(u8::from(stats.store_up)));
+        if let Some(bytes) = stats.retained_bytes {
+            metrics::gauge!("rethread_retained_bytes", "server" => name()).set(bytes as f64);
+        }
+        for kind in ConnectionKind::ALL {
+            metrics::gauge!("rethread_connections_open", "server" => name(), "kind" => kind.as_str())
+                .set(stats.connections_of(kind) as f64);
+        }
+    }
+}
+
+/// The codes of this project as labels. A server behind a gateway may choose any other number.
+fn error_label(code: i64) -> &'static str {
+    match code {
+        code::PARSE_ERROR => "-32700",
+        code::INVALID_REQUEST => "-32600",
+        code::METHOD_NOT_FOUND => "-32601",
+        code::INVALID_PARAMS => "-32602",
+        code::INTERNAL_ERROR => "-32603",
+        code::HEADER_MISMATCH => "-32020",
+        code::MISSING_CAPABILITY => "-32021",
+        code::UNSUPPORTED_VERSION => "-32022",
+        _ => "other",
+    }
+}

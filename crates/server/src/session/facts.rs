@@ -1,0 +1,71 @@
+//! The facts of a session for the log, the metrics and an observer.
+
+use super::Session;
+use crate::node::observe::SessionFacts;
+use crate::node::session_end::SessionEnd;
+use crate::node::telemetry::{SessionLife, shortened};
+use http::Extensions;
+use serde::Deserialize;
+use std::time::Duration;
+
+impl Session {
+    fn facts<'a>(&'a self, is_restored: bool, extensions: Option<&'a Extensions>) -> SessionFacts<'a> {
+        SessionFacts {
+            tag: self.tag(),
+            principal: &self.key.principal,
+            version: self.version(),
+            is_restored,
+            extensions,
+        }
+    }
+
+    /// The session is open: its `initialize` is answered, or it was restored.
+    pub(crate) fn opened(&self, extensions: &Extensions, is_restored: bool) {
+        let facts = self.facts(is_restored, Some(extensions));
+        let client = ClientInfo::of_initialize(self.initialize_params());
+        let names = (shortened(&client.name), shortened(&client.version));
+        self.node.metrics.session_opened(&facts, names);
+        if let Some(observer) = &self.node.observer {
+            observer.session_opened(&facts);
+        }
+    }
+
+    /// The session has left the table of this process.
+    pub(crate) fn ended(&self, end: SessionEnd) {
+        let age = self.age();
+        let version = self.version();
+        self.node.metrics.session_closed(&SessionLife { version, end, age });
+        if self.negotiated.get().is_none() {
+            return; // nobody was told that it was open
+        }
+        let facts = self.facts(false, None);
+        self.node.metrics.session_ended(&facts, end, age);
+        if let Some(observer) = &self.node.observer {
+            observer.session_ended(&facts, end, age);
+        }
+    }
+
+    fn age(&self) -> Duration {
+        self.node.clock.now().since(self.began)
+    }
+}
+
+/// The client by its own words.
+#[derive(Default, Deserialize)]
+struct ClientInfo {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    version: String,
+}
+
+impl ClientInfo {
+    fn of_initialize(params: &[u8]) -> Self {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Initialize {
+            client_info: ClientInfo,
+        }
+        serde_json::from_slice::<Initialize>(params).map_or_else(|_| ClientInfo::default(), |params| params.client_info)
+    }
+}
