@@ -423,10 +423,14 @@ async fn ops_11_operator_ends_sessions_and_own_children_only() {
         operator.act(&format!("/api/v1/children/{pid}/kill")).await,
         StatusCode::OK
     );
+    let end = std::time::Instant::now() + LIMIT;
+    while operator.snapshot("").await["servers"][0]["children"]["crashes"] != 1 {
+        assert!(std::time::Instant::now() < end, "{}", operator.gateway.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let next = session.child_pid().await;
     assert_ne!(next, pid, "another child continues the session");
     let snapshot = operator.snapshot("").await;
-    assert_eq!(snapshot["servers"][0]["children"]["crashes"], 1);
     let tag = snapshot["sessions"][0]["tag"].as_str().unwrap();
     assert_eq!(
         operator.act(&format!("/api/v1/sessions/{tag}/end")).await,
