@@ -4,6 +4,7 @@ use crate::support::{ScriptedHandler, V2025_11_25, as_principal};
 use rethread::{ChangeCursor, MemoryLimits, MemoryStore, Query, Retention, SessionState, Tag};
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 fn query(change: impl FnOnce(&mut Query)) -> Query {
     Query::default().with(change)
@@ -181,4 +182,27 @@ async fn ops_15_snapshot_has_no_session_id_argument_or_result() {
     assert!(text.contains("tools/call"), "{text}");
     assert!(!text.contains(SECRET) && !text.contains(&session.id), "{text}");
     drop(reply);
+}
+
+/// OPS-10: a look at quiet sessions builds nothing. The bound is far above the measured time, which is printed.
+#[tokio::test]
+async fn ops_10_look_at_many_quiet_sessions_is_cheap() {
+    const SESSIONS: u32 = 2000;
+    let (service, client) = ScriptedHandler::new().serve();
+    let mut sessions = Vec::new();
+    for _ in 0..SESSIONS {
+        sessions.push(client.open(V2025_11_25).await);
+    }
+    let mut cursor = ChangeCursor::default();
+    assert_eq!(service.changes(&mut cursor).opened.len(), SESSIONS as usize);
+    let started = std::time::Instant::now();
+    let quiet = service.changes(&mut cursor);
+    let look = started.elapsed() / SESSIONS;
+    assert!(quiet.opened.is_empty() && quiet.changed.is_empty() && quiet.ended.is_empty());
+    let started = std::time::Instant::now();
+    let page = service.snapshot(&query(|query| query.limit = 1000));
+    let listed = started.elapsed() / SESSIONS;
+    println!("for each session: a look {look:?}, a page of 1000 {listed:?}");
+    assert_eq!(page.sessions.len(), 1000);
+    assert!(look < Duration::from_micros(500), "{look:?}");
 }
