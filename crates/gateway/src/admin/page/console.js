@@ -265,6 +265,7 @@ function readAll() {
     return reading;
   }
   reading = (async () => {
+    const started = performance.now();
     const seen = new Set();
     let after = "";
     do {
@@ -281,7 +282,7 @@ function readAll() {
     } while (after && seen.size < MAX_SESSIONS);
     data.isCapped = data.isCapped || after !== "";
     for (const tag of data.order.filter((tag) => !seen.has(tag))) {
-      if (data.sessions.get(tag).at < performance.now() - 2000) remove(tag);
+      if (data.sessions.get(tag).at < started) remove(tag); // the feed has brought the others
     }
     readCapped();
     mark("list", "detail");
