@@ -139,6 +139,10 @@ const CHECKS = {
     assert.ok(!(await browser.run("document.getElementById('notice').hidden")));
     assert.equal(await browser.run(count), "40 sessions", "the last data stay");
     await shot(browser, "lost");
+    const next = await startStandIn(pageFolder, { count: 41, port: standIn.port });
+    await browser.until(`${count} === '41 sessions' && document.getElementById('state-word').textContent === 'ready'`, "the page comes back");
+    assert.ok(await browser.run("document.getElementById('notice').hidden"));
+    await next.stop();
     browser.errors = []; // refused connections
   },
 

@@ -40,7 +40,7 @@ function makeSession(n) {
 }
 
 /** Starts it on a free port. `sessions` are made unless they are given. */
-export async function startStandIn(pageFolder, { count = 0, sessions = [], actions = false, state = "ready" } = {}) {
+export async function startStandIn(pageFolder, { count = 0, sessions = [], actions = false, state = "ready", port: wanted = 0 } = {}) {
   const all = [...sessions];
   for (let n = 0; n < count; n++) all.push(makeSession(n));
   const compare = (a, b) => (a.tag < b.tag ? -1 : 1);
@@ -92,10 +92,11 @@ export async function startStandIn(pageFolder, { count = 0, sessions = [], actio
       response.writeHead(404).end();
     }
   });
-  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  await new Promise((resolve) => server.listen(wanted, "127.0.0.1", resolve));
   const { port } = server.address();
   return {
     url: `http://127.0.0.1:${port}/#${TOKEN}`,
+    port,
     sessions: all,
     sent,
     emit: (name, data) => feeds.forEach((feed) => feed.write(`event: ${name}\ndata: ${JSON.stringify(data)}\n\n`)),
