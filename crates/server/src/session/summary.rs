@@ -63,11 +63,8 @@ impl Session {
         state.calls.len().hash(&mut hash);
         state.abandoned.len().hash(&mut hash);
         // The order of a table may change, and the sum does not.
-        let streams = state.streams.values().map(|stream| {
-            let mut hash = hasher.build_hasher();
-            (stream.key.ordinal.0, stream.summary()).hash(&mut hash);
-            hash.finish()
-        });
+        let streams = state.streams.values();
+        let streams = streams.map(|stream| hasher.hash_one((stream.key.ordinal.0, stream.summary())));
         streams.fold(0u64, u64::wrapping_add).hash(&mut hash);
         hash.finish()
     }
