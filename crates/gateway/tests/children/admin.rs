@@ -10,6 +10,9 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// Method, path, headers and expected status.
+type Attempt<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u16);
+
 /// A gateway with an admin listener, and its operator.
 struct Operator {
     gateway: Gateway,
@@ -96,7 +99,7 @@ async fn ops_07_admin_paths_need_the_token_and_the_own_host_and_origin() {
     let auth = ("authorization", bearer.as_str());
     let query = format!("/api/v1/snapshot?token={token}&access_token={token}");
     let cookie = format!("token={token}; rethread-admin-token={token}");
-    let table: &[(&str, &str, &[(&str, &str)], u16)] = &[
+    let table: &[Attempt<'_>] = &[
         // Without a token: health and the page, and nothing else.
         ("GET", "/healthz", &[], 200),
         ("GET", "/readyz", &[], 200),

@@ -8,7 +8,7 @@ use rethread_proto::clock::{Mono, Wall};
 use rethread_proto::event_id::Seq;
 use rethread_proto::{Ordinal, Principal, StreamKind, Tag};
 use rethread_store::StreamStatus;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -55,18 +55,18 @@ impl Session {
             || contains(&self.client_program().name)
     }
 
-    /// A number that changes when an operator would see a difference. Needs no allocation.
+    /// A number that changes when an operator would see a difference. Needs no allocation without streams.
     pub(crate) fn fingerprint(&self, hasher: &impl BuildHasher) -> u64 {
-        let mut hash = hasher.build_hasher();
-        self.uses.load(Ordering::Relaxed).hash(&mut hash);
-        let state = self.state.lock();
-        state.calls.len().hash(&mut hash);
-        state.abandoned.len().hash(&mut hash);
+        let (calls, abandoned, streams) = {
+            let state = self.state.lock();
+            let streams: Vec<_> = state.streams.values().cloned().collect();
+            (state.calls.len(), state.abandoned.len(), streams)
+        };
         // The order of a table may change, and the sum does not.
-        let streams = state.streams.values();
+        let streams = streams.iter();
         let streams = streams.map(|stream| hasher.hash_one((stream.key.ordinal.0, stream.summary())));
-        streams.fold(0u64, u64::wrapping_add).hash(&mut hash);
-        hash.finish()
+        let streams = streams.fold(0u64, u64::wrapping_add);
+        hasher.hash_one((self.uses.load(Ordering::Relaxed), calls, abandoned, streams))
     }
 
     pub(crate) fn snapshot(&self) -> SessionSnapshot {
