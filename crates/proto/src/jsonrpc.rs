@@ -25,6 +25,7 @@ pub use parse::{EnvelopeError, Limits, parse};
 pub use progress::{Progress, Report};
 pub use scalar::{ProgressToken, RequestId};
 pub(crate) use scan::{Members, plain_text};
+use scan::{META_PROGRESS_TOKEN, META_VERSION};
 pub use write::{
     RESULT_FRAME, RpcError, batch, code, error_message, message, write_error, write_notification, write_request,
     write_result, write_result_with,
@@ -144,9 +145,8 @@ impl Params {
             #[serde(borrow, rename = "progressToken")]
             progress_token: Option<&'a RawValue>,
         }
-        if let (Some(members), Ok(text)) = (&self.members, std::str::from_utf8(&self.json)) {
-            let (_, [_, token, ..]) = members.of(text);
-            return ProgressToken::from_json(token?);
+        if let Some(members) = &self.members {
+            return ProgressToken::from_json(members.in_meta(&self.json, META_PROGRESS_TOKEN)?);
         }
         let meta: Meta<'_> = self.meta()?;
         ProgressToken::from_json(meta.progress_token?.get())
@@ -183,8 +183,11 @@ impl Params {
             #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
             version: Option<serde_json::Value>,
         }
-        let meta: Meta = self.meta()?;
-        match meta.version? {
+        let version = match &self.members {
+            Some(members) => serde_json::from_str(members.in_meta(&self.json, META_VERSION)?).ok(),
+            None => self.meta::<Meta>()?.version,
+        };
+        match version? {
             serde_json::Value::String(version) => Some(version),
             other => Some(other.to_string()),
         }

@@ -42,6 +42,10 @@ const IN_META: [&str; 5] = [
     "io.modelcontextprotocol/logLevel",
 ];
 
+/// Places in [`IN_META`].
+pub(crate) const META_VERSION: usize = 0;
+pub(crate) const META_PROGRESS_TOKEN: usize = 1;
+
 /// The positions of the members of params that some rule needs, and of those in `_meta`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Members {
@@ -59,6 +63,13 @@ impl Members {
             [name, uri, task, arguments, responses, state].map(raw),
             self.meta.map(raw),
         )
+    }
+
+    /// One member of `_meta`, by its place in [`IN_META`]. Null counts as absent.
+    pub(crate) fn in_meta<'a>(&self, params: &'a [u8], place: usize) -> Option<&'a str> {
+        let (from, to) = self.meta[place];
+        let raw = std::str::from_utf8(params.get(from as usize..to as usize)?).ok()?;
+        Some(raw).filter(|raw| !raw.is_empty() && *raw != "null")
     }
 
     /// Scans params that were not part of a scanned message. `None` if they need the slow path or have no `_meta`.

@@ -92,7 +92,7 @@ fn may_have_ours(json: &[u8]) -> bool {
     let is_special = |byte: &u8| *byte == b'"' || *byte == b'\\';
     let mut rest = json;
     loop {
-        let near = rest.iter().take(NEAR).position(is_special);
+        let near = rest[..rest.len().min(NEAR)].iter().position(is_special);
         let Some(at) = near.or_else(|| memchr::memchr2(b'"', b'\\', rest)) else {
             return false;
         };

@@ -63,9 +63,8 @@ impl State {
 }
 
 /// A connection that reads the stream of a response.
-#[allow(clippy::large_enum_variant)] // it moves once, into the body
 pub(crate) enum ResponseReader {
-    Logged(ReaderBody),
+    Logged(Box<ReaderBody>),
     Direct(Arc<DirectStream>),
 }
 
@@ -73,7 +72,6 @@ pub(crate) enum ResponseReader {
 pub(crate) struct TooLate;
 
 /// An event for the response future.
-#[allow(clippy::large_enum_variant)] // it lives for one match
 pub(crate) enum ResponseEvent {
     /// The response is a JSON object.
     Json(JsonResponse),
@@ -105,7 +103,7 @@ impl Exchange {
     }
 
     /// The response to a batch: a stream from the start.
-    pub(crate) fn batch(session: &Arc<Session>, requests: Vec<RequestMeta>) -> (Arc<Self>, ReaderBody) {
+    pub(crate) fn batch(session: &Arc<Session>, requests: Vec<RequestMeta>) -> (Arc<Self>, Box<ReaderBody>) {
         let rules = ResponseRules::batch(session.version());
         let requests = Requests::Batch(requests);
         let stream = requests.open_stream(session);

@@ -31,16 +31,15 @@ pub(crate) struct ResponseFuture {
 }
 
 /// A response.
-#[allow(clippy::large_enum_variant)] // it lives for one match
 pub(crate) enum CallResponse {
     /// One JSON object.
     Json(JsonResponse),
     /// A stream that is complete.
     Events(Bytes),
     /// A stream in a session.
-    Logged(ReaderBody),
+    Logged(Box<ReaderBody>),
     /// A stream without a log.
-    Direct(DirectBody),
+    Direct(Box<DirectBody>),
     /// A stream without events: the call was cancelled (CAN-01).
     Empty,
 }
@@ -128,7 +127,7 @@ impl Future for ResponseFuture {
                 }
                 ResponseEvent::Stream(ResponseReader::Direct(stream)) => {
                     let body = DirectBody::new(stream, this.client.hand_over());
-                    return this.answer(CallResponse::Direct(body));
+                    return this.answer(CallResponse::Direct(Box::new(body)));
                 }
                 ResponseEvent::Cancelled => return this.answer(CallResponse::Empty),
                 ResponseEvent::Asking => {

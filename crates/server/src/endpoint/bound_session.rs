@@ -111,7 +111,7 @@ async fn initialize(
 
 /// The connection that is the session: when it goes, the session ends (LEG-03).
 pub(crate) struct Connection {
-    reader: ReaderBody,
+    reader: Box<ReaderBody>,
     pub(crate) session: Arc<Session>,
     sessions: Arc<Registry>,
 }

@@ -188,7 +188,7 @@ impl HttpSse {
             let created = node.store.create(&session.key, session.record(), true).await;
             created.map_err(|_| Reason::StoreUnavailable)?;
         }
-        Ok(respond::stream(connection, Version::V2024_11_05, node))
+        Ok(respond::stream(Box::new(connection), Version::V2024_11_05, node))
     }
 }
 

@@ -238,7 +238,7 @@ pub(crate) async fn get(
         }
     }
     let opened = session.open_get(last_event_id).await?;
-    let response = respond::stream(opened.reader, session.version(), node);
+    let response = respond::stream(Box::new(opened.reader), session.version(), node);
     Ok(respond::with_gap(response, opened.gap))
 }
 

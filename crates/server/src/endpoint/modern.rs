@@ -20,7 +20,7 @@ use crate::stream::body::Body;
 use crate::stream::events::Events;
 use http::{HeaderMap, Response};
 use rethread_proto::clock::Wall;
-use rethread_proto::gate::mirror::{self, Stateless};
+use rethread_proto::gate::mirror::{self, HeaderParams, Stateless};
 use rethread_proto::jsonrpc::{Notification, ProgressToken, Request, RpcError};
 use rethread_proto::mrtr::{self, InputResponses};
 use rethread_proto::refusal::Reason;
@@ -28,7 +28,9 @@ use rethread_proto::stream::Framing;
 use rethread_proto::subscription::{Filter, Offered};
 use rethread_proto::{Principal, Refusal, Version};
 use serde_json::json;
+use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 /// A request of this era. VER-05: checked in this order, then answered.
 pub(crate) fn post(
@@ -52,14 +54,21 @@ pub(crate) fn post(
         sender,
         framing: Framing::Numbered,
     };
-    if stateless.request.method.as_str() != "tools/call" || parts.name.as_str().is_none() {
+    let tool = parts.name.as_str().map(str::to_owned);
+    let Some(tool) = tool.filter(|_| stateless.request.method.as_str() == "tools/call") else {
         return respond_to(inner, stateless, request_head);
+    };
+    let (handler, principal) = (Arc::clone(&inner.handler), stateless.sender.principal.clone());
+    let serve = move |params: Option<Arc<HeaderParams>>| {
+        check_header_params(params, &stateless, &parts, &request_head)?;
+        respond_to(inner, stateless, request_head)
+    };
+    let mut params = Box::pin(async move { handler.header_params(&tool, &principal).await });
+    // Most handlers know the params at once, so that their calls need no future around that of the call.
+    match params.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(params) => serve(params),
+        Poll::Pending => Ok(PendingResponse::later(async move { serve(params.await)?.response().await })),
     }
-    Ok(PendingResponse::later(async move {
-        check_header_params(inner, &stateless, &parts, &request_head).await?;
-        drop(parts);
-        respond_to(inner, stateless, request_head)?.response().await
-    }))
 }
 
 /// Begins to serve a request over HTTP.
@@ -76,20 +85,18 @@ fn respond_to(
         StatelessResponse::Subscribed(subscription) => {
             let node = &inner.node;
             let events = Events::new(subscription, node.timing.keep_alive);
-            PendingResponse::Done(respond::stream(events, version, node))
+            PendingResponse::Done(respond::stream(Box::new(events), version, node))
         }
     })
 }
 
 /// HDR-04: arguments that the tool's schema mirrors into headers.
-async fn check_header_params(
-    inner: &Server,
+fn check_header_params(
+    params: Option<Arc<HeaderParams>>,
     stateless: &StatelessRequest,
     parts: &Stateless,
     request_head: &RequestHead,
 ) -> Result<(), Refusal> {
-    let tool = parts.name.as_str().unwrap_or_default();
-    let params = inner.handler.header_params(tool, &stateless.sender.principal).await;
     let checked = params.map_or(Ok(()), |params| {
         params.check(request_head.headers(), parts.arguments.as_deref())
     });

@@ -56,7 +56,7 @@ fn status(status: StatusCode) -> Response<Body> {
 }
 
 /// A connection that reads a stream.
-pub(crate) fn stream(chunks: impl Chunks + 'static, version: Version, node: &Node) -> Response<Body> {
+pub(crate) fn stream(chunks: Box<dyn Chunks>, version: Version, node: &Node) -> Response<Body> {
     events(Body::stream(chunks), version, node)
 }
 

@@ -198,7 +198,7 @@ impl Lines<'_> {
             StatelessResponse::Call(response) => self.tasks.spawn(async move {
                 match response.await {
                     CallResponse::Json(json) => drop(lines.send(line(&json.message)).await),
-                    CallResponse::Direct(body) => forward_chunks(body, &lines).await,
+                    CallResponse::Direct(body) => forward_chunks(*body, &lines).await,
                     CallResponse::Logged(_) | CallResponse::Events(_) | CallResponse::Empty => {} // not of this era, or cancelled
                 }
             }),

@@ -26,7 +26,7 @@ impl Session {
         stream: Arc<Stream>,
         start: ReaderStart,
         takes_push: bool,
-    ) -> ReaderBody {
+    ) -> Box<ReaderBody> {
         self.node.connections.enter(self.connection_kind(&stream));
         self.uses.fetch_add(1, Ordering::Relaxed);
         let connection = stream.attach(start.cursor, start.resumes);
@@ -37,7 +37,14 @@ impl Session {
             }
         }
         let host = Arc::clone(self) as Arc<dyn ConnectionHost>;
-        ReaderBody::new(stream, connection, start, takes_push, self.keep_alive(), host)
+        Box::new(ReaderBody::new(
+            stream,
+            connection,
+            start,
+            takes_push,
+            self.keep_alive(),
+            host,
+        ))
     }
 
     /// The kind of a connection that reads `stream`.

@@ -15,8 +15,8 @@ pub(crate) struct GetConnection {
 
 /// A connection that reads a stream of this node or of another one.
 pub(crate) enum ConnectionBody {
-    Local(ReaderBody),
-    Remote(RemoteBody),
+    Local(Box<ReaderBody>),
+    Remote(Box<RemoteBody>),
 }
 
 impl Chunks for ConnectionBody {

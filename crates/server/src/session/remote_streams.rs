@@ -86,7 +86,7 @@ impl Session {
         let prefix = self.stream_owner().params(ordinal, status.info).prefix;
         let gap = gap.then(|| prefix.id(status.first_kept.unwrap_or(after)));
         Ok(GetConnection {
-            reader: ConnectionBody::Remote(body),
+            reader: ConnectionBody::Remote(Box::new(body)),
             gap,
         })
     }

@@ -64,8 +64,8 @@ impl Body {
         }
     }
 
-    pub(crate) fn stream(chunks: impl Chunks + 'static) -> Self {
-        Body(Kind::Stream(Box::new(chunks)))
+    pub(crate) fn stream(chunks: Box<dyn Chunks>) -> Self {
+        Body(Kind::Stream(chunks))
     }
 }
 

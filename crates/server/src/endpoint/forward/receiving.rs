@@ -4,7 +4,6 @@ use super::outbox::{MAX_UNREAD_CHUNKS, RETRY_PAUSE, send};
 use crate::node::telemetry;
 use crate::node::{Node, random};
 use crate::session::Session;
-use crate::session::get_connection::ConnectionBody;
 use crate::session::orphan::OrphanCause;
 use crate::stream::body::{Body, Chunks};
 use bytes::Bytes;
@@ -253,7 +252,7 @@ impl Forwards {
                 let session = session.ok_or_else(unavailable)?;
                 let read = session.read_remote(Ordinal(ordinal), start).await;
                 let (reader, _) = read.map_err(ForwardError::Refused)?;
-                Body::stream(ConnectionBody::Remote(reader))
+                Body::stream(Box::new(reader))
             }
             ForwardedContent::Chunks => {
                 let (node, serving, has_end) = (Arc::clone(node), to.clone(), request.has_end);
@@ -268,13 +267,13 @@ impl Forwards {
                         _ = closing.wait_for(|closing| *closing), if !has_end => {}
                     }
                 };
-                Body::stream(ChunkBody {
+                Body::stream(Box::new(ChunkBody {
                     parts,
                     guard,
                     unread: 0,
                     died: Box::pin(died),
                     on_death: request.on_death.clone(),
-                })
+                }))
             }
         };
         Ok(response(head.status, &head.headers, content))
