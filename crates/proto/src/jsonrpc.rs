@@ -24,8 +24,8 @@ pub(crate) use object::Object;
 pub use parse::{EnvelopeError, Limits, parse};
 pub use progress::{Progress, Report};
 pub use scalar::{ProgressToken, RequestId};
-pub(crate) use scan::{Members, plain_text};
 use scan::{META_PROGRESS_TOKEN, META_VERSION};
+pub(crate) use scan::{Members, plain_text};
 pub use write::{
     RESULT_FRAME, RpcError, batch, code, error_message, message, write_error, write_notification, write_request,
     write_result, write_result_with,

@@ -153,7 +153,7 @@ pub struct Batch {
     /// The writer's epoch: a later writer fences an earlier one.
     pub epoch: u64,
     /// The info of the stream, in the append that creates it.
-    pub info: Option<StreamInfo>,
+    pub info: Option<Arc<StreamInfo>>,
     /// The events, numbered without a gap.
     pub events: Vec<Event>,
     /// Questions that were settled since the last append. They may be evicted from now on.
@@ -198,8 +198,8 @@ impl Batch {
 
     /// The same batch with the info of its stream. The first append of a stream needs it.
     #[must_use]
-    pub fn with_info(mut self, info: StreamInfo) -> Self {
-        self.info = Some(info);
+    pub fn with_info(mut self, info: impl Into<Arc<StreamInfo>>) -> Self {
+        self.info = Some(info.into());
         self
     }
 
@@ -226,14 +226,14 @@ impl Batch {
 
     /// The same batch for a store that has lost the last events of this writer, or the whole stream `info`. `None` if
     /// it was refused for another reason: the stream has another writer or has ended.
-    pub fn after_loss(self, refused: Refused, info: &StreamInfo) -> Option<Self> {
+    pub fn after_loss(self, refused: Refused, info: &Arc<StreamInfo>) -> Option<Self> {
         let before = self.events.first()?.seq.0.checked_sub(1).map(Seq)?;
         let has_lost = match refused {
             Refused::Conflict { epoch, last } => epoch <= self.epoch && last < Some(before),
             Refused::Unknown => true,
             Refused::Sealed => false,
         };
-        (has_lost && self.gap.is_none()).then(|| self.with_gap(before).with_info(info.clone()))
+        (has_lost && self.gap.is_none()).then(|| self.with_gap(before).with_info(Arc::clone(info)))
     }
 
     /// The same batch, which also removes messages up to `position` from the session's push queue.
@@ -343,11 +343,7 @@ mod tests {
             prefix: IdPrefix::new("7-"),
             framing: Framing::Numbered,
             epoch: 1,
-            info: StreamInfo {
-                kind: StreamKind::Call,
-                calls: vec![7.into()],
-                node: "n".into(),
-            },
+            info: StreamInfo::new(StreamKind::Call, vec![7.into()], "n").into(),
             primed,
             limits: Arc::new(StreamLimits::default()),
         }

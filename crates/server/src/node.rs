@@ -349,7 +349,7 @@ fn direct_params(framing: Framing, node: &Arc<str>, limits: &Arc<StreamLimits>) 
         prefix: IdPrefix::new(""),
         framing,
         epoch: 0,
-        info: StreamInfo::new(StreamKind::Call, Vec::new(), Arc::clone(node)),
+        info: StreamInfo::new(StreamKind::Call, Vec::new(), Arc::clone(node)).into(),
         primed: false,
         limits: Arc::clone(limits),
     })

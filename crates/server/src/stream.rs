@@ -21,7 +21,7 @@ use rethread_proto::jsonrpc::RequestId;
 use rethread_proto::push::{ListenerId, QueuePosition};
 use rethread_proto::sse::{Draft, EncodeMessage};
 use rethread_proto::stream::{
-    AppendOutcome, Close, ConnectionId, Effects, Framing, StreamClosed, StreamCore, StreamParams, StreamSummary,
+    AppendOutcome, Close, ConnectionId, Effects, Framing, Room, StreamClosed, StreamCore, StreamParams, StreamSummary,
     TakeOutcome,
 };
 use rethread_proto::{Ordinal, Version};
@@ -70,6 +70,14 @@ pub(crate) struct StreamOwner<'a> {
     pub(crate) framing: Framing,
     pub(crate) epoch: u64,
     pub(crate) observer: Weak<dyn StreamObserver>,
+}
+
+/// A message that was emitted.
+#[derive(Clone, Copy)]
+pub(crate) struct Emission {
+    pub(crate) seq: Seq,
+    /// Whether the emitter may continue at once.
+    pub(crate) has_room: bool,
 }
 
 /// Effects that wait until every lock is released, and an append that is due. It counts as in flight already, so messages that
@@ -125,9 +133,9 @@ impl Stream {
         retain: Retain,
         seals: bool,
     ) -> Result<Seq, StreamClosed> {
-        let (seq, pending) = self.emit_pending(message, retain, seals)?;
+        let (emission, pending) = self.emit_pending(message, retain, seals)?;
         self.perform(pending);
-        Ok(seq)
+        Ok(emission.seq)
     }
 
     /// The same for a caller that holds a lock, which fixes the order of messages. It performs the effects after it has released
@@ -137,10 +145,11 @@ impl Stream {
         message: impl EncodeMessage,
         retain: Retain,
         seals: bool,
-    ) -> Result<(Seq, Pending), StreamClosed> {
+    ) -> Result<(Emission, Pending), StreamClosed> {
         let mut core = self.core.lock();
         let (seq, effects) = core.emit(&self.params, message, retain, seals)?;
-        Ok((seq, self.pending(&mut core, effects)))
+        let has_room = core.room(&self.params) == Room::Free;
+        Ok((Emission { seq, has_room }, self.pending(&mut core, effects)))
     }
 
     /// Emits a push message if this listener has taken everything and waits; otherwise the message comes back. The caller
@@ -423,7 +432,8 @@ impl Stream {
 }
 
 impl StreamOwner<'_> {
-    pub(crate) fn params(&self, ordinal: Ordinal, info: StreamInfo) -> StreamParams {
+    pub(crate) fn params(&self, ordinal: Ordinal, info: impl Into<Arc<StreamInfo>>) -> StreamParams {
+        let info = info.into();
         StreamParams {
             prefix: self.node.ids.prefix(&IdScope {
                 session: &self.session.session,

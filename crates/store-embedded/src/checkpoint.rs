@@ -77,7 +77,7 @@ pub(crate) fn decode(bytes: &[u8], store: u64) -> Option<Checkpoint> {
     for _ in 0..usize::decode(decoder)? {
         let (number, mut session): (u64, Session) = Wire::decode(decoder)?;
         for (_, stream) in &mut session.streams {
-            share(&mut stream.info.node, &mut node);
+            share(&mut Arc::make_mut(&mut stream.info).node, &mut node);
         }
         index.restore_session(number, session);
     }

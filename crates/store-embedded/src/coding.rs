@@ -231,7 +231,7 @@ impl Wire for SessionKey {
     }
 }
 
-impl Wire for StreamInfo {
+impl Wire for Arc<StreamInfo> {
     fn encode(&self, buffer: &mut Vec<u8>) {
         self.kind.encode(buffer);
         self.calls.encode(buffer);
@@ -240,7 +240,7 @@ impl Wire for StreamInfo {
 
     fn decode(decoder: &mut Decoder<'_>) -> Option<Self> {
         let (kind, calls) = (Wire::decode(decoder)?, Vec::decode(decoder)?);
-        Some(StreamInfo::new(kind, calls, Arc::<str>::decode(decoder)?))
+        Some(StreamInfo::new(kind, calls, Arc::<str>::decode(decoder)?).into())
     }
 }
 

@@ -16,6 +16,7 @@ use rethread_store::{Ordinal, Retention, Seq, SessionKey};
 use segments::Segments;
 use session::{Blob, Session};
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 use stream::{Ended, Stream};
 
@@ -238,7 +239,7 @@ impl Index {
         let index = match (session.find(*ordinal), info) {
             (Ok(index), _) => index,
             (Err(index), Some(info)) => {
-                let stream = Box::new(Stream::new(info.clone(), *epoch));
+                let stream = Box::new(Stream::new(Arc::clone(info), *epoch));
                 totals.held += stream.cost();
                 totals.streams += 1;
                 session.streams.insert(index, (*ordinal, stream));

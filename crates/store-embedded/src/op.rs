@@ -3,7 +3,7 @@
 use crate::group::Location;
 use crate::record::Record;
 use bytes::Bytes;
-use rethread_store::{Batch, Event, QueueUpdate, Queued, SessionKey, SessionRecord, StoreError, StreamInfo, StreamKey};
+use rethread_store::{Batch, Event, QueueUpdate, Queued, SessionKey, SessionRecord, StoreError, StreamKey};
 use std::time::Duration;
 
 /// A requested change.
@@ -33,7 +33,7 @@ impl Op {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Op::Append(_, batch) => {
-                let info = batch.info.as_ref().map_or(0, StreamInfo::cost);
+                let info = batch.info.as_ref().map_or(0, |info| info.cost());
                 info + batch.events.iter().map(Event::cost).sum::<usize>()
             }
             Op::UpdateQueue(_, update) => update.messages.iter().map(Queued::cost).sum(),

@@ -7,6 +7,7 @@
 use crate::coding::{Decoder, Wire, encode_list, wire_struct};
 use rethread_proto::clock::Wall;
 use rethread_store::{Ordinal, QueuePosition, Retain, Seq, SessionKey, StreamInfo};
+use std::sync::Arc;
 
 /// Defines [`Record`] and its encoding: the number of the kind, then the fields in order.
 macro_rules! records {
@@ -53,7 +54,7 @@ records! {
         epoch: u64,
         events: Run,
         /// In the first append of a stream.
-        info: Option<StreamInfo>,
+        info: Option<Arc<StreamInfo>>,
         /// The time of the seal, if this append seals the stream.
         sealed_at: Option<Wall>,
         taken: Option<QueuePosition>,

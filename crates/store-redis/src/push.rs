@@ -68,7 +68,7 @@ impl StoreInner {
             .arg(check_number(request.first.0)?);
         call.arg(request.max)
             .arg(MAX_BOUND_BYTES)
-            .arg(encode_info(request.info.as_ref()));
+            .arg(encode_info(request.info.as_deref()));
         call.arg(limits.events).arg(limits.bytes).arg(millis(limits.age));
         let mut reply = self.run(&SCRIPTS.bind, &call).await?;
         let more = reply.number()? > 0;

@@ -34,7 +34,7 @@ impl StoreInner {
             .arg(number(last)?);
         call.arg(u8::from(batch.seals)).arg(u8::from(gapless));
         call.arg(batch.gap.map_or_else(String::new, |gap| gap.0.to_string()));
-        call.arg(encode_info(batch.info.as_ref()));
+        call.arg(encode_info(batch.info.as_deref()));
         call.arg(limits.events).arg(limits.bytes).arg(millis(limits.age));
         call.arg(released.join(" ")).arg(packed.pins);
         call.arg(packed.count)

@@ -8,6 +8,7 @@ use crate::{
 use bytes::Bytes;
 use rethread_proto::clock::Wall;
 use rethread_proto::ordinals::OrdinalBlock;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -307,7 +308,7 @@ pub struct BindRequest {
     /// The maximum number of messages.
     pub max: usize,
     /// The description of the stream, if the store does not know it yet.
-    pub info: Option<StreamInfo>,
+    pub info: Option<Arc<StreamInfo>>,
 }
 
 /// Messages that a bind has moved.

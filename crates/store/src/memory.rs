@@ -6,7 +6,7 @@ mod stores;
 
 use crate::{
     Batch, BroadcastId, Event, IsLive, QueueUpdate, Queued, Retention, SessionKey, Signal, StoreError, StoredSession,
-    StreamInfo, StreamKey,
+    StreamKey,
 };
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
@@ -157,7 +157,7 @@ impl Inner {
 
     fn append(&self, key: &StreamKey, batch: Batch) -> Result<(), StoreError> {
         let slot = self.slot(&key.session).ok_or(StoreError::SessionGone)?;
-        let fresh = STREAM_OVERHEAD_BYTES + batch.info.as_ref().map_or(0, StreamInfo::cost);
+        let fresh = STREAM_OVERHEAD_BYTES + batch.info.as_ref().map_or(0, |info| info.cost());
         let mut size = fresh + batch.events.iter().map(Event::cost).sum::<usize>();
         let fits = self.has_room(size) || {
             if slot.lock().find(key.ordinal).is_ok() {

@@ -339,7 +339,7 @@ async fn d13_stream_infos_count_against_the_total() {
     let ordinals = || (1..521).step_by(2);
     for ordinal in ordinals() {
         let mut info = info();
-        info.calls = calls.clone();
+        std::sync::Arc::make_mut(&mut info).calls = calls.clone();
         let batch = last_batch(1..2).with_info(info);
         fixture.append(&fixture.stream(Ordinal(ordinal)), batch).await;
     }

@@ -10,6 +10,7 @@ use super::{Numbering, Retain, StreamInfo};
 use crate::event_id::Seq;
 use crate::sse::OneLine;
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// A request to the store to move messages to a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub struct BindStart {
     /// The number of the first message.
     pub first: Seq,
     /// The description of the stream, if the store does not know it yet.
-    pub info: Option<StreamInfo>,
+    pub info: Option<Arc<StreamInfo>>,
     /// The highest number of messages.
     pub max: usize,
 }
@@ -54,7 +55,7 @@ impl<W: Clone> StreamCore<W> {
         Some(BindStart {
             first,
             max: MAX_BOUND_MESSAGES,
-            info: (!self.in_store).then(|| params.info.clone()),
+            info: (!self.in_store).then(|| Arc::clone(&params.info)),
         })
     }
 

@@ -5,6 +5,7 @@ use super::{Batch, Event, Retain};
 use crate::event_id::Seq;
 use crate::sse;
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// The batch and the bytes of a stream that consists of one answer.
 pub fn complete(params: &StreamParams, answer: Bytes, retry_millis: u64) -> (Batch, Bytes) {
@@ -34,7 +35,7 @@ pub fn complete(params: &StreamParams, answer: Bytes, retry_millis: u64) -> (Bat
     });
     let batch = Batch {
         epoch: params.epoch,
-        info: Some(params.info.clone()),
+        info: Some(Arc::clone(&params.info)),
         released: Vec::new(),
         seals: true,
         events,

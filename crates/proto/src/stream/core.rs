@@ -31,7 +31,7 @@ pub struct StreamParams {
     /// The epoch of the writer. An adopted stream has its own epoch, not that of its session's view.
     pub epoch: u64,
     /// The stored description of the stream.
-    pub info: StreamInfo,
+    pub info: Arc<StreamInfo>,
     /// Whether the stream begins with a priming event, so that every client has an id from the start.
     pub primed: bool,
     /// The bounds of its buffers.

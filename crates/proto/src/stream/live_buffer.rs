@@ -1,6 +1,6 @@
 //! Frames that are ready for the attached reader.
 
-use super::queue::{BLOCK_BYTES, FrameRun};
+use super::queue::{BLOCK_BYTES, FIRST_BLOCK_BYTES, FrameRun};
 use super::{Framing, StreamLimits};
 use crate::event_id::Seq;
 use crate::sse::{self, EncodeMessage};
@@ -83,7 +83,7 @@ impl LiveBuffer {
             first: seq,
             last: seq,
             payload_bytes: 0,
-            wire: Vec::with_capacity(size + 64),
+            wire: Vec::with_capacity(size + FIRST_BLOCK_BYTES),
         });
         let before = block.wire.len();
         match framing {

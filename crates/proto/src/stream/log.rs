@@ -6,11 +6,12 @@ use super::{Batch, Event, Retain, Retention, StreamInfo};
 use crate::cluster::Incarnation;
 use crate::event_id::Seq;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// The events of one stream, and the data that remain after eviction.
 #[derive(Clone, Debug)]
 pub struct Log {
-    info: StreamInfo,
+    info: Arc<StreamInfo>,
     epoch: u64,
     events: VecDeque<Event>,
     bytes: usize,
@@ -25,7 +26,7 @@ pub struct Log {
 #[non_exhaustive]
 pub struct StreamStatus {
     /// The permanent data of the stream.
-    pub info: StreamInfo,
+    pub info: Arc<StreamInfo>,
     /// The epoch of the last writer.
     pub epoch: u64,
     /// The last number appended.
@@ -54,9 +55,9 @@ pub struct Page {
 
 impl StreamStatus {
     /// The status of an empty stream.
-    pub const fn new(info: StreamInfo, epoch: u64) -> Self {
+    pub fn new(info: impl Into<Arc<StreamInfo>>, epoch: u64) -> Self {
         StreamStatus {
-            info,
+            info: info.into(),
             epoch,
             last: None,
             purged: None,
@@ -82,9 +83,9 @@ impl Page {
 
 impl Log {
     /// An empty log.
-    pub fn new(info: StreamInfo, epoch: u64) -> Self {
+    pub fn new(info: impl Into<Arc<StreamInfo>>, epoch: u64) -> Self {
         Log {
-            info,
+            info: info.into(),
             epoch,
             events: VecDeque::new(),
             bytes: 0,
@@ -171,7 +172,7 @@ impl Log {
     /// The status of the stream.
     pub fn status(&self) -> StreamStatus {
         StreamStatus {
-            info: self.info.clone(),
+            info: Arc::clone(&self.info),
             epoch: self.epoch,
             last: self.last,
             purged: self.purged,

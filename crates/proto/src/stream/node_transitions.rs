@@ -446,9 +446,9 @@ fn res_05_page_and_live_buffer_do_not_repeat_an_event() {
 #[test]
 fn d4_streams_that_may_have_lost_an_answer_do_not_continue() {
     let mut batch = params(false);
-    batch.info.calls.push(8.into());
+    Arc::make_mut(&mut batch.info).calls.push(8.into());
     let mut push = params(false);
-    push.info = StreamInfo::new(StreamKind::Push, Vec::new(), "n");
+    push.info = StreamInfo::new(StreamKind::Push, Vec::new(), "n").into();
     for other in [batch, push] {
         let mut core = live();
         outage(&mut core, "1");

@@ -12,6 +12,8 @@ const BATCH_EVENTS: usize = 128;
 const BATCH_BYTES: usize = 256 << 10;
 /// Soft limit of the shared block. Allocators map larger blocks separately, which is slower.
 pub(super) const BLOCK_BYTES: usize = 48 << 10;
+/// The first capacity of a block: a priming event, a short message and a short answer.
+pub(super) const FIRST_BLOCK_BYTES: usize = 512;
 /// A larger emptied table is freed.
 const MAX_SPARE_ENTRIES: usize = 2 * BATCH_EVENTS;
 
@@ -95,6 +97,7 @@ impl OpenRun {
 impl Queue {
     /// Adds the priming event, which has an id and no message.
     pub(super) fn push_priming(&mut self, prefix: &IdPrefix, seq: Seq, retry_millis: u64) {
+        self.block.reserve(FIRST_BLOCK_BYTES);
         sse::write_priming(&mut self.block, prefix, seq);
         sse::write_retry(&mut self.block, retry_millis);
         let end = self.block.len();

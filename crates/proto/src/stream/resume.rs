@@ -78,11 +78,7 @@ mod tests {
 
     fn stream(last: u64, purged: Option<u64>) -> StreamStatus {
         StreamStatus {
-            info: StreamInfo {
-                kind: StreamKind::Call,
-                calls: vec![1.into()],
-                node: "n".into(),
-            },
+            info: StreamInfo::new(StreamKind::Call, vec![1.into()], "n").into(),
             epoch: 1,
             last: Some(Seq(last)),
             purged: purged.map(Seq),

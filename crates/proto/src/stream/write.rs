@@ -9,6 +9,7 @@ use super::{Batch, Numbering, Retain};
 use crate::event_id::{Seq, StreamKind};
 use crate::push::QueuePosition;
 use crate::sse::EncodeMessage;
+use std::sync::Arc;
 
 /// A larger emptied table of runs is freed.
 const MAX_SPARE_RUNS: usize = 64;
@@ -171,7 +172,7 @@ impl<W: Clone> StreamCore<W> {
         }
         let batch = Batch {
             epoch: params.epoch,
-            info: (!self.in_store || self.gap.is_some()).then(|| params.info.clone()),
+            info: (!self.in_store || self.gap.is_some()).then(|| Arc::clone(&params.info)),
             events: self.queue.take(&mut runs),
             released: std::mem::take(&mut self.released),
             seals: self.sealing,

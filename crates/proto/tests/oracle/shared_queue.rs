@@ -216,7 +216,7 @@ impl Stream {
     fn new(at: usize, random: &mut Random) -> Self {
         let mut limits = StreamLimits::default();
         limits.live_events = random.pick(&[100, 1024]);
-        let info = StreamInfo::new(StreamKind::Push, Vec::new(), "n");
+        let info = Arc::new(StreamInfo::new(StreamKind::Push, Vec::new(), "n"));
         let params = StreamParams {
             prefix: IdPrefix::new(format!("{}-", 2 * at + 2)),
             framing: Framing::Numbered,

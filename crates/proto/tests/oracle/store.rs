@@ -6,12 +6,13 @@ use rethread_proto::Seq;
 use rethread_proto::cluster::ReaderToken;
 use rethread_proto::stream::{Batch, Event, Log, Page, Refused, Retention, StreamInfo, StreamStatus};
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 /// The reader on another node, and its position.
 pub(crate) type Reported = Option<(ReaderToken, Seq)>;
 
 pub(crate) struct Store {
-    info: StreamInfo,
+    info: Arc<StreamInfo>,
     log: Option<Log>,
     /// Every batch of the log, to rebuild an earlier state.
     history: Vec<Batch>,
@@ -26,7 +27,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) fn new(info: StreamInfo, retention: Retention) -> Self {
+    pub(crate) fn new(info: Arc<StreamInfo>, retention: Retention) -> Self {
         Store {
             info,
             log: None,

@@ -67,7 +67,7 @@ impl World {
             prefix: IdPrefix::new("7-"),
             framing: Framing::Numbered,
             epoch: 1,
-            info: StreamInfo::new(random.pick(&[StreamKind::Call, StreamKind::Push]), vec![1.into()], "n"),
+            info: StreamInfo::new(random.pick(&[StreamKind::Call, StreamKind::Push]), vec![1.into()], "n").into(),
             primed: true,
             limits: Arc::new(limits),
         };

@@ -115,7 +115,7 @@ impl ActiveCall {
     /// Handlers hold this future in theirs, so the waiting, which is rare, is boxed.
     async fn wait_for_room(&self, emitted: Option<Emitted>) -> Result<(), TooLate> {
         match emitted {
-            Some(Emitted { sink, .. }) if !sink.has_room() => {
+            Some(Emitted { sink, emission }) if !emission.has_room => {
                 if Box::pin(sink.wait_for_room()).await {
                     return Ok(());
                 }

@@ -243,12 +243,12 @@ struct QuestionGuard<'a> {
 
 impl Drop for QuestionGuard<'_> {
     fn drop(&mut self) {
-        let Some(Emitted { sink, seq }) = self.emitted.take() else {
+        let Some(Emitted { sink, emission }) = self.emitted.take() else {
             self.call.forget(self.question);
             return;
         };
         self.call.withdraw(self.question);
-        sink.release(seq);
+        sink.release(emission.seq);
     }
 }
 

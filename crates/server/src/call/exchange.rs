@@ -20,7 +20,6 @@ use crate::stream::direct_stream::DirectStream;
 use crate::stream::reader_body::ReaderBody;
 use parking_lot::{Mutex, MutexGuard};
 use requests::Requests;
-use rethread_proto::event_id::Seq;
 use rethread_proto::exchange::{self, Cancelled, ClientGone, Emit, Response, ResponseRules};
 use rethread_proto::jsonrpc::{Progress, Report, RpcError};
 use rethread_proto::sse::{Draft, EncodeMessage};
@@ -277,17 +276,17 @@ impl Exchange {
             ResponseSink::Session(stream) => {
                 let emitted = stream.emit_pending(message, retain, false);
                 drop(state);
-                emitted.map(|(seq, pending)| {
+                emitted.map(|(emission, pending)| {
                     stream.perform(pending);
-                    Emitted::new(ResponseSink::Session(stream), seq)
+                    Emitted::new(ResponseSink::Session(stream), emission)
                 })
             }
             ResponseSink::Direct(stream) => {
-                let effects = stream.emit(message, false);
+                let emitted = stream.emit(message, false);
                 drop(state);
-                effects.map(|effects| {
+                emitted.map(|(emission, effects)| {
                     stream.perform(effects);
-                    Emitted::new(ResponseSink::Direct(stream), Seq::default())
+                    Emitted::new(ResponseSink::Direct(stream), emission)
                 })
             }
         };

@@ -1,7 +1,7 @@
 //! The destination of the messages of a response: a stream of a session, or the connection that waits.
 
-use crate::stream::Stream;
 use crate::stream::direct_stream::DirectStream;
+use crate::stream::{Emission, Stream};
 use rethread_proto::event_id::Seq;
 use std::sync::Arc;
 
@@ -17,13 +17,12 @@ pub(crate) enum ResponseSink {
 /// A message that was emitted.
 pub(crate) struct Emitted {
     pub(crate) sink: ResponseSink,
-    /// Its number, which only a logged stream uses.
-    pub(crate) seq: Seq,
+    pub(crate) emission: Emission,
 }
 
 impl Emitted {
-    pub(crate) fn new(sink: ResponseSink, seq: Seq) -> Self {
-        Emitted { sink, seq }
+    pub(crate) fn new(sink: ResponseSink, emission: Emission) -> Self {
+        Emitted { sink, emission }
     }
 }
 
@@ -54,14 +53,6 @@ impl ResponseSink {
     pub(crate) fn release(&self, question: Seq) {
         if let ResponseSink::Session(stream) = self {
             stream.release(question);
-        }
-    }
-
-    /// Whether an emitter may go on at once.
-    pub(crate) fn has_room(&self) -> bool {
-        match self {
-            ResponseSink::Session(stream) => stream.has_room(),
-            ResponseSink::Direct(stream) => stream.has_room(),
         }
     }
 

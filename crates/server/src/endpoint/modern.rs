@@ -67,7 +67,9 @@ pub(crate) fn post(
     // Most handlers know the params at once, so that their calls need no future around that of the call.
     match params.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(params) => serve(params),
-        Poll::Pending => Ok(PendingResponse::later(async move { serve(params.await)?.response().await })),
+        Poll::Pending => Ok(PendingResponse::later(
+            async move { serve(params.await)?.response().await },
+        )),
     }
 }
 

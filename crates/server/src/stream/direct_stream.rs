@@ -1,5 +1,6 @@
 //! A stream without a log, for the response to a stateless request: its messages reach the one connection that waits for it.
 
+use super::Emission;
 use crate::node::telemetry;
 use parking_lot::Mutex;
 use rethread_proto::event_id::Seq;
@@ -40,14 +41,20 @@ impl DirectStream {
 
     /// Emits a message; `seals` if the stream ends with it. The caller passes the effects to [`perform`](Self::perform) after
     /// it has released its own locks.
-    pub(crate) fn emit(&self, message: impl EncodeMessage, seals: bool) -> Result<Effects<Waker>, StreamClosed> {
-        let emitted = self.core.lock().emit(&self.params, message, Retain::None, seals);
-        emitted.map(|(_, effects)| effects)
+    pub(crate) fn emit(
+        &self,
+        message: impl EncodeMessage,
+        seals: bool,
+    ) -> Result<(Emission, Effects<Waker>), StreamClosed> {
+        let mut core = self.core.lock();
+        let (seq, effects) = core.emit(&self.params, message, Retain::None, seals)?;
+        let has_room = core.room(&self.params) == Room::Free;
+        Ok((Emission { seq, has_room }, effects))
     }
 
     /// Emits a message for a caller that holds no lock.
     pub(crate) fn emit_now(&self, message: impl EncodeMessage, seals: bool) -> Result<(), StreamClosed> {
-        self.emit(message, seals).map(|effects| self.perform(effects))
+        self.emit(message, seals).map(|(_, effects)| self.perform(effects))
     }
 
     /// Ends the stream without a message.

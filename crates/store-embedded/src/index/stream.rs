@@ -8,11 +8,12 @@ use rethread_proto::stream::StreamEnd;
 use rethread_proto::stream::retention::{self, HeldAmount, STREAM_OVERHEAD_BYTES};
 use rethread_store::{Retain, Retention, Seq, StreamInfo, StreamStatus};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// A stream. Behaves like [`Log`](rethread_proto::stream::Log), with locations instead of payloads.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Stream {
-    pub(crate) info: StreamInfo,
+    pub(crate) info: Arc<StreamInfo>,
     pub(crate) epoch: u64,
     pub(crate) last: Option<Seq>,
     pub(crate) purged: Option<Seq>,
@@ -79,7 +80,7 @@ impl Extent {
 }
 
 impl Stream {
-    pub(crate) fn new(info: StreamInfo, epoch: u64) -> Self {
+    pub(crate) fn new(info: Arc<StreamInfo>, epoch: u64) -> Self {
         Stream {
             info,
             epoch,
@@ -107,7 +108,7 @@ impl Stream {
     }
 
     pub(crate) fn status(&self) -> StreamStatus {
-        let mut status = StreamStatus::new(self.info.clone(), self.epoch);
+        let mut status = StreamStatus::new(Arc::clone(&self.info), self.epoch);
         status.last = self.last;
         status.purged = self.purged;
         status.first_kept = self.held_after(None).next().map(|event| event.seq);

@@ -22,10 +22,10 @@ fn key() -> impl Strategy<Value = SessionKey> {
     })
 }
 
-fn info() -> impl Strategy<Value = StreamInfo> {
+fn info() -> impl Strategy<Value = Arc<StreamInfo>> {
     (any::<bool>(), prop::collection::vec(any::<i64>(), 0..3), "\\PC{0,8}").prop_map(|(push, calls, node)| {
         let kind = if push { StreamKind::Push } else { StreamKind::Call };
-        StreamInfo::new(kind, calls.into_iter().map(RequestId::from).collect(), node)
+        StreamInfo::new(kind, calls.into_iter().map(RequestId::from).collect(), node).into()
     })
 }
 

@@ -246,7 +246,7 @@ impl<'a> ProcessRun<'a> {
         let mut batch = Batch::new(known.map_or(1, |(epoch, _)| epoch), events.collect());
         batch.info = known
             .is_none()
-            .then(|| StreamInfo::new(StreamKind::Call, vec![7.into()], "node"));
+            .then(|| StreamInfo::new(StreamKind::Call, vec![7.into()], "node").into());
         batch.seals = self.rng.chance(30);
         Op::Append(StreamKey { session, ordinal }, batch)
     }

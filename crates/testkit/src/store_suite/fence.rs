@@ -2,7 +2,9 @@
 
 use super::Harness;
 use super::fixture::*;
-use rethread_store::{Appended, Batch, EventStore as _, Ordinal, Seq, SessionStore as _, Store, StoreError, StreamKey};
+use rethread_store::{
+    Appended, Batch, EventStore as _, Ordinal, Seq, SessionStore as _, Store, StoreError, StreamInfo, StreamKey,
+};
 
 #[track_caller]
 fn assert_conflict(refused: &Result<Appended, StoreError>, stored: (u64, u64)) {
@@ -149,7 +151,7 @@ pub async fn stream_info_is_set_once<H: Harness>(harness: &H) {
     let fixture = StoreFixture::open(harness).await;
     let key = fixture.first_call_stream();
     fixture.append(&key, batch(0..1)).await;
-    let mut others = info();
+    let mut others = StreamInfo::clone(&info());
     others.calls.clear();
     fixture.append(&key, batch(1..2).with_info(others)).await;
     assert_eq!(fixture.status(&key).await.info, info());

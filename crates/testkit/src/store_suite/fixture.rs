@@ -8,6 +8,7 @@ use rethread_store::{
     Store, StoreError, StreamInfo, StreamKey, StreamStatus,
 };
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Handle;
@@ -146,12 +147,9 @@ pub fn record() -> SessionRecord {
 }
 
 /// The stream info in a [`batch`].
-pub fn info() -> StreamInfo {
-    StreamInfo::new(
-        StreamKind::Call,
-        vec![RequestId::from(7), RequestId::from("7\u{1f9f5}\"")],
-        "node-a",
-    )
+pub fn info() -> Arc<StreamInfo> {
+    let calls = vec![RequestId::from(7), RequestId::from("7\u{1f9f5}\"")];
+    StreamInfo::new(StreamKind::Call, calls, "node-a").into()
 }
 
 /// An ordinary event. Its payload contains its number.

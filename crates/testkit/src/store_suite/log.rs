@@ -52,7 +52,7 @@ pub async fn stream_info_reads_back<H: Harness>(harness: &H) {
         );
         let first = batch(0..1).with_info(info.clone());
         fixture.append(&key, first).await;
-        assert_eq!(fixture.status(&key).await.info, info);
+        assert_eq!(*fixture.status(&key).await.info, info);
     }
 }
 

@@ -41,12 +41,12 @@ impl LiveStream {
     }
 }
 
-pub(super) fn params(ordinal: Ordinal, epoch: u64, info: StreamInfo) -> StreamParams {
+pub(super) fn params(ordinal: Ordinal, epoch: u64, info: impl Into<Arc<StreamInfo>>) -> StreamParams {
     StreamParams {
         prefix: IdPrefix::new(format!("{ordinal}-")),
         framing: Framing::Numbered,
         epoch,
-        info,
+        info: info.into(),
         primed: true,
         limits: Arc::new(StreamLimits::default()),
     }

@@ -82,9 +82,17 @@ impl Exchange {
         let mut effects = Vec::new();
         if let Some(ResponseSink::Direct(stream)) = &sink {
             let messages = kept.messages.into_iter().map(OneLine);
-            effects.extend(messages.flat_map(|message| stream.emit(message, false)));
+            effects.extend(
+                messages
+                    .flat_map(|message| stream.emit(message, false))
+                    .map(|(_, effects)| effects),
+            );
             if let Some(json) = &json {
-                effects.extend(stream.emit(Draft::copy_of(&json.message), seals));
+                effects.extend(
+                    stream
+                        .emit(Draft::copy_of(&json.message), seals)
+                        .map(|(_, effects)| effects),
+                );
             }
         } else {
             state.json = json;

@@ -41,7 +41,7 @@ fn request(epoch: u64, first: u64, max: usize) -> BindRequest {
         epoch,
         first: Seq(first),
         max,
-        info: Some(StreamInfo::new(StreamKind::Push, Vec::new(), "")),
+        info: Some(StreamInfo::new(StreamKind::Push, Vec::new(), "").into()),
     }
 }
 
