@@ -370,29 +370,23 @@ impl Stream {
             Err(error) if error.is_outage() => AppendOutcome::StoreFailed,
             Err(_) => AppendOutcome::Refused,
         };
-        let (effects, remote, batch) = {
-            let mut core = self.core.lock();
-            let effects = core.appended(&self.params, outcome);
-            // Only a store with several nodes has readers elsewhere. This runs for every append.
-            let remote = match &result {
-                Ok(appended) if self.node.cluster().is_some() => {
-                    Some(core.remote_reader(Self::position(appended.remote_reader.as_deref())))
-                }
-                _ => None,
-            };
-            (effects, remote, core.next_append(&self.params))
-        };
-        if let Some(remote) = remote {
-            self.notify(remote);
-        }
-        if let Err(error) = result {
-            if effects.store_failed {
-                self.node.metrics.store_lost(&error);
-            } else if outcome == AppendOutcome::Refused
-                && let Some(observer) = self.observer.upgrade()
-            {
-                observer.append_refused(error);
+        let mut core = self.core.lock();
+        let effects = core.appended(&self.params, outcome);
+        let batch = core.next_append(&self.params);
+        drop(core);
+        match result {
+            // Only a store with several nodes has readers elsewhere.
+            Ok(appended) if self.node.cluster().is_some() => {
+                self.set_remote_reader(appended.remote_reader.as_deref());
             }
+            Ok(_) => {}
+            Err(error) if effects.store_failed => self.node.metrics.store_lost(&error),
+            Err(error) if outcome == AppendOutcome::Refused => {
+                if let Some(observer) = self.observer.upgrade() {
+                    observer.append_refused(error);
+                }
+            }
+            Err(_) => {}
         }
         self.notify(effects);
         batch

@@ -24,7 +24,8 @@ pub(crate) trait AnyHandler: Send + Sync {
     /// Runs the handler on `call`. Nothing happens until the future is polled.
     fn run(self: Arc<Self>, call: Call, running: Arc<ActiveCall>) -> HandlerFuture;
 
-    fn header_params<'a>(&'a self, tool: &'a str, caller: &'a Principal) -> AnyFuture<'a, Option<Arc<HeaderParams>>>;
+    fn header_params(self: Arc<Self>, tool: String, caller: Principal)
+    -> AnyFuture<'static, Option<Arc<HeaderParams>>>;
 
     fn open<'a>(&'a self, opening: &'a SessionStart) -> AnyFuture<'a, Result<InitializeReply, OpenError>>;
 
@@ -38,8 +39,12 @@ impl<H: Handler> AnyHandler for H {
         handler_future(self, call, running)
     }
 
-    fn header_params<'a>(&'a self, tool: &'a str, caller: &'a Principal) -> AnyFuture<'a, Option<Arc<HeaderParams>>> {
-        Box::pin(Handler::header_params(self, tool, caller))
+    fn header_params(
+        self: Arc<Self>,
+        tool: String,
+        caller: Principal,
+    ) -> AnyFuture<'static, Option<Arc<HeaderParams>>> {
+        Box::pin(async move { Handler::header_params(&*self, &tool, &caller).await })
     }
 
     fn open<'a>(&'a self, opening: &'a SessionStart) -> AnyFuture<'a, Result<InitializeReply, OpenError>> {

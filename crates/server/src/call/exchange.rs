@@ -276,10 +276,13 @@ impl Exchange {
             ResponseSink::Session(stream) => {
                 let emitted = stream.emit_pending(message, retain, false);
                 drop(state);
-                emitted.map(|(emission, pending)| {
-                    stream.perform(pending);
-                    Emitted::new(ResponseSink::Session(stream), emission)
-                })
+                match emitted {
+                    Ok((emission, pending)) => {
+                        stream.perform(pending);
+                        Ok(Emitted::new(ResponseSink::Session(stream), emission))
+                    }
+                    Err(closed) => Err(closed),
+                }
             }
             ResponseSink::Direct(stream) => {
                 let emitted = stream.emit(message, false);

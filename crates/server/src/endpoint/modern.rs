@@ -28,7 +28,6 @@ use rethread_proto::stream::Framing;
 use rethread_proto::subscription::{Filter, Offered};
 use rethread_proto::{Principal, Refusal, Version};
 use serde_json::json;
-use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -58,12 +57,12 @@ pub(crate) fn post(
     let Some(tool) = tool.filter(|_| stateless.request.method.as_str() == "tools/call") else {
         return respond_to(inner, stateless, request_head);
     };
-    let (handler, principal) = (Arc::clone(&inner.handler), stateless.sender.principal.clone());
+    let handler = Arc::clone(&inner.handler);
+    let mut params = handler.header_params(tool, stateless.sender.principal.clone());
     let serve = move |params: Option<Arc<HeaderParams>>| {
         check_header_params(params, &stateless, &parts, &request_head)?;
         respond_to(inner, stateless, request_head)
     };
-    let mut params = Box::pin(async move { handler.header_params(&tool, &principal).await });
     // Most handlers know the params at once, so that their calls need no future around that of the call.
     match params.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(params) => serve(params),

@@ -2,9 +2,8 @@
 
 use super::Stream;
 use crate::node::telemetry;
-use rethread_proto::event_id::Seq;
 use rethread_proto::stream::{BindOutcome, Refused, Room};
-use rethread_store::{Batch, BindRequest, ClusterStore, ReaderToken, RemotePosition, StoreError};
+use rethread_store::{Batch, BindRequest, ClusterStore, RemotePosition, StoreError};
 use std::sync::Arc;
 
 /// The result of an attempt to bind messages.
@@ -26,8 +25,7 @@ impl Stream {
             let Some(cluster) = stream.node.cluster() else { return };
             let wake = stream.core.lock().room(&stream.params) == Room::WaitForReader;
             if let Ok(reader) = cluster.remote_reader(&stream.key, wake).await {
-                let effects = stream.core.lock().remote_reader(Self::position(reader.as_ref()));
-                stream.notify(effects);
+                stream.set_remote_reader(reader.as_ref());
             }
         });
     }
@@ -104,8 +102,10 @@ impl Stream {
         }
     }
 
-    /// A reader on another node, as the state machine knows it.
-    pub(super) fn position(reader: Option<&RemotePosition>) -> Option<(ReaderToken, Seq)> {
-        reader.map(|reader| (reader.token.clone(), reader.seen))
+    /// The store has reported the reader on another node, or that there is none.
+    pub(super) fn set_remote_reader(&self, reader: Option<&RemotePosition>) {
+        let reported = reader.map(|reader| (reader.token.clone(), reader.seen));
+        let effects = self.core.lock().remote_reader(reported);
+        self.notify(effects);
     }
 }

@@ -29,14 +29,14 @@ pub(crate) struct DirectStream {
 impl DirectStream {
     /// A new stream with its reader.
     pub(crate) fn open(params: &Arc<StreamParams>, stall: Duration) -> Arc<Self> {
-        let mut core = StreamCore::connection_bound();
-        let _ = core.attach(READER, Seq::default(), false); // nobody waits yet
-        Arc::new(DirectStream {
-            core: Mutex::new(core),
+        let stream = Arc::new(DirectStream {
+            core: Mutex::new(StreamCore::connection_bound()),
             params: Arc::clone(params),
             room: Notify::new(),
             stall,
-        })
+        });
+        let _ = stream.core.lock().attach(READER, Seq::default(), false); // nobody waits yet
+        stream
     }
 
     /// Emits a message; `seals` if the stream ends with it. The caller passes the effects to [`perform`](Self::perform) after
