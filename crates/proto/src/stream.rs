@@ -328,6 +328,8 @@ impl Default for StreamLimits {
 }
 
 #[cfg(test)]
+mod gap_transitions;
+#[cfg(test)]
 mod node_transitions;
 #[cfg(test)]
 mod transitions;
