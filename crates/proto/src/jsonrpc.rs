@@ -4,6 +4,7 @@
 //! `error`. These three remain slices of the body, so that a payload goes from socket to store to socket without another
 //! parse (design D14).
 
+mod fields;
 mod method;
 mod object;
 mod parse;
@@ -19,6 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::sync::LazyLock;
 
+pub(crate) use fields::Fields;
 pub use method::Method;
 pub(crate) use object::Object;
 pub use parse::{EnvelopeError, Limits, parse};

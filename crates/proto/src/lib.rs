@@ -16,6 +16,7 @@
 //! | [`questions`] | questions to the client |
 //! | [`subscription`] | listen streams: filter, acknowledgement, stamp, what waits for a slow reader |
 //! | [`mrtr`] | results that ask for input: the questions, the answers, the sealed state between |
+//! | [`bridge`] | translation between the two eras, for a relay |
 //! | [`event_id`] | event ids on the wire |
 //! | [`sse`] | Server-Sent Events, encoded and decoded |
 //! | [`refusal`] | every refusal: status, code and text |
@@ -23,6 +24,7 @@
 //! | [`clock`] | time as a value |
 
 pub mod auth;
+pub mod bridge;
 mod client_capabilities;
 pub mod clock;
 pub mod cluster;

@@ -7,7 +7,6 @@
 
 mod claims;
 mod digest;
-mod fields;
 mod input;
 mod seal;
 

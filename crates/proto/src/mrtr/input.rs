@@ -1,7 +1,6 @@
 //! The questions in a result, and the answers in the retry (MRTR-02, MRTR-06).
 
-use super::fields::Fields;
-use crate::jsonrpc::{Params, RpcError};
+use crate::jsonrpc::{Fields, Params, RpcError};
 use bytes::Bytes;
 
 /// The kinds of questions in the middle of a call (MRTR-02).

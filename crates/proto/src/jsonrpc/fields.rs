@@ -6,16 +6,16 @@ use std::borrow::Cow;
 use std::fmt;
 
 /// The fields of an object in their order. A repeated name appears twice.
-pub(super) struct Fields<'a>(pub(super) Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(crate) struct Fields<'a>(pub(crate) Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Fields<'a> {
     /// Parses an object. `None` for any other text.
-    pub(super) fn read(text: &'a str) -> Option<Self> {
+    pub(crate) fn read(text: &'a str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
     /// The value of `name`. Of several, the last one, as most readers do.
-    pub(super) fn find(&self, name: &str) -> Option<&'a RawValue> {
+    pub(crate) fn find(&self, name: &str) -> Option<&'a RawValue> {
         let found = self.0.iter().rfind(|(key, _)| key == name);
         found.map(|(_, value)| *value)
     }
