@@ -207,9 +207,7 @@ fn urls(error: &RpcError) -> Option<InputRequests> {
     let elicitations = error.data.as_ref()?["elicitations"].as_array()?;
     let mut requests = InputRequests::new();
     for (n, elicitation) in elicitations.iter().enumerate() {
-        if elicitation["url"].as_str().is_none() {
-            return None;
-        }
+        elicitation["url"].as_str()?;
         let mut params = elicitation.clone();
         params["mode"] = json!("url");
         let key = format!("url{}", n + 1);

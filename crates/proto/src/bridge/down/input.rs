@@ -39,7 +39,7 @@ pub fn input_required(json: &Bytes) -> Option<Result<InputRequired, RpcError>> {
         let Some(method) = method.as_deref().and_then(InputMethod::from_name) else {
             return Some(Err(malformed()));
         };
-        let params = member(request.get().as_bytes(), "params").map_or_else(Bytes::new, |params| raw(params));
+        let params = member(request.get().as_bytes(), "params").map_or_else(Bytes::new, raw);
         requests.push((key.into_owned(), method, params));
     }
     if requests.is_empty() && state.is_none() {
