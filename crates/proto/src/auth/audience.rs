@@ -3,7 +3,9 @@
 /// Whether one of the token's audiences equals one of the accepted ones. `accepted` are [normalized](normalized_url).
 pub fn accepts_audience<'a>(accepted: &[String], audiences: impl IntoIterator<Item = &'a str>) -> bool {
     let mut audiences = audiences.into_iter();
-    audiences.any(|audience| accepted.contains(&normalized_url(audience)))
+    // Usually both are equal as they are written: a text that equals a normalized one and ends without a slash is normalized.
+    let is_same = |audience: &str| !audience.ends_with('/') && accepted.iter().any(|accepted| accepted == audience);
+    audiences.any(|audience| is_same(audience) || accepted.contains(&normalized_url(audience)))
 }
 
 /// A URL with its scheme and host in lower case and without one trailing slash. Any other text only loses the slash.

@@ -21,14 +21,14 @@ impl Scope {
     }
 }
 
-/// Some scopes, each once, in the order in which they were added.
+/// Some scopes, each once, in the order in which they were added. Cheap to clone: every authenticated request does it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Scopes(Vec<Scope>);
+pub struct Scopes(Option<Arc<Vec<Scope>>>); // `None` if there are none, so that equal sets compare as equal
 
 impl Scopes {
     /// No scopes.
     pub const fn new() -> Self {
-        Scopes(Vec::new())
+        Scopes(None)
     }
 
     /// Reads names that are separated by spaces. Names that cannot be scopes are left out: they can grant nothing.
@@ -39,13 +39,13 @@ impl Scopes {
     /// Adds a scope, unless it is there.
     pub fn insert(&mut self, scope: Scope) {
         if !self.contains(&scope) {
-            self.0.push(scope);
+            Arc::make_mut(self.0.get_or_insert_default()).push(scope);
         }
     }
 
     /// Whether `scope` is among them.
     pub fn contains(&self, scope: &Scope) -> bool {
-        self.0.contains(scope)
+        self.as_slice().contains(scope)
     }
 
     /// Whether every scope of `needed` is among them.
@@ -55,17 +55,17 @@ impl Scopes {
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.as_slice().is_empty()
     }
 
     /// The scopes in order.
     pub fn iter(&self) -> std::slice::Iter<'_, Scope> {
-        self.0.iter()
+        self.as_slice().iter()
     }
 
     /// The scopes in order.
     pub fn as_slice(&self) -> &[Scope] {
-        &self.0
+        self.0.as_deref().map_or(&[], Vec::as_slice)
     }
 }
 
@@ -97,7 +97,7 @@ impl Extend<Scope> for Scopes {
 /// The names, separated by spaces.
 impl fmt::Display for Scopes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, scope) in self.0.iter().enumerate() {
+        for (n, scope) in self.iter().enumerate() {
             let space = if n == 0 { "" } else { " " };
             write!(f, "{space}{}", scope.as_str())?;
         }
@@ -112,7 +112,7 @@ pub struct ImpliedScopes(BTreeMap<Scope, Scopes>);
 impl ImpliedScopes {
     /// Lets `broader` grant `narrower`.
     pub fn insert(&mut self, broader: Scope, narrower: Scopes) {
-        self.0.entry(broader).or_default().extend(narrower.0);
+        self.0.entry(broader).or_default().extend(narrower.iter().cloned());
     }
 
     /// The granted scopes and everything that they imply, also over several steps.
@@ -120,9 +120,9 @@ impl ImpliedScopes {
     pub fn extend(&self, mut granted: Scopes) -> Scopes {
         let mut next = 0;
         // The list grows while it is read. It ends, because each scope is in it once.
-        while let Some(scope) = granted.0.get(next) {
+        while let Some(scope) = granted.as_slice().get(next) {
             if let Some(narrower) = self.0.get(scope) {
-                granted.extend(narrower.0.iter().cloned());
+                granted.extend(narrower.iter().cloned());
             }
             next += 1;
         }
