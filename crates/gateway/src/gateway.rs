@@ -10,7 +10,7 @@ use crate::config::Problems;
 use crate::health::{self, Health};
 use crate::landing_page;
 use crate::metrics::Metrics;
-use crate::mount::{Front, Mount, path_prefix};
+use crate::mount::{Front, Mount, ProbedServer, path_prefix};
 use crate::settings::Settings;
 use crate::store_registry::StoreRegistry;
 use crate::tape::{Tape, TapedBody};
@@ -126,9 +126,10 @@ impl Gateway {
             tracer: tracer.as_ref(),
         };
         name_providers(&settings, audit.as_deref());
-        for server in &settings.servers {
-            let mount = Mount::open(&front, server, &guardian, &stores, Duration::ZERO).await?;
-            mounts.insert(path_prefix(server), Arc::new(mount));
+        for probed in ProbedServer::probe_all(&settings.servers, &settings.store, &guardian).await? {
+            let prefix = path_prefix(probed.settings());
+            let mount = Mount::serve(&front, probed, &stores, Duration::ZERO).await?;
+            mounts.insert(prefix, Arc::new(mount));
         }
         for mount in mounts.values() {
             mount.join(&settings).await?;

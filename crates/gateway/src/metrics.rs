@@ -72,7 +72,6 @@ impl ChildExit {
 
 /// Why the child of a session was stopped while the session goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code)] // hibernation uses it
 pub(crate) enum HibernationCause {
     Idle,
     MaxChildren,
@@ -122,7 +121,6 @@ pub(crate) fn child_exited(server: &str, how: ChildExit) {
         .increment(1);
 }
 
-#[allow(dead_code)] // hibernation uses it
 pub(crate) fn child_hibernated(server: &str, cause: HibernationCause) {
     metrics::counter!("rethread_children_hibernated_total", "server" => server.to_owned(), "cause" => cause.as_str())
         .increment(1);

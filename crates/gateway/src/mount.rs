@@ -2,22 +2,26 @@
 
 use crate::audit::AuditLog;
 use crate::auth::{self, Providers};
-use crate::child::{ChildSpawner, Guardian};
+use crate::child::{ChildPool, ChildSpawner, Guardian};
 use crate::config::secret::display_command;
 use crate::exit::Failure;
 use crate::metrics::{self, ChildCounts};
 use crate::observers::{AuditObserver, Observers};
-use crate::probe::{self, ServerProfile, StartTimeout};
+use crate::probe::{self, ProbeMemory, ServerProfile, StartTimeout};
 use crate::relay::Relay;
-use crate::settings::{RestoreSetting, ServerSettings, Settings};
+use crate::settings::{RestoreSetting, ServerSettings, SessionlessSetting, Settings, StoreSettings};
 use crate::shared_store::{self, JOIN_TIMEOUT};
 use crate::store_registry::StoreRegistry;
 use crate::trace::Tracer;
 use anyhow::anyhow;
-use rethread::{AccessHints, HttpSse, Limits, McpService, Principal, Restore, Timing};
+use rethread::{AccessHints, HttpSse, Limits, McpService, Principal, Restore, Timing, UnusedSessions};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Servers that are probed at the same time.
+const MAX_PROBES: usize = 8;
 
 /// The options that allow a refused host or origin.
 const ACCESS_HINTS: AccessHints = AccessHints::new(
@@ -72,6 +76,82 @@ impl ServerStartError {
     }
 }
 
+/// Failures of several servers, reported together.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n\n"))]
+pub(crate) struct ServerStartErrors(pub(crate) Vec<ServerStartError>);
+
+/// A server whose eras are known.
+pub(crate) struct ProbedServer {
+    server: Arc<ServerSettings>,
+    pool: ChildPool,
+    profile: ServerProfile,
+}
+
+impl ProbedServer {
+    /// Uses the stored result of an earlier probe, or probes the server.
+    async fn probe(
+        server: ServerSettings,
+        store: StoreSettings,
+        guardian: Guardian,
+    ) -> Result<ProbedServer, ServerStartError> {
+        let server = Arc::new(server);
+        let pool = ChildPool::new(ChildSpawner::new(Arc::clone(&server), guardian));
+        let memory = ProbeMemory::new(&store, &server);
+        let profile = match memory.as_ref().and_then(ProbeMemory::load) {
+            Some(profile) => {
+                tokio::spawn(probe::probe_again(pool.clone(), profile.clone(), memory));
+                profile
+            }
+            None => {
+                let profile = probe::probe(&pool).await;
+                let profile = profile.map_err(|error| ServerStartError::new(&server, &error))?;
+                if let Some(memory) = memory {
+                    memory.save(&profile);
+                }
+                profile
+            }
+        };
+        Ok(ProbedServer { server, pool, profile })
+    }
+
+    /// Probes all servers, several at a time. All failures are reported together.
+    pub(crate) async fn probe_all(
+        servers: &[ServerSettings],
+        store: &StoreSettings,
+        guardian: &Guardian,
+    ) -> anyhow::Result<Vec<ProbedServer>> {
+        let permits = Arc::new(Semaphore::new(MAX_PROBES));
+        let probes: Vec<_> = servers
+            .iter()
+            .map(|server| {
+                let (server, store, guardian) = (server.clone(), store.clone(), guardian.clone());
+                let permits = Arc::clone(&permits);
+                tokio::spawn(async move {
+                    let _permit = permits.acquire_owned().await;
+                    ProbedServer::probe(server, store, guardian).await
+                })
+            })
+            .collect();
+        let (mut probed, mut failures) = (Vec::new(), Vec::new());
+        for probe in probes {
+            match probe.await? {
+                Ok(server) => probed.push(server),
+                Err(failure) => failures.push(failure),
+            }
+        }
+        match failures.len() {
+            0 => Ok(probed),
+            1 => Err(failures.remove(0).into()),
+            _ => Err(ServerStartErrors(failures).into()),
+        }
+    }
+
+    pub(crate) fn settings(&self) -> &ServerSettings {
+        &self.server
+    }
+}
+
 impl Mount {
     /// Probes the server, opens its store, and creates its endpoints. `lock_timeout` bounds the wait for a store that is
     /// in use.
@@ -82,12 +162,30 @@ impl Mount {
         stores: &StoreRegistry,
         lock_timeout: Duration,
     ) -> anyhow::Result<Self> {
+        let probed = ProbedServer::probe(server.clone(), front.settings.store.clone(), guardian.clone()).await?;
+        Self::serve(front, probed, stores, lock_timeout).await
+    }
+
+    /// Opens the store of a server that was probed, and creates its endpoints.
+    pub(crate) async fn serve(
+        front: &Front<'_>,
+        probed: ProbedServer,
+        stores: &StoreRegistry,
+        lock_timeout: Duration,
+    ) -> anyhow::Result<Self> {
         let settings = front.settings;
-        let server = Arc::new(server.clone());
-        let spawner = ChildSpawner::new(Arc::clone(&server), guardian.clone());
-        let profile = probe::probe(&spawner).await;
-        let ServerProfile { revisions, info } = profile.map_err(|error| ServerStartError::new(&server, &error))?;
-        let relay = Relay::new(spawner, info, settings.session_idle, front.tracer.cloned());
+        let ProbedServer { server, pool, profile } = probed;
+        let ServerProfile { revisions, info } = profile;
+        pool.start_spares();
+        // Everybody who reaches a loopback listener is the same person.
+        let shares_anonymous = settings.auth.is_none() && front.bound.ip().is_loopback();
+        let relay = Relay::new(
+            pool,
+            info,
+            settings.session_idle,
+            shares_anonymous,
+            front.tracer.cloned(),
+        );
         let builder = McpService::builder(relay.clone())
             .revisions(revisions)
             .restore(match server.restore {
@@ -99,6 +197,12 @@ impl Mount {
                 timing.session_idle = settings.session_idle;
             }))
             .limits(settings.limits.clone())
+            .unused_sessions(match (server.restore, server.child_idle) {
+                (RestoreSetting::Replay, Some(_)) => UnusedSessions::Unload(settings.session_unused),
+                // The state of the process would be lost without notice.
+                _ => UnusedSessions::End(settings.session_unused),
+            })
+            .serve_without_session(settings.sessionless == SessionlessSetting::Serve)
             .access_hints(ACCESS_HINTS)
             .server_label(&server.name)
             .shared_store(stores.open(&settings.store, &server.folder, lock_timeout).await?);

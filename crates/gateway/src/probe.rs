@@ -1,11 +1,15 @@
 //! Detects the protocol eras of a server before the gateway serves it (GW-03).
 
+mod memory;
+
+pub(crate) use memory::ProbeMemory;
+
 use crate::child::codec::{gateway_client_info, gateway_request_meta};
-use crate::child::{ChildConnection, ChildSpawner, OverflowPolicy, UnsolicitedMessage, bounded};
+use crate::child::{ChildConnection, ChildKind, ChildPool, ChildStart, OverflowPolicy, StartedChild};
 use crate::settings::EraSetting;
 use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
-use rethread::{Revisions, ServerInfo, Version};
+use rethread::{Principal, Revisions, ServerInfo, Version};
 use rethread_proto::jsonrpc::code;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -16,7 +20,7 @@ use std::time::{Duration, Instant};
 const DISCOVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The outcome of a probe.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServerProfile {
     /// The revisions that the gateway can serve.
     pub(crate) revisions: Revisions,
@@ -38,16 +42,49 @@ pub(crate) fn describe_eras(revisions: Revisions) -> &'static str {
 pub(crate) struct StartTimeout(pub(crate) Duration);
 
 /// Starts a child, probes it, and ends it.
-pub(crate) async fn probe(spawner: &ChildSpawner) -> anyhow::Result<ServerProfile> {
-    let limit = spawner.server.start_timeout;
-    let profile = tokio::time::timeout(limit, probe_eras(spawner, spawner.server.era)).await;
+pub(crate) async fn probe(pool: &ChildPool) -> anyhow::Result<ServerProfile> {
+    let limit = pool.spawner().server.start_timeout;
+    let profile = tokio::time::timeout(limit, probe_eras(pool, pool.spawner().server.era)).await;
     profile.map_err(|_| StartTimeout(limit))?
 }
 
-async fn probe_eras(spawner: &ChildSpawner, setting: EraSetting) -> anyhow::Result<ServerProfile> {
+/// The stored result of a probe is used at most this long without another probe.
+const PROBE_INTERVAL: Duration = Duration::from_secs(3600);
+/// A server that has just been started with a stored result is busy with its first clients.
+const PROBE_DELAY: Duration = Duration::from_secs(5);
+
+/// Probes a server again that is served with a stored result, at most hourly. A new result is stored, and applies from the next
+/// start.
+pub(crate) async fn probe_again(pool: ChildPool, served: ServerProfile, memory: Option<ProbeMemory>) {
+    let Some(memory) = memory else { return };
+    let age = memory.age().unwrap_or(PROBE_INTERVAL);
+    tokio::time::sleep(PROBE_INTERVAL.saturating_sub(age).max(PROBE_DELAY)).await;
+    let server = &pool.spawner().server.name;
+    match probe(&pool).await {
+        Ok(profile) => {
+            if profile != served {
+                let (before, now) = (describe_eras(served.revisions), describe_eras(profile.revisions));
+                tracing::warn!(
+                    server,
+                    before,
+                    now,
+                    "the server has changed; restart the gateway to serve it as it is now"
+                );
+            }
+            memory.save(&profile);
+        }
+        Err(error) => tracing::warn!(
+            server,
+            error = format!("{error:#}"),
+            "the server cannot be probed again"
+        ),
+    }
+}
+
+async fn probe_eras(pool: &ChildPool, setting: EraSetting) -> anyhow::Result<ServerProfile> {
     let started = Instant::now();
     if setting != EraSetting::Legacy {
-        let child = ProbedChild::start(spawner).await?;
+        let child = ProbedChild::start(pool).await?;
         let profile = child.run(async |connection| {
             match discover(connection, setting == EraSetting::Probe).await {
                 DiscoverOutcome::Modern(result) => Ok(Some(modern_profile(&result, setting))),
@@ -64,7 +101,7 @@ async fn probe_eras(spawner: &ChildSpawner, setting: EraSetting) -> anyhow::Resu
         match profile.await? {
             // Some servers list only the stateless revision but support both, each in a fresh process.
             Some(profile) if setting == EraSetting::Probe && profile.revisions == Revisions::MODERN => {
-                let dual = accepts_initialize(spawner, started.elapsed()).await;
+                let dual = accepts_initialize(pool, started.elapsed()).await;
                 let revisions = if dual { Revisions::BOTH } else { Revisions::MODERN };
                 return Ok(ServerProfile { revisions, ..profile });
             }
@@ -72,46 +109,47 @@ async fn probe_eras(spawner: &ChildSpawner, setting: EraSetting) -> anyhow::Resu
             None => {}
         }
     }
-    let child = ProbedChild::start(spawner).await?;
+    let child = ProbedChild::start(pool).await?;
     child
         .run(async |connection| legacy_profile(&initialize(connection).await?))
         .await
 }
 
 /// Whether a fresh child answers `initialize`. The first child took `first_answer` to start and answer.
-async fn accepts_initialize(spawner: &ChildSpawner, first_answer: Duration) -> bool {
-    let Ok(child) = ProbedChild::start(spawner).await else {
+async fn accepts_initialize(pool: &ChildPool, first_answer: Duration) -> bool {
+    let Ok(child) = ProbedChild::start(pool).await else {
         return false;
     };
     let profile = child.run(async |connection| legacy_profile(&initialize(connection).await?));
     // A child that is silent for much longer than the first one does not know the method.
-    let remaining = spawner.server.start_timeout.saturating_sub(first_answer);
+    let remaining = pool.spawner().server.start_timeout.saturating_sub(first_answer);
     let limit = DISCOVER_TIMEOUT.max(first_answer * 4).min(remaining * 9 / 10);
     matches!(tokio::time::timeout(limit, profile).await, Ok(Ok(_)))
 }
 
 /// A child that is started only for the probe.
-struct ProbedChild {
-    connection: Arc<ChildConnection>,
-    messages: bounded::Receiver<UnsolicitedMessage>,
-}
+struct ProbedChild(StartedChild);
 
 impl ProbedChild {
-    async fn start(spawner: &ChildSpawner) -> anyhow::Result<Self> {
-        let permit = spawner.acquire_permit().await?;
-        let (connection, messages) = ChildConnection::start(spawner, permit, OverflowPolicy::Wait)?;
-        Ok(ProbedChild { connection, messages })
+    async fn start(pool: &ChildPool) -> anyhow::Result<Self> {
+        let start = ChildStart {
+            kind: ChildKind::Probe,
+            principal: Principal::anonymous(),
+            overflow: OverflowPolicy::Wait,
+            idle_limit: None,
+        };
+        Ok(ProbedChild(pool.start(start).await?))
     }
 
     /// Runs `probe`, discards unsolicited messages meanwhile, and then ends the child.
     async fn run<T>(mut self, probe: impl AsyncFnOnce(&Arc<ChildConnection>) -> T) -> T {
-        let probing = probe(&self.connection);
+        let probing = probe(&self.0.connection);
         tokio::pin!(probing);
         let mut open = true;
         loop {
             tokio::select! {
                 outcome = &mut probing => return outcome,
-                message = self.messages.recv(), if open => open = message.is_some(),
+                message = self.0.messages.recv(), if open => open = message.is_some(),
             }
         }
     }

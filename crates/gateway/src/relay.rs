@@ -3,12 +3,12 @@
 mod child_slot;
 mod header_params;
 mod open_subscriptions;
-mod restart_backoff;
 mod session_child;
+mod sessionless_child;
 mod shared_child;
 
 use crate::auth;
-use crate::child::{ChildCall, ChildMessage, ChildQuestion, ChildSpawner, codec, parse_child_error};
+use crate::child::{ChildCall, ChildMessage, ChildPool, ChildQuestion, StartError, codec, parse_child_error};
 use crate::metrics::ChildCounts;
 use crate::settings::IdentitySetting;
 use crate::trace::{HeaderContext, ListedTools, TracedCall, Tracer};
@@ -22,28 +22,39 @@ use rethread::{
 use serde_json::json;
 use serde_json::value::RawValue;
 use session_child::{SessionChild, session_ended_error};
+use sessionless_child::SessionlessChild;
 use shared_child::SharedChild;
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+
+/// The pause between two warnings about requests without a session.
+const SESSIONLESS_WARNING_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Relays to the children of one server.
 #[derive(Clone)]
 pub(crate) struct Relay(Arc<RelayState>);
 
 struct RelayState {
-    spawner: ChildSpawner,
+    pool: ChildPool,
     info: ServerInfo,
-    idle_timeout: Duration,
+    /// The child of a stateless caller is stopped after this time without need.
+    shared_idle: Duration,
     /// One child for each session (GW-05).
     session_children: Mutex<HashMap<SessionId, Arc<SessionChild>>>,
     /// One child for all stateless requests of a caller (GW-07). Callers do not share a child: its log messages name no
     /// request, and must not reach another caller.
     shared_children: Mutex<HashMap<Principal, Arc<SharedChild>>>,
+    /// One child for the requests of a principal that name no session (GW-27).
+    sessionless_children: Mutex<HashMap<Principal, Arc<SessionlessChild>>>,
+    /// Whether anonymous callers share a child. Only on loopback: others are strangers to each other (GW-06).
+    shares_anonymous: bool,
+    /// When the last warning about requests without a session was logged.
+    warned: Mutex<Option<Instant>>,
     draining: watch::Sender<bool>,
     subscriptions: OpenSubscriptions,
     tracing: Option<RelayTracing>,
@@ -56,19 +67,24 @@ struct RelayTracing {
 }
 
 impl Relay {
-    /// The child of a stateless caller ends after `idle_timeout` without a request.
+    /// With `child_idle = "never"` the child of a stateless caller is stopped after `session_idle`.
     pub(crate) fn new(
-        spawner: ChildSpawner,
+        pool: ChildPool,
         info: ServerInfo,
-        idle_timeout: Duration,
+        session_idle: Duration,
+        shares_anonymous: bool,
         tracer: Option<Arc<Tracer>>,
     ) -> Self {
+        let shared_idle = pool.spawner().server.child_idle.unwrap_or(session_idle);
         Relay(Arc::new(RelayState {
-            spawner,
+            pool,
             info,
-            idle_timeout,
+            shared_idle,
             session_children: Mutex::default(),
             shared_children: Mutex::default(),
+            sessionless_children: Mutex::default(),
+            shares_anonymous,
+            warned: Mutex::default(),
             draining: watch::Sender::new(false),
             subscriptions: OpenSubscriptions::default(),
             tracing: tracer.map(|tracer| RelayTracing {
@@ -90,7 +106,7 @@ impl Relay {
         }
         // Only a new caller pays for the scan.
         children.retain(|_, shared| !shared.is_expired());
-        let limit = self.0.spawner.server.max_children.saturating_mul(2);
+        let limit = self.0.pool.spawner().server.max_children.saturating_mul(2);
         if children.len() >= limit {
             children.retain(|_, shared| !shared.is_vacant());
         }
@@ -99,25 +115,61 @@ impl Relay {
                 "{limit} callers are served already; try again later"
             )));
         }
-        let shared = SharedChild::new(self.0.spawner.for_caller(caller), self.0.idle_timeout);
+        let shared = SharedChild::new(self.0.pool.clone(), caller.clone(), self.0.shared_idle);
         children.insert(caller.clone(), Arc::clone(&shared));
         Ok(shared)
     }
 
+    /// The child for a request without a session. An anonymous caller that may share none gets one of its own, which ends with
+    /// the request.
+    fn sessionless_child(&self, caller: &Principal) -> Result<Arc<SessionlessChild>, RpcError> {
+        self.warn_sessionless();
+        let new = || SessionlessChild::new(self.0.pool.clone(), caller.clone());
+        if caller.is_anonymous() && !self.0.shares_anonymous {
+            return Ok(new());
+        }
+        let mut children = self.0.sessionless_children.lock();
+        if let Some(child) = children.get(caller) {
+            return Ok(Arc::clone(child));
+        }
+        let limit = self.0.pool.spawner().server.max_children.saturating_mul(2);
+        if children.len() >= limit {
+            children.retain(|_, child| !child.is_vacant());
+        }
+        if children.len() >= limit {
+            return Err(unavailable_error(format_args!(
+                "{limit} callers are served already; try again later"
+            )));
+        }
+        Ok(Arc::clone(children.entry(caller.clone()).or_insert_with(new)))
+    }
+
+    fn warn_sessionless(&self) {
+        let mut warned = self.0.warned.lock();
+        if warned.is_none_or(|last| last.elapsed() >= SESSIONLESS_WARNING_INTERVAL) {
+            *warned = Some(Instant::now());
+            tracing::warn!(
+                server = self.0.pool.spawner().server.name,
+                "a client sends no session id; its requests are served without a session"
+            );
+        }
+    }
+
     /// The params of a request as the child gets them (AUTH-23).
     fn params_for_child(&self, params: &Bytes, caller: &Principal) -> Bytes {
-        let is_told = self.0.spawner.server.identity == IdentitySetting::Meta && !caller.is_anonymous();
+        let is_told = self.0.pool.spawner().server.identity == IdentitySetting::Meta && !caller.is_anonymous();
         codec::set_identity(params, Some(caller).filter(|_| is_told))
     }
 
     /// The children of this moment.
     pub(crate) fn child_counts(&self) -> ChildCounts {
-        let sessions = self.0.session_children.lock().len();
-        let shared = self.0.shared_children.lock();
+        let counts = self.0.pool.counts();
+        let sessions = self.0.session_children.lock();
         ChildCounts {
-            running: self.0.spawner.running(),
-            needed: sessions + shared.values().filter(|shared| !shared.is_vacant()).count(),
-            ..ChildCounts::default()
+            running: counts.running,
+            needed: counts.needed,
+            spare: counts.spare,
+            hibernated: sessions.values().filter(|child| child.is_hibernated()).count(),
         }
     }
 
@@ -135,7 +187,11 @@ impl Relay {
     pub(crate) async fn stop_children(&self) {
         let session_children = std::mem::take(&mut *self.0.session_children.lock());
         let shared_children = std::mem::take(&mut *self.0.shared_children.lock());
+        let sessionless_children = std::mem::take(&mut *self.0.sessionless_children.lock());
         let mut stopping = JoinSet::new();
+        for child in sessionless_children.into_values() {
+            stopping.spawn(async move { child.stop().await });
+        }
         for child in session_children.into_values() {
             stopping.spawn(async move { child.stop().await });
         }
@@ -143,11 +199,17 @@ impl Relay {
             stopping.spawn(async move { child.stop().await });
         }
         stopping.join_all().await;
+        self.0.pool.close().await;
     }
 }
 
 impl Relay {
     async fn relay(&self, call: &Call, params: Bytes, cx: &Context) -> Result<Reply, RpcError> {
+        if cx.is_sessionless() {
+            let child = self.sessionless_child(&cx.principal())?;
+            let connection = child.connection().await?;
+            return relay_call(connection.call(call.method(), &params).await?, cx).await;
+        }
         let Some(session) = cx.session() else {
             let connection = self.shared_child(&cx.principal())?.connection().await?;
             let child_call = connection.call(call.method(), &params).await?;
@@ -175,7 +237,7 @@ impl Relay {
             _ => None,
         };
         let spans = tracing.tracer.begin(&TracedCall {
-            server: &self.0.spawner.server.name,
+            server: &self.0.pool.spawner().server.name,
             method: call.method(),
             tool: tool.as_deref(),
             version: cx.version(),
@@ -209,27 +271,30 @@ impl Handler for Relay {
 
     /// GW-05: the child itself answers `initialize`.
     ///
-    /// A restored session does not wait for its child: stored events are served at once, and only calls wait for the
-    /// process.
+    /// A restored session starts no child: stored events are served at once, and the first call or GET starts the process.
     async fn open(&self, opening: &SessionStart) -> Result<InitializeReply, OpenError> {
         let (peer, id) = (opening.peer().clone(), opening.peer().id().clone());
         let params = self.params_for_child(opening.params(), opening.principal());
-        let spawner = self.0.spawner.for_caller(opening.principal()).for_session(&id);
-        let child = SessionChild::new(spawner, peer, params);
+        let child = SessionChild::new(self.0.pool.clone(), peer, params);
         if opening.earlier().is_some() {
-            self.0.session_children.lock().insert(id, Arc::clone(&child));
-            tokio::spawn(async move {
-                if let Err(error) = child.connection().await {
-                    tracing::warn!(%error, "child of a restored session does not start; the next call retries");
-                }
-            });
+            self.0.session_children.lock().insert(id, child);
             return Ok(InitializeReply::standard());
         }
-        let permit = self.0.spawner.acquire_permit().await;
-        let permit = permit.map_err(|full| OpenError::Unavailable(full.to_string()))?;
-        let initialize_result = child.open(permit).await?;
+        let initialize_result = child.open().await?;
         self.0.session_children.lock().insert(id, child);
         Ok(InitializeReply::raw(initialize_result))
+    }
+
+    /// The child may push on the stream.
+    fn on_push_stream_opened(&self, peer: &Peer) {
+        let Some(child) = self.session_child(peer.id()) else {
+            return;
+        };
+        tokio::spawn(async move {
+            if let Err(error) = child.connection().await {
+                tracing::warn!(%error, "child of a session does not start; the next call retries");
+            }
+        });
     }
 
     fn on_session_closed(&self, session: &SessionId) {
@@ -283,7 +348,13 @@ async fn relay_call(mut call: ChildCall, cx: &Context) -> Result<Reply, RpcError
                     cx.relay_progress(report).await?;
                 }
             }
+            // Its child may serve other requests of the principal, and a log message names none.
+            Some(ChildMessage::Notification { .. }) if cx.is_sessionless() => {}
             Some(ChildMessage::Notification { method, params }) => cx.notify(&method, raw_json(&params)).await?,
+            Some(ChildMessage::Question(question)) if cx.is_sessionless() => {
+                let error = RpcError::method_not_found(&question.method);
+                call.connection().respond(&question.id, Err(&error)).await;
+            }
             Some(ChildMessage::Question(question)) => {
                 let answer = ask_client(cx.clone(), question.clone());
                 call.connection().answer_question(question, answer);
@@ -359,6 +430,14 @@ async fn ask_client(cx: Context, question: ChildQuestion) -> Result<Answer, AskE
 fn raw_json(json: &Bytes) -> Option<Box<RawValue>> {
     let text = String::from_utf8(json.to_vec()).ok().filter(|text| !text.is_empty())?;
     RawValue::from_string(text).ok()
+}
+
+/// The error for a request that gets no child: `busy` if one may be free soon (GW-21).
+fn start_error(error: StartError) -> RpcError {
+    match error {
+        StartError::Busy { .. } => RpcError::internal(error.to_string()).with_data(json!({ "reason": "busy" })),
+        StartError::Spawn(error) => unavailable_error(error),
+    }
 }
 
 /// The error for a request that gets no child.

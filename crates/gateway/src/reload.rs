@@ -224,7 +224,9 @@ fn merge(current: &Settings, wanted: Settings) -> (Settings, ReloadOutcome) {
 mod tests {
     use super::*;
     use crate::config::Scope;
-    use crate::settings::{AdminSettings, AuthSettings, OperationSettings, RedisSettings, StoreSettings, SyncMode};
+    use crate::settings::{
+        AdminSettings, AuthSettings, OperationSettings, RedisSettings, SessionlessSetting, StoreSettings, SyncMode,
+    };
     use crate::tls::TlsFiles;
     use rethread::Limits;
     use rethread_proto::auth::{self as scopes, ImpliedScopes, Rate, Scopes};
@@ -241,6 +243,8 @@ mod tests {
             drain: Duration::from_secs(1),
             retry: Duration::from_secs(1),
             session_idle: Duration::from_secs(1),
+            session_unused: Duration::from_secs(1),
+            sessionless: SessionlessSetting::Serve,
             max_connections_per_peer: 1,
             limits: Limits::default(),
             auth: None,
@@ -290,6 +294,8 @@ mod tests {
             drain: Duration::from_secs(2),
             retry: Duration::from_secs(2),
             session_idle: Duration::from_secs(2),
+            session_unused: Duration::from_secs(2),
+            sessionless: SessionlessSetting::Refuse,
             max_connections_per_peer: 2,
             limits: Limits::default().with(|limits| limits.calls = 1),
             auth: Some(AuthSettings {
@@ -326,6 +332,8 @@ mod tests {
             "sync",
             "retry_ms",
             "session_idle",
+            "session_unused",
+            "sessionless",
             "admin.listen",
             "metrics.listen",
             "metrics.tools",

@@ -7,7 +7,7 @@ use crate::exit::{Exit, Failure, listen_failure, store_failure};
 use crate::gateway::{Gateway, Recorders};
 use crate::metrics::{self, Metrics};
 use crate::metrics_listener;
-use crate::mount::ServerStartError;
+use crate::mount::{ServerStartError, ServerStartErrors};
 use crate::output::{LogFormat, OutputOptions};
 use crate::parent;
 use crate::reload::ReloadOutcome;
@@ -297,7 +297,10 @@ fn failure(error: &anyhow::Error) -> Failure {
         };
     }
     let failure = Failure::new(Exit::Failure, format!("{error:#}"));
-    match error.downcast_ref::<ServerStartError>() {
+    let first = error
+        .downcast_ref::<ServerStartErrors>()
+        .and_then(|errors| errors.0.first());
+    match error.downcast_ref::<ServerStartError>().or(first) {
         Some(error) => failure.hint(error.hint.clone()),
         None => failure,
     }

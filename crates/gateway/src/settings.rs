@@ -38,6 +38,9 @@ pub(crate) struct Settings {
     pub(crate) retry: Duration,
     /// How long a session may be unused. Beyond: it expires.
     pub(crate) session_idle: Duration,
+    /// A session that was opened and never used leaves the memory after this time.
+    pub(crate) session_unused: Duration,
+    pub(crate) sessionless: SessionlessSetting,
     /// Open connections of one peer address; zero for no limit. Beyond: 429, and the connection closes.
     pub(crate) max_connections_per_peer: usize,
     /// The limits of every server.
@@ -127,8 +130,12 @@ pub(crate) struct ServerSettings {
     pub(crate) restore: RestoreSetting,
     /// How long a child may take to answer `initialize`. Beyond: it is ended.
     pub(crate) start_timeout: Duration,
-    /// Children that may run at the same time. Beyond: `initialize` gets 503.
+    /// Children that may run at the same time. Beyond: one that nobody needs makes room, or `initialize` gets 503.
     pub(crate) max_children: usize,
+    /// A child that nobody needs for so long is stopped, and its session lives on. `None`: never.
+    pub(crate) child_idle: Option<Duration>,
+    /// Processes that are started before a client needs them.
+    pub(crate) spare: usize,
     pub(crate) access: ServerAccess,
     pub(crate) identity: IdentitySetting,
 }
@@ -173,6 +180,16 @@ pub(crate) enum EraSetting {
     Modern,
     /// Both eras.
     Dual,
+}
+
+/// The treatment of session-era requests without a session id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum SessionlessSetting {
+    /// Serve them without a session.
+    #[default]
+    Serve,
+    /// Refuse them with 400.
+    Refuse,
 }
 
 /// The fate of a session whose child has exited.

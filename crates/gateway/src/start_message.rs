@@ -213,6 +213,8 @@ mod tests {
             restore: Default::default(),
             start_timeout: Duration::from_secs(1),
             max_children: 1,
+            child_idle: None,
+            spare: 0,
             access: Default::default(),
             identity: Default::default(),
         }
@@ -232,6 +234,8 @@ mod tests {
             drain: Duration::ZERO,
             retry: Duration::ZERO,
             session_idle: Duration::ZERO,
+            session_unused: Duration::from_secs(300),
+            sessionless: crate::settings::SessionlessSetting::Serve,
             max_connections_per_peer: 0,
             limits: Default::default(),
             auth: None,

@@ -24,6 +24,10 @@ mod eras;
 #[path = "children/gateway.rs"]
 #[allow(dead_code)] // the tests with several nodes use the rest
 mod gateway;
+#[path = "children/hibernation.rs"]
+mod hibernation;
+#[path = "children/hosts.rs"]
+mod hosts;
 #[path = "children/ids.rs"]
 mod ids;
 #[path = "children/jwt.rs"]

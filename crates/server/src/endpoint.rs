@@ -19,6 +19,7 @@ pub(crate) mod restore;
 pub(crate) mod route;
 pub(crate) mod server;
 pub(crate) mod service;
+mod sessionless;
 pub(crate) mod shutdown;
 pub(crate) mod snapshot;
 mod start;

@@ -118,9 +118,11 @@ pub use node::snapshot::{
     Changes, ClientSnapshot, Query, SessionSnapshot, SessionState, Snapshot, StreamSnapshot, Totals,
 };
 pub use node::stats::{ConnectionKind, Stats};
+pub use node::unused_sessions::UnusedSessions;
 pub use rethread_proto::gate::mirror::HeaderParams;
 pub use rethread_proto::jsonrpc::RpcError;
 pub use rethread_proto::mrtr::InputRequests;
+pub use session::activity::Activity;
 pub use session::notifier::Notifier;
 pub use session::previous_state::PreviousState;
 pub use stream::body::Body;

@@ -13,6 +13,7 @@ pub(crate) mod session_end;
 pub(crate) mod snapshot;
 pub(crate) mod stats;
 pub(crate) mod telemetry;
+pub(crate) mod unused_sessions;
 
 pub(crate) use random::random;
 
@@ -40,6 +41,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use telemetry::ServerMetrics;
 use tokio::sync::{Notify, watch};
+use unused_sessions::UnusedSessions;
 
 /// Notifies a handler that a session has ended.
 pub(crate) type SessionClosedHook = Box<dyn Fn(&SessionId) + Send + Sync>;
@@ -55,6 +57,8 @@ pub(crate) struct NodeConfig {
     pub(crate) revisions: Revisions,
     pub(crate) disable_proxy_buffering: bool,
     pub(crate) restore: Restore,
+    pub(crate) unused: UnusedSessions,
+    pub(crate) sessionless: bool,
     pub(crate) behind_gateway: bool,
     pub(crate) info: ServerInfo,
     pub(crate) handler: HandlerOptions,
@@ -80,6 +84,9 @@ pub(crate) struct Node {
     pub(crate) envelope: jsonrpc::Limits,
     pub(crate) disable_proxy_buffering: AtomicBool,
     pub(crate) restore: Restore,
+    pub(crate) unused: UnusedSessions,
+    /// Whether requests of the session era are served without a session.
+    pub(crate) sessionless: bool,
     /// The client on stdio is a gateway of this project, which supports more than an ordinary client.
     pub(crate) behind_gateway: bool,
     pub(crate) info: ServerInfo,
@@ -134,6 +141,8 @@ impl Node {
             revisions,
             disable_proxy_buffering,
             restore,
+            unused,
+            sessionless,
             behind_gateway,
             info,
             handler,
@@ -163,6 +172,8 @@ impl Node {
             revisions,
             disable_proxy_buffering: AtomicBool::new(disable_proxy_buffering),
             restore,
+            unused,
+            sessionless,
             behind_gateway,
             named: info.meta_member(),
             info,

@@ -1,5 +1,6 @@
 //! A session: the state that owns streams, running calls, open questions and waiting messages.
 
+pub(crate) mod activity;
 pub(crate) mod admission;
 mod admissions;
 mod call_table;
@@ -99,6 +100,8 @@ pub(crate) struct Session {
     began: Mono,
     /// The latest expiry of its owner's tokens, in milliseconds of the wall clock. Zero without an authenticator.
     identity_expires: AtomicU64,
+    /// Its client has sent a request after `initialize`, or has opened a stream.
+    was_used: AtomicBool,
     ended: AtomicBool,
     /// It has ended in this process only: the store keeps it.
     suspended: AtomicBool,
@@ -201,6 +204,7 @@ impl Session {
             key,
             state: Mutex::default(),
             uses: AtomicUsize::new(0),
+            was_used: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             suspended: AtomicBool::new(false),
             admissions: Admissions::default(),
@@ -299,6 +303,23 @@ impl Session {
     pub(crate) fn is_idle(&self, now: Mono) -> bool {
         let used = Mono::from_millis(self.last_used.load(Ordering::Relaxed));
         self.uses.load(Ordering::Relaxed) == 0 && now.since(used) >= self.node.timing.session_idle
+    }
+
+    /// The client sends a request after `initialize`, or opens a stream.
+    pub(crate) fn mark_used(&self) {
+        self.was_used.store(true, Ordering::Relaxed);
+    }
+
+    /// How long nobody has used the session; `None` while it is in use, and if it ends with its connection.
+    pub(crate) fn unused_for(&self, now: Mono) -> Option<Duration> {
+        let is_free = self.uses.load(Ordering::Relaxed) == 0 && self.transport == Transport::Streamable;
+        let used = Mono::from_millis(self.last_used.load(Ordering::Relaxed));
+        is_free.then(|| now.since(used))
+    }
+
+    /// Whether nobody has used the session since `initialize`, for at least `limit`.
+    pub(crate) fn was_never_used(&self, now: Mono, limit: Duration) -> bool {
+        !self.was_used.load(Ordering::Relaxed) && self.unused_for(now).is_some_and(|unused| unused >= limit)
     }
 
     /// The client sent `notifications/initialized`.

@@ -49,6 +49,7 @@ async fn d8_values_of_every_call_fit_into_cached_blocks() {
         params: request().params,
         principal: Principal::anonymous(),
         round: 0,
+        is_sessionless: false,
         tables: inner.stateless_tables(),
     };
     let meta = RequestMeta::new(request().id, None, Framing::Numbered, ClientMeta::default());

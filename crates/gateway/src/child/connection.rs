@@ -2,19 +2,21 @@
 
 use super::bounded;
 use super::codec;
-use super::message::{ChildMessage, ChildQuestion, UnsolicitedMessage, parse_child_error, server_exited_error};
+use super::label::ChildLabel;
+use super::message::{ChildMessage, ChildQuestion, parse_child_error, server_exited_error};
+use super::pool::{ChildId, ChildKind, Place, StartedChild};
 use super::router::{MessageRouter, OverflowPolicy};
-use super::spawner::{ChildPermit, ChildSpawner};
+use super::spawner::ChildSpawner;
 use super::supervisor::Supervisor;
-use crate::metrics;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rethread::{Answer, AskError, RpcError};
 use rethread_proto::jsonrpc::RequestId;
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
@@ -33,16 +35,60 @@ pub(super) type CallId = u64;
 /// The queue of one call.
 pub(super) type CallSender = bounded::Sender<ChildMessage>;
 
-/// The connection to a running child. The child ends when the receiver of its unsolicited messages is dropped.
+/// The connection to a running child. The child ends when it is [stopped](Self::stop), or when the receiver of its unsolicited
+/// messages is dropped.
 #[derive(Debug)]
 pub(crate) struct ChildConnection {
+    id: ChildId,
+    label: Arc<ChildLabel>,
     stdin: bounded::Sender<Bytes>,
     state: Mutex<ConnectionState>,
-    exited: watch::Receiver<bool>,
+    stop: watch::Sender<bool>,
+    life: watch::Receiver<Life>,
 }
 
-#[derive(Debug, Default)]
+/// The life of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Life {
+    Running,
+    /// It takes no request any more.
+    Ended,
+    /// Its process group has ended and is reaped.
+    Exited,
+}
+
+/// Keeps a child needed. Its owner hands this out under the lock under which it gives a child up.
+#[derive(Debug)]
+pub(crate) struct ChildUse(Arc<ChildConnection>);
+
+impl ChildUse {
+    pub(crate) fn new(connection: &Arc<ChildConnection>) -> Self {
+        connection.state.lock().uses += 1;
+        ChildUse(Arc::clone(connection))
+    }
+}
+
+impl Drop for ChildUse {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.uses -= 1;
+        state.last_used = Instant::now();
+    }
+}
+
+impl Deref for ChildUse {
+    type Target = Arc<ChildConnection>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+#[derive(Debug)]
 struct ConnectionState {
+    /// Live [`ChildUse`]s.
+    uses: usize,
+    last_used: Instant,
     last_call_id: CallId,
     calls: BTreeMap<CallId, CallEntry>,
     /// Questions of the child that wait for the client's answer.
@@ -78,45 +124,82 @@ pub(crate) struct ChildCall {
 }
 
 impl ChildConnection {
-    /// Starts a child. The returned channel carries messages that belong to no call, and ends with the child.
-    pub(crate) fn start(
+    /// Starts a process. [`ChildPool::start`](super::ChildPool::start) calls this.
+    pub(super) fn start(
         spawner: &ChildSpawner,
-        permit: ChildPermit,
+        place: Place,
+        kind: ChildKind,
         overflow: OverflowPolicy,
-    ) -> io::Result<(Arc<Self>, bounded::Receiver<UnsolicitedMessage>)> {
-        let (process, pipes) = spawner.spawn(permit)?;
-        let server: Arc<str> = spawner.server.name.as_str().into();
+    ) -> io::Result<StartedChild> {
+        let id = place.id();
+        let (process, pipes) = spawner.spawn(place)?;
+        let label = ChildLabel::new(
+            spawner.server.name.as_str().into(),
+            process.group,
+            (kind, overflow),
+            Arc::clone(process.table()),
+        );
         let (stdin, lines) = bounded::channel(MAX_QUEUED_LINES, MAX_QUEUED_LINE_BYTES);
         let (unsolicited, messages) = bounded::channel(MAX_QUEUED_MESSAGES, MAX_QUEUED_MESSAGE_BYTES);
-        let (exited_sender, exited) = watch::channel(false);
+        let (life_sender, life) = watch::channel(Life::Running);
+        let (stop, stop_requested) = watch::channel(false);
         let connection = Arc::new(ChildConnection {
+            id,
+            label: Arc::clone(&label),
             stdin,
-            state: Mutex::default(),
-            exited,
+            state: Mutex::new(ConnectionState {
+                uses: 0,
+                last_used: Instant::now(),
+                last_call_id: 0,
+                calls: BTreeMap::new(),
+                questions: Vec::new(),
+                exit_reason: None,
+            }),
+            stop,
+            life,
         });
-        let session = spawner.session;
-        metrics::child_started(&server);
-        tracing::info!(
-            server = &*server,
-            session = session.map(tracing::field::display),
-            pid = process.group,
-            "child started"
-        );
         let supervisor = Supervisor {
             process,
             pipes,
             lines,
             router: MessageRouter {
                 connection: Arc::downgrade(&connection),
-                server,
+                label,
                 unsolicited,
-                overflow,
+                stop: stop_requested,
             },
-            exited: exited_sender,
-            session,
+            life: life_sender,
         };
         tokio::spawn(supervisor.run());
-        Ok((connection, messages))
+        Ok(StartedChild { connection, messages })
+    }
+
+    pub(crate) fn child_id(&self) -> ChildId {
+        self.id
+    }
+
+    pub(crate) fn label(&self) -> &ChildLabel {
+        &self.label
+    }
+
+    /// A user claims this spare.
+    pub(super) fn claim(&self, kind: ChildKind, overflow: OverflowPolicy) {
+        self.label.claim(kind, overflow);
+        self.state.lock().last_used = Instant::now();
+    }
+
+    /// Gives the child up: it gets no further message, its stdin is closed, and it exits in bounded time (GW-24). Its
+    /// notifications are still delivered.
+    pub(crate) fn stop(&self) {
+        self.record_exit("it was stopped".into());
+        self.stop.send_replace(true);
+    }
+
+    /// `None` while a request uses the child or a question of it is open. Otherwise the end of the last use.
+    pub(crate) fn unused_since(&self) -> Option<Instant> {
+        let mut state = self.state.lock();
+        state.questions.retain(|(_, task)| !task.is_finished());
+        (state.uses == 0 && state.questions.is_empty()).then_some(state.last_used)
     }
 
     /// Sends a client's request. The gateway replaces its progress token.
@@ -253,11 +336,6 @@ impl ChildConnection {
         calls.map(|(id, call)| (*id, call.sender.clone())).collect()
     }
 
-    /// How many requests wait for a response.
-    pub(crate) fn calls_in_flight(&self) -> usize {
-        self.state.lock().calls.len()
-    }
-
     pub(crate) fn is_alive(&self) -> bool {
         self.state.lock().exit_reason.is_none()
     }
@@ -270,6 +348,9 @@ impl ChildConnection {
     /// Ends all calls and questions. Returns how many calls were in flight.
     pub(super) fn record_exit(&self, reason: Arc<str>) -> usize {
         let mut state = self.state.lock();
+        if state.exit_reason.is_some() {
+            return 0; // it was stopped
+        }
         state.exit_reason = Some(reason);
         for (_, task) in std::mem::take(&mut state.questions) {
             task.abort();
@@ -277,9 +358,18 @@ impl ChildConnection {
         std::mem::take(&mut state.calls).len()
     }
 
-    /// Waits until the process group has ended.
+    /// Waits until the child takes no request any more.
+    pub(crate) async fn ended(&self) {
+        self.reached(Life::Ended).await;
+    }
+
+    /// Waits until the process group has ended and is reaped.
     pub(crate) async fn exited(&self) {
-        let _ = self.exited.clone().wait_for(|exited| *exited).await; // an error means that the supervisor has ended
+        self.reached(Life::Exited).await;
+    }
+
+    async fn reached(&self, least: Life) {
+        let _ = self.life.clone().wait_for(|life| *life >= least).await; // an error means that the supervisor has ended
     }
 }
 

@@ -77,7 +77,7 @@ impl GuardedGroup {
     }
 
     /// Unregisters a group that has ended.
-    pub(crate) fn unregister(self) {
+    pub(crate) fn unregister(&self) {
         self.guardian.send('-', self.group);
     }
 }

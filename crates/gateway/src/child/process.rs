@@ -1,7 +1,7 @@
 //! One process, the leader of its own process group. It ends together with everything it has started (GW-08).
 
 use super::guardian::{GuardedGroup, Guardian, signal_group};
-use super::spawner::ChildPermit;
+use super::pool::Place;
 use super::table::ChildTable;
 use rustix::process::Signal;
 use std::io;
@@ -11,17 +11,19 @@ use std::time::Duration;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
-/// How long a child may take to exit after its stdin was closed. Beyond: SIGTERM. After the same time again: SIGKILL.
-const EXIT_GRACE: Duration = Duration::from_secs(2);
+/// How long a child may take to exit after its stdin was closed. Beyond: SIGTERM.
+const STDIN_GRACE: Duration = Duration::from_secs(2);
+/// How long a child may take to exit after SIGTERM. Beyond: SIGKILL.
+const SIGTERM_GRACE: Duration = Duration::from_secs(2);
 
-/// A child process without its pipes.
+/// A child process without its pipes. Its place is free when this is dropped.
 #[derive(Debug)]
 pub(super) struct ChildProcess {
     child: Child,
     /// The process group, which has the pid of the child.
     pub(super) group: u32,
     guarded: GuardedGroup,
-    _permit: ChildPermit,
+    _place: Place,
 }
 
 /// The gateway's ends of a child's pipes.
@@ -33,7 +35,7 @@ pub(super) struct ChildPipes {
 
 impl ChildProcess {
     /// Takes a child that leads its own process group and has three pipes.
-    pub(super) fn new(mut child: Child, permit: ChildPermit, guardian: &Guardian) -> io::Result<(Self, ChildPipes)> {
+    pub(super) fn new(mut child: Child, place: Place, guardian: &Guardian) -> io::Result<(Self, ChildPipes)> {
         let missing = || io::Error::other("the child has no pipes");
         let group = child.id().ok_or_else(missing)?;
         let pipes = ChildPipes {
@@ -45,7 +47,7 @@ impl ChildProcess {
             child,
             group,
             guarded: guardian.register(group),
-            _permit: permit,
+            _place: place,
         };
         Ok((process, pipes))
     }
@@ -60,21 +62,22 @@ impl ChildProcess {
         self.child.wait().await
     }
 
-    /// Ends the process in bounded time. The caller has closed its stdin. Returns whether it had to be killed.
-    pub(super) async fn terminate(mut self) -> bool {
+    /// Waits for the exit in bounded time, with signals if needed, and reaps the process. The caller closes its stdin.
+    /// Returns the status, and whether it had to be killed.
+    pub(super) async fn terminate(&mut self) -> (Option<ExitStatus>, bool) {
         let mut is_killed = false;
-        for next in [Signal::TERM, Signal::KILL] {
-            if timeout(EXIT_GRACE, self.child.wait()).await.is_ok() {
+        for (grace, next) in [(STDIN_GRACE, Signal::TERM), (SIGTERM_GRACE, Signal::KILL)] {
+            if timeout(grace, self.child.wait()).await.is_ok() {
                 break;
             }
             tracing::debug!(group = self.group, signal = ?next, "child does not exit; sending a signal");
             signal_group(self.group, next);
             is_killed = next == Signal::KILL;
         }
-        let _ = self.child.wait().await; // SIGKILL cannot be ignored
+        let status = self.child.wait().await; // SIGKILL cannot be ignored
         // Descendants that the child left behind are still in the group.
         signal_group(self.group, Signal::KILL);
         self.guarded.unregister();
-        is_killed
+        (status.ok(), is_killed)
     }
 }

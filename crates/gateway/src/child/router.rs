@@ -7,6 +7,7 @@
 use super::bounded;
 use super::codec;
 use super::connection::{CallId, CallSender, ChildConnection};
+use super::label::ChildLabel;
 use super::message::{ChildMessage, ChildQuestion, UnsolicitedMessage};
 use super::sanitize::sanitize_line;
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use std::sync::{Arc, Weak};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::ChildStdout;
 use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::watch;
 
 /// The longest line of a child. Beyond: the gateway ends the child, since it cannot deliver the message.
 const MAX_LINE_BYTES: u64 = 32 << 20;
@@ -38,8 +40,8 @@ pub(crate) enum OverflowPolicy {
 
 /// Why a router stopped.
 pub(super) enum RouterEnd {
-    /// The last user has dropped the receiver of unsolicited messages.
-    Released,
+    /// Nobody uses the child any more, or its owner has given it up.
+    Stopped,
     /// Stdout ended.
     Eof,
     /// The child broke the protocol or a pipe.
@@ -48,23 +50,26 @@ pub(super) enum RouterEnd {
 
 pub(super) struct MessageRouter {
     pub(super) connection: Weak<ChildConnection>,
-    pub(super) server: Arc<str>,
+    pub(super) label: Arc<ChildLabel>,
     pub(super) unsolicited: bounded::Sender<UnsolicitedMessage>,
-    pub(super) overflow: OverflowPolicy,
+    /// Becomes true when the owner gives the child up.
+    pub(super) stop: watch::Receiver<bool>,
 }
 
 impl MessageRouter {
     /// Routes messages until the child ends or its last user is gone. Once `unusable` resolves, only buffered lines are
     /// read.
-    pub(super) async fn run(self, stdout: &mut StdoutReader, unusable: impl Future<Output = RouterEnd>) -> RouterEnd {
+    pub(super) async fn run(&self, stdout: &mut StdoutReader, unusable: impl Future<Output = RouterEnd>) -> RouterEnd {
         tokio::pin!(unusable);
+        let stopped = self.stopped();
+        tokio::pin!(stopped);
         let mut line = Vec::new();
         loop {
             line.clear();
             let mut limited = (&mut *stdout).take(MAX_LINE_BYTES + 1);
             let read = tokio::select! {
                 biased;
-                () = self.unsolicited.closed() => return RouterEnd::Released,
+                () = &mut stopped => return RouterEnd::Stopped,
                 read = limited.read_until(b'\n', &mut line) => read,
                 end = &mut unusable => return end,
             };
@@ -80,7 +85,36 @@ impl MessageRouter {
                 // `route` may wait for a slow client, which must not keep the child of an ended session.
                 tokio::select! {
                     () = self.route(message) => {}
-                    () = self.unsolicited.closed() => return RouterEnd::Released,
+                    () = &mut stopped => return RouterEnd::Stopped,
+                }
+            }
+        }
+    }
+
+    /// Resolves when the child must be stopped.
+    async fn stopped(&self) {
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            Ok(_) = stop.wait_for(|stop| *stop) => {}
+            () = self.unsolicited.closed() => {}
+        }
+    }
+
+    /// Reads the rest of stdout until its end, so that a child that still writes meets no closed or full pipe (GW-24). Its
+    /// notifications reach a session that lives on. Responses and questions reach nobody.
+    pub(super) async fn drain(&self, stdout: &mut StdoutReader) {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let mut limited = (&mut *stdout).take(MAX_LINE_BYTES + 1);
+            match limited.read_until(b'\n', &mut line).await {
+                Ok(1..) => {}
+                Ok(0) | Err(_) => return,
+            }
+            for message in self.parse(line.trim_ascii()) {
+                if let Message::Notification(note) = message {
+                    let params = Bytes::copy_from_slice(note.params.as_json());
+                    self.route_notification(note.method.as_str(), params).await;
                 }
             }
         }
@@ -94,7 +128,7 @@ impl MessageRouter {
             Ok(Payload::One(message)) => vec![message],
             Ok(Payload::Batch(messages)) => messages,
             Err(error) => {
-                let (server, line) = (&*self.server, sanitize_line(line));
+                let (server, line) = (self.label.server(), sanitize_line(line));
                 tracing::warn!(server, %line, "child wrote an invalid line");
                 self.reject(error);
                 Vec::new()
@@ -139,7 +173,7 @@ impl MessageRouter {
     }
 
     fn log_unexpected_response(&self) {
-        tracing::debug!(server = &*self.server, "child responded to no request in flight");
+        tracing::debug!(server = self.label.server(), "child responded to no request in flight");
     }
 
     async fn route_notification(&self, method: &str, params: Bytes) {
@@ -209,14 +243,14 @@ impl MessageRouter {
     }
 
     async fn deliver(&self, id: CallId, call: &CallSender, message: ChildMessage) {
-        if self.overflow == OverflowPolicy::Wait {
+        if self.label.overflow() == OverflowPolicy::Wait {
             return drop(call.send(message).await);
         }
         if let Err(TrySendError::Full(_)) = call.try_send(message)
             && let Some(connection) = self.connection.upgrade()
         {
             tracing::warn!(
-                server = &*self.server,
+                server = self.label.server(),
                 "client reads too slowly; its request is cancelled"
             );
             connection.cancel_call(id);

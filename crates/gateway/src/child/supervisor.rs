@@ -1,13 +1,14 @@
 //! The task of one child: moves its lines in and out, and ends the process.
 
 use super::bounded;
+use super::connection::Life;
+use super::label::ChildLabel;
 use super::process::{ChildPipes, ChildProcess};
-use super::router::{MessageRouter, RouterEnd, StdoutReader};
+use super::router::{MessageRouter, RouterEnd};
 use super::sanitize::sanitize_line;
-use super::table::ChildTable;
-use crate::metrics::{self, ChildExit};
+use super::telemetry;
 use bytes::Bytes;
-use rethread::Tag;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -31,59 +32,54 @@ pub(super) struct Supervisor {
     /// Lines for the child's stdin.
     pub(super) lines: bounded::Receiver<Bytes>,
     pub(super) router: MessageRouter,
-    /// Becomes true when the process group has ended.
-    pub(super) exited: watch::Sender<bool>,
-    /// The session of the child, for the log.
-    pub(super) session: Option<Tag>,
+    pub(super) life: watch::Sender<Life>,
 }
 
 impl Supervisor {
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(self) {
         let ChildPipes { stdin, stdout, stderr } = self.pipes;
-        let (server, connection) = (Arc::clone(&self.router.server), self.router.connection.clone());
-        let (session, pid) = (self.session.map(tracing::field::display), self.process.group);
-        let table = Arc::clone(self.process.table());
-        let log = ChildLog {
-            server: Arc::clone(&server),
-            session: self.session,
-            pid,
-            table: Arc::clone(&table),
-        };
-        let log_task = tokio::spawn(log.read(stderr));
+        let (router, mut process) = (self.router, self.process);
+        let log_task = tokio::spawn(log_stderr(stderr, Arc::clone(&router.label)));
         let (stdin_open, stdin_closed) = oneshot::channel();
-        let write_task = tokio::spawn(write_stdin(self.lines, stdin, stdin_open));
+        let (finish, finishing) = oneshot::channel();
+        let mut write_task = tokio::spawn(write_stdin(self.lines, stdin, finishing, stdin_open));
         let mut stdout = BufReader::with_capacity(STDOUT_BUFFER_BYTES, stdout);
-        let unusable = wait_until_unusable(&mut self.process, stdin_closed);
-        let end = self.router.run(&mut stdout, unusable).await;
-        write_task.abort(); // closes the child's stdin
-        let _ = write_task.await;
-        let status = timeout(EXIT_STATUS_TIMEOUT, self.process.wait()).await;
-        let reason: Arc<str> = match (&end, status) {
-            (RouterEnd::Released, _) => "it was stopped".into(),
-            (RouterEnd::Failed(reason), _) => reason.as_str().into(),
-            (RouterEnd::Eof, Ok(Ok(status))) => format!("it ended ({status})").into(),
-            (RouterEnd::Eof, _) => "it closed its stdout".into(),
+        let unusable = wait_until_unusable(&mut process, stdin_closed);
+        let end = router.run(&mut stdout, unusable).await;
+        let reason: Arc<str> = match &end {
+            RouterEnd::Stopped => "it was stopped".into(),
+            RouterEnd::Failed(reason) => reason.as_str().into(),
+            RouterEnd::Eof => match timeout(EXIT_STATUS_TIMEOUT, process.wait()).await {
+                Ok(Ok(status)) => format!("it ended ({status})").into(),
+                _ => "it closed its stdout".into(),
+            },
         };
-        let connection = connection.upgrade();
+        let connection = router.connection.upgrade();
         let calls = connection.map_or(0, |connection| connection.record_exit(Arc::clone(&reason)));
-        // The child may write until it has exited (GW-08).
-        let is_killed = tokio::select! {
-            is_killed = self.process.terminate() => is_killed,
-            () = discard_stdout(&mut stdout) => false,
+        self.life.send_replace(Life::Ended);
+        // The order of GW-24: what is queued is written, stdin is closed, and the pipes are read until the child has exited.
+        let _ = finish.send(());
+        let (status, is_killed) = {
+            let mut draining = pin!(router.drain(&mut stdout));
+            tokio::select! {
+                status = process.terminate() => {
+                    let _ = timeout(PIPE_DRAIN_TIMEOUT, draining).await;
+                    status
+                }
+                () = &mut draining => process.terminate().await,
+            }
         };
+        write_task.abort(); // it may wait for a child that does not read
+        let _ = (&mut write_task).await;
         let _ = timeout(PIPE_DRAIN_TIMEOUT, log_task).await;
-        table.exited(pid, !matches!(end, RouterEnd::Released));
-        let exit = match (&end, is_killed) {
-            (_, true) => ChildExit::Killed,
-            (RouterEnd::Released, _) => ChildExit::Asked,
-            _ => ChildExit::Crashed,
-        };
+        let is_crash = !matches!(end, RouterEnd::Stopped);
+        process.table().exited(router.label.pid(), is_crash);
+        drop(process); // the place is free
         match end {
-            RouterEnd::Released => tracing::info!(server = &*server, session, pid, "child stopped"),
-            _ => tracing::warn!(server = &*server, session, pid, calls, %reason, "child exited"),
+            RouterEnd::Stopped => telemetry::stopped(&router.label, status, is_killed),
+            _ => telemetry::exited(&router.label, calls, &reason, is_killed),
         }
-        metrics::child_exited(&server, exit);
-        self.exited.send_replace(true);
+        self.life.send_replace(Life::Exited);
     }
 }
 
@@ -98,49 +94,38 @@ async fn wait_until_unusable(process: &mut ChildProcess, stdin_closed: oneshot::
     end
 }
 
-/// Writes lines until the child closes its stdin. Dropping `_stdin_open` reports that.
-async fn write_stdin(mut lines: bounded::Receiver<Bytes>, mut stdin: ChildStdin, _stdin_open: oneshot::Sender<()>) {
-    while let Some(line) = lines.recv().await {
+/// Writes lines until the child closes its stdin, or until `finishing` resolves and the queue is empty. Dropping `_stdin_open`
+/// reports the end.
+async fn write_stdin(
+    mut lines: bounded::Receiver<Bytes>,
+    mut stdin: ChildStdin,
+    mut finishing: oneshot::Receiver<()>,
+    _stdin_open: oneshot::Sender<()>,
+) {
+    loop {
+        let line = tokio::select! {
+            biased;
+            line = lines.recv() => line,
+            _ = &mut finishing => None,
+        };
+        let Some(line) = line else { return };
         if stdin.write_all(&line).await.is_err() {
             return;
         }
     }
 }
 
-/// Logs the lines of a child's stderr, and shows the last ones to operators.
-struct ChildLog {
-    server: Arc<str>,
-    session: Option<Tag>,
-    pid: u32,
-    table: Arc<ChildTable>,
-}
-
-impl ChildLog {
-    async fn read(self, stderr: impl AsyncRead + Unpin) {
-        let session = self.session.map(tracing::field::display);
-        let mut stderr = BufReader::new(stderr);
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            let mut limited = (&mut stderr).take(MAX_STDERR_LINE_BYTES);
-            match limited.read_until(b'\n', &mut line).await {
-                Ok(0) | Err(_) => return,
-                Ok(_) => {
-                    let line = sanitize_line(&line);
-                    self.table.wrote(self.pid, &line);
-                    tracing::info!(target: "rethread::child", server = &*self.server, session, pid = self.pid, %line, "child stderr");
-                }
+async fn log_stderr(stderr: impl AsyncRead + Unpin, label: Arc<ChildLabel>) {
+    let mut stderr = BufReader::new(stderr);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let mut limited = (&mut stderr).take(MAX_STDERR_LINE_BYTES);
+        match limited.read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {
+                telemetry::stderr_line(&label, &sanitize_line(&line));
             }
         }
     }
-}
-
-/// Reads the rest of stdout, so that a child that still writes meets no closed or full pipe.
-///
-/// Never returns: a descendant may hold the pipe open after the child has exited.
-async fn discard_stdout(stdout: &mut StdoutReader) {
-    while let Ok(read @ 1..) = stdout.fill_buf().await.map(<[u8]>::len) {
-        stdout.consume(read);
-    }
-    std::future::pending::<()>().await;
 }

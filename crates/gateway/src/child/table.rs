@@ -42,7 +42,7 @@ pub(crate) struct ChildCounts {
 }
 
 impl ChildTable {
-    pub(super) fn started(&self, pid: u32, server: &str, session: Option<Tag>) {
+    pub(super) fn started(&self, pid: u32, server: &str) {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut state = self.0.lock();
         let server: Arc<str> = server.into();
@@ -50,11 +50,18 @@ impl ChildTable {
         let facts = ChildFacts {
             pid,
             server,
-            session,
+            session: None,
             since: Wall::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
             stderr: VecDeque::new(),
         };
         state.children.insert(pid, facts);
+    }
+
+    /// The child serves this session from now on.
+    pub(super) fn set_session(&self, pid: u32, session: Tag) {
+        if let Some(facts) = self.0.lock().children.get_mut(&pid) {
+            facts.session = Some(session);
+        }
     }
 
     /// A line of stderr, sanitised.
@@ -107,8 +114,8 @@ mod tests {
     #[test]
     fn ops_11_table_has_the_children_that_run_and_their_last_lines() {
         let table = ChildTable::default();
-        table.started(7, "files", None);
-        table.started(8, "files", None);
+        table.started(7, "files");
+        table.started(8, "files");
         for line in 0..30 {
             table.wrote(7, &format!("line {line}{}", "x".repeat(1000)));
         }

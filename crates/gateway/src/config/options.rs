@@ -6,6 +6,7 @@ use super::auth_options::{
     ALLOW, AUTH_SCOPES, FAILURES, IDENTITY, IMPLIES, LEEWAY, NO_AUTH, SERVER_SCOPES, TOKENS, TOOL_SCOPES,
     TRUSTED_PROXIES,
 };
+use super::child_options::{CHILD_IDLE, SESSION_UNUSED, SESSIONLESS, SPARE};
 use super::jwt_options::{ALGORITHMS, AUDIENCE, COOLDOWN, ISSUER, JWKS_FILE, JWKS_URL, JWT, MAX_STALE, REFRESH};
 use super::limits::LIMITS;
 use super::operation_options::{AUDIT, AUDIT_PARAMS, METRICS, METRICS_TOOLS, OTLP, TAPE, TAPE_PAYLOADS};
@@ -36,6 +37,8 @@ pub(crate) static OPTIONS: &[&OptionDef] = &[
     &TLS_KEY.def,
     &RETRY_MS.def,
     &SESSION_IDLE.def,
+    &SESSION_UNUSED.def,
+    &SESSIONLESS.def,
     &DRAIN.def,
     &MAX_CONNECTIONS_PER_PEER.def,
     &LIMITS,
@@ -77,6 +80,8 @@ pub(crate) static OPTIONS: &[&OptionDef] = &[
     &RESTORE.def,
     &START_TIMEOUT.def,
     &MAX_CHILDREN.def,
+    &CHILD_IDLE.def,
+    &SPARE.def,
     &SERVER_SCOPES.def,
     &ALLOW.def,
     &TOOL_SCOPES,
@@ -536,7 +541,7 @@ pub(crate) static MAX_CHILDREN: TypedOption<usize> = TypedOption {
         ),
         env: Some("RETHREAD_MAX_CHILDREN"),
         default: DefaultValue::Text("100"),
-        help: "Server processes at the same time, one per session; more clients get 503",
+        help: "Server processes at the same time; one that nobody needs makes room for the next",
         reload: Reload::ReplacesServer,
     },
     parse: |value| value::size(value, 1),

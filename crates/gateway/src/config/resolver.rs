@@ -93,6 +93,8 @@ impl Resolver<'_> {
             session_idle: self.value(&options::SESSION_IDLE),
             max_connections_per_peer,
             limits,
+            session_unused: self.value(&super::child_options::SESSION_UNUSED),
+            sessionless: self.value(&super::child_options::SESSIONLESS),
             auth,
             no_auth,
             trusted_proxies: self.value(&super::auth_options::TRUSTED_PROXIES),

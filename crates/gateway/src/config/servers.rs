@@ -173,6 +173,9 @@ impl Resolver<'_> {
         } = command;
         let shown = secret::display_command(&program, &shown_args);
         self.add_row(Some(name), options::COMMAND.def.key, shown, &source);
+        let restore = self.server_value(name, section, &options::RESTORE);
+        let identity = self.server_value(name, section, &super::auth_options::IDENTITY);
+        let children = self.children(name, section, restore, identity);
         ServerSettings {
             name: name.to_owned(),
             folder: name.to_owned(),
@@ -184,11 +187,13 @@ impl Resolver<'_> {
             env: self.variables(name, section),
             inherit_env: self.server_value(name, section, &options::INHERIT_ENV),
             era: self.server_value(name, section, &options::ERA),
-            restore: self.server_value(name, section, &options::RESTORE),
+            restore,
             start_timeout: self.server_value(name, section, &options::START_TIMEOUT),
-            max_children: self.server_value(name, section, &options::MAX_CHILDREN),
+            max_children: children.max_children,
+            child_idle: children.child_idle,
+            spare: children.spare,
             access: self.server_access(name, section, providers),
-            identity: self.server_value(name, section, &super::auth_options::IDENTITY),
+            identity,
         }
     }
 

@@ -1,8 +1,7 @@
 //! At most one running child, and the backoff between its starts.
 
-use super::restart_backoff::RestartBackoff;
 use super::unavailable_error;
-use crate::child::ChildConnection;
+use crate::child::{ChildConnection, ChildUse, RestartBackoff};
 use rethread::RpcError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +22,7 @@ pub(super) struct ChildSlot<C> {
 pub(super) struct RunningChild {
     pub(super) connection: Arc<ChildConnection>,
     started: Instant,
-    _receive_task: AbortOnDrop,
+    receive_task: AbortOnDrop,
 }
 
 impl RunningChild {
@@ -32,8 +31,19 @@ impl RunningChild {
         RunningChild {
             connection,
             started: Instant::now(),
-            _receive_task: AbortOnDrop(receive_task),
+            receive_task: AbortOnDrop::new(receive_task),
         }
+    }
+
+    /// A use of the child, which its owner hands out under the lock of the slot.
+    pub(super) fn use_child(&self) -> ChildUse {
+        ChildUse::new(&self.connection)
+    }
+
+    /// Stops the child. Messages that it sends until its exit are still received.
+    pub(super) fn hibernate(mut self) {
+        self.receive_task.detach();
+        self.connection.stop();
     }
 }
 
@@ -44,17 +54,24 @@ impl AsRef<RunningChild> for RunningChild {
 }
 
 /// Aborts a task when dropped.
-pub(super) struct AbortOnDrop(pub(super) JoinHandle<()>);
+pub(super) struct AbortOnDrop(Option<JoinHandle<()>>);
 
 impl AbortOnDrop {
-    pub(super) fn is_finished(&self) -> bool {
-        self.0.is_finished()
+    pub(super) fn new(task: JoinHandle<()>) -> Self {
+        AbortOnDrop(Some(task))
+    }
+
+    /// The task ends by itself.
+    fn detach(&mut self) {
+        self.0 = None;
     }
 }
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
-        self.0.abort();
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
     }
 }
 
@@ -99,9 +116,9 @@ impl<C: AsRef<RunningChild>> ChildSlot<C> {
         Ok(self.child.insert(started?))
     }
 
-    /// Ends the child without waiting for its exit.
-    pub(super) fn clear(&mut self) {
-        self.child = None;
+    /// Removes the child. It has not crashed.
+    pub(super) fn take(&mut self) -> Option<C> {
+        self.child.take()
     }
 }
 

@@ -1,33 +1,36 @@
-//! The child of one session: started with it, restarted after a crash, ended with it.
+//! The child of one session: started with it, stopped while nobody needs it, started again, ended with it.
 
 use super::child_slot::{self, ChildSlot, RunningChild};
-use super::{raw_json, unavailable_error, with_timeout};
-use crate::child::{ChildConnection, ChildPermit, ChildSpawner, OverflowPolicy, UnsolicitedMessage, bounded};
-use crate::metrics;
+use super::{raw_json, start_error, unavailable_error, with_timeout};
+use crate::child::{
+    ChildConnection, ChildKind, ChildOwner, ChildPool, ChildStart, ChildUse, OverflowPolicy, StartError, StartedChild,
+    StopCause, UnsolicitedMessage, bounded, telemetry,
+};
 use crate::settings::RestoreSetting;
 use bytes::Bytes;
-use rethread::{Peer, PreviousState, RpcError};
+use rethread::{OpenError, Peer, PreviousState, RpcError, Tag};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// How long a session outlives its child with `restore = expire`. Its calls get their errors in that time.
+/// How long a session outlives a child that cannot be replaced. Its calls get their errors in that time.
 const EXPIRE_GRACE: Duration = Duration::from_millis(500);
 
 /// The child of one session.
 pub(super) struct SessionChild {
-    spawner: ChildSpawner,
+    pool: ChildPool,
     peer: Peer,
     /// The `params` of the client's `initialize`. Every child of this session gets them.
     initialize_params: Bytes,
+    /// Its lock is held while a child is started, handed out or given up.
     slot: Mutex<ChildSlot<RunningChild>>,
 }
 
 impl SessionChild {
-    pub(super) fn new(spawner: ChildSpawner, peer: Peer, initialize_params: Bytes) -> Arc<Self> {
+    pub(super) fn new(pool: ChildPool, peer: Peer, initialize_params: Bytes) -> Arc<Self> {
         Arc::new(SessionChild {
-            spawner,
+            pool,
             peer,
             initialize_params,
             slot: Mutex::default(),
@@ -35,20 +38,26 @@ impl SessionChild {
     }
 
     /// Starts the first child of a new session. Returns its result of `initialize`.
-    pub(super) async fn open(&self, permit: ChildPermit) -> Result<Bytes, RpcError> {
-        let (child, initialize_result) = self.start(permit, None).await?;
-        self.slot.lock().await.fill(Ok(child))?;
+    pub(super) async fn open(self: &Arc<Self>) -> Result<Bytes, OpenError> {
+        let child = self.start_process().await.map_err(|error| match error {
+            Some(StartError::Busy { .. }) => OpenError::Unavailable(error.map_or_else(String::new, |e| e.to_string())),
+            Some(error) => unavailable_error(error).into(),
+            None => session_ended_error().into(),
+        })?;
+        let (child, initialize_result) = self.initialize(child, None).await?;
+        let mut slot = self.slot.lock().await;
+        self.attach(slot.fill(Ok(child))?);
         Ok(initialize_result)
     }
 
-    /// The connection to the child, which is restarted if it has exited.
-    pub(super) async fn connection(&self) -> Result<Arc<ChildConnection>, RpcError> {
+    /// The connection to the child, which is started if it does not run.
+    pub(super) async fn connection(self: &Arc<Self>) -> Result<ChildUse, RpcError> {
         let mut slot = self.slot.lock().await;
         if slot.stopped {
             return Err(session_ended_error());
         }
         if let Some(child) = slot.live_child() {
-            return Ok(Arc::clone(&child.connection));
+            return Ok(child.use_child());
         }
         if slot.child().is_some() && self.expires() {
             // `receive` ends the session.
@@ -56,16 +65,28 @@ impl SessionChild {
         }
         slot.prepare_start().await?;
         let previous = self.peer.state();
-        let permit = self.spawner.acquire_permit().await.map_err(unavailable_error)?;
-        let started = self.start(permit, Some(&previous)).await;
+        // A missing place is not a crash, so it does not count for the backoff.
+        let child = match self.start_process().await {
+            Ok(child) => child,
+            Err(Some(error @ StartError::Busy { .. })) => return Err(start_error(error)),
+            Err(Some(error)) => return slot.fill(Err(start_error(error))).map(RunningChild::use_child),
+            Err(None) => return Err(session_ended_error()),
+        };
+        let started = self.initialize(child, Some(&previous)).await;
         let child = slot.fill(started.map(|(child, _)| child))?;
-        Ok(Arc::clone(&child.connection))
+        self.attach(child);
+        Ok(child.use_child())
     }
 
     /// The connection to the child, if it is alive.
-    pub(super) async fn live_connection(&self) -> Option<Arc<ChildConnection>> {
+    pub(super) async fn live_connection(&self) -> Option<ChildUse> {
         let slot = self.slot.lock().await;
-        slot.live_child().map(|child| Arc::clone(&child.connection))
+        slot.live_child().map(RunningChild::use_child)
+    }
+
+    /// Whether the session lives on without a process.
+    pub(super) fn is_hibernated(&self) -> bool {
+        self.slot.try_lock().is_ok_and(|slot| slot.child().is_none())
     }
 
     /// Ends the child, and waits for its exit.
@@ -75,18 +96,37 @@ impl SessionChild {
 
     /// Whether the session ends when its child exits.
     fn expires(&self) -> bool {
-        self.spawner.server.restore == RestoreSetting::Expire
+        self.pool.spawner().server.restore == RestoreSetting::Expire
     }
 
-    /// Starts a child and initializes it. With `previous` it is brought to the state of the session.
-    async fn start(
+    /// Gets a process. `None` in the error means that the session has ended meanwhile.
+    async fn start_process(&self) -> Result<StartedChild, Option<StartError>> {
+        let start = ChildStart {
+            kind: ChildKind::Session,
+            principal: self.peer.principal().clone(),
+            overflow: OverflowPolicy::Wait,
+            idle_limit: self.pool.spawner().server.child_idle,
+        };
+        tokio::select! {
+            started = self.pool.start(start) => started.map_err(Some),
+            () = self.peer.ended() => Err(None), // the place is free again at once
+        }
+    }
+
+    fn attach(self: &Arc<Self>, child: &RunningChild) {
+        let owner: Arc<dyn ChildOwner> = Arc::clone(self) as Arc<dyn ChildOwner>;
+        self.pool.attach(&child.connection, Arc::downgrade(&owner));
+    }
+
+    /// Initializes a child. With `previous` it is brought to the state of the session.
+    async fn initialize(
         &self,
-        permit: ChildPermit,
+        child: StartedChild,
         previous: Option<&PreviousState>,
     ) -> Result<(RunningChild, Bytes), RpcError> {
-        let started = Instant::now();
-        let (connection, messages) =
-            ChildConnection::start(&self.spawner, permit, OverflowPolicy::Wait).map_err(unavailable_error)?;
+        let began = Instant::now();
+        let StartedChild { connection, messages } = child;
+        connection.label().set_session(Tag::of_session(self.peer.id()));
         let receive_task = tokio::spawn(receive(
             Arc::clone(&connection),
             messages,
@@ -94,21 +134,80 @@ impl SessionChild {
             self.expires(),
         ));
         let child = RunningChild::new(Arc::clone(&connection), receive_task);
-        let limit = self.spawner.server.start_timeout;
+        let limit = self.pool.spawner().server.start_timeout;
         let initialize = async {
             let request = connection.request("initialize", &self.initialize_params);
             let result = with_timeout(limit, "answer `initialize`", request).await?;
             if let Some(previous) = previous {
+                self.check_version(&result)?;
                 with_timeout(limit, "take up the session", replay(&connection, previous)).await?;
             }
-            metrics::child_ready(&self.spawner.server.name, started.elapsed());
+            let running = self.pool.counts().running;
+            telemetry::started(connection.label(), previous.is_some(), began.elapsed(), running);
             Ok(result)
         };
         tokio::select! {
             initialized = initialize => initialized.map(|result| (child, result)),
-            // The permit is free again at once.
+            // The place is free again at once.
             () = self.peer.ended() => Err(session_ended_error()),
         }
+    }
+
+    /// A child that speaks another version cannot continue the session: the client must initialize again.
+    fn check_version(&self, initialize_result: &Bytes) -> Result<(), RpcError> {
+        #[derive(serde::Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Negotiated {
+            protocol_version: String,
+        }
+        let negotiated = serde_json::from_slice::<Negotiated>(initialize_result);
+        if negotiated.is_ok_and(|negotiated| negotiated.protocol_version == self.peer.version().as_str()) {
+            return Ok(());
+        }
+        tracing::warn!("restarted child speaks another protocol version; its session ends");
+        let peer = self.peer.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(EXPIRE_GRACE).await;
+            peer.end();
+        });
+        Err(session_ended_error())
+    }
+
+    /// `None` if the child is needed (GW-20), otherwise the last moment in which it was.
+    fn unneeded_since(&self, child: &RunningChild) -> Option<Instant> {
+        let activity = self.peer.activity();
+        if activity.is_in_use() || activity.subscriptions > 0 || activity.is_connection_bound {
+            return None;
+        }
+        let last_used = Instant::now().checked_sub(activity.unused_for);
+        child
+            .connection
+            .unused_since()
+            .map(|since| last_used.map_or(since, |last| since.max(last)))
+    }
+}
+
+impl ChildOwner for SessionChild {
+    fn unneeded_since(&self) -> Option<Instant> {
+        let slot = self.slot.try_lock().ok()?;
+        self.unneeded_since(slot.live_child()?)
+    }
+
+    fn give_up(&self, cause: StopCause) -> bool {
+        let Ok(mut slot) = self.slot.try_lock() else {
+            return false; // a request has just got the child
+        };
+        let is_unneeded = slot
+            .live_child()
+            .is_some_and(|child| self.unneeded_since(child).is_some());
+        if !is_unneeded {
+            return false;
+        }
+        if let Some(child) = slot.take() {
+            telemetry::hibernated(child.connection.label(), cause, self.pool.counts().running);
+            child.hibernate();
+        }
+        true
     }
 }
 

@@ -2,24 +2,23 @@
 
 use super::child_slot::{self, AbortOnDrop, ChildSlot, RunningChild};
 use super::header_params::{self, ToolHeaderParams};
-use super::{unavailable_error, with_timeout};
+use super::{start_error, unavailable_error, with_timeout};
 use crate::child::codec::gateway_request_meta;
 use crate::child::{
-    ChildConnection, ChildMessage, ChildPermit, ChildSpawner, OverflowPolicy, UnsolicitedMessage, bounded,
+    ChildConnection, ChildKind, ChildMessage, ChildOwner, ChildPool, ChildStart, ChildUse, OverflowPolicy, StartError,
+    StartedChild, StopCause, UnsolicitedMessage, bounded, telemetry,
 };
-use rethread::{HeaderParams, RpcError};
+use rethread::{HeaderParams, Principal, RpcError};
 use serde_json::json;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// The shortest pause between two idle checks.
-const MIN_IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-
 /// The child of one stateless caller.
 pub(super) struct SharedChild {
-    spawner: ChildSpawner,
+    pool: ChildPool,
+    caller: Principal,
     slot: Mutex<ChildSlot<SharedRunningChild>>,
     created: Instant,
     /// A child that was unused for this long is ended.
@@ -33,8 +32,8 @@ type HeaderParamsCache = Arc<Mutex<Option<Arc<ToolHeaderParams>>>>;
 
 struct SharedRunningChild {
     child: RunningChild,
-    /// Holds the gateway's own subscription.
-    watch_task: AbortOnDrop,
+    /// Holds the gateway's own subscription, which is not a use of the child.
+    _watch_task: AbortOnDrop,
     header_params: HeaderParamsCache,
 }
 
@@ -44,25 +43,16 @@ impl AsRef<RunningChild> for SharedRunningChild {
     }
 }
 
-impl SharedRunningChild {
-    /// Whether no request is in flight, other than the gateway's own subscription.
-    fn is_idle(&self) -> bool {
-        let own = usize::from(!self.watch_task.is_finished());
-        self.child.connection.calls_in_flight() <= own
-    }
-}
-
 impl SharedChild {
-    pub(super) fn new(spawner: ChildSpawner, idle_timeout: Duration) -> Arc<Self> {
-        let shared = Arc::new(SharedChild {
-            spawner,
+    pub(super) fn new(pool: ChildPool, caller: Principal, idle_timeout: Duration) -> Arc<Self> {
+        Arc::new(SharedChild {
+            pool,
+            caller,
             slot: Mutex::default(),
             created: Instant::now(),
             idle_timeout,
             last_used: AtomicU64::new(0),
-        });
-        tokio::spawn(end_when_idle(Arc::downgrade(&shared)));
-        shared
+        })
     }
 
     fn unused_for(&self) -> Duration {
@@ -81,11 +71,14 @@ impl SharedChild {
     }
 
     /// The connection to the child, which is started if it does not run.
-    pub(super) async fn connection(&self) -> Result<Arc<ChildConnection>, RpcError> {
-        self.with_child(|child| Arc::clone(&child.child.connection)).await
+    pub(super) async fn connection(self: &Arc<Self>) -> Result<ChildUse, RpcError> {
+        self.with_child(|_| ()).await.map(|(connection, ())| connection)
     }
 
-    async fn with_child<T>(&self, read: impl FnOnce(&SharedRunningChild) -> T) -> Result<T, RpcError> {
+    async fn with_child<T>(
+        self: &Arc<Self>,
+        read: impl FnOnce(&SharedRunningChild) -> T,
+    ) -> Result<(ChildUse, T), RpcError> {
         let now = self.created.elapsed().as_millis() as u64;
         self.last_used.store(now, Ordering::Relaxed);
         let mut slot = self.slot.lock().await;
@@ -93,37 +86,36 @@ impl SharedChild {
             return Err(unavailable_error("the gateway is shutting down"));
         }
         if let Some(child) = slot.live_child() {
-            return Ok(read(child));
+            return Ok((child.child.use_child(), read(child)));
         }
         slot.prepare_start().await?;
-        // A missing permit is not a crash, so it does not count for the backoff.
-        let permit = self.spawner.acquire_permit().await.map_err(unavailable_error)?;
-        let started = self.start(permit).map_err(unavailable_error);
-        slot.fill(started).map(read)
-    }
-
-    fn start(&self, permit: ChildPermit) -> std::io::Result<SharedRunningChild> {
-        let (connection, messages) = ChildConnection::start(&self.spawner, permit, OverflowPolicy::CancelCall)?;
-        let header_params = HeaderParamsCache::default();
-        let receive_task = tokio::spawn(reject_questions(Arc::clone(&connection), messages));
-        let watch_task = tokio::spawn(watch_tools(Arc::downgrade(&connection), Arc::clone(&header_params)));
-        Ok(SharedRunningChild {
-            child: RunningChild::new(connection, receive_task),
-            watch_task: AbortOnDrop(watch_task),
-            header_params,
-        })
+        let began = Instant::now();
+        let start = ChildStart {
+            kind: ChildKind::Shared,
+            principal: self.caller.clone(),
+            overflow: OverflowPolicy::CancelCall,
+            idle_limit: Some(self.idle_timeout),
+        };
+        let started = match self.pool.start(start).await {
+            // A missing place is not a crash, so it does not count for the backoff.
+            Err(busy @ StartError::Busy { .. }) => return Err(start_error(busy)),
+            started => started.map(receive).map_err(start_error),
+        };
+        let child = slot.fill(started)?;
+        let running = self.pool.counts().running;
+        telemetry::started(child.child.connection.label(), false, began.elapsed(), running);
+        let owner: Arc<dyn ChildOwner> = Arc::clone(self) as Arc<dyn ChildOwner>;
+        self.pool.attach(&child.child.connection, Arc::downgrade(&owner));
+        Ok((child.child.use_child(), read(child)))
     }
 
     /// The header params of a tool. None if the child does not list its tools.
-    pub(super) async fn header_params(&self, tool: &str) -> Option<Arc<HeaderParams>> {
-        let child = self.with_child(|shared| {
-            let connection = Arc::clone(&shared.child.connection);
-            (connection, Arc::clone(&shared.header_params))
-        });
+    pub(super) async fn header_params(self: &Arc<Self>, tool: &str) -> Option<Arc<HeaderParams>> {
+        let child = self.with_child(|shared| Arc::clone(&shared.header_params));
         let (connection, cache) = child.await.ok()?;
         let mut cache = cache.lock().await;
         if cache.is_none() {
-            let limit = self.spawner.server.start_timeout;
+            let limit = self.pool.spawner().server.start_timeout;
             let fetched = with_timeout(limit, "list its tools", header_params::fetch(&connection)).await;
             *cache = fetched.ok().map(Arc::new);
         }
@@ -136,19 +128,37 @@ impl SharedChild {
     }
 }
 
-/// Ends the child when it was unused for `idle_timeout` and no request is in flight.
-async fn end_when_idle(shared: Weak<SharedChild>) {
-    while let Some(shared) = shared.upgrade() {
-        let idle_timeout = shared.idle_timeout;
-        let pause = idle_timeout.saturating_sub(shared.unused_for()).max(idle_timeout / 10);
-        if shared.unused_for() >= idle_timeout {
-            let mut slot = shared.slot.lock().await;
-            if slot.child().is_some_and(SharedRunningChild::is_idle) {
-                slot.clear();
-            }
+impl ChildOwner for SharedChild {
+    fn unneeded_since(&self) -> Option<Instant> {
+        let slot = self.slot.try_lock().ok()?;
+        slot.live_child()?.child.connection.unused_since()
+    }
+
+    fn give_up(&self, cause: StopCause) -> bool {
+        let Ok(mut slot) = self.slot.try_lock() else {
+            return false; // a request has just got the child
+        };
+        let is_unneeded = |shared: &SharedRunningChild| shared.child.connection.unused_since().is_some();
+        if !slot.live_child().is_some_and(is_unneeded) {
+            return false;
         }
-        drop(shared);
-        tokio::time::sleep(pause.max(MIN_IDLE_CHECK_INTERVAL)).await;
+        if let Some(shared) = slot.take() {
+            telemetry::hibernated(shared.child.connection.label(), cause, self.pool.counts().running);
+        }
+        true
+    }
+}
+
+/// Starts the tasks that receive the messages of a new child.
+fn receive(child: StartedChild) -> SharedRunningChild {
+    let StartedChild { connection, messages } = child;
+    let header_params = HeaderParamsCache::default();
+    let receive_task = tokio::spawn(reject_questions(Arc::clone(&connection), messages));
+    let watch_task = tokio::spawn(watch_tools(Arc::downgrade(&connection), Arc::clone(&header_params)));
+    SharedRunningChild {
+        child: RunningChild::new(connection, receive_task),
+        _watch_task: AbortOnDrop::new(watch_task),
+        header_params,
     }
 }
 

@@ -6,6 +6,7 @@ BEHAVIORS is a comma-separated list:
 
 legacy, modern, dual         the eras; legacy is the default
 version=V                    negotiates V
+older-each-time              each process negotiates an older version than the one before, for RECORD
 start-delay=S                reads no line for S seconds
 wrong-params                 answers server/discover with "invalid params"
 ignores-unknown-methods      does not answer unknown methods
@@ -223,6 +224,10 @@ def initialize(id, params):
     initialized, initialize_params = True, params
     asked_for = params.get("protocolVersion")
     version = option("version") or (asked_for if asked_for in LEGACY else LEGACY[-1])
+    if "older-each-time" in BEHAVIORS:
+        with open(os.environ["RECORD"]) as file:
+            starts = sum(json.loads(line)["method"] == "initialize" for line in file)
+        version = LEGACY[-max(1, min(starts - 1, len(LEGACY)))]  # the first one was the probe
     send({"id": id, "result": {
         "protocolVersion": version,
         "capabilities": {"tools": {"listChanged": True}, "logging": {}, "resources": {"subscribe": True}},

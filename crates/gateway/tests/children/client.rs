@@ -147,6 +147,15 @@ impl Session {
         }
     }
 
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The negotiated version.
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+
     /// The pid of the first child, from its result of `initialize`.
     pub(crate) fn first_pid(&self) -> u32 {
         let words = self.initialize_response["result"]["instructions"].as_str().unwrap();
@@ -239,6 +248,11 @@ impl HttpReply {
                 return Some((name, serde_json::from_str(&data).unwrap()));
             }
         }
+    }
+
+    /// The id of the last event, if it had one.
+    pub(crate) fn last_id(&self) -> Option<&str> {
+        self.last_id.as_deref()
     }
 
     /// The id of the last event.

@@ -23,6 +23,7 @@ pub(crate) struct GatewayBuilder {
     options: Vec<String>,
     vars: Vec<(String, String)>,
     command: Vec<String>,
+    timeout: Duration,
 }
 
 /// A running gateway. Dropping it kills it.
@@ -78,7 +79,14 @@ impl GatewayBuilder {
             options: Vec::new(),
             vars: Vec::new(),
             command: Vec::new(),
+            timeout: TEST_TIMEOUT,
         }
+    }
+
+    /// Gives a long test more time.
+    pub(crate) fn test_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
     }
 
     pub(crate) fn option(mut self, option: &str) -> Self {
@@ -203,16 +211,16 @@ impl GatewayBuilder {
                     let rest = &line[at + "://".len()..];
                     addr = rest[..rest.find('/').unwrap()].parse().ok();
                 }
-                if line.starts_with("Ctrl-C stops it") {
+                if line.starts_with("Ctrl-C stops it") || line.contains("\"message\":\"ready\"") {
                     let _ = ready_sender.send(addr.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))));
                 }
                 lines.lock().unwrap().push_str(&format!("{line}\n"));
             }
         });
         let (watchdog, watchdog_dropped) = mpsc::channel::<()>();
-        let pid = process.id();
+        let (pid, timeout) = (process.id(), self.timeout);
         std::thread::spawn(move || {
-            if watchdog_dropped.recv_timeout(TEST_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if watchdog_dropped.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout) {
                 kill(pid, Signal::KILL);
             }
         });
@@ -323,6 +331,7 @@ impl Gateway {
             options: self.builder.options.clone(),
             vars: self.builder.vars.clone(),
             command: self.builder.command.clone(),
+            timeout: self.builder.timeout,
         };
         builder.start()
     }

@@ -16,7 +16,9 @@ fn message(answer: &Value) -> &str {
 
 #[tokio::test]
 async fn gw_09_session_beyond_the_child_limit_gets_503() {
-    let gateway = gateway_with("legacy").option("--max-children 1").start();
+    let gateway = gateway_with("legacy")
+        .option("--max-children 1 --child-idle never")
+        .start();
     let session = gateway.client().open_session(LATEST).await;
     let refused = gateway.client().initialize(LATEST).await;
     assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
@@ -32,7 +34,9 @@ async fn gw_09_session_beyond_the_child_limit_gets_503() {
 /// A child that was not started has not crashed, so no backoff applies.
 #[tokio::test]
 async fn gw_09_stateless_call_beyond_the_child_limit_counts_no_crash() {
-    let gateway = gateway_with("dual").option("--max-children 1").start();
+    let gateway = gateway_with("dual")
+        .option("--max-children 1 --child-idle never")
+        .start();
     let session = gateway.client().open_session(LATEST).await;
     for n in 0..3 {
         let answer = gateway.client().call_tool(n, "echo", json!({})).await;

@@ -18,7 +18,7 @@ async fn child_pid(gateway: &Gateway) -> u64 {
 
 #[tokio::test]
 async fn gw_07_clients_share_a_child_that_ends_when_idle() {
-    let gateway = gateway_with("modern").option("--session-idle 1s").start();
+    let gateway = gateway_with("modern").option("--child-idle 1s").start();
     let (one, other) = (child_pid(&gateway).await, child_pid(&gateway).await);
     assert_eq!(one, other);
     // The child of the probe ends soon.

@@ -32,6 +32,8 @@ pub(crate) trait AnyHandler: Send + Sync {
     fn serves_subscription(&self, params: &Params, caller: &Principal) -> bool;
 
     fn on_notification<'a>(&'a self, notice: Notification, peer: &'a Peer) -> AnyFuture<'a, ()>;
+
+    fn on_push_stream_opened(&self, peer: &Peer);
 }
 
 impl<H: Handler> AnyHandler for H {
@@ -57,5 +59,9 @@ impl<H: Handler> AnyHandler for H {
 
     fn on_notification<'a>(&'a self, notice: Notification, peer: &'a Peer) -> AnyFuture<'a, ()> {
         Box::pin(Handler::on_notification(self, notice, peer))
+    }
+
+    fn on_push_stream_opened(&self, peer: &Peer) {
+        Handler::on_push_stream_opened(self, peer);
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct StatelessScope {
     pub(crate) principal: Principal,
     /// How often the handler has asked for input in replies of its own.
     pub(crate) round: u32,
+    /// A request of the session era without a session: its reply has the form of that era, and nothing can be asked.
+    pub(crate) is_sessionless: bool,
     pub(crate) tables: StatelessTables,
 }
 

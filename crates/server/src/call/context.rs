@@ -232,6 +232,12 @@ impl Context {
         self.peer.as_ref()
     }
 
+    /// Whether this is a request of the session era that names no session: see
+    /// [`Builder::serve_without_session`](crate::Builder::serve_without_session).
+    pub fn is_sessionless(&self) -> bool {
+        self.call.exchange.is_sessionless()
+    }
+
     /// The id of the request that waits for the answer.
     pub fn request_id(&self) -> RequestId {
         self.call.id()

@@ -165,6 +165,11 @@ impl Exchange {
         })
     }
 
+    /// Whether this responds to a request of the session era that names no session.
+    pub(crate) fn is_sessionless(&self) -> bool {
+        matches!(&self.scope, CallScope::Stateless(scope) if scope.is_sessionless)
+    }
+
     /// The session that the calls belong to, if they belong to one.
     pub(crate) fn session(&self) -> Option<&Arc<Session>> {
         match &self.scope {

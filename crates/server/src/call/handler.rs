@@ -59,6 +59,11 @@ pub trait Handler: Send + Sync + 'static {
         let _ = session;
     }
 
+    /// The client has opened a GET stream of its session, or has resumed one: the handler may push on it.
+    fn on_push_stream_opened(&self, peer: &Peer) {
+        let _ = peer;
+    }
+
     /// The tasks that this handler takes over from the transport. For gateways and adapters; a server has no need of it. Asked
     /// once, when the service is built.
     fn options(&self) -> HandlerOptions {

@@ -101,6 +101,7 @@ pub(crate) fn encode(
 ) -> JsonResponse {
     let scope = match scope {
         CallScope::Session(_) => return SessionReply::new(&request.id, reply).json(),
+        CallScope::Stateless(scope) if scope.is_sessionless => return SessionReply::new(&request.id, reply).json(),
         CallScope::Stateless(scope) => scope,
     };
     let result = |json: &[u8]| JsonResponse::result(&request.id, json, scope.method.as_str(), node);

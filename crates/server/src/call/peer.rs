@@ -1,6 +1,7 @@
 //! The client at the other end of a session.
 
 use crate::call::call_ended::CallEnded;
+use crate::session::activity::Activity;
 use crate::session::previous_state::PreviousState;
 use crate::session::{Session, list_changed, resource_updated};
 use rethread_proto::jsonrpc::write_notification;
@@ -61,6 +62,11 @@ impl Peer {
     /// Waits until the session has ended, also one that is only about to begin: what is made for it is then of no use.
     pub async fn ended(&self) {
         self.0.when_ended().await;
+    }
+
+    /// The users of the session now: for handlers that keep something expensive for it, and can do without for a while.
+    pub fn activity(&self) -> Activity {
+        self.0.activity()
     }
 
     /// Whether the client subscribed to `uri`, or to something above it.

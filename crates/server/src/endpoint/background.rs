@@ -4,6 +4,7 @@ use crate::call::parked_calls::ParkedCalls;
 use crate::node::Node;
 use crate::node::clock::wall_now;
 use crate::node::session_end::SessionEnd;
+use crate::node::unused_sessions::UnusedSessions;
 use crate::session::Session;
 use crate::session::registry::Registry;
 use rethread_proto::clock::Mono;
@@ -57,6 +58,8 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Registry>, parked: Arc<ParkedCall
                 } else {
                     pending_end.detach();
                 }
+            } else if is_unused(&node, session, now) {
+                remove_unused(&sessions, session);
             } else if session.is_gone() || session.has_ended() {
                 sessions.end(session, SessionEnd::EndedElsewhere).skip();
             } else if session.is_behind() {
@@ -80,6 +83,29 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Registry>, parked: Arc<ParkedCall
             tracing::warn!(target: crate::node::telemetry::TARGET, %error, "the store could not be swept");
         }
     }
+}
+
+/// Whether the client has opened a session and never used it (GW-23).
+fn is_unused(node: &Node, session: &Session, now: Mono) -> bool {
+    // With several nodes the owner must not forget its session: others forward requests to it.
+    let is_kept = matches!(node.unused, UnusedSessions::Unload(_)) && node.cluster().is_some();
+    let limit = node.unused.may_end_after().filter(|_| !is_kept);
+    limit.is_some_and(|limit| session.was_never_used(now, limit)) && !node.is_draining()
+}
+
+/// Removes a session that was never used from memory. Its record stays, unless the policy says otherwise.
+fn remove_unused(sessions: &Arc<Registry>, session: &Arc<Session>) {
+    if let UnusedSessions::End(_) = session.node.unused {
+        return sessions.end(session, SessionEnd::Unused).detach();
+    }
+    let (sessions, session) = (Arc::clone(sessions), Arc::clone(session));
+    tokio::spawn(async move {
+        let _alone = sessions.restoring.wait(&session.key.session).await;
+        // A request that has arrived meanwhile is admitted, or waits for the lock.
+        if session.begin_close() {
+            sessions.close_view(&session, SessionEnd::Unused);
+        }
+    });
 }
 
 /// This node has not used a session for long. Another node may use it, so the store decides whether it is idle. A view that

@@ -8,6 +8,7 @@ use crate::node::limits::{Limits, Timing};
 use crate::node::observe::Observe;
 use crate::node::restore_policy::Restore;
 use crate::node::telemetry::ServerMetrics;
+use crate::node::unused_sessions::UnusedSessions;
 use crate::node::{Node, NodeConfig, random};
 use crate::session::notifier::Notifier;
 use crate::session::registry::Registry;
@@ -33,6 +34,8 @@ pub struct Builder<H> {
     authenticator: Option<Arc<dyn Authenticate>>,
     disable_proxy_buffering: bool,
     restore: Restore,
+    unused: UnusedSessions,
+    sessionless: bool,
     behind_gateway: bool,
     name: Box<str>,
     new_session_id: Box<dyn Fn() -> SessionId + Send + Sync>,
@@ -63,6 +66,8 @@ impl<H: Handler> Builder<H> {
             authenticator: None,
             disable_proxy_buffering: false,
             restore: Restore::default(),
+            unused: UnusedSessions::default(),
+            sessionless: false,
             behind_gateway: false,
             name: "0".into(),
             new_session_id: Box::new(random_session_id),
@@ -169,6 +174,25 @@ impl<H: Handler> Builder<H> {
     #[must_use]
     pub fn restore(mut self, restore: Restore) -> Self {
         self.restore = restore;
+        self
+    }
+
+    /// The policy for sessions that are opened and never used. By default they stay until they are idle.
+    #[must_use]
+    pub fn unused_sessions(mut self, unused: UnusedSessions) -> Self {
+        self.unused = unused;
+        self
+    }
+
+    /// Serves requests of the session era that carry no `Mcp-Session-Id`, without a session: [`Context::session`] is `None` and
+    /// [`Context::is_sessionless`] is true. Nothing can be asked, and no stream can be resumed. Otherwise such a request gets
+    /// 400 (SES-03), which is the default.
+    ///
+    /// [`Context::session`]: crate::Context::session
+    /// [`Context::is_sessionless`]: crate::Context::is_sessionless
+    #[must_use]
+    pub fn serve_without_session(mut self, yes: bool) -> Self {
+        self.sessionless = yes;
         self
     }
 
@@ -309,6 +333,8 @@ impl<H: Handler> Builder<H> {
             revisions: self.policy.revisions,
             disable_proxy_buffering: self.disable_proxy_buffering,
             restore: self.restore,
+            unused: self.unused,
+            sessionless: self.sessionless,
             behind_gateway: self.behind_gateway,
             info,
             handler: handler.options(),

@@ -3,6 +3,7 @@
 use crate::call::exchange::Exchange;
 use crate::call::observed_call::served_without_handler;
 use crate::call::opening::OpenError;
+use crate::call::peer::Peer;
 use crate::call::request_meta::RequestMeta;
 use crate::call::response_future::ResponseFuture;
 use crate::call::run::{self, HandlerEnd};
@@ -77,6 +78,7 @@ pub(crate) async fn initialize(
     let view = created.map_err(|_| refuse(Reason::StoreUnavailable))?;
     session.set_view(&view);
     session.begin_stored_queue();
+    session.touch(); // the handler may have needed longer than a session may be idle
     place.fill(&session);
     session.opened(request_head.extensions(), false);
     served_without_handler(&inner.node, &request, session.version(), started, CallOutcome::Ok);
@@ -122,6 +124,9 @@ pub(crate) fn post(
     payload: Payload,
     request_head: RequestHead,
 ) -> Result<PendingResponse<'_>, Refusal> {
+    if has_request(&payload) {
+        session.mark_used();
+    }
     match payload {
         Payload::One(Message::Request(request)) => call(inner, session, request, request_head),
         Payload::One(Message::Notification(note)) => Ok(PendingResponse::later(async move {
@@ -139,6 +144,14 @@ pub(crate) fn post(
         Payload::Batch(messages) => Ok(PendingResponse::later(async move {
             batch(inner, session, messages, &request_head).await
         })),
+    }
+}
+
+fn has_request(payload: &Payload) -> bool {
+    let is_request = |message: &Message| matches!(message, Message::Request(_));
+    match payload {
+        Payload::One(message) => is_request(message),
+        Payload::Batch(messages) => messages.iter().any(is_request),
     }
 }
 
@@ -230,14 +243,17 @@ pub(crate) async fn get(
         return Err(Reason::Overloaded("open streams").into());
     }
     let last_event_id = head.last_event_id.as_deref();
-    if is_draining {
+    let id = last_event_id.and_then(|text| node.ids.parse(&session.key.session, text));
+    let is_push = id.is_none_or(|id| id.ordinal.kind() == StreamKind::Push);
+    if is_draining && is_push {
         // Calls may still finish, and their clients come back for the answers; nothing new begins.
-        let id = last_event_id.and_then(|text| node.ids.parse(&session.key.session, text));
-        if id.is_none_or(|id| id.ordinal.kind() == StreamKind::Push) {
-            return Err(Reason::ShuttingDown.into());
-        }
+        return Err(Reason::ShuttingDown.into());
     }
+    session.mark_used();
     let opened = session.open_get(last_event_id).await?;
+    if is_push && session.is_open_in_handler() {
+        inner.handler.on_push_stream_opened(&Peer(Arc::clone(&session)));
+    }
     let response = respond::stream(Box::new(opened.reader), session.version(), node);
     Ok(respond::with_gap(response, opened.gap))
 }

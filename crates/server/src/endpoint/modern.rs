@@ -282,6 +282,7 @@ fn serve(inner: &Server, stateless: StatelessRequest, request_head: RequestHead)
                 params: request.params.clone(),
                 principal: sender.principal,
                 round,
+                is_sessionless: false,
                 tables: inner.stateless_tables(),
             };
             let (extensions, parts) = request_head.open();

@@ -9,7 +9,7 @@ use crate::endpoint::restore::restore;
 use crate::endpoint::route::{self, Routing};
 use crate::endpoint::server::Server;
 use crate::endpoint::watched_request::WatchedRequest;
-use crate::endpoint::{legacy, modern, respond, shutdown};
+use crate::endpoint::{legacy, modern, respond, sessionless, shutdown};
 use crate::node::stats::Stats;
 use crate::session::admission::Admission;
 use crate::session::notifier::Notifier;
@@ -356,6 +356,9 @@ impl Server {
                 }
                 legacy::initialize(self, principal, request, &request_head).await
             })),
+            Admitted::Legacy(payload) if self.node.sessionless && head.session == SessionHeader::Absent => {
+                sessionless::post(self, principal, payload, request_head)
+            }
             Admitted::Legacy(payload) => {
                 let about = |payload: &_, reason| Refusal::new(reason).about(only_request(payload));
                 match self.find(&head.session, principal) {

@@ -22,11 +22,13 @@ pub enum SessionEnd {
     LeaseLost,
     /// An operator has ended it.
     Operator,
+    /// Its client has opened it and never used it.
+    Unused,
 }
 
 impl SessionEnd {
     /// All reasons.
-    pub const ALL: [SessionEnd; 9] = [
+    pub const ALL: [SessionEnd; 10] = [
         SessionEnd::Deleted,
         SessionEnd::Idle,
         SessionEnd::TokenExpired,
@@ -36,6 +38,7 @@ impl SessionEnd {
         SessionEnd::ViewClosed,
         SessionEnd::LeaseLost,
         SessionEnd::Operator,
+        SessionEnd::Unused,
     ];
 
     /// The reason as a label.
@@ -50,6 +53,7 @@ impl SessionEnd {
             SessionEnd::ViewClosed => "view_closed",
             SessionEnd::LeaseLost => "lease_lost",
             SessionEnd::Operator => "operator",
+            SessionEnd::Unused => "unused",
         }
     }
 }

@@ -100,11 +100,15 @@ impl Registry {
 
     /// Reserves a session of `principal` before it is created. Dropping the reservation releases it.
     pub(crate) fn reserve(&self, node: &Node, principal: &Principal) -> Result<Reservation<'_>, Reason> {
-        if !self.live.enter(node.limits.sessions) {
+        let enter = || self.live.enter(node.limits.sessions);
+        let has_entered = enter() || (self.end_longest_unused(node, None) && enter());
+        if !has_entered {
             return Err(Reason::Overloaded("sessions"));
         }
         let limit = node.limits.sessions_per_principal;
-        if !self.per_principal.lock().enter(principal, limit) {
+        let enter = || self.per_principal.lock().enter(principal, limit);
+        let has_entered = enter() || (self.end_longest_unused(node, Some(principal)) && enter());
+        if !has_entered {
             self.live.leave();
             return Err(Reason::TooMany("sessions of this caller"));
         }
@@ -113,6 +117,29 @@ impl Registry {
             principal: principal.clone(),
             filled: false,
         })
+    }
+
+    /// Ends the session that was longest without use, if that is long enough (GW-23). With `of`, a session of this principal.
+    fn end_longest_unused(&self, node: &Node, of: Option<&Principal>) -> bool {
+        let Some(least) = node.unused.may_end_after() else {
+            return false;
+        };
+        let now = node.clock.now();
+        let mut longest = None;
+        self.for_each(|session| {
+            let is_candidate = of.is_none_or(|principal| session.key.principal == *principal);
+            let unused = session
+                .unused_for(now)
+                .filter(|unused| is_candidate && *unused >= least);
+            if let Some(unused) = unused
+                && longest.as_ref().is_none_or(|(most, _)| unused > *most)
+            {
+                longest = Some((unused, Arc::clone(session)));
+            }
+        });
+        let Some((_, session)) = longest else { return false };
+        self.end(&session, SessionEnd::Unused).detach();
+        true
     }
 
     fn release(&self, principal: &Principal) {
@@ -282,6 +309,52 @@ mod tests {
         assert_eq!((find(), sessions.len()), (Ok(true), 1), "the next view stays");
         next.end().skip();
         assert_eq!(find(), Err(Reason::UnknownSession));
+    }
+
+    /// GW-23: at a limit, the session that was longest without use ends, but none that is in use.
+    #[test]
+    fn gw_23_longest_unused_session_makes_room() {
+        let service = McpService::builder(Idle)
+            .limits(crate::Limits::default().with(|limits| {
+                limits.sessions = 3;
+                limits.sessions_per_principal = 2;
+            }))
+            .unused_sessions(crate::UnusedSessions::Unload(std::time::Duration::ZERO))
+            .build();
+        let (node, sessions) = (&service.inner.node, &service.inner.sessions);
+        let open = |principal: &Principal, id: &str| {
+            let key = SessionKey {
+                principal: principal.clone(),
+                session: SessionId::parse(id).expect("a session id"),
+            };
+            let place = sessions.reserve(node, principal)?;
+            let session = Session::new(node, key, Transport::Streamable);
+            place.fill(&session);
+            std::thread::sleep(std::time::Duration::from_millis(2)); // the next one is younger
+            Ok::<_, Reason>(session)
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime");
+        let _guard = runtime.enter(); // the end of a session is reported in a task
+        let (ada, bob) = (Principal::new("issuer", "ada"), Principal::new("issuer", "bob"));
+        let first = open(&ada, "ada-1").expect("there is room");
+        let second = open(&ada, "ada-2").expect("there is room");
+        let _in_use = first.in_use();
+        open(&ada, "ada-3").expect("the second makes room");
+        assert_eq!((first.has_ended(), second.has_ended()), (false, true));
+        let of_bob = open(&bob, "bob-1").expect("there is room");
+        let _of_bob = of_bob.in_use();
+        open(&bob, "bob-2").expect("the third of ada makes room");
+        assert_eq!((sessions.len(), of_bob.has_ended()), (3, false));
+        let _of_bob_too = sessions
+            .known(&SessionId::parse("bob-2").expect("an id"))
+            .map(|session| session.in_use());
+        assert_eq!(
+            open(&ada, "ada-4").err(),
+            Some(Reason::Overloaded("sessions")),
+            "all are in use"
+        );
     }
 
     /// RST-01: the end of a session does not remove the session that was restored under the same id.

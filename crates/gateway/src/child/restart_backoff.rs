@@ -12,14 +12,14 @@ const MAX_CALL_WAIT: Duration = Duration::from_secs(2);
 
 /// The crashes of one child in a row. Times are relative to a fixed start.
 #[derive(Debug, Default)]
-pub(super) struct RestartBackoff {
+pub(crate) struct RestartBackoff {
     crashes: u32,
     not_before: Duration,
 }
 
 impl RestartBackoff {
-    /// Records that a child crashed at `now` after it ran for `uptime`.
-    pub(super) fn record_crash(&mut self, now: Duration, uptime: Duration) {
+    /// Records that a child crashed at `now` after it ran for `uptime`. Returns the crashes in a row.
+    pub(crate) fn record_crash(&mut self, now: Duration, uptime: Duration) -> u32 {
         self.crashes = if uptime >= HEALTHY_UPTIME {
             1
         } else {
@@ -30,10 +30,16 @@ impl RestartBackoff {
             n => FIRST_DELAY.saturating_mul(1 << (n - 2).min(10)).min(MAX_DELAY),
         };
         self.not_before = now + delay;
+        self.crashes
+    }
+
+    /// The moment of the next start.
+    pub(crate) fn not_before(&self) -> Duration {
+        self.not_before
     }
 
     /// The delay before the next start. An error, for the caller, if that is more than [`MAX_CALL_WAIT`].
-    pub(super) fn delay(&self, now: Duration) -> Result<Duration, String> {
+    pub(crate) fn delay(&self, now: Duration) -> Result<Duration, String> {
         let delay = self.remaining(now);
         if delay <= MAX_CALL_WAIT {
             return Ok(delay);

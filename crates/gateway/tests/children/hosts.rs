@@ -1,0 +1,220 @@
+//! Clients that behave as big hosts do: a session for each call, never a DELETE, or never a session id (GW-21 to GW-27).
+
+use crate::client::{HttpReply, LATEST, tool_result};
+use crate::gateway::{Gateway, GatewayBuilder, fake_child_command, gateway_with};
+use http::StatusCode;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+const SESSIONS: usize = 1000;
+const AT_A_TIME: usize = 50;
+const MAX_CHILDREN: usize = 10;
+
+/// Opens sessions with one call each that never return.
+async fn run_host(builder: GatewayBuilder, sessions: usize, spares: usize) {
+    let gateway = builder
+        .option(&format!("--max-children {MAX_CHILDREN} --child-idle 1s"))
+        .test_timeout(Duration::from_secs(400))
+        .start();
+    let gateway = Arc::new(gateway);
+    gateway.wait_for_children(spares, Duration::from_secs(15)).await;
+    let (most, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let watcher = std::thread::spawn({
+        let (gateway, most, done) = (Arc::clone(&gateway), Arc::clone(&most), Arc::clone(&done));
+        move || {
+            while !done.load(Ordering::Relaxed) {
+                most.fetch_max(gateway.children().len(), Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    });
+    let before = gateway.rss();
+    let places = Arc::new(Semaphore::new(AT_A_TIME));
+    let mut clients = JoinSet::new();
+    for n in 0..sessions {
+        let place = Arc::clone(&places).acquire_owned().await.unwrap();
+        let client = gateway.client();
+        clients.spawn(async move {
+            let session = client.open_session(LATEST).await;
+            let answer = session.call_tool(1, "echo", json!({ "text": n })).await;
+            assert_eq!(tool_result(&answer)["text"], n, "{answer}");
+            drop(place);
+        });
+    }
+    while let Some(finished) = clients.join_next().await {
+        finished.unwrap();
+    }
+    done.store(true, Ordering::Relaxed);
+    watcher.join().unwrap();
+    let most = most.load(Ordering::Relaxed);
+    assert!((1..=MAX_CHILDREN).contains(&most), "{most} children at a time");
+    gateway.wait_for_children(spares, Duration::from_secs(20)).await;
+    gateway.wait_for_no_zombies().await;
+    let grown = gateway.rss().saturating_sub(before);
+    println!("{sessions} sessions: at most {most} children, {grown} KiB more memory");
+    let bound = 20 * sessions as u64 + 8 * 1024; // the goal, and what the allocator keeps
+    assert!(grown < bound, "{grown} KiB for {sessions} sessions");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gw_21_thousand_sessions_that_never_return_see_no_error() {
+    run_host(gateway_with("legacy"), SESSIONS, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gw_21_sessions_that_never_return_see_no_error_with_a_spare() {
+    run_host(gateway_with("legacy").option("--spare 1"), 100, 1).await;
+}
+
+/// A request of the session era that names no session.
+async fn call_without_session(gateway: &Gateway, id: usize, name: &str, arguments: Value) -> HttpReply {
+    let params = json!({ "name": name, "arguments": arguments, "_meta": { "progressToken": id } });
+    let body = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+    gateway.client().post(&[("mcp-protocol-version", LATEST)], &body).await
+}
+
+#[tokio::test]
+async fn gw_27_host_that_never_sends_the_session_id_is_served() {
+    let gateway = gateway_with("legacy").record_messages().start();
+    gateway.client().open_session(LATEST).await;
+    for n in 0..30 {
+        let reply = call_without_session(&gateway, n, "echo", json!({ "text": n })).await;
+        assert_eq!(reply.status, StatusCode::OK);
+        assert!(!reply.headers.contains_key("mcp-session-id"));
+        let answer = reply.response().await;
+        assert_eq!(
+            (&answer["id"], &tool_result(&answer)["text"]),
+            (&json!(n), &json!(n)),
+            "{answer}"
+        );
+        assert!(answer["result"].get("resultType").is_none(), "{answer}");
+        assert!(gateway.children().len() <= 3, "{:?}", gateway.children());
+    }
+    gateway.wait_for_log("a client sends no session id").await;
+    assert_eq!(gateway.log().matches("a client sends no session id").count(), 1);
+    let of_gateway =
+        |message: &&Value| message["method"] == "initialize" && message["params"]["clientInfo"]["name"] == "rethread";
+    // The probe and the lease.
+    assert_eq!(gateway.recorded_messages().iter().filter(of_gateway).count(), 2);
+}
+
+#[tokio::test]
+async fn gw_27_stream_without_a_session_has_no_ids_and_asks_nothing() {
+    let gateway = gateway_with("legacy").start();
+    let mut stream = call_without_session(&gateway, 1, "slow", json!({ "ms": 600, "steps": 3 })).await;
+    let progress = stream.next().await.expect("progress");
+    assert_eq!(progress["params"]["progressToken"], 1, "{progress}");
+    assert!(stream.last_id().is_none(), "an event without a session has no id");
+    assert!(stream.messages().await.pop().unwrap()["result"].is_object());
+    let answer = call_without_session(&gateway, 2, "ask", json!({}))
+        .await
+        .response()
+        .await;
+    assert_eq!(
+        tool_result(&answer)["code"],
+        -32601,
+        "the question is refused: {answer}"
+    );
+    let unknown = json!({ "jsonrpc": "2.0", "id": 3, "method": "no/such/method" });
+    let reply = gateway
+        .client()
+        .post(&[("mcp-protocol-version", LATEST)], &unknown)
+        .await;
+    assert_eq!(reply.status, StatusCode::OK, "an error is an answer like any other");
+    assert_eq!(reply.response().await["error"]["code"], -32601);
+    for method in ["GET", "DELETE"] {
+        let headers = [("accept", "text/event-stream"), ("mcp-protocol-version", LATEST)];
+        let reply = gateway.client().send(method, "/mcp", &headers, b"").await;
+        assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn gw_27_request_without_a_session_is_refused_on_request() {
+    let gateway = gateway_with("legacy").option("--sessionless refuse").start();
+    let reply = call_without_session(&gateway, 1, "echo", json!({})).await;
+    assert_eq!(reply.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn gw_23_unused_session_leaves_the_memory_and_is_restored() {
+    let gateway = gateway_with("legacy")
+        .option("--session-unused 1s --child-idle 300ms")
+        .start();
+    let unused = gateway.client().open_session(LATEST).await;
+    let used = gateway.client().open_session(LATEST).await;
+    used.child_pid().await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    gateway.wait_for_children(0, Duration::from_secs(15)).await;
+    assert!(!gateway.log().contains("session restored"));
+    used.child_pid().await;
+    assert!(!gateway.log().contains("session restored"), "it was used");
+    unused.child_pid().await;
+    gateway.wait_for_log("session restored").await;
+    unused.child_pid().await;
+}
+
+#[tokio::test]
+async fn gw_23_unused_session_ends_if_its_process_has_memory() {
+    let gateway = gateway_with("legacy")
+        .option("--session-unused 1s --child-idle never")
+        .start();
+    let unused = gateway.client().open_session(LATEST).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(
+        unused.call(1, "tools/list", json!({})).await.status,
+        StatusCode::NOT_FOUND
+    );
+    gateway.wait_for_children(0, Duration::from_secs(15)).await;
+}
+
+/// GW-25: three servers that take 2 s each start in one such time, and a restart does not probe.
+#[tokio::test]
+async fn gw_25_servers_are_probed_in_parallel_and_remembered() {
+    let builder = GatewayBuilder::new().without_command().with_data_dir();
+    let mut file = String::new();
+    for name in ["one", "two", "three"] {
+        let command = fake_child_command("legacy,start-delay=2", builder.marker());
+        file += &format!(
+            "[servers.{name}]\ncommand = {command:?}\nenv.RECORD = {:?}\n",
+            builder.path("record")
+        );
+    }
+    std::fs::write(builder.path("r.toml"), file).unwrap();
+    let began = Instant::now();
+    let gateway = builder.option("--config r.toml").start();
+    let first = began.elapsed();
+    assert!(
+        first < Duration::from_secs(6),
+        "one after the other takes more than 6 s: {first:?}"
+    );
+    let probes = gateway.recorded_messages().len();
+    assert!(gateway.builder().path("data/one.probe.json").exists());
+    let began = Instant::now();
+    let gateway = gateway.kill_and_restart();
+    let again = began.elapsed();
+    assert!(again < Duration::from_secs(2), "{again:?}");
+    assert_eq!(gateway.recorded_messages().len(), probes, "no probe");
+}
+
+#[test]
+fn gw_25_failures_of_all_servers_are_reported_together() {
+    let builder = GatewayBuilder::new()
+        .without_command()
+        .option("--memory --config r.toml");
+    let command = fake_child_command("legacy,refuses-initialize", builder.marker());
+    let file = format!("[servers.one]\ncommand = {command:?}\n[servers.two]\ncommand = {command:?}\n");
+    std::fs::write(builder.path("r.toml"), file).unwrap();
+    let (code, stderr) = builder.run_to_exit();
+    assert_eq!(code, Some(1), "{stderr}");
+    for name in ["one", "two"] {
+        assert!(
+            stderr.contains(&format!("the server {name} cannot be served")),
+            "{stderr}"
+        );
+    }
+}
