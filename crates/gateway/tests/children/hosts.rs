@@ -98,8 +98,9 @@ async fn gw_27_host_that_never_sends_the_session_id_is_served() {
     assert_eq!(gateway.log().matches("a client sends no session id").count(), 1);
     let of_gateway =
         |message: &&Value| message["method"] == "initialize" && message["params"]["clientInfo"]["name"] == "rethread";
-    // The probe and the lease.
-    assert_eq!(gateway.recorded_messages().iter().filter(of_gateway).count(), 2);
+    // The probe and the lease. A slow machine may need a second probe.
+    let own = gateway.recorded_messages().iter().filter(of_gateway).count();
+    assert!((2..=3).contains(&own), "{own}");
 }
 
 #[tokio::test]
@@ -143,12 +144,12 @@ async fn gw_27_request_without_a_session_is_refused_on_request() {
 #[tokio::test]
 async fn gw_23_unused_session_leaves_the_memory_and_is_restored() {
     let gateway = gateway_with("legacy")
-        .option("--session-unused 1s --child-idle 300ms")
+        .option("--session-unused 3s --child-idle 300ms")
         .start();
     let unused = gateway.client().open_session(LATEST).await;
     let used = gateway.client().open_session(LATEST).await;
     used.child_pid().await;
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    tokio::time::sleep(Duration::from_secs(8)).await;
     gateway.wait_for_children(0, Duration::from_secs(15)).await;
     assert!(!gateway.log().contains("session restored"));
     used.child_pid().await;
@@ -161,10 +162,10 @@ async fn gw_23_unused_session_leaves_the_memory_and_is_restored() {
 #[tokio::test]
 async fn gw_23_unused_session_ends_if_its_process_has_memory() {
     let gateway = gateway_with("legacy")
-        .option("--session-unused 1s --child-idle never")
+        .option("--session-unused 3s --child-idle never")
         .start();
     let unused = gateway.client().open_session(LATEST).await;
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    tokio::time::sleep(Duration::from_secs(8)).await;
     assert_eq!(
         unused.call(1, "tools/list", json!({})).await.status,
         StatusCode::NOT_FOUND
@@ -172,13 +173,13 @@ async fn gw_23_unused_session_ends_if_its_process_has_memory() {
     gateway.wait_for_children(0, Duration::from_secs(15)).await;
 }
 
-/// GW-25: three servers that take 2 s each start in one such time, and a restart does not probe.
+/// GW-25: three servers that take 4 s each start in one such time, and a restart does not probe.
 #[tokio::test]
 async fn gw_25_servers_are_probed_in_parallel_and_remembered() {
     let builder = GatewayBuilder::new().without_command().with_data_dir();
     let mut file = String::new();
     for name in ["one", "two", "three"] {
-        let command = fake_child_command("legacy,start-delay=2", builder.marker());
+        let command = fake_child_command("legacy,start-delay=4", builder.marker());
         file += &format!(
             "[servers.{name}]\ncommand = {command:?}\nenv.RECORD = {:?}\n",
             builder.path("record")
@@ -189,15 +190,15 @@ async fn gw_25_servers_are_probed_in_parallel_and_remembered() {
     let gateway = builder.option("--config r.toml").start();
     let first = began.elapsed();
     assert!(
-        first < Duration::from_secs(6),
-        "one after the other takes more than 6 s: {first:?}"
+        first < Duration::from_secs(12),
+        "one after the other takes more than 12 s: {first:?}"
     );
     let probes = gateway.recorded_messages().len();
     assert!(gateway.builder().path("data/one.probe.json").exists());
     let began = Instant::now();
     let gateway = gateway.kill_and_restart();
     let again = began.elapsed();
-    assert!(again < Duration::from_secs(2), "{again:?}");
+    assert!(again < Duration::from_secs(4), "{again:?}");
     assert_eq!(gateway.recorded_messages().len(), probes, "no probe");
 }
 
