@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use rethread::Tag;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tracing::field::DisplayValue;
 
 /// Describes a child. A spare gets its user later than its process.
 #[derive(Debug)]
@@ -23,8 +24,8 @@ pub(crate) struct ChildLabel {
 struct ChildUser {
     kind: ChildKind,
     overflow: OverflowPolicy,
-    /// The tag of its session, or empty.
-    session: Arc<str>,
+    /// The tag of its session.
+    session: Option<Tag>,
 }
 
 impl ChildLabel {
@@ -37,7 +38,7 @@ impl ChildLabel {
         let user = ChildUser {
             kind,
             overflow,
-            session: Arc::from(""),
+            session: None,
         };
         Arc::new(ChildLabel {
             server,
@@ -57,7 +58,7 @@ impl ChildLabel {
 
     /// The child serves this session. `tag` stands for the id, which is a secret.
     pub(crate) fn set_session(&self, tag: Tag) {
-        self.user.lock().session = tag.to_string().into();
+        self.user.lock().session = Some(tag);
         self.table.set_session(self.pid, tag);
     }
 
@@ -83,8 +84,9 @@ impl ChildLabel {
         self.user.lock().kind
     }
 
-    pub(crate) fn session(&self) -> Arc<str> {
-        Arc::clone(&self.user.lock().session)
+    /// The tag of its session, for the log.
+    pub(crate) fn session(&self) -> Option<DisplayValue<Tag>> {
+        self.user.lock().session.map(tracing::field::display)
     }
 
     pub(super) fn overflow(&self) -> OverflowPolicy {

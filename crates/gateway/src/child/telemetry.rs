@@ -18,7 +18,7 @@ pub(crate) fn started(label: &ChildLabel, replayed: bool, took: Duration, childr
     metrics::child_ready(label.server(), took);
     tracing::info!(
         server = label.server(),
-        session = &*label.session(),
+        session = label.session(),
         pid = label.pid(),
         kind = label.kind().as_str(),
         replayed,
@@ -37,7 +37,7 @@ pub(crate) fn hibernated(label: &ChildLabel, cause: StopCause, children_running:
     metrics::child_hibernated(label.server(), counted);
     tracing::info!(
         server = label.server(),
-        session = &*label.session(),
+        session = label.session(),
         pid = label.pid(),
         cause = cause.as_str(),
         age = label.age().as_secs_f64(),
@@ -51,13 +51,7 @@ pub(super) fn stopped(label: &ChildLabel, status: Option<ExitStatus>, is_killed:
     count_exit(label, if is_killed { ChildExit::Killed } else { ChildExit::Asked });
     let status = status.map(|status| status.to_string());
     let (session, pid) = (label.session(), label.pid());
-    tracing::info!(
-        server = label.server(),
-        session = &*session,
-        pid,
-        status,
-        "child exited"
-    );
+    tracing::info!(server = label.server(), session, pid, status, "child exited");
 }
 
 /// A child exited by itself, or broke the protocol. `calls` failed with it.
@@ -73,7 +67,7 @@ pub(super) fn exited(label: &ChildLabel, calls: usize, reason: &str, is_killed: 
     let (session, pid) = (label.session(), label.pid());
     tracing::warn!(
         server = label.server(),
-        session = &*session,
+        session,
         pid,
         calls,
         status = reason,
@@ -89,5 +83,5 @@ fn count_exit(label: &ChildLabel, how: ChildExit) {
 pub(super) fn stderr_line(label: &ChildLabel, text: &str) {
     label.keep_line(text);
     let (session, pid) = (label.session(), label.pid());
-    tracing::info!(target: "rethread::child", server = label.server(), session = &*session, pid, %text, "child stderr");
+    tracing::info!(target: "rethread::child", server = label.server(), session, pid, %text, "child stderr");
 }
