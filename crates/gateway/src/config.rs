@@ -6,6 +6,7 @@
 mod admin_options;
 mod auth;
 mod auth_options;
+mod bridge_options;
 mod child_options;
 pub(crate) mod client_file;
 mod expand;

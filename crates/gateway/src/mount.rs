@@ -14,7 +14,7 @@ use crate::shared_store::{self, JOIN_TIMEOUT};
 use crate::store_registry::StoreRegistry;
 use crate::trace::Tracer;
 use anyhow::anyhow;
-use rethread::{AccessHints, HttpSse, Limits, McpService, Principal, Restore, Timing, UnusedSessions};
+use rethread::{AccessHints, HttpSse, Limits, McpService, Principal, Restore, Revisions, Timing, UnusedSessions};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +29,9 @@ const ACCESS_HINTS: AccessHints = AccessHints::new(
     "add it with --allow-host or --public-url (`allow_hosts` or `public_url` in the file)",
 );
 
+/// How long the questions of one call are collected. They come from a child, line by line.
+const COLLECT_QUESTIONS: Duration = Duration::from_millis(25);
+
 /// A server that is being served.
 pub(crate) struct Mount {
     pub(crate) server: Arc<ServerSettings>,
@@ -37,7 +40,7 @@ pub(crate) struct Mount {
     /// The limits in force.
     pub(crate) limits: Limits,
     /// The eras of the server, for people.
-    pub(crate) eras: &'static str,
+    pub(crate) eras: Arc<str>,
     relay: Relay,
 }
 
@@ -175,19 +178,24 @@ impl Mount {
     ) -> anyhow::Result<Self> {
         let settings = front.settings;
         let ProbedServer { server, pool, profile } = probed;
-        let ServerProfile { revisions, info } = profile;
+        let ServerProfile {
+            revisions,
+            legacy_version,
+            info,
+        } = profile;
         pool.start_spares();
         // Everybody who reaches a loopback listener is the same person.
-        let shares_anonymous = settings.auth.is_none() && front.bound.ip().is_loopback();
+        let is_local = settings.auth.is_none() && front.bound.ip().is_loopback();
+        let shares_anonymous = server.bridge.share.unwrap_or(is_local);
         let relay = Relay::new(
             pool,
-            info,
+            (info, revisions),
             settings.session_idle,
             shares_anonymous,
             front.tracer.cloned(),
         );
         let builder = McpService::builder(relay.clone())
-            .revisions(revisions)
+            .revisions(Revisions::BOTH) // GW-15: the eras of the server decide what is spoken to it
             .restore(match server.restore {
                 RestoreSetting::Replay => Restore::Resume,
                 RestoreSetting::Expire => Restore::Expire,
@@ -195,6 +203,7 @@ impl Mount {
             .timing(Timing::default().with(|timing| {
                 timing.retry = settings.retry;
                 timing.session_idle = settings.session_idle;
+                timing.collect_questions = COLLECT_QUESTIONS;
             }))
             .limits(settings.limits.clone())
             .unused_sessions(match (server.restore, server.child_idle) {
@@ -221,7 +230,7 @@ impl Mount {
             mcp,
             sse,
             limits: settings.limits.clone(),
-            eras: probe::describe_eras(revisions),
+            eras: probe::describe_eras(revisions, legacy_version).into(),
             relay,
         })
     }
@@ -234,7 +243,7 @@ impl Mount {
             mcp,
             sse,
             limits: self.limits.clone(),
-            eras: self.eras,
+            eras: Arc::clone(&self.eras),
             relay: self.relay.clone(),
         })
     }

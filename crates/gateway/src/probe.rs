@@ -10,6 +10,7 @@ use crate::settings::EraSetting;
 use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
 use rethread::{Principal, Revisions, ServerInfo, Version};
+use rethread_proto::Era;
 use rethread_proto::jsonrpc::code;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -22,18 +23,23 @@ const DISCOVER_TIMEOUT: Duration = Duration::from_secs(3);
 /// The outcome of a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServerProfile {
-    /// The revisions that the gateway can serve.
+    /// The revisions that are spoken to the server.
     pub(crate) revisions: Revisions,
+    /// The newest revision with sessions that the server speaks, if it was asked.
+    pub(crate) legacy_version: Option<Version>,
     pub(crate) info: ServerInfo,
 }
 
-/// The eras of a server, for people.
-pub(crate) fn describe_eras(revisions: Revisions) -> &'static str {
-    match revisions {
-        Revisions::LEGACY => "sessions (2024-11-05 to 2025-11-25)",
-        Revisions::MODERN => "stateless (2026-07-28)",
-        _ => "sessions (2024-11-05 to 2025-11-25) and stateless (2026-07-28)",
-    }
+/// The eras that are spoken to a server, and those of its clients, for people.
+pub(crate) fn describe_eras(spoken: Revisions, legacy: Option<Version>) -> String {
+    let (legacy, modern) = (legacy.unwrap_or(Version::V2025_11_25), Version::V2026_07_28);
+    let upstream = match (spoken.serves_era(Era::Legacy), spoken.serves_era(Era::Modern)) {
+        (true, true) => format!("{legacy} and {modern}"),
+        (true, false) => legacy.to_string(),
+        _ => modern.to_string(),
+    };
+    let (oldest, newest) = (Version::ALL[0], Version::ALL[Version::ALL.len() - 1]);
+    format!("{upstream} upstream, served as {oldest} to {newest}")
 }
 
 /// A server that does not answer within `start_timeout`.
@@ -63,7 +69,8 @@ pub(crate) async fn probe_again(pool: ChildPool, served: ServerProfile, memory: 
     match probe(&pool).await {
         Ok(profile) => {
             if profile != served {
-                let (before, now) = (describe_eras(served.revisions), describe_eras(profile.revisions));
+                let describe = |profile: &ServerProfile| describe_eras(profile.revisions, profile.legacy_version);
+                let (before, now) = (describe(&served), describe(&profile));
                 tracing::warn!(
                     server,
                     before,
@@ -198,7 +205,15 @@ async fn discover(connection: &Arc<ChildConnection>, try_initialize: bool) -> Di
                 .data
                 .as_ref()
                 .map_or(Value::Null, |data| data["supported"].clone());
-            DiscoverOutcome::Modern(json!({ "supportedVersions": supported, "capabilities": {} }))
+            // A session-era server may refuse with this code, too.
+            let is_modern = |version: &Value| version == Version::V2026_07_28.as_str();
+            match supported
+                .as_array()
+                .is_some_and(|versions| versions.iter().any(is_modern))
+            {
+                true => DiscoverOutcome::Modern(json!({ "supportedVersions": supported, "capabilities": {} })),
+                false => DiscoverOutcome::Refused(error.message.into_owned()),
+            }
         }
         Err(error) => DiscoverOutcome::Refused(error.message.into_owned()),
     }
@@ -217,11 +232,12 @@ async fn initialize(connection: &Arc<ChildConnection>) -> anyhow::Result<Value> 
 
 fn legacy_profile(result: &Value) -> anyhow::Result<ServerProfile> {
     let version = result["protocolVersion"].as_str().unwrap_or_default();
-    if version.parse::<Version>().is_err() {
+    let Ok(legacy_version) = version.parse::<Version>() else {
         bail!("it speaks protocol version {version:?}, which is not known here");
-    }
+    };
     Ok(ServerProfile {
         revisions: Revisions::LEGACY,
+        legacy_version: Some(legacy_version),
         info: server_info(result, &result["serverInfo"]),
     })
 }
@@ -241,6 +257,7 @@ fn modern_profile(result: &Value, setting: EraSetting) -> ServerProfile {
     };
     ServerProfile {
         revisions: if dual { Revisions::BOTH } else { Revisions::MODERN },
+        legacy_version: None,
         info: server_info(result, implementation),
     }
 }

@@ -1,11 +1,15 @@
 //! The handler that relays every request to a child, and the child's messages to the client.
 
+mod bridge_metrics;
 mod child_slot;
+mod down;
 mod header_params;
+mod lease;
 mod open_subscriptions;
 mod session_child;
 mod sessionless_child;
 mod shared_child;
+mod up;
 
 use crate::auth;
 use crate::child::{ChildCall, ChildMessage, ChildPool, ChildQuestion, StartError, codec, parse_child_error};
@@ -13,12 +17,19 @@ use crate::metrics::ChildCounts;
 use crate::settings::IdentitySetting;
 use crate::trace::{HeaderContext, ListedTools, TracedCall, Tracer};
 use bytes::Bytes;
+use down::DownSession;
+use header_params::ToolHeaderParams;
+use lease::{Lease, LeaseKey};
 use open_subscriptions::{OpenSubscription, OpenSubscriptions};
 use parking_lot::Mutex;
 use rethread::{
     Answer, AskError, Call, Caller, Context, Handler, HandlerOptions, HeaderParams, InitializeReply, Notification,
-    OpenError, Peer, Principal, Reply, RpcError, ServerInfo, SessionId, SessionStart, Tag,
+    OpenError, Params, Peer, Principal, Reply, RpcError, ServerInfo, SessionId, SessionStart, Tag, Timing,
 };
+use rethread_proto::bridge::fingerprint::fingerprint;
+use rethread_proto::bridge::up::{self as up_translation, ClientFacts};
+use rethread_proto::bridge::{Translation, down as down_translation};
+use rethread_proto::{Era, Revisions, Version};
 use serde_json::json;
 use serde_json::value::RawValue;
 use session_child::{SessionChild, session_ended_error};
@@ -27,13 +38,23 @@ use shared_child::SharedChild;
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// The pause between two warnings about requests without a session.
 const SESSIONLESS_WARNING_INTERVAL: Duration = Duration::from_secs(3600);
+/// How long the header params of tools are kept for callers that share nothing.
+const HEADER_PARAMS_TTL: Duration = Duration::from_secs(60);
+/// How many such entries are kept. Beyond: the tools are listed for each call.
+const MAX_CACHED_HEADER_PARAMS: usize = 64;
+
+/// The name in the params of a request.
+#[derive(serde::Deserialize)]
+struct NamedParams {
+    name: Option<String>,
+}
 
 /// Relays to the children of one server.
 #[derive(Clone)]
@@ -42,6 +63,8 @@ pub(crate) struct Relay(Arc<RelayState>);
 struct RelayState {
     pool: ChildPool,
     info: ServerInfo,
+    /// The revisions that are spoken to the server.
+    spoken: Revisions,
     /// The child of a stateless caller is stopped after this time without need.
     shared_idle: Duration,
     /// One child for each session (GW-05).
@@ -55,6 +78,12 @@ struct RelayState {
     shares_anonymous: bool,
     /// When the last warning about requests without a session was logged.
     warned: Mutex<Option<Instant>>,
+    /// The sessions in front of a modern server.
+    down_sessions: Mutex<HashMap<SessionId, Arc<DownSession>>>,
+    /// The children of a legacy server for modern callers (GW-06).
+    leases: Mutex<HashMap<LeaseKey, Arc<Lease>>>,
+    /// The header params of tools, for leases of one request.
+    unshared_header_params: Mutex<HashMap<String, (Instant, Arc<ToolHeaderParams>)>>,
     draining: watch::Sender<bool>,
     subscriptions: OpenSubscriptions,
     tracing: Option<RelayTracing>,
@@ -70,7 +99,7 @@ impl Relay {
     /// With `child_idle = "never"` the child of a stateless caller is stopped after `session_idle`.
     pub(crate) fn new(
         pool: ChildPool,
-        info: ServerInfo,
+        (info, spoken): (ServerInfo, Revisions),
         session_idle: Duration,
         shares_anonymous: bool,
         tracer: Option<Arc<Tracer>>,
@@ -79,12 +108,16 @@ impl Relay {
         Relay(Arc::new(RelayState {
             pool,
             info,
+            spoken,
             shared_idle,
             session_children: Mutex::default(),
             shared_children: Mutex::default(),
             sessionless_children: Mutex::default(),
             shares_anonymous,
             warned: Mutex::default(),
+            down_sessions: Mutex::default(),
+            leases: Mutex::default(),
+            unshared_header_params: Mutex::default(),
             draining: watch::Sender::new(false),
             subscriptions: OpenSubscriptions::default(),
             tracing: tracer.map(|tracer| RelayTracing {
@@ -96,6 +129,136 @@ impl Relay {
 
     fn session_child(&self, session: &SessionId) -> Option<Arc<SessionChild>> {
         self.0.session_children.lock().get(session).cloned()
+    }
+
+    fn down_session(&self, session: &SessionId) -> Option<Arc<DownSession>> {
+        self.0.down_sessions.lock().get(session).cloned()
+    }
+
+    /// The translation for clients of an era.
+    fn translation(&self, client: Era) -> Translation {
+        Translation::between(client, self.0.spoken)
+    }
+
+    /// Opens a session in front of a modern server. It needs no child: `server/discover` answers `initialize`.
+    async fn open_down(&self, opening: &SessionStart) -> Result<InitializeReply, OpenError> {
+        let upstream = self.shared_child(opening.principal())?;
+        let id = opening.peer().id().clone();
+        let server = &self.0.pool.spawner().server;
+        let keep = |upstream, capabilities| {
+            let session = DownSession::new(&server.name, upstream, opening, server.bridge.log_default, capabilities);
+            self.0.down_sessions.lock().insert(id, Arc::clone(&session));
+            session
+        };
+        if let Some(earlier) = opening.earlier() {
+            let session = keep(upstream, &self.0.info.capabilities);
+            if !earlier.subscriptions.is_empty() {
+                tokio::spawn(async move { session.listen().await });
+            }
+            return Ok(InitializeReply::standard());
+        }
+        let discovered = upstream.discover().await?;
+        let fallback = json!({ "name": self.0.info.name, "version": self.0.info.version });
+        let result = down_translation::initialize_result(&discovered, opening.version(), &fallback);
+        let initialized: serde_json::Value = serde_json::from_slice(&result).unwrap_or_default();
+        keep(upstream, &initialized["capabilities"]);
+        Ok(InitializeReply::raw(result))
+    }
+
+    /// The lease of a modern caller. The flag says whether later requests find it again.
+    fn lease(&self, caller: &Principal, facts: &ClientFacts) -> Result<(Arc<Lease>, bool), RpcError> {
+        let new = || {
+            let params = up_translation::initialize_params(facts, &codec::gateway_client_info());
+            let params = self.params_for_child(&params, caller);
+            let grace = Timing::default().cancel_grace;
+            Lease::new(self.0.pool.clone(), caller.clone(), params, grace)
+        };
+        if caller.is_anonymous() && !self.0.shares_anonymous {
+            static TOLD: Once = Once::new();
+            TOLD.call_once(|| tracing::info!("clients without a token share no process; `share = true` changes that"));
+            return Ok((new(), false));
+        }
+        let (name, version) = facts.name_and_version();
+        let key = LeaseKey {
+            principal: caller.clone(),
+            fingerprint: fingerprint(&facts.capabilities),
+            name,
+            version,
+        };
+        let mut leases = self.0.leases.lock();
+        if let Some(lease) = leases.get(&key) {
+            return Ok((Arc::clone(lease), true));
+        }
+        // Only a new client pays for the scan.
+        leases.retain(|_, lease| Arc::strong_count(lease) > 1 || !lease.is_vacant());
+        let limit = self.0.pool.spawner().server.max_children.saturating_mul(2);
+        if leases.len() >= limit {
+            let message = format!("{limit} clients are served already; try again later");
+            return Err(RpcError::internal(message).with_data(json!({ "reason": "busy" })));
+        }
+        let lease = new();
+        leases.insert(key, Arc::clone(&lease));
+        Ok((lease, true))
+    }
+
+    async fn lease_header_params(
+        &self,
+        tool: &str,
+        caller: &Principal,
+        facts: &ClientFacts,
+    ) -> Option<Arc<HeaderParams>> {
+        let (lease, is_shared) = self.lease(caller, facts).ok()?;
+        if is_shared {
+            return lease.header_params(tool).await;
+        }
+        // A lease of one request cannot keep them.
+        let key = fingerprint(&facts.capabilities);
+        let known = {
+            let mut cache = self.0.unshared_header_params.lock();
+            cache.retain(|_, (since, _)| since.elapsed() < HEADER_PARAMS_TTL);
+            cache.get(&key).map(|(_, known)| Arc::clone(known))
+        };
+        let known = match known {
+            Some(known) => known,
+            None => {
+                let fetched = lease.tool_header_params().await.ok()?;
+                let mut cache = self.0.unshared_header_params.lock();
+                if cache.len() < MAX_CACHED_HEADER_PARAMS {
+                    cache.insert(key, (Instant::now(), Arc::clone(&fetched)));
+                }
+                fetched
+            }
+        };
+        known.get(tool).cloned()
+    }
+
+    /// A stateless request in front of a legacy server.
+    async fn handle_up(&self, call: &Call, params: Bytes, cx: &Context) -> Result<Reply, RpcError> {
+        let facts = ClientFacts::read(&params);
+        up::check_state(call, &facts)?;
+        let (lease, is_shared) = self.lease(&cx.principal(), &facts)?;
+        match call.method() {
+            "server/discover" if is_shared => up::discover(&lease).await,
+            "server/discover" => Ok(self.discover_reply()),
+            "subscriptions/listen" => up::listen(&lease, call.raw_params(), cx, self.0.draining.subscribe()).await,
+            method => {
+                let name = call.params::<NamedParams>().ok().and_then(|params| params.name);
+                let asks = &self.0.pool.spawner().server.bridge.asks;
+                let alone =
+                    up_translation::may_ask(method, cx.client()) && asks.may_ask(method, &name.unwrap_or_default());
+                up::call(&lease, method, &params, &facts, alone, cx).await
+            }
+        }
+    }
+
+    /// The reply to `server/discover` that is the same for everybody.
+    fn discover_reply(&self) -> Reply {
+        let versions: Vec<_> = Revisions::BOTH.newest_first().map(Version::as_str).collect();
+        let mut result = json!({ "supportedVersions": versions, "capabilities": self.0.info.capabilities });
+        if let Some(instructions) = &self.0.info.instructions {
+            result["instructions"] = json!(instructions);
+        }
+        Reply::json(result)
     }
 
     /// The child of a stateless caller. Fails beyond `2 * max_children` callers.
@@ -188,12 +351,16 @@ impl Relay {
         let session_children = std::mem::take(&mut *self.0.session_children.lock());
         let shared_children = std::mem::take(&mut *self.0.shared_children.lock());
         let sessionless_children = std::mem::take(&mut *self.0.sessionless_children.lock());
+        let leases = std::mem::take(&mut *self.0.leases.lock());
         let mut stopping = JoinSet::new();
         for child in sessionless_children.into_values() {
             stopping.spawn(async move { child.stop().await });
         }
         for child in session_children.into_values() {
             stopping.spawn(async move { child.stop().await });
+        }
+        for lease in leases.into_values() {
+            stopping.spawn(async move { lease.stop().await });
         }
         for child in shared_children.into_values() {
             stopping.spawn(async move { child.stop().await });
@@ -205,12 +372,22 @@ impl Relay {
 
 impl Relay {
     async fn relay(&self, call: &Call, params: Bytes, cx: &Context) -> Result<Reply, RpcError> {
+        if cx.is_sessionless() && self.translation(Era::Legacy) == Translation::Down {
+            let upstream = self.shared_child(&cx.principal())?;
+            return down::call_without_session(&upstream, call.method(), params, cx).await;
+        }
         if cx.is_sessionless() {
             let child = self.sessionless_child(&cx.principal())?;
             let connection = child.connection().await?;
             return relay_call(connection.call(call.method(), &params).await?, cx).await;
         }
         let Some(session) = cx.session() else {
+            if self.translation(Era::Modern) == Translation::Up {
+                return self.handle_up(call, params, cx).await;
+            }
+            if call.method() == "server/discover" {
+                return Ok(self.discover_reply());
+            }
             let connection = self.shared_child(&cx.principal())?.connection().await?;
             let child_call = connection.call(call.method(), &params).await?;
             if call.method() == "subscriptions/listen" {
@@ -219,6 +396,10 @@ impl Relay {
             }
             return relay_call(child_call, cx).await;
         };
+        if self.translation(Era::Legacy) == Translation::Down {
+            let session = self.down_session(session.id()).ok_or_else(session_ended_error)?;
+            return session.call(call, params, cx).await;
+        }
         let child = self.session_child(session.id()).ok_or_else(session_ended_error)?;
         let connection = child.connection().await?;
         relay_call(connection.call(call.method(), &params).await?, cx).await
@@ -266,13 +447,16 @@ impl Handler for Relay {
     }
 
     fn options(&self) -> HandlerOptions {
-        HandlerOptions::new().relays()
+        HandlerOptions::new().relays().answers_discover()
     }
 
     /// GW-05: the child itself answers `initialize`.
     ///
     /// A restored session starts no child: stored events are served at once, and the first call or GET starts the process.
     async fn open(&self, opening: &SessionStart) -> Result<InitializeReply, OpenError> {
+        if self.translation(Era::Legacy) == Translation::Down {
+            return self.open_down(opening).await;
+        }
         let (peer, id) = (opening.peer().clone(), opening.peer().id().clone());
         let params = self.params_for_child(opening.params(), opening.principal());
         let child = SessionChild::new(self.0.pool.clone(), peer, params);
@@ -287,6 +471,10 @@ impl Handler for Relay {
 
     /// The child may push on the stream.
     fn on_push_stream_opened(&self, peer: &Peer) {
+        if let Some(session) = self.down_session(peer.id()) {
+            tokio::spawn(async move { session.listen().await });
+            return;
+        }
         let Some(child) = self.session_child(peer.id()) else {
             return;
         };
@@ -298,6 +486,7 @@ impl Handler for Relay {
     }
 
     fn on_session_closed(&self, session: &SessionId) {
+        self.0.down_sessions.lock().remove(session);
         let child = self.0.session_children.lock().remove(session);
         if let Some(child) = child {
             tokio::spawn(async move { child.stop().await });
@@ -314,11 +503,18 @@ impl Handler for Relay {
     }
 
     /// GW-11: the schemas are the child's, and are known before the first call that needs them.
-    async fn header_params(&self, tool: &str, caller: &Principal) -> Option<Arc<HeaderParams>> {
+    async fn header_params(&self, tool: &str, params: &Params, caller: &Principal) -> Option<Arc<HeaderParams>> {
+        if self.translation(Era::Modern) == Translation::Up {
+            let facts = ClientFacts::read(&Bytes::copy_from_slice(params.as_json()));
+            return self.lease_header_params(tool, caller, &facts).await;
+        }
         self.shared_child(caller).ok()?.header_params(tool).await
     }
 
     async fn on_notification(&self, notification: Notification, peer: &Peer) {
+        if let Some(session) = self.down_session(peer.id()) {
+            return session.notified(notification.method()).await;
+        }
         let Some(child) = self.session_child(peer.id()) else {
             return;
         };
@@ -331,8 +527,24 @@ impl Handler for Relay {
     }
 }
 
+/// A notification of a child, for the client of one call.
+struct RelayedNotification {
+    method: String,
+    params: Bytes,
+}
+
 /// Relays the messages of one call to its client, until the child responds.
-async fn relay_call(mut call: ChildCall, cx: &Context) -> Result<Reply, RpcError> {
+async fn relay_call(call: ChildCall, cx: &Context) -> Result<Reply, RpcError> {
+    relay_messages(call, cx, Some).await.map(Reply::raw)
+}
+
+/// Relays the messages of one call to its client, until the child responds. `translate` changes or drops notifications other
+/// than progress. Returns the result.
+async fn relay_messages(
+    mut call: ChildCall,
+    cx: &Context,
+    translate: impl Fn(RelayedNotification) -> Option<RelayedNotification>,
+) -> Result<Bytes, RpcError> {
     loop {
         let message = tokio::select! {
             message = call.next() => message,
@@ -340,7 +552,7 @@ async fn relay_call(mut call: ChildCall, cx: &Context) -> Result<Reply, RpcError
         };
         match message {
             None => return Err(call.no_response_error()),
-            Some(ChildMessage::Response(Ok(result))) => return Ok(Reply::raw(result)),
+            Some(ChildMessage::Response(Ok(result))) => return Ok(result),
             Some(ChildMessage::Response(Err(error))) => return Err(parse_child_error(&error)),
             Some(ChildMessage::Notification { method, params }) if method == "notifications/progress" => {
                 // The token is the gateway's, and a retry may bring another one (MRTR-04).
@@ -350,7 +562,11 @@ async fn relay_call(mut call: ChildCall, cx: &Context) -> Result<Reply, RpcError
             }
             // Its child may serve other requests of the principal, and a log message names none.
             Some(ChildMessage::Notification { .. }) if cx.is_sessionless() => {}
-            Some(ChildMessage::Notification { method, params }) => cx.notify(&method, raw_json(&params)).await?,
+            Some(ChildMessage::Notification { method, params }) => {
+                if let Some(relayed) = translate(RelayedNotification { method, params }) {
+                    cx.notify(&relayed.method, raw_json(&relayed.params)).await?;
+                }
+            }
             Some(ChildMessage::Question(question)) if cx.is_sessionless() => {
                 let error = RpcError::method_not_found(&question.method);
                 call.connection().respond(&question.id, Err(&error)).await;

@@ -168,7 +168,7 @@ impl Gateway {
         }
         match new {
             Some(mount) => {
-                tracing::info!(server = mount.server.name, eras = mount.eras, "server added");
+                tracing::info!(server = mount.server.name, eras = &*mount.eras, "server added");
                 self.mounts.write().insert(prefix, mount);
             }
             None => {

@@ -163,7 +163,7 @@ fn print_start_message(gateway: &Gateway, bound: SocketAddr, output: OutputOptio
     let (settings, mounts) = (gateway.settings(), gateway.mounts());
     let servers = mounts.iter().map(|mount| ReadyServer {
         server: &mount.server,
-        eras: mount.eras,
+        eras: &mount.eras,
     });
     let servers: Vec<_> = servers.collect();
     let color = output.color_on_stderr();

@@ -2,12 +2,14 @@
 
 mod admin;
 mod auth;
+mod bridge;
 mod operation;
 
 pub(crate) use operation::OperationSettings;
 
 pub(crate) use admin::AdminSettings;
 pub(crate) use auth::{AuthSettings, IdentitySetting, JwtSettings, KeyLocation, ServerAccess};
+pub(crate) use bridge::{AskingTools, BridgeSettings};
 
 use crate::auth::Network;
 use crate::tls::TlsFiles;
@@ -138,6 +140,7 @@ pub(crate) struct ServerSettings {
     pub(crate) spare: usize,
     pub(crate) access: ServerAccess,
     pub(crate) identity: IdentitySetting,
+    pub(crate) bridge: BridgeSettings,
 }
 
 /// The variables of the gateway's environment that a server inherits.
@@ -168,7 +171,7 @@ pub(crate) fn is_gateway_variable(name: &OsStr) -> bool {
     name.starts_with(b"RETHREAD_") || is_telemetry_secret
 }
 
-/// The protocol era of a server.
+/// The protocol era that is spoken to a server. Clients of every era are served (GW-15).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum EraSetting {
     /// Ask the server at startup.

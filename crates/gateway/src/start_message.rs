@@ -217,6 +217,7 @@ mod tests {
             spare: 0,
             access: Default::default(),
             identity: Default::default(),
+            bridge: Default::default(),
         }
     }
 

@@ -11,6 +11,8 @@ mod admin;
 mod answer_table;
 #[path = "children/auth.rs"]
 mod auth;
+#[path = "children/bridge.rs"]
+mod bridge;
 #[path = "children/client.rs"]
 mod client;
 #[path = "children/connections.rs"]

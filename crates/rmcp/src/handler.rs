@@ -141,7 +141,7 @@ impl<S: ServerHandler> Handler for RmcpHandler<S> {
         }
     }
 
-    async fn header_params(&self, tool: &str, _: &Principal) -> Option<Arc<HeaderParams>> {
+    async fn header_params(&self, tool: &str, _: &Params, _: &Principal) -> Option<Arc<HeaderParams>> {
         self.schemas
             .header_params(&**self.template()?, &self.stateless_peers, tool)
             .await

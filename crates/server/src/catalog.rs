@@ -110,7 +110,7 @@ use function::FunctionFuture;
 use prompt::PromptEntry;
 use rethread_proto::Principal;
 use rethread_proto::gate::mirror::HeaderParams;
-use rethread_proto::jsonrpc::RpcError;
+use rethread_proto::jsonrpc::{Params, RpcError};
 use rethread_store::ListKind;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -373,7 +373,7 @@ impl Handler for Catalog {
         }
     }
 
-    async fn header_params(&self, tool: &str, _: &Principal) -> Option<Arc<HeaderParams>> {
+    async fn header_params(&self, tool: &str, _: &Params, _: &Principal) -> Option<Arc<HeaderParams>> {
         self.entries.tools.get(tool)?.header_params()
     }
 

@@ -134,7 +134,7 @@ pub(super) struct GatewayTotals {
 #[derive(Serialize)]
 struct ServerRow {
     name: String,
-    eras: &'static str,
+    eras: String,
     sessions: usize,
     children: ServerChildren,
 }
@@ -299,7 +299,7 @@ impl Admin {
             has_more |= is_listed && page.next.is_some();
             sessions.extend(page.sessions.into_iter().map(|session| rows.row(&name, session)));
             servers.push(ServerRow {
-                eras: mount.eras,
+                eras: mount.eras.to_string(),
                 sessions: page.totals.sessions,
                 children: ServerChildren {
                     running: children.iter().filter(|child| child.server == name).count(),

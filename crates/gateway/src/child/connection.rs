@@ -100,6 +100,8 @@ struct ConnectionState {
 #[derive(Debug)]
 struct CallEntry {
     kind: CallKind,
+    /// No other call uses the child, so the child may wait for this one.
+    is_alone: bool,
     sender: CallSender,
 }
 
@@ -208,12 +210,17 @@ impl ChildConnection {
             "subscriptions/listen" => CallKind::Subscription,
             _ => CallKind::Client,
         };
-        self.send_request(method, params, kind).await
+        self.send_request(method, params, kind, false).await
+    }
+
+    /// Sends the request of a client that uses the child alone: the child waits for a client that reads slowly.
+    pub(crate) async fn call_alone(self: &Arc<Self>, method: &str, params: &Bytes) -> Result<ChildCall, RpcError> {
+        self.send_request(method, params, CallKind::Client, true).await
     }
 
     /// Sends a request of the gateway itself, and waits for the result.
     pub(crate) async fn request(self: &Arc<Self>, method: &str, params: &Bytes) -> Result<Bytes, RpcError> {
-        let call = self.send_request(method, params, CallKind::Gateway).await?;
+        let call = self.send_request(method, params, CallKind::Gateway, false).await?;
         call.result().await
     }
 
@@ -222,6 +229,7 @@ impl ChildConnection {
         method: &str,
         params: &Bytes,
         kind: CallKind,
+        is_alone: bool,
     ) -> Result<ChildCall, RpcError> {
         let (sender, messages) = bounded::channel(MAX_QUEUED_MESSAGES, MAX_QUEUED_MESSAGE_BYTES);
         let id = {
@@ -231,7 +239,7 @@ impl ChildConnection {
             }
             state.last_call_id += 1;
             let id = state.last_call_id;
-            state.calls.insert(id, CallEntry { kind, sender });
+            state.calls.insert(id, CallEntry { kind, is_alone, sender });
             id
         };
         let call = ChildCall {
@@ -321,6 +329,11 @@ impl ChildConnection {
 
     pub(super) fn find_call(&self, id: CallId) -> Option<CallSender> {
         self.state.lock().calls.get(&id).map(|call| call.sender.clone())
+    }
+
+    /// Whether the child may wait for the client of a call.
+    pub(super) fn is_alone(&self, id: CallId) -> bool {
+        self.state.lock().calls.get(&id).is_some_and(|call| call.is_alone)
     }
 
     pub(super) fn find_subscription(&self, id: CallId) -> Option<CallSender> {

@@ -1,8 +1,8 @@
 //! Reads the messages of a child and delivers each to the call it belongs to.
 //!
 //! Lines do not name their call. A response and progress carry an id of the gateway, a change carries its subscription. A
-//! log message goes to the call if there is exactly one. A question goes to the latest call. Everything else is
-//! unsolicited.
+//! log message goes to the call if there is exactly one. A question goes to the latest call of a session, and without a session
+//! to the only call. Everything else is unsolicited.
 
 use super::bounded;
 use super::codec;
@@ -13,6 +13,7 @@ use super::sanitize::sanitize_line;
 use bytes::Bytes;
 use rethread_proto::jsonrpc::{self, EnvelopeError, Limits, Message, Payload, RequestId, RpcError};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::ChildStdout;
 use tokio::sync::mpsc::error::TrySendError;
@@ -20,6 +21,8 @@ use tokio::sync::watch;
 
 /// The longest line of a child. Beyond: the gateway ends the child, since it cannot deliver the message.
 const MAX_LINE_BYTES: u64 = 32 << 20;
+/// How long a child with several clients waits for one whose queue is full. Beyond: its request is cancelled.
+const BURST_GRACE: Duration = Duration::from_millis(50);
 /// Limits of one message. Beyond: the line is logged as invalid. Wider than for clients: the operator chose the child.
 const MAX_JSON_DEPTH: usize = 120;
 const MAX_BATCH_MESSAGES: usize = 1_000;
@@ -227,7 +230,8 @@ impl MessageRouter {
         drop(self.unsolicited.send(UnsolicitedMessage::QuestionCancelled(id)).await);
     }
 
-    /// Sends a question to the latest call, which most likely caused it. Its client can answer on any stream.
+    /// Sends a question to the latest call of a session, which most likely caused it: its client can answer on any stream. A child
+    /// with several callers gets an error unless there is only one call.
     async fn route_question(&self, question: ChildQuestion) {
         if question.method == "ping" {
             // The gateway answers: a child may ping before it has a client.
@@ -236,19 +240,29 @@ impl MessageRouter {
             }
             return;
         }
-        match self.client_calls().pop() {
+        // In a session every call has the same client. Elsewhere a guess would show the question to a stranger.
+        let call = match self.label.overflow() {
+            OverflowPolicy::Wait => self.client_calls().pop(),
+            OverflowPolicy::CancelCall => self.only_client_call(),
+        };
+        match call {
             Some((id, call)) => self.deliver(id, &call, ChildMessage::Question(question)).await,
             None => drop(self.unsolicited.send(UnsolicitedMessage::Question(question)).await),
         }
     }
 
     async fn deliver(&self, id: CallId, call: &CallSender, message: ChildMessage) {
-        if self.label.overflow() == OverflowPolicy::Wait {
+        let connection = self.connection.upgrade();
+        let is_alone = connection.as_ref().is_some_and(|connection| connection.is_alone(id));
+        if self.label.overflow() == OverflowPolicy::Wait || is_alone {
             return drop(call.send(message).await);
         }
-        if let Err(TrySendError::Full(_)) = call.try_send(message)
-            && let Some(connection) = self.connection.upgrade()
-        {
+        let Err(TrySendError::Full(message)) = call.try_send(message) else {
+            return;
+        };
+        // A burst of messages is not a slow client.
+        let sent = tokio::time::timeout(BURST_GRACE, call.send(message)).await;
+        if let (Err(_), Some(connection)) = (sent, connection) {
             tracing::warn!(
                 server = self.label.server(),
                 "client reads too slowly; its request is cancelled"

@@ -6,6 +6,7 @@ use super::auth_options::{
     ALLOW, AUTH_SCOPES, FAILURES, IDENTITY, IMPLIES, LEEWAY, NO_AUTH, SERVER_SCOPES, TOKENS, TOOL_SCOPES,
     TRUSTED_PROXIES,
 };
+use super::bridge_options::{ASKS, LEASE_CHILDREN, LEASE_IDLE, LEASE_WAIT, LOG_DEFAULT, ROOTS, SHARE};
 use super::child_options::{CHILD_IDLE, SESSION_UNUSED, SESSIONLESS, SPARE};
 use super::jwt_options::{ALGORITHMS, AUDIENCE, COOLDOWN, ISSUER, JWKS_FILE, JWKS_URL, JWT, MAX_STALE, REFRESH};
 use super::limits::LIMITS;
@@ -86,6 +87,13 @@ pub(crate) static OPTIONS: &[&OptionDef] = &[
     &ALLOW.def,
     &TOOL_SCOPES,
     &IDENTITY.def,
+    &SHARE.def,
+    &ASKS.def,
+    &LEASE_CHILDREN.def,
+    &LEASE_IDLE.def,
+    &LEASE_WAIT.def,
+    &LOG_DEFAULT.def,
+    &ROOTS.def,
     &VERBOSE,
     &QUIET,
     &COLOR.def,
@@ -487,7 +495,7 @@ pub(crate) static ERA: TypedOption<EraSetting> = TypedOption {
         ),
         env: Some("RETHREAD_ERA"),
         default: DefaultValue::Text("probe"),
-        help: "Protocol era of the server",
+        help: "Era that is spoken to the server; clients of every era are served",
         reload: Reload::ReplacesServer,
     },
     parse: value::choice,

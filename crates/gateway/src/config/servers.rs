@@ -194,6 +194,7 @@ impl Resolver<'_> {
             spare: children.spare,
             access: self.server_access(name, section, providers),
             identity,
+            bridge: self.bridge(name, section),
         }
     }
 

@@ -22,8 +22,11 @@ struct StoredProbe {
     digest: String,
     /// Seconds since 1970.
     time: u64,
-    /// The versions that the gateway can serve.
+    /// The versions that are spoken to the server.
     versions: Vec<String>,
+    /// The newest version with sessions that the server speaks.
+    #[serde(default)]
+    legacy_version: Option<String>,
     server_info: StoredInfo,
     capabilities: serde_json::Value,
     instructions: Option<String>,
@@ -74,12 +77,21 @@ impl ProbeMemory {
         info.capabilities = stored.capabilities;
         info.instructions = stored.instructions;
         let revisions = revisions(&versions)?;
-        Some((ServerProfile { revisions, info }, Duration::from_secs(stored.time)))
+        let profile = ServerProfile {
+            revisions,
+            legacy_version: stored.legacy_version.and_then(|version| version.parse().ok()),
+            info,
+        };
+        Some((profile, Duration::from_secs(stored.time)))
     }
 
     /// Stores a result. A failure costs only the next probe.
     pub(crate) fn save(&self, profile: &ServerProfile) {
-        let ServerProfile { revisions, info } = profile;
+        let ServerProfile {
+            revisions,
+            legacy_version,
+            info,
+        } = profile;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let stored = StoredProbe {
             digest: self.digest.clone(),
@@ -88,6 +100,7 @@ impl ProbeMemory {
                 .newest_first()
                 .map(|version| version.as_str().to_owned())
                 .collect(),
+            legacy_version: legacy_version.map(|version| version.as_str().to_owned()),
             server_info: StoredInfo {
                 name: info.name.clone(),
                 version: info.version.clone(),

@@ -61,6 +61,10 @@ impl AbortOnDrop {
         AbortOnDrop(Some(task))
     }
 
+    pub(super) fn is_finished(&self) -> bool {
+        self.0.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// The task ends by itself.
     fn detach(&mut self) {
         self.0 = None;

@@ -1,7 +1,6 @@
 //! The header params of a child's tools (HDR-04), from `tools/list`.
 
 use crate::child::ChildConnection;
-use crate::child::codec::gateway_request_meta;
 use bytes::Bytes;
 use rethread::{HeaderParams, RpcError};
 use serde::Deserialize;
@@ -15,8 +14,11 @@ const MAX_TOOL_LIST_PAGES: usize = 100;
 /// Header params by tool name. A tool without header params has no entry.
 pub(super) type ToolHeaderParams = HashMap<String, Arc<HeaderParams>>;
 
-/// Lists all tools of a child.
-pub(super) async fn fetch(connection: &Arc<ChildConnection>) -> Result<ToolHeaderParams, RpcError> {
+/// Lists all tools of a child. `meta` is the `_meta` of a stateless request.
+pub(super) async fn fetch(
+    connection: &Arc<ChildConnection>,
+    meta: Option<Value>,
+) -> Result<ToolHeaderParams, RpcError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct ToolPage {
@@ -34,7 +36,10 @@ pub(super) async fn fetch(connection: &Arc<ChildConnection>) -> Result<ToolHeade
     let mut header_params = ToolHeaderParams::new();
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_TOOL_LIST_PAGES {
-        let mut params = json!({ "_meta": gateway_request_meta() });
+        let mut params = json!({});
+        if let Some(meta) = &meta {
+            params["_meta"] = meta.clone();
+        }
         if let Some(cursor) = &cursor {
             params["cursor"] = json!(cursor);
         }

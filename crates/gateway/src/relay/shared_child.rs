@@ -8,12 +8,17 @@ use crate::child::{
     ChildConnection, ChildKind, ChildMessage, ChildOwner, ChildPool, ChildStart, ChildUse, OverflowPolicy, StartError,
     StartedChild, StopCause, UnsolicitedMessage, bounded, telemetry,
 };
+use bytes::Bytes;
 use rethread::{HeaderParams, Principal, RpcError};
+use rethread_proto::bridge::down;
 use serde_json::json;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
+
+/// The longest time for which a result of `server/discover` is kept, whatever the server allows.
+const MAX_DISCOVER_TTL: Duration = Duration::from_secs(3600);
 
 /// The child of one stateless caller.
 pub(super) struct SharedChild {
@@ -25,6 +30,8 @@ pub(super) struct SharedChild {
     idle_timeout: Duration,
     /// Milliseconds after `created`.
     last_used: AtomicU64,
+    /// The result of `server/discover`, until it expires.
+    discovered: Mutex<Option<(Instant, Bytes)>>,
 }
 
 /// Header params of the tools. `None` until the first use, and after a change of the tool list.
@@ -52,6 +59,7 @@ impl SharedChild {
             created: Instant::now(),
             idle_timeout,
             last_used: AtomicU64::new(0),
+            discovered: Mutex::default(),
         })
     }
 
@@ -116,10 +124,33 @@ impl SharedChild {
         let mut cache = cache.lock().await;
         if cache.is_none() {
             let limit = self.pool.spawner().server.start_timeout;
-            let fetched = with_timeout(limit, "list its tools", header_params::fetch(&connection)).await;
+            let fetched = with_timeout(
+                limit,
+                "list its tools",
+                header_params::fetch(&connection, Some(gateway_request_meta())),
+            )
+            .await;
             *cache = fetched.ok().map(Arc::new);
         }
         cache.as_ref()?.get(tool).cloned()
+    }
+
+    /// The result of `server/discover`, kept for its `ttlMs`.
+    pub(super) async fn discover(self: &Arc<Self>) -> Result<Bytes, RpcError> {
+        let mut cache = self.discovered.lock().await;
+        if let Some((expires, discovered)) = &*cache
+            && Instant::now() < *expires
+        {
+            return Ok(discovered.clone());
+        }
+        let params = Bytes::from(json!({ "_meta": gateway_request_meta() }).to_string());
+        let connection = self.connection().await?;
+        let request = connection.request("server/discover", &params);
+        let limit = self.pool.spawner().server.start_timeout;
+        let discovered = with_timeout(limit, "answer `server/discover`", request).await?;
+        let ttl = Duration::from_millis(down::ttl_ms(&discovered)).min(MAX_DISCOVER_TTL);
+        *cache = Some((Instant::now() + ttl, discovered.clone()));
+        Ok(discovered)
     }
 
     /// Ends the child, and waits for its exit.

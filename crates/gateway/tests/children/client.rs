@@ -82,6 +82,10 @@ impl Client {
     /// Sends `initialize`.
     pub(crate) async fn initialize(&self, version: &str) -> HttpReply {
         let capabilities = json!({ "sampling": {}, "roots": { "listChanged": true } });
+        self.initialize_with(version, capabilities).await
+    }
+
+    async fn initialize_with(&self, version: &str, capabilities: Value) -> HttpReply {
         let params = json!({ "protocolVersion": version, "capabilities": capabilities,
             "clientInfo": { "name": "test", "version": "1", "own": "words" } });
         let request = json!({ "jsonrpc": "2.0", "id": "initialize", "method": "initialize", "params": params });
@@ -91,6 +95,16 @@ impl Client {
     /// Opens a session.
     pub(crate) async fn open_session(&self, version: &str) -> Session {
         let reply = self.initialize(version).await;
+        self.opened(reply).await
+    }
+
+    /// Opens a session of a client with these capabilities.
+    pub(crate) async fn open_session_with(&self, version: &str, capabilities: Value) -> Session {
+        let reply = self.initialize_with(version, capabilities).await;
+        self.opened(reply).await
+    }
+
+    async fn opened(&self, reply: HttpReply) -> Session {
         assert_eq!(reply.status, StatusCode::OK);
         let id = reply
             .headers

@@ -1,4 +1,4 @@
-//! GW-03, GW-04, GW-05: the gateway serves exactly the eras that the child supports.
+//! GW-03, GW-04, GW-05, GW-15: which era the gateway speaks to a child.
 
 use crate::client::{Client, LATEST, tool_result};
 use crate::gateway::gateway_with;
@@ -6,40 +6,27 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-const SESSIONS: &str = "sessions (2024-11-05 to 2025-11-25)";
-const STATELESS: &str = "stateless (2026-07-28)";
-const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+const SESSIONS: &str = "2025-11-25 upstream, served as 2024-11-05 to 2026-07-28";
+const STATELESS: &str = "2026-07-28 upstream, served as 2024-11-05 to 2026-07-28";
+const BOTH: &str = "2025-11-25 and 2026-07-28 upstream, served as 2024-11-05 to 2026-07-28";
 
-async fn serves_sessions_only(client: &Client) {
+/// GW-15: clients of both eras are served.
+async fn serves_every_client(client: &Client) {
     client.open_session(LATEST).await.child_pid().await;
-    let reply = client.stateless(json!(1), "tools/list", json!({}), &[]).await;
-    assert_eq!(reply.status, StatusCode::BAD_REQUEST);
-    let answer = reply.response().await;
-    assert_eq!(answer["error"]["code"], -32022, "{answer}");
-    assert_eq!(answer["error"]["data"]["supported"], json!(LEGACY), "{answer}");
-}
-
-async fn serves_stateless_only(client: &Client) {
     tool_result(&client.call_tool(1, "echo", json!({})).await);
-    let reply = client.initialize(LATEST).await;
-    assert!(reply.headers.get("mcp-session-id").is_none());
-    assert_eq!(reply.status, StatusCode::BAD_REQUEST);
-    let answer = reply.response().await;
-    assert_eq!(answer["error"]["code"], -32022, "{answer}");
-    assert_eq!(answer["error"]["data"]["supported"], json!(["2026-07-28"]), "{answer}");
 }
 
 #[tokio::test]
 async fn gw_03_probe_detects_a_modern_child() {
     let gateway = gateway_with("modern").start();
     assert_eq!(gateway.eras(), STATELESS);
-    serves_stateless_only(&gateway.client()).await;
+    serves_every_client(&gateway.client()).await;
 }
 
 #[tokio::test]
 async fn gw_04_dual_child_gets_the_era_of_the_client() {
     let gateway = gateway_with("dual").record_messages().start();
-    assert_eq!(gateway.eras(), format!("{SESSIONS} and {STATELESS}"));
+    assert_eq!(gateway.eras(), BOTH);
     let session = gateway.client().open_session(LATEST).await;
     let pid = session.child_pid().await;
     let other = tool_result(&gateway.client().call_tool(1, "echo", json!({})).await)["pid"]
@@ -58,7 +45,7 @@ async fn gw_03_probe_treats_any_discover_error_as_legacy() {
     for behavior in ["legacy", "legacy,wrong-params"] {
         let gateway = gateway_with(behavior).start();
         assert_eq!(gateway.eras(), SESSIONS);
-        serves_sessions_only(&gateway.client()).await;
+        serves_every_client(&gateway.client()).await;
     }
 }
 
@@ -68,7 +55,7 @@ async fn gw_03_probe_sends_initialize_to_a_silent_child() {
     let gateway = gateway_with("legacy,ignores-unknown-methods").start();
     assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
     assert_eq!(gateway.eras(), SESSIONS);
-    serves_sessions_only(&gateway.client()).await;
+    serves_every_client(&gateway.client()).await;
 }
 
 #[tokio::test]
@@ -91,7 +78,7 @@ async fn gw_03_era_option_skips_the_probe() {
             .iter()
             .all(|message| message["method"] != "server/discover")
     );
-    serves_sessions_only(&gateway.client()).await;
+    serves_every_client(&gateway.client()).await;
 }
 
 #[tokio::test]

@@ -100,6 +100,12 @@ impl GatewayBuilder {
         self
     }
 
+    /// Replaces the script of the fake child.
+    pub(crate) fn script(mut self, path: &str) -> Self {
+        path.clone_into(&mut self.command[3]);
+        self
+    }
+
     /// Replaces the fake child.
     pub(crate) fn command(mut self, command: &[&str]) -> Self {
         self.command = command.iter().map(|&word| word.to_owned()).collect();

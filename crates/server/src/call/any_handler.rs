@@ -24,8 +24,12 @@ pub(crate) trait AnyHandler: Send + Sync {
     /// Runs the handler on `call`. Nothing happens until the future is polled.
     fn run(self: Arc<Self>, call: Call, running: Arc<ActiveCall>) -> HandlerFuture;
 
-    fn header_params(self: Arc<Self>, tool: String, caller: Principal)
-    -> AnyFuture<'static, Option<Arc<HeaderParams>>>;
+    fn header_params(
+        self: Arc<Self>,
+        tool: String,
+        params: Params,
+        caller: Principal,
+    ) -> AnyFuture<'static, Option<Arc<HeaderParams>>>;
 
     fn open<'a>(&'a self, opening: &'a SessionStart) -> AnyFuture<'a, Result<InitializeReply, OpenError>>;
 
@@ -44,9 +48,10 @@ impl<H: Handler> AnyHandler for H {
     fn header_params(
         self: Arc<Self>,
         tool: String,
+        params: Params,
         caller: Principal,
     ) -> AnyFuture<'static, Option<Arc<HeaderParams>>> {
-        Box::pin(async move { Handler::header_params(&*self, &tool, &caller).await })
+        Box::pin(async move { Handler::header_params(&*self, &tool, &params, &caller).await })
     }
 
     fn open<'a>(&'a self, opening: &'a SessionStart) -> AnyFuture<'a, Result<InitializeReply, OpenError>> {

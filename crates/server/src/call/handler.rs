@@ -38,9 +38,15 @@ pub trait Handler: Send + Sync + 'static {
     }
 
     /// Which arguments of a tool are mirrored in `Mcp-Param-*` headers, and must equal them (2026-07-28, HDR-04). `None`
-    /// if the tool has none, or is unknown.
-    fn header_params(&self, tool: &str, caller: &Principal) -> impl Future<Output = Option<Arc<HeaderParams>>> + Send {
-        let _ = (tool, caller);
+    /// if the tool has none, or is unknown. `params` are those of the call: their `_meta` tells who the client is, for a relay
+    /// whose tools depend on it.
+    fn header_params(
+        &self,
+        tool: &str,
+        params: &Params,
+        caller: &Principal,
+    ) -> impl Future<Output = Option<Arc<HeaderParams>>> + Send {
+        let _ = (tool, params, caller);
         async { None }
     }
 

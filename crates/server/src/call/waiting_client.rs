@@ -52,9 +52,10 @@ impl WaitingClient {
     }
 
     /// The call waits for input: parks it. Resolves to the last message for this request, or to `None` if there is something
-    /// else to send first. `at_once` if no other question can come.
-    pub(crate) fn poll_park(&mut self, at_once: bool, cx: &mut Context<'_>) -> Poll<Option<JsonResponse>> {
-        if !at_once {
+    /// else to send first. `is_inline` if the handler runs in the request's future: it has asked all that it can. The questions
+    /// of a relay come from another process in any case, one by one.
+    pub(crate) fn poll_park(&mut self, is_inline: bool, cx: &mut Context<'_>) -> Poll<Option<JsonResponse>> {
+        if !is_inline || self.call.exchange.node.handler.relays {
             let delay = self.call.exchange.node.timing.collect_questions;
             let collection = self
                 .collection

@@ -62,14 +62,19 @@ async fn hdr_05_annotations_are_read_when_a_tool_is_added() {
     let expected = HeaderParams::of_schema(&schema).unwrap();
     for tool in ["mirrored", "asking"] {
         assert_eq!(
-            catalog.header_params(tool, &Principal::anonymous()).await.as_deref(),
+            catalog
+                .header_params(tool, &Params::default(), &Principal::anonymous())
+                .await
+                .as_deref(),
             Some(&expected),
             "{tool}"
         );
     }
     for tool in ["plain", "unknown"] {
         assert_eq!(
-            catalog.header_params(tool, &Principal::anonymous()).await,
+            catalog
+                .header_params(tool, &Params::default(), &Principal::anonymous())
+                .await,
             None,
             "{tool}"
         );

@@ -58,7 +58,8 @@ pub(crate) fn post(
         return respond_to(inner, stateless, request_head);
     };
     let handler = Arc::clone(&inner.handler);
-    let mut params = handler.header_params(tool, stateless.sender.principal.clone());
+    let params = stateless.request.params.clone();
+    let mut params = handler.header_params(tool, params, stateless.sender.principal.clone());
     let serve = move |params: Option<Arc<HeaderParams>>| {
         check_header_params(params, &stateless, &parts, &request_head)?;
         respond_to(inner, stateless, request_head)
@@ -171,7 +172,7 @@ pub(crate) fn begin(
     node.metrics.sessionless_request();
     let StatelessRequest { request, sender, .. } = &stateless;
     match request.method.as_str() {
-        "server/discover" if !node.handler.receives_all => {
+        "server/discover" if !node.handler.receives_all && !node.handler.answers_discover => {
             node.accept_routed_work()?;
             Ok(StatelessResponse::Answered(discover(node, request)))
         }

@@ -8,6 +8,8 @@ pub struct HandlerOptions {
     pub relays: bool,
     /// The handler gets the messages that the transport could handle alone.
     pub receives_all: bool,
+    /// The handler answers `server/discover`.
+    pub answers_discover: bool,
     /// The handler gets the head of the HTTP request.
     pub wants_request_head: bool,
     /// The handler keeps state of a session in its process, from `Handler::open` to `Handler::on_session_closed`.
@@ -19,6 +21,7 @@ impl Default for HandlerOptions {
         HandlerOptions {
             relays: false,
             receives_all: false,
+            answers_discover: false,
             wants_request_head: false,
             holds_session_state: true,
         }
@@ -58,6 +61,13 @@ impl HandlerOptions {
     #[must_use]
     pub fn receives_all(mut self) -> Self {
         self.receives_all = true;
+        self
+    }
+
+    /// The handler answers `server/discover` (2026-07-28): its answer depends on the client that asks.
+    #[must_use]
+    pub fn answers_discover(mut self) -> Self {
+        self.answers_discover = true;
         self
     }
 

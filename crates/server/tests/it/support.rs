@@ -4,8 +4,8 @@ use rethread::MemoryStore;
 use rethread::store::Store;
 use rethread::{Builder, McpService};
 use rethread::{
-    Call, Context, Handler, HeaderParams, InputRequests, LogLevel, Notification, Peer, Principal, Reply, RpcError,
-    ServerInfo,
+    Call, Context, Handler, HeaderParams, InputRequests, LogLevel, Notification, Params, Peer, Principal, Reply,
+    RpcError, ServerInfo,
 };
 use rethread_testkit::client::{Client, Session};
 use rethread_testkit::flaky::{FlakyStore, Switches};
@@ -244,7 +244,7 @@ impl Handler for ScriptedHandler {
         }
     }
 
-    async fn header_params(&self, tool: &str, _: &Principal) -> Option<Arc<HeaderParams>> {
+    async fn header_params(&self, tool: &str, _: &Params, _: &Principal) -> Option<Arc<HeaderParams>> {
         (tool == "mirrored").then(|| Arc::clone(&self.mirrored))
     }
 

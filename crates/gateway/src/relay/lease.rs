@@ -1,0 +1,534 @@
+//! The children of a legacy server that serve one modern caller (GW-06).
+//!
+//! A call that may ask its client holds its child alone, because nothing in a question of a child names the call. Other calls
+//! share a child. A lease without use has no children, and starts them again.
+
+mod hub;
+mod slots;
+
+pub(super) use hub::Subscription;
+
+use super::bridge_metrics;
+use super::child_slot::AbortOnDrop;
+use super::header_params::{self, ToolHeaderParams};
+use super::{start_error, unavailable_error, with_timeout};
+use crate::child::{
+    ChildConnection, ChildKind, ChildOwner, ChildPool, ChildStart, ChildUse, OverflowPolicy, RestartBackoff,
+    StartedChild, StopCause, UnsolicitedMessage, bounded, telemetry,
+};
+use crate::settings::BridgeSettings;
+use bytes::Bytes;
+use hub::Hub;
+use parking_lot::Mutex;
+use rethread::{HeaderParams, Principal, RpcError, Version};
+use rethread_proto::LogLevel;
+use rethread_proto::bridge::{Dropped, Translation, up};
+use rethread_proto::subscription::{Change, Filter, Offered};
+use serde_json::{Value, json};
+use slots::{SlotId, Slots};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use tokio::sync::{Mutex as AsyncMutex, Notify, OnceCell};
+
+/// How long a child may take to answer a small request of the gateway itself.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What distinguishes leases of one server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct LeaseKey {
+    pub(super) principal: Principal,
+    pub(super) fingerprint: String,
+    pub(super) name: String,
+    pub(super) version: String,
+}
+
+/// The children that serve one modern caller.
+pub(super) struct Lease {
+    pool: ChildPool,
+    principal: Principal,
+    /// The params of `initialize` for every child.
+    initialize_params: Bytes,
+    cancel_grace: Duration,
+    slots: Mutex<Slots<LeaseCell>>,
+    /// A child may be free now.
+    freed: Notify,
+    hub: Arc<Hub>,
+    /// One change of the subscribed URIs at a time.
+    subscribing: AsyncMutex<()>,
+    header_params: AsyncMutex<Option<Arc<ToolHeaderParams>>>,
+    backoff: Mutex<RestartBackoff>,
+    /// The time base of `backoff`.
+    created: Instant,
+}
+
+/// A child that is started by the first call that needs it.
+type LeaseCell = Arc<OnceCell<Arc<LeaseChild>>>;
+
+/// A running child of a lease. Dropping it ends the child.
+pub(super) struct LeaseChild {
+    connection: Arc<ChildConnection>,
+    pub(super) initialize_result: Bytes,
+    capabilities: Value,
+    levels: AsyncMutex<Levels>,
+    /// The pool knows it by a weak reference.
+    _owner: Arc<LeaseChildOwner>,
+    _receive_task: AbortOnDrop,
+}
+
+/// The log levels of the calls in flight at one child.
+#[derive(Default)]
+struct Levels {
+    wanted: BTreeMap<LogLevel, usize>,
+    set: Option<LogLevel>,
+}
+
+/// The use of a child by one call.
+pub(super) struct LeaseUse {
+    lease: Arc<Lease>,
+    pub(super) child: Arc<LeaseChild>,
+    slot: SlotId,
+    in_use: Option<ChildUse>,
+    alone: bool,
+    /// The child has responded. Otherwise a late question of the call may still come.
+    is_finished: bool,
+}
+
+impl Lease {
+    pub(super) fn new(
+        pool: ChildPool,
+        principal: Principal,
+        initialize_params: Bytes,
+        cancel_grace: Duration,
+    ) -> Arc<Self> {
+        let limit = pool.spawner().server.bridge.lease_children;
+        Arc::new(Lease {
+            pool,
+            principal,
+            initialize_params,
+            cancel_grace,
+            slots: Mutex::new(Slots::new(limit)),
+            freed: Notify::new(),
+            hub: Arc::default(),
+            subscribing: AsyncMutex::default(),
+            header_params: AsyncMutex::default(),
+            backoff: Mutex::default(),
+            created: Instant::now(),
+        })
+    }
+
+    fn bridge(&self) -> &BridgeSettings {
+        &self.pool.spawner().server.bridge
+    }
+
+    /// The roots of the settings.
+    pub(super) fn roots(&self) -> &[String] {
+        &self.bridge().roots
+    }
+
+    fn server(&self) -> &str {
+        &self.pool.spawner().server.name
+    }
+
+    /// Whether it has no child and no subscription.
+    pub(super) fn is_vacant(&self) -> bool {
+        self.slots.lock().len() == 0 && self.hub.is_empty()
+    }
+
+    pub(super) fn count(&self, what: Dropped) {
+        bridge_metrics::dropped(self.server(), Translation::Up, what);
+    }
+
+    /// A child for a call. A call that may ask uses it `alone`.
+    pub(super) async fn child(self: &Arc<Self>, alone: bool) -> Result<LeaseUse, RpcError> {
+        let deadline = tokio::time::Instant::now() + self.bridge().lease_wait;
+        loop {
+            let freed = self.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable(); // before the look at the slots: nothing is missed in between
+            let taken = self.slots.lock().take(alone, LeaseCell::default);
+            if let Some((slot, cell)) = taken {
+                let mut guard = SlotGuard {
+                    lease: self,
+                    slot: Some(slot),
+                };
+                let child = match cell.get_or_try_init(|| self.start(slot)).await {
+                    Ok(child) => Arc::clone(child),
+                    Err(error) => {
+                        self.remove(slot);
+                        return Err(error);
+                    }
+                };
+                let in_use = ChildUse::new(&child.connection);
+                if !child.connection.is_alive() {
+                    self.remove(slot);
+                    continue;
+                }
+                guard.slot = None;
+                return Ok(LeaseUse {
+                    lease: Arc::clone(self),
+                    child,
+                    slot,
+                    in_use: Some(in_use),
+                    alone,
+                    is_finished: false,
+                });
+            }
+            if tokio::time::timeout_at(deadline, freed).await.is_err() {
+                let message = "every process of this client is in use; try again later";
+                return Err(RpcError::internal(message).with_data(json!({ "reason": "busy" })));
+            }
+        }
+    }
+
+    fn release(&self, slot: SlotId) {
+        self.slots.lock().release(slot);
+        self.freed.notify_waiters();
+    }
+
+    fn remove(&self, slot: SlotId) -> bool {
+        let removed = self.slots.lock().remove(slot);
+        self.freed.notify_waiters();
+        removed
+    }
+
+    /// Starts a child and initializes it for the client.
+    async fn start(self: &Arc<Self>, slot: SlotId) -> Result<Arc<LeaseChild>, RpcError> {
+        let delay = self.backoff.lock().delay(self.created.elapsed());
+        tokio::time::sleep(delay.map_err(unavailable_error)?).await;
+        let start = ChildStart {
+            kind: ChildKind::Lease,
+            principal: self.principal.clone(),
+            overflow: OverflowPolicy::CancelCall,
+            idle_limit: Some(self.bridge().lease_idle),
+        };
+        let StartedChild { connection, messages } = self.pool.start(start).await.map_err(start_error)?;
+        let receive_task = tokio::spawn(receive(Arc::downgrade(self), slot, Arc::clone(&connection), messages));
+        let receive_task = AbortOnDrop::new(receive_task);
+        let initialized = self.initialize(&connection).await;
+        let initialize_result = initialized.inspect_err(|_| {
+            let now = self.created.elapsed();
+            self.backoff.lock().record_crash(now, Duration::ZERO);
+        })?;
+        let result: Value = serde_json::from_slice(&initialize_result).unwrap_or_default();
+        let owner = Arc::new(LeaseChildOwner {
+            lease: Arc::downgrade(self),
+            slot,
+            connection: Arc::downgrade(&connection),
+        });
+        let weak_owner: Weak<dyn ChildOwner> = Arc::downgrade(&(Arc::clone(&owner) as Arc<dyn ChildOwner>));
+        self.pool.attach(&connection, weak_owner);
+        Ok(Arc::new(LeaseChild {
+            connection,
+            initialize_result,
+            capabilities: result["capabilities"].clone(),
+            levels: AsyncMutex::default(),
+            _owner: owner,
+            _receive_task: receive_task,
+        }))
+    }
+
+    async fn initialize(&self, connection: &Arc<ChildConnection>) -> Result<Bytes, RpcError> {
+        let limit = self.pool.spawner().server.start_timeout;
+        let request = connection.request("initialize", &self.initialize_params);
+        let result = with_timeout(limit, "answer `initialize`", request).await?;
+        let value: Value = serde_json::from_slice(&result).unwrap_or_default();
+        let version = value["protocolVersion"].as_str().unwrap_or_default();
+        if !version.parse::<Version>().is_ok_and(Version::has_sessions) {
+            return Err(unavailable_error(format_args!(
+                "it speaks protocol version {version:?}, which is not known here"
+            )));
+        }
+        connection.notify("notifications/initialized", b"").await?;
+        if value["capabilities"]["resources"]["subscribe"] == true {
+            for uri in self.hub.uris() {
+                let refused = subscribe(connection, "resources/subscribe", &uri).await;
+                if let Err(error) = refused {
+                    tracing::warn!(server = self.server(), %error, "started child refuses a subscription");
+                }
+            }
+        }
+        Ok(result)
+    }
+
+    /// The header params of a tool.
+    pub(super) async fn header_params(self: &Arc<Self>, tool: &str) -> Option<Arc<HeaderParams>> {
+        self.tool_header_params().await.ok()?.get(tool).cloned()
+    }
+
+    /// The header params of all tools.
+    pub(super) async fn tool_header_params(self: &Arc<Self>) -> Result<Arc<ToolHeaderParams>, RpcError> {
+        let mut cache = self.header_params.lock().await;
+        if let Some(known) = &*cache {
+            return Ok(Arc::clone(known));
+        }
+        let mut leased = self.child(false).await?;
+        let limit = self.pool.spawner().server.start_timeout;
+        let fetch = header_params::fetch(leased.connection(), None);
+        let fetched = Arc::new(with_timeout(limit, "list its tools", fetch).await?);
+        leased.finish();
+        *cache = Some(Arc::clone(&fetched));
+        Ok(fetched)
+    }
+
+    /// Adds a subscription, after every child has been asked for its URIs. Returns it with the part that is honoured.
+    pub(super) async fn listen(self: &Arc<Self>, filter: &Filter) -> Result<(ListenGuard, Filter), RpcError> {
+        let mut leased = self.child(false).await?; // a lease without children has no changes
+        let capability = |list: &str, name: &str| leased.child.capabilities[list][name] == true;
+        let offered = Offered {
+            tools: capability("tools", "listChanged"),
+            prompts: capability("prompts", "listChanged"),
+            resources: capability("resources", "listChanged"),
+            subscribe: capability("resources", "subscribe"),
+        };
+        let _turn = self.subscribing.lock().await;
+        let (subscription, first) = self.hub.add(filter.honour(offered));
+        let guard = ListenGuard {
+            lease: Arc::clone(self),
+            subscription,
+        };
+        let mut refused = Vec::new();
+        for uri in first {
+            for child in self.children() {
+                if subscribe(&child.connection, "resources/subscribe", &uri).await.is_err() {
+                    refused.push(uri);
+                    break;
+                }
+            }
+        }
+        let honoured = guard.subscription.remove_uris(&refused);
+        leased.finish();
+        Ok((guard, honoured))
+    }
+
+    fn children(&self) -> Vec<Arc<LeaseChild>> {
+        let slots = self.slots.lock();
+        slots.children().filter_map(|(_, cell)| cell.get().cloned()).collect()
+    }
+
+    /// A child has exited.
+    fn child_exited(&self, slot: SlotId, connection: &ChildConnection) {
+        let Some(cell) = self
+            .slots
+            .lock()
+            .children()
+            .find(|(id, _)| *id == slot)
+            .map(|(_, cell)| Arc::clone(cell))
+        else {
+            return; // it was given up
+        };
+        self.remove(slot);
+        if cell.get().is_some() {
+            let now = self.created.elapsed();
+            self.backoff.lock().record_crash(now, connection.label().age());
+            self.hub.end();
+        }
+    }
+
+    /// Ends all children, and waits for their exit.
+    pub(super) async fn stop(&self) {
+        for child in self.children() {
+            child.connection.stop();
+            child.connection.exited().await;
+        }
+    }
+}
+
+/// Releases a slot whose child does not start.
+struct SlotGuard<'a> {
+    lease: &'a Lease,
+    slot: Option<SlotId>,
+}
+
+impl Drop for SlotGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            self.lease.release(slot);
+        }
+    }
+}
+
+impl LeaseUse {
+    pub(super) fn connection(&self) -> &Arc<ChildConnection> {
+        &self.child.connection
+    }
+
+    /// Whether no other call uses the child.
+    pub(super) fn is_alone(&self) -> bool {
+        self.alone
+    }
+
+    /// The child has responded: nothing of the call can follow.
+    pub(super) fn finish(&mut self) {
+        self.is_finished = true;
+    }
+
+    /// The child logs at least at `level` until the call ends.
+    pub(super) async fn set_level(&self, level: Option<LogLevel>) -> LevelUse {
+        let Some(level) = level.filter(|_| !self.child.capabilities["logging"].is_null()) else {
+            return LevelUse {
+                child: Arc::clone(&self.child),
+                level: None,
+            };
+        };
+        let mut levels = self.child.levels.lock().await;
+        *levels.wanted.entry(level).or_insert(0) += 1;
+        let in_use = LevelUse {
+            child: Arc::clone(&self.child),
+            level: Some(level),
+        };
+        let wanted = levels.wanted.keys().next().copied();
+        if wanted != levels.set
+            && let Some(wanted) = wanted
+        {
+            let params = Bytes::from(json!({ "level": wanted }).to_string());
+            let request = self.child.connection.request("logging/setLevel", &params);
+            match with_timeout(REQUEST_TIMEOUT, "set its log level", request).await {
+                Ok(_) => levels.set = Some(wanted),
+                Err(error) => tracing::debug!(%error, "child refuses a log level"),
+            }
+        }
+        in_use
+    }
+}
+
+impl Drop for LeaseUse {
+    fn drop(&mut self) {
+        let (lease, slot, in_use) = (Arc::clone(&self.lease), self.slot, self.in_use.take());
+        if self.is_finished || !self.alone || !self.child.connection.is_alive() {
+            return lease.release(slot);
+        }
+        // GW-17: a late question of this call must not reach the next one.
+        let (child, grace) = (Arc::clone(&self.child), lease.cancel_grace);
+        tokio::spawn(async move {
+            tokio::time::sleep(grace).await;
+            drop((in_use, child));
+            lease.release(slot);
+        });
+    }
+}
+
+/// A log level that a call wants from its child.
+pub(super) struct LevelUse {
+    child: Arc<LeaseChild>,
+    level: Option<LogLevel>,
+}
+
+impl Drop for LevelUse {
+    fn drop(&mut self) {
+        let Some(level) = self.level.take() else { return };
+        let child = Arc::clone(&self.child);
+        tokio::spawn(async move {
+            let mut levels = child.levels.lock().await;
+            if let Some(count) = levels.wanted.get_mut(&level) {
+                *count -= 1;
+                if *count == 0 {
+                    levels.wanted.remove(&level);
+                }
+            }
+        });
+    }
+}
+
+/// A subscription. Its last URIs are unsubscribed when it is dropped.
+pub(super) struct ListenGuard {
+    lease: Arc<Lease>,
+    pub(super) subscription: Subscription,
+}
+
+impl Drop for ListenGuard {
+    fn drop(&mut self) {
+        let unused = self.subscription.close();
+        if unused.is_empty() {
+            return;
+        }
+        let lease = Arc::clone(&self.lease);
+        tokio::spawn(async move {
+            let _turn = lease.subscribing.lock().await;
+            let still_used = lease.hub.uris();
+            for uri in unused.iter().filter(|uri| !still_used.contains(uri)) {
+                for child in lease.children() {
+                    let _ = subscribe(&child.connection, "resources/unsubscribe", uri).await; // nobody listens any more
+                }
+            }
+        });
+    }
+}
+
+async fn subscribe(connection: &Arc<ChildConnection>, method: &str, uri: &str) -> Result<Bytes, RpcError> {
+    let params = Bytes::from(json!({ "uri": uri }).to_string());
+    with_timeout(
+        REQUEST_TIMEOUT,
+        "answer a subscription",
+        connection.request(method, &params),
+    )
+    .await
+}
+
+/// The owner of one child, for the pool.
+struct LeaseChildOwner {
+    lease: Weak<Lease>,
+    slot: SlotId,
+    connection: Weak<ChildConnection>,
+}
+
+impl ChildOwner for LeaseChildOwner {
+    fn unneeded_since(&self) -> Option<Instant> {
+        let (lease, connection) = (self.lease.upgrade()?, self.connection.upgrade()?);
+        // The last child of a lease with a subscription is needed.
+        if !lease.hub.is_empty() && lease.slots.lock().len() == 1 {
+            return None;
+        }
+        connection.unused_since()
+    }
+
+    fn give_up(&self, cause: StopCause) -> bool {
+        let (Some(lease), Some(connection)) = (self.lease.upgrade(), self.connection.upgrade()) else {
+            return true;
+        };
+        if self.unneeded_since().is_none() || !lease.slots.lock().remove_unused(self.slot) {
+            return false;
+        }
+        connection.stop();
+        telemetry::hibernated(connection.label(), cause, lease.pool.counts().running);
+        true
+    }
+}
+
+/// Receives the messages of a child that belong to no call.
+async fn receive(
+    lease: Weak<Lease>,
+    slot: SlotId,
+    connection: Arc<ChildConnection>,
+    mut messages: bounded::Receiver<UnsolicitedMessage>,
+) {
+    while let Some(message) = messages.recv().await {
+        let Some(lease) = lease.upgrade() else { return };
+        match message {
+            UnsolicitedMessage::Question(question) => {
+                let answer = up::answer_unsolicited(&question.method, &lease.bridge().roots);
+                match &answer {
+                    Ok(result) => connection.respond(&question.id, Ok(result)).await,
+                    Err(error) => {
+                        lease.count(Dropped::Question);
+                        connection.respond(&question.id, Err(error)).await;
+                    }
+                }
+            }
+            UnsolicitedMessage::Notification { method, params } => match up::change(&method, &params) {
+                Some(change) => {
+                    if change == Change::Tools {
+                        *lease.header_params.lock().await = None;
+                    }
+                    lease.hub.report(&change);
+                }
+                None if method == "notifications/message" => lease.count(Dropped::Log),
+                None => lease.count(Dropped::Notification),
+            },
+            UnsolicitedMessage::QuestionCancelled(_) => {}
+        }
+    }
+    if let Some(lease) = lease.upgrade() {
+        lease.child_exited(slot, &connection);
+    }
+}

@@ -1,0 +1,833 @@
+//! Clients of 2026-07-28 in front of a server with sessions (4.1).
+
+use super::{SOON, bridge_from_file, bridge_with, within};
+use crate::client::{Client, HttpReply, LATEST, tool_result};
+use crate::gateway::{Gateway, kill, wait_until};
+use http::StatusCode;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// The capabilities of a client that answers every kind of question.
+fn all_capabilities() -> Value {
+    json!({ "sampling": {}, "roots": {}, "elicitation": { "form": {}, "url": {} } })
+}
+
+/// A client that answers questions.
+struct Caller {
+    client: Client,
+    name: &'static str,
+    capabilities: Value,
+}
+
+impl Caller {
+    fn new(gateway: &Gateway, name: &'static str) -> Self {
+        Caller {
+            client: gateway.client(),
+            name,
+            capabilities: all_capabilities(),
+        }
+    }
+
+    fn with_capabilities(mut self, capabilities: Value) -> Self {
+        self.capabilities = capabilities;
+        self
+    }
+
+    async fn send(&self, id: u64, method: &str, mut params: Value, meta: Value) -> HttpReply {
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/clientInfo": { "name": self.name, "version": "1" },
+            "io.modelcontextprotocol/clientCapabilities": self.capabilities,
+        });
+        for (key, value) in meta.as_object().unwrap() {
+            params["_meta"][key] = value.clone();
+        }
+        let (headers, body) = rethread_testkit::client::stateless(&json!(id), method, params, json!({}));
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        self.client.post(&headers, &body).await
+    }
+
+    /// Sends a call, or its retry with `more` params.
+    async fn start(&self, id: u64, tool: &str, arguments: Value, more: Value) -> HttpReply {
+        let mut params = json!({ "name": tool, "arguments": arguments });
+        for (key, value) in more.as_object().unwrap() {
+            params[key] = value.clone();
+        }
+        self.send(id, "tools/call", params, json!({ "progressToken": id }))
+            .await
+    }
+
+    async fn call(&self, id: u64, tool: &str, arguments: Value) -> Value {
+        self.start(id, tool, arguments, json!({})).await.response().await
+    }
+
+    /// Calls again with an answer for every question of `asked`.
+    async fn retry(&self, id: u64, tool: &str, arguments: Value, asked: &Value, answer: Value) -> HttpReply {
+        let keys = asked["result"]["inputRequests"].as_object().unwrap().keys();
+        let responses: serde_json::Map<String, Value> = keys.map(|key| (key.clone(), answer.clone())).collect();
+        let more = json!({ "inputResponses": responses, "requestState": asked["result"]["requestState"] });
+        self.start(id, tool, arguments, more).await
+    }
+}
+
+fn accept(text: &str) -> Value {
+    json!({ "action": "accept", "content": { "seat": text } })
+}
+
+fn assert_asked(reply: &Value) {
+    assert_eq!(reply["result"]["resultType"], "input_required", "{reply}");
+}
+
+/// GW-15: `server/discover`, lists and calls in front of a server with sessions.
+#[tokio::test]
+async fn gw_15_modern_client_is_served_in_front_of_a_legacy_server() {
+    let gateway = bridge_with("legacy,version=2025-06-18").start();
+    assert_eq!(
+        gateway.eras(),
+        "2025-06-18 upstream, served as 2024-11-05 to 2026-07-28"
+    );
+    let caller = Caller::new(&gateway, "ada");
+    let discovered = caller
+        .send(1, "server/discover", json!({}), json!({}))
+        .await
+        .response()
+        .await;
+    let result = &discovered["result"];
+    assert_eq!(result["supportedVersions"][0], "2026-07-28");
+    assert_eq!(result["capabilities"].get("tasks"), None);
+    assert!(
+        result["instructions"].as_str().unwrap().starts_with("pid "),
+        "that of the lease: {result}"
+    );
+    assert_eq!(
+        (&result["ttlMs"], &result["cacheScope"]),
+        (&json!(0), &json!("private"))
+    );
+    let reply = caller.call(2, "echo", json!({ "text": "hi" })).await;
+    assert_eq!(reply["result"]["resultType"], "complete");
+    let echo = tool_result(&reply);
+    assert_eq!(
+        (&echo["text"], &echo["params"]),
+        (&json!("hi"), &json!(["_meta", "arguments", "name"]))
+    );
+    let meta = echo["meta"].as_object().unwrap();
+    assert!(
+        meta.keys().all(|key| !key.starts_with("io.modelcontextprotocol/")),
+        "{meta:?}"
+    );
+    let tools = caller
+        .send(3, "tools/list", json!({}), json!({}))
+        .await
+        .response()
+        .await;
+    assert_eq!(tools["result"]["tools"][0].get("execution"), None);
+    let initialize = gateway
+        .recorded_messages()
+        .into_iter()
+        .rfind(|m| m["method"] == "initialize")
+        .unwrap();
+    assert_eq!(
+        initialize["params"]["clientInfo"],
+        json!({ "name": "ada", "version": "1" })
+    );
+    assert_eq!(initialize["params"]["capabilities"], all_capabilities());
+    for method in ["ping", "logging/setLevel", "resources/subscribe"] {
+        let reply = caller.send(4, method, json!({}), json!({})).await;
+        assert_eq!(reply.status, StatusCode::NOT_FOUND, "{method}");
+    }
+    let completed = caller
+        .send(5, "completion/complete", json!({}), json!({}))
+        .await
+        .response()
+        .await;
+    assert_eq!(completed["result"]["completion"]["values"], json!(["a", "b"]));
+}
+
+/// 4.1, error codes.
+#[tokio::test]
+async fn line_4_1_errors_of_the_server_are_mapped() {
+    let gateway = bridge_with("legacy").start();
+    let caller = Caller::new(&gateway, "ada");
+    let missing = caller
+        .send(1, "resources/read", json!({ "uri": "x:y" }), json!({}))
+        .await
+        .response()
+        .await;
+    assert_eq!(missing["error"]["code"], -32602, "{missing}");
+    let reserved = caller.call(2, "fail", json!({ "code": -32021 })).await;
+    assert_eq!(reserved["error"]["code"], -32603);
+    assert_eq!(reserved["error"]["data"]["upstream"]["code"], -32021, "{reserved}");
+}
+
+/// GW-19: a legacy server has no state, and that of a modern server passes unchanged.
+#[tokio::test]
+async fn gw_19_own_and_foreign_request_state_are_told_apart() {
+    let gateway = bridge_with("legacy").start();
+    let caller = Caller::new(&gateway, "ada");
+    let forged = json!({ "requestState": "forged" });
+    let reply = caller.start(1, "echo", json!({}), forged).await.response().await;
+    assert_eq!(reply["error"]["code"], -32602, "{reply}");
+    let asked = caller.call(2, "ask", json!({})).await;
+    let mut tampered = asked.clone();
+    let state = asked["result"]["requestState"].as_str().unwrap();
+    tampered["result"]["requestState"] = json!(format!("{}A", &state[..state.len() - 1]));
+    let reply = caller
+        .retry(3, "ask", json!({}), &tampered, accept("x"))
+        .await
+        .response()
+        .await;
+    assert_eq!(reply["error"]["code"], -32602, "{reply}");
+
+    let gateway = bridge_with("modern").start();
+    let caller = Caller::new(&gateway, "ada");
+    let asked = caller.call(1, "ask", json!({ "text": "t" })).await;
+    assert_eq!(
+        asked["result"]["requestState"], "state é \" t",
+        "the state of the server itself"
+    );
+    let reply = caller
+        .retry(2, "ask", json!({ "text": "t" }), &asked, accept("y"))
+        .await
+        .response()
+        .await;
+    assert_eq!(tool_result(&reply)["state"], "state é \" t", "{reply}");
+}
+
+/// GW-06: who shares a process.
+#[tokio::test]
+async fn gw_06_leases_depend_on_capabilities_and_client() {
+    let gateway = bridge_with("legacy").start();
+    let pid = async |caller: &Caller| tool_result(&caller.call(1, "echo", json!({})).await)["pid"].clone();
+    let ada = pid(&Caller::new(&gateway, "ada")).await;
+    assert_eq!(pid(&Caller::new(&gateway, "ada")).await, ada, "the same client");
+    assert_ne!(pid(&Caller::new(&gateway, "bob")).await, ada, "another client");
+    let other = Caller::new(&gateway, "ada").with_capabilities(json!({}));
+    assert_ne!(pid(&other).await, ada, "other capabilities");
+    let spelled =
+        json!({ "roots": {}, "sampling": {}, "elicitation": { "url": {}, "form": {} }, "extensions": { "x": {} } });
+    assert_eq!(
+        pid(&Caller::new(&gateway, "ada").with_capabilities(spelled)).await,
+        ada,
+        "another spelling"
+    );
+}
+
+/// GW-06: `share = false` gives every anonymous request its own process.
+#[tokio::test]
+async fn gw_06_anonymous_clients_share_only_if_the_operator_says_so() {
+    let gateway = bridge_with("legacy").option("--share false").start();
+    let caller = Caller::new(&gateway, "ada");
+    let one = tool_result(&caller.call(1, "echo", json!({})).await)["pid"].clone();
+    let two = tool_result(&caller.call(2, "echo", json!({})).await)["pid"].clone();
+    assert_ne!(one, two);
+    let asked = caller.call(3, "ask", json!({})).await;
+    assert_asked(&asked);
+    let reply = caller
+        .retry(4, "ask", json!({}), &asked, accept("1A"))
+        .await
+        .response()
+        .await;
+    assert_eq!(tool_result(&reply)["answers"][0]["content"]["seat"], "1A", "{reply}");
+    gateway.wait_for_children(0, SOON).await;
+}
+
+/// 4.1.1: several questions in a round, and several rounds; the tool runs once.
+#[tokio::test]
+async fn line_4_1_1_questions_park_the_call_and_the_retry_resumes_it() {
+    let gateway = bridge_with("legacy").start();
+    let caller = Caller::new(&gateway, "ada");
+    let arguments = json!({ "kinds": ["form", "sample", "roots"] });
+    let asked = caller.call(1, "ask", arguments.clone()).await;
+    assert_asked(&asked);
+    let requests = asked["result"]["inputRequests"].as_object().unwrap();
+    let mut methods: Vec<_> = requests
+        .values()
+        .map(|request| request["method"].as_str().unwrap())
+        .collect();
+    methods.sort_unstable();
+    assert_eq!(
+        methods,
+        ["elicitation/create", "roots/list", "sampling/createMessage"],
+        "one round"
+    );
+    let reply = caller
+        .retry(2, "ask", arguments.clone(), &asked, accept("2B"))
+        .await
+        .response()
+        .await;
+    assert_eq!(reply["id"], 2);
+    let result = tool_result(&reply);
+    assert_eq!(
+        (result["answers"].as_array().unwrap().len(), &result["run"]),
+        (3, &json!(1)),
+        "{result}"
+    );
+    let replayed = caller
+        .retry(3, "ask", arguments, &asked, accept("2B"))
+        .await
+        .response()
+        .await;
+    assert_eq!(replayed["error"]["code"], -32602, "single use: {replayed}");
+
+    let mut asked = caller.call(4, "rounds", json!({ "rounds": 3 })).await;
+    for round in 0..3 {
+        assert_asked(&asked);
+        let questions = asked["result"]["inputRequests"].to_string();
+        assert!(questions.contains(&format!("round {round}")), "{questions}");
+        let answer = accept(&round.to_string());
+        asked = caller
+            .retry(5 + round, "rounds", json!({ "rounds": 3 }), &asked, answer)
+            .await
+            .response()
+            .await;
+    }
+    let seats: Vec<_> = tool_result(&asked)["answers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|a| a["content"]["seat"].clone())
+        .collect();
+    assert_eq!(seats, ["0", "1", "2"]);
+}
+
+/// GW-13: four calls at once, each with its own question; quick calls meanwhile; the fifth waits and is told so.
+#[tokio::test]
+async fn gw_13_calls_that_ask_hold_their_children_alone() {
+    let gateway = bridge_with("legacy")
+        .option("--lease-children 5 --lease-wait 1s")
+        .start();
+    let caller = Caller::new(&gateway, "ada");
+    let mut asked = Vec::new();
+    for n in 0..5_u64 {
+        let arguments = json!({ "text": format!("question {n}") });
+        let reply = caller.call(n, "ask", arguments).await;
+        assert_asked(&reply);
+        assert!(
+            reply["result"]["inputRequests"]
+                .to_string()
+                .contains(&format!("question {n}")),
+            "{reply}"
+        );
+        asked.push(reply);
+    }
+    let busy = caller.call(50, "ask", json!({})).await;
+    assert_eq!(
+        (&busy["error"]["code"], &busy["error"]["data"]["reason"]),
+        (&json!(-32603), &json!("busy")),
+        "{busy}"
+    );
+    let mut pids = Vec::new();
+    for (n, reply) in asked.iter().enumerate().rev() {
+        let arguments = json!({ "text": format!("question {n}") });
+        let answer = accept(&n.to_string());
+        let reply = caller
+            .retry(60 + n as u64, "ask", arguments, reply, answer)
+            .await
+            .response()
+            .await;
+        let result = tool_result(&reply);
+        assert_eq!(result["answers"][0]["content"]["seat"], n.to_string(), "{result}");
+        pids.push(result["pid"].as_u64().unwrap());
+    }
+    pids.sort_unstable();
+    pids.dedup();
+    assert_eq!(pids.len(), 5, "each call had a process of its own");
+}
+
+/// GW-13: while a call is parked, others are served by another child.
+#[tokio::test]
+async fn gw_13_quick_calls_are_served_while_one_is_parked() {
+    let gateway = bridge_with("legacy").option("--lease-children 2").start();
+    let caller = Caller::new(&gateway, "ada");
+    let asked = caller.call(1, "ask", json!({})).await;
+    assert_asked(&asked);
+    for n in 2..5 {
+        let tools = caller
+            .send(n, "tools/list", json!({}), json!({}))
+            .await
+            .response()
+            .await;
+        assert!(tools["result"]["tools"].is_array(), "{tools}");
+        tool_result(&caller.call(10 + n, "echo", json!({})).await);
+    }
+    let reply = caller
+        .retry(20, "ask", json!({}), &asked, accept("3C"))
+        .await
+        .response()
+        .await;
+    assert_eq!(tool_result(&reply)["answers"][0]["content"]["seat"], "3C");
+}
+
+/// GW-13: `asks` names the tools that ask. A question of another one gets an error.
+#[tokio::test]
+async fn gw_13_two_callers_never_get_each_others_questions() {
+    let gateway = bridge_with("legacy").start();
+    let (ada, bob) = (Caller::new(&gateway, "ada"), Caller::new(&gateway, "bob"));
+    let calls = async |caller: &Caller, first: u64| {
+        for n in 0..4 {
+            let arguments = json!({ "text": format!("for {} {n}", caller.name) });
+            let asked = caller.call(first + n, "ask", arguments.clone()).await;
+            assert_asked(&asked);
+            let questions = asked["result"]["inputRequests"].to_string();
+            assert!(questions.contains(&format!("for {} {n}", caller.name)), "{questions}");
+            let reply = caller
+                .retry(first + 50 + n, "ask", arguments, &asked, accept(caller.name))
+                .await
+                .response()
+                .await;
+            assert_eq!(tool_result(&reply)["answers"][0]["content"]["seat"], caller.name);
+        }
+    };
+    tokio::join!(calls(&ada, 100), calls(&bob, 200), calls(&ada, 300));
+}
+
+/// GW-14: messages while parked reach the retry, under its own id and token.
+#[tokio::test]
+async fn gw_14_messages_of_a_parked_call_reach_the_retry() {
+    let gateway = bridge_with("legacy").start();
+    let caller = Caller::new(&gateway, "ada");
+    let arguments = json!({ "reports": 70 });
+    let params = json!({ "name": "ask", "arguments": arguments });
+    let level = json!({ "progressToken": 1, "io.modelcontextprotocol/logLevel": "info" });
+    let asked = caller
+        .send(1, "tools/call", params.clone(), level)
+        .await
+        .response()
+        .await;
+    assert_asked(&asked);
+    let reported = || gateway.recorded_messages().iter().any(|m| m["method"] == "reported");
+    assert!(wait_until(SOON, reported).await);
+    // Nothing shows that the gateway has read the last line. A retry that comes earlier gets the rest as it comes.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut params = params;
+    let key = asked["result"]["inputRequests"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .next()
+        .unwrap();
+    params["inputResponses"] = json!({ key: accept("4D") });
+    params["requestState"] = asked["result"]["requestState"].clone();
+    let level = json!({ "progressToken": "mine", "io.modelcontextprotocol/logLevel": "info" });
+    let messages = caller.send(2, "tools/call", params, level).await.messages().await;
+    let logs = messages
+        .iter()
+        .filter(|m| m["method"] == "notifications/message")
+        .count();
+    assert_eq!(logs, 64, "the rest is counted");
+    let progress: Vec<_> = messages
+        .iter()
+        .filter(|m| m["method"] == "notifications/progress")
+        .collect();
+    assert_eq!(progress.len(), 1, "the latest");
+    assert_eq!(
+        progress[0]["params"],
+        json!({ "progressToken": "mine", "progress": 70 })
+    );
+    assert_eq!(messages.last().unwrap()["id"], 2);
+}
+
+/// GW-14: a question that the child withdrew needs no answer, and an answer that came meanwhile goes to the retry.
+#[tokio::test]
+async fn gw_14_withdrawn_question_needs_no_answer() {
+    let gateway = bridge_with("legacy").start();
+    let caller = Caller::new(&gateway, "ada");
+    for (n, tool, expected) in [(1, "withdraw", "went on"), (3, "ask-and-finish", "finished")] {
+        let asked = caller.call(n, tool, json!({})).await;
+        assert_asked(&asked);
+        let seen = |m: &Value| m["method"] == "withdrawn";
+        let withdrawn = || gateway.recorded_messages().iter().filter(|m| seen(m)).count() as u64 == n.div_ceil(2);
+        assert!(wait_until(SOON, withdrawn).await);
+        let more = json!({ "requestState": asked["result"]["requestState"] });
+        let reply = within(caller.start(n + 1, tool, json!({}), more).await.response()).await;
+        assert_eq!(
+            (&reply["id"], tool_result(&reply)),
+            (&json!(n + 1), json!(expected)),
+            "{reply}"
+        );
+    }
+}
+
+/// GW-17: a late question of a cancelled call reaches nobody, and the next call waits.
+#[tokio::test]
+async fn gw_17_late_question_of_a_cancelled_call_reaches_nobody() {
+    let gateway = bridge_with("legacy")
+        .option("--lease-children 1 --lease-wait 20s")
+        .start();
+    let caller = Caller::new(&gateway, "ada");
+    let slow = caller.start(1, "ask-late", json!({}), json!({}));
+    let _ = tokio::time::timeout(Duration::from_secs(2), slow).await; // the client leaves
+    let cancelled = || {
+        gateway
+            .recorded_messages()
+            .iter()
+            .any(|m| m["method"] == "notifications/cancelled")
+    };
+    assert!(wait_until(SOON, cancelled).await);
+    let next = caller.call(2, "ask", json!({ "text": "my own" })).await;
+    assert_asked(&next);
+    let questions = next["result"]["inputRequests"].to_string();
+    assert!(
+        questions.contains("my own") && !questions.contains("late"),
+        "{questions}"
+    );
+    let messages = gateway.recorded_messages();
+    let late = messages
+        .iter()
+        .find(|m| m["method"] == "late-answer")
+        .expect("the question was answered");
+    assert_eq!(late["params"]["answer"]["error"]["code"], -32602, "{late}");
+}
+
+/// 4.1: a question for a capability that the client did not declare.
+#[tokio::test]
+async fn line_4_1_undeclared_question_gets_an_error_and_the_call_goes_on() {
+    let gateway = bridge_with("legacy").start();
+    let caller = Caller::new(&gateway, "ada").with_capabilities(json!({ "roots": {} }));
+    let reply = caller.call(1, "ask", json!({ "kinds": ["form", "sample"] })).await;
+    let answers = tool_result(&reply)["answers"].clone();
+    assert_eq!(answers[0]["error"]["code"], -32601, "{answers}");
+    assert_eq!(answers[1]["error"]["code"], -32601, "{answers}");
+    let message = answers[0]["error"]["message"].as_str().unwrap().to_owned();
+    assert_eq!(
+        message,
+        "the server asked for elicitation, which this client did not declare"
+    );
+    let deaf = Caller::new(&gateway, "ada").with_capabilities(json!({}));
+    let reply = deaf.call(2, "ask", json!({})).await;
+    assert!(tool_result(&reply)["answers"][0]["error"].is_object(), "{reply}");
+}
+
+/// T-32: questions of no call are answered from the settings, at once.
+#[tokio::test]
+async fn line_4_1_roots_of_the_settings_answer_a_child_that_asks_at_its_start() {
+    for (config, expected) in [
+        ("", json!({ "code": -32601 })),
+        ("roots = ['file:///work']", json!([{ "uri": "file:///work" }])),
+    ] {
+        let gateway = bridge_from_file("legacy,asks-for-roots", config).start();
+        let mut caller = Caller::new(&gateway, "ada");
+        caller.client = Client::new(gateway.addr, "/servers/bridge");
+        let began = Instant::now();
+        loop {
+            let roots = tool_result(&caller.call(1, "level", json!({})).await)["roots"][0].clone();
+            if roots.is_null() {
+                assert!(began.elapsed() < SOON, "the child gets an answer");
+                continue;
+            }
+            match expected.get("code") {
+                Some(code) => assert_eq!(&roots["error"]["code"], code, "{roots}"),
+                None => assert_eq!(roots["roots"], expected),
+            }
+            break;
+        }
+    }
+}
+
+/// 4.1, `mcp/logLevel`: set at the child, filtered for the request.
+#[tokio::test]
+async fn line_4_1_log_level_of_the_request_is_set_and_filters() {
+    let gateway = bridge_with("legacy").start();
+    let caller = Caller::new(&gateway, "ada");
+    let call = async |id: u64, level: Option<&str>| {
+        let meta = level.map_or(json!({}), |level| json!({ "io.modelcontextprotocol/logLevel": level }));
+        let params = json!({ "name": "log", "arguments": { "text": "careful" } });
+        let messages = caller.send(id, "tools/call", params, meta).await.messages().await;
+        let logs: Vec<_> = messages
+            .iter()
+            .filter(|m| m["method"] == "notifications/message")
+            .collect();
+        let data: Vec<_> = logs
+            .iter()
+            .map(|log| log["params"]["data"].as_str().unwrap().to_owned())
+            .collect();
+        (data, tool_result(messages.last().unwrap())["level"].clone())
+    };
+    assert_eq!(call(1, None).await, (vec![], Value::Null), "nobody asked");
+    assert_eq!(
+        call(2, Some("warning")).await,
+        (vec!["careful".to_owned()], json!("warning"))
+    );
+    assert_eq!(
+        call(3, Some("debug")).await,
+        (vec!["quiet".to_owned(), "careful".to_owned()], json!("debug"))
+    );
+    assert_eq!(call(4, Some("error")).await.0, Vec::<String>::new());
+    assert_eq!(call(5, None).await.0, Vec::<String>::new());
+}
+
+/// 4.1, progress: to its own call only.
+#[tokio::test]
+async fn line_4_1_progress_has_the_token_of_its_call() {
+    let gateway = bridge_with("legacy").start();
+    let caller = Caller::new(&gateway, "ada").with_capabilities(json!({}));
+    let call = async |id: u64| {
+        let text = format!("call {id}");
+        let messages = caller
+            .start(id, "slow", json!({ "steps": 3, "text": text }), json!({}))
+            .await
+            .messages()
+            .await;
+        let (last, progress) = messages.split_last().unwrap();
+        assert_eq!(progress.len(), 3, "{messages:?}");
+        for report in progress {
+            assert_eq!(
+                (&report["params"]["progressToken"], &report["params"]["message"]),
+                (&json!(id), &json!(text))
+            );
+        }
+        tool_result(last)["pid"].clone()
+    };
+    let (one, two) = tokio::join!(call(1), call(2));
+    assert_eq!(one, two, "calls that cannot ask share a process");
+}
+
+/// 4.1.2: `-32042` becomes input requests, and the retry is a new call.
+#[tokio::test]
+async fn line_4_1_2_required_url_is_asked_and_the_call_sent_again() {
+    let gateway = bridge_with("legacy").start();
+    let caller = Caller::new(&gateway, "ada");
+    let asked = caller.call(1, "sign-in", json!({})).await;
+    assert_asked(&asked);
+    let request = asked["result"]["inputRequests"]["url1"].clone();
+    assert_eq!(
+        request["params"],
+        json!({ "mode": "url", "url": "https://example.com", "message": "m" })
+    );
+    let reply = caller
+        .retry(2, "sign-in", json!({}), &asked, json!({ "action": "accept" }))
+        .await
+        .response()
+        .await;
+    assert_eq!(tool_result(&reply), "signed in");
+    let formless = Caller::new(&gateway, "bob").with_capabilities(json!({ "elicitation": {} }));
+    let refused = formless.call(3, "sign-in", json!({})).await;
+    assert_eq!(refused["error"]["code"], -32021, "{refused}");
+}
+
+/// 4.1, `subscriptions/listen`: one hub for all children of a lease.
+#[tokio::test]
+async fn line_4_1_changes_of_every_child_reach_every_listen_of_the_lease() {
+    let gateway = bridge_with("legacy").start();
+    let caller = Caller::new(&gateway, "ada");
+    let listen = async |id: u64, filter: Value| {
+        let mut stream = caller
+            .send(
+                id,
+                "subscriptions/listen",
+                json!({ "notifications": filter }),
+                json!({}),
+            )
+            .await;
+        let acknowledged = stream.next().await.unwrap();
+        assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
+        assert_eq!(acknowledged["params"]["_meta"][SUBSCRIPTION], id);
+        (stream, acknowledged["params"]["notifications"].clone())
+    };
+    let filter =
+        json!({ "toolsListChanged": true, "promptsListChanged": true, "resourceSubscriptions": ["a:1", "refuse:x"] });
+    let (mut one, honoured) = listen(1, filter).await;
+    assert_eq!(
+        honoured,
+        json!({ "toolsListChanged": true, "resourceSubscriptions": ["a:1"] })
+    );
+    let (mut two, _) = listen(2, json!({ "resourceSubscriptions": ["a:1"] })).await;
+    let asked = caller.call(3, "ask", json!({})).await; // holds the first child
+    assert_asked(&asked);
+    let changes =
+        json!({ "methods": ["notifications/tools/list_changed", "notifications/resources/updated"], "uri": "a:1" });
+    tool_result(&caller.call(4, "change", changes).await); // a second child, which was subscribed at its start
+    let methods = [one.next().await.unwrap(), one.next().await.unwrap()].map(|m| m["method"].clone());
+    assert_eq!(
+        methods,
+        ["notifications/tools/list_changed", "notifications/resources/updated"]
+    );
+    let updated = two.next().await.unwrap();
+    assert_eq!(
+        (&updated["params"]["uri"], &updated["params"]["_meta"][SUBSCRIPTION]),
+        (&json!("a:1"), &json!(2))
+    );
+    let subscribes = || {
+        gateway
+            .recorded_messages()
+            .iter()
+            .filter(|m| m["method"] == "resources/subscribe" && m["params"]["uri"] == "a:1")
+            .count()
+    };
+    assert_eq!(subscribes(), 2, "once for each child");
+    drop((one, two));
+    let unsubscribed = || {
+        gateway
+            .recorded_messages()
+            .iter()
+            .filter(|m| m["method"] == "resources/unsubscribe")
+            .count()
+            == 2
+    };
+    assert!(wait_until(SOON, unsubscribed).await);
+}
+
+/// GW-09: the child of a lease exits: calls fail, subscriptions end, and the next call starts another one.
+#[tokio::test]
+async fn gw_09_lease_starts_another_child_after_a_crash() {
+    let gateway = bridge_with("legacy").start();
+    let caller = Caller::new(&gateway, "ada");
+    let params = json!({ "notifications": { "toolsListChanged": true } });
+    let mut stream = caller.send(1, "subscriptions/listen", params, json!({})).await;
+    stream.next().await.unwrap();
+    let crashed = caller.call(2, "crash", json!({})).await;
+    assert_eq!(
+        (&crashed["error"]["code"], &crashed["error"]["data"]["reason"]),
+        (&json!(-32603), &json!("server_exited")),
+        "{crashed}"
+    );
+    let last = within(stream.messages()).await.pop().unwrap();
+    assert_eq!(
+        (&last["id"], &last["result"]["resultType"]),
+        (&json!(1), &json!("complete")),
+        "SUB-06: {last}"
+    );
+    tool_result(&caller.call(3, "echo", json!({})).await);
+}
+
+/// GW-18: a lease ends after its last use; a parked call and a listen are use.
+#[tokio::test]
+async fn gw_18_idle_lease_ends_and_a_parked_call_is_use() {
+    let gateway = bridge_with("legacy").option("--lease-idle 1s").start();
+    let caller = Caller::new(&gateway, "ada");
+    let asked = caller.call(1, "ask", json!({})).await;
+    assert_asked(&asked);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let reply = caller
+        .retry(2, "ask", json!({}), &asked, accept("5E"))
+        .await
+        .response()
+        .await;
+    assert_eq!(tool_result(&reply)["answers"][0]["content"]["seat"], "5E", "{reply}");
+    gateway.wait_for_children(0, SOON).await;
+    let params = json!({ "notifications": { "toolsListChanged": true } });
+    let mut stream = caller.send(3, "subscriptions/listen", params, json!({})).await;
+    stream.next().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(gateway.children().len(), 1, "a listen needs the last child");
+    drop(stream);
+    gateway.wait_for_children(0, SOON).await;
+}
+
+/// 4.1, cancellation: the child is told.
+#[tokio::test]
+async fn line_4_1_disconnect_cancels_the_call_and_answers_its_questions() {
+    let gateway = bridge_with("legacy").start();
+    let caller = Caller::new(&gateway, "ada");
+    let mut stream = caller.start(1, "slow", json!({ "steps": 600 }), json!({})).await;
+    stream.next().await.unwrap();
+    drop(stream);
+    let cancelled = || {
+        gateway
+            .recorded_messages()
+            .iter()
+            .filter(|m| m["method"] == "notifications/cancelled")
+            .count()
+    };
+    assert!(wait_until(SOON, || cancelled() == 1).await);
+    // The client leaves while it waits for a round after its answer.
+    let asked = caller.call(2, "rounds", json!({ "rounds": 1 })).await;
+    assert_asked(&asked);
+    let reply = caller
+        .retry(3, "rounds", json!({ "rounds": 1 }), &asked, accept("6F"))
+        .await
+        .response()
+        .await;
+    assert_eq!(tool_result(&reply)["answers"][0]["content"]["seat"], "6F");
+}
+
+/// A parked call does not survive the gateway: its retry gets a clear error, and the tool does not run again.
+#[tokio::test]
+async fn rst_05_retry_after_a_restart_gets_a_clear_error() {
+    let gateway = bridge_with("legacy").with_data_dir().start();
+    let caller = Caller::new(&gateway, "ada");
+    let asked = caller.call(1, "ask", json!({})).await;
+    assert_asked(&asked);
+    let gateway = gateway.kill_and_restart();
+    let caller = Caller::new(&gateway, "ada");
+    let reply = caller
+        .retry(2, "ask", json!({}), &asked, accept("7G"))
+        .await
+        .response()
+        .await;
+    assert_eq!(reply["error"]["code"], -32602, "{reply}");
+    assert_eq!(
+        tool_result(&caller.call(3, "runs", json!({})).await),
+        1,
+        "nothing ran again"
+    );
+}
+
+/// GW-15: the era spoken to a dual server, for every client.
+#[tokio::test]
+async fn gw_15_era_fixes_what_is_spoken_to_the_server_only() {
+    let gateway = bridge_with("dual").option("--era legacy").start();
+    let caller = Caller::new(&gateway, "ada");
+    let asked = caller.call(1, "ask", json!({})).await;
+    assert_asked(&asked);
+    let reply = caller
+        .retry(2, "ask", json!({}), &asked, accept("8H"))
+        .await
+        .response()
+        .await;
+    assert_eq!(
+        tool_result(&reply)["answers"][0]["content"]["seat"],
+        "8H",
+        "the session API of the server"
+    );
+    gateway.client().open_session(LATEST).await;
+    let methods: Vec<_> = gateway
+        .recorded_messages()
+        .iter()
+        .map(|m| m["method"].clone())
+        .collect();
+    assert!(!methods.contains(&json!("server/discover")), "{methods:?}");
+
+    let gateway = bridge_with("dual").option("--era modern").start();
+    let session = gateway.client().open_session(LATEST).await;
+    let echo = tool_result(&session.call_tool(1, "echo", json!({})).await);
+    assert_eq!(echo["meta"]["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
+}
+
+/// GW-11: header params of a legacy tool are checked before the first call.
+#[tokio::test]
+async fn gw_11_header_params_of_a_legacy_server_are_checked() {
+    let gateway = bridge_with("legacy").start();
+    let params = json!({ "name": "region", "arguments": { "region": "eu" } });
+    let reply = gateway
+        .client()
+        .stateless(json!(1), "tools/call", params, &[("mcp-param-region", "us")])
+        .await;
+    assert_eq!(reply.status, StatusCode::BAD_REQUEST);
+    assert_eq!(reply.response().await["error"]["code"], -32020);
+}
+
+/// GW-09: a child that is killed while its call is parked.
+#[tokio::test]
+async fn gw_09_retry_of_a_call_whose_child_was_killed_gets_its_error() {
+    let gateway = bridge_with("legacy").start();
+    let caller = Caller::new(&gateway, "ada");
+    let asked = caller.call(1, "ask", json!({})).await;
+    assert_asked(&asked);
+    for child in gateway.children() {
+        kill(child.pid, Signal::KILL);
+    }
+    gateway.wait_for_children(0, SOON).await;
+    let reply = caller
+        .retry(2, "ask", json!({}), &asked, accept("9I"))
+        .await
+        .response()
+        .await;
+    assert_eq!(
+        (&reply["id"], &reply["error"]["data"]["reason"]),
+        (&json!(2), &json!("server_exited")),
+        "{reply}"
+    );
+}
