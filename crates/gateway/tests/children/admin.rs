@@ -1,7 +1,7 @@
 //! The admin listener: who gets in, the snapshot, the feed, the actions, and the page.
 
 use crate::client::{Client, HttpReply, LATEST};
-use crate::gateway::{Gateway, GatewayBuilder, gateway_with};
+use crate::gateway::{Gateway, GatewayBuilder, gateway_with, wait_until};
 use http::StatusCode;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -179,6 +179,8 @@ async fn ops_07_admin_paths_need_the_token_and_the_own_host_and_origin() {
         ("GET", "/api/v1/snapshot/", &[auth], 404),
         ("GET", "/api/v1/snapshot?limit=0", &[auth], 400),
         ("GET", "/nothing", &[auth], 404),
+        ("GET", "/metrics", &[auth], 200),
+        ("POST", "/metrics", &[auth], 405),
         ("GET", "/mcp", &[auth], 404),
     ];
     for (method, path, headers, status) in table {
@@ -449,6 +451,39 @@ async fn ops_11_operator_ends_sessions_and_own_children_only() {
         log.contains("operator action") && log.contains("session.end") && log.contains("child.kill"),
         "{log}"
     );
+}
+
+/// OPS-11, OPS-14: each action is a line of the audit log, also one that found nothing.
+#[tokio::test]
+async fn ops_11_actions_are_audited() {
+    let operator = Operator::start_with(gateway_with("legacy").option("--audit audit.jsonl"), true);
+    let _session = operator.gateway.client().open_session(LATEST).await;
+    let tag = operator.snapshot("").await["sessions"][0]["tag"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(
+        operator.act(&format!("/api/v1/sessions/{tag}/end")).await,
+        StatusCode::OK
+    );
+    assert_eq!(operator.act("/api/v1/children/1/kill").await, StatusCode::NOT_FOUND);
+    let file = operator.gateway.builder().path("audit.jsonl");
+    let lines = || -> Vec<Value> {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+        lines.filter(|line: &Value| line["event"] == "operator").collect()
+    };
+    assert!(wait_until(LIMIT, || lines().len() == 2).await, "{:?}", lines());
+    let found = lines();
+    let expected = [("session.end", tag.as_str(), "ok"), ("child.kill", "1", "not_found")];
+    for (line, (action, target, outcome)) in found.iter().zip(expected) {
+        assert_eq!(
+            (&line["action"], &line["target"], &line["outcome"]),
+            (&json!(action), &json!(target), &json!(outcome))
+        );
+        assert_eq!(line["peer"], "127.0.0.1");
+    }
+    assert!(found.iter().all(|line| !line.to_string().contains(&operator.token)));
 }
 
 #[tokio::test]
