@@ -8,6 +8,7 @@ use super::pool::{ChildId, ChildKind, Place, StartedChild};
 use super::router::{MessageRouter, OverflowPolicy};
 use super::spawner::ChildSpawner;
 use super::supervisor::Supervisor;
+use super::telemetry;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rethread::{Answer, AskError, RpcError};
@@ -141,6 +142,7 @@ impl ChildConnection {
             (kind, overflow),
             Arc::clone(process.table()),
         );
+        telemetry::spawned(&label);
         let (stdin, lines) = bounded::channel(MAX_QUEUED_LINES, MAX_QUEUED_LINE_BYTES);
         let (unsolicited, messages) = bounded::channel(MAX_QUEUED_MESSAGES, MAX_QUEUED_MESSAGE_BYTES);
         let (life_sender, life) = watch::channel(Life::Running);

@@ -12,9 +12,13 @@ pub(super) fn start_refused(server: &str) {
     tracing::warn!(server, "no room for another child: all of them are needed");
 }
 
+/// A process was spawned.
+pub(super) fn spawned(label: &ChildLabel) {
+    metrics::child_started(label.server());
+}
+
 /// A child has answered its first request, `took` after its start or its claim. `replayed`: it continues a session.
 pub(crate) fn started(label: &ChildLabel, replayed: bool, took: Duration, children_running: usize) {
-    metrics::child_started(label.server());
     metrics::child_ready(label.server(), took);
     tracing::info!(
         server = label.server(),
