@@ -1,6 +1,6 @@
 //! A session in front of a modern server (requirements 4.2).
 //!
-//! All sessions of a caller use one child. What belongs to a session is in its record: client info, capabilities, log level and
+//! All sessions of a caller use one child. The record of a session has its data: client info, capabilities, log level and
 //! subscribed URIs. So a session needs no child, and is restored without a replay.
 
 mod listen;
@@ -295,7 +295,7 @@ impl OpenUrls {
     fn new_id(&mut self) -> String {
         self.next_id += 1;
         let mut random = [0; 8];
-        // Ids only need to differ within a session, so a failed source of randomness is no reason to fail.
+        // Ids only need to differ within a session, so a failed source of randomness is harmless.
         let _ = getrandom::fill(&mut random);
         format!("e{}-{:016x}", self.next_id, u64::from_le_bytes(random))
     }

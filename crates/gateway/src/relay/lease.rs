@@ -34,7 +34,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, OnceCell};
 /// How long a child may take to answer a small request of the gateway itself.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What distinguishes leases of one server.
+/// Distinguishes the leases of one server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LeaseKey {
     pub(super) principal: Principal,

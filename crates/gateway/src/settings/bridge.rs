@@ -40,7 +40,7 @@ impl Default for BridgeSettings {
 pub(crate) enum AskingTools {
     All,
     None,
-    /// Those that match one of these patterns. `*` matches any text.
+    /// Tools that match one of these patterns. `*` matches any text.
     Named(Vec<String>),
 }
 

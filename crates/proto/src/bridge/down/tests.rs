@@ -116,7 +116,7 @@ fn line_4_2_results_lose_modern_members() {
     );
 }
 
-/// 4.2, results: structured content that is no object.
+/// 4.2, results: structured content that is not an object.
 #[test]
 fn line_4_2_structured_content_that_is_no_object_becomes_text() {
     for (json, expected) in [
