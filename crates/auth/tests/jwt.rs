@@ -40,7 +40,7 @@ fn with(changes: Value) -> Value {
 
 fn check(token: &str, keys: &KeySet) -> Result<Identity, AuthOutcome> {
     let mut implied = ImpliedScopes::default();
-    implied.insert(Scope::parse("files").unwrap(), Scopes::from_words("files:read"));
+    implied.insert(Scope::parse("files").unwrap(), &Scopes::from_words("files:read"));
     let now = Wall::from_millis(NOW * 1000);
     match UnverifiedJwt::parse(token)?.verify(&rules(), keys, &implied, Duration::from_secs(LEEWAY), now) {
         Verification::Done(done) => done.map(|identity| *identity),

@@ -164,8 +164,11 @@ fn record_gauges(gateway: &Gateway) {
     gateway.record_key_gauges();
 }
 
+/// Describes a metric by its name and text.
+type Describe = fn(&'static str, &'static str);
+
 /// The texts of the metrics that only the gateway has.
-const HELP: &[(&str, fn(&'static str, &'static str), &str)] = &[
+const HELP: &[(&str, Describe, &str)] = &[
     (
         "rethread_audit_dropped_total",
         counter,

@@ -304,7 +304,7 @@ mod tests {
                 leeway: Duration::ZERO,
                 implies: {
                     let mut implies = ImpliedScopes::default();
-                    implies.insert(scopes::Scope::parse("a").unwrap(), Scopes::from_words("b"));
+                    implies.insert(scopes::Scope::parse("a").unwrap(), &Scopes::from_words("b"));
                     implies
                 },
                 failures: Rate::new(1, Duration::from_secs(1)).unwrap(),

@@ -51,7 +51,7 @@ impl Tape {
     pub(crate) fn request<B>(self: &Arc<Self>, request: &Request<B>) -> (u64, Recorder) {
         let number = self.exchanges.fetch_add(1, Ordering::Relaxed);
         let text = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
-        let session = text("mcp-session-id").and_then(|id| SessionId::parse(id));
+        let session = text("mcp-session-id").and_then(SessionId::parse);
         let mut entry = json!({
             "at": "request",
             "exchange": number,

@@ -141,18 +141,18 @@ impl CallSpans {
             Ok(reply) if reply.is_tool_error() => (Some("tool_error".to_owned()), None),
             Ok(_) => (None, None),
         };
-        self.finish(kind, code);
+        self.finish(kind.as_deref(), code);
     }
 
-    fn finish(&mut self, error: Option<String>, code: Option<i64>) {
+    fn finish(&mut self, error: Option<&str>, code: Option<i64>) {
         self.is_ended = true;
         let end = now();
         for span in &mut self.spans {
             span.end = end.max(span.start);
-            if let Some(error) = &error {
+            if let Some(error) = error {
                 span.error = Some("the call failed");
                 span.attributes
-                    .push(("error.type", AttributeValue::Text(error.clone())));
+                    .push(("error.type", AttributeValue::Text(error.to_owned())));
             }
             if let Some(code) = code {
                 span.attributes
@@ -166,7 +166,7 @@ impl CallSpans {
 impl Drop for CallSpans {
     fn drop(&mut self) {
         if !self.is_ended {
-            self.finish(Some("cancelled".to_owned()), None);
+            self.finish(Some("cancelled"), None);
         }
     }
 }

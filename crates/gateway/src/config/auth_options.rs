@@ -247,7 +247,7 @@ pub(super) fn implied_scopes(value: &ConfigValue) -> ParseResult<ImpliedScopes> 
     for (broader, narrower) in scope_table(IMPLIES.key, value)? {
         let found = Scope::parse(&broader);
         let broader = found.ok_or_else(|| Problem::new(format!("`{}` cannot be a scope", broader.escape_debug())))?;
-        implied.insert(broader, narrower);
+        implied.insert(broader, &narrower);
     }
     Ok(implied)
 }

@@ -111,7 +111,7 @@ pub struct ImpliedScopes(BTreeMap<Scope, Scopes>);
 
 impl ImpliedScopes {
     /// Lets `broader` grant `narrower`.
-    pub fn insert(&mut self, broader: Scope, narrower: Scopes) {
+    pub fn insert(&mut self, broader: Scope, narrower: &Scopes) {
         self.0.entry(broader).or_default().extend(narrower.iter().cloned());
     }
 
@@ -161,7 +161,7 @@ mod tests {
     fn auth_16_broader_scope_grants_narrower_ones_over_several_steps() {
         let mut implied = ImpliedScopes::default();
         for (broader, narrower) in [("admin", "write"), ("write", "read list"), ("read", "admin")] {
-            implied.insert(Scope::parse(broader).unwrap(), Scopes::from_words(narrower));
+            implied.insert(Scope::parse(broader).unwrap(), &Scopes::from_words(narrower));
         }
         for (granted, all) in [
             ("admin", "admin write read list"),

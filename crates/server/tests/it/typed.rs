@@ -260,7 +260,8 @@ async fn messages_and_protocol_errors_reach_the_client() {
         Ok(())
     }
     let log = Log::default();
-    let _guard = tracing::subscriber::set_default(tracing_subscriber::fmt().with_writer(log.clone()).finish());
+    let warnings = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN);
+    let _guard = tracing::subscriber::set_default(warnings.with_writer(log.clone()).finish());
     let catalog = Catalog::new("failing", "1")
         .tool(Tool::new("message"), message)
         .tool(Tool::new("protocol"), protocol);
