@@ -82,6 +82,23 @@ async fn ops_01_monitor_has_health_and_metrics_and_nothing_else() {
     );
 }
 
+/// GW-27: neither requests of a session nor those of 2026-07-28 count.
+#[tokio::test]
+async fn gw_27_metric_counts_requests_that_do_not_name_their_session() {
+    let gateway = monitored("legacy").start();
+    let monitor = monitor(&gateway).await;
+    let session = gateway.client().open_session(LATEST).await;
+    session.call_tool(1, "echo", json!({ "text": "x" })).await;
+    let modern = gateway.client().call_tool(2, "echo", json!({ "text": "x" })).await;
+    assert!(modern["result"].is_object(), "{modern}");
+    let count = async || scrape(&monitor).await.sum("rethread_sessionless_requests_total", &[]);
+    assert_eq!(count().await, 0.0);
+    let list = json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/list" });
+    let reply = gateway.client().post(&[("mcp-protocol-version", LATEST)], &list).await;
+    assert_eq!(reply.status.as_u16(), 200);
+    assert_eq!(count().await, 1.0);
+}
+
 /// OPS-05: two servers of one process have values of their own, and every member of a closed set is there from the start.
 #[tokio::test]
 async fn ops_05_two_servers_have_their_own_values() {

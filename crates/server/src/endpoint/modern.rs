@@ -169,7 +169,6 @@ pub(crate) fn begin(
     request_head: RequestHead,
 ) -> Result<StatelessResponse, Reason> {
     let node = &inner.node;
-    node.metrics.sessionless_request();
     let StatelessRequest { request, sender, .. } = &stateless;
     match request.method.as_str() {
         "server/discover" if !node.handler.receives_all && !node.handler.answers_discover => {

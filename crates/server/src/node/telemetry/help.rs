@@ -149,7 +149,7 @@ const HELP: &[(&str, Kind, &str)] = &[
     (
         "rethread_sessionless_requests_total",
         Counter,
-        "Requests without a session (2026-07-28)",
+        "Requests of hosts that do not send their session id",
     ),
     ("rethread_sessions_active", Gauge, "Sessions in memory"),
     (

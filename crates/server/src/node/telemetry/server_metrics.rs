@@ -4,6 +4,7 @@ use super::TARGET;
 use crate::node::observe::{CallOutcome, SessionFacts};
 use crate::node::session_end::SessionEnd;
 use crate::node::stats::{ConnectionKind, Stats};
+use foldhash::fast::RandomState;
 use metrics::{Counter, Histogram};
 use parking_lot::RwLock;
 use rethread_proto::jsonrpc::{Method, code};
@@ -22,7 +23,8 @@ const MAX_TOOL_LABEL_BYTES: usize = 128;
 /// The metrics of one server, registered when it is built: the recorder must be installed before that.
 pub(crate) struct ServerMetrics {
     server: Arc<str>,
-    operations: RwLock<HashMap<OperationKey, Histogram>>,
+    /// Keys are from closed sets, so no client chooses them. Each call looks one up.
+    operations: RwLock<HashMap<OperationKey, Histogram, RandomState>>,
     /// The tools that the server has listed. `None` if metrics do not name them.
     tools: Option<RwLock<BTreeSet<Arc<str>>>>,
     sessions_opened: Counter,
@@ -175,7 +177,7 @@ impl ServerMetrics {
         }
     }
 
-    /// A request of the era without sessions.
+    /// A request with sessions that does not name its session (GW-27).
     pub(crate) fn sessionless_request(&self) {
         self.sessionless_requests.increment(1);
     }
