@@ -25,7 +25,7 @@ pub(crate) static ADMIN: TypedOption<SocketAddr> = TypedOption {
         flag: Some(Flag::new("--admin", FlagKind::Text("ADDR")).heading(Heading::Operation)),
         env: Some("RETHREAD_ADMIN"),
         default: DefaultValue::Unset,
-        help: "Serve the console page and the admin API at this address; `rethread console` prints the URL",
+        help: "Serve the console page and the admin API at this address",
         reload: Reload::NeedsRestart {
             differs: |old, new| listen(old) != listen(new),
             keep: |old, new| match (&old.admin, &mut new.admin) {

@@ -44,7 +44,7 @@ pub(crate) static ASKS: TypedOption<AskingTools> = TypedOption {
         flag: None,
         env: None,
         default: DefaultValue::Bool(true),
-        help: "Whether tools ask their client: false, or a list of the only tools that do (`book_*`)",
+        help: "Tools that ask their client: true (all), false (none), or a list (`book_*`)",
         reload: Reload::ReplacesServer,
     },
     parse: asks,

@@ -48,7 +48,7 @@ pub(crate) static AUDIT: TypedOption<String> = TypedOption {
         flag: Some(Flag::new("--audit", FlagKind::File("FILE")).heading(Heading::Operation)),
         env: Some("RETHREAD_AUDIT"),
         default: DefaultValue::Unset,
-        help: "Append who called which tool, and how it ended, as JSON lines; opened again on SIGHUP",
+        help: "Append who called which tool, and the outcome, as JSON lines",
         reload: Reload::NeedsRestart {
             differs: |old, new| old.operation.audit != new.operation.audit,
             keep: |old, new| new.operation.audit.clone_from(&old.operation.audit),
@@ -79,7 +79,11 @@ pub(crate) static OTLP: TypedOption<String> = TypedOption {
     def: OptionDef {
         key: "otlp",
         scope: Scope::Gateway,
-        flag: Some(Flag::new("--otlp", FlagKind::Url("URL")).heading(Heading::Operation)),
+        flag: Some(
+            Flag::new("--otlp", FlagKind::Url("URL"))
+                .heading(Heading::Operation)
+                .advanced(),
+        ),
         env: Some("RETHREAD_OTLP"),
         default: DefaultValue::Computed("$OTEL_EXPORTER_OTLP_ENDPOINT; without it, no traces"),
         help: "Send traces to this OTLP collector (HTTP, protobuf)",

@@ -342,7 +342,9 @@ async fn ops_15_log_lines_of_a_session_have_its_tag() {
     let session = gateway.client().open_session(LATEST).await;
     session.call_tool(1, "echo", json!({ "text": "x" })).await;
     session.start_tool(2, "crash", json!({})).await.messages().await;
-    gateway.wait_for_log("child exited").await;
+    // The probe has exited, too. Its line has no session.
+    let has_exited = |line: &str| line.contains("child exited") && line.contains("session=");
+    assert!(wait_until(WAIT, || gateway.log().lines().any(has_exited)).await);
     assert_eq!(session.delete().await.as_u16(), 204);
     gateway.wait_for_log("session ended").await;
     let log = gateway.log();

@@ -138,7 +138,11 @@ fn gateway_behind_nginx_checks_hosts_and_sizes() {
     let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }).to_string();
     let stranger = curl("http://evil.example/mcp");
     assert_eq!(stranger.status(&["-d", &ping]), "403");
-    assert_eq!(proxied.curl.status(&["-d", &ping]), "400", "no session, but let in");
+    assert_eq!(
+        proxied.curl.status(&["-d", &ping]),
+        "200",
+        "served without a session (GW-27)"
+    );
     let large = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(large.path(), vec![b' '; (4 << 20) + 1]).unwrap();
     let large = format!("@{}", large.path().display());
