@@ -10,14 +10,19 @@ use tokio::task::JoinSet;
 const SECOND: Duration = Duration::from_secs(1);
 /// Longer than `child_idle` of these tests, and the checks of the pool.
 const AFTER_IDLE: Duration = Duration::from_millis(1500);
+/// Leaves a busy machine the time between the opening of a session and its need.
+const LONG_IDLE: &str = "--child-idle 1500ms";
+/// Longer than [`LONG_IDLE`], and the checks of the pool.
+const AFTER_LONG_IDLE: Duration = Duration::from_secs(4);
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A gateway whose children are stopped after 300 ms, without the child of its probe.
 async fn started(behavior: &str) -> Gateway {
-    let gateway = gateway_with(behavior)
-        .option("--child-idle 300ms")
-        .record_messages()
-        .start();
+    started_with(behavior, "--child-idle 300ms").await
+}
+
+async fn started_with(behavior: &str, option: &str) -> Gateway {
+    let gateway = gateway_with(behavior).option(option).record_messages().start();
     gateway.wait_for_children(0, PATIENCE).await;
     gateway
 }
@@ -88,7 +93,7 @@ async fn gw_20_hibernations_are_not_crashes() {
 
 /// Asserts that the child is not stopped while `need` lives, and is afterwards.
 async fn assert_keeps_child<T>(gateway: &Gateway, need: T) {
-    tokio::time::sleep(AFTER_IDLE).await;
+    tokio::time::sleep(AFTER_LONG_IDLE).await;
     assert_eq!(gateway.children().len(), 1, "{}", gateway.log());
     drop(need);
     gateway.wait_for_children(0, PATIENCE).await;
@@ -96,10 +101,10 @@ async fn assert_keeps_child<T>(gateway: &Gateway, need: T) {
 
 #[tokio::test]
 async fn gw_20_each_need_alone_keeps_the_child() {
-    let gateway = started("legacy").await;
+    let gateway = started_with("legacy", LONG_IDLE).await;
     // A call.
     let session = gateway.client().open_session(LATEST).await;
-    let answer = session.call_tool(1, "slow", json!({ "ms": 2000 })).await;
+    let answer = session.call_tool(1, "slow", json!({ "ms": 4000 })).await;
     assert_eq!(tool_result(&answer)["pid"], session.first_pid(), "{answer}");
     gateway.wait_for_children(0, PATIENCE).await;
     // A GET stream.
@@ -113,7 +118,7 @@ async fn gw_20_each_need_alone_keeps_the_child() {
         .await
         .response()
         .await;
-    tokio::time::sleep(AFTER_IDLE).await;
+    tokio::time::sleep(AFTER_LONG_IDLE).await;
     assert_eq!(gateway.children().len(), 1, "{}", gateway.log());
     session.call(2, "resources/unsubscribe", uri).await.response().await;
     gateway.wait_for_children(0, PATIENCE).await;
@@ -121,7 +126,7 @@ async fn gw_20_each_need_alone_keeps_the_child() {
     let session = gateway.client().open_session(LATEST).await;
     let answer = session.call_tool(1, "ask-without-waiting", json!({})).await;
     assert_eq!(tool_result(&answer), "asked");
-    tokio::time::sleep(AFTER_IDLE).await;
+    tokio::time::sleep(AFTER_LONG_IDLE).await;
     assert_eq!(gateway.children().len(), 1, "{}", gateway.log());
     session.delete().await;
     gateway.wait_for_children(0, PATIENCE).await;
