@@ -4,6 +4,7 @@
 use crate::support::{Folder, Rng, wait_for};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -269,16 +270,17 @@ pub(crate) fn copy_sparse(from: &File, to: &File) {
     to.set_len(length).unwrap();
 }
 
-/// Copies a directory recursively.
-pub(crate) fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
+/// Copies a directory recursively. Fails if a file disappears meanwhile.
+pub(crate) fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
         let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy_folder(&entry.path(), &target);
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &target)?;
         } else {
-            copy_sparse(&File::open(entry.path()).unwrap(), &File::create_new(target).unwrap());
+            copy_sparse(&File::open(entry.path())?, &File::create_new(target)?);
         }
     }
+    Ok(())
 }

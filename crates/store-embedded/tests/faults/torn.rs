@@ -219,7 +219,7 @@ fn damaged_files_never_cause_a_wrong_read() {
     for case in 0..CASES {
         let damage = Damage::choose(&base, &all, &mut rng);
         let data = home.path().join("case");
-        copy_folder(&base, &data);
+        copy_folder(&base, &data).unwrap();
         damage.apply(&data);
         let (outcome, text) = read_in_child(&data, home.path(), &ledgers);
         eprintln!("{case}: {damage}: {outcome}: {text:.300}");
@@ -237,7 +237,7 @@ fn damaged_files_never_cause_a_wrong_read() {
     }
     // Control: the undamaged source of the copies opens.
     let whole = home.path().join("whole");
-    copy_folder(&base, &whole);
+    copy_folder(&base, &whole).unwrap();
     let (outcome, text) = read_in_child(&whole, home.path(), &ledgers);
     assert_eq!(outcome, "opens", "{text}");
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
@@ -279,14 +279,14 @@ fn recovery_discards_a_torn_commit() {
     load.ledger.send(session, 77, 1, 10, false);
     let batch = load::batch(session, 77, 2, 1, 10, false);
     runtime.block_on(load.store.append(&key, batch)).unwrap();
-    copy_folder(&live, &after);
+    copy_folder(&live, &after).unwrap();
     drop(load);
     let (segment, end) = end_of_log(&after);
     let start = if segment == start.0 { start.1 } else { 0 };
     assert!(end > start + 2 * 4096, "the commit spans several pages: {start}..{end}");
     for case in 0..12 {
         let data = home.path().join("data");
-        copy_folder(&after, &data);
+        copy_folder(&after, &data).unwrap();
         let file = OpenOptions::new().write(true).open(data.join(&segment)).unwrap();
         let pages: Vec<u64> = (start & !4095..end).step_by(4096).collect();
         let share = *rng.pick(&[10, 50]);
