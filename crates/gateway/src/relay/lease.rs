@@ -202,6 +202,7 @@ impl Lease {
             overflow: OverflowPolicy::CancelCall,
             idle_limit: Some(self.bridge().lease_idle),
         };
+        let began = Instant::now();
         let StartedChild { connection, messages } = self.pool.start(start).await.map_err(start_error)?;
         let receive_task = tokio::spawn(receive(Arc::downgrade(self), slot, Arc::clone(&connection), messages));
         let receive_task = AbortOnDrop::new(receive_task);
@@ -210,6 +211,7 @@ impl Lease {
             let now = self.created.elapsed();
             self.backoff.lock().record_crash(now, Duration::ZERO);
         })?;
+        telemetry::started(connection.label(), false, began.elapsed(), self.pool.counts().running);
         let result: Value = serde_json::from_slice(&initialize_result).unwrap_or_default();
         let owner = Arc::new(LeaseChildOwner {
             lease: Arc::downgrade(self),

@@ -217,6 +217,21 @@ async fn gw_06_leases_depend_on_capabilities_and_client() {
     );
 }
 
+/// GW-26: the process of a lease has the same line as that of a session.
+#[tokio::test]
+async fn gw_26_started_child_of_a_lease_is_logged() {
+    let gateway = bridge_with("legacy").start();
+    let answer = Caller::new(&gateway, "ada").call(1, "echo", json!({})).await;
+    let pid = tool_result(&answer)["pid"].clone();
+    gateway.wait_for_log("child started").await;
+    let log = gateway.log();
+    let line = log.lines().find(|line| line.contains("child started")).unwrap();
+    assert!(
+        line.contains("kind=\"lease\"") && line.contains(&format!("pid={pid}")),
+        "{line}"
+    );
+}
+
 /// GW-06: `share = false` gives every anonymous request its own process.
 #[tokio::test]
 async fn gw_06_anonymous_clients_share_only_if_the_operator_says_so() {
