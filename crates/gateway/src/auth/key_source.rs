@@ -100,28 +100,33 @@ impl KeySource {
     /// A token needs a key that is not here. Fetches the set, or waits for the fetch that is under way. Returns whether the
     /// current set is the answer; otherwise nobody knows.
     pub(super) async fn ask_again(self: &Arc<Self>) -> bool {
-        let under_way = self.fetching.lock().clone();
-        let fetched = match under_way {
-            Some(fetched) => fetched,
-            None => {
-                let decision = self.state.lock().unknown_kid(&self.settings.timing, self.now());
-                match decision {
-                    UnknownKid::Fetch => self.fetch(),
+        let fetched = {
+            // One lock for the decision and its fetch: a caller that is refused must not overtake the fetch that another caller begins.
+            let mut fetching = self.fetching.lock();
+            match &*fetching {
+                Some(under_way) => under_way.clone(),
+                None => match self.state.lock().unknown_kid(&self.settings.timing, self.now()) {
+                    UnknownKid::Fetch => self.begin_fetch(&mut fetching),
                     UnknownKid::Refuse => return true,
                     UnknownKid::Unavailable => return false,
-                }
+                },
             }
         };
         wait(fetched).await;
         !self.state.lock().has_failed()
     }
 
-    /// Starts a fetch in a task of its own, so that it does not end with the request of one caller.
+    /// The fetch that is under way, or a new one.
     fn fetch(self: &Arc<Self>) -> watch::Receiver<()> {
         let mut fetching = self.fetching.lock();
-        if let Some(under_way) = &*fetching {
-            return under_way.clone();
+        match &*fetching {
+            Some(under_way) => under_way.clone(),
+            None => self.begin_fetch(&mut fetching),
         }
+    }
+
+    /// Starts a fetch in a task of its own, so that it does not end with the request of one caller.
+    fn begin_fetch(self: &Arc<Self>, fetching: &mut Option<watch::Receiver<()>>) -> watch::Receiver<()> {
         let (done, fetched) = watch::channel(());
         *fetching = Some(fetched.clone());
         let source = Arc::clone(self);
