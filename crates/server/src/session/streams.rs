@@ -215,6 +215,7 @@ impl Session {
             Some(id) => self.look_up(id.ordinal, live.is_some()).await?,
             None => None,
         };
+        let live = live.filter(|stream| found.as_ref().is_none_or(|found| self.is_still_writer(stream, found)));
         let is_remote = live.is_none() && found.as_ref().is_some_and(|found| self.is_written_elsewhere(found));
         let refreshed = match (&live, &mut found) {
             (Some(stream), Some(found)) if stream.is_unlogged() => self.recover(stream, found).await,

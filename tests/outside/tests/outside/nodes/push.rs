@@ -97,6 +97,32 @@ async fn sse_push_waits_for_a_get_on_any_node_and_resumes_on_another() {
     assert_eq!(pushed(&drain(&mut get).await), ["away.1", "away.2"]);
 }
 
+/// A node does not know that its connection is dead, and another node takes the stream over. A resume on the first node reads the
+/// stream to its end, in one connection.
+#[tokio::test]
+async fn res_push_stream_resumes_on_a_node_that_has_lost_it() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let session = cluster.balanced().open(V2025_11_25).await;
+    let mut on_first = cluster.at(&session, 0).get(None).await.events();
+    push(&cluster.at(&session, 1), "a", 2).await;
+    assert_eq!(pushed(&drain(&mut on_first).await), ["a.1", "a.2"]);
+    let start = on_first.cursor().to_owned();
+    let mut on_second = cluster.at(&session, 1).resume(&start).await;
+    push(&cluster.at(&session, 2), "b", 500).await;
+    let expected: Vec<_> = (1..=500).map(|n| format!("b.{n}")).collect();
+    assert_eq!(pushed(&drain(&mut on_second).await), expected);
+    drop(on_second);
+    let mut again = cluster.at(&session, 0).resume(&start).await;
+    let all = pushed(&drain(&mut again).await);
+    assert_eq!((all.len(), &all), (500, &expected));
+    push(&cluster.at(&session, 2), "c", 2).await;
+    assert_eq!(
+        pushed(&drain(&mut again).await),
+        ["c.1", "c.2"],
+        "the connection is still open"
+    );
+}
+
 /// A subscription on one node, and the change on another.
 #[tokio::test]
 async fn subscription_holds_on_every_node() {
