@@ -207,7 +207,7 @@ fn number(text: &str) -> Option<u64> {
 }
 
 fn session_tag(session: &SessionId) -> String {
-    tag([session.as_str().as_bytes()])
+    tag([session.as_bytes()])
 }
 
 fn tag<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {

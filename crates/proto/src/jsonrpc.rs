@@ -18,7 +18,7 @@ use bytes::Bytes;
 use memchr::memmem::Finder;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 pub(crate) use fields::Fields;
 pub use method::Method;
@@ -99,8 +99,8 @@ pub struct Answer {
 #[derive(Clone, Debug, Default)]
 pub struct Params {
     json: Bytes,
-    /// The positions of their members, if the scan has found them.
-    members: Option<Box<Members>>,
+    /// The positions of their members, if the scan has found them. Shared, because a call keeps a copy of its params.
+    members: Option<Arc<Members>>,
 }
 
 impl Params {
@@ -110,7 +110,7 @@ impl Params {
     }
 
     fn scanned(json: Bytes, members: Option<Members>) -> Self {
-        let members = members.map(Box::new);
+        let members = members.map(Arc::new);
         Params { json, members }
     }
 

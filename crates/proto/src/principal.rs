@@ -84,6 +84,11 @@ impl SessionId {
         self.0.as_str()
     }
 
+    /// The bytes of the text. Unlike [`as_str`](Self::as_str) this checks nothing, so tables use it.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
     /// The first characters: enough to find a session in a log, too few to use it.
     pub fn short(&self) -> &str {
         self.as_str().get(..6).unwrap_or(self.as_str())

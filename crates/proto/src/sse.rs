@@ -8,7 +8,7 @@ mod decode;
 
 use crate::event_id::{IdPrefix, Seq};
 use crate::version::Version;
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use std::ops::Range;
 
@@ -118,11 +118,10 @@ impl Frame {
         }
         let payload_end = buffer.len();
         buffer.extend_from_slice(END);
-        let whole = Bytes::from(buffer);
-        Frame {
-            payload: whole.slice(payload_at..payload_end),
-            wire: whole.slice(at..),
-        }
+        let mut wire = Bytes::from(buffer);
+        let payload = wire.slice(payload_at..payload_end);
+        wire.advance(at);
+        Frame { wire, payload }
     }
 }
 
@@ -136,11 +135,7 @@ pub fn write_event(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, payload: &[u8
 
 /// Appends the frame of a message. Returns the range of the payload in `out`.
 pub fn write_message(out: &mut Vec<u8>, prefix: &IdPrefix, seq: Seq, message: &[u8]) -> Range<usize> {
-    write_encoded(out, prefix, seq, |out| {
-        let start = out.len();
-        out.extend_from_slice(message);
-        blank_newlines(&mut out[start..]);
-    })
+    write_encoded(out, prefix, seq, |out| AnyLines(message).write(out))
 }
 
 /// Appends the frame of a one-line message that `write` appends. Returns the range of the payload in `out`.
@@ -197,6 +192,27 @@ impl EncodeMessage for OneLine {
     fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.0);
     }
+}
+
+/// A message that may have newlines between its tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct AnyLines<'a>(pub &'a [u8]);
+
+impl EncodeMessage for AnyLines<'_> {
+    fn size(&self) -> usize {
+        self.0.len()
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        write_one_line(out, |out| out.extend_from_slice(self.0));
+    }
+}
+
+/// Appends the message that `write` appends, on one line (SSE-02).
+pub fn write_one_line(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    write(out);
+    blank_newlines(&mut out[start..]);
 }
 
 /// Appends a frame without an id: with an event name, or with none (SSE-11, LEG-02).
@@ -315,6 +331,18 @@ mod tests {
         assert_eq!(text(&wire[payload]), "{ \"data: \": 1}");
         write_event(&mut wire, &prefix, Seq(2), b"{}");
         assert_eq!(text(&without_ids(&wire)), "data: { \"data: \": 1}\n\ndata: {}\n\n");
+    }
+
+    #[test]
+    fn sse_02_message_with_newlines_is_encoded_on_one_line() {
+        let message = AnyLines(b"{\n\"a\":\r\n1}");
+        assert_eq!(written(|out| message.write(out)), "{ \"a\":  1}");
+        let after_text = written(|out| {
+            out.push(b'\n');
+            message.write(out);
+        });
+        assert_eq!(after_text, "\n{ \"a\":  1}", "text before the message stays");
+        assert_eq!(text(&message.draft().unnumbered().wire), "data: { \"a\":  1}\n\n");
     }
 
     #[test]

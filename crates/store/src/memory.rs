@@ -145,7 +145,7 @@ impl Inner {
 
     fn shard(&self, key: &SessionKey) -> &RwLock<Shard> {
         // The end of an id is random or counted. The table of the shard hashes the whole id.
-        let id = key.session.as_str().as_bytes();
+        let id = key.session.as_bytes();
         let [.., tens, ones] = id else { return &self.shards[0] };
         &self.shards[(usize::from(*tens) * 16 + usize::from(*ones)) % SHARDS]
     }

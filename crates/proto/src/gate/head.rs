@@ -13,11 +13,18 @@ pub mod header {
     use http::HeaderName;
 
     /// `Mcp-Session-Id`: the session of a request (SES-01).
-    pub static MCP_SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+    pub static MCP_SESSION_ID: HeaderName = HeaderName::from_static(name::MCP_SESSION_ID);
     /// `MCP-Protocol-Version`: the revision of a request (VER-02, VER-04).
-    pub static MCP_PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+    pub static MCP_PROTOCOL_VERSION: HeaderName = HeaderName::from_static(name::MCP_PROTOCOL_VERSION);
     /// `Last-Event-ID`: the last event that a reconnecting client has seen (RES-04).
-    pub static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+    pub static LAST_EVENT_ID: HeaderName = HeaderName::from_static(name::LAST_EVENT_ID);
+
+    /// The same names as text.
+    pub(crate) mod name {
+        pub(crate) const MCP_SESSION_ID: &str = "mcp-session-id";
+        pub(crate) const MCP_PROTOCOL_VERSION: &str = "mcp-protocol-version";
+        pub(crate) const LAST_EVENT_ID: &str = "last-event-id";
+    }
 }
 
 /// The policy of the first half of the gate.

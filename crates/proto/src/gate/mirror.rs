@@ -76,11 +76,8 @@ pub fn check_name(headers: &HeaderMap, method: &str, request: &Stateless) -> Res
     };
     let name = decoded(text, "Mcp-Name")?;
     let differs = match field {
-        Field::Text(_) if field.as_str() == Some(&name) => return Ok(()),
-        Field::Text(_) => {
-            let held = field.as_str().unwrap_or_default();
-            format!("differs from {label} '{}'", shorten(held))
-        }
+        Field::Text(held) if held.as_bytes() == name.as_bytes() => return Ok(()),
+        Field::Text(held) => format!("differs from {label} '{}'", shorten(held.as_str())),
         Field::Absent => format!("repeats nothing: there is no {label}"),
         Field::Other => format!("repeats nothing: {label} is not a string"),
     };

@@ -163,27 +163,28 @@ impl Queue {
             let payload = match location {
                 Location::Block { payload, end } => {
                     let size = payload.len();
-                    open = Some(match open {
-                        Some(run) => OpenRun {
-                            last: seq,
-                            wire: run.wire.start..end,
-                            payload_bytes: run.payload_bytes + size,
-                            ..run
-                        },
-                        None => OpenRun {
-                            first: seq,
-                            last: seq,
-                            wire: frame_start..end,
-                            payload_bytes: size,
-                        },
+                    let run = open.get_or_insert(OpenRun {
+                        first: seq,
+                        last: seq,
+                        wire: frame_start..end,
+                        payload_bytes: 0,
                     });
+                    run.last = seq;
+                    run.wire.end = end;
+                    run.payload_bytes += size;
                     frame_start = end;
                     block.slice(payload)
                 }
-                Location::Alone(frame) => {
-                    runs.extend(open.take().map(|run| run.finish(&block)));
-                    let payload = frame.payload.clone();
-                    runs.push(FrameRun::one(seq, frame));
+                Location::Alone(Frame { wire, payload }) => {
+                    if let Some(run) = open.take() {
+                        runs.push(run.finish(&block));
+                    }
+                    runs.push(FrameRun {
+                        first: seq,
+                        last: seq,
+                        wire,
+                        payload_bytes: payload.len(),
+                    });
                     payload
                 }
             };

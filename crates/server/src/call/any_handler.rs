@@ -9,9 +9,9 @@ use crate::call::opening::{InitializeReply, OpenError, SessionStart};
 use crate::call::peer::Peer;
 use crate::call::request::{Call, Notification};
 use crate::call::run::{HandlerFuture, handler_future};
-use rethread_proto::Principal;
 use rethread_proto::gate::mirror::HeaderParams;
 use rethread_proto::jsonrpc::Params;
+use rethread_proto::{InlineStr, Principal};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) trait AnyHandler: Send + Sync {
 
     fn header_params(
         self: Arc<Self>,
-        tool: String,
+        tool: InlineStr,
         params: Params,
         caller: Principal,
     ) -> AnyFuture<'static, Option<Arc<HeaderParams>>>;
@@ -47,11 +47,11 @@ impl<H: Handler> AnyHandler for H {
 
     fn header_params(
         self: Arc<Self>,
-        tool: String,
+        tool: InlineStr,
         params: Params,
         caller: Principal,
     ) -> AnyFuture<'static, Option<Arc<HeaderParams>>> {
-        Box::pin(async move { Handler::header_params(&*self, &tool, &params, &caller).await })
+        Box::pin(async move { Handler::header_params(&*self, tool.as_str(), &params, &caller).await })
     }
 
     fn open<'a>(&'a self, opening: &'a SessionStart) -> AnyFuture<'a, Result<InitializeReply, OpenError>> {

@@ -6,7 +6,7 @@ use crate::stream::body::Chunks;
 use crate::stream::direct_stream::DirectStream;
 use crate::stream::keep_alive::KeepAlive;
 use bytes::Bytes;
-use rethread_proto::sse::Draft;
+use rethread_proto::sse::AnyLines;
 use rethread_proto::stream::TakeOutcome;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -32,7 +32,7 @@ impl DirectBody {
     /// Puts the last message of this request into the stream.
     fn finish(&self, last: &JsonResponse) {
         // An error says that the stream has ended meanwhile, and nothing can follow.
-        let _ = self.stream.emit_now(Draft::copy_of(&last.message), true);
+        let _ = self.stream.emit_now(AnyLines(&last.message), true);
     }
 }
 

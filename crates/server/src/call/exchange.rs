@@ -22,7 +22,7 @@ use parking_lot::{Mutex, MutexGuard};
 use requests::Requests;
 use rethread_proto::exchange::{self, Cancelled, ClientGone, Emit, Response, ResponseRules};
 use rethread_proto::jsonrpc::{Progress, Report, RpcError};
-use rethread_proto::sse::{Draft, EncodeMessage};
+use rethread_proto::sse::{AnyLines, EncodeMessage};
 use rethread_proto::stream::{ReaderStart, StreamClosed};
 use rethread_proto::{LogLevel, Principal, Version};
 use rethread_store::Retain;
@@ -375,8 +375,8 @@ impl Exchange {
                 match sink {
                     // Under the lock: otherwise the last reply of a batch could seal the stream before this one is in it.
                     Some(ResponseSink::Session(stream)) => {
-                        let text = json_response::SessionReply::new(&request.id, reply);
-                        let emitted = stream.emit_pending(text.draft(), Retain::Answer, seals);
+                        let message = json_response::SessionReply::new(&request.id, reply);
+                        let emitted = stream.emit_pending(message, Retain::Answer, seals);
                         drop(state);
                         if let Ok((_, pending)) = emitted {
                             stream.perform(pending); // an error says that the stream has ended with its session
@@ -385,7 +385,7 @@ impl Exchange {
                     Some(ResponseSink::Direct(stream)) => {
                         drop(state);
                         let json = json_response::encode(&self.node, &self.scope, &request, reply);
-                        let _ = stream.emit_now(Draft::copy_of(&json.message), seals);
+                        let _ = stream.emit_now(AnyLines(&json.message), seals);
                     }
                     None => {}
                 }

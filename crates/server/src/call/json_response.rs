@@ -12,7 +12,7 @@ use http::StatusCode;
 use rethread_proto::jsonrpc::{RESULT_FRAME, RequestId, RpcError, code, write_error, write_result};
 use rethread_proto::mrtr;
 use rethread_proto::refusal::stateless_status;
-use rethread_proto::sse::Draft;
+use rethread_proto::sse::{self, EncodeMessage};
 
 /// A response that is one JSON-RPC message, and its status if it is the body.
 pub(crate) struct JsonResponse {
@@ -61,15 +61,7 @@ impl<'a> SessionReply<'a> {
         SessionReply { id, reply }
     }
 
-    /// The size is exact for a result: a stored reply wastes no byte.
-    fn size(&self) -> usize {
-        match &self.reply {
-            Ok(result) => result.len() + self.id.as_json().len() + RESULT_FRAME,
-            Err(_) => 160,
-        }
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
+    fn write_lines(&self, out: &mut Vec<u8>) {
         match &self.reply {
             Ok(result) => write_result(out, self.id, result),
             Err(error) => write_error(out, Some(self.id), error),
@@ -79,16 +71,26 @@ impl<'a> SessionReply<'a> {
     /// The message as a JSON body. An error is a response like any other: status 200 (HTTP-11).
     pub(crate) fn json(&self) -> JsonResponse {
         let mut body = Vec::with_capacity(self.size());
-        self.write(&mut body);
+        self.write_lines(&mut body);
         JsonResponse {
             status: StatusCode::OK,
             message: body.into(),
         }
     }
+}
 
-    /// The message as an event.
-    pub(crate) fn draft(&self) -> Draft {
-        Draft::new(self.size(), |out| self.write(out))
+/// The message as an event.
+impl EncodeMessage for SessionReply<'_> {
+    /// Exact for a result: a stored reply wastes no byte.
+    fn size(&self) -> usize {
+        match &self.reply {
+            Ok(result) => result.len() + self.id.as_json().len() + RESULT_FRAME,
+            Err(_) => 160,
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        sse::write_one_line(out, |out| self.write_lines(out));
     }
 }
 
@@ -148,4 +150,21 @@ fn input_required(
         result.push(b'}');
     }
     Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A body keeps the text of the handler. An event has one `data:` line.
+    #[test]
+    fn sse_02_reply_with_newlines_is_one_line_as_an_event_only() {
+        let id = RequestId::from(7);
+        let reply = SessionReply::new(&id, Ok(Reply::raw("{\"a\":\n1}")));
+        assert!(reply.json().message.ends_with(b"{\"a\":\n1}}"));
+        let mut event = Vec::new();
+        reply.write(&mut event);
+        assert!(event.ends_with(b"{\"a\": 1}}"));
+        assert_eq!(event.len(), reply.size(), "a stored reply wastes no byte");
+    }
 }

@@ -1,9 +1,11 @@
 //! Replies of a handler.
 
 use bytes::Bytes;
+use memchr::memmem::Finder;
 use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::mrtr::InputRequests;
 use serde::Serialize;
+use std::sync::LazyLock;
 
 /// The reply to a call: the `result` of the JSON-RPC response, or a request for input.
 #[derive(Clone, Debug)]
@@ -102,6 +104,7 @@ impl Reply {
 /// Whether the result of a tool says `isError`.
 fn is_tool_error(result: &[u8]) -> bool {
     const KEY: &[u8] = b"\"isError\"";
+    static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(KEY)); // a new one for each call is slow
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct ToolResult {
@@ -109,7 +112,7 @@ fn is_tool_error(result: &[u8]) -> bool {
         is_error: bool,
     }
     // Most results have no such member, or `false`. A text cannot contain the key, because its quotes are escaped there.
-    let may_be = memchr::memmem::find_iter(result, KEY).any(|at| {
+    let may_be = FINDER.find_iter(result).any(|at| {
         let rest = result[at + KEY.len()..].trim_ascii_start();
         let value = rest.strip_prefix(b":").map(<[u8]>::trim_ascii_start);
         value.is_some_and(|value| value.starts_with(b"true"))

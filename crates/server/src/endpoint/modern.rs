@@ -20,7 +20,7 @@ use crate::stream::body::Body;
 use crate::stream::events::Events;
 use http::{HeaderMap, Response};
 use rethread_proto::clock::Wall;
-use rethread_proto::gate::mirror::{self, HeaderParams, Stateless};
+use rethread_proto::gate::mirror::{self, Field, HeaderParams, Stateless};
 use rethread_proto::jsonrpc::{Notification, ProgressToken, Request, RpcError};
 use rethread_proto::mrtr::{self, InputResponses};
 use rethread_proto::refusal::Reason;
@@ -53,9 +53,9 @@ pub(crate) fn post(
         sender,
         framing: Framing::Numbered,
     };
-    let tool = parts.name.as_str().map(str::to_owned);
-    let Some(tool) = tool.filter(|_| stateless.request.method.as_str() == "tools/call") else {
-        return respond_to(inner, stateless, request_head);
+    let tool = match &parts.name {
+        Field::Text(tool) if stateless.request.method.as_str() == "tools/call" => tool.clone(),
+        _ => return respond_to(inner, stateless, request_head),
     };
     let handler = Arc::clone(&inner.handler);
     let params = stateless.request.params.clone();

@@ -10,7 +10,7 @@ use crate::node::telemetry;
 use bytes::Bytes;
 use rethread_proto::exchange::Reply;
 use rethread_proto::mrtr::InputResponses;
-use rethread_proto::sse::{Draft, OneLine};
+use rethread_proto::sse::{AnyLines, OneLine};
 use tokio::sync::oneshot;
 
 impl Exchange {
@@ -88,11 +88,7 @@ impl Exchange {
                     .map(|(_, effects)| effects),
             );
             if let Some(json) = &json {
-                effects.extend(
-                    stream
-                        .emit(Draft::copy_of(&json.message), seals)
-                        .map(|(_, effects)| effects),
-                );
+                effects.extend(stream.emit(AnyLines(&json.message), seals).map(|(_, effects)| effects));
             }
         } else {
             state.json = json;

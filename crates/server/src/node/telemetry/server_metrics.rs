@@ -42,9 +42,20 @@ pub(crate) struct ServerMetrics {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct OperationKey {
     method: &'static str,
-    version: &'static str,
-    error_type: &'static str,
+    version: Version,
+    error_type: ErrorType,
     tool: Option<Arc<str>>,
+}
+
+/// The label `error_type` of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum ErrorType {
+    None,
+    ToolError,
+    /// A code of this project.
+    Code(i64),
+    /// Any other code, and a cancellation.
+    Other,
 }
 
 /// A call that has ended.
@@ -87,8 +98,18 @@ impl ServerMetrics {
         };
         // The product of all labels would be thousands of series. These are the ones that alerts need.
         for version in revisions.newest_first() {
-            for error_type in ["", "tool_error", error_label(code::INTERNAL_ERROR)] {
-                let _ = metrics.operation("tools/call", version, error_type, None);
+            for error_type in [
+                ErrorType::None,
+                ErrorType::ToolError,
+                ErrorType::of_code(code::INTERNAL_ERROR),
+            ] {
+                let key = OperationKey {
+                    method: "tools/call",
+                    version,
+                    error_type,
+                    tool: None,
+                };
+                metrics.with_operation(key, |_| ());
             }
         }
         metrics
@@ -104,54 +125,42 @@ impl ServerMetrics {
         self.tools.is_some()
     }
 
-    fn operation(
-        &self,
-        method: &'static str,
-        version: Version,
-        error_type: &'static str,
-        tool: Option<Arc<str>>,
-    ) -> Histogram {
-        let key = OperationKey {
-            method,
-            version: version.as_str(),
-            error_type,
-            tool,
-        };
+    /// Passes the histogram of an operation to `record`.
+    fn with_operation(&self, key: OperationKey, record: impl FnOnce(&Histogram)) {
         if let Some(histogram) = self.operations.read().get(&key) {
-            return histogram.clone();
+            return record(histogram);
         }
         let mut labels = vec![
             metrics::Label::new("server", self.server.to_string()),
-            metrics::Label::new("mcp_method_name", method),
-            metrics::Label::new("mcp_protocol_version", key.version),
-            metrics::Label::new("error_type", error_type),
+            metrics::Label::new("mcp_method_name", key.method),
+            metrics::Label::new("mcp_protocol_version", key.version.as_str()),
+            metrics::Label::new("error_type", key.error_type.as_str()),
         ];
         if let Some(tool) = &key.tool {
             labels.push(metrics::Label::new("tool", tool.to_string()));
         }
         let histogram = metrics::histogram!("mcp_server_operation_duration_seconds", labels);
-        self.operations.write().entry(key).or_insert(histogram).clone()
+        record(self.operations.write().entry(key).or_insert(histogram));
     }
 
     /// A call has ended.
     pub(crate) fn call_ended(&self, call: &EndedCall<'_>) {
-        let error_type = match call.outcome {
-            CallOutcome::Ok => "",
-            CallOutcome::ToolError => "tool_error",
-            CallOutcome::Cancelled => "other",
-            CallOutcome::Error(code) => error_label(code),
-        };
         let tool = match (&self.tools, call.method.as_str()) {
             (Some(listed), "tools/call") => {
                 let listed = listed.read();
                 let found = call.tool.and_then(|tool| listed.get(tool).cloned());
                 Some(found.unwrap_or_else(|| "other".into()))
             }
-            (Some(_), _) => Some("".into()),
+            (Some(_), _) => Some(Arc::default()),
             (None, _) => None,
         };
-        self.operation(call.method.label(), call.version, error_type, tool)
-            .record(call.duration.as_secs_f64());
+        let key = OperationKey {
+            method: call.method.label(),
+            version: call.version,
+            error_type: ErrorType::of(call.outcome),
+            tool,
+        };
+        self.with_operation(key, |histogram| histogram.record(call.duration.as_secs_f64()));
     }
 
     /// The server has listed its tools: a result of `tools/list`.
@@ -278,17 +287,37 @@ impl ServerMetrics {
     }
 }
 
-/// The codes of this project as labels. A server behind a gateway may choose any other number.
-fn error_label(code: i64) -> &'static str {
-    match code {
-        code::PARSE_ERROR => "-32700",
-        code::INVALID_REQUEST => "-32600",
-        code::METHOD_NOT_FOUND => "-32601",
-        code::INVALID_PARAMS => "-32602",
-        code::INTERNAL_ERROR => "-32603",
-        code::HEADER_MISMATCH => "-32020",
-        code::MISSING_CAPABILITY => "-32021",
-        code::UNSUPPORTED_VERSION => "-32022",
-        _ => "other",
+impl ErrorType {
+    fn of(outcome: CallOutcome) -> Self {
+        match outcome {
+            CallOutcome::Ok => ErrorType::None,
+            CallOutcome::ToolError => ErrorType::ToolError,
+            CallOutcome::Cancelled => ErrorType::Other,
+            CallOutcome::Error(code) => ErrorType::of_code(code),
+        }
+    }
+
+    /// A server behind a gateway may choose any number, so only the codes of this project become labels.
+    fn of_code(code: i64) -> Self {
+        match ErrorType::Code(code).as_str() {
+            "other" => ErrorType::Other,
+            _ => ErrorType::Code(code),
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            ErrorType::None => "",
+            ErrorType::ToolError => "tool_error",
+            ErrorType::Code(code::PARSE_ERROR) => "-32700",
+            ErrorType::Code(code::INVALID_REQUEST) => "-32600",
+            ErrorType::Code(code::METHOD_NOT_FOUND) => "-32601",
+            ErrorType::Code(code::INVALID_PARAMS) => "-32602",
+            ErrorType::Code(code::INTERNAL_ERROR) => "-32603",
+            ErrorType::Code(code::HEADER_MISMATCH) => "-32020",
+            ErrorType::Code(code::MISSING_CAPABILITY) => "-32021",
+            ErrorType::Code(code::UNSUPPORTED_VERSION) => "-32022",
+            ErrorType::Code(_) | ErrorType::Other => "other",
+        }
     }
 }
