@@ -38,6 +38,9 @@ const MAX_GROUP_OPS: usize = 2048;
 const MAX_GROUP_BYTES: usize = 4 << 20;
 /// Groups that a caller commits for others before the commit thread becomes the leader.
 const MAX_FOREIGN_GROUPS: usize = 4;
+/// How long a commit trusts the last look at the path of the directory. A look costs as much as a small write. It is
+/// never longer than the interval of syncs, so a directory that disappears costs no more than a power cut.
+const MAX_LOOK_AGE: Duration = Duration::from_millis(5);
 /// A longer write counts as slow.
 const SLOW_WRITE: Duration = Duration::from_millis(5);
 /// Slow writes that make the commit thread lead. `FAST_WRITES` fast ones cancel one slow one.
@@ -321,10 +324,15 @@ impl Core {
     }
 
     fn write(&self, log: &Log, group: &GroupBuffer, commit: u64) -> Result<(), Failure> {
-        if !log.dir.is_there() {
+        let start = Instant::now();
+        let trusted = match self.options.sync {
+            Sync::Always => Duration::ZERO, // an acknowledged group must not be in a deleted file
+            Sync::Interval(interval) => MAX_LOOK_AGE.min(interval),
+            Sync::Os => MAX_LOOK_AGE,
+        };
+        if !log.dir.is_there_at(start, trusted) {
             return Err(Failure::Gone);
         }
-        let start = Instant::now();
         let first = log.write(group, commit).map_err(Failure::Write)?;
         match self.options.sync {
             Sync::Always => log.sync().map_err(Failure::Sync)?,

@@ -8,6 +8,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// Marks the directory as a store and names its format. Locked while the store is open.
 const MARKER: &str = "rethread.json";
@@ -35,6 +36,8 @@ pub(crate) struct DataDir {
     made: AtomicBool,
     /// The first segment that may have lost writes, because a sync failed.
     distrusted: AtomicU32,
+    /// When a commit last looked at the path.
+    looked: Mutex<Option<Instant>>,
 }
 
 /// No segment has lost writes.
@@ -117,6 +120,7 @@ impl DataDir {
             store: read.store,
             made: AtomicBool::new(read.made),
             distrusted: AtomicU32::new(TRUSTED),
+            looked: Mutex::default(),
         })
     }
 
@@ -190,6 +194,16 @@ impl DataDir {
     /// Whether the path still leads to the locked directory. Writes to deleted files would succeed.
     pub(crate) fn is_there(&self) -> bool {
         self.identity.is_some() && self.identity == file_identity(fs::metadata(&self.marker_path))
+    }
+
+    /// The same for a commit at `now`, which trusts a look that is younger than `trusted`.
+    pub(crate) fn is_there_at(&self, now: Instant, trusted: Duration) -> bool {
+        let mut looked = self.looked.lock();
+        if looked.is_some_and(|looked| now.saturating_duration_since(looked) < trusted) {
+            return true;
+        }
+        *looked = self.is_there().then_some(now);
+        looked.is_some()
     }
 
     /// Tests whether the disk has `PROBE_BYTES` of free space.
@@ -361,5 +375,22 @@ mod tests {
             crc: u32::MAX,
         };
         assert!(serde_json::to_string(&longest).unwrap().len() <= MARKER_BYTES);
+    }
+
+    /// Most commits look at a clock instead of the disk.
+    #[test]
+    fn commit_trusts_a_look_at_the_path_for_a_bounded_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, away) = (folder.path().join("data"), folder.path().join("away"));
+        let dir = DataDir::lock(&path, true).unwrap();
+        let (now, trusted) = (Instant::now(), Duration::from_millis(5));
+        assert!(dir.is_there_at(now, trusted));
+        fs::rename(&path, &away).unwrap();
+        assert!(!dir.is_there());
+        assert!(dir.is_there_at(now + trusted / 2, trusted));
+        assert!(!dir.is_there_at(now + trusted, trusted));
+        assert!(!dir.is_there_at(now + trusted, trusted), "a failed look is not trusted");
+        fs::rename(&away, &path).unwrap();
+        assert!(dir.is_there_at(now + trusted, trusted));
     }
 }

@@ -102,7 +102,7 @@ impl Index {
                         epoch: *epoch,
                         touched: *touched,
                         high_water: Ordinal(0),
-                        streams: Vec::new(),
+                        streams: VecDeque::new(),
                         ended: VecDeque::new(),
                         queue: None,
                         changed: commit,
@@ -168,10 +168,8 @@ impl Index {
             }
             Record::ForgetStream { session, ordinal } => {
                 let (session, segments, totals) = self.parts(*session)?;
-                let at = session
-                    .find(*ordinal)
-                    .map_err(|_| Inconsistent("a forgotten stream is unknown"))?;
-                let (_, stream) = session.streams.remove(at);
+                let found = session.find(*ordinal).ok().and_then(|at| session.streams.remove(at));
+                let (_, stream) = found.ok_or(Inconsistent("a forgotten stream is unknown"))?;
                 if let Some(ended) = session.ended.iter().position(|ended| ended == ordinal) {
                     session.ended.remove(ended); // cheap: the oldest ended streams are forgotten first
                 }

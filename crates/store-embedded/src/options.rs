@@ -18,7 +18,8 @@ pub enum Sync {
     /// share one sync.
     Always,
     /// A write is acknowledged when the operating system has it, and synced within this time. A killed process loses
-    /// nothing. A power failure loses at most the writes of this time.
+    /// nothing. A power failure loses at most the writes of this time. A data directory that is removed loses at most the
+    /// writes of 5 milliseconds, or of this time if it is shorter.
     Interval(Duration),
     /// Like [`Sync::Interval`], but the operating system decides when it writes to the disk, often after half a minute.
     Os,

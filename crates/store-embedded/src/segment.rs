@@ -49,7 +49,11 @@ impl SegmentFile {
 
     pub(crate) fn append(&self, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
         while !slices.is_empty() {
-            match (&self.file).write_vectored(slices) {
+            let written = match slices {
+                [group] => (&self.file).write(group), // the usual case: the system reads no table
+                _ => (&self.file).write_vectored(slices),
+            };
+            match written {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => IoSlice::advance_slices(&mut slices, written),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -28,8 +28,9 @@ pub(crate) struct Session {
     pub(crate) epoch: u64,
     pub(crate) touched: Wall,
     pub(crate) high_water: Ordinal,
-    /// Sorted by ordinal. Boxed, so that an insertion moves only pointers.
-    pub(crate) streams: Vec<(Ordinal, Box<Stream>)>,
+    /// Sorted by ordinal. Streams are added at the back and mostly forgotten from the front. Boxed, so that an insertion
+    /// moves only pointers.
+    pub(crate) streams: VecDeque<(Ordinal, Box<Stream>)>,
     /// The ended streams, in the order of their end.
     pub(crate) ended: VecDeque<Ordinal>,
     pub(crate) queue: Option<Box<PushQueue>>,
@@ -58,10 +59,11 @@ impl Session {
     }
 
     pub(crate) fn find(&self, ordinal: Ordinal) -> Result<usize, usize> {
-        // Most appends go to the newest stream or create the next one.
-        match self.streams.last() {
-            Some((newest, _)) if *newest == ordinal => Ok(self.streams.len() - 1),
-            Some((newest, _)) if *newest < ordinal => Err(self.streams.len()),
+        // Most appends go to the newest stream or create the next one. Most forgotten streams are the oldest.
+        match (self.streams.back(), self.streams.front()) {
+            (Some((newest, _)), _) if *newest == ordinal => Ok(self.streams.len() - 1),
+            (Some((newest, _)), _) if *newest < ordinal => Err(self.streams.len()),
+            (_, Some((oldest, _))) if *oldest == ordinal => Ok(0),
             _ => self.streams.binary_search_by_key(&ordinal, |(ordinal, _)| *ordinal),
         }
     }
