@@ -3,6 +3,7 @@
 //! A [`StaticTokens`] table or an [`UnverifiedJwt`] turns a token into an [`Identity`]. A [`ServerPolicy`] decides whether that identity may use one
 //! server. Time comes in as an argument, so tables can test every decision.
 
+mod accepted_tokens;
 mod algorithm;
 mod date;
 mod discovery;
@@ -14,8 +15,9 @@ mod key_state;
 mod policy;
 mod static_tokens;
 mod token_file;
-mod verified_tokens;
+mod token_tag;
 
+pub use accepted_tokens::{AcceptedTokens, TokenEpoch};
 pub use algorithm::{Algorithm, UnknownAlgorithm};
 pub use date::parse_date;
 pub use discovery::{key_set_url, metadata_urls};
@@ -27,4 +29,4 @@ pub use key_state::{KeyState, KeyTiming, UnknownKid};
 pub use policy::{AllowEntry, Endpoint, ServerPolicy, ToolPattern};
 pub use static_tokens::{MIN_TOKEN_CHARS, NewToken, STATIC_PROVIDER, StaticTokens, TokenDigest};
 pub use token_file::{TokenFileError, parse_token_file};
-pub use verified_tokens::VerifiedTokens;
+pub use token_tag::{TagKey, TokenTag};

@@ -20,8 +20,8 @@ use parking_lot::{Mutex, RwLock};
 use rethread::auth::{AuthOutcome, AuthRefusal, Caller, Credentials, Scopes, credentials};
 use rethread::{Authenticate, Authentication, Params, Principal, Wall};
 use rethread_auth::{
-    Endpoint, Failures, Identity, STATIC_PROVIDER, ServerPolicy, StaticTokens, TokenDigest, UnverifiedJwt,
-    Verification, VerifiedTokens, parse_token_file,
+    AcceptedTokens, Endpoint, Failures, Identity, STATIC_PROVIDER, ServerPolicy, StaticTokens, TagKey, TokenDigest,
+    TokenTag, UnverifiedJwt, Verification, parse_token_file,
 };
 use rethread_proto::clock::Mono;
 use std::collections::BTreeSet;
@@ -46,8 +46,11 @@ pub(crate) struct Providers {
     trusted_proxies: Vec<Network>,
     tokens: RwLock<Arc<StaticTokens>>,
     issuers: Vec<Arc<KeySource>>,
-    /// Shared with the providers that replace these: a reload must not make callers slower, or forget their failures.
-    verified: Arc<Mutex<VerifiedTokens>>,
+    /// Shared with the providers that replace these, because issuers that stay empty it.
+    accepted: Arc<RwLock<AcceptedTokens>>,
+    /// Not shared: a token that these providers accept has another tag in the providers that replace them.
+    tags: TagKey,
+    /// Shared with the providers that replace these: a reload must not forget the failures of a peer.
     failures: Arc<Mutex<Failures>>,
     start: Instant,
 }
@@ -63,13 +66,15 @@ impl Providers {
         metrics::touch("", false); // a request without a usable token has no provider
         auth.tokens.iter().for_each(|_| metrics::touch(STATIC_PROVIDER, false));
         auth.jwt.iter().for_each(|jwt| metrics::touch(&jwt.rules.name, true));
-        let verified = earlier.map_or_else(Arc::default, |earlier| Arc::clone(&earlier.verified));
-        verified.lock().clear(); // scopes may mean something else now
+        let accepted = earlier.map_or_else(Arc::default, |earlier| Arc::clone(&earlier.accepted));
+        accepted.write().clear(); // scopes may mean something else now
+        let mut key = [0; 16];
+        getrandom::fill(&mut key).map_err(|error| Problem::new(format!("the system has no random bytes: {error}")))?;
         let issuers = auth.jwt.iter().map(|jwt| {
             let same = earlier.and_then(|earlier| earlier.issuers.iter().find(|source| source.settings == *jwt));
             same.cloned().unwrap_or_else(|| {
-                let verified = Arc::clone(&verified);
-                KeySource::start(jwt.clone(), move || verified.lock().clear())
+                let accepted = Arc::clone(&accepted);
+                KeySource::start(jwt.clone(), move || accepted.write().clear())
             })
         });
         Ok(Arc::new(Providers {
@@ -77,7 +82,8 @@ impl Providers {
             trusted_proxies: settings.trusted_proxies.clone(),
             tokens: RwLock::new(Arc::new(tokens)),
             issuers: issuers.collect(),
-            verified,
+            accepted,
+            tags: TagKey::from_random(key),
             failures: earlier.map_or_else(Arc::default, |earlier| Arc::clone(&earlier.failures)),
             start: earlier.map_or_else(Instant::now, |earlier| earlier.start),
         }))
@@ -98,10 +104,9 @@ impl Providers {
         for source in &self.issuers {
             source.fetch_now();
         }
-        let mut tokens = self.tokens.write();
-        let revoked = tokens.revoked_in(&newer);
-        *tokens = newer;
-        Ok(revoked)
+        let earlier = std::mem::replace(&mut *self.tokens.write(), Arc::clone(&newer));
+        self.accepted.write().clear();
+        Ok(earlier.revoked_in(&newer))
     }
 
     /// The principals that have lost a token in the providers that replace these.
@@ -211,14 +216,15 @@ struct ServerCallers {
 /// A token that needs a key of an issuer.
 struct PendingToken {
     token: String,
-    digest: TokenDigest,
+    tag: TokenTag,
     source: Arc<KeySource>,
     endpoint: Endpoint,
     peer: IpAddr,
 }
 
 impl ServerCallers {
-    /// The order: form, static tokens, verified tokens, failures of the peer, JWT. So a peer that is slowed can still use good tokens.
+    /// The order: form, accepted tokens, static tokens, failures of the peer, JWT. So a peer that is slowed can still use good tokens.
+    /// A token that was accepted before costs one keyed hash, and no allocation besides the caller's.
     fn identify(self: &Arc<Self>, head: &Parts, endpoint: Endpoint) -> Authentication {
         let refuse = |outcome| Authentication::Done(Err(self.policy.refuse(outcome, &self.no_provider, endpoint)));
         let token = match credentials(&head.uri, &head.headers) {
@@ -233,16 +239,22 @@ impl ServerCallers {
             failures,
             ..
         } = &providers.settings;
-        let (digest, now) = (TokenDigest::of(token), wall_now());
+        let (tag, now) = (providers.tags.tag(token), wall_now());
+        let accepted = providers.accepted.read();
+        if let Some(identity) = accepted.get(tag, now).filter(|identity| self.has_valid_keys(identity)) {
+            return Authentication::Done(self.policy.admit(identity, endpoint));
+        }
+        let epoch = accepted.epoch();
+        drop(accepted);
         let tokens = Arc::clone(&providers.tokens.read());
-        match tokens.look_up(&digest, implies, *leeway, now) {
-            Some(Ok(identity)) => return Authentication::Done(self.policy.admit(&identity, endpoint)),
+        match tokens.look_up(&TokenDigest::of(token), implies, *leeway, now) {
+            Some(Ok(identity)) => {
+                let admitted = self.policy.admit(&identity, endpoint);
+                providers.accepted.write().insert(tag, Arc::new(identity), epoch);
+                return Authentication::Done(admitted);
+            }
             Some(Err(outcome)) => return refuse(outcome),
             None => {}
-        }
-        let verified = providers.verified.lock().get(&digest, now);
-        if let Some(identity) = verified.filter(|identity| self.has_valid_keys(identity)) {
-            return Authentication::Done(self.policy.admit(&identity, endpoint));
         }
         let peer = peer::of_request(head, &providers.trusted_proxies).unwrap_or(Ipv4Addr::UNSPECIFIED.into());
         let admitted = providers.failures.lock().admit(peer, *failures, providers.now());
@@ -266,7 +278,7 @@ impl ServerCallers {
         };
         let pending = PendingToken {
             token: token.to_owned(),
-            digest,
+            tag,
             source: Arc::clone(source),
             endpoint,
             peer,
@@ -280,11 +292,14 @@ impl ServerCallers {
         }
     }
 
-    /// Verified tokens of an issuer whose keys are too old must not pass for ever.
+    /// Accepted tokens of an issuer whose keys are too old must not pass for ever. Static tokens need no keys.
     fn has_valid_keys(&self, identity: &Identity) -> bool {
+        if identity.audience.is_none() {
+            return true;
+        }
         let mut issuers = self.providers.issuers.iter();
         let source = issuers.find(|source| source.settings.rules.name == identity.provider);
-        source.is_some_and(|source| source.current().is_some())
+        source.is_some_and(|source| source.has_valid_keys())
     }
 
     /// `None` if the keys of the issuer must be fetched first.
@@ -292,14 +307,13 @@ impl ServerCallers {
         let PendingToken { source, endpoint, .. } = pending;
         let AuthSettings { implies, leeway, .. } = &self.providers.settings;
         let rules = &source.settings.rules;
+        let epoch = self.providers.accepted.read().epoch();
         let keys = source.current()?;
         match jwt.verify(rules, &keys, implies, *leeway, wall_now()) {
             Verification::Done(Ok(identity)) => {
                 let admitted = self.policy.admit(&identity, *endpoint);
-                self.providers
-                    .verified
-                    .lock()
-                    .insert(pending.digest, Arc::from(identity));
+                let mut accepted = self.providers.accepted.write();
+                accepted.insert(pending.tag, Arc::from(identity), epoch);
                 Some(admitted)
             }
             Verification::Done(Err(outcome)) => {

@@ -72,6 +72,11 @@ impl KeySource {
         self.state.lock().current(&self.settings.timing, self.now()).cloned()
     }
 
+    /// Whether there are keys that are not too old. Every request with an accepted token asks.
+    pub(super) fn has_valid_keys(&self) -> bool {
+        self.state.lock().current(&self.settings.timing, self.now()).is_some()
+    }
+
     pub(super) fn status(&self) -> ProviderKeys {
         let state = self.state.lock();
         let keys = state.current(&self.settings.timing, self.now());

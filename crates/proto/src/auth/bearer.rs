@@ -55,8 +55,13 @@ pub fn credentials<'a>(uri: &Uri, headers: &'a HeaderMap) -> Result<Credentials<
 fn is_b64token(token: &[u8]) -> bool {
     let padding = token.iter().rev().take_while(|byte| **byte == b'=').count();
     let body = &token[..token.len() - padding];
-    let fits = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(byte);
-    !body.is_empty() && body.iter().all(fits)
+    // Without branches, so that the compiler compares many bytes at once: every request has a token.
+    let fits = |byte: u8| {
+        let is_letter = (byte | 0x20).wrapping_sub(b'a') < 26;
+        let is_sign_or_digit = byte.wrapping_sub(b'-') <= b'9' - b'-'; // - . / and digits
+        is_letter | is_sign_or_digit | (byte == b'+') | (byte == b'_') | (byte == b'~')
+    };
+    !body.is_empty() && body.iter().fold(true, |fit, byte| fit & fits(*byte))
 }
 
 /// Whether a query has a parameter `access_token`, also if its name is percent-encoded.

@@ -1,6 +1,6 @@
 //! The seam for authentication: who calls, and which scopes a message needs.
 
-use crate::node::telemetry;
+use crate::node::telemetry::{self, AdmittedCallers};
 use http::request::Parts;
 use rethread_proto::Refusal;
 use rethread_proto::auth::{AuthOutcome, AuthRefusal, Caller, Scopes};
@@ -54,14 +54,16 @@ impl fmt::Debug for Authentication {
 pub(crate) struct CheckedCaller {
     caller: Caller,
     authenticator: Arc<dyn Authenticate>,
+    counters: Arc<AdmittedCallers>,
     outcome: AuthOutcome,
 }
 
 impl CheckedCaller {
-    pub(crate) fn new(caller: Caller, authenticator: Arc<dyn Authenticate>) -> Self {
+    pub(crate) fn new(caller: Caller, authenticator: Arc<dyn Authenticate>, counters: &Arc<AdmittedCallers>) -> Self {
         CheckedCaller {
             caller,
             authenticator,
+            counters: Arc::clone(counters),
             outcome: AuthOutcome::Ok,
         }
     }
@@ -99,12 +101,15 @@ impl CheckedCaller {
 
 impl Drop for CheckedCaller {
     fn drop(&mut self) {
-        telemetry::authenticated(&self.caller.provider, self.outcome);
+        match self.outcome {
+            AuthOutcome::Ok => self.counters.count(&self.caller.provider),
+            outcome => telemetry::caller_refused(&self.caller.provider, outcome),
+        }
     }
 }
 
 /// Counts a refused caller, and makes its refusal.
 pub(crate) fn refused(refusal: AuthRefusal) -> Refusal {
-    telemetry::authenticated(&refusal.provider, refusal.outcome);
+    telemetry::caller_refused(&refusal.provider, refusal.outcome);
     refusal.into()
 }

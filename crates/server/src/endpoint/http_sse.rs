@@ -92,7 +92,8 @@ impl HttpSse {
                     Authentication::Pending(caller) => caller.await,
                 };
                 let caller = caller.map_err(authenticate::refused)?;
-                Some(CheckedCaller::new(caller, Arc::clone(authenticator)))
+                let counters = &self.inner.node.metrics.admitted_callers;
+                Some(CheckedCaller::new(caller, Arc::clone(authenticator), counters))
             }
             _ => None,
         };

@@ -24,28 +24,37 @@ impl RequestHead {
     /// The same for an authenticated caller. The token ends here: no handler and no other node sees it (AUTH-22).
     pub(crate) fn authenticated(mut parts: Parts, wanted: bool, caller: &Caller) -> (Self, Principal) {
         parts.headers.remove(header::AUTHORIZATION);
-        parts.extensions.insert(caller.principal.clone());
         parts.extensions.insert(caller.clone());
-        Self::new(parts, wanted)
+        let principal = caller.principal.clone();
+        if wanted {
+            parts.extensions.insert(principal.clone());
+        } else {
+            parts.extensions.remove::<Principal>(); // that of a layer: the authenticator decides
+        }
+        (Self::with_parts(parts, wanted), principal)
     }
 
     /// Takes what is needed from a request's head, and who sent it.
     pub(crate) fn new(mut parts: Parts, wanted: bool) -> (Self, Principal) {
-        let principal = parts.extensions.remove::<Principal>();
-        let request_head = if wanted {
-            principal.clone().map(|principal| parts.extensions.insert(principal));
-            RequestHead {
+        let principal = match wanted {
+            true => parts.extensions.get::<Principal>().cloned(),
+            false => parts.extensions.remove::<Principal>(),
+        };
+        (Self::with_parts(parts, wanted), principal.unwrap_or_default())
+    }
+
+    fn with_parts(parts: Parts, wanted: bool) -> Self {
+        match wanted {
+            true => RequestHead {
                 parts: Some(Box::new(parts)),
                 ..RequestHead::default()
-            }
-        } else {
-            RequestHead {
+            },
+            false => RequestHead {
                 headers: parts.headers,
                 extensions: parts.extensions,
                 parts: None,
-            }
-        };
-        (request_head, principal.unwrap_or_default())
+            },
+        }
     }
 
     /// The expiry of the caller's token, if the endpoint has an authenticator. The inner value is `None` if it has no end.

@@ -244,7 +244,8 @@ impl Server {
             report(watched, &refusal);
             Ok(respond::for_origin(respond::refusal(&refusal), origin))
         };
-        let checked = |caller, authenticator| Some(Box::new(CheckedCaller::new(caller, authenticator)));
+        let counters = Arc::clone(&self.node.metrics.admitted_callers);
+        let checked = move |caller, authenticator| Some(Box::new(CheckedCaller::new(caller, authenticator, &counters)));
         let authenticator = Arc::clone(authenticator);
         match authenticator.caller(&parts) {
             Authentication::Done(Ok(caller)) => {

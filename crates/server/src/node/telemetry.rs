@@ -1,10 +1,13 @@
 //! The names of all metrics, and the log lines that go with them.
 
+mod admitted_callers;
 mod help;
 mod server_metrics;
 
+pub(crate) use admitted_callers::AdmittedCallers;
 pub(crate) use server_metrics::{EndedCall, ServerMetrics, SessionLife};
 
+use metrics::Counter;
 use parking_lot::Mutex;
 use rethread_proto::Refusal;
 use rethread_proto::auth::AuthOutcome;
@@ -57,10 +60,14 @@ pub(crate) fn shortened(text: &str) -> &str {
         .map_or(text, |(end, _)| &text[..end])
 }
 
-/// A request was authenticated, or refused for its credentials. One per request.
-pub(crate) fn authenticated(provider: &str, outcome: AuthOutcome) {
+/// A request was refused for its credentials. [`AdmittedCallers`] counts the others: one per request in all.
+pub(crate) fn caller_refused(provider: &str, outcome: AuthOutcome) {
+    auth_counter(provider, outcome).increment(1);
+}
+
+fn auth_counter(provider: &str, outcome: AuthOutcome) -> Counter {
     let provider = provider.to_owned();
-    metrics::counter!("rethread_auth_total", "provider" => provider, "outcome" => outcome.as_str()).increment(1);
+    metrics::counter!("rethread_auth_total", "provider" => provider, "outcome" => outcome.as_str())
 }
 
 /// This node became the owner of a session whose owner had died or released it.

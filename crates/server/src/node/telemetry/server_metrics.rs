@@ -1,6 +1,6 @@
 //! The metrics of one server. Each has the label `server`, so that two servers of a process have two values.
 
-use super::TARGET;
+use super::{AdmittedCallers, TARGET};
 use crate::node::observe::{CallOutcome, SessionFacts};
 use crate::node::session_end::SessionEnd;
 use crate::node::stats::{ConnectionKind, Stats};
@@ -37,6 +37,8 @@ pub(crate) struct ServerMetrics {
     resumes_with_gap: Counter,
     append_duration: Histogram,
     store_up: AtomicBool,
+    /// Shared with the requests that are being admitted.
+    pub(crate) admitted_callers: Arc<AdmittedCallers>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -94,6 +96,7 @@ impl ServerMetrics {
             resumes_with_gap: metrics::counter!("rethread_resumes_total", "server" => name(), "gap" => "yes"),
             append_duration: metrics::histogram!("rethread_append_duration_seconds", "server" => name()),
             store_up: AtomicBool::new(true),
+            admitted_callers: Arc::default(),
             server,
         };
         // The product of all labels would be thousands of series. These are the ones that alerts need.
