@@ -1,10 +1,13 @@
 //! The servers under test, each a process of this program: `rethread-bench server bare-hyper|rethread|rmcp`.
 
+mod accepted_token;
 mod bare_hyper;
 mod rethread;
 mod rmcp;
 mod rmcp_event_store;
 mod socket;
+
+pub(crate) use accepted_token::TokenKind;
 
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
@@ -42,6 +45,9 @@ pub(crate) struct RethreadOptions {
     /// Serve the rmcp server through the adapter.
     #[arg(long)]
     rmcp: bool,
+    /// Authenticate callers, who have a token of this kind.
+    #[arg(long, value_name = "static|jwt")]
+    auth: Option<TokenKind>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -13,6 +13,7 @@ use crate::machine::Cores;
 use crate::measure::{Metric, Sample};
 use crate::process::Server;
 use crate::redis_use::RedisUse;
+use crate::servers::TokenKind;
 use anyhow::{Context as _, Result, bail};
 use rethread_testkit::redis_server::RedisServer;
 use std::time::Duration;
@@ -46,6 +47,10 @@ pub(crate) enum ServerKind {
     OwnerNode,
     /// A node that forwards its calls to the owner of their session.
     ForwardingNode,
+    /// This library with the memory store, and a caller with a static token.
+    RethreadStaticToken,
+    /// This library with the memory store, and a caller with a JWT.
+    RethreadJwt,
     /// An rmcp server behind this library.
     RethreadRmcp,
     /// The official SDK with its own transport.
@@ -79,11 +84,22 @@ impl ServerKind {
                 | ServerKind::ThreeNodes
                 | ServerKind::OwnerNode
                 | ServerKind::ForwardingNode
+                | ServerKind::RethreadStaticToken
+                | ServerKind::RethreadJwt
                 | ServerKind::RethreadRmcp
                 | ServerKind::Gateway
                 | ServerKind::GatewayEmbedded
                 | ServerKind::GatewayObserved
         )
+    }
+
+    /// The token of its callers.
+    fn token(self) -> Option<TokenKind> {
+        match self {
+            ServerKind::RethreadStaticToken => Some(TokenKind::Static),
+            ServerKind::RethreadJwt => Some(TokenKind::Jwt),
+            _ => None,
+        }
     }
 
     /// Whether it needs a `redis-server` on this machine.
@@ -98,7 +114,7 @@ impl ServerKind {
         )
     }
 
-    pub(crate) const ALL: [ServerKind; 17] = [
+    pub(crate) const ALL: [ServerKind; 19] = [
         ServerKind::BareHyper,
         ServerKind::Rethread,
         ServerKind::RethreadEmbedded,
@@ -107,6 +123,8 @@ impl ServerKind {
         ServerKind::ThreeNodes,
         ServerKind::OwnerNode,
         ServerKind::ForwardingNode,
+        ServerKind::RethreadStaticToken,
+        ServerKind::RethreadJwt,
         ServerKind::RethreadRmcp,
         ServerKind::Rmcp,
         ServerKind::RmcpStore,
@@ -127,6 +145,8 @@ impl ServerKind {
             ServerKind::RethreadRedis => "rethread-redis",
             ServerKind::TwoNodes => "two-nodes",
             ServerKind::ThreeNodes => "three-nodes",
+            ServerKind::RethreadStaticToken => "rethread-static-token",
+            ServerKind::RethreadJwt => "rethread-jwt",
             ServerKind::OwnerNode => "owner-node",
             ServerKind::ForwardingNode => "forwarding-node",
             ServerKind::RethreadRmcp => "rethread-rmcp",
@@ -152,6 +172,8 @@ impl ServerKind {
             ServerKind::ThreeNodes => "three nodes with the Redis store on one core",
             ServerKind::OwnerNode => "two nodes; the node that is called owns the session",
             ServerKind::ForwardingNode => "two nodes; the node that is called forwards to the owner of the session",
+            ServerKind::RethreadStaticToken => "this library with the memory store; the caller has a static token",
+            ServerKind::RethreadJwt => "this library with the memory store; the caller has a JWT of 600 bytes",
             ServerKind::RethreadRmcp => "an rmcp server behind this library",
             ServerKind::Rmcp => "the official Rust SDK with its own transport",
             ServerKind::RmcpStore => "the official Rust SDK with an event store in memory",
@@ -177,6 +199,8 @@ impl ServerKind {
             ServerKind::ThreeNodes => "rethread, three nodes",
             ServerKind::OwnerNode => "rethread, owner",
             ServerKind::ForwardingNode => "rethread, forwarded",
+            ServerKind::RethreadStaticToken => "rethread, static token",
+            ServerKind::RethreadJwt => "rethread, JWT",
             ServerKind::RethreadRmcp => "rethread + rmcp",
             ServerKind::Rmcp => "rmcp",
             ServerKind::RmcpStore => "rmcp, event store",
@@ -246,6 +270,7 @@ pub(crate) fn all(scale: Scale) -> Vec<Suite> {
         call::json(),
         call::sse(),
         call::modern(),
+        call::auth(),
         streams::stream(),
         streams::durable(),
         streams::stores(),
@@ -306,6 +331,8 @@ impl Setup {
                 add(&["rethread", "--store", "redis", "--redis", &server.url()]);
                 redis = Some(server);
             }
+            ServerKind::RethreadStaticToken => add(&["rethread", "--auth", "static"]),
+            ServerKind::RethreadJwt => add(&["rethread", "--auth", "jwt"]),
             ServerKind::RethreadRmcp => add(&["rethread", "--rmcp"]),
             ServerKind::Rmcp => add(&["rmcp"]),
             ServerKind::RmcpStore => add(&["rmcp", "--store"]),
@@ -339,6 +366,7 @@ impl Setup {
             },
             dialect,
             canned,
+            token: kind.token().map(TokenKind::token),
         };
         Ok(RunningServer {
             redis,
@@ -381,6 +409,7 @@ impl RunningServer {
                 path: "/mcp".to_owned(),
                 dialect: Dialect::Legacy,
                 canned: false,
+                token: None,
             };
             started.push((server, target));
         }

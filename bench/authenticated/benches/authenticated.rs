@@ -1,14 +1,13 @@
-//! Instructions of a call. callgrind hides the instructions for SHA-256 of the processor, so the digest of a token counts more
-//! than it costs: see `paired.rs`.
+//! Instructions of a call. `paired.rs` has their time.
 
 use gungraun::{library_benchmark, library_benchmark_group, main};
-use rethread_authenticated::{Setup, setup};
+use rethread_authenticated::{Setup, TokenKind, setup};
 use std::hint::black_box;
 
 #[library_benchmark]
-#[bench::anonymous(setup(0))]
-#[bench::static_token(setup(46))]
-#[bench::jwt(setup(600))]
+#[bench::anonymous(setup(None))]
+#[bench::static_token(setup(Some(TokenKind::Static)))]
+#[bench::jwt(setup(Some(TokenKind::Jwt)))]
 fn call(mut setup: Setup) -> (usize, Setup) {
     let bytes = setup.send();
     (black_box(bytes), setup)

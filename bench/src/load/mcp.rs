@@ -30,6 +30,8 @@ pub(crate) struct Target {
     pub(crate) dialect: Dialect,
     /// Whether responses are canned: bare hyper.
     pub(crate) canned: bool,
+    /// The token of the caller.
+    pub(crate) token: Option<String>,
 }
 
 /// A session, or none for servers without sessions.
@@ -133,6 +135,9 @@ impl Target {
             "POST {} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\naccept: application/json, text/event-stream\r\n",
             self.path, self.address
         );
+        if let Some(token) = &self.token {
+            head += &format!("authorization: Bearer {token}\r\n");
+        }
         if self.dialect == Dialect::Modern {
             head += &format!("mcp-protocol-version: {MODERN}\r\n");
         } else {

@@ -154,6 +154,8 @@ fn class(kind: ServerKind) -> &'static str {
         | ServerKind::OwnerNode
         | ServerKind::ForwardingNode => "redis",
         ServerKind::RethreadRmcp | ServerKind::GatewayObserved => "adapter",
+        ServerKind::RethreadStaticToken => "embedded",
+        ServerKind::RethreadJwt => "redis",
         ServerKind::Rmcp => "rmcp",
         ServerKind::RmcpStore => "store",
         ServerKind::Supergateway => "super",

@@ -1,5 +1,6 @@
 //! This library with the tools of the suites.
 
+use super::accepted_token::AcceptedToken;
 use super::{RethreadOptions, Store, rmcp};
 use anyhow::{Context as _, Result};
 use rethread::{
@@ -43,6 +44,9 @@ fn builder<H: Handler>(handler: H, options: &RethreadOptions) -> Result<Builder<
     if options.store == Store::Embedded {
         let data = options.data.as_ref().context("the embedded store needs a folder")?;
         builder = builder.store(EmbeddedStore::builder().open(data)?);
+    }
+    if let Some(kind) = options.auth {
+        builder = builder.authenticate(AcceptedToken::new(kind));
     }
     if options.streams {
         builder = builder.upgrade_after(SseUpgradeDelay::new(

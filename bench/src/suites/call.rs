@@ -91,6 +91,30 @@ pub(super) fn modern() -> Suite {
     }
 }
 
+pub(super) fn auth() -> Suite {
+    Suite {
+        name: "auth",
+        title: "Call of an authenticated caller",
+        unit: "call",
+        about: "The suite `modern` with a token that was accepted before: a static one of 46 bytes, or a JWT of 600 bytes. \
+                `rethread` is the same call of an anonymous caller. The goal is at most 1.15 times its CPU time.",
+        metrics: METRICS,
+        cases: case(
+            &[
+                ServerKind::Rethread,
+                ServerKind::RethreadStaticToken,
+                ServerKind::RethreadJwt,
+            ],
+            || Setup {
+                canned_path: "/modern".to_owned(),
+                dialect: Dialect::Modern,
+                stream_at_once: false,
+                rmcp_json: true,
+            },
+        ),
+    }
+}
+
 fn case(servers: &[ServerKind], setup: impl Fn() -> Setup + 'static) -> Vec<Case> {
     vec![Case {
         name: format!("{CLIENTS} clients"),

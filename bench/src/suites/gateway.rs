@@ -60,6 +60,7 @@ fn measure(environment: &Environment, kind: ServerKind, clients: usize) -> Resul
         path: "/mcp".to_owned(),
         dialect: Dialect::Legacy,
         canned: false,
+        token: None,
     };
     let before = Footprint::when_idle(&server)?;
     let running = RunningServer::new(server, target, Some(files));
