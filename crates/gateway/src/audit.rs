@@ -3,6 +3,7 @@
 //! A thread of its own writes the file, so that a slow disk delays no call. Lines that do not fit into its queue are dropped and
 //! counted.
 
+use crate::byte_budget::ByteBudget;
 use crate::metrics;
 use crate::output;
 use parking_lot::RwLock;
@@ -15,12 +16,14 @@ use std::io::{self, BufWriter, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::time::Duration;
 
-/// Lines that wait for the disk. Beyond: dropped and counted.
+/// Lines that wait for the disk, and their bytes. Beyond either: dropped and counted.
 const MAX_QUEUED_LINES: usize = 10_000;
+const MAX_QUEUED_BYTES: usize = 32 << 20;
 /// Bytes of the parameters in a line. Beyond: they are cut, and a string.
 const MAX_PARAMS_BYTES: usize = 4096;
 /// Bytes of a text that a client has chosen, such as the name of a tool.
@@ -33,6 +36,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The audit log of this process.
 pub(crate) struct AuditLog {
     queue: SyncSender<Command>,
+    bytes: Arc<ByteBudget>,
     dropped: AtomicU64,
     /// Whether lines have the parameters of calls.
     pub(crate) has_params: bool,
@@ -96,12 +100,15 @@ impl AuditLog {
 
     fn start(file: File, path: PathBuf, has_params: bool) -> Self {
         let (queue, commands) = mpsc::sync_channel(MAX_QUEUED_LINES);
+        let bytes = Arc::new(ByteBudget::new(MAX_QUEUED_BYTES));
         let named = std::thread::Builder::new().name("audit".to_owned());
-        if let Err(error) = named.spawn(move || write_lines(&commands, file, &path)) {
+        let budget = Arc::clone(&bytes);
+        if let Err(error) = named.spawn(move || write_lines(&commands, file, &path, &budget)) {
             tracing::error!(%error, "audit log has no thread"); // every line counts as dropped
         }
         AuditLog {
             queue,
+            bytes,
             dropped: AtomicU64::new(0),
             has_params,
             providers: RwLock::default(),
@@ -121,9 +128,12 @@ impl AuditLog {
             event,
         };
         let Ok(line) = serde_json::to_string(&line) else { return };
-        match self.queue.try_send(Command::Line(line)) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.drop_line(),
+        let bytes = line.len();
+        if !self.bytes.try_reserve(bytes) {
+            self.drop_line();
+        } else if self.queue.try_send(Command::Line(line)).is_err() {
+            self.bytes.release(bytes);
+            self.drop_line();
         }
     }
 
@@ -237,7 +247,7 @@ fn open_file(path: &Path) -> io::Result<File> {
 }
 
 /// The thread of the audit log.
-fn write_lines(commands: &Receiver<Command>, file: File, path: &Path) {
+fn write_lines(commands: &Receiver<Command>, file: File, path: &Path, bytes: &ByteBudget) {
     let mut file = BufWriter::new(file);
     let mut has_failed = false;
     while let Ok(first) = commands.recv() {
@@ -248,6 +258,7 @@ fn write_lines(commands: &Receiver<Command>, file: File, path: &Path) {
         while let Some(command) = next {
             match command {
                 Command::Line(line) => {
+                    bytes.release(line.len());
                     if let Err(error) = writeln!(file, "{line}") {
                         metrics::audit_dropped();
                         written = Err(error);
@@ -326,6 +337,26 @@ mod tests {
         }
         assert!(log.dropped.load(Ordering::Relaxed) > 0, "nothing was dropped");
         assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+        drop(reader);
+    }
+
+    /// Long lines fill the bytes of the queue before its number of lines.
+    #[test]
+    fn ops_14_queue_is_bounded_in_bytes() {
+        const TARGET_BYTES: usize = 64 << 10;
+        let dir = tempfile::tempdir().unwrap();
+        let (reader, writer) = io::pipe().unwrap();
+        let file = File::from(std::os::fd::OwnedFd::from(writer));
+        let log = AuditLog::start(file, dir.path().join("x"), false);
+        let target = "x".repeat(TARGET_BYTES);
+        let fit = MAX_QUEUED_BYTES / TARGET_BYTES;
+        for _ in 0..fit + 8 {
+            log.operator("end", Some(&target), None, "ok");
+        }
+        // The thread has taken one line at most, which fills the pipe.
+        let dropped = usize::try_from(log.dropped.load(Ordering::Relaxed)).unwrap();
+        assert!(dropped >= 7, "{dropped} of {} lines were dropped", fit + 8);
+        assert!(dropped < fit, "hardly anything was queued");
         drop(reader);
     }
 

@@ -4,6 +4,7 @@ mod accept;
 mod admin;
 mod audit;
 mod auth;
+mod byte_budget;
 mod check;
 mod child;
 mod cli;

@@ -14,6 +14,7 @@ use http::{HeaderName, HeaderValue};
 use otlp::{AttributeValue, Span, SpanKind};
 use parking_lot::RwLock;
 use rethread::{Reply, RpcError, Tag, Version};
+use rethread_proto::jsonrpc::Method;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -61,12 +62,14 @@ impl Tracer {
             None => SpanContext::root(random_id(), random_id()),
         };
         let child = server.child(random_id());
+        // A client must not choose names, or fill the queue with long ones.
+        let method = Method::from(call.method).label();
         let name = match call.tool {
-            Some(tool) => format!("{} {tool}", call.method),
-            None => call.method.to_owned(),
+            Some(tool) => format!("{method} {tool}"),
+            None => method.to_owned(),
         };
         let mut attributes: Vec<(&'static str, AttributeValue)> = vec![
-            ("mcp.method.name", call.method.into()),
+            ("mcp.method.name", method.into()),
             ("mcp.protocol.version", call.version.as_str().into()),
         ];
         if let Some(tag) = call.session {

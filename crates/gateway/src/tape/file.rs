@@ -1,5 +1,6 @@
 //! The files of a tape: a bounded queue, a thread that writes, and a bounded number of bytes on the disk.
 
+use crate::byte_budget::ByteBudget;
 use crate::output;
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -12,22 +13,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::time::Duration;
 
-/// Entries that wait for the disk. Beyond: dropped, and the next entry says how many.
+/// Entries that wait for the disk, and their bytes. Beyond either: dropped, and the next entry says how many.
 const MAX_QUEUED_ENTRIES: usize = 4096;
+const MAX_QUEUED_BYTES: usize = 16 << 20;
 /// The size of one file, and the number of files. The oldest one is deleted.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 const MAX_FILES: usize = 4;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 enum Command {
-    Entry(Value),
+    /// A line. The queue has text and no `Value`, which can have many times the size of its text.
+    Line(String),
     Close(SyncSender<()>),
 }
 
 /// Writes entries to files in a directory.
 pub(super) struct TapeFile {
     queue: SyncSender<Command>,
-    dropped: Arc<AtomicU64>,
+    state: Arc<QueueState>,
+}
+
+/// The part of the queue that both ends change.
+struct QueueState {
+    bytes: ByteBudget,
+    dropped: AtomicU64,
 }
 
 impl TapeFile {
@@ -35,19 +44,32 @@ impl TapeFile {
         std::fs::create_dir_all(dir)?;
         let mut files = Files::new(dir);
         let file = files.next()?;
-        let (queue, commands) = mpsc::sync_channel(MAX_QUEUED_ENTRIES);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let counter = Arc::clone(&dropped);
+        let (tape, commands) = Self::queue();
+        let state = Arc::clone(&tape.state);
         let named = std::thread::Builder::new().name("tape".to_owned());
-        named.spawn(move || write(&commands, files, file, &counter))?;
-        Ok(TapeFile { queue, dropped })
+        named.spawn(move || write(&commands, files, file, &state))?;
+        Ok(tape)
+    }
+
+    fn queue() -> (Self, Receiver<Command>) {
+        let (queue, commands) = mpsc::sync_channel(MAX_QUEUED_ENTRIES);
+        let state = Arc::new(QueueState {
+            bytes: ByteBudget::new(MAX_QUEUED_BYTES),
+            dropped: AtomicU64::new(0),
+        });
+        (TapeFile { queue, state }, commands)
     }
 
     /// Adds an entry. Never waits.
     pub(super) fn add(&self, mut entry: Value) {
         entry["time"] = output::timestamp().into();
-        if self.queue.try_send(Command::Entry(entry)).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+        let line = entry.to_string();
+        let (bytes, state) = (line.len(), &self.state);
+        if !state.bytes.try_reserve(bytes) {
+            state.dropped.fetch_add(1, Ordering::Relaxed);
+        } else if self.queue.try_send(Command::Line(line)).is_err() {
+            state.bytes.release(bytes);
+            state.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -96,7 +118,7 @@ impl Files {
 }
 
 /// The thread of a tape.
-fn write(commands: &Receiver<Command>, mut files: Files, mut file: BufWriter<File>, dropped: &AtomicU64) {
+fn write(commands: &Receiver<Command>, mut files: Files, mut file: BufWriter<File>, state: &QueueState) {
     let mut written = 0;
     let mut has_failed = false;
     while let Ok(first) = commands.recv() {
@@ -105,20 +127,23 @@ fn write(commands: &Receiver<Command>, mut files: Files, mut file: BufWriter<Fil
         let mut outcome: io::Result<()> = Ok(());
         while let Some(command) = next {
             match command {
-                Command::Entry(entry) => {
-                    let lost = dropped.swap(0, Ordering::Relaxed);
-                    let mut line = match lost {
-                        0 => String::new(),
-                        lost => format!("{{\"at\":\"dropped\",\"count\":{lost}}}\n"),
-                    };
-                    line.push_str(&entry.to_string());
+                Command::Line(mut line) => {
+                    state.bytes.release(line.len());
                     line.push('\n');
+                    let lost = state.dropped.swap(0, Ordering::Relaxed);
+                    if lost > 0 {
+                        line.insert_str(0, &format!("{{\"at\":\"dropped\",\"count\":{lost}}}\n"));
+                    }
                     written += line.len() as u64;
                     outcome = outcome.and(file.write_all(line.as_bytes()));
                 }
                 Command::Close(done) => closed = Some(done),
             }
-            next = commands.try_recv().ok();
+            // Under load the queue may never be empty: a full file ends the batch too.
+            next = match written < MAX_FILE_BYTES {
+                true => commands.try_recv().ok(),
+                false => None,
+            };
         }
         outcome = outcome.and(file.flush());
         if written >= MAX_FILE_BYTES {
@@ -134,5 +159,63 @@ fn write(commands: &Receiver<Command>, mut files: Files, mut file: BufWriter<Fil
         }
         has_failed = outcome.is_err();
         drop(closed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The queue of a disk that does not keep up, and the number of entries that fit into it.
+    fn fill(entry: &Value, times: usize) -> (TapeFile, Receiver<Command>, usize) {
+        let (tape, commands) = TapeFile::queue();
+        for _ in 0..times {
+            tape.add(entry.clone());
+        }
+        let dropped = tape.state.dropped.load(Ordering::Relaxed);
+        (tape, commands, times - usize::try_from(dropped).unwrap())
+    }
+
+    /// 256 KiB, the longest message on a tape.
+    fn large_entry() -> Value {
+        json!({ "message": "x".repeat(256 << 10) })
+    }
+
+    #[test]
+    fn ops_15_tape_queue_is_bounded_in_entries_and_in_bytes() {
+        let (_tape, _commands, small) = fill(&json!({ "at": "event" }), MAX_QUEUED_ENTRIES + 9);
+        assert_eq!(small, MAX_QUEUED_ENTRIES);
+        let (tape, commands, large) = fill(&large_entry(), 80);
+        assert!((60..64).contains(&large), "{large} entries of a quarter of a MiB");
+        drop(commands);
+        let room = MAX_QUEUED_BYTES - large * large_entry().to_string().len() - 64 * large;
+        for _ in 0..room / 64 {
+            tape.add(json!({ "at": "event" })); // nobody takes it
+        }
+        assert!(
+            tape.state.bytes.try_reserve(room / 2),
+            "a refused entry leaves its room"
+        );
+    }
+
+    #[test]
+    fn ops_15_tape_counts_dropped_entries_and_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let (tape, commands, kept) = fill(&large_entry(), 80);
+        let mut files = Files::new(dir.path());
+        let file = files.next().unwrap();
+        let state = Arc::clone(&tape.state);
+        let thread = std::thread::spawn(move || write(&commands, files, file, &state));
+        tape.close();
+        tape.add(json!({ "at": "event" }));
+        drop(tape);
+        thread.join().unwrap();
+        let path = dir.path().join(format!("tape-{}-1.jsonl", std::process::id()));
+        let text = std::fs::read_to_string(path).unwrap();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines[0], json!({ "at": "dropped", "count": 80 - kept }));
+        assert_eq!(lines.len(), 1 + kept + 1, "room is free again once a line is written");
+        assert_eq!(lines[lines.len() - 1]["at"], "event");
     }
 }

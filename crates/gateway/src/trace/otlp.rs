@@ -28,6 +28,21 @@ pub(crate) struct Span {
     pub(crate) error: Option<&'static str>,
 }
 
+impl Span {
+    /// Its size in memory, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let texts = self.attributes.iter().map(|(_, value)| match value {
+            AttributeValue::Text(text) => text.len(),
+            AttributeValue::Number(_) => 0,
+        });
+        size_of::<Span>()
+            + self.name.len()
+            + size_of_val(self.links.as_slice())
+            + size_of_val(self.attributes.as_slice())
+            + texts.sum::<usize>()
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AttributeValue {
     Text(String),
