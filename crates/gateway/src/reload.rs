@@ -9,7 +9,7 @@
 
 use crate::auth::{self, Providers};
 use crate::config::options::OPTIONS;
-use crate::config::{Environment, Problems, Reload, own_host};
+use crate::config::{Environment, Problem, Problems, Reload, own_host};
 use crate::gateway::{Gateway, name_providers};
 use crate::mount::{Front, Mount, path_prefix};
 use crate::preflight;
@@ -37,7 +37,11 @@ impl Gateway {
     /// Applies `wanted` as far as possible without a restart.
     pub(crate) async fn reload(self: &Arc<Self>, wanted: Settings) -> ReloadOutcome {
         let current = self.settings();
+        let (wanted, refused) = keep_protection(&current, wanted);
         let (mut settings, mut outcome) = merge(&current, wanted);
+        for (part, problem) in refused {
+            outcome.failed.push((part.to_owned(), Problems(vec![problem]).into()));
+        }
         if let Err(problem) = self.tls.reload(settings.tls.as_ref()) {
             settings.tls.clone_from(&current.tls); // URLs name the certificate in force
             outcome.failed.push(("tls".to_owned(), Problems(vec![problem]).into()));
@@ -188,6 +192,26 @@ impl Gateway {
 struct MountChange {
     old: Option<Arc<Mount>>,
     new: Option<ServerSettings>,
+}
+
+/// The new settings, with the protection that is in force. A file that has lost `[tls]` or `[auth]` is more often cut off than meant:
+/// a reload never turns HTTPS off, and authentication only with `no_auth`. Returns the refused parts.
+fn keep_protection(current: &Settings, mut wanted: Settings) -> (Settings, Vec<(&'static str, Problem)>) {
+    let mut refused = Vec::new();
+    if current.tls.is_some() && wanted.tls.is_none() {
+        wanted.tls.clone_from(&current.tls);
+        let problem = Problem::new("the configuration has no certificate any more; HTTPS stays on");
+        refused.push(("tls", problem.hint("restart the gateway to serve plain HTTP")));
+    }
+    if current.auth.is_some() && wanted.auth.is_none() && !wanted.no_auth {
+        wanted.auth.clone_from(&current.auth);
+        let problem = Problem::new("the configuration has no [auth] any more; callers still need a token");
+        refused.push((
+            "auth",
+            problem.hint("`no_auth = true` confirms that everybody may call"),
+        ));
+    }
+    (wanted, refused)
 }
 
 /// The new settings, with the old values of options that need a restart.
@@ -394,6 +418,48 @@ mod tests {
         let (_, again) = merge(&merged, wanted);
         assert_eq!(again.need_restart, need_restart, "it is named until the restart");
         assert!(again.applied.is_empty(), "{again:?}");
+    }
+
+    #[test]
+    fn ops_21_reload_never_turns_protection_off_silently() {
+        let pair = TlsFiles {
+            cert: "cert.pem".into(),
+            key: "key.pem".into(),
+        };
+        let auth = AuthSettings {
+            tokens: Some("tokens.toml".into()),
+            scopes: Scopes::new(),
+            leeway: Duration::ZERO,
+            implies: ImpliedScopes::default(),
+            failures: Rate::new(1, Duration::from_secs(1)).unwrap(),
+            jwt: vec![],
+        };
+        let protected = Settings {
+            tls: Some(pair),
+            auth: Some(auth),
+            ..settings()
+        };
+        let refused = |current: &Settings, wanted: &Settings| {
+            let (kept, refused) = keep_protection(current, wanted.clone());
+            (kept, refused.into_iter().map(|(part, _)| part).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            refused(&protected, &settings()),
+            (protected.clone(), vec!["tls", "auth"])
+        );
+        let open = Settings {
+            no_auth: true,
+            tls: protected.tls.clone(),
+            ..settings()
+        };
+        assert_eq!(
+            refused(&protected, &open),
+            (open.clone(), vec![]),
+            "the operator confirms it"
+        );
+        assert_eq!(refused(&settings(), &protected), (protected.clone(), vec![]));
+        assert_eq!(refused(&protected, &protected), (protected.clone(), vec![]));
+        assert_eq!(refused(&settings(), &settings()), (settings(), vec![]));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! HTTPS: real handshakes, slow handshakes, and certificates that change (O8).
 
 use crate::client::{Client, LATEST, tool_result};
-use crate::gateway::{Gateway, GatewayBuilder, gateway_with, wait_until};
+use crate::gateway::{Gateway, GatewayBuilder, fake_child_command, gateway_with, wait_until};
 use http::StatusCode;
 use rethread_testkit::certificates::{Authority, connect};
 use rethread_testkit::raw::RawConnection;
@@ -139,6 +139,33 @@ async fn ops_18_certificate_is_reloaded_on_sighup() {
     assert!(first.connect(gateway.addr).await.is_err());
     let client = secure_client(&gateway, &second).await;
     session.with_client(&client).child_pid().await;
+}
+
+/// A file that has lost its `[tls]` does not turn HTTPS off.
+#[tokio::test]
+async fn ops_18_reload_without_a_certificate_keeps_https_on() {
+    let authority = Authority::new();
+    let builder = GatewayBuilder::new().option("--config rethread.toml");
+    authority.write_pair(&builder.path("cert.pem"), &builder.path("key.pem"));
+    let command = serde_json::to_string(&fake_child_command("legacy", builder.marker())).unwrap();
+    let servers = format!("[servers.a]\ncommand = {command}\n");
+    let with_tls = format!("[tls]\ncert = 'cert.pem'\nkey = 'key.pem'\n{servers}");
+    std::fs::write(builder.path("rethread.toml"), &with_tls).unwrap();
+    let gateway = builder.start();
+    let session = Client::new(authority.tunnel(gateway.addr).await.unwrap(), "/servers/a")
+        .open_session(LATEST)
+        .await;
+    let pid = session.child_pid().await;
+    std::fs::write(gateway.builder().path("rethread.toml"), &servers).unwrap();
+    gateway.signal(Signal::HUP);
+    gateway.wait_for_log("HTTPS stays on").await;
+    let mut plain = RawConnection::open(gateway.addr).await.unwrap();
+    plain
+        .send(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        .await
+        .unwrap();
+    assert!(plain.read_head().await.is_err(), "plain HTTP is not served");
+    assert_eq!(session.child_pid().await, pid, "the server goes on");
 }
 
 /// A pair that cannot be used is found before anything starts, by `serve` and by `check`.
