@@ -20,7 +20,14 @@ const MAX_PAGE_BYTES: usize = 4 << 20;
 /// The servers of the gateway that listens on `listen`.
 pub(crate) async fn servers(listen: SocketAddr) -> Result<Vec<ClientEndpoint>, Failure> {
     let url = listener_url(listen, false);
-    let page = match timeout(RESPONSE_TIMEOUT, page(listen, &url)).await {
+    // A gateway with a certificate closes a connection that does not begin with a handshake.
+    let asking = async {
+        match page(listen, false).await {
+            Ok(page) => Ok(page),
+            Err(plain) => page(listen, true).await.map_err(|_| plain),
+        }
+    };
+    let page = match timeout(RESPONSE_TIMEOUT, asking).await {
         Ok(page) => page.map_err(|error| error.to_string()),
         Err(_) => Err(format!("no answer within {} seconds", RESPONSE_TIMEOUT.as_secs())),
     };
@@ -29,20 +36,24 @@ pub(crate) async fn servers(listen: SocketAddr) -> Result<Vec<ClientEndpoint>, F
             .hint("start it, name its address with --listen, or name its server: --config FILE, or -- COMMAND")
     })?;
     landing_page::listed_servers(&page).ok_or_else(|| {
-        let message = format!("{url} does not list servers; it may be another program");
+        let message = format!("{url} does not list servers; it needs tokens, or is another program");
         Failure::new(Exit::Failure, message)
             .hint("the address of the gateway with --listen, or its server: --config FILE, or -- COMMAND")
     })
 }
 
-async fn page(listen: SocketAddr, url: &str) -> Result<String, ClientError> {
-    let host = url.trim_start_matches("http://");
+async fn page(listen: SocketAddr, is_tls: bool) -> Result<String, ClientError> {
+    let url = listener_url(listen, is_tls);
+    let (_, host) = url.split_once("://").unwrap_or_default();
     let request = Request::builder()
         .uri("/")
         .header(header::HOST, host)
         .header(header::ACCEPT, "text/html")
         .body(Full::<Bytes>::default())?;
-    let (response, _socket) = http_client::send(reachable(listen), request).await?;
+    let (response, _socket) = match is_tls {
+        false => http_client::send(reachable(listen), request).await?,
+        true => http_client::send_tls(reachable(listen), request).await?,
+    };
     let body = Limited::new(response.into_body(), MAX_PAGE_BYTES).collect().await?;
     Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
 }

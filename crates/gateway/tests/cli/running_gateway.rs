@@ -1,6 +1,7 @@
 //! `rethread export` for a gateway that runs.
 
 use crate::program::{ProgramOutput, ProgramRunner};
+use rethread_testkit::certificates::Authority;
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
@@ -22,7 +23,7 @@ impl RunningGateway {
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut lines = stderr.by_ref().lines().map(Result::unwrap);
         let health = lines.find(|line| line.contains("/healthz")).expect("a start message");
-        let (_, address) = health.split_once("http://").unwrap();
+        let (_, address) = health.split_once("://").unwrap();
         let address = address.split('/').next().unwrap().to_owned();
         RunningGateway {
             child,
@@ -46,6 +47,32 @@ fn export(runner: &ProgramRunner, client: &str, options: &[&str]) -> ProgramOutp
 fn json_of(output: &ProgramOutput) -> Value {
     output.assert_code(0);
     serde_json::from_str(&output.stdout).unwrap()
+}
+
+/// The certificate of a gateway names its public host, not the loopback address, and its authority may be private.
+#[test]
+fn export_asks_a_gateway_with_a_certificate() {
+    let runner = ProgramRunner::new();
+    let files = tempfile::tempdir().unwrap();
+    let (cert, key) = (files.path().join("cert.pem"), files.path().join("key.pem"));
+    Authority::new().write_pair(&cert, &key);
+    let program = env!("CARGO_BIN_EXE_rethread");
+    let (cert, key) = (cert.to_str().unwrap(), key.to_str().unwrap());
+    let options = [
+        "--tls-cert",
+        cert,
+        "--tls-key",
+        key,
+        "--name",
+        "it",
+        "--",
+        program,
+        "demo-server",
+    ];
+    let gateway = RunningGateway::start(&runner, &options);
+    let url = format!("https://{}/mcp", gateway.address);
+    let cursor = export(&runner, "cursor", &["--listen", &gateway.address]);
+    assert_eq!(json_of(&cursor), json!({ "mcpServers": { "it": { "url": url } } }));
 }
 
 #[test]
