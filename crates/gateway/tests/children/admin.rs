@@ -3,6 +3,8 @@
 use crate::client::{Client, HttpReply, LATEST};
 use crate::gateway::{Gateway, GatewayBuilder, gateway_with, wait_until};
 use http::StatusCode;
+use rethread_testkit::certificates::Authority;
+use rethread_testkit::raw::RawConnection;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -535,6 +537,29 @@ async fn ops_08_open_admin_address_needs_tls_or_a_confirmation() {
         text.contains("open to the network") && text.contains("insecure"),
         "{text}"
     );
+}
+
+/// OPS-08: beyond loopback the listener has the certificate of the gateway, and serves nothing without a handshake.
+#[tokio::test]
+async fn ops_08_open_admin_address_is_served_over_tls() {
+    let authority = Authority::new();
+    let builder = gateway_with("legacy").option("--tls-cert cert.pem --tls-key key.pem");
+    authority.write_pair(&builder.path("cert.pem"), &builder.path("key.pem"));
+    let config = "[admin]\nlisten = '0.0.0.0:0'\n";
+    std::fs::write(builder.path("admin.toml"), config).unwrap();
+    let gateway = builder.option("--config admin.toml").start();
+    let addr = SocketAddr::from(([127, 0, 0, 1], admin_address(&gateway).port()));
+    let token = std::fs::read_to_string(gateway.builder().path(".local/state/rethread/admin.token")).unwrap();
+    let client = Client::new(authority.tunnel(addr).await.unwrap(), "");
+    let page = client.get("/").await;
+    assert_eq!(page.status, StatusCode::OK);
+    assert_eq!(client.get("/api/v1/snapshot").await.status, StatusCode::UNAUTHORIZED);
+    let operator = client.with_token(token.trim());
+    assert_eq!(operator.get("/api/v1/snapshot").await.status, StatusCode::OK);
+    let mut plain = RawConnection::open(addr).await.unwrap();
+    let request = format!("GET /api/v1/snapshot HTTP/1.1\r\nhost: {addr}\r\n\r\n");
+    plain.send(request.as_bytes()).await.unwrap();
+    assert!(plain.read_head().await.is_err(), "plain HTTP is not served");
 }
 
 /// The URL of the page has the token where browsers never send it.

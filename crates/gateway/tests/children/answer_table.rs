@@ -6,6 +6,7 @@ use crate::gateway::{Gateway, GatewayBuilder, fake_child_command, wait_until};
 use rethread_testkit::certificates::Authority;
 use rethread_testkit::issuer::{Issuer, IssuerMode, SigningKey, encode, now_seconds};
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 const PUBLIC: &str = "https://mcp.example";
@@ -489,13 +490,15 @@ async fn auth_13_withdrawn_key_ends_with_the_next_refresh() {
     );
 }
 
-/// SEC-07, AUTH-22: the most detailed log has no token and no session id, also when requests fail.
+/// OPS-15, SEC-07, AUTH-22: no output has a token, a session id, a state or an argument, also when requests fail: the log at `-vv`,
+/// the metrics, the audit log, the snapshot, the tape, the answers to others, and the environment of the child.
 #[tokio::test]
-async fn auth_22_detailed_log_has_no_secret() {
+async fn auth_22_no_output_has_a_secret() {
     let issuer = Issuer::start().await;
     let key = SigningKey::es256("a");
     issuer.publish(&[&key]);
-    let gateway = start(GatewayBuilder::new().option("-v"), &issuer, "");
+    let outputs = "-vv --metrics 127.0.0.1:0 --admin 127.0.0.1:0 --audit audit.jsonl --tape tapes";
+    let gateway = start(GatewayBuilder::new().option(outputs), &issuer, "");
     let client = server(&gateway);
     let good = key.token(&claims(&issuer, json!({})));
     let bad = SigningKey::es256("a").token(&claims(&issuer, json!({})));
@@ -505,6 +508,13 @@ async fn auth_22_detailed_log_has_no_secret() {
     for token in [&good, &bad, &expired] {
         for (_, reply) in call_in_every_way(&client.with_token(token), &session, &messages).await {
             drop(reply);
+        }
+    }
+    let mut refusals = String::new();
+    for token in [&bad, &expired] {
+        for (_, reply) in call_in_every_way(&client.with_token(token), &session, &messages).await {
+            refusals.push_str(&format!("{:?}", reply.headers));
+            refusals.push_str(&reply.text().await);
         }
     }
     let other = ada.open_session(LATEST).await;
@@ -534,12 +544,42 @@ async fn auth_22_detailed_log_has_no_secret() {
         )
         .await;
     let dump = other.call_tool(1, "dump", json!({})).await.to_string();
+    let child = other.child_pid().await;
+    let environment = std::fs::read(format!("/proc/{child}/environ")).unwrap();
     let sse_id = messages.rsplit('=').next().unwrap();
     let log = gateway.log();
     assert!(
         log.contains("DEBUG") || log.contains("TRACE"),
         "the log is detailed: {log}"
     );
+    let address = |phrase: &str| -> SocketAddr {
+        let line = log.lines().find(|line| line.contains(phrase)).unwrap();
+        let words = line.split(|c: char| c.is_whitespace() || c == '"' || c == '=' || c == '/');
+        words.filter_map(|word| word.parse().ok()).next().unwrap()
+    };
+    let metrics = Client::new(address("metrics and health"), "").get("/metrics").await;
+    let admin_token = std::fs::read_to_string(gateway.builder().path(".local/state/rethread/admin.token")).unwrap();
+    let operator = Client::new(address("admin listener ready"), "").with_token(admin_token.trim());
+    let snapshot = operator.get("/api/v1/snapshot").await.text().await;
+    assert!(snapshot.contains("\"sessions\":[{"), "{snapshot}");
+    let file = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap();
+    let tapes = std::fs::read_dir(gateway.builder().path("tapes")).unwrap();
+    let tapes: String = tapes.map(|entry| file(entry.unwrap().path())).collect();
+    let audit = file(gateway.builder().path("audit.jsonl"));
+    assert!(!tapes.is_empty() && !audit.is_empty());
+    let outputs = [
+        ("log", log),
+        ("child's knowledge", dump),
+        (
+            "child's environment",
+            String::from_utf8_lossy(&environment).into_owned(),
+        ),
+        ("refusals", refusals),
+        ("metrics", metrics.text().await),
+        ("snapshot", snapshot),
+        ("tape", tapes),
+        ("audit log", audit),
+    ];
     let signature = |token: &str| token.rsplit('.').next().unwrap().to_owned();
     for (name, secret) in [
         ("token", signature(&good)),
@@ -551,8 +591,10 @@ async fn auth_22_detailed_log_has_no_secret() {
         ("sse session", sse_id.to_owned()),
         ("state", state.clone()),
         ("argument", "argument-secret".to_owned()),
+        ("admin token", admin_token.trim().to_owned()),
     ] {
-        assert!(!log.contains(&secret), "{name} is in the log:\n{log}");
-        assert!(!dump.contains(&secret), "{name} is known to the child:\n{dump}");
+        for (place, text) in &outputs {
+            assert!(!text.contains(&secret), "{name} is in the {place}:\n{text}");
+        }
     }
 }

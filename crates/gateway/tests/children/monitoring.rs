@@ -177,34 +177,56 @@ async fn ops_05_two_servers_have_their_own_values() {
     );
 }
 
-/// OPS-06: nothing that a client writes becomes a label.
+/// OPS-06: nothing that a client writes becomes a label. 1,000 methods, tools, paths and session ids, 50 real sessions, and a
+/// strict parser reads the metrics while they come.
 #[tokio::test]
 async fn ops_06_odd_requests_do_not_add_series() {
-    let gateway = monitored("dual").start();
+    const ODD: usize = 1000;
+    const CLIENTS: usize = 4;
+    let gateway = monitored("dual").test_timeout(Duration::from_secs(300)).start();
     let monitor = monitor(&gateway).await;
     let session = gateway.client().open_session(LATEST).await;
-    let burst = async |round: usize| {
-        for n in 0..100 {
-            let odd = format!("odd{round}-{n}");
-            session
-                .call(format!("id-{odd}"), &format!("method/{odd}"), json!({}))
-                .await;
-            session.call_tool(format!("tool-{odd}"), &odd, json!({})).await;
-            gateway.client().get(&format!("/{odd}")).await;
-            let headers = [("mcp-session-id", odd.as_str()), ("accept", "text/event-stream")];
-            gateway.client().send("GET", "/mcp", &headers, b"").await;
-            let version = [("mcp-protocol-version", odd.as_str())];
-            gateway
-                .client()
-                .post(&version, &json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }))
-                .await;
+    let burst = async |names: std::ops::Range<usize>| {
+        let each = |client: usize| {
+            let (session, gateway, names) = (&session, &gateway, names.clone());
+            async move {
+                for n in names.filter(|n| n % CLIENTS == client) {
+                    let odd = format!("odd-{n}");
+                    session
+                        .call(format!("id-{odd}"), &format!("method/{odd}"), json!({}))
+                        .await;
+                    session.call_tool(format!("tool-{odd}"), &odd, json!({})).await;
+                    gateway.client().get(&format!("/{odd}")).await;
+                    let headers = [("mcp-session-id", odd.as_str()), ("accept", "text/event-stream")];
+                    gateway.client().send("GET", "/mcp", &headers, b"").await;
+                    let version = [("mcp-protocol-version", odd.as_str())];
+                    let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" });
+                    gateway.client().post(&version, &ping).await;
+                    if n % 20 == 0 {
+                        let opened = gateway.client().open_session(LATEST).await;
+                        assert_eq!(opened.delete().await.as_u16(), 204);
+                    }
+                }
+            }
+        };
+        tokio::join!(each(0), each(1), each(2), each(3));
+    };
+    burst(0..CLIENTS).await;
+    let before = scrape(&monitor).await;
+    let mut counts = Vec::new();
+    let scrapes = async {
+        loop {
+            counts.push(scrape(&monitor).await.len());
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     };
-    burst(0).await;
-    let before = scrape(&monitor).await;
-    burst(1).await;
+    tokio::select! {
+        () = burst(CLIENTS..ODD + CLIENTS) => {}
+        () = scrapes => {}
+    }
+    assert!(counts.len() > 1, "it was read under load");
     let after = scrape(&monitor).await;
-    assert_eq!(before.len(), after.len(), "the number of series has grown");
+    assert_eq!(before.len(), after.len(), "the number of series has grown: {counts:?}");
     assert!(
         after
             .samples

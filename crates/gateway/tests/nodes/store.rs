@@ -1,10 +1,13 @@
 //! The store itself: `check`, and gateways that cannot use it.
 
-use crate::client::LATEST;
+use crate::client::{Client, LATEST};
 use crate::cluster::{SECOND, node};
-use crate::gateway::gateway_with;
+use crate::gateway::{Gateway, gateway_with};
 use http::StatusCode;
+use rethread_testkit::prometheus::Scrape;
 use rethread_testkit::redis_server::{RedisServer, free_port};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::time::Instant;
 
 #[tokio::test]
@@ -86,13 +89,17 @@ async fn secret_file_is_shared_or_the_nodes_do_not_understand_each_other() {
 async fn sessions_wait_for_a_store_that_is_gone() {
     let Some(mut redis) = RedisServer::start() else { return };
     // The requests below wait for the store first, and must end within the lease.
-    let gateway = node("legacy", &redis).without("--lease 3").option("--lease 20").start();
+    let options = "--lease 20 --metrics 127.0.0.1:0 --admin 127.0.0.1:0";
+    let gateway = node("legacy", &redis).without("--lease 3").option(options).start();
     let session = gateway.client().open_session(LATEST).await;
     let pid = session.child_pid().await;
+    assert_eq!(health(&gateway).await, ("ready\n".to_owned(), 1.0, json!("ready")));
     redis.stop();
     assert_eq!(session.child_pid().await, pid, "its owner goes on within the lease");
     let refused = gateway.client().initialize(LATEST).await;
     assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+    let degraded = ("ready\ndegraded: store\n".to_owned(), 0.0, json!("degraded"));
+    assert_eq!(health(&gateway).await, degraded, "OPS-02: the node stays ready");
     assert_eq!(session.child_pid().await, pid, "wake-ups do not arrive by now");
     redis.run();
     let deadline = Instant::now() + 10 * SECOND;
@@ -100,4 +107,25 @@ async fn sessions_wait_for_a_store_that_is_gone() {
         assert!(Instant::now() < deadline, "no new session\n{}", gateway.log());
     }
     assert_eq!(session.child_pid().await, pid, "the session is the same");
+    assert_eq!(health(&gateway).await, ("ready\n".to_owned(), 1.0, json!("ready")));
+}
+
+/// The body of `/readyz`, the metric `rethread_store_up`, and the state in the snapshot.
+async fn health(gateway: &Gateway) -> (String, f64, Value) {
+    let log = gateway.log();
+    let address = |phrase: &str| -> SocketAddr {
+        let line = log.lines().find(|line| line.contains(phrase)).unwrap();
+        let words = line.split(|c: char| c.is_whitespace() || c == '"' || c == '=' || c == '/');
+        words.filter_map(|word| word.parse().ok()).next().unwrap()
+    };
+    let monitor = Client::new(address("metrics and health"), "");
+    let ready = monitor.get("/readyz").await;
+    assert_eq!(ready.status, StatusCode::OK);
+    let scrape = Scrape::parse(&monitor.get("/metrics").await.text().await).unwrap();
+    let token = std::fs::read_to_string(gateway.builder().path(".local/state/rethread/admin.token")).unwrap();
+    let operator = Client::new(address("admin listener ready"), "").with_token(token.trim());
+    let snapshot = operator.get("/api/v1/snapshot").await.text().await;
+    let snapshot: Value = serde_json::from_str(&snapshot).unwrap();
+    let up = scrape.value("rethread_store_up", &[("server", "fake")]).unwrap();
+    (ready.text().await, up, snapshot["state"].clone())
 }
