@@ -110,8 +110,9 @@ async fn ops_19_spans_follow_the_conventions() {
     assert_eq!(server.parent_id, "", "a malformed context is ignored");
     let failed = spans
         .iter()
-        .find(|span| span.kind == 2 && span.name == "no/such/method")
-        .unwrap();
+        .find(|span| span.kind == 2 && span.name == "other")
+        .expect("a method that no revision has");
+    assert_eq!(failed.attributes["mcp.method.name"], "other");
     assert!(failed.is_error);
     assert_eq!(failed.attributes["error.type"], "-32601");
     assert_eq!(failed.attributes["rpc.response.status_code"], "-32601");

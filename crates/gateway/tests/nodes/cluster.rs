@@ -3,6 +3,7 @@
 use crate::client::{Client, Session};
 use crate::gateway::{Gateway, GatewayBuilder, gateway_with};
 use rethread_testkit::balancer::Balancer;
+use rethread_testkit::prometheus::Scrape;
 use rethread_testkit::redis_server::RedisServer;
 use std::time::Duration;
 
@@ -31,7 +32,9 @@ impl Cluster {
     /// Gateways with more options.
     pub(crate) async fn start_with(behavior: &str, add: impl Fn(GatewayBuilder) -> GatewayBuilder) -> Option<Self> {
         let redis = RedisServer::start()?;
-        let starting: Vec<_> = (0..3).map(|_| add(node(behavior, &redis)).spawn()).collect();
+        let starting: Vec<_> = (0..3)
+            .map(|_| add(node(behavior, &redis)).option("--metrics 127.0.0.1:0").spawn())
+            .collect();
         let gateways: Vec<_> = starting.into_iter().map(Gateway::when_ready).collect();
         let balancer = Balancer::start(gateways.iter().map(|gateway| gateway.addr))
             .await
@@ -64,6 +67,20 @@ impl Cluster {
     /// The same session at one gateway.
     pub(crate) fn at(&self, session: &Session, gateway: usize) -> Session {
         session.at_address(self.gateways[gateway].addr)
+    }
+
+    /// A counter, summed over the gateways in `of` and over its labels.
+    pub(crate) async fn counter(&self, of: &[usize], name: &str) -> f64 {
+        let mut sum = 0.0;
+        for gateway in of {
+            let log = self.gateways[*gateway].log();
+            let line = log.lines().find(|line| line.contains("metrics and health")).unwrap();
+            let address = line.split("address=").nth(1).unwrap();
+            let address = address.split_whitespace().next().unwrap().parse().unwrap();
+            let text = Client::new(address, "").get("/metrics").await.text().await;
+            sum += Scrape::parse(&text).unwrap().sum(name, &[]);
+        }
+        sum
     }
 
     /// The number of children of all gateways.

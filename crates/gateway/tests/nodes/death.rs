@@ -33,6 +33,8 @@ async fn rst_01_owner_dies_and_another_node_restores_the_child() {
         }
     };
 
+    let others = cluster.others(pid);
+    assert_eq!(cluster.counter(&others, "rethread_takeovers_total").await, 0.0);
     let (owner, killed_at) = (cluster.owner(pid), Instant::now());
     cluster.gateways[owner].signal(Signal::KILL);
     cluster.gateways[owner].wait_for_exit(5 * SECOND);
@@ -57,6 +59,9 @@ async fn rst_01_owner_dies_and_another_node_restores_the_child() {
     for _ in 0..6 {
         assert_eq!(session.child_pid().await, restored, "one child on every node");
     }
+    let takeovers = cluster.counter(&others, "rethread_takeovers_total").await;
+    assert_eq!(takeovers, 1.0, "one node claimed the one session");
+    assert_eq!(cluster.counter(&[heir], "rethread_sessions_restored_total").await, 1.0);
     let gone = wait_until(5 * SECOND, || cluster.gateways[owner].children().is_empty()).await;
     assert!(gone, "the guardian ends the children of the killed gateway");
 }
@@ -102,6 +107,8 @@ async fn rst_03_call_of_a_dead_node_ends_with_an_error_on_every_stream() {
         (&json!("direct"), &json!("restarted"))
     );
     assert_ne!(session.child_pid().await, pid, "the session goes on");
+    let orphaned = cluster.counter(&[one, other], "rethread_calls_orphaned_total").await;
+    assert_eq!(orphaned, 2.0, "each call was ended once");
 }
 
 #[tokio::test]
