@@ -1,8 +1,9 @@
-//! `xtask mutants`: breaks the engines and the embedded store in one place at a time, and checks that an assertion of a
-//! test fails.
+//! `xtask mutants`: breaks the engines, the translation between eras and the embedded store in one place at a time, and
+//! checks that an assertion of a test fails.
 //!
 //! Each mutant replaces one piece of text in a separate work tree at the last commit.
 
+mod bridge;
 mod cluster;
 mod engine;
 mod store;
@@ -43,6 +44,11 @@ const SUITES: &[Suite] = &[
         source: "crates/proto/src",
         tests: &["-p", "rethread-proto"],
         mutants: cluster::MUTANTS,
+    },
+    Suite {
+        source: "crates/proto/src",
+        tests: &["-p", "rethread-proto", "--lib", "bridge::"],
+        mutants: bridge::MUTANTS,
     },
     Suite {
         source: "crates/store-embedded/src",

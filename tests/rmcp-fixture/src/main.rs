@@ -5,7 +5,7 @@
 //! ```
 //!
 //! You should see one line, `everything: ready at http://127.0.0.1:8931/mcp`. `--transport rmcp` serves the same server with
-//! rmcp's transport. The outside tests compare the two.
+//! rmcp's transport. The outside tests compare the two. `--transport stdio` serves one client on stdin and stdout.
 
 use axum::Router;
 use axum::serve::ListenerExt;
@@ -13,6 +13,7 @@ use clap::{Parser, ValueEnum};
 use rethread::{Context, McpService};
 use rethread_rmcp::RmcpHandler;
 use rethread_store_embedded::EmbeddedStore;
+use rmcp::ServiceExt;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp_everything::{EverythingServer, SharedState};
@@ -56,6 +57,8 @@ enum Transport {
     Rmcp,
     /// `McpService` of Rethread.
     Rethread,
+    /// Lines on stdin and stdout, as rmcp serves them.
+    Stdio,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -78,6 +81,7 @@ async fn main() -> ExitCode {
     let served = match options.transport {
         Transport::Rmcp => with_rmcp(&options).await,
         Transport::Rethread => with_rethread(&options).await,
+        Transport::Stdio => on_stdio().await,
     };
     match served {
         Ok(()) => ExitCode::SUCCESS,
@@ -85,6 +89,17 @@ async fn main() -> ExitCode {
             eprintln!("rmcp-everything: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Serves one client, until it closes stdin.
+async fn on_stdio() -> io::Result<()> {
+    let shared = Arc::new(SharedState::default());
+    let server = EverythingServer::new(shared.clone());
+    let running = server.serve(rmcp::transport::stdio()).await.map_err(io::Error::other)?;
+    tokio::select! {
+        ended = running.waiting() => ended.map(drop).map_err(io::Error::other),
+        () = shared.changes().notify_watched_resource() => Ok(()),
     }
 }
 

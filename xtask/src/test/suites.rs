@@ -53,6 +53,11 @@ pub(crate) const SUITES: &[Suite] = &[
         filter: "nodes::",
     },
     Suite {
+        name: "bridge",
+        about: "clients of both eras through one gateway in front of servers of both eras",
+        filter: "bridge::",
+    },
+    Suite {
         name: "kills",
         about: "all clients while the server, the gateway and the rmcp server are killed",
         filter: KILLS,

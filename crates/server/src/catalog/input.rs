@@ -19,7 +19,8 @@ use serde_json::json;
 use std::collections::BTreeMap;
 #[cfg(feature = "schemars")]
 use std::collections::BTreeSet;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::task::Poll;
 
 /// The input that a function needs from the client before it can continue, each under its own key.
 ///
@@ -129,9 +130,9 @@ impl Ask {
         self
     }
 
-    /// Asks all questions now, on the stream of the call, as revisions before 2026-07-28 do.
+    /// Asks all questions at once, on the stream of the call, as revisions before 2026-07-28 do.
     async fn answers(self, cx: &Context) -> Result<Inputs, RpcError> {
-        let mut responses = BTreeMap::new();
+        let mut waiting = Vec::new();
         for (key, request) in self.requests.iter() {
             let params = request.params.as_deref().map(serde_json::from_slice::<Value>);
             let params = params.transpose().ok().flatten();
@@ -140,13 +141,37 @@ impl Ask {
                 Some(params) if self.forms.contains(key) => Some(form_params(params, cx.version())?),
                 other => other,
             };
-            let answer = match request.method.as_str() {
-                "elicitation/create" => cx.elicit_json(params).await?,
-                "sampling/createMessage" => cx.sample_json(params).await?,
-                _ => cx.roots_json().await?,
+            let answer = async move {
+                match request.method.as_str() {
+                    "elicitation/create" => cx.elicit_json(params).await,
+                    "sampling/createMessage" => cx.sample_json(params).await,
+                    _ => cx.roots_json().await,
+                }
             };
-            responses.insert(key.to_owned(), Bytes::copy_from_slice(answer.raw()));
+            waiting.push((key, Box::pin(answer)));
         }
+        let mut responses = BTreeMap::new();
+        // In order, so that the first poll asks the questions in the order of the function.
+        poll_fn(|task| {
+            let mut failed = None;
+            waiting.retain_mut(|(key, answer)| match answer.as_mut().poll(task) {
+                Poll::Pending => true,
+                Poll::Ready(Ok(answer)) => {
+                    responses.insert((*key).to_owned(), Bytes::copy_from_slice(answer.raw()));
+                    false
+                }
+                Poll::Ready(Err(error)) => {
+                    failed = Some(error);
+                    false
+                }
+            });
+            match failed {
+                Some(error) => Poll::Ready(Err(error)),
+                None if waiting.is_empty() => Poll::Ready(Ok(())),
+                None => Poll::Pending,
+            }
+        })
+        .await?;
         Ok(Inputs {
             responses,
             state: self.state.map(Bytes::from),

@@ -3,7 +3,7 @@
 usage: python server.py
 
 It has the tools, prompts and resources of the npm package @modelcontextprotocol/server-everything that `behind` and `crash`
-use, under the same names and with the same answers, so that one script fits both.
+use, under the same names and with the same answers, so that one script fits both. It also has the tools of `bridge`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import warnings
 from typing import Any
 
 import anyio
+from mcp.server.lowlevel.server import NotificationOptions
 from pydantic import BaseModel
 
 if int(importlib.metadata.version("mcp").split(".")[0]) == 1:
@@ -113,6 +114,87 @@ async def simulate(ctx: Context) -> str:
     return "Started simulated, random-leveled logging"
 
 
+# The tools of `bridge`.
+
+
+def _question(prompt: str) -> Any:
+    return types.SamplingMessage(role="user", content=types.TextContent(type="text", text=prompt))
+
+
+async def _sampled(ctx: Context, prompt: str) -> str:
+    answer = await ctx.session.create_message(messages=[_question(prompt)], max_tokens=20, related_request_id=ctx.request_id)
+    return answer.model_dump(mode="json")["content"]["text"]
+
+
+@server.tool(name="ask-together")
+async def ask_together(ctx: Context, label: str) -> str:
+    answers: dict[str, str] = {}
+
+    async def fill() -> None:
+        answers["form"] = (await ctx.elicit(f"form {label}", Form)).data.name
+
+    async def sample_it() -> None:
+        answers["sampled"] = await _sampled(ctx, f"sampling {label}")
+
+    async def list_roots() -> None:
+        answers["roots"] = str((await ctx.session.list_roots()).roots[0].uri)
+
+    async with anyio.create_task_group() as group:
+        for ask in (fill, sample_it, list_roots):
+            group.start_soon(ask)
+    return f"{answers['form']}, {answers['sampled']}, {answers['roots']}"
+
+
+@server.tool(name="ask-in-rounds")
+async def ask_in_rounds(ctx: Context, label: str) -> str:
+    first = await _sampled(ctx, f"round 1 {label}")
+    return f"{first}, {await _sampled(ctx, f'round 2 {label}')}"
+
+
+@server.tool(name="ask-url")
+async def ask_url(ctx: Context, url: str) -> str:
+    answer = await ctx.elicit_url("Please open this page", url, elicitation_id=f"id of {url}")
+    return f"{answer.action} {url}"
+
+
+@server.tool(name="write-log")
+async def write_log(ctx: Context, level: str, text: str) -> str:
+    await log(ctx.session, level, text)
+    return "logged"
+
+
+@server.tool(name="touch")
+async def touch(ctx: Context, uri: str) -> str:
+    if uri in subscriptions:
+        await ctx.session.send_resource_updated(uri)
+    return "touched"
+
+
+@server.tool(name="change-lists")
+async def change_lists(ctx: Context) -> str:
+    await ctx.session.send_tool_list_changed()
+    await ctx.session.send_prompt_list_changed()
+    return "changed"
+
+
+cancelled: set[str] = set()
+
+
+@server.tool(name="wait")
+async def wait(label: str) -> str:
+    try:
+        await anyio.sleep_forever()
+    except anyio.get_cancelled_exc_class():
+        cancelled.add(label)
+        raise
+    return "never"
+
+
+@server.tool(name="was-cancelled")
+async def was_cancelled(label: str) -> str:
+    return str(label in cancelled).lower()
+
+
 @server.resource("demo://resource/static/document/server.md", mime_type="text/markdown")
 def document() -> str:
     return "# A document"
@@ -194,5 +276,17 @@ else:
     inner.add_request_handler("resources/subscribe", types.SubscribeRequestParams, _on_subscribe)
     inner.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, _on_unsubscribe)
     inner.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _on_level)
+
+# The package declares neither of them by itself.
+_options = inner.create_initialization_options
+
+
+def _declared(*_args: Any, **_kwargs: Any) -> Any:
+    options = _options(NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True))
+    options.capabilities.resources.subscribe = True
+    return options
+
+
+inner.create_initialization_options = _declared  # type: ignore[method-assign]
 
 server.run()

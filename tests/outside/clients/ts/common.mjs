@@ -180,11 +180,11 @@ const RECONNECTION = {
  * `which` is `sdk1` (@modelcontextprotocol/sdk 1.x) or `client2` (@modelcontextprotocol/client 2.x).
  * `on.notification(method, params)` gets every notification except progress;
  * `on.sampling`, `on.elicitation`, `on.roots` answer the server's requests.
- * `transport` replaces the one for Streamable HTTP to `url`.
+ * `transport` replaces the one for Streamable HTTP to `url`. `mode` is the version negotiation of `client2`.
  */
-export async function connect(which, url, { wire, on, maxRetries, timeout = 30_000, transport }) {
+export async function connect(which, url, { wire, on, maxRetries, timeout = 30_000, transport, mode = 'legacy', elicitation = { form: {} } }) {
   const info = { name: `outside-${which}`, version: '1.0.0' };
-  const capabilities = { sampling: {}, elicitation: { form: {} }, roots: { listChanged: true } };
+  const capabilities = { sampling: {}, elicitation, roots: { listChanged: true } };
   const options = { fetch: wire?.fetch, reconnectionOptions: { ...RECONNECTION, maxRetries } };
   const errors = [];
   const notifications = [
@@ -220,7 +220,7 @@ export async function connect(which, url, { wire, on, maxRetries, timeout = 30_0
       client.callTool({ name, arguments: args }, undefined, { timeout, ...requestOptions });
   } else if (which === 'client2') {
     const { Client, StreamableHTTPClientTransport } = await import('@modelcontextprotocol/client');
-    client = new Client(info, { capabilities, versionNegotiation: { mode: 'legacy' } });
+    client = new Client(info, { capabilities, versionNegotiation: { mode } });
     transport ??= new StreamableHTTPClientTransport(new URL(url), options);
     client.setRequestHandler('sampling/createMessage', (request) => on.sampling(request.params));
     client.setRequestHandler('elicitation/create', (request) => on.elicitation(request.params));
@@ -228,8 +228,8 @@ export async function connect(which, url, { wire, on, maxRetries, timeout = 30_0
     for (const method of notifications) {
       client.setNotificationHandler(method, (note) => on.notification(note.method, note.params));
     }
-    call = (name, args, requestOptions) =>
-      client.callTool({ name, arguments: args }, { timeout, ...requestOptions });
+    call = (name, args, { meta, ...requestOptions } = {}) =>
+      client.callTool({ name, arguments: args, ...(meta && { _meta: meta }) }, { timeout, ...requestOptions });
   } else {
     throw new Error(`unknown client ${which}: use sdk1 or client2`);
   }

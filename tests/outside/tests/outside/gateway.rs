@@ -2,7 +2,7 @@
 //! servers of the official Python package, 1.x and 2.x. Each session has its own server process, so clients run
 //! concurrently without affecting each other.
 
-mod kills;
+pub(crate) mod kills;
 mod oauth;
 pub(crate) mod process;
 
@@ -101,7 +101,7 @@ async fn python_2_server_serves_all_clients() {
     serves_all_clients(PYTHON_2).await;
 }
 
-async fn loses_nothing_to_cuts(server: CommandLine) {
+pub(crate) async fn loses_nothing_to_cuts(server: CommandLine) {
     let gateway = Gateway::for_server(server);
     let seed = seed();
     let proxy = cutting_proxy(gateway.addr(), seed).await;

@@ -2,6 +2,7 @@
 //! need release builds of the first two, the dev build of the third, and the installed clients. `cargo xtask test`
 //! provides all of them.
 
+mod bridge;
 mod browser;
 mod clients;
 mod conformance;

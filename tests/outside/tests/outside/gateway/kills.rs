@@ -20,7 +20,7 @@ const MAX_LIFETIME_MILLIS: u64 = 1_500;
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs all clients concurrently, each with its own server process.
-pub(super) async fn assert_kills_lose_nothing(name: &str, server: CommandLine, clients: &[Client]) {
+pub(crate) async fn assert_kills_lose_nothing(name: &str, server: CommandLine, clients: &[Client]) {
     let seed = seed();
     let folder = fresh_folder(&format!("gateway-{name}"));
     let mut gateway = Gateway::with_data(&folder.join("data"), server);

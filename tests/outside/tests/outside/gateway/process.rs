@@ -10,13 +10,15 @@ use std::sync::{Arc, Mutex};
 const HOW_TO_BUILD: &str = "build it with: cargo build --release -p rethread-gateway";
 
 /// The command line of a stdio server, relative to the folder of the clients.
-pub(super) type CommandLine = &'static [&'static str];
+pub(crate) type CommandLine = &'static [&'static str];
 
 /// From npm, as `npx` starts it.
 pub(super) const FROM_NPM: CommandLine = &["ts/node_modules/.bin/mcp-server-everything", "stdio"];
 /// Official Python package, 1.x and 2.x.
 pub(super) const PYTHON_1: CommandLine = &["py1/bin/python", "py/server.py"];
 pub(super) const PYTHON_2: CommandLine = &["py2/bin/python", "py/server.py"];
+/// Official TypeScript package 2.x, for 2026-07-28 only.
+pub(crate) const STATELESS: CommandLine = &["node", "ts/stateless_server.mjs"];
 
 /// A running `rethread serve`. Killed on drop, which also ends its children.
 pub(crate) struct Gateway {
@@ -30,6 +32,12 @@ impl Gateway {
     /// In front of the example server, with the memory store.
     pub(crate) fn for_example() -> Self {
         Self::launch(for_example())
+    }
+
+    /// In front of the example server, with more options.
+    pub(crate) fn for_example_with(options: &[&str]) -> Self {
+        let options = options.iter().map(|&word| word.to_owned());
+        Self::launch(options.chain(for_example()).collect())
     }
 
     /// In front of another server, with the memory store.
@@ -47,7 +55,7 @@ impl Gateway {
     }
 
     /// With a configuration file.
-    pub(super) fn with_config(file: &Path) -> Self {
+    pub(crate) fn with_config(file: &Path) -> Self {
         Self::launch(vec!["--config".to_owned(), file.display().to_string()])
     }
 
