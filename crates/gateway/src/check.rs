@@ -4,6 +4,7 @@ use crate::config::{self, CliInput, Environment, Problems, ValueRow, options};
 use crate::exit::listen_failure;
 use crate::output::Styles;
 use crate::preflight;
+use crate::probe::{self, ProbeMemory, ServerProfile};
 use crate::settings::{ServerSettings, Settings};
 use crate::shared_store;
 use crate::start_message;
@@ -38,6 +39,7 @@ pub(crate) fn check(input: &CliInput, color: bool) -> CheckReport {
             resolved.problems.push(listen_failure(listen, &error).into());
         }
     }
+    add_eras(&mut resolved.rows, &resolved.settings);
     let problems = Some(resolved.problems).filter(|problems| !problems.is_empty());
     CheckReport {
         listing: listing(&resolved.rows, &resolved.settings.servers, color),
@@ -56,6 +58,37 @@ fn add_promises(rows: &mut Vec<ValueRow>, promises: &Promises) {
         source: "from the store".to_owned(),
     };
     rows.insert(store.map_or(0, |at| at + 1), row);
+}
+
+/// Adds what is spoken to each server and what its clients may speak, behind the setting `era`. No server is started: a server
+/// without a stored probe is probed by `serve`.
+fn add_eras(rows: &mut Vec<ValueRow>, settings: &Settings) {
+    for server in &settings.servers {
+        let of_server = |row: &ValueRow| row.server.as_deref() == Some(&server.name) && row.key == "era";
+        let Some(at) = rows.iter().position(of_server) else {
+            continue;
+        };
+        let stored = || ProbeMemory::new(&settings.store, server)?.load();
+        let (value, source) = match (server.era.revisions(), stored()) {
+            (Some(forced), _) => (probe::describe_eras(forced, None), "from era"),
+            (
+                None,
+                Some(ServerProfile {
+                    revisions,
+                    legacy_version,
+                    ..
+                }),
+            ) => (probe::describe_eras(revisions, legacy_version), "from the last probe"),
+            (None, None) => ("not probed yet".to_owned(), "`serve` asks the server"),
+        };
+        let row = ValueRow {
+            server: Some(server.name.clone()),
+            key: "eras".to_owned(),
+            value,
+            source: source.to_owned(),
+        };
+        rows.insert(at + 1, row);
+    }
 }
 
 /// The settings for `serve`, or the problems that would keep it from starting.

@@ -89,6 +89,9 @@ pub(crate) struct ProbedServer {
     server: Arc<ServerSettings>,
     pool: ChildPool,
     profile: ServerProfile,
+    memory: Option<ProbeMemory>,
+    /// The time until the next probe.
+    probe_interval: Duration,
 }
 
 impl ProbedServer {
@@ -101,21 +104,26 @@ impl ProbedServer {
         let server = Arc::new(server);
         let pool = ChildPool::new(ChildSpawner::new(Arc::clone(&server), guardian));
         let memory = ProbeMemory::new(&store, &server);
-        let profile = match memory.as_ref().and_then(ProbeMemory::load) {
-            Some(profile) => {
-                tokio::spawn(probe::probe_again(pool.clone(), profile.clone(), memory));
-                profile
-            }
+        let stored = memory.as_ref().and_then(ProbeMemory::load);
+        let probe_interval = probe::first_interval(memory.as_ref(), stored.is_some());
+        let profile = match stored {
+            Some(profile) => profile,
             None => {
                 let profile = probe::probe(&pool).await;
                 let profile = profile.map_err(|error| ServerStartError::new(&server, &error))?;
-                if let Some(memory) = memory {
+                if let Some(memory) = &memory {
                     memory.save(&profile);
                 }
                 profile
             }
         };
-        Ok(ProbedServer { server, pool, profile })
+        Ok(ProbedServer {
+            server,
+            pool,
+            profile,
+            memory,
+            probe_interval,
+        })
     }
 
     /// Probes all servers, several at a time. All failures are reported together.
@@ -177,23 +185,26 @@ impl Mount {
         lock_timeout: Duration,
     ) -> anyhow::Result<Self> {
         let settings = front.settings;
-        let ProbedServer { server, pool, profile } = probed;
-        let ServerProfile {
-            revisions,
-            legacy_version,
-            info,
-        } = profile;
+        let ProbedServer {
+            server,
+            pool,
+            profile,
+            memory,
+            probe_interval,
+        } = probed;
+        let eras = probe::describe_eras(profile.revisions, profile.legacy_version).into();
         pool.start_spares();
         // Everybody who reaches a loopback listener is the same person.
         let is_local = settings.auth.is_none() && front.bound.ip().is_loopback();
         let shares_anonymous = server.bridge.share.unwrap_or(is_local);
         let relay = Relay::new(
             pool,
-            (info, revisions),
+            profile,
             settings.session_idle,
             shares_anonymous,
             front.tracer.cloned(),
         );
+        tokio::spawn(probe::keep_current(relay.downgrade(), memory, probe_interval));
         let builder = McpService::builder(relay.clone())
             .revisions(Revisions::BOTH) // GW-15: the eras of the server decide what is spoken to it
             .restore(match server.restore {
@@ -230,7 +241,7 @@ impl Mount {
             mcp,
             sse,
             limits: settings.limits.clone(),
-            eras: probe::describe_eras(revisions, legacy_version).into(),
+            eras,
             relay,
         })
     }

@@ -6,6 +6,7 @@ pub(crate) use memory::ProbeMemory;
 
 use crate::child::codec::{gateway_client_info, gateway_request_meta};
 use crate::child::{ChildConnection, ChildKind, ChildPool, ChildStart, OverflowPolicy, StartedChild};
+use crate::relay::{Relay, WeakRelay};
 use crate::settings::EraSetting;
 use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
@@ -54,37 +55,64 @@ pub(crate) async fn probe(pool: &ChildPool) -> anyhow::Result<ServerProfile> {
     profile.map_err(|_| StartTimeout(limit))?
 }
 
-/// The stored result of a probe is used at most this long without another probe.
+/// A result is used at most this long without another probe.
 const PROBE_INTERVAL: Duration = Duration::from_secs(3600);
 /// A server that has just been started with a stored result is busy with its first clients.
 const PROBE_DELAY: Duration = Duration::from_secs(5);
+/// The least pause between two probes, also if every start of a child fails.
+const PROBE_PAUSE: Duration = Duration::from_secs(60);
 
-/// Probes a server again that is served with a stored result, at most hourly. A new result is stored, and applies from the next
-/// start.
-pub(crate) async fn probe_again(pool: ChildPool, served: ServerProfile, memory: Option<ProbeMemory>) {
-    let Some(memory) = memory else { return };
-    let age = memory.age().unwrap_or(PROBE_INTERVAL);
-    tokio::time::sleep(PROBE_INTERVAL.saturating_sub(age).max(PROBE_DELAY)).await;
-    let server = &pool.spawner().server.name;
-    match probe(&pool).await {
-        Ok(profile) => {
-            if profile != served {
-                let describe = |profile: &ServerProfile| describe_eras(profile.revisions, profile.legacy_version);
-                let (before, now) = (describe(&served), describe(&profile));
-                tracing::warn!(
-                    server,
-                    before,
-                    now,
-                    "the server has changed; restart the gateway to serve it as it is now"
-                );
-            }
-            memory.save(&profile);
+/// The time until a server with a stored result is probed again.
+pub(crate) fn first_interval(memory: Option<&ProbeMemory>, is_stored: bool) -> Duration {
+    let age = memory.filter(|_| is_stored).and_then(ProbeMemory::age);
+    age.map_or(PROBE_INTERVAL, |age| {
+        PROBE_INTERVAL.saturating_sub(age).max(PROBE_DELAY)
+    })
+}
+
+/// Probes a served server again: hourly, and when a child did not answer its first request. A new result is stored, and
+/// applies to new sessions and to requests without one (GW-25). Ends with the relay.
+pub(crate) async fn keep_current(relay: WeakRelay, memory: Option<ProbeMemory>, first: Duration) {
+    let mut interval = first;
+    loop {
+        let Some(failed) = relay.upgrade().map(|relay| relay.pool().initialize_failed()) else {
+            return;
+        };
+        tokio::select! {
+            () = tokio::time::sleep(interval) => {}
+            () = failed.notified() => {}
         }
-        Err(error) => tracing::warn!(
+        let Some(served) = relay.upgrade() else { return };
+        probe_again(&served, memory.as_ref()).await;
+        drop(served);
+        tokio::time::sleep(PROBE_PAUSE).await;
+        interval = PROBE_INTERVAL - PROBE_PAUSE;
+    }
+}
+
+async fn probe_again(relay: &Relay, memory: Option<&ProbeMemory>) {
+    let server = &relay.pool().spawner().server.name;
+    let profile = match probe(relay.pool()).await {
+        Ok(profile) => profile,
+        Err(error) => {
+            let error = format!("{error:#}");
+            return tracing::warn!(server, error, "the server cannot be probed again");
+        }
+    };
+    let served = relay.profile();
+    if profile != served {
+        let describe = |profile: &ServerProfile| describe_eras(profile.revisions, profile.legacy_version);
+        let (before, now) = (describe(&served), describe(&profile));
+        tracing::warn!(
             server,
-            error = format!("{error:#}"),
-            "the server cannot be probed again"
-        ),
+            before,
+            now,
+            "the server has changed; new sessions are served as it is now"
+        );
+        relay.set_profile(profile.clone());
+    }
+    if let Some(memory) = memory {
+        memory.save(&profile);
     }
 }
 

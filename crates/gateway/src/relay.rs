@@ -1,7 +1,9 @@
 //! The handler that relays every request to a child, and the child's messages to the client.
 
 mod bridge_metrics;
+mod call;
 mod child_slot;
+mod children;
 mod down;
 mod header_params;
 mod lease;
@@ -9,46 +11,35 @@ mod open_subscriptions;
 mod session_child;
 mod sessionless_child;
 mod shared_child;
+mod unavailable;
 mod up;
 
-use crate::auth;
-use crate::child::{ChildCall, ChildMessage, ChildPool, ChildQuestion, StartError, codec, parse_child_error};
-use crate::metrics::ChildCounts;
+use crate::child::{ChildPool, codec};
+use crate::probe::ServerProfile;
 use crate::settings::IdentitySetting;
 use crate::trace::{HeaderContext, ListedTools, TracedCall, Tracer};
 use bytes::Bytes;
+use call::{relay_call, relay_subscription};
 use down::DownSession;
 use header_params::ToolHeaderParams;
 use lease::{Lease, LeaseKey};
-use open_subscriptions::{OpenSubscription, OpenSubscriptions};
-use parking_lot::Mutex;
+use open_subscriptions::OpenSubscriptions;
+use parking_lot::{Mutex, RwLock};
 use rethread::{
-    Answer, AskError, Call, Caller, Context, Handler, HandlerOptions, HeaderParams, InitializeReply, Notification,
-    OpenError, Params, Peer, Principal, Reply, RpcError, ServerInfo, SessionId, SessionStart, Tag, Timing,
+    Call, Context, Handler, HandlerOptions, HeaderParams, InitializeReply, Notification, OpenError, Params, Peer,
+    Principal, Reply, RpcError, ServerInfo, SessionId, SessionStart, Tag,
 };
-use rethread_proto::bridge::fingerprint::fingerprint;
 use rethread_proto::bridge::up::{self as up_translation, ClientFacts};
 use rethread_proto::bridge::{Translation, down as down_translation};
 use rethread_proto::{Era, Revisions, Version};
 use serde_json::json;
-use serde_json::value::RawValue;
 use session_child::{SessionChild, session_ended_error};
 use sessionless_child::SessionlessChild;
 use shared_child::SharedChild;
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::pin;
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-
-/// The pause between two warnings about requests without a session.
-const SESSIONLESS_WARNING_INTERVAL: Duration = Duration::from_secs(3600);
-/// How long the header params of tools are kept for callers that share nothing.
-const HEADER_PARAMS_TTL: Duration = Duration::from_secs(60);
-/// How many such entries are kept. Beyond: the tools are listed for each call.
-const MAX_CACHED_HEADER_PARAMS: usize = 64;
 
 /// The name in the params of a request.
 #[derive(serde::Deserialize)]
@@ -60,11 +51,19 @@ struct NamedParams {
 #[derive(Clone)]
 pub(crate) struct Relay(Arc<RelayState>);
 
+/// A reference that does not keep a relay.
+pub(crate) struct WeakRelay(Weak<RelayState>);
+
+impl WeakRelay {
+    pub(crate) fn upgrade(&self) -> Option<Relay> {
+        self.0.upgrade().map(Relay)
+    }
+}
+
 struct RelayState {
     pool: ChildPool,
-    info: ServerInfo,
-    /// The revisions that are spoken to the server.
-    spoken: Revisions,
+    /// The latest probe. A new one applies to new sessions and to requests without one (GW-25).
+    profile: RwLock<ServerProfile>,
     /// The child of a stateless caller is stopped after this time without need.
     shared_idle: Duration,
     /// One child for each session (GW-05).
@@ -99,16 +98,16 @@ impl Relay {
     /// With `child_idle = "never"` the child of a stateless caller is stopped after `session_idle`.
     pub(crate) fn new(
         pool: ChildPool,
-        (info, spoken): (ServerInfo, Revisions),
+        profile: ServerProfile,
         session_idle: Duration,
         shares_anonymous: bool,
         tracer: Option<Arc<Tracer>>,
     ) -> Self {
+        bridge_metrics::describe();
         let shared_idle = pool.spawner().server.child_idle.unwrap_or(session_idle);
         Relay(Arc::new(RelayState {
             pool,
-            info,
-            spoken,
+            profile: RwLock::new(profile),
             shared_idle,
             session_children: Mutex::default(),
             shared_children: Mutex::default(),
@@ -135,9 +134,28 @@ impl Relay {
         self.0.down_sessions.lock().get(session).cloned()
     }
 
+    /// For a task that must not keep it.
+    pub(crate) fn downgrade(&self) -> WeakRelay {
+        WeakRelay(Arc::downgrade(&self.0))
+    }
+
+    pub(crate) fn pool(&self) -> &ChildPool {
+        &self.0.pool
+    }
+
+    /// The outcome of the latest probe.
+    pub(crate) fn profile(&self) -> ServerProfile {
+        self.0.profile.read().clone()
+    }
+
+    /// A new probe has another outcome. Sessions that exist keep their translation (GW-25).
+    pub(crate) fn set_profile(&self, profile: ServerProfile) {
+        *self.0.profile.write() = profile;
+    }
+
     /// The translation for clients of an era.
     fn translation(&self, client: Era) -> Translation {
-        Translation::between(client, self.0.spoken)
+        Translation::between(client, self.0.profile.read().revisions)
     }
 
     /// Opens a session in front of a modern server. It needs no child: `server/discover` answers `initialize`.
@@ -151,85 +169,19 @@ impl Relay {
             session
         };
         if let Some(earlier) = opening.earlier() {
-            let session = keep(upstream, &self.0.info.capabilities);
+            let session = keep(upstream, &self.info().capabilities);
             if !earlier.subscriptions.is_empty() {
                 tokio::spawn(async move { session.listen().await });
             }
             return Ok(InitializeReply::standard());
         }
         let discovered = upstream.discover().await?;
-        let fallback = json!({ "name": self.0.info.name, "version": self.0.info.version });
+        let info = self.info();
+        let fallback = json!({ "name": info.name, "version": info.version });
         let result = down_translation::initialize_result(&discovered, opening.version(), &fallback);
         let initialized: serde_json::Value = serde_json::from_slice(&result).unwrap_or_default();
         keep(upstream, &initialized["capabilities"]);
         Ok(InitializeReply::raw(result))
-    }
-
-    /// The lease of a modern caller. The flag says whether later requests find it again.
-    fn lease(&self, caller: &Principal, facts: &ClientFacts) -> Result<(Arc<Lease>, bool), RpcError> {
-        let new = || {
-            let params = up_translation::initialize_params(facts, &codec::gateway_client_info());
-            let params = self.params_for_child(&params, caller);
-            let grace = Timing::default().cancel_grace;
-            Lease::new(self.0.pool.clone(), caller.clone(), params, grace)
-        };
-        if caller.is_anonymous() && !self.0.shares_anonymous {
-            static TOLD: Once = Once::new();
-            TOLD.call_once(|| tracing::info!("clients without a token share no process; `share = true` changes that"));
-            return Ok((new(), false));
-        }
-        let (name, version) = facts.name_and_version();
-        let key = LeaseKey {
-            principal: caller.clone(),
-            fingerprint: fingerprint(&facts.capabilities),
-            name,
-            version,
-        };
-        let mut leases = self.0.leases.lock();
-        if let Some(lease) = leases.get(&key) {
-            return Ok((Arc::clone(lease), true));
-        }
-        // Only a new client pays for the scan.
-        leases.retain(|_, lease| Arc::strong_count(lease) > 1 || !lease.is_vacant());
-        let limit = self.0.pool.spawner().server.max_children.saturating_mul(2);
-        if leases.len() >= limit {
-            let message = format!("{limit} clients are served already; try again later");
-            return Err(RpcError::internal(message).with_data(json!({ "reason": "busy" })));
-        }
-        let lease = new();
-        leases.insert(key, Arc::clone(&lease));
-        Ok((lease, true))
-    }
-
-    async fn lease_header_params(
-        &self,
-        tool: &str,
-        caller: &Principal,
-        facts: &ClientFacts,
-    ) -> Option<Arc<HeaderParams>> {
-        let (lease, is_shared) = self.lease(caller, facts).ok()?;
-        if is_shared {
-            return lease.header_params(tool).await;
-        }
-        // A lease of one request cannot keep them.
-        let key = fingerprint(&facts.capabilities);
-        let known = {
-            let mut cache = self.0.unshared_header_params.lock();
-            cache.retain(|_, (since, _)| since.elapsed() < HEADER_PARAMS_TTL);
-            cache.get(&key).map(|(_, known)| Arc::clone(known))
-        };
-        let known = match known {
-            Some(known) => known,
-            None => {
-                let fetched = lease.tool_header_params().await.ok()?;
-                let mut cache = self.0.unshared_header_params.lock();
-                if cache.len() < MAX_CACHED_HEADER_PARAMS {
-                    cache.insert(key, (Instant::now(), Arc::clone(&fetched)));
-                }
-                fetched
-            }
-        };
-        known.get(tool).cloned()
     }
 
     /// A stateless request in front of a legacy server.
@@ -254,86 +206,18 @@ impl Relay {
     /// The reply to `server/discover` that is the same for everybody.
     fn discover_reply(&self) -> Reply {
         let versions: Vec<_> = Revisions::BOTH.newest_first().map(Version::as_str).collect();
-        let mut result = json!({ "supportedVersions": versions, "capabilities": self.0.info.capabilities });
-        if let Some(instructions) = &self.0.info.instructions {
+        let info = self.info();
+        let mut result = json!({ "supportedVersions": versions, "capabilities": info.capabilities });
+        if let Some(instructions) = &info.instructions {
             result["instructions"] = json!(instructions);
         }
         Reply::json(result)
-    }
-
-    /// The child of a stateless caller. Fails beyond `2 * max_children` callers.
-    fn shared_child(&self, caller: &Principal) -> Result<Arc<SharedChild>, RpcError> {
-        let mut children = self.0.shared_children.lock();
-        if let Some(shared) = children.get(caller) {
-            return Ok(Arc::clone(shared));
-        }
-        // Only a new caller pays for the scan.
-        children.retain(|_, shared| !shared.is_expired());
-        let limit = self.0.pool.spawner().server.max_children.saturating_mul(2);
-        if children.len() >= limit {
-            children.retain(|_, shared| !shared.is_vacant());
-        }
-        if children.len() >= limit {
-            return Err(unavailable_error(format_args!(
-                "{limit} callers are served already; try again later"
-            )));
-        }
-        let shared = SharedChild::new(self.0.pool.clone(), caller.clone(), self.0.shared_idle);
-        children.insert(caller.clone(), Arc::clone(&shared));
-        Ok(shared)
-    }
-
-    /// The child for a request without a session. An anonymous caller that may share none gets one of its own, which ends with
-    /// the request.
-    fn sessionless_child(&self, caller: &Principal) -> Result<Arc<SessionlessChild>, RpcError> {
-        self.warn_sessionless();
-        let new = || SessionlessChild::new(self.0.pool.clone(), caller.clone());
-        if caller.is_anonymous() && !self.0.shares_anonymous {
-            return Ok(new());
-        }
-        let mut children = self.0.sessionless_children.lock();
-        if let Some(child) = children.get(caller) {
-            return Ok(Arc::clone(child));
-        }
-        let limit = self.0.pool.spawner().server.max_children.saturating_mul(2);
-        if children.len() >= limit {
-            children.retain(|_, child| !child.is_vacant());
-        }
-        if children.len() >= limit {
-            return Err(unavailable_error(format_args!(
-                "{limit} callers are served already; try again later"
-            )));
-        }
-        Ok(Arc::clone(children.entry(caller.clone()).or_insert_with(new)))
-    }
-
-    fn warn_sessionless(&self) {
-        let mut warned = self.0.warned.lock();
-        if warned.is_none_or(|last| last.elapsed() >= SESSIONLESS_WARNING_INTERVAL) {
-            *warned = Some(Instant::now());
-            tracing::warn!(
-                server = self.0.pool.spawner().server.name,
-                "a client sends no session id; its requests are served without a session"
-            );
-        }
     }
 
     /// The params of a request as the child gets them (AUTH-23).
     fn params_for_child(&self, params: &Bytes, caller: &Principal) -> Bytes {
         let is_told = self.0.pool.spawner().server.identity == IdentitySetting::Meta && !caller.is_anonymous();
         codec::set_identity(params, Some(caller).filter(|_| is_told))
-    }
-
-    /// The children of this moment.
-    pub(crate) fn child_counts(&self) -> ChildCounts {
-        let counts = self.0.pool.counts();
-        let sessions = self.0.session_children.lock();
-        ChildCounts {
-            running: counts.running,
-            needed: counts.needed,
-            spare: counts.spare,
-            hibernated: sessions.values().filter(|child| child.is_hibernated()).count(),
-        }
     }
 
     /// Ends subscriptions, which would otherwise hold up a shutdown.
@@ -344,29 +228,6 @@ impl Relay {
     /// Ends the subscriptions of a caller that has lost a token. They end with their result (SUB-06).
     pub(crate) fn revoke(&self, caller: &Principal) {
         self.0.subscriptions.revoke(caller);
-    }
-
-    /// Ends all children concurrently, each in bounded time.
-    pub(crate) async fn stop_children(&self) {
-        let session_children = std::mem::take(&mut *self.0.session_children.lock());
-        let shared_children = std::mem::take(&mut *self.0.shared_children.lock());
-        let sessionless_children = std::mem::take(&mut *self.0.sessionless_children.lock());
-        let leases = std::mem::take(&mut *self.0.leases.lock());
-        let mut stopping = JoinSet::new();
-        for child in sessionless_children.into_values() {
-            stopping.spawn(async move { child.stop().await });
-        }
-        for child in session_children.into_values() {
-            stopping.spawn(async move { child.stop().await });
-        }
-        for lease in leases.into_values() {
-            stopping.spawn(async move { lease.stop().await });
-        }
-        for child in shared_children.into_values() {
-            stopping.spawn(async move { child.stop().await });
-        }
-        stopping.join_all().await;
-        self.0.pool.close().await;
     }
 }
 
@@ -396,8 +257,8 @@ impl Relay {
             }
             return relay_call(child_call, cx).await;
         };
-        if self.translation(Era::Legacy) == Translation::Down {
-            let session = self.down_session(session.id()).ok_or_else(session_ended_error)?;
+        // A session keeps the translation with which it was opened.
+        if let Some(session) = self.down_session(session.id()) {
             return session.call(call, params, cx).await;
         }
         let child = self.session_child(session.id()).ok_or_else(session_ended_error)?;
@@ -443,7 +304,7 @@ impl Relay {
 
 impl Handler for Relay {
     fn info(&self) -> ServerInfo {
-        self.0.info.clone()
+        self.0.profile.read().info.clone()
     }
 
     fn options(&self) -> HandlerOptions {
@@ -525,156 +386,4 @@ impl Handler for Relay {
             let _ = connection.notify(notification.method(), &params).await;
         }
     }
-}
-
-/// A notification of a child, for the client of one call.
-struct RelayedNotification {
-    method: String,
-    params: Bytes,
-}
-
-/// Relays the messages of one call to its client, until the child responds.
-async fn relay_call(call: ChildCall, cx: &Context) -> Result<Reply, RpcError> {
-    relay_messages(call, cx, Some).await.map(Reply::raw)
-}
-
-/// Relays the messages of one call to its client, until the child responds. `translate` changes or drops notifications other
-/// than progress. Returns the result.
-async fn relay_messages(
-    mut call: ChildCall,
-    cx: &Context,
-    translate: impl Fn(RelayedNotification) -> Option<RelayedNotification>,
-) -> Result<Bytes, RpcError> {
-    loop {
-        let message = tokio::select! {
-            message = call.next() => message,
-            () = cx.cancelled() => return Err(RpcError::internal("cancelled")), // dropping `call` cancels it in the child
-        };
-        match message {
-            None => return Err(call.no_response_error()),
-            Some(ChildMessage::Response(Ok(result))) => return Ok(result),
-            Some(ChildMessage::Response(Err(error))) => return Err(parse_child_error(&error)),
-            Some(ChildMessage::Notification { method, params }) if method == "notifications/progress" => {
-                // The token is the gateway's, and a retry may bring another one (MRTR-04).
-                if let Some(report) = codec::remove_progress_token(&params) {
-                    cx.relay_progress(report).await?;
-                }
-            }
-            // Its child may serve other requests of the principal, and a log message names none.
-            Some(ChildMessage::Notification { .. }) if cx.is_sessionless() => {}
-            Some(ChildMessage::Notification { method, params }) => {
-                if let Some(relayed) = translate(RelayedNotification { method, params }) {
-                    cx.notify(&relayed.method, raw_json(&relayed.params)).await?;
-                }
-            }
-            Some(ChildMessage::Question(question)) if cx.is_sessionless() => {
-                let error = RpcError::method_not_found(&question.method);
-                call.connection().respond(&question.id, Err(&error)).await;
-            }
-            Some(ChildMessage::Question(question)) => {
-                let answer = ask_client(cx.clone(), question.clone());
-                call.connection().answer_question(question, answer);
-            }
-            Some(ChildMessage::QuestionCancelled(id)) => call.connection().cancel_question(&id),
-            Some(ChildMessage::CloseConnection) => cx.close_connection().await,
-            Some(ChildMessage::SubscriptionEnded) => {}
-        }
-    }
-}
-
-/// Relays one subscription under the client's own id (SUB-03), until one side ends it.
-async fn relay_subscription(
-    mut call: ChildCall,
-    cx: &Context,
-    subscription: &OpenSubscription<'_>,
-    mut draining: watch::Receiver<bool>,
-) -> Result<Reply, RpcError> {
-    let id = cx.request_id();
-    let mut expired = pin!(token_expired(cx));
-    loop {
-        let message = tokio::select! {
-            message = call.next() => message,
-            () = cx.cancelled() => return Err(RpcError::internal("cancelled")),
-            _ = draining.wait_for(|draining| *draining) => None,
-            () = &mut expired => None,
-            () = subscription.revoked() => None,
-        };
-        let result = match message {
-            Some(ChildMessage::Notification { method, params }) => {
-                if let Some(params) = codec::set_subscription_id(&params, &id) {
-                    cx.notify(&method, params).await?;
-                }
-                continue;
-            }
-            Some(ChildMessage::Question(_) | ChildMessage::QuestionCancelled(_) | ChildMessage::CloseConnection) => {
-                continue;
-            }
-            Some(ChildMessage::Response(Err(error))) => return Err(parse_child_error(&error)),
-            Some(ChildMessage::Response(Ok(result))) => result,
-            // SUB-06: the subscription ends with a result, and the client may subscribe again.
-            Some(ChildMessage::SubscriptionEnded) | None => Bytes::from_static(b"{\"resultType\":\"complete\"}"),
-        };
-        let result = codec::set_subscription_id(&result, &id);
-        return Ok(Reply::raw(
-            result.map_or_else(|| "{}".to_owned(), |r| r.get().to_owned()),
-        ));
-    }
-}
-
-/// Resolves when the token of the caller has expired (AUTH-21).
-async fn token_expired(cx: &Context) {
-    let caller = cx.extensions().get::<Caller>();
-    match caller.and_then(|caller| caller.expires) {
-        Some(expires) => tokio::time::sleep(expires.since(auth::wall_now())).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Asks the client on the stream of a call. If the call ends first, asks on a stream of the session.
-async fn ask_client(cx: Context, question: ChildQuestion) -> Result<Answer, AskError> {
-    let (method, params) = (&question.method, raw_json(&question.params));
-    let answer = cx.request(method, params.clone()).await;
-    match (answer, cx.session()) {
-        (Err(AskError::Ended | AskError::ClientLeft), Some(peer)) if !cx.is_cancelled() => {
-            peer.request(method, params).await
-        }
-        (answer, _) => answer,
-    }
-}
-
-/// Raw JSON, or `None` if it is empty.
-fn raw_json(json: &Bytes) -> Option<Box<RawValue>> {
-    let text = String::from_utf8(json.to_vec()).ok().filter(|text| !text.is_empty())?;
-    RawValue::from_string(text).ok()
-}
-
-/// The error for a request that gets no child: `busy` if one may be free soon (GW-21).
-fn start_error(error: StartError) -> RpcError {
-    match error {
-        StartError::Busy { .. } => RpcError::internal(error.to_string()).with_data(json!({ "reason": "busy" })),
-        StartError::Spawn(error) => unavailable_error(error),
-    }
-}
-
-/// The error for a request that gets no child.
-fn unavailable_error(reason: impl std::fmt::Display) -> RpcError {
-    RpcError::internal(format!("the server behind the gateway is not available: {reason}"))
-        .with_data(json!({ "reason": "server_unavailable" }))
-}
-
-/// Waits at most `limit` for a child. `action` completes "it did not …".
-async fn with_timeout<T>(
-    limit: Duration,
-    action: &str,
-    future: impl Future<Output = Result<T, RpcError>>,
-) -> Result<T, RpcError> {
-    let timed_out = || {
-        unavailable_error(format_args!(
-            "it did not {action} within {} seconds",
-            limit.as_secs_f32()
-        ))
-    };
-    tokio::time::timeout(limit, future)
-        .await
-        .unwrap_or_else(|_| Err(timed_out()))
 }

@@ -13,7 +13,7 @@ pub(crate) use bridge::{AskingTools, BridgeSettings};
 
 use crate::auth::Network;
 use crate::tls::TlsFiles;
-use rethread::Limits;
+use rethread::{Limits, Revisions};
 use rethread_store_redis::RedisUrl;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -183,6 +183,18 @@ pub(crate) enum EraSetting {
     Modern,
     /// Both eras.
     Dual,
+}
+
+impl EraSetting {
+    /// The revisions that the setting fixes. `None`: the server is asked.
+    pub(crate) fn revisions(self) -> Option<Revisions> {
+        match self {
+            EraSetting::Probe => None,
+            EraSetting::Legacy => Some(Revisions::LEGACY),
+            EraSetting::Modern => Some(Revisions::MODERN),
+            EraSetting::Dual => Some(Revisions::BOTH),
+        }
+    }
 }
 
 /// The treatment of session-era requests without a session id.

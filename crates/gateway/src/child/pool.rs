@@ -74,6 +74,8 @@ struct PoolShared {
     state: Mutex<PoolEntries>,
     /// Something happened that the next decision depends on.
     changed: Arc<Notify>,
+    /// A child did not answer its first request as the last probe says.
+    initialize_failed: Arc<Notify>,
 }
 
 struct PoolEntries {
@@ -162,6 +164,7 @@ impl ChildPool {
                 spare_backoff: RestartBackoff::default(),
             }),
             changed: Arc::new(Notify::new()),
+            initialize_failed: Arc::new(Notify::new()),
             spawner,
         });
         tokio::spawn(run(Arc::downgrade(&shared), Arc::clone(&shared.changed)));
@@ -170,6 +173,16 @@ impl ChildPool {
 
     pub(crate) fn spawner(&self) -> &ChildSpawner {
         &self.0.spawner
+    }
+
+    /// A child did not answer `initialize` or `server/discover`: the server may have changed (GW-25).
+    pub(crate) fn report_failed_initialize(&self) {
+        self.0.initialize_failed.notify_one();
+    }
+
+    /// Notified after each such report.
+    pub(crate) fn initialize_failed(&self) -> Arc<Notify> {
+        Arc::clone(&self.0.initialize_failed)
     }
 
     /// Starts the spares of the server (GW-22).

@@ -2,6 +2,7 @@
 
 use super::label::ChildLabel;
 use super::pool::StopCause;
+use super::sanitize::sanitize_line;
 use crate::metrics::{self, ChildExit, HibernationCause};
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -81,6 +82,13 @@ pub(super) fn exited(label: &ChildLabel, calls: usize, reason: &str, is_killed: 
 
 fn count_exit(label: &ChildLabel, how: ChildExit) {
     metrics::child_exited(label.server(), how);
+}
+
+/// A log message of a child that no client gets, because it names no call.
+pub(crate) fn log_message(label: &ChildLabel, params: &[u8]) {
+    let text = sanitize_line(params);
+    let (session, pid) = (label.session(), label.pid());
+    tracing::info!(target: "rethread::child", server = label.server(), session, pid, %text, "child log message");
 }
 
 /// A line that a child wrote to stderr.

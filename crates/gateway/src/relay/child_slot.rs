@@ -1,6 +1,6 @@
 //! At most one running child, and the backoff between its starts.
 
-use super::unavailable_error;
+use super::unavailable::unavailable_error;
 use crate::child::{ChildConnection, ChildUse, RestartBackoff};
 use rethread::RpcError;
 use std::sync::Arc;

@@ -6,8 +6,8 @@
 mod listen;
 
 use super::bridge_metrics;
+use super::call::{RelayedNotification, raw_json, relay_messages};
 use super::shared_child::SharedChild;
-use super::{RelayedNotification, relay_messages};
 use bytes::Bytes;
 use listen::Listen;
 use rethread::{AskError, Call, ClientCapabilities, Context, InputMethod, Peer, Reply, RpcError, SessionStart};
@@ -196,7 +196,7 @@ impl DownSession {
             }
             let (cx, method) = (cx.clone(), *method);
             asking.spawn(async move {
-                let answer = cx.request(method.as_str(), super::raw_json(&asked)).await;
+                let answer = cx.request(method.as_str(), raw_json(&asked)).await;
                 let answer = answer.map(|answer| Bytes::copy_from_slice(answer.raw()));
                 (position, method, answer)
             });

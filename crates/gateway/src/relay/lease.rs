@@ -4,14 +4,17 @@
 //! share a child. A lease without use has no children, and starts them again.
 
 mod hub;
+mod leased;
+mod queue;
 mod slots;
 
 pub(super) use hub::Subscription;
+pub(super) use leased::LeaseUse;
 
 use super::bridge_metrics;
 use super::child_slot::AbortOnDrop;
 use super::header_params::{self, ToolHeaderParams};
-use super::{start_error, unavailable_error, with_timeout};
+use super::unavailable::{start_error, unavailable_error, with_timeout};
 use crate::child::{
     ChildConnection, ChildKind, ChildOwner, ChildPool, ChildStart, ChildUse, OverflowPolicy, RestartBackoff,
     StartedChild, StopCause, UnsolicitedMessage, bounded, telemetry,
@@ -19,17 +22,17 @@ use crate::child::{
 use crate::settings::BridgeSettings;
 use bytes::Bytes;
 use hub::Hub;
+use leased::Levels;
 use parking_lot::Mutex;
+use queue::SlotQueue;
 use rethread::{HeaderParams, Principal, RpcError, Version};
-use rethread_proto::LogLevel;
 use rethread_proto::bridge::{Dropped, Translation, up};
 use rethread_proto::subscription::{Change, Filter, Offered};
 use serde_json::{Value, json};
-use slots::{SlotId, Slots};
-use std::collections::BTreeMap;
+use slots::SlotId;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use tokio::sync::{Mutex as AsyncMutex, Notify, OnceCell};
+use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 
 /// How long a child may take to answer a small request of the gateway itself.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,9 +53,7 @@ pub(super) struct Lease {
     /// The params of `initialize` for every child.
     initialize_params: Bytes,
     cancel_grace: Duration,
-    slots: Mutex<Slots<LeaseCell>>,
-    /// A child may be free now.
-    freed: Notify,
+    slots: SlotQueue<LeaseCell>,
     hub: Arc<Hub>,
     /// One change of the subscribed URIs at a time.
     subscribing: AsyncMutex<()>,
@@ -76,24 +77,6 @@ pub(super) struct LeaseChild {
     _receive_task: AbortOnDrop,
 }
 
-/// The log levels of the calls in flight at one child.
-#[derive(Default)]
-struct Levels {
-    wanted: BTreeMap<LogLevel, usize>,
-    set: Option<LogLevel>,
-}
-
-/// The use of a child by one call.
-pub(super) struct LeaseUse {
-    lease: Arc<Lease>,
-    pub(super) child: Arc<LeaseChild>,
-    slot: SlotId,
-    in_use: Option<ChildUse>,
-    alone: bool,
-    /// The child has responded. Otherwise a late question of the call may still come.
-    is_finished: bool,
-}
-
 impl Lease {
     pub(super) fn new(
         pool: ChildPool,
@@ -107,8 +90,7 @@ impl Lease {
             principal,
             initialize_params,
             cancel_grace,
-            slots: Mutex::new(Slots::new(limit)),
-            freed: Notify::new(),
+            slots: SlotQueue::new(limit),
             hub: Arc::default(),
             subscribing: AsyncMutex::default(),
             header_params: AsyncMutex::default(),
@@ -132,7 +114,7 @@ impl Lease {
 
     /// Whether it has no child and no subscription.
     pub(super) fn is_vacant(&self) -> bool {
-        self.slots.lock().len() == 0 && self.hub.is_empty()
+        self.slots.len() == 0 && self.hub.is_empty()
     }
 
     pub(super) fn count(&self, what: Dropped) {
@@ -143,53 +125,37 @@ impl Lease {
     pub(super) async fn child(self: &Arc<Self>, alone: bool) -> Result<LeaseUse, RpcError> {
         let deadline = tokio::time::Instant::now() + self.bridge().lease_wait;
         loop {
-            let freed = self.freed.notified();
-            tokio::pin!(freed);
-            freed.as_mut().enable(); // before the look at the slots: nothing is missed in between
-            let taken = self.slots.lock().take(alone, LeaseCell::default);
-            if let Some((slot, cell)) = taken {
-                let mut guard = SlotGuard {
-                    lease: self,
-                    slot: Some(slot),
-                };
-                let child = match cell.get_or_try_init(|| self.start(slot)).await {
-                    Ok(child) => Arc::clone(child),
-                    Err(error) => {
-                        self.remove(slot);
-                        return Err(error);
-                    }
-                };
-                let in_use = ChildUse::new(&child.connection);
-                if !child.connection.is_alive() {
-                    self.remove(slot);
-                    continue;
-                }
-                guard.slot = None;
-                return Ok(LeaseUse {
-                    lease: Arc::clone(self),
-                    child,
-                    slot,
-                    in_use: Some(in_use),
-                    alone,
-                    is_finished: false,
-                });
-            }
-            if tokio::time::timeout_at(deadline, freed).await.is_err() {
+            let taken = tokio::time::timeout_at(deadline, self.slots.take(alone)).await;
+            let (slot, cell) = taken.map_err(|_| {
                 let message = "every process of this client is in use; try again later";
-                return Err(RpcError::internal(message).with_data(json!({ "reason": "busy" })));
+                RpcError::internal(message).with_data(json!({ "reason": "busy" }))
+            })?;
+            let mut guard = SlotGuard {
+                lease: self,
+                slot: Some(slot),
+            };
+            let child = match cell.get_or_try_init(|| self.start(slot)).await {
+                Ok(child) => Arc::clone(child),
+                Err(error) => {
+                    self.slots.remove(slot);
+                    return Err(error);
+                }
+            };
+            let in_use = ChildUse::new(&child.connection);
+            if !child.connection.is_alive() {
+                self.slots.remove(slot);
+                continue;
             }
+            guard.slot = None;
+            return Ok(LeaseUse {
+                lease: Arc::clone(self),
+                child,
+                slot,
+                in_use: Some(in_use),
+                alone,
+                is_finished: false,
+            });
         }
-    }
-
-    fn release(&self, slot: SlotId) {
-        self.slots.lock().release(slot);
-        self.freed.notify_waiters();
-    }
-
-    fn remove(&self, slot: SlotId) -> bool {
-        let removed = self.slots.lock().remove(slot);
-        self.freed.notify_waiters();
-        removed
     }
 
     /// Starts a child and initializes it for the client.
@@ -208,6 +174,7 @@ impl Lease {
         let receive_task = AbortOnDrop::new(receive_task);
         let initialized = self.initialize(&connection).await;
         let initialize_result = initialized.inspect_err(|_| {
+            self.pool.report_failed_initialize();
             let now = self.created.elapsed();
             self.backoff.lock().record_crash(now, Duration::ZERO);
         })?;
@@ -304,22 +271,16 @@ impl Lease {
     }
 
     fn children(&self) -> Vec<Arc<LeaseChild>> {
-        let slots = self.slots.lock();
-        slots.children().filter_map(|(_, cell)| cell.get().cloned()).collect()
+        let cells = self.slots.children();
+        cells.into_iter().filter_map(|(_, cell)| cell.get().cloned()).collect()
     }
 
     /// A child has exited.
     fn child_exited(&self, slot: SlotId, connection: &ChildConnection) {
-        let Some(cell) = self
-            .slots
-            .lock()
-            .children()
-            .find(|(id, _)| *id == slot)
-            .map(|(_, cell)| Arc::clone(cell))
-        else {
+        let Some((_, cell)) = self.slots.children().into_iter().find(|(id, _)| *id == slot) else {
             return; // it was given up
         };
-        self.remove(slot);
+        self.slots.remove(slot);
         if cell.get().is_some() {
             let now = self.created.elapsed();
             self.backoff.lock().record_crash(now, connection.label().age());
@@ -345,90 +306,8 @@ struct SlotGuard<'a> {
 impl Drop for SlotGuard<'_> {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
-            self.lease.release(slot);
+            self.lease.slots.release(slot);
         }
-    }
-}
-
-impl LeaseUse {
-    pub(super) fn connection(&self) -> &Arc<ChildConnection> {
-        &self.child.connection
-    }
-
-    /// Whether no other call uses the child.
-    pub(super) fn is_alone(&self) -> bool {
-        self.alone
-    }
-
-    /// The child has responded: nothing of the call can follow.
-    pub(super) fn finish(&mut self) {
-        self.is_finished = true;
-    }
-
-    /// The child logs at least at `level` until the call ends.
-    pub(super) async fn set_level(&self, level: Option<LogLevel>) -> LevelUse {
-        let Some(level) = level.filter(|_| !self.child.capabilities["logging"].is_null()) else {
-            return LevelUse {
-                child: Arc::clone(&self.child),
-                level: None,
-            };
-        };
-        let mut levels = self.child.levels.lock().await;
-        *levels.wanted.entry(level).or_insert(0) += 1;
-        let in_use = LevelUse {
-            child: Arc::clone(&self.child),
-            level: Some(level),
-        };
-        let wanted = levels.wanted.keys().next().copied();
-        if wanted != levels.set
-            && let Some(wanted) = wanted
-        {
-            let params = Bytes::from(json!({ "level": wanted }).to_string());
-            let request = self.child.connection.request("logging/setLevel", &params);
-            match with_timeout(REQUEST_TIMEOUT, "set its log level", request).await {
-                Ok(_) => levels.set = Some(wanted),
-                Err(error) => tracing::debug!(%error, "child refuses a log level"),
-            }
-        }
-        in_use
-    }
-}
-
-impl Drop for LeaseUse {
-    fn drop(&mut self) {
-        let (lease, slot, in_use) = (Arc::clone(&self.lease), self.slot, self.in_use.take());
-        if self.is_finished || !self.alone || !self.child.connection.is_alive() {
-            return lease.release(slot);
-        }
-        // GW-17: a late question of this call must not reach the next one.
-        let (child, grace) = (Arc::clone(&self.child), lease.cancel_grace);
-        tokio::spawn(async move {
-            tokio::time::sleep(grace).await;
-            drop((in_use, child));
-            lease.release(slot);
-        });
-    }
-}
-
-/// A log level that a call wants from its child.
-pub(super) struct LevelUse {
-    child: Arc<LeaseChild>,
-    level: Option<LogLevel>,
-}
-
-impl Drop for LevelUse {
-    fn drop(&mut self) {
-        let Some(level) = self.level.take() else { return };
-        let child = Arc::clone(&self.child);
-        tokio::spawn(async move {
-            let mut levels = child.levels.lock().await;
-            if let Some(count) = levels.wanted.get_mut(&level) {
-                *count -= 1;
-                if *count == 0 {
-                    levels.wanted.remove(&level);
-                }
-            }
-        });
     }
 }
 
@@ -478,7 +357,7 @@ impl ChildOwner for LeaseChildOwner {
     fn unneeded_since(&self) -> Option<Instant> {
         let (lease, connection) = (self.lease.upgrade()?, self.connection.upgrade()?);
         // The last child of a lease with a subscription is needed.
-        if !lease.hub.is_empty() && lease.slots.lock().len() == 1 {
+        if !lease.hub.is_empty() && lease.slots.len() == 1 {
             return None;
         }
         connection.unused_since()
@@ -488,7 +367,7 @@ impl ChildOwner for LeaseChildOwner {
         let (Some(lease), Some(connection)) = (self.lease.upgrade(), self.connection.upgrade()) else {
             return true;
         };
-        if self.unneeded_since().is_none() || !lease.slots.lock().remove_unused(self.slot) {
+        if self.unneeded_since().is_none() || !lease.slots.remove_unused(self.slot) {
             return false;
         }
         connection.stop();
@@ -524,7 +403,10 @@ async fn receive(
                     }
                     lease.hub.report(&change);
                 }
-                None if method == "notifications/message" => lease.count(Dropped::Log),
+                None if method == "notifications/message" => {
+                    lease.count(Dropped::Log);
+                    telemetry::log_message(connection.label(), &params);
+                }
                 None => lease.count(Dropped::Notification),
             },
             UnsolicitedMessage::QuestionCancelled(_) => {}

@@ -1,7 +1,8 @@
 //! The child of one session: started with it, stopped while nobody needs it, started again, ended with it.
 
+use super::call::raw_json;
 use super::child_slot::{self, ChildSlot, RunningChild};
-use super::{raw_json, start_error, unavailable_error, with_timeout};
+use super::unavailable::{start_error, unavailable_error, with_timeout};
 use crate::child::{
     ChildConnection, ChildKind, ChildOwner, ChildPool, ChildStart, ChildUse, OverflowPolicy, StartError, StartedChild,
     StopCause, UnsolicitedMessage, bounded, telemetry,
@@ -137,7 +138,8 @@ impl SessionChild {
         let limit = self.pool.spawner().server.start_timeout;
         let initialize = async {
             let request = connection.request("initialize", &self.initialize_params);
-            let result = with_timeout(limit, "answer `initialize`", request).await?;
+            let result = with_timeout(limit, "answer `initialize`", request).await;
+            let result = result.inspect_err(|_| self.pool.report_failed_initialize())?;
             if let Some(previous) = previous {
                 self.check_version(&result)?;
                 with_timeout(limit, "take up the session", replay(&connection, previous)).await?;

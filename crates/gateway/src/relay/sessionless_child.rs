@@ -1,7 +1,7 @@
 //! The child of all requests of one principal that name no session (GW-27): a lease without client capabilities.
 
 use super::child_slot::{self, ChildSlot, RunningChild};
-use super::{start_error, unavailable_error, with_timeout};
+use super::unavailable::{start_error, unavailable_error, with_timeout};
 use crate::child::codec::gateway_client_info;
 use crate::child::{
     ChildConnection, ChildKind, ChildOwner, ChildPool, ChildStart, ChildUse, OverflowPolicy, StartError, StartedChild,

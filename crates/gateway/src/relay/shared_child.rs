@@ -2,7 +2,7 @@
 
 use super::child_slot::{self, AbortOnDrop, ChildSlot, RunningChild};
 use super::header_params::{self, ToolHeaderParams};
-use super::{start_error, unavailable_error, with_timeout};
+use super::unavailable::{start_error, unavailable_error, with_timeout};
 use crate::child::codec::gateway_request_meta;
 use crate::child::{
     ChildConnection, ChildKind, ChildMessage, ChildOwner, ChildPool, ChildStart, ChildUse, OverflowPolicy, StartError,
@@ -147,7 +147,8 @@ impl SharedChild {
         let connection = self.connection().await?;
         let request = connection.request("server/discover", &params);
         let limit = self.pool.spawner().server.start_timeout;
-        let discovered = with_timeout(limit, "answer `server/discover`", request).await?;
+        let discovered = with_timeout(limit, "answer `server/discover`", request).await;
+        let discovered = discovered.inspect_err(|_| self.pool.report_failed_initialize())?;
         let ttl = Duration::from_millis(down::ttl_ms(&discovered)).min(MAX_DISCOVER_TTL);
         *cache = Some((Instant::now() + ttl, discovered.clone()));
         Ok(discovered)

@@ -1,7 +1,7 @@
 //! A request of a modern client in front of a legacy server (requirements 4.1).
 
+use super::call::{raw_json, token_expired};
 use super::lease::{Lease, LeaseUse};
-use super::{raw_json, token_expired};
 use crate::child::{ChildMessage, ChildQuestion, codec, parse_child_error};
 use bytes::Bytes;
 use rethread::{Answer, AskError, Call, Context, Reply, Revisions, RpcError};

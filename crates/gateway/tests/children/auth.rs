@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::time::Duration;
 
-const ADA: &str = "rt_ada-0123456789-0123456789-0123456789";
+pub(crate) const ADA: &str = "rt_ada-0123456789-0123456789-0123456789";
 const ADA_NEXT: &str = "rt_ada-next-0123456789-0123456789-01234";
-const BOB: &str = "rt_bob-0123456789-0123456789-0123456789";
+pub(crate) const BOB: &str = "rt_bob-0123456789-0123456789-0123456789";
 const TOP: &str = "memory = true\n[auth]\ntokens = 'tokens.toml'\nscopes = ['mcp']\n";
 
 fn digest(token: &str) -> String {
@@ -18,7 +18,7 @@ fn digest(token: &str) -> String {
 }
 
 /// Writes a token file: name, token, scopes.
-fn write_tokens(builder: &GatewayBuilder, tokens: &[(&str, &[&str], &str)]) {
+pub(crate) fn write_tokens(builder: &GatewayBuilder, tokens: &[(&str, &[&str], &str)]) {
     let entries = tokens.iter().map(|(name, tokens, scopes)| {
         let digests: Vec<_> = tokens.iter().map(|token| format!("'{}'", digest(token))).collect();
         let scopes: Vec<_> = scopes.split_whitespace().map(|scope| format!("'{scope}'")).collect();

@@ -1,7 +1,13 @@
 //! Clients of one era in front of servers of the other (requirements, section 4).
 
+#[path = "bridge/caller.rs"]
+mod caller;
 #[path = "bridge/down.rs"]
 mod down;
+#[path = "bridge/leases.rs"]
+mod leases;
+#[path = "bridge/questions.rs"]
+mod questions;
 #[path = "bridge/up.rs"]
 mod up;
 

@@ -18,6 +18,7 @@ asks-for-roots               sends roots/list after notifications/initialized
 noisy-stdout                 writes invalid lines and escape sequences
 writes-at-exit               writes more than a pipe holds after its stdin has ended
 ignores-sigterm              ends only with SIGKILL
+ignores-end-of-stdin         ends only with a signal
 spawns-descendant            starts a process in its group that holds its stdout
 
 MARKER identifies its processes. If RECORD is set, the messages that it receives are appended to that file.
@@ -313,7 +314,7 @@ def main():
         handle(message)
     if "writes-at-exit" in BEHAVIORS:
         write_at_exit()
-    while "ignores-sigterm" in BEHAVIORS:
+    while BEHAVIORS & {"ignores-sigterm", "ignores-end-of-stdin"}:
         time.sleep(600)
     os._exit(0)
 

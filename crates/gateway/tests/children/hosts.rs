@@ -70,6 +70,12 @@ async fn gw_21_sessions_that_never_return_see_no_error_with_a_spare() {
     run_host(gateway_with("legacy").option("--spare 1"), 100, 1).await;
 }
 
+/// A server that does not end with its stdin costs its stop some time, and nobody an error.
+#[tokio::test(flavor = "multi_thread")]
+async fn gw_21_sessions_that_never_return_see_no_error_with_a_server_that_ignores_the_end_of_stdin() {
+    run_host(gateway_with("legacy,ignores-end-of-stdin"), 40, 0).await;
+}
+
 /// A request of the session era that names no session.
 async fn call_without_session(gateway: &Gateway, id: usize, name: &str, arguments: Value) -> HttpReply {
     let params = json!({ "name": name, "arguments": arguments, "_meta": { "progressToken": id } });
@@ -101,6 +107,26 @@ async fn gw_27_host_that_never_sends_the_session_id_is_served() {
     // The probe and the lease. A slow machine may need a second probe.
     let own = gateway.recorded_messages().iter().filter(of_gateway).count();
     assert!((2..=3).contains(&own), "{own}");
+}
+
+/// GW-27 in front of a server without sessions: the request is translated, and needs no lease.
+#[tokio::test]
+async fn gw_27_host_that_never_sends_the_session_id_is_served_by_a_modern_server() {
+    let gateway = gateway_with("modern").record_messages().start();
+    gateway.client().open_session(LATEST).await;
+    for n in 0..30 {
+        let reply = call_without_session(&gateway, n, "echo", json!({ "text": n })).await;
+        assert_eq!(reply.status, StatusCode::OK);
+        let answer = reply.response().await;
+        assert_eq!(tool_result(&answer)["text"], n, "{answer}");
+        assert!(answer["result"].get("resultType").is_none(), "{answer}");
+        assert_eq!(gateway.children().len(), 1);
+    }
+    let initialized = gateway
+        .recorded_messages()
+        .iter()
+        .any(|m| m["method"] == "initialize" && m["params"]["clientInfo"]["name"] != "rethread");
+    assert!(!initialized, "a modern server gets no `initialize` of a client");
 }
 
 #[tokio::test]
@@ -200,6 +226,30 @@ async fn gw_25_servers_are_probed_in_parallel_and_remembered() {
     let again = began.elapsed();
     assert!(again < Duration::from_secs(4), "{again:?}");
     assert_eq!(gateway.recorded_messages().len(), probes, "no probe");
+}
+
+/// GW-25: a server that was replaced by one of the other era is noticed when it refuses `initialize`. New sessions are served as it
+/// is now, without a restart of the gateway.
+#[tokio::test]
+async fn gw_25_changed_server_is_probed_again_and_served_as_it_is_now() {
+    let builder = GatewayBuilder::new().option("--memory");
+    let mode = builder.path("mode");
+    std::fs::write(&mode, "legacy").unwrap();
+    let child = fake_child_command("MODE", builder.marker()).join(" ");
+    let script = format!("exec {}", child.replace("MODE", &format!("$(cat {})", mode.display())));
+    let gateway = builder.command(&["sh", "-c", &script]).start();
+    let before = gateway.client().open_session(LATEST).await;
+    tool_result(&before.call_tool(1, "echo", json!({})).await);
+    std::fs::write(&mode, "modern").unwrap();
+    let refused = gateway.client().initialize(LATEST).await.response().await;
+    assert!(refused["error"].is_object(), "{refused}");
+    gateway.wait_for_log("the server has changed").await;
+    let after = gateway.client().open_session(LATEST).await;
+    assert_eq!(
+        tool_result(&after.call_tool(1, "echo", json!({ "text": "new" })).await)["text"],
+        "new"
+    );
+    tool_result(&before.call_tool(2, "echo", json!({})).await); // its process still runs
 }
 
 #[test]

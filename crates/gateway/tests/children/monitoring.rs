@@ -16,7 +16,7 @@ fn monitored(behavior: &str) -> GatewayBuilder {
     gateway_with(behavior).option("--metrics 127.0.0.1:0 --audit audit.jsonl")
 }
 
-async fn monitor(gateway: &Gateway) -> Client {
+pub(crate) async fn monitor(gateway: &Gateway) -> Client {
     gateway.wait_for_log("metrics and health").await;
     let log = gateway.log();
     let line = log.lines().find(|line| line.contains("metrics and health")).unwrap();
@@ -25,7 +25,7 @@ async fn monitor(gateway: &Gateway) -> Client {
     Client::new(address, "")
 }
 
-async fn scrape(monitor: &Client) -> Scrape {
+pub(crate) async fn scrape(monitor: &Client) -> Scrape {
     let reply = monitor.send("GET", "/metrics", &[], b"").await;
     assert_eq!(reply.status.as_u16(), 200);
     assert_eq!(

@@ -37,6 +37,7 @@ fn check_lists_every_value_with_its_source() {
         ("max_connections_per_peer", "1024 (default)"),
         ("name", "rethread (from the command)"),
         ("era", "probe (default)"),
+        ("eras", "not probed yet (`serve` asks the server)"),
         ("restore", "replay (default)"),
         ("start_timeout", "30s (default)"),
         ("max_children", "100 (default)"),
@@ -50,6 +51,34 @@ fn check_lists_every_value_with_its_source() {
         output.stdout.contains("[servers.rethread] at /mcp and /sse\n"),
         "{output:?}"
     );
+}
+
+/// GW-15: `check` tells what is spoken to a server, and what its clients may speak.
+#[test]
+fn gw_15_check_shows_the_eras_of_each_server() {
+    let served = "served as 2024-11-05 to 2026-07-28 (from era)";
+    for (era, upstream) in [
+        ("legacy", "2025-11-25"),
+        ("modern", "2026-07-28"),
+        ("dual", "2025-11-25 and 2026-07-28"),
+    ] {
+        let args = [
+            "check",
+            "--listen",
+            "127.0.0.1:0",
+            "--era",
+            era,
+            "--",
+            PROGRAM,
+            "demo-server",
+        ];
+        let output = ProgramRunner::new().run(&args);
+        output.assert_code(0);
+        assert_eq!(
+            output.value_line("eras"),
+            format!("eras = {upstream} upstream, {served}")
+        );
+    }
 }
 
 #[test]

@@ -3,9 +3,10 @@
 //! To change it, the new one is opened first and the old one is closed after that, so that no change is missed.
 
 use crate::child::{ChildCall, ChildMessage, ChildUse};
+use crate::relay::call::raw_json;
 use crate::relay::child_slot::AbortOnDrop;
 use crate::relay::shared_child::SharedChild;
-use crate::relay::{raw_json, with_timeout};
+use crate::relay::unavailable::with_timeout;
 use parking_lot::Mutex as SyncMutex;
 use rethread::store::ListKind;
 use rethread::{Peer, RpcError};

@@ -1,0 +1,324 @@
+//! Questions of a server with sessions for clients of 2026-07-28 (4.1.1).
+
+use super::caller::{Caller, accept, assert_asked};
+use super::{SOON, bridge_from_file, bridge_with, within};
+use crate::client::{Client, tool_result};
+use crate::gateway::wait_until;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// 4.1.1: several questions in a round, and several rounds; the tool runs once.
+#[tokio::test]
+async fn line_4_1_1_questions_park_the_call_and_the_retry_resumes_it() {
+    let gateway = bridge_with("legacy").start();
+    let caller = Caller::new(&gateway, "ada");
+    let arguments = json!({ "kinds": ["form", "sample", "roots"] });
+    let asked = caller.call(1, "ask", arguments.clone()).await;
+    assert_asked(&asked);
+    let requests = asked["result"]["inputRequests"].as_object().unwrap();
+    let mut methods: Vec<_> = requests
+        .values()
+        .map(|request| request["method"].as_str().unwrap())
+        .collect();
+    methods.sort_unstable();
+    assert_eq!(
+        methods,
+        ["elicitation/create", "roots/list", "sampling/createMessage"],
+        "one round"
+    );
+    let reply = caller
+        .retry(2, "ask", arguments.clone(), &asked, accept("2B"))
+        .await
+        .response()
+        .await;
+    assert_eq!(reply["id"], 2);
+    let result = tool_result(&reply);
+    assert_eq!(
+        (result["answers"].as_array().unwrap().len(), &result["run"]),
+        (3, &json!(1)),
+        "{result}"
+    );
+    let replayed = caller
+        .retry(3, "ask", arguments, &asked, accept("2B"))
+        .await
+        .response()
+        .await;
+    assert_eq!(replayed["error"]["code"], -32602, "single use: {replayed}");
+
+    let mut asked = caller.call(4, "rounds", json!({ "rounds": 3 })).await;
+    for round in 0..3 {
+        assert_asked(&asked);
+        let questions = asked["result"]["inputRequests"].to_string();
+        assert!(questions.contains(&format!("round {round}")), "{questions}");
+        let answer = accept(&round.to_string());
+        asked = caller
+            .retry(5 + round, "rounds", json!({ "rounds": 3 }), &asked, answer)
+            .await
+            .response()
+            .await;
+    }
+    let seats: Vec<_> = tool_result(&asked)["answers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|a| a["content"]["seat"].clone())
+        .collect();
+    assert_eq!(seats, ["0", "1", "2"]);
+}
+
+/// GW-13: four calls at once, each with its own question; quick calls meanwhile; the fifth waits and is told so.
+#[tokio::test]
+async fn gw_13_calls_that_ask_hold_their_children_alone() {
+    let gateway = bridge_with("legacy")
+        .option("--lease-children 5 --lease-wait 1s")
+        .start();
+    let caller = Caller::new(&gateway, "ada");
+    let mut asked = Vec::new();
+    for n in 0..5_u64 {
+        let arguments = json!({ "text": format!("question {n}") });
+        let reply = caller.call(n, "ask", arguments).await;
+        assert_asked(&reply);
+        assert!(
+            reply["result"]["inputRequests"]
+                .to_string()
+                .contains(&format!("question {n}")),
+            "{reply}"
+        );
+        asked.push(reply);
+    }
+    let busy = caller.call(50, "ask", json!({})).await;
+    assert_eq!(
+        (&busy["error"]["code"], &busy["error"]["data"]["reason"]),
+        (&json!(-32603), &json!("busy")),
+        "{busy}"
+    );
+    let mut pids = Vec::new();
+    for (n, reply) in asked.iter().enumerate().rev() {
+        let arguments = json!({ "text": format!("question {n}") });
+        let answer = accept(&n.to_string());
+        let reply = caller
+            .retry(60 + n as u64, "ask", arguments, reply, answer)
+            .await
+            .response()
+            .await;
+        let result = tool_result(&reply);
+        assert_eq!(result["answers"][0]["content"]["seat"], n.to_string(), "{result}");
+        pids.push(result["pid"].as_u64().unwrap());
+    }
+    pids.sort_unstable();
+    pids.dedup();
+    assert_eq!(pids.len(), 5, "each call had a process of its own");
+}
+
+/// GW-13: while a call is parked, others are served by another child.
+#[tokio::test]
+async fn gw_13_quick_calls_are_served_while_one_is_parked() {
+    let gateway = bridge_with("legacy").option("--lease-children 2").start();
+    let caller = Caller::new(&gateway, "ada");
+    let asked = caller.call(1, "ask", json!({})).await;
+    assert_asked(&asked);
+    for n in 2..5 {
+        let tools = caller
+            .send(n, "tools/list", json!({}), json!({}))
+            .await
+            .response()
+            .await;
+        assert!(tools["result"]["tools"].is_array(), "{tools}");
+        tool_result(&caller.call(10 + n, "echo", json!({})).await);
+    }
+    let reply = caller
+        .retry(20, "ask", json!({}), &asked, accept("3C"))
+        .await
+        .response()
+        .await;
+    assert_eq!(tool_result(&reply)["answers"][0]["content"]["seat"], "3C");
+}
+
+/// GW-13: `asks` names the tools that ask. A question of another one gets an error.
+#[tokio::test]
+async fn gw_13_two_callers_never_get_each_others_questions() {
+    let gateway = bridge_with("legacy").start();
+    let (ada, bob) = (Caller::new(&gateway, "ada"), Caller::new(&gateway, "bob"));
+    let calls = async |caller: &Caller, first: u64| {
+        for n in 0..4 {
+            let arguments = json!({ "text": format!("for {} {n}", caller.name) });
+            let asked = caller.call(first + n, "ask", arguments.clone()).await;
+            assert_asked(&asked);
+            let questions = asked["result"]["inputRequests"].to_string();
+            assert!(questions.contains(&format!("for {} {n}", caller.name)), "{questions}");
+            let reply = caller
+                .retry(first + 50 + n, "ask", arguments, &asked, accept(caller.name))
+                .await
+                .response()
+                .await;
+            assert_eq!(tool_result(&reply)["answers"][0]["content"]["seat"], caller.name);
+        }
+    };
+    tokio::join!(calls(&ada, 100), calls(&bob, 200), calls(&ada, 300));
+}
+
+/// GW-14: messages while parked reach the retry, under its own id and token.
+#[tokio::test]
+async fn gw_14_messages_of_a_parked_call_reach_the_retry() {
+    let gateway = bridge_with("legacy").start();
+    let caller = Caller::new(&gateway, "ada");
+    let arguments = json!({ "reports": 70 });
+    let params = json!({ "name": "ask", "arguments": arguments });
+    let level = json!({ "progressToken": 1, "io.modelcontextprotocol/logLevel": "info" });
+    let asked = caller
+        .send(1, "tools/call", params.clone(), level)
+        .await
+        .response()
+        .await;
+    assert_asked(&asked);
+    let reported = || gateway.recorded_messages().iter().any(|m| m["method"] == "reported");
+    assert!(wait_until(SOON, reported).await);
+    // Nothing shows that the gateway has read the last line. A retry that comes earlier gets the rest as it comes.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut params = params;
+    let key = asked["result"]["inputRequests"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .next()
+        .unwrap();
+    params["inputResponses"] = json!({ key: accept("4D") });
+    params["requestState"] = asked["result"]["requestState"].clone();
+    let level = json!({ "progressToken": "mine", "io.modelcontextprotocol/logLevel": "info" });
+    let messages = caller.send(2, "tools/call", params, level).await.messages().await;
+    let logs = messages
+        .iter()
+        .filter(|m| m["method"] == "notifications/message")
+        .count();
+    assert_eq!(logs, 64, "the rest is counted");
+    let progress: Vec<_> = messages
+        .iter()
+        .filter(|m| m["method"] == "notifications/progress")
+        .collect();
+    assert_eq!(progress.len(), 1, "the latest");
+    assert_eq!(
+        progress[0]["params"],
+        json!({ "progressToken": "mine", "progress": 70 })
+    );
+    assert_eq!(messages.last().unwrap()["id"], 2);
+}
+
+/// GW-14: a question that the child withdrew needs no answer, and an answer that came meanwhile goes to the retry.
+#[tokio::test]
+async fn gw_14_withdrawn_question_needs_no_answer() {
+    let gateway = bridge_with("legacy").start();
+    let caller = Caller::new(&gateway, "ada");
+    for (n, tool, expected) in [(1, "withdraw", "went on"), (3, "ask-and-finish", "finished")] {
+        let asked = caller.call(n, tool, json!({})).await;
+        assert_asked(&asked);
+        let seen = |m: &Value| m["method"] == "withdrawn";
+        let withdrawn = || gateway.recorded_messages().iter().filter(|m| seen(m)).count() as u64 == n.div_ceil(2);
+        assert!(wait_until(SOON, withdrawn).await);
+        let more = json!({ "requestState": asked["result"]["requestState"] });
+        let reply = within(caller.start(n + 1, tool, json!({}), more).await.response()).await;
+        assert_eq!(
+            (&reply["id"], tool_result(&reply)),
+            (&json!(n + 1), json!(expected)),
+            "{reply}"
+        );
+    }
+}
+
+/// GW-17: a late question of a cancelled call reaches nobody, and the next call waits.
+#[tokio::test]
+async fn gw_17_late_question_of_a_cancelled_call_reaches_nobody() {
+    let gateway = bridge_with("legacy")
+        .option("--lease-children 1 --lease-wait 20s")
+        .start();
+    let caller = Caller::new(&gateway, "ada");
+    let slow = caller.start(1, "ask-late", json!({}), json!({}));
+    let _ = tokio::time::timeout(Duration::from_secs(2), slow).await; // the client leaves
+    let cancelled = || {
+        gateway
+            .recorded_messages()
+            .iter()
+            .any(|m| m["method"] == "notifications/cancelled")
+    };
+    assert!(wait_until(SOON, cancelled).await);
+    let next = caller.call(2, "ask", json!({ "text": "my own" })).await;
+    assert_asked(&next);
+    let questions = next["result"]["inputRequests"].to_string();
+    assert!(
+        questions.contains("my own") && !questions.contains("late"),
+        "{questions}"
+    );
+    let messages = gateway.recorded_messages();
+    let late = messages
+        .iter()
+        .find(|m| m["method"] == "late-answer")
+        .expect("the question was answered");
+    assert_eq!(late["params"]["answer"]["error"]["code"], -32602, "{late}");
+}
+
+/// 4.1: a question for a capability that the client did not declare.
+#[tokio::test]
+async fn line_4_1_undeclared_question_gets_an_error_and_the_call_goes_on() {
+    let gateway = bridge_with("legacy").start();
+    let caller = Caller::new(&gateway, "ada").with_capabilities(json!({ "roots": {} }));
+    let reply = caller.call(1, "ask", json!({ "kinds": ["form", "sample"] })).await;
+    let answers = tool_result(&reply)["answers"].clone();
+    assert_eq!(answers[0]["error"]["code"], -32601, "{answers}");
+    assert_eq!(answers[1]["error"]["code"], -32601, "{answers}");
+    let message = answers[0]["error"]["message"].as_str().unwrap().to_owned();
+    assert_eq!(
+        message,
+        "the server asked for elicitation, which this client did not declare"
+    );
+    let deaf = Caller::new(&gateway, "ada").with_capabilities(json!({}));
+    let reply = deaf.call(2, "ask", json!({})).await;
+    assert!(tool_result(&reply)["answers"][0]["error"].is_object(), "{reply}");
+}
+
+/// T-32: questions of no call are answered from the settings, at once.
+#[tokio::test]
+async fn line_4_1_roots_of_the_settings_answer_a_child_that_asks_at_its_start() {
+    for (config, expected) in [
+        ("", json!({ "code": -32601 })),
+        ("roots = ['file:///work']", json!([{ "uri": "file:///work" }])),
+    ] {
+        let gateway = bridge_from_file("legacy,asks-for-roots", config).start();
+        let mut caller = Caller::new(&gateway, "ada");
+        caller.client = Client::new(gateway.addr, "/servers/bridge");
+        let began = Instant::now();
+        loop {
+            let roots = tool_result(&caller.call(1, "level", json!({})).await)["roots"][0].clone();
+            if roots.is_null() {
+                assert!(began.elapsed() < SOON, "the child gets an answer");
+                continue;
+            }
+            match expected.get("code") {
+                Some(code) => assert_eq!(&roots["error"]["code"], code, "{roots}"),
+                None => assert_eq!(roots["roots"], expected),
+            }
+            break;
+        }
+    }
+}
+
+/// 4.1.2: `-32042` becomes input requests, and the retry is a new call.
+#[tokio::test]
+async fn line_4_1_2_required_url_is_asked_and_the_call_sent_again() {
+    let gateway = bridge_with("legacy").start();
+    let caller = Caller::new(&gateway, "ada");
+    let asked = caller.call(1, "sign-in", json!({})).await;
+    assert_asked(&asked);
+    let request = asked["result"]["inputRequests"]["url1"].clone();
+    assert_eq!(
+        request["params"],
+        json!({ "mode": "url", "url": "https://example.com", "message": "m" })
+    );
+    let reply = caller
+        .retry(2, "sign-in", json!({}), &asked, json!({ "action": "accept" }))
+        .await
+        .response()
+        .await;
+    assert_eq!(tool_result(&reply), "signed in");
+    let formless = Caller::new(&gateway, "bob").with_capabilities(json!({ "elicitation": {} }));
+    let refused = formless.call(3, "sign-in", json!({})).await;
+    assert_eq!(refused["error"]["code"], -32021, "{refused}");
+}
