@@ -59,6 +59,8 @@ const SUITES: &[Suite] = &[
             "--test",
             "open",
             "--test",
+            "outage",
+            "--test",
             "suite",
         ],
         mutants: store::MUTANTS,

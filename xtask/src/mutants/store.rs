@@ -75,4 +75,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         code: "    if session.epoch == epoch {\n        return Ok(());",
         mutated: "    if session.epoch > 0 || session.epoch == epoch {\n        return Ok(());",
     },
+    Mutant {
+        name: "with `always` a commit trusts an earlier look at the directory",
+        file: "commit.rs",
+        code: "Sync::Always => Duration::ZERO,",
+        mutated: "Sync::Always => MAX_LOOK_AGE,",
+    },
+    Mutant {
+        name: "a failed look at the directory is trusted",
+        file: "data_dir.rs",
+        code: "*looked = self.is_there().then_some(now);\n        looked.is_some()",
+        mutated: "*looked = Some(now);\n        self.is_there()",
+    },
 ];
