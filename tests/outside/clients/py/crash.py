@@ -100,7 +100,9 @@ class ErrorResponder(Wire):
     def begins(self, request: Any, stream: str) -> None:
         """Records the first event of a stream."""
         if request.method == "POST":
-            self.streams[json.loads(request.content)["params"].get("arguments", {}).get("tag")] = stream
+            # After the first result of a tool the client lists the tools, without params.
+            params = json.loads(request.content).get("params") or {}
+            self.streams[params.get("arguments", {}).get("tag")] = stream
         elif "last-event-id" not in request.headers:
             self.fresh_streams += 1
 
