@@ -7,10 +7,11 @@ mod action;
 mod api;
 mod feed;
 mod page;
+mod refusals;
 mod snapshot;
 mod token;
 
-pub(crate) use feed::{RefusalRow, Refusals};
+pub(crate) use refusals::{RefusalRow, Refusals};
 pub(crate) use token::{AdminToken, read as read_token};
 
 use crate::accept::{self, Listener, PeerLimiter};

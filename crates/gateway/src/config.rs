@@ -24,6 +24,7 @@ pub(crate) mod secret;
 mod server_name;
 mod servers;
 mod store;
+mod store_options;
 mod suggest;
 mod tls_options;
 mod toml_error;

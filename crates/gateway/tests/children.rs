@@ -7,6 +7,8 @@
 
 #[path = "children/admin.rs"]
 mod admin;
+#[path = "children/admin_page.rs"]
+mod admin_page;
 #[path = "children/answer_table.rs"]
 mod answer_table;
 #[path = "children/auth.rs"]
@@ -50,6 +52,8 @@ mod principal_limits;
 mod reload;
 #[path = "children/restart.rs"]
 mod restart;
+#[path = "children/secrets.rs"]
+mod secrets;
 #[path = "children/shared.rs"]
 mod shared;
 #[path = "children/shutdown.rs"]

@@ -3,20 +3,22 @@
 //! While somebody reads, one task looks at all servers four times a second and sends the differences. So changes are merged for
 //! each object, and nothing is maintained when nobody reads. A reader that is too slow gets `reset`; nothing waits for it.
 
-use super::snapshot::{GatewayTotals, PrincipalRow, RowMaker, SessionRow, now};
+mod reader;
+
+pub(super) use reader::FeedBody;
+
+use super::refusals::{RefusalRow, Refusals};
+use super::snapshot::{GatewayTotals, PrincipalRow, RowMaker, SessionRow};
 use crate::child::ChildFacts;
 use crate::gateway::Gateway;
-use bytes::{Bytes, BytesMut};
-use http_body::{Body, Frame};
+use bytes::Bytes;
 use parking_lot::Mutex;
+use reader::{Reader, comment, event};
 use rethread::{ChangeCursor, StreamSnapshot, Tag};
 use rethread_proto::rfc3339::Rfc3339;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -25,67 +27,8 @@ use tokio::time::Instant;
 const INTERVAL: Duration = Duration::from_millis(250);
 /// The pause between two comments on a silent feed, so that proxies keep it open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Events that wait for one reader. Beyond either bound it gets `reset`.
-const MAX_QUEUED_EVENTS: usize = 4096;
-const MAX_QUEUED_BYTES: usize = 1 << 20;
 /// Readers at the same time. Beyond: 503.
 const MAX_READERS: usize = 32;
-/// Refusals that are kept for the snapshot.
-const MAX_REFUSALS: usize = 100;
-
-/// A request that was refused.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct RefusalRow {
-    time: Rfc3339,
-    server: Arc<str>,
-    /// The label of the metric.
-    reason: &'static str,
-    status: u16,
-    /// The session that the request named, whether it exists or not.
-    session: Option<Tag>,
-}
-
-impl RefusalRow {
-    pub(crate) fn new(server: Arc<str>, reason: &'static str, status: u16, session: Option<Tag>) -> Self {
-        RefusalRow {
-            time: Rfc3339(now()),
-            server,
-            reason,
-            status,
-            session,
-        }
-    }
-}
-
-/// The last refusals of all servers. They are few, so they are recorded whether somebody reads or not.
-#[derive(Debug, Default)]
-pub(crate) struct Refusals(Mutex<(u64, VecDeque<RefusalRow>)>);
-
-impl Refusals {
-    pub(crate) fn record(&self, refusal: RefusalRow) {
-        let (count, rows) = &mut *self.0.lock();
-        *count += 1;
-        if rows.len() == MAX_REFUSALS {
-            rows.pop_front();
-        }
-        rows.push_back(refusal);
-    }
-
-    fn all(&self) -> VecDeque<RefusalRow> {
-        self.0.lock().1.clone()
-    }
-
-    /// The refusals after the first `seen`, as far as they are kept, and their number in all.
-    fn after(&self, seen: u64) -> (u64, Vec<RefusalRow>) {
-        let (count, rows) = &*self.0.lock();
-        let new = usize::try_from(count - seen).unwrap_or(usize::MAX).min(rows.len());
-        (*count, rows.range(rows.len() - new..).cloned().collect())
-    }
-
-    fn count(&self) -> u64 {
-        self.0.lock().0
-    }
-}
 
 /// The feed of one gateway.
 pub(super) struct Feed {
@@ -323,33 +266,23 @@ impl ServerLook {
         events: &mut Vec<Bytes>,
     ) {
         let changes = service.changes(&mut self.cursor);
-        for session in changes.opened {
+        let opened = changes.opened.into_iter().map(|session| (session, true));
+        let changed = changes.changed.into_iter().map(|session| (session, false));
+        for (session, is_new) in opened.chain(changed) {
             let row = rows.row(name, session);
-            let opened = SessionEvent {
-                tag: row.tag,
-                state: "opened",
-                server: name,
-                principal: row.principal.clone(),
-                session: Some(&row),
-                usage: None,
+            let usage = || Usage {
+                calls: row.calls,
+                used: row.used,
+                expires: row.expires,
+                streams: row.streams.iter().map(|stream| stream.ordinal).collect(),
             };
-            events.push(event("session", &opened));
-            self.stream_events(&row, events);
-        }
-        for session in changes.changed {
-            let row = rows.row(name, session);
             let changed = SessionEvent {
                 tag: row.tag,
-                state: "changed",
+                state: if is_new { "opened" } else { "changed" },
                 server: name,
                 principal: row.principal.clone(),
-                session: None,
-                usage: Some(Usage {
-                    calls: row.calls,
-                    used: row.used,
-                    expires: row.expires,
-                    streams: row.streams.iter().map(|stream| stream.ordinal).collect(),
-                }),
+                session: is_new.then_some(&row),
+                usage: (!is_new).then(usage),
             };
             events.push(event("session", &changed));
             self.stream_events(&row, events);
@@ -403,120 +336,4 @@ impl ServerLook {
 
 fn by_pid(facts: &ChildFacts) -> (u32, (Arc<str>, Option<Tag>)) {
     (facts.pid, (Arc::clone(&facts.server), facts.session))
-}
-
-/// One server-sent event.
-fn event(name: &str, data: &impl Serialize) -> Bytes {
-    let data = serde_json::to_string(data).unwrap_or_default(); // these types cannot fail
-    format!("event: {name}\ndata: {data}\n\n").into()
-}
-
-fn comment() -> Bytes {
-    Bytes::from_static(b":\n\n")
-}
-
-/// The queue of one reader.
-#[derive(Default)]
-struct Reader(Mutex<Queue>);
-
-#[derive(Default)]
-struct Queue {
-    events: VecDeque<Bytes>,
-    bytes: usize,
-    is_opened: bool,
-    waker: Option<Waker>,
-}
-
-impl Reader {
-    /// Whether it has got no opening yet.
-    fn is_new(&self) -> bool {
-        !std::mem::replace(&mut self.0.lock().is_opened, true)
-    }
-
-    /// Queues events. A queue that is too long is replaced by `reset`.
-    fn push(&self, events: &[Bytes]) {
-        if events.is_empty() {
-            return;
-        }
-        let mut queue = self.0.lock();
-        queue.bytes += events.iter().map(Bytes::len).sum::<usize>();
-        queue.events.extend(events.iter().cloned());
-        if queue.events.len() > MAX_QUEUED_EVENTS || queue.bytes > MAX_QUEUED_BYTES {
-            let reset = event("reset", &serde_json::Map::new());
-            queue.bytes = reset.len();
-            queue.events.clear();
-            queue.events.push_back(reset);
-        }
-        let waker = queue.waker.take();
-        drop(queue);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
-
-/// The body of a feed. It ends with its connection.
-pub(super) struct FeedBody(Arc<Reader>);
-
-impl Body for FeedBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let mut queue = self.0.0.lock();
-        if queue.events.is_empty() {
-            queue.waker = Some(cx.waker().clone());
-            return Poll::Pending;
-        }
-        let mut bytes = BytesMut::with_capacity(queue.bytes);
-        for event in std::mem::take(&mut queue.events) {
-            bytes.extend_from_slice(&event);
-        }
-        queue.bytes = 0;
-        Poll::Ready(Some(Ok(Frame::data(bytes.freeze()))))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn text(reader: &Reader) -> String {
-        let queue = reader.0.lock();
-        queue
-            .events
-            .iter()
-            .map(|event| String::from_utf8_lossy(event))
-            .collect()
-    }
-
-    #[test]
-    fn ops_10_slow_reader_is_reset_and_its_queue_stays_bounded() {
-        let (slow, quick) = (Reader::default(), Reader::default());
-        let small = event("state", &StateEvent { state: "ready" });
-        slow.push(&vec![small.clone(); MAX_QUEUED_EVENTS]);
-        assert!(!text(&slow).contains("reset"));
-        slow.push(std::slice::from_ref(&small));
-        assert_eq!(text(&slow), "event: reset\ndata: {}\n\n");
-        slow.push(std::slice::from_ref(&small));
-        assert_eq!(text(&slow).matches("event:").count(), 2, "it goes on after the reset");
-        let large = Bytes::from(vec![b'x'; MAX_QUEUED_BYTES / 2]);
-        quick.push(&[large.clone(), large]);
-        assert!(!text(&quick).contains("reset"));
-        quick.push(&[small]);
-        assert_eq!(text(&quick), "event: reset\ndata: {}\n\n");
-    }
-
-    #[test]
-    fn ops_10_last_refusals_are_kept_and_reported_once() {
-        let refusals = Refusals::default();
-        for _ in 0..150 {
-            refusals.record(RefusalRow::new("files".into(), "origin", 403, None));
-        }
-        assert_eq!(refusals.all().len(), MAX_REFUSALS);
-        let (seen, new) = refusals.after(149);
-        assert_eq!((seen, new.len()), (150, 1));
-        assert!(refusals.after(seen).1.is_empty());
-        assert_eq!(refusals.after(0).1.len(), MAX_REFUSALS);
-    }
 }

@@ -116,7 +116,7 @@ pub(super) struct GatewaySnapshot<'a> {
     servers: Vec<ServerRow>,
     providers: Vec<ProviderKeys>,
     sessions: Vec<SessionRow>,
-    errors: &'a VecDeque<super::feed::RefusalRow>,
+    errors: &'a VecDeque<super::refusals::RefusalRow>,
     next: Option<Tag>,
 }
 

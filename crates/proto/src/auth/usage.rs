@@ -6,6 +6,7 @@ use super::rate::{Bucket, Rate};
 use crate::Principal;
 use crate::clock::Mono;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Duration;
 
 /// Buckets that are kept. Beyond: those that are full of permits are forgotten, and then all.
@@ -21,12 +22,12 @@ impl PrincipalCounts {
         if principal.is_anonymous() {
             return true;
         }
-        match self.0.get_mut(principal) {
-            Some(count) if *count >= limit => return false,
-            Some(count) => *count += 1,
-            None if limit == 0 => return false,
-            None => {
-                self.0.insert(principal.clone(), 1);
+        match self.0.entry(principal.clone()) {
+            Entry::Occupied(count) if *count.get() >= limit => return false,
+            Entry::Occupied(mut count) => *count.get_mut() += 1,
+            Entry::Vacant(_) if limit == 0 => return false,
+            Entry::Vacant(count) => {
+                count.insert(1);
             }
         }
         true
@@ -34,10 +35,14 @@ impl PrincipalCounts {
 
     /// One has ended.
     pub fn leave(&mut self, principal: &Principal) {
-        if let Some(count) = self.0.get_mut(principal) {
-            *count -= 1;
-            if *count == 0 {
-                self.0.remove(principal);
+        if principal.is_anonymous() {
+            return;
+        }
+        // One lookup: a principal with a single call is removed after each of them.
+        if let Entry::Occupied(mut count) = self.0.entry(principal.clone()) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
             }
         }
     }
