@@ -226,8 +226,8 @@ fn line_4_2_retry_has_the_original_params_and_one_round_of_answers() {
         ("b".to_owned(), bytes("{}")),
     ];
     assert_eq!(
-        retry_params(&original, &responses, Some(&bytes(r#""x\u0041""#))),
-        r#"{"name":"t","arguments":{"b": 1.50},"_meta":{"k":1},"inputResponses":{"q\"1":{"action": "accept"},"b":{}},"requestState":"x\u0041"}"#
+        retry_params(&original, &responses, Some(&bytes(r#""x\u0041Z""#))),
+        r#"{"name":"t","arguments":{"b": 1.50},"_meta":{"k":1},"inputResponses":{"q\"1":{"action": "accept"},"b":{}},"requestState":"x\u0041Z"}"#
     );
     assert_eq!(
         retry_params(&original, &[], Some(&bytes("\"s\""))),

@@ -184,6 +184,7 @@ fn line_4_1_error_codes_are_mapped() {
     for (method, code, expected) in [
         ("resources/read", -32002, -32602),
         ("resources/read", -32602, -32602),
+        ("tools/call", -32002, -32002),
         ("tools/call", -32099, -32603),
         ("tools/call", -32020, -32603),
         ("tools/call", -32021, -32603),
