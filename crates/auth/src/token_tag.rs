@@ -2,7 +2,7 @@
 //!
 //! A tag is the SipHash-2-4 of the token with 128 bits, under a random key of this process. It is a MAC: anyone without the key cannot
 //! find a token with a given tag, or two tokens with one tag, other than by trying 2^128 of them. Neither the key nor a tag
-//! leaves the process, so nobody can try offline. A cache by tag holds no token, and costs a third of a SHA-256.
+//! leaves the process, so nobody can try offline. A cache by tag holds no token.
 
 use siphasher::sip128::SipHasher24;
 use std::fmt;
