@@ -467,3 +467,32 @@ pub(crate) fn decode_message(message: &Message, body: &Bytes) -> Option<Queued> 
     let key = std::str::from_utf8(body.get(..length as usize)?).ok()?;
     Some(queued(body.slice(length as usize..)).with_collapse(key))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The header of a segment is written with its first group. Until then a checkpoint must not end there: after a crash the
+    /// segment does not exist.
+    #[test]
+    fn checkpoint_ends_in_the_last_segment_with_a_header() {
+        let written = Location {
+            segment: 4,
+            offset: 900,
+        };
+        let mut engine = Engine::new(Index::default(), Arc::default(), 7, written, 20);
+        assert_eq!(engine.checkpoint_end(), written);
+        engine.roll(7, 5);
+        assert_eq!(engine.end, Location { segment: 5, offset: 0 });
+        assert_eq!(engine.checkpoint_end(), written);
+    }
+
+    /// No segment is before the first one.
+    #[test]
+    fn checkpoint_of_an_empty_log_ends_at_its_start() {
+        let start = Location { segment: 1, offset: 0 };
+        let mut engine = Engine::new(Index::default(), Arc::default(), 7, start, 0);
+        engine.roll(7, 1);
+        assert_eq!(engine.checkpoint_end(), start);
+    }
+}

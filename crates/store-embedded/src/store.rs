@@ -191,6 +191,10 @@ impl EventStore for EmbeddedStore {
         self.core().options.limits.stream
     }
 
+    fn retained_bytes(&self) -> Option<usize> {
+        self.core().read(|engine, _| engine.index.totals.held as usize).ok()
+    }
+
     fn sweep(&self) -> StoreFuture<Result<(), StoreError>> {
         let core = Arc::clone(self.core());
         StoreFuture::later(async move {

@@ -48,6 +48,8 @@ async fn memory_pressure_turns_the_oldest_ended_streams_into_tombstones() {
         let key = fixture.stream(Ordinal(ordinal));
         fixture.append(&key, sized(last_batch(1..2), 4096)).await;
         assert!(fixture.store.usage().held_bytes <= TOTAL, "{:?}", fixture.store.usage());
+        let retained = fixture.store.retained_bytes().unwrap();
+        assert!((4096..=TOTAL as usize).contains(&retained), "OPS-05: {retained}");
         assert_eq!(
             sequence(&fixture.page(&key, 0).await),
             [1],

@@ -300,3 +300,30 @@ impl Stream {
 fn cost(part: Part) -> u64 {
     retention::event_cost(part.len as usize) as u64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Parts;
+    use rethread_proto::StreamKind;
+
+    /// The same as `Log::bury` of the memory store.
+    #[test]
+    fn d4_tombstone_tells_that_an_answer_is_lost() {
+        for (retain, lost) in [(Retain::Answer, true), (Retain::Question, false)] {
+            let info = StreamInfo::new(StreamKind::Call, vec![7.into()], "test");
+            let (mut stream, mut segments) = (Stream::new(Arc::new(info), 1), Segments::default());
+            let (at, first) = (Location { segment: 1, offset: 64 }, Seq(1));
+            let run = Run {
+                first,
+                parts: Parts::One(Part { len: 10, crc: 0 }),
+            };
+            stream.append(&run, at, &mut segments);
+            stream.marked.push((first, retain));
+            stream.bury(&mut segments);
+            let status = stream.status();
+            assert_eq!((status.answers_lost, status.first_kept), (lost, None), "{retain:?}");
+            assert_eq!(segments.get(1).live, 0);
+        }
+    }
+}
