@@ -63,6 +63,8 @@ pub(crate) enum ServerKind {
     GatewayEmbedded,
     /// Our gateway with metrics, the log at its default and the audit log.
     GatewayObserved,
+    /// Our gateway with the memory store, in front of a server of 2026-07-28.
+    GatewayStateless,
     /// From npm.
     Supergateway,
     /// From PyPI.
@@ -114,7 +116,7 @@ impl ServerKind {
         )
     }
 
-    pub(crate) const ALL: [ServerKind; 19] = [
+    pub(crate) const ALL: [ServerKind; 20] = [
         ServerKind::BareHyper,
         ServerKind::Rethread,
         ServerKind::RethreadEmbedded,
@@ -131,6 +133,7 @@ impl ServerKind {
         ServerKind::Gateway,
         ServerKind::GatewayEmbedded,
         ServerKind::GatewayObserved,
+        ServerKind::GatewayStateless,
         ServerKind::Supergateway,
         ServerKind::McpProxy,
         ServerKind::McpProxyNpm,
@@ -155,6 +158,7 @@ impl ServerKind {
             ServerKind::Gateway => "rethread-gateway",
             ServerKind::GatewayEmbedded => "rethread-gateway-embedded",
             ServerKind::GatewayObserved => "rethread-gateway-observed",
+            ServerKind::GatewayStateless => "rethread-gateway-stateless",
             ServerKind::Supergateway => "supergateway",
             ServerKind::McpProxy => "mcp-proxy",
             ServerKind::McpProxyNpm => "mcp-proxy-npm",
@@ -182,6 +186,7 @@ impl ServerKind {
             ServerKind::GatewayObserved => {
                 "this gateway with the memory store, metrics, the log at its default and the audit log"
             }
+            ServerKind::GatewayStateless => "this gateway with the memory store, in front of a server of 2026-07-28",
             ServerKind::Supergateway => "supergateway from npm",
             ServerKind::McpProxy => "mcp-proxy from PyPI",
             ServerKind::McpProxyNpm => "mcp-proxy from npm",
@@ -207,6 +212,7 @@ impl ServerKind {
             ServerKind::Gateway => "rethread gateway",
             ServerKind::GatewayEmbedded => "rethread gateway, embedded store",
             ServerKind::GatewayObserved => "rethread gateway, observed",
+            ServerKind::GatewayStateless => "rethread gateway, stateless server",
             ServerKind::Supergateway => "supergateway",
             ServerKind::McpProxy => "mcp-proxy",
             ServerKind::McpProxyNpm => "mcp-proxy (npm)",
@@ -281,6 +287,7 @@ pub(crate) fn all(scale: Scale) -> Vec<Suite> {
         fan_out::storm(scale),
         growth::suite(scale),
         gateway::suite(),
+        gateway::bridge(),
         nodes::suite(),
         forward::suite(),
     ]

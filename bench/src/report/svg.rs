@@ -154,6 +154,7 @@ fn class(kind: ServerKind) -> &'static str {
         | ServerKind::OwnerNode
         | ServerKind::ForwardingNode => "redis",
         ServerKind::RethreadRmcp | ServerKind::GatewayObserved => "adapter",
+        ServerKind::GatewayStateless => "redis",
         ServerKind::RethreadStaticToken => "embedded",
         ServerKind::RethreadJwt => "redis",
         ServerKind::Rmcp => "rmcp",

@@ -37,7 +37,7 @@ pub(super) fn suite() -> Suite {
             ServerKind::GatewayEmbedded,
             ServerKind::GatewayObserved,
         ],
-        run: Box::new(move |environment, kind| measure(environment, kind, clients)),
+        run: Box::new(move |environment, kind| measure(environment, kind, Dialect::Legacy, clients)),
     });
     Suite {
         name: "gateway",
@@ -52,13 +52,35 @@ pub(super) fn suite() -> Suite {
     }
 }
 
-fn measure(environment: &Environment, kind: ServerKind, clients: usize) -> Result<Sample> {
+/// Each case has one kind of client. One of its two servers speaks the client's era, the other one does not.
+pub(super) fn bridge() -> Suite {
+    let cases = [
+        ("16 clients with sessions", Dialect::Legacy),
+        ("16 clients of 2026-07-28", Dialect::Modern),
+    ];
+    let cases = cases.map(|(name, dialect)| Case {
+        name: name.to_owned(),
+        servers: vec![ServerKind::Gateway, ServerKind::GatewayStateless],
+        run: Box::new(move |environment, kind| measure(environment, kind, dialect, 16)),
+    });
+    Suite {
+        name: "bridge",
+        title: "Gateway between the eras",
+        unit: "call",
+        about: "Clients call `echo` of a trivial stdio server through the gateway: one server has sessions, the other one speaks only \
+                2026-07-28. In each case one of the two needs a translation. CPU and memory exclude the children.",
+        metrics: &[Metric::Rate, Metric::Cpu, Metric::Memory, Metric::Processes],
+        cases: cases.into(),
+    }
+}
+
+fn measure(environment: &Environment, kind: ServerKind, dialect: Dialect, clients: usize) -> Result<Sample> {
     let files = TempDir::new()?;
     let server = start(environment, kind, files.path())?;
     let target = Target {
         address: server.address,
         path: "/mcp".to_owned(),
-        dialect: Dialect::Legacy,
+        dialect,
         canned: false,
         token: None,
     };
@@ -128,7 +150,10 @@ fn attempt(environment: &Environment, kind: ServerKind, files: &Path) -> Result<
     let port = address.port().to_string();
     let core = environment.cores.server;
     let mut command = match kind {
-        ServerKind::Gateway | ServerKind::GatewayEmbedded | ServerKind::GatewayObserved => {
+        ServerKind::Gateway
+        | ServerKind::GatewayEmbedded
+        | ServerKind::GatewayObserved
+        | ServerKind::GatewayStateless => {
             let mut command = pinned(core, &sibling_program("rethread")?);
             command.args(["serve", "--listen", &address.to_string()]);
             match kind {
@@ -144,6 +169,9 @@ fn attempt(environment: &Environment, kind: ServerKind, files: &Path) -> Result<
                 }
             }
             command.arg("--").arg(child);
+            if kind == ServerKind::GatewayStateless {
+                command.arg("--stateless");
+            }
             command
         }
         ServerKind::Supergateway => {
