@@ -1,7 +1,7 @@
 //! Every client reaches every server: official clients of both eras through one gateway, in front of stdio servers of both
 //! eras. Each script runs all checks that a server supports, and two clients at once whose questions must never cross.
 
-mod conformance;
+mod official_suite;
 
 use crate::gateway::kills::assert_kills_lose_nothing;
 use crate::gateway::loses_nothing_to_cuts;
