@@ -66,6 +66,13 @@ impl ServerLifetimes {
         }
     }
 
+    /// Whether a node is killed or paused, or has not joined again since.
+    pub(super) fn is_away(&self, node: SocketAddr) -> bool {
+        let lives = self.lives();
+        let last = lives.outages.last();
+        last.is_some_and(|outage| outage.node == node && outage.to.is_none())
+    }
+
     /// Call this after the last kill.
     pub(super) fn record_last_kill(&self) {
         self.lives().kills_over = true;

@@ -248,6 +248,9 @@ impl Session {
             return None; // the balancer found no node, or its node was killed before it answered
         }
         let node = text(BACKEND).and_then(|node| node.parse().ok());
+        if status == 503 && node.is_some_and(|node| self.server.is_away(node)) {
+            return None; // the node got the request before its pause, and its lease ended in the pause
+        }
         Some(OpenResponse {
             node: node.unwrap_or(self.server.addr),
             status: status.as_u16(),
