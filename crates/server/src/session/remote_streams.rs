@@ -4,7 +4,6 @@ use super::Session;
 use super::get_connection::{ConnectionBody, GetConnection};
 use super::orphan::{self, OrphanCause};
 use crate::node::stats::ConnectionKind;
-use crate::stream::Stream;
 use crate::stream::remote_body::{RemoteBody, RemoteHost, RemoteReader};
 use rethread_proto::Ordinal;
 use rethread_proto::event_id::{EventId, Seq, StreamKind};
@@ -29,17 +28,6 @@ impl Session {
     pub(super) fn is_written_elsewhere(&self, status: &StreamStatus) -> bool {
         let is_other = |writer: &Incarnation| !self.node.membership.is_this_process(writer);
         status.info.kind == StreamKind::Call && !status.sealed && status.writer.as_ref().is_some_and(is_other)
-    }
-
-    /// Whether the store still takes the appends of `stream`. Otherwise another node has taken it over, while a connection of this
-    /// node was not known to be dead. The stream stops here: a reader that it gets now would lose its connection in the middle.
-    pub(super) fn is_still_writer(&self, stream: &Stream, status: &StreamStatus) -> bool {
-        let is_writer = status.epoch <= stream.params.epoch;
-        if !is_writer {
-            stream.stop();
-            self.stream_ended(stream);
-        }
-        is_writer
     }
 
     /// Why a call stream without an end has no writer. `None` if another node writes it.

@@ -215,7 +215,15 @@ impl Session {
             Some(id) => self.look_up(id.ordinal, live.is_some()).await?,
             None => None,
         };
-        let live = live.filter(|stream| found.as_ref().is_none_or(|found| self.is_still_writer(stream, found)));
+        let live = match (live, &found) {
+            (Some(stream), Some(found)) if !stream.is_written_here(found) => {
+                // A reader that this stream gets now would lose its connection at the next append.
+                stream.stop();
+                self.stream_ended(&stream);
+                None
+            }
+            (live, _) => live,
+        };
         let is_remote = live.is_none() && found.as_ref().is_some_and(|found| self.is_written_elsewhere(found));
         let refreshed = match (&live, &mut found) {
             (Some(stream), Some(found)) if stream.is_unlogged() => self.recover(stream, found).await,

@@ -3,7 +3,7 @@
 use super::Stream;
 use crate::node::telemetry;
 use rethread_proto::stream::{BindOutcome, Refused, Room};
-use rethread_store::{Batch, BindRequest, ClusterStore, RemotePosition, StoreError};
+use rethread_store::{Batch, BindRequest, ClusterStore, RemotePosition, StoreError, StreamStatus};
 use std::sync::Arc;
 
 /// The result of an attempt to bind messages.
@@ -18,6 +18,12 @@ pub(crate) enum BindProgress {
 }
 
 impl Stream {
+    /// Whether the store still takes the appends of this writer. Otherwise another node has taken the stream over, while a connection
+    /// of this node was not known to be dead.
+    pub(crate) fn is_written_here(&self, status: &StreamStatus) -> bool {
+        status.epoch <= self.params.epoch
+    }
+
     /// Asks the store who reads this stream on another node. With a reader that is far behind, the next read wakes this node.
     pub(crate) fn refresh_remote_reader(self: &Arc<Self>) {
         let stream = Arc::clone(self);
