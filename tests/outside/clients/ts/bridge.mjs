@@ -128,6 +128,12 @@ async function make({ call }, { name, args, expected }, options) {
   for (const part of expected) assert(all(result).includes(part), `${name}: ${JSON.stringify(part)} is not in ${all(result)}`);
 }
 
+/**
+ * client2 makes a report of its own when it answers questions. A new process of server-everything asks for roots a moment after
+ * its start, and so during a call.
+ */
+const isFromServer = ({ message }) => !message?.startsWith('Fulfilling input required');
+
 async function serve(server) {
   const features = SERVERS[server];
   const check = (name, body) => report.check(`${server}: ${name}`, body);
@@ -163,7 +169,7 @@ async function serve(server) {
   await feature('progress', async (progress) => {
     await Promise.all([4, 6, 9].map(async (steps) => {
       const seen = [];
-      await make(self, progress(steps), { onprogress: (p) => seen.push(p.progress) });
+      await make(self, progress(steps), { onprogress: (p) => isFromServer(p) && seen.push(p.progress) });
       await sleep(0);
       sequence(seen, steps, 'progress');
     }));
