@@ -1,14 +1,11 @@
-//! Child processes: stdio MCP servers behind the gateway.
+//! Child processes: stdio MCP servers behind the gateway, the implementation of [`Upstream`](crate::upstream::Upstream).
 //!
-//! [`ChildPool`] decides which processes run, [`ChildSpawner`] starts them, [`ChildConnection`] sends messages to one, and
+//! [`ChildPool`] decides which processes run, [`ChildSpawner`] starts them, `ChildConnection` sends messages to one, and
 //! `MessageRouter` delivers its messages to calls.
 
-pub(crate) mod bounded;
-pub(crate) mod codec;
 mod connection;
 pub(crate) mod guardian;
 mod label;
-mod message;
 mod pool;
 mod process;
 mod restart_backoff;
@@ -17,12 +14,10 @@ mod sanitize;
 mod spawner;
 mod supervisor;
 mod table;
-pub(crate) mod telemetry;
+mod telemetry;
 
-pub(crate) use connection::{ChildCall, ChildConnection, ChildUse};
 pub(crate) use guardian::Guardian;
-pub(crate) use message::{ChildMessage, ChildQuestion, UnsolicitedMessage, parse_child_error};
-pub(crate) use pool::{ChildKind, ChildOwner, ChildPool, ChildStart, StartError, StartedChild, StopCause};
+pub(crate) use pool::{ChildId, ChildKind, ChildOwner, ChildPool, ChildStart, StartError, StartedChild};
 pub(crate) use restart_backoff::RestartBackoff;
 pub(crate) use router::OverflowPolicy;
 pub(crate) use spawner::ChildSpawner;

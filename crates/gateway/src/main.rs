@@ -39,6 +39,7 @@ mod tape;
 mod tls;
 mod token;
 mod trace;
+mod upstream;
 
 use cli::Job;
 use client_entry::ClientKind;

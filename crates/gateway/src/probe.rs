@@ -4,10 +4,11 @@ mod memory;
 
 pub(crate) use memory::ProbeMemory;
 
-use crate::child::codec::{gateway_client_info, gateway_request_meta};
-use crate::child::{ChildConnection, ChildKind, ChildPool, ChildStart, OverflowPolicy, StartedChild};
+use crate::child::{ChildKind, ChildPool, ChildStart, OverflowPolicy, StartedChild};
 use crate::relay::{Relay, WeakRelay};
 use crate::settings::EraSetting;
+use crate::upstream::Upstream;
+use crate::upstream::codec::{gateway_client_info, gateway_request_meta};
 use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
 use rethread::{Principal, Revisions, ServerInfo, Version};
@@ -120,15 +121,16 @@ async fn probe_eras(pool: &ChildPool, setting: EraSetting) -> anyhow::Result<Ser
     let started = Instant::now();
     if setting != EraSetting::Legacy {
         let child = ProbedChild::start(pool).await?;
-        let profile = child.run(async |connection| {
-            match discover(connection, setting == EraSetting::Probe).await {
+        let connection = child.upstream();
+        let profile = child.run(async {
+            match discover(&connection, setting == EraSetting::Probe).await {
                 DiscoverOutcome::Modern(result) => Ok(Some(modern_profile(&result, setting))),
                 DiscoverOutcome::Legacy(result) => legacy_profile(&result).map(Some),
                 DiscoverOutcome::Refused(reason) if setting != EraSetting::Probe => {
                     bail!("it does not answer `server/discover`, so it does not speak 2026-07-28: {reason}")
                 }
                 DiscoverOutcome::Refused(_) if connection.is_alive() => {
-                    legacy_profile(&initialize(connection).await?).map(Some)
+                    legacy_profile(&initialize(&connection).await?).map(Some)
                 }
                 DiscoverOutcome::Refused(_) => Ok(None), // it exited on the unknown method: a new child gets `initialize`
             }
@@ -145,8 +147,9 @@ async fn probe_eras(pool: &ChildPool, setting: EraSetting) -> anyhow::Result<Ser
         }
     }
     let child = ProbedChild::start(pool).await?;
+    let connection = child.upstream();
     child
-        .run(async |connection| legacy_profile(&initialize(connection).await?))
+        .run(async { legacy_profile(&initialize(&connection).await?) })
         .await
 }
 
@@ -155,7 +158,8 @@ async fn accepts_initialize(pool: &ChildPool, first_answer: Duration) -> bool {
     let Ok(child) = ProbedChild::start(pool).await else {
         return false;
     };
-    let profile = child.run(async |connection| legacy_profile(&initialize(connection).await?));
+    let connection = child.upstream();
+    let profile = child.run(async { legacy_profile(&initialize(&connection).await?) });
     // A child that is silent for much longer than the first one does not know the method.
     let remaining = pool.spawner().server.start_timeout.saturating_sub(first_answer);
     let limit = DISCOVER_TIMEOUT.max(first_answer * 4).min(remaining * 9 / 10);
@@ -176,9 +180,12 @@ impl ProbedChild {
         Ok(ProbedChild(pool.start(start).await?))
     }
 
-    /// Runs `probe`, discards unsolicited messages meanwhile, and then ends the child.
-    async fn run<T>(mut self, probe: impl AsyncFnOnce(&Arc<ChildConnection>) -> T) -> T {
-        let probing = probe(&self.0.connection);
+    fn upstream(&self) -> Arc<dyn Upstream> {
+        Arc::clone(&self.0.connection)
+    }
+
+    /// Runs `probing`, discards unsolicited messages meanwhile, and then ends the child.
+    async fn run<T>(mut self, probing: impl Future<Output = T>) -> T {
         tokio::pin!(probing);
         let mut open = true;
         loop {
@@ -199,7 +206,7 @@ enum DiscoverOutcome {
     Refused(String),
 }
 
-async fn discover(connection: &Arc<ChildConnection>, try_initialize: bool) -> DiscoverOutcome {
+async fn discover(connection: &Arc<dyn Upstream>, try_initialize: bool) -> DiscoverOutcome {
     let params = Bytes::from(json!({ "_meta": gateway_request_meta() }).to_string());
     let discovering = connection.request("server/discover", &params);
     tokio::pin!(discovering);
@@ -247,7 +254,7 @@ async fn discover(connection: &Arc<ChildConnection>, try_initialize: bool) -> Di
     }
 }
 
-async fn initialize(connection: &Arc<ChildConnection>) -> anyhow::Result<Value> {
+async fn initialize(connection: &Arc<dyn Upstream>) -> anyhow::Result<Value> {
     let params = json!({
         "protocolVersion": Version::V2025_11_25.as_str(),
         "capabilities": {},

@@ -14,10 +14,11 @@ mod shared_child;
 mod unavailable;
 mod up;
 
-use crate::child::{ChildPool, codec};
+use crate::child::ChildPool;
 use crate::probe::ServerProfile;
 use crate::settings::IdentitySetting;
 use crate::trace::{HeaderContext, ListedTools, TracedCall, Tracer};
+use crate::upstream::codec;
 use bytes::Bytes;
 use call::{relay_call, relay_subscription};
 use down::DownSession;

@@ -9,14 +9,13 @@
 
 mod state;
 
-pub(crate) use state::{ChildId, ChildKind, PoolCounts, StopCause};
+pub(crate) use state::{ChildId, ChildKind, PoolCounts};
 
-use super::bounded;
-use super::connection::ChildConnection;
-use super::message::UnsolicitedMessage;
+use super::connection::{ChildConnection, SpawnedChild};
 use super::restart_backoff::RestartBackoff;
 use super::router::OverflowPolicy;
 use super::spawner::ChildSpawner;
+use crate::upstream::{StopCause, UnsolicitedMessage, Upstream, bounded};
 use parking_lot::Mutex;
 use rethread::Principal;
 use state::{Action, Need, PoolLimits, PoolState, Refused, Start, WaiterId};
@@ -48,9 +47,20 @@ pub(crate) struct ChildStart {
 
 /// A child that has got no message yet.
 pub(crate) struct StartedChild {
-    pub(crate) connection: Arc<ChildConnection>,
+    pub(crate) id: ChildId,
+    pub(crate) connection: Arc<dyn Upstream>,
     /// Messages that belong to no call. The child ends when this is dropped.
     pub(crate) messages: bounded::Receiver<UnsolicitedMessage>,
+}
+
+impl From<SpawnedChild> for StartedChild {
+    fn from(spawned: SpawnedChild) -> Self {
+        StartedChild {
+            id: spawned.connection.child_id(),
+            connection: spawned.connection,
+            messages: spawned.messages,
+        }
+    }
 }
 
 /// Why no child was started.
@@ -82,21 +92,21 @@ struct PoolEntries {
     state: PoolState<Principal>,
     waiters: HashMap<WaiterId, oneshot::Sender<Result<Grant, Refused>>>,
     running: HashMap<ChildId, RunningEntry>,
-    spares: HashMap<ChildId, StartedChild>,
+    spares: HashMap<ChildId, SpawnedChild>,
     spare_backoff: RestartBackoff,
 }
 
 struct RunningEntry {
-    connection: Weak<ChildConnection>,
+    connection: Weak<dyn Upstream>,
     owner: Weak<dyn ChildOwner>,
 }
 
 /// A running child, with what still exists of it.
-type RunningChildParts = (ChildId, Option<Arc<ChildConnection>>, Option<Arc<dyn ChildOwner>>);
+type RunningChildParts = (ChildId, Option<Arc<dyn Upstream>>, Option<Arc<dyn ChildOwner>>);
 
 enum Grant {
     Place(Place),
-    Spare(StartedChild),
+    Spare(SpawnedChild),
 }
 
 /// A place below `max_children`. Free again when dropped, so the process is reaped first.
@@ -216,11 +226,11 @@ impl ChildPool {
             match grant {
                 Ok(Grant::Place(place)) => {
                     let spawner = pool.spawner.for_caller(&start.principal);
-                    return Ok(ChildConnection::start(&spawner, place, start.kind, start.overflow)?);
+                    return Ok(ChildConnection::start(&spawner, place, start.kind, start.overflow)?.into());
                 }
                 Ok(Grant::Spare(spare)) if spare.connection.is_alive() => {
                     spare.connection.claim(start.kind, start.overflow);
-                    return Ok(spare);
+                    return Ok(spare.into());
                 }
                 Ok(Grant::Spare(_)) => {} // it has just exited
                 Err(_) => return Err(self.busy()),
@@ -238,9 +248,8 @@ impl ChildPool {
     }
 
     /// The child is initialized, and belongs to `owner`. From now on the pool may stop it.
-    pub(crate) fn attach(&self, connection: &Arc<ChildConnection>, owner: Weak<dyn ChildOwner>) {
+    pub(crate) fn attach(&self, id: ChildId, connection: &Arc<dyn Upstream>, owner: Weak<dyn ChildOwner>) {
         let mut entries = self.0.state.lock();
-        let id = connection.child_id();
         entries.state.started(id, self.0.now());
         let connection = Arc::downgrade(connection);
         entries.running.insert(id, RunningEntry { connection, owner });
@@ -391,7 +400,7 @@ impl PoolShared {
         self.changed.notify_one();
         let pool = Arc::downgrade(self);
         tokio::spawn(async move {
-            connection.ended().await;
+            connection.unusable().await;
             let Some(pool) = pool.upgrade() else { return };
             let spare = {
                 let mut entries = pool.state.lock();

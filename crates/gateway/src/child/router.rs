@@ -4,12 +4,10 @@
 //! log message goes to the call if there is exactly one. A question goes to the latest call of a session, and without a session
 //! to the only call. Everything else is unsolicited.
 
-use super::bounded;
-use super::codec;
-use super::connection::{CallId, CallSender, ChildConnection};
+use super::connection::ChildConnection;
 use super::label::ChildLabel;
-use super::message::{ChildMessage, ChildQuestion, UnsolicitedMessage};
 use super::sanitize::sanitize_line;
+use crate::upstream::{CallId, CallSender, UnsolicitedMessage, UpstreamMessage, UpstreamQuestion, bounded, codec};
 use bytes::Bytes;
 use rethread_proto::jsonrpc::{self, EnvelopeError, Limits, Message, Payload, RequestId, RpcError};
 use std::sync::{Arc, Weak};
@@ -156,7 +154,7 @@ impl MessageRouter {
                 };
                 // Removed before delivery: no later message can belong to the call.
                 match self.connection.upgrade().and_then(|c| c.remove_call(id)) {
-                    Some(call) => self.deliver(id, &call, ChildMessage::Response(answer.outcome)).await,
+                    Some(call) => self.deliver(id, &call, UpstreamMessage::Response(answer.outcome)).await,
                     None => self.log_unexpected_response(),
                 }
             }
@@ -165,7 +163,7 @@ impl MessageRouter {
                 self.route_notification(method, params).await;
             }
             Message::Request(request) => {
-                let question = ChildQuestion {
+                let question = UpstreamQuestion {
                     id: request.id,
                     method: request.method.as_str().to_owned(),
                     params: Bytes::copy_from_slice(request.params.as_json()),
@@ -185,7 +183,7 @@ impl MessageRouter {
             rethread::CLOSE_CONNECTION => {
                 let id = codec::notified_request_id(&params).as_ref().and_then(call_id);
                 if let Some((id, call)) = id.and_then(|id| self.find_call(id)) {
-                    self.deliver(id, &call, ChildMessage::CloseConnection).await;
+                    self.deliver(id, &call, UpstreamMessage::CloseConnection).await;
                 }
                 return;
             }
@@ -200,7 +198,7 @@ impl MessageRouter {
         let method = method.to_owned();
         match call {
             Some((id, call)) => {
-                self.deliver(id, &call, ChildMessage::Notification { method, params })
+                self.deliver(id, &call, UpstreamMessage::Notification { method, params })
                     .await;
             }
             None => {
@@ -221,10 +219,12 @@ impl MessageRouter {
         let connection = self.connection.upgrade();
         let subscription = call_id(&id).and_then(|id| Some((id, connection?.find_subscription(id)?)));
         if let Some((id, subscription)) = subscription {
-            return self.deliver(id, &subscription, ChildMessage::SubscriptionEnded).await;
+            return self
+                .deliver(id, &subscription, UpstreamMessage::SubscriptionEnded)
+                .await;
         }
         for (call, sender) in self.client_calls() {
-            self.deliver(call, &sender, ChildMessage::QuestionCancelled(id.clone()))
+            self.deliver(call, &sender, UpstreamMessage::QuestionCancelled(id.clone()))
                 .await;
         }
         drop(self.unsolicited.send(UnsolicitedMessage::QuestionCancelled(id)).await);
@@ -232,7 +232,7 @@ impl MessageRouter {
 
     /// Sends a question to the latest call of a session, which most likely caused it: its client can answer on any stream. A child
     /// with several callers gets an error unless there is only one call.
-    async fn route_question(&self, question: ChildQuestion) {
+    async fn route_question(&self, question: UpstreamQuestion) {
         if question.method == "ping" {
             // The gateway answers: a child may ping before it has a client.
             if let Some(connection) = self.connection.upgrade() {
@@ -246,12 +246,12 @@ impl MessageRouter {
             OverflowPolicy::CancelCall => self.only_client_call(),
         };
         match call {
-            Some((id, call)) => self.deliver(id, &call, ChildMessage::Question(question)).await,
+            Some((id, call)) => self.deliver(id, &call, UpstreamMessage::Question(question)).await,
             None => drop(self.unsolicited.send(UnsolicitedMessage::Question(question)).await),
         }
     }
 
-    async fn deliver(&self, id: CallId, call: &CallSender, message: ChildMessage) {
+    async fn deliver(&self, id: CallId, call: &CallSender, message: UpstreamMessage) {
         let connection = self.connection.upgrade();
         let is_alone = connection.as_ref().is_some_and(|connection| connection.is_alone(id));
         if self.label.overflow() == OverflowPolicy::Wait || is_alone {

@@ -1,12 +1,12 @@
 //! The task of one child: moves its lines in and out, and ends the process.
 
-use super::bounded;
 use super::connection::Life;
 use super::label::ChildLabel;
 use super::process::{ChildPipes, ChildProcess};
 use super::router::{MessageRouter, RouterEnd};
 use super::sanitize::sanitize_line;
 use super::telemetry;
+use crate::upstream::bounded;
 use bytes::Bytes;
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Log lines and metrics of children (GW-26).
 
 use super::label::ChildLabel;
-use super::pool::StopCause;
 use super::sanitize::sanitize_line;
 use crate::metrics::{self, ChildExit, HibernationCause};
+use crate::upstream::StopCause;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) fn spawned(label: &ChildLabel) {
 }
 
 /// A child has answered its first request, `took` after its start or its claim. `replayed`: it continues a session.
-pub(crate) fn started(label: &ChildLabel, replayed: bool, took: Duration, children_running: usize) {
+pub(super) fn started(label: &ChildLabel, replayed: bool, took: Duration, children_running: usize) {
     metrics::child_ready(label.server(), took);
     tracing::info!(
         server = label.server(),
@@ -34,7 +34,7 @@ pub(crate) fn started(label: &ChildLabel, replayed: bool, took: Duration, childr
 }
 
 /// A child was stopped while its session lives on.
-pub(crate) fn hibernated(label: &ChildLabel, cause: StopCause, children_running: usize) {
+pub(super) fn hibernated(label: &ChildLabel, cause: StopCause, children_running: usize) {
     let counted = match cause {
         StopCause::Idle => HibernationCause::Idle,
         StopCause::MaxChildren => HibernationCause::MaxChildren,
@@ -85,7 +85,7 @@ fn count_exit(label: &ChildLabel, how: ChildExit) {
 }
 
 /// A log message of a child that no client gets, because it names no call.
-pub(crate) fn log_message(label: &ChildLabel, params: &[u8]) {
+pub(super) fn log_message(label: &ChildLabel, params: &[u8]) {
     let text = sanitize_line(params);
     let (session, pid) = (label.session(), label.pid());
     tracing::info!(target: "rethread::child", server = label.server(), session, pid, %text, "child log message");

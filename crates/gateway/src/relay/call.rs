@@ -2,7 +2,7 @@
 
 use super::open_subscriptions::OpenSubscription;
 use crate::auth;
-use crate::child::{ChildCall, ChildMessage, ChildQuestion, codec, parse_child_error};
+use crate::upstream::{UpstreamCall, UpstreamMessage, UpstreamQuestion, codec, parse_upstream_error};
 use bytes::Bytes;
 use rethread::{Answer, AskError, Caller, Context, Reply, RpcError};
 use serde_json::value::RawValue;
@@ -16,14 +16,14 @@ pub(super) struct RelayedNotification {
 }
 
 /// Relays the messages of one call to its client, until the child responds.
-pub(super) async fn relay_call(call: ChildCall, cx: &Context) -> Result<Reply, RpcError> {
+pub(super) async fn relay_call(call: UpstreamCall, cx: &Context) -> Result<Reply, RpcError> {
     relay_messages(call, cx, Some).await.map(Reply::raw)
 }
 
 /// Relays the messages of one call to its client, until the child responds. `translate` changes or drops notifications other
 /// than progress. Returns the result.
 pub(super) async fn relay_messages(
-    mut call: ChildCall,
+    mut call: UpstreamCall,
     cx: &Context,
     translate: impl Fn(RelayedNotification) -> Option<RelayedNotification>,
 ) -> Result<Bytes, RpcError> {
@@ -34,39 +34,39 @@ pub(super) async fn relay_messages(
         };
         match message {
             None => return Err(call.no_response_error()),
-            Some(ChildMessage::Response(Ok(result))) => return Ok(result),
-            Some(ChildMessage::Response(Err(error))) => return Err(parse_child_error(&error)),
-            Some(ChildMessage::Notification { method, params }) if method == "notifications/progress" => {
+            Some(UpstreamMessage::Response(Ok(result))) => return Ok(result),
+            Some(UpstreamMessage::Response(Err(error))) => return Err(parse_upstream_error(&error)),
+            Some(UpstreamMessage::Notification { method, params }) if method == "notifications/progress" => {
                 // The token is the gateway's, and a retry may bring another one (MRTR-04).
                 if let Some(report) = codec::remove_progress_token(&params) {
                     cx.relay_progress(report).await?;
                 }
             }
             // Its child may serve other requests of the principal, and a log message names none.
-            Some(ChildMessage::Notification { .. }) if cx.is_sessionless() => {}
-            Some(ChildMessage::Notification { method, params }) => {
+            Some(UpstreamMessage::Notification { .. }) if cx.is_sessionless() => {}
+            Some(UpstreamMessage::Notification { method, params }) => {
                 if let Some(relayed) = translate(RelayedNotification { method, params }) {
                     cx.notify(&relayed.method, raw_json(&relayed.params)).await?;
                 }
             }
-            Some(ChildMessage::Question(question)) if cx.is_sessionless() => {
+            Some(UpstreamMessage::Question(question)) if cx.is_sessionless() => {
                 let error = RpcError::method_not_found(&question.method);
-                call.connection().respond(&question.id, Err(&error)).await;
+                call.upstream().answer(&question.id, Err(&error)).await;
             }
-            Some(ChildMessage::Question(question)) => {
+            Some(UpstreamMessage::Question(question)) => {
                 let answer = ask_client(cx.clone(), question.clone());
-                call.connection().answer_question(question, answer);
+                call.upstream().answer_question(question, answer);
             }
-            Some(ChildMessage::QuestionCancelled(id)) => call.connection().cancel_question(&id),
-            Some(ChildMessage::CloseConnection) => cx.close_connection().await,
-            Some(ChildMessage::SubscriptionEnded) => {}
+            Some(UpstreamMessage::QuestionCancelled(id)) => call.upstream().cancel_question(&id),
+            Some(UpstreamMessage::CloseConnection) => cx.close_connection().await,
+            Some(UpstreamMessage::SubscriptionEnded) => {}
         }
     }
 }
 
 /// Relays one subscription under the client's own id (SUB-03), until one side ends it.
 pub(super) async fn relay_subscription(
-    mut call: ChildCall,
+    mut call: UpstreamCall,
     cx: &Context,
     subscription: &OpenSubscription<'_>,
     mut draining: watch::Receiver<bool>,
@@ -82,19 +82,21 @@ pub(super) async fn relay_subscription(
             () = subscription.revoked() => None,
         };
         let result = match message {
-            Some(ChildMessage::Notification { method, params }) => {
+            Some(UpstreamMessage::Notification { method, params }) => {
                 if let Some(params) = codec::set_subscription_id(&params, &id) {
                     cx.notify(&method, params).await?;
                 }
                 continue;
             }
-            Some(ChildMessage::Question(_) | ChildMessage::QuestionCancelled(_) | ChildMessage::CloseConnection) => {
+            Some(
+                UpstreamMessage::Question(_) | UpstreamMessage::QuestionCancelled(_) | UpstreamMessage::CloseConnection,
+            ) => {
                 continue;
             }
-            Some(ChildMessage::Response(Err(error))) => return Err(parse_child_error(&error)),
-            Some(ChildMessage::Response(Ok(result))) => result,
+            Some(UpstreamMessage::Response(Err(error))) => return Err(parse_upstream_error(&error)),
+            Some(UpstreamMessage::Response(Ok(result))) => result,
             // SUB-06: the subscription ends with a result, and the client may subscribe again.
-            Some(ChildMessage::SubscriptionEnded) | None => Bytes::from_static(b"{\"resultType\":\"complete\"}"),
+            Some(UpstreamMessage::SubscriptionEnded) | None => Bytes::from_static(b"{\"resultType\":\"complete\"}"),
         };
         let result = codec::set_subscription_id(&result, &id);
         return Ok(Reply::raw(
@@ -113,7 +115,7 @@ pub(super) async fn token_expired(cx: &Context) {
 }
 
 /// Asks the client on the stream of a call. If the call ends first, asks on a stream of the session.
-async fn ask_client(cx: Context, question: ChildQuestion) -> Result<Answer, AskError> {
+async fn ask_client(cx: Context, question: UpstreamQuestion) -> Result<Answer, AskError> {
     let (method, params) = (&question.method, raw_json(&question.params));
     let answer = cx.request(method, params.clone()).await;
     match (answer, cx.session()) {

@@ -1,7 +1,8 @@
 //! At most one running child, and the backoff between its starts.
 
 use super::unavailable::unavailable_error;
-use crate::child::{ChildConnection, ChildUse, RestartBackoff};
+use crate::child::{ChildId, RestartBackoff};
+use crate::upstream::{Upstream, UpstreamUse};
 use rethread::RpcError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,15 +21,17 @@ pub(super) struct ChildSlot<C> {
 
 /// A child with the task that receives its unsolicited messages. Dropping it ends the child.
 pub(super) struct RunningChild {
-    pub(super) connection: Arc<ChildConnection>,
+    pub(super) id: ChildId,
+    pub(super) connection: Arc<dyn Upstream>,
     started: Instant,
     receive_task: AbortOnDrop,
 }
 
 impl RunningChild {
     /// `receive_task` owns the receiver of unsolicited messages.
-    pub(super) fn new(connection: Arc<ChildConnection>, receive_task: JoinHandle<()>) -> Self {
+    pub(super) fn new(id: ChildId, connection: Arc<dyn Upstream>, receive_task: JoinHandle<()>) -> Self {
         RunningChild {
+            id,
             connection,
             started: Instant::now(),
             receive_task: AbortOnDrop::new(receive_task),
@@ -36,8 +39,8 @@ impl RunningChild {
     }
 
     /// A use of the child, which its owner hands out under the lock of the slot.
-    pub(super) fn use_child(&self) -> ChildUse {
-        ChildUse::new(&self.connection)
+    pub(super) fn use_child(&self) -> UpstreamUse {
+        UpstreamUse::new(&self.connection)
     }
 
     /// Stops the child. Messages that it sends until its exit are still received.
@@ -136,6 +139,6 @@ pub(super) async fn stop<C: AsRef<RunningChild>>(slot: &Mutex<ChildSlot<C>>) {
     if let Some(child) = child {
         let connection = Arc::clone(&child.as_ref().connection);
         drop(child);
-        connection.exited().await;
+        connection.ended().await;
     }
 }

@@ -1,6 +1,6 @@
 //! The header params of a child's tools (HDR-04), from `tools/list`.
 
-use crate::child::ChildConnection;
+use crate::upstream::Upstream;
 use bytes::Bytes;
 use rethread::{HeaderParams, RpcError};
 use serde::Deserialize;
@@ -15,10 +15,7 @@ const MAX_TOOL_LIST_PAGES: usize = 100;
 pub(super) type ToolHeaderParams = HashMap<String, Arc<HeaderParams>>;
 
 /// Lists all tools of a child. `meta` is the `_meta` of a stateless request.
-pub(super) async fn fetch(
-    connection: &Arc<ChildConnection>,
-    meta: Option<Value>,
-) -> Result<ToolHeaderParams, RpcError> {
+pub(super) async fn fetch(connection: &Arc<dyn Upstream>, meta: Option<Value>) -> Result<ToolHeaderParams, RpcError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct ToolPage {

@@ -15,11 +15,9 @@ use super::bridge_metrics;
 use super::child_slot::AbortOnDrop;
 use super::header_params::{self, ToolHeaderParams};
 use super::unavailable::{start_error, unavailable_error, with_timeout};
-use crate::child::{
-    ChildConnection, ChildKind, ChildOwner, ChildPool, ChildStart, ChildUse, OverflowPolicy, RestartBackoff,
-    StartedChild, StopCause, UnsolicitedMessage, bounded, telemetry,
-};
+use crate::child::{ChildKind, ChildOwner, ChildPool, ChildStart, OverflowPolicy, RestartBackoff, StartedChild};
 use crate::settings::BridgeSettings;
+use crate::upstream::{LifeEvent, StopCause, UnsolicitedMessage, Upstream, UpstreamUse, bounded};
 use bytes::Bytes;
 use hub::Hub;
 use leased::Levels;
@@ -68,7 +66,8 @@ type LeaseCell = Arc<OnceCell<Arc<LeaseChild>>>;
 
 /// A running child of a lease. Dropping it ends the child.
 pub(super) struct LeaseChild {
-    connection: Arc<ChildConnection>,
+    connection: Arc<dyn Upstream>,
+    started: Instant,
     pub(super) initialize_result: Bytes,
     capabilities: Value,
     levels: AsyncMutex<Levels>,
@@ -127,7 +126,8 @@ impl Lease {
         loop {
             let taken = tokio::time::timeout_at(deadline, self.slots.take(alone)).await;
             let (slot, cell) = taken.map_err(|_| {
-                let message = "every process of this client is in use; try again later";
+                let message =
+                    "every process of this client is in use, also by calls that wait for input; try again later";
                 RpcError::internal(message).with_data(json!({ "reason": "busy" }))
             })?;
             let mut guard = SlotGuard {
@@ -141,7 +141,7 @@ impl Lease {
                     return Err(error);
                 }
             };
-            let in_use = ChildUse::new(&child.connection);
+            let in_use = UpstreamUse::new(&child.connection);
             if !child.connection.is_alive() {
                 self.slots.remove(slot);
                 continue;
@@ -169,7 +169,11 @@ impl Lease {
             idle_limit: Some(self.bridge().lease_idle),
         };
         let began = Instant::now();
-        let StartedChild { connection, messages } = self.pool.start(start).await.map_err(start_error)?;
+        let StartedChild {
+            id,
+            connection,
+            messages,
+        } = self.pool.start(start).await.map_err(start_error)?;
         let receive_task = tokio::spawn(receive(Arc::downgrade(self), slot, Arc::clone(&connection), messages));
         let receive_task = AbortOnDrop::new(receive_task);
         let initialized = self.initialize(&connection).await;
@@ -178,7 +182,11 @@ impl Lease {
             let now = self.created.elapsed();
             self.backoff.lock().record_crash(now, Duration::ZERO);
         })?;
-        telemetry::started(connection.label(), false, began.elapsed(), self.pool.counts().running);
+        connection.record(LifeEvent::Started {
+            replayed: false,
+            took: began.elapsed(),
+            running: self.pool.counts().running,
+        });
         let result: Value = serde_json::from_slice(&initialize_result).unwrap_or_default();
         let owner = Arc::new(LeaseChildOwner {
             lease: Arc::downgrade(self),
@@ -186,9 +194,10 @@ impl Lease {
             connection: Arc::downgrade(&connection),
         });
         let weak_owner: Weak<dyn ChildOwner> = Arc::downgrade(&(Arc::clone(&owner) as Arc<dyn ChildOwner>));
-        self.pool.attach(&connection, weak_owner);
+        self.pool.attach(id, &connection, weak_owner);
         Ok(Arc::new(LeaseChild {
             connection,
+            started: began,
             initialize_result,
             capabilities: result["capabilities"].clone(),
             levels: AsyncMutex::default(),
@@ -197,7 +206,7 @@ impl Lease {
         }))
     }
 
-    async fn initialize(&self, connection: &Arc<ChildConnection>) -> Result<Bytes, RpcError> {
+    async fn initialize(&self, connection: &Arc<dyn Upstream>) -> Result<Bytes, RpcError> {
         let limit = self.pool.spawner().server.start_timeout;
         let request = connection.request("initialize", &self.initialize_params);
         let result = with_timeout(limit, "answer `initialize`", request).await?;
@@ -276,14 +285,14 @@ impl Lease {
     }
 
     /// A child has exited.
-    fn child_exited(&self, slot: SlotId, connection: &ChildConnection) {
+    fn child_exited(&self, slot: SlotId) {
         let Some((_, cell)) = self.slots.children().into_iter().find(|(id, _)| *id == slot) else {
             return; // it was given up
         };
         self.slots.remove(slot);
-        if cell.get().is_some() {
+        if let Some(child) = cell.get() {
             let now = self.created.elapsed();
-            self.backoff.lock().record_crash(now, connection.label().age());
+            self.backoff.lock().record_crash(now, child.started.elapsed());
             self.hub.end();
         }
     }
@@ -292,7 +301,7 @@ impl Lease {
     pub(super) async fn stop(&self) {
         for child in self.children() {
             child.connection.stop();
-            child.connection.exited().await;
+            child.connection.ended().await;
         }
     }
 }
@@ -336,7 +345,7 @@ impl Drop for ListenGuard {
     }
 }
 
-async fn subscribe(connection: &Arc<ChildConnection>, method: &str, uri: &str) -> Result<Bytes, RpcError> {
+async fn subscribe(connection: &Arc<dyn Upstream>, method: &str, uri: &str) -> Result<Bytes, RpcError> {
     let params = Bytes::from(json!({ "uri": uri }).to_string());
     with_timeout(
         REQUEST_TIMEOUT,
@@ -350,7 +359,7 @@ async fn subscribe(connection: &Arc<ChildConnection>, method: &str, uri: &str) -
 struct LeaseChildOwner {
     lease: Weak<Lease>,
     slot: SlotId,
-    connection: Weak<ChildConnection>,
+    connection: Weak<dyn Upstream>,
 }
 
 impl ChildOwner for LeaseChildOwner {
@@ -371,7 +380,8 @@ impl ChildOwner for LeaseChildOwner {
             return false;
         }
         connection.stop();
-        telemetry::hibernated(connection.label(), cause, lease.pool.counts().running);
+        let running = lease.pool.counts().running;
+        connection.record(LifeEvent::Hibernated { cause, running });
         true
     }
 }
@@ -380,7 +390,7 @@ impl ChildOwner for LeaseChildOwner {
 async fn receive(
     lease: Weak<Lease>,
     slot: SlotId,
-    connection: Arc<ChildConnection>,
+    connection: Arc<dyn Upstream>,
     mut messages: bounded::Receiver<UnsolicitedMessage>,
 ) {
     while let Some(message) = messages.recv().await {
@@ -389,10 +399,10 @@ async fn receive(
             UnsolicitedMessage::Question(question) => {
                 let answer = up::answer_unsolicited(&question.method, &lease.bridge().roots);
                 match &answer {
-                    Ok(result) => connection.respond(&question.id, Ok(result)).await,
+                    Ok(result) => connection.answer(&question.id, Ok(result)).await,
                     Err(error) => {
                         lease.count(Dropped::Question);
-                        connection.respond(&question.id, Err(error)).await;
+                        connection.answer(&question.id, Err(error)).await;
                     }
                 }
             }
@@ -405,7 +415,7 @@ async fn receive(
                 }
                 None if method == "notifications/message" => {
                     lease.count(Dropped::Log);
-                    telemetry::log_message(connection.label(), &params);
+                    connection.record(LifeEvent::LogMessage(&params));
                 }
                 None => lease.count(Dropped::Notification),
             },
@@ -413,6 +423,6 @@ async fn receive(
         }
     }
     if let Some(lease) = lease.upgrade() {
-        lease.child_exited(slot, &connection);
+        lease.child_exited(slot);
     }
 }

@@ -3,11 +3,9 @@
 use super::call::raw_json;
 use super::child_slot::{self, ChildSlot, RunningChild};
 use super::unavailable::{start_error, unavailable_error, with_timeout};
-use crate::child::{
-    ChildConnection, ChildKind, ChildOwner, ChildPool, ChildStart, ChildUse, OverflowPolicy, StartError, StartedChild,
-    StopCause, UnsolicitedMessage, bounded, telemetry,
-};
+use crate::child::{ChildKind, ChildOwner, ChildPool, ChildStart, OverflowPolicy, StartError, StartedChild};
 use crate::settings::RestoreSetting;
+use crate::upstream::{LifeEvent, StopCause, UnsolicitedMessage, Upstream, UpstreamUse, bounded};
 use bytes::Bytes;
 use rethread::{OpenError, Peer, PreviousState, RpcError, Tag};
 use serde_json::json;
@@ -52,7 +50,7 @@ impl SessionChild {
     }
 
     /// The connection to the child, which is started if it does not run.
-    pub(super) async fn connection(self: &Arc<Self>) -> Result<ChildUse, RpcError> {
+    pub(super) async fn connection(self: &Arc<Self>) -> Result<UpstreamUse, RpcError> {
         let mut slot = self.slot.lock().await;
         if slot.stopped {
             return Err(session_ended_error());
@@ -80,7 +78,7 @@ impl SessionChild {
     }
 
     /// The connection to the child, if it is alive.
-    pub(super) async fn live_connection(&self) -> Option<ChildUse> {
+    pub(super) async fn live_connection(&self) -> Option<UpstreamUse> {
         let slot = self.slot.lock().await;
         slot.live_child().map(RunningChild::use_child)
     }
@@ -116,7 +114,7 @@ impl SessionChild {
 
     fn attach(self: &Arc<Self>, child: &RunningChild) {
         let owner: Arc<dyn ChildOwner> = Arc::clone(self) as Arc<dyn ChildOwner>;
-        self.pool.attach(&child.connection, Arc::downgrade(&owner));
+        self.pool.attach(child.id, &child.connection, Arc::downgrade(&owner));
     }
 
     /// Initializes a child. With `previous` it is brought to the state of the session.
@@ -126,15 +124,19 @@ impl SessionChild {
         previous: Option<&PreviousState>,
     ) -> Result<(RunningChild, Bytes), RpcError> {
         let began = Instant::now();
-        let StartedChild { connection, messages } = child;
-        connection.label().set_session(Tag::of_session(self.peer.id()));
+        let StartedChild {
+            id,
+            connection,
+            messages,
+        } = child;
+        connection.record(LifeEvent::ServesSession(Tag::of_session(self.peer.id())));
         let receive_task = tokio::spawn(receive(
             Arc::clone(&connection),
             messages,
             self.peer.clone(),
             self.expires(),
         ));
-        let child = RunningChild::new(Arc::clone(&connection), receive_task);
+        let child = RunningChild::new(id, Arc::clone(&connection), receive_task);
         let limit = self.pool.spawner().server.start_timeout;
         let initialize = async {
             let request = connection.request("initialize", &self.initialize_params);
@@ -144,8 +146,11 @@ impl SessionChild {
                 self.check_version(&result)?;
                 with_timeout(limit, "take up the session", replay(&connection, previous)).await?;
             }
-            let running = self.pool.counts().running;
-            telemetry::started(connection.label(), previous.is_some(), began.elapsed(), running);
+            connection.record(LifeEvent::Started {
+                replayed: previous.is_some(),
+                took: began.elapsed(),
+                running: self.pool.counts().running,
+            });
             Ok(result)
         };
         tokio::select! {
@@ -206,7 +211,8 @@ impl ChildOwner for SessionChild {
             return false;
         }
         if let Some(child) = slot.take() {
-            telemetry::hibernated(child.connection.label(), cause, self.pool.counts().running);
+            let running = self.pool.counts().running;
+            child.connection.record(LifeEvent::Hibernated { cause, running });
             child.hibernate();
         }
         true
@@ -218,7 +224,7 @@ pub(super) fn session_ended_error() -> RpcError {
 }
 
 /// Repeats to a new child the state that its predecessor got from the client.
-async fn replay(connection: &Arc<ChildConnection>, previous: &PreviousState) -> Result<(), RpcError> {
+async fn replay(connection: &Arc<dyn Upstream>, previous: &PreviousState) -> Result<(), RpcError> {
     if previous.initialized {
         connection.notify("notifications/initialized", b"").await?;
     }
@@ -243,7 +249,7 @@ async fn replay(connection: &Arc<ChildConnection>, previous: &PreviousState) -> 
 
 /// Passes messages that belong to no call to the client. With `expires` the session ends after the child.
 async fn receive(
-    connection: Arc<ChildConnection>,
+    connection: Arc<dyn Upstream>,
     mut messages: bounded::Receiver<UnsolicitedMessage>,
     peer: Peer,
     expires: bool,

@@ -2,11 +2,9 @@
 
 use super::child_slot::{self, ChildSlot, RunningChild};
 use super::unavailable::{start_error, unavailable_error, with_timeout};
-use crate::child::codec::gateway_client_info;
-use crate::child::{
-    ChildConnection, ChildKind, ChildOwner, ChildPool, ChildStart, ChildUse, OverflowPolicy, StartError, StartedChild,
-    StopCause, UnsolicitedMessage, bounded, telemetry,
-};
+use crate::child::{ChildKind, ChildOwner, ChildPool, ChildStart, OverflowPolicy, StartError, StartedChild};
+use crate::upstream::codec::gateway_client_info;
+use crate::upstream::{LifeEvent, StopCause, UnsolicitedMessage, Upstream, UpstreamUse, bounded};
 use rethread::{Principal, RpcError, Version};
 use serde_json::json;
 use std::sync::Arc;
@@ -38,7 +36,7 @@ impl SessionlessChild {
     }
 
     /// The connection to the child, which is started if it does not run.
-    pub(super) async fn connection(self: &Arc<Self>) -> Result<ChildUse, RpcError> {
+    pub(super) async fn connection(self: &Arc<Self>) -> Result<UpstreamUse, RpcError> {
         let mut slot = self.slot.lock().await;
         if slot.stopped {
             return Err(unavailable_error("the gateway is shutting down"));
@@ -61,21 +59,24 @@ impl SessionlessChild {
             Err(error) => Err(start_error(error)),
         };
         let child = slot.fill(started)?;
-        telemetry::started(
-            child.connection.label(),
-            false,
-            began.elapsed(),
-            self.pool.counts().running,
-        );
+        child.connection.record(LifeEvent::Started {
+            replayed: false,
+            took: began.elapsed(),
+            running: self.pool.counts().running,
+        });
         let owner: Arc<dyn ChildOwner> = Arc::clone(self) as Arc<dyn ChildOwner>;
-        self.pool.attach(&child.connection, Arc::downgrade(&owner));
+        self.pool.attach(child.id, &child.connection, Arc::downgrade(&owner));
         Ok(child.use_child())
     }
 
     async fn initialize(&self, child: StartedChild) -> Result<RunningChild, RpcError> {
-        let StartedChild { connection, messages } = child;
+        let StartedChild {
+            id,
+            connection,
+            messages,
+        } = child;
         let receive_task = tokio::spawn(reject_questions(Arc::clone(&connection), messages));
-        let child = RunningChild::new(Arc::clone(&connection), receive_task);
+        let child = RunningChild::new(id, Arc::clone(&connection), receive_task);
         let params = json!({
             "protocolVersion": Version::V2025_11_25.as_str(),
             "capabilities": {},
@@ -109,18 +110,19 @@ impl ChildOwner for SessionlessChild {
             return false;
         }
         if let Some(child) = slot.take() {
-            telemetry::hibernated(child.connection.label(), cause, self.pool.counts().running);
+            let running = self.pool.counts().running;
+            child.connection.record(LifeEvent::Hibernated { cause, running });
         }
         true
     }
 }
 
 /// No client could answer a question here. Notifications reach nobody.
-async fn reject_questions(connection: Arc<ChildConnection>, mut messages: bounded::Receiver<UnsolicitedMessage>) {
+async fn reject_questions(connection: Arc<dyn Upstream>, mut messages: bounded::Receiver<UnsolicitedMessage>) {
     while let Some(message) = messages.recv().await {
         if let UnsolicitedMessage::Question(question) = message {
             let error = RpcError::method_not_found(&question.method);
-            connection.respond(&question.id, Err(&error)).await;
+            connection.answer(&question.id, Err(&error)).await;
         }
     }
 }

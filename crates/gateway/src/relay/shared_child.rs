@@ -3,11 +3,9 @@
 use super::child_slot::{self, AbortOnDrop, ChildSlot, RunningChild};
 use super::header_params::{self, ToolHeaderParams};
 use super::unavailable::{start_error, unavailable_error, with_timeout};
-use crate::child::codec::gateway_request_meta;
-use crate::child::{
-    ChildConnection, ChildKind, ChildMessage, ChildOwner, ChildPool, ChildStart, ChildUse, OverflowPolicy, StartError,
-    StartedChild, StopCause, UnsolicitedMessage, bounded, telemetry,
-};
+use crate::child::{ChildKind, ChildOwner, ChildPool, ChildStart, OverflowPolicy, StartError, StartedChild};
+use crate::upstream::codec::gateway_request_meta;
+use crate::upstream::{LifeEvent, StopCause, UnsolicitedMessage, Upstream, UpstreamMessage, UpstreamUse, bounded};
 use bytes::Bytes;
 use rethread::{HeaderParams, Principal, RpcError};
 use rethread_proto::bridge::down;
@@ -79,14 +77,14 @@ impl SharedChild {
     }
 
     /// The connection to the child, which is started if it does not run.
-    pub(super) async fn connection(self: &Arc<Self>) -> Result<ChildUse, RpcError> {
+    pub(super) async fn connection(self: &Arc<Self>) -> Result<UpstreamUse, RpcError> {
         self.with_child(|_| ()).await.map(|(connection, ())| connection)
     }
 
     async fn with_child<T>(
         self: &Arc<Self>,
         read: impl FnOnce(&SharedRunningChild) -> T,
-    ) -> Result<(ChildUse, T), RpcError> {
+    ) -> Result<(UpstreamUse, T), RpcError> {
         let now = self.created.elapsed().as_millis() as u64;
         self.last_used.store(now, Ordering::Relaxed);
         let mut slot = self.slot.lock().await;
@@ -110,10 +108,14 @@ impl SharedChild {
             started => started.map(receive).map_err(start_error),
         };
         let child = slot.fill(started)?;
-        let running = self.pool.counts().running;
-        telemetry::started(child.child.connection.label(), false, began.elapsed(), running);
+        child.child.connection.record(LifeEvent::Started {
+            replayed: false,
+            took: began.elapsed(),
+            running: self.pool.counts().running,
+        });
         let owner: Arc<dyn ChildOwner> = Arc::clone(self) as Arc<dyn ChildOwner>;
-        self.pool.attach(&child.child.connection, Arc::downgrade(&owner));
+        self.pool
+            .attach(child.child.id, &child.child.connection, Arc::downgrade(&owner));
         Ok((child.child.use_child(), read(child)))
     }
 
@@ -175,7 +177,8 @@ impl ChildOwner for SharedChild {
             return false;
         }
         if let Some(shared) = slot.take() {
-            telemetry::hibernated(shared.child.connection.label(), cause, self.pool.counts().running);
+            let running = self.pool.counts().running;
+            shared.child.connection.record(LifeEvent::Hibernated { cause, running });
         }
         true
     }
@@ -183,29 +186,33 @@ impl ChildOwner for SharedChild {
 
 /// Starts the tasks that receive the messages of a new child.
 fn receive(child: StartedChild) -> SharedRunningChild {
-    let StartedChild { connection, messages } = child;
+    let StartedChild {
+        id,
+        connection,
+        messages,
+    } = child;
     let header_params = HeaderParamsCache::default();
     let receive_task = tokio::spawn(reject_questions(Arc::clone(&connection), messages));
     let watch_task = tokio::spawn(watch_tools(Arc::downgrade(&connection), Arc::clone(&header_params)));
     SharedRunningChild {
-        child: RunningChild::new(connection, receive_task),
+        child: RunningChild::new(id, connection, receive_task),
         _watch_task: AbortOnDrop::new(watch_task),
         header_params,
     }
 }
 
 /// Rejects questions that belong to no request: a stateless client has no stream for them.
-async fn reject_questions(connection: Arc<ChildConnection>, mut messages: bounded::Receiver<UnsolicitedMessage>) {
+async fn reject_questions(connection: Arc<dyn Upstream>, mut messages: bounded::Receiver<UnsolicitedMessage>) {
     while let Some(message) = messages.recv().await {
         if let UnsolicitedMessage::Question(question) = message {
             let error = RpcError::method_not_found(&question.method);
-            connection.respond(&question.id, Err(&error)).await;
+            connection.answer(&question.id, Err(&error)).await;
         }
     }
 }
 
 /// Clears the cache when the child reports that its tools have changed.
-async fn watch_tools(connection: Weak<ChildConnection>, cache: HeaderParamsCache) {
+async fn watch_tools(connection: Weak<dyn Upstream>, cache: HeaderParamsCache) {
     let params = json!({ "_meta": gateway_request_meta(), "notifications": { "toolsListChanged": true } });
     let call = match connection.upgrade() {
         Some(connection) => {
@@ -218,10 +225,10 @@ async fn watch_tools(connection: Weak<ChildConnection>, cache: HeaderParamsCache
     let Ok(mut call) = call else { return };
     while let Some(message) = call.next().await {
         match message {
-            ChildMessage::Notification { method, .. } if method == "notifications/tools/list_changed" => {
+            UpstreamMessage::Notification { method, .. } if method == "notifications/tools/list_changed" => {
                 *cache.lock().await = None;
             }
-            ChildMessage::Response(_) | ChildMessage::SubscriptionEnded => return,
+            UpstreamMessage::Response(_) | UpstreamMessage::SubscriptionEnded => return,
             _ => {}
         }
     }

@@ -2,7 +2,7 @@
 
 use super::call::{raw_json, token_expired};
 use super::lease::{Lease, LeaseUse};
-use crate::child::{ChildMessage, ChildQuestion, codec, parse_child_error};
+use crate::upstream::{UpstreamMessage, UpstreamQuestion, codec, parse_upstream_error};
 use bytes::Bytes;
 use rethread::{Answer, AskError, Call, Context, Reply, Revisions, RpcError};
 use rethread_proto::bridge::Dropped;
@@ -85,28 +85,28 @@ impl UpCall<'_> {
                 message = call.next() => message,
                 answered = self.questions.next() => {
                     let (id, answer) = answered;
-                    self.leased.connection().respond(&id, answer.as_deref()).await;
+                    self.leased.connection().answer(&id, answer.as_deref()).await;
                     continue;
                 }
                 () = self.cx.cancelled() => {
                     // The questions first, so that the child does not wait for them. Dropping `call` then cancels it.
                     for (id, method) in self.questions.take_open() {
                         let answer = up::answer_expired(method);
-                        self.leased.connection().respond(&id, answer.as_deref()).await;
+                        self.leased.connection().answer(&id, answer.as_deref()).await;
                     }
                     return Err(RpcError::internal("cancelled"));
                 }
             };
             match message {
                 None => return Err(call.no_response_error()),
-                Some(ChildMessage::Response(outcome)) => {
+                Some(UpstreamMessage::Response(outcome)) => {
                     self.leased.finish();
                     return self.reply(outcome);
                 }
-                Some(ChildMessage::Notification { method, params }) => self.notify(&method, &params).await?,
-                Some(ChildMessage::Question(question)) => self.ask(question).await,
-                Some(ChildMessage::QuestionCancelled(id)) => self.questions.withdraw(&id),
-                Some(ChildMessage::CloseConnection | ChildMessage::SubscriptionEnded) => {}
+                Some(UpstreamMessage::Notification { method, params }) => self.notify(&method, &params).await?,
+                Some(UpstreamMessage::Question(question)) => self.ask(question).await,
+                Some(UpstreamMessage::QuestionCancelled(id)) => self.questions.withdraw(&id),
+                Some(UpstreamMessage::CloseConnection | UpstreamMessage::SubscriptionEnded) => {}
             }
         }
     }
@@ -114,7 +114,7 @@ impl UpCall<'_> {
     fn reply(&self, outcome: Result<Bytes, Bytes>) -> Result<Reply, RpcError> {
         let error = match outcome {
             Ok(result) => return Ok(Reply::raw(up::result(self.method, &result))),
-            Err(error) => parse_child_error(&error),
+            Err(error) => parse_upstream_error(&error),
         };
         match up::error(self.method, error, self.cx.client()) {
             ErrorReply::Error(error) => Err(error),
@@ -141,22 +141,22 @@ impl UpCall<'_> {
     }
 
     /// Asks the client. The call is parked until the answer comes with a retry.
-    async fn ask(&mut self, question: ChildQuestion) {
-        let ChildQuestion { id, method, params } = question;
+    async fn ask(&mut self, question: UpstreamQuestion) {
+        let UpstreamQuestion { id, method, params } = question;
         if !allows_input_required(self.method) {
             // No client can be asked during this request.
             let answer = up::answer_unsolicited(&method, self.lease.roots());
             if answer.is_err() {
                 self.lease.count(Dropped::Question);
             }
-            return self.leased.connection().respond(&id, answer.as_deref()).await;
+            return self.leased.connection().answer(&id, answer.as_deref()).await;
         }
         match up::check_question(self.method, &method, &params, self.cx.client()) {
             Ok(asked) => self.questions.ask(self.cx.clone(), id, asked, &params),
             Err(error) => {
                 self.lease.count(Dropped::Question);
                 tracing::debug!(%error, "question of a child is refused");
-                self.leased.connection().respond(&id, Err(&error)).await;
+                self.leased.connection().answer(&id, Err(&error)).await;
             }
         }
     }

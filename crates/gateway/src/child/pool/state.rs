@@ -3,6 +3,7 @@
 //! A child has a place from its start until its process is reaped. Starts wait in order for a place. A child that nobody needs
 //! is stopped after its idle limit, and earlier if another start needs its place.
 
+use crate::upstream::StopCause;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
@@ -57,25 +58,6 @@ pub(crate) enum Need {
     Needed,
     /// It was needed until this moment.
     UnneededSince(Duration),
-}
-
-/// Why a child is stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum StopCause {
-    /// Nobody needed it for its idle limit.
-    Idle,
-    /// Another start needs its place.
-    MaxChildren,
-}
-
-impl StopCause {
-    /// The name in the log and in metrics.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            StopCause::Idle => "idle",
-            StopCause::MaxChildren => "max_children",
-        }
-    }
 }
 
 /// Why a start gets no place.

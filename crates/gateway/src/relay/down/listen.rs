@@ -2,11 +2,11 @@
 //!
 //! To change it, the new one is opened first and the old one is closed after that, so that no change is missed.
 
-use crate::child::{ChildCall, ChildMessage, ChildUse};
 use crate::relay::call::raw_json;
 use crate::relay::child_slot::AbortOnDrop;
 use crate::relay::shared_child::SharedChild;
 use crate::relay::unavailable::with_timeout;
+use crate::upstream::{UpstreamCall, UpstreamMessage, UpstreamUse, parse_upstream_error};
 use parking_lot::Mutex as SyncMutex;
 use rethread::store::ListKind;
 use rethread::{Peer, RpcError};
@@ -144,7 +144,7 @@ impl Listen {
         filter
     }
 
-    fn replace(&self, open: &mut OpenListen, call: ChildCall, filter: Filter) {
+    fn replace(&self, open: &mut OpenListen, call: UpstreamCall, filter: Filter) {
         open.task = None; // closes the old one; the new one is acknowledged
         let delivered = self.shared.delivered.lock().take().unwrap_or_default();
         let (shared, kept) = (Arc::clone(&self.shared), filter.clone());
@@ -159,23 +159,23 @@ impl Listen {
 
 impl ListenShared {
     /// Opens a subscription and waits for its acknowledgement. Returns the acknowledged URIs.
-    async fn open(&self, filter: &Filter) -> Result<(ChildCall, Vec<String>), RpcError> {
+    async fn open(&self, filter: &Filter) -> Result<(UpstreamCall, Vec<String>), RpcError> {
         let connection = self.upstream.connection().await?;
         let params = down::listen_params(&self.meta, filter);
         let mut call = connection.call("subscriptions/listen", &params).await?;
         let acknowledged = async {
             loop {
                 match call.next().await {
-                    Some(ChildMessage::Notification { method, params }) if method == ACKNOWLEDGED => {
+                    Some(UpstreamMessage::Notification { method, params }) if method == ACKNOWLEDGED => {
                         return Ok(down::acknowledged_uris(&params));
                     }
-                    Some(ChildMessage::Response(Err(error))) => {
-                        return Err(down::error(crate::child::parse_child_error(&error)));
+                    Some(UpstreamMessage::Response(Err(error))) => {
+                        return Err(down::error(parse_upstream_error(&error)));
                     }
-                    Some(ChildMessage::Response(Ok(_)) | ChildMessage::SubscriptionEnded) => {
+                    Some(UpstreamMessage::Response(Ok(_)) | UpstreamMessage::SubscriptionEnded) => {
                         return Err(RpcError::internal("the server ended the subscription at once"));
                     }
-                    Some(ChildMessage::Notification { method, params }) => self.deliver_message(&method, &params),
+                    Some(UpstreamMessage::Notification { method, params }) => self.deliver_message(&method, &params),
                     Some(_) => {}
                     None => return Err(call.no_response_error()),
                 }
@@ -186,14 +186,14 @@ impl ListenShared {
     }
 
     /// Delivers changes until the subscription ends, and opens it again. `first` is the opened call.
-    async fn run(&self, first: Result<ChildCall, RpcError>, filter: Filter) {
+    async fn run(&self, first: Result<UpstreamCall, RpcError>, filter: Filter) {
         let mut pause = FIRST_PAUSE;
         let mut current = first;
         loop {
             match current {
                 Ok(mut call) => {
                     self.receive(&mut call).await;
-                    if !call.connection().is_alive() && self.is_unneeded() {
+                    if !call.upstream().is_alive() && self.is_unneeded() {
                         return; // the next request of the session opens it again
                     }
                 }
@@ -219,7 +219,7 @@ impl ListenShared {
         activity.connections == 0 && activity.subscriptions == 0 && !activity.is_connection_bound
     }
 
-    async fn receive(&self, call: &mut ChildCall) {
+    async fn receive(&self, call: &mut UpstreamCall) {
         let mut in_use = None;
         let mut check = tokio::time::interval(NEED_CHECK);
         loop {
@@ -228,28 +228,28 @@ impl ListenShared {
                 _ = check.tick() => {
                     in_use = match self.is_unneeded() {
                         true => None,
-                        false => in_use.or_else(|| Some(ChildUse::new(call.connection()))),
+                        false => in_use.or_else(|| Some(UpstreamUse::new(call.upstream()))),
                     };
                     continue;
                 }
             };
             match message {
-                Some(ChildMessage::Notification { method, params }) => self.deliver_message(&method, &params),
-                Some(ChildMessage::Response(_) | ChildMessage::SubscriptionEnded) | None => return,
+                Some(UpstreamMessage::Notification { method, params }) => self.deliver_message(&method, &params),
+                Some(UpstreamMessage::Response(_) | UpstreamMessage::SubscriptionEnded) | None => return,
                 Some(_) => {}
             }
         }
     }
 
     /// Reads what has arrived before the old subscription was closed, without what that one has delivered.
-    async fn skip_duplicates(&self, call: &mut ChildCall, mut delivered: HashSet<Change>) {
+    async fn skip_duplicates(&self, call: &mut UpstreamCall, mut delivered: HashSet<Change>) {
         loop {
             let message = tokio::select! {
                 biased;
                 message = call.next() => message,
                 () = std::future::ready(()) => return,
             };
-            let Some(ChildMessage::Notification { method, params }) = message else {
+            let Some(UpstreamMessage::Notification { method, params }) = message else {
                 return;
             };
             let is_known = up::change(&method, &params).is_some_and(|change| delivered.remove(&change));

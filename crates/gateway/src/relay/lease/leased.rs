@@ -2,8 +2,8 @@
 
 use super::slots::SlotId;
 use super::{Lease, LeaseChild, REQUEST_TIMEOUT};
-use crate::child::{ChildConnection, ChildUse};
 use crate::relay::unavailable::with_timeout;
+use crate::upstream::{Upstream, UpstreamUse};
 use bytes::Bytes;
 use rethread_proto::LogLevel;
 use serde_json::json;
@@ -15,7 +15,7 @@ pub(in crate::relay) struct LeaseUse {
     pub(super) lease: Arc<Lease>,
     pub(in crate::relay) child: Arc<LeaseChild>,
     pub(super) slot: SlotId,
-    pub(super) in_use: Option<ChildUse>,
+    pub(super) in_use: Option<UpstreamUse>,
     pub(super) alone: bool,
     /// The child has responded. Otherwise a late question of the call may still come.
     pub(super) is_finished: bool,
@@ -29,7 +29,7 @@ pub(super) struct Levels {
 }
 
 impl LeaseUse {
-    pub(in crate::relay) fn connection(&self) -> &Arc<ChildConnection> {
+    pub(in crate::relay) fn connection(&self) -> &Arc<dyn Upstream> {
         &self.child.connection
     }
 

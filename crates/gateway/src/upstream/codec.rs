@@ -1,6 +1,6 @@
 //! Encodes messages as lines (GW-01) and rewrites ids and tokens inside them (GW-02).
 
-use super::connection::CallId;
+use super::call::CallId;
 use bytes::Bytes;
 use rethread::{Principal, Version};
 use rethread_proto::jsonrpc::RequestId;
@@ -11,17 +11,17 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Encodes a request under the gateway's own id.
-pub(super) fn encode_request(call_id: CallId, method: &str, params: &[u8]) -> Bytes {
+pub(crate) fn encode_request(call_id: CallId, method: &str, params: &[u8]) -> Bytes {
     encode_line(&[b"\"id\":", call_id.to_string().as_bytes()], Some(method), params)
 }
 
 /// Encodes a notification.
-pub(super) fn encode_notification(method: &str, params: &[u8]) -> Bytes {
+pub(crate) fn encode_notification(method: &str, params: &[u8]) -> Bytes {
     encode_line(&[], Some(method), params)
 }
 
 /// Encodes the response to a question of the child. Both sides of `outcome` are raw JSON.
-pub(super) fn encode_response(id: &RequestId, outcome: Result<&[u8], &[u8]>) -> Bytes {
+pub(crate) fn encode_response(id: &RequestId, outcome: Result<&[u8], &[u8]>) -> Bytes {
     let (member, json) = match outcome {
         Ok(result) => (&b",\"result\":"[..], result),
         Err(error) => (&b",\"error\":"[..], error),
@@ -70,7 +70,7 @@ fn parse_object(json: &[u8]) -> Option<Object<'_>> {
 }
 
 /// Replaces `_meta.progressToken` of `params`, if present, by `call_id`.
-pub(super) fn replace_progress_token(params: &Bytes, call_id: CallId) -> Bytes {
+pub(crate) fn replace_progress_token(params: &Bytes, call_id: CallId) -> Bytes {
     // Most calls have no token, and a text search is cheaper than parsing. `\u` may hide an escaped key.
     let may_have_token = |text: &str| text.contains("progressToken") || text.contains("\\u");
     if !std::str::from_utf8(params).is_ok_and(may_have_token) {
@@ -135,7 +135,7 @@ fn may_have_own_keys(json: &[u8]) -> bool {
 }
 
 /// Removes the gateway's own keys from `_meta` of a client's answer to a question.
-pub(super) fn remove_own_keys(answer: &[u8]) -> Cow<'_, [u8]> {
+pub(crate) fn remove_own_keys(answer: &[u8]) -> Cow<'_, [u8]> {
     let clean = may_have_own_keys(answer).then(|| without_own_keys(answer)).flatten();
     clean.map_or(Cow::Borrowed(answer), Cow::Owned)
 }
@@ -200,7 +200,7 @@ pub(crate) fn trace_context(params: &[u8]) -> Option<String> {
 const TRACEPARENT_KEY: &str = "traceparent";
 
 /// The call that a progress notification belongs to.
-pub(super) fn progress_call_id(params: &[u8]) -> Option<CallId> {
+pub(crate) fn progress_call_id(params: &[u8]) -> Option<CallId> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Progress {
@@ -221,7 +221,7 @@ pub(crate) fn remove_progress_token(params: &[u8]) -> Option<Box<RawValue>> {
 const SUBSCRIPTION_ID_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// The subscription call that a notification belongs to.
-pub(super) fn subscription_call_id(params: &[u8]) -> Option<CallId> {
+pub(crate) fn subscription_call_id(params: &[u8]) -> Option<CallId> {
     #[derive(Deserialize)]
     struct Tagged {
         #[serde(rename = "_meta")]
@@ -249,7 +249,7 @@ pub(crate) fn set_subscription_id(json: &[u8], id: &RequestId) -> Option<Box<Raw
 }
 
 /// The `requestId` of a notification.
-pub(super) fn notified_request_id(params: &[u8]) -> Option<RequestId> {
+pub(crate) fn notified_request_id(params: &[u8]) -> Option<RequestId> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Params {

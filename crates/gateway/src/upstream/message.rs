@@ -1,4 +1,4 @@
-//! Messages of a child, and the errors that its callers get.
+//! Messages of an upstream, and the errors that its callers get.
 
 use super::bounded::QueuedBytes;
 use bytes::Bytes;
@@ -8,29 +8,29 @@ use serde_json::json;
 
 /// A message that belongs to one call.
 #[derive(Debug)]
-pub(crate) enum ChildMessage {
+pub(crate) enum UpstreamMessage {
     /// A notification. Its progress token is the gateway's.
     Notification { method: String, params: Bytes },
     /// A question to the client.
-    Question(ChildQuestion),
-    /// The child no longer waits for the answer to this question.
+    Question(UpstreamQuestion),
+    /// The server no longer waits for the answer to this question.
     QuestionCancelled(RequestId),
-    /// The child has ended a subscription.
+    /// The server has ended a subscription.
     SubscriptionEnded,
-    /// The child asks to close the client's connection while the call continues (SSE-08).
+    /// The server asks to close the client's connection while the call continues (SSE-08).
     CloseConnection,
     /// The raw result, or the raw error.
     Response(Result<Bytes, Bytes>),
 }
 
-impl QueuedBytes for ChildMessage {
+impl QueuedBytes for UpstreamMessage {
     fn queued_bytes(&self) -> usize {
         match self {
-            ChildMessage::Notification { method, params } => method.len() + params.len(),
-            ChildMessage::Question(question) => question.queued_bytes(),
-            ChildMessage::QuestionCancelled(id) => id.as_json().len(),
-            ChildMessage::SubscriptionEnded | ChildMessage::CloseConnection => 0,
-            ChildMessage::Response(Ok(raw) | Err(raw)) => raw.len(),
+            UpstreamMessage::Notification { method, params } => method.len() + params.len(),
+            UpstreamMessage::Question(question) => question.queued_bytes(),
+            UpstreamMessage::QuestionCancelled(id) => id.as_json().len(),
+            UpstreamMessage::SubscriptionEnded | UpstreamMessage::CloseConnection => 0,
+            UpstreamMessage::Response(Ok(raw) | Err(raw)) => raw.len(),
         }
     }
 }
@@ -41,8 +41,8 @@ pub(crate) enum UnsolicitedMessage {
     /// A notification.
     Notification { method: String, params: Bytes },
     /// A question to the client.
-    Question(ChildQuestion),
-    /// The child no longer waits for the answer to this question.
+    Question(UpstreamQuestion),
+    /// The server no longer waits for the answer to this question.
     QuestionCancelled(RequestId),
 }
 
@@ -56,15 +56,15 @@ impl QueuedBytes for UnsolicitedMessage {
     }
 }
 
-/// A request of a child to its client, under the child's own id.
+/// A request of a server to its client, under the server's own id.
 #[derive(Clone, Debug)]
-pub(crate) struct ChildQuestion {
+pub(crate) struct UpstreamQuestion {
     pub(crate) id: RequestId,
     pub(crate) method: String,
     pub(crate) params: Bytes,
 }
 
-impl QueuedBytes for ChildQuestion {
+impl QueuedBytes for UpstreamQuestion {
     fn queued_bytes(&self) -> usize {
         self.id.as_json().len() + self.method.len() + self.params.len()
     }
@@ -76,14 +76,14 @@ impl QueuedBytes for Bytes {
     }
 }
 
-/// The error for callers of a child that has exited (GW-09).
-pub(crate) fn server_exited_error(reason: &str) -> RpcError {
+/// The error for callers of an upstream that has ended (GW-09).
+pub(crate) fn upstream_ended_error(reason: &str) -> RpcError {
     RpcError::internal(format!("the server behind the gateway is gone: {reason}"))
         .with_data(json!({ "reason": "server_exited" }))
 }
 
-/// Parses the `error` of a child's response.
-pub(crate) fn parse_child_error(raw: &[u8]) -> RpcError {
+/// Parses the `error` of an upstream's response.
+pub(crate) fn parse_upstream_error(raw: &[u8]) -> RpcError {
     serde_json::from_slice(raw)
         .unwrap_or_else(|_| RpcError::internal("the server behind the gateway sent a malformed error"))
 }
