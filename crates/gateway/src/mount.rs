@@ -214,6 +214,7 @@ impl Mount {
             .timing(Timing::default().with(|timing| {
                 timing.retry = settings.retry;
                 timing.session_idle = settings.session_idle;
+                timing.question = server.bridge.question_timeout;
                 timing.collect_questions = COLLECT_QUESTIONS;
             }))
             .limits(settings.limits.clone())

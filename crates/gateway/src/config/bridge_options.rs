@@ -97,6 +97,20 @@ pub(crate) static LEASE_WAIT: TypedOption<Duration> = TypedOption {
     show: value::show_duration,
 };
 
+pub(crate) static QUESTION_TIMEOUT: TypedOption<Duration> = TypedOption {
+    def: OptionDef {
+        key: "question_timeout",
+        scope: Scope::EveryServer,
+        flag: flag("--question-timeout", "TIME"),
+        env: Some("RETHREAD_QUESTION_TIMEOUT"),
+        default: DefaultValue::Text("10m"),
+        help: "How long a call waits for the answer of its client, and keeps its process",
+        reload: Reload::ReplacesServer,
+    },
+    parse: value::positive_duration,
+    show: value::show_duration,
+};
+
 pub(crate) static LOG_DEFAULT: TypedOption<Option<LogLevel>> = TypedOption {
     def: OptionDef {
         key: "log_default",
@@ -167,6 +181,7 @@ impl Resolver<'_> {
             lease_children: self.server_value(server, section, &LEASE_CHILDREN),
             lease_idle: self.server_value(server, section, &LEASE_IDLE),
             lease_wait: self.server_value(server, section, &LEASE_WAIT),
+            question_timeout: self.server_value(server, section, &QUESTION_TIMEOUT),
             log_default: self.server_value(server, section, &LOG_DEFAULT),
             roots: self.server_value(server, section, &ROOTS),
         }

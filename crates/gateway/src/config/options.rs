@@ -6,7 +6,9 @@ use super::auth_options::{
     ALLOW, AUTH_SCOPES, FAILURES, IDENTITY, IMPLIES, LEEWAY, NO_AUTH, SERVER_SCOPES, TOKENS, TOOL_SCOPES,
     TRUSTED_PROXIES,
 };
-use super::bridge_options::{ASKS, LEASE_CHILDREN, LEASE_IDLE, LEASE_WAIT, LOG_DEFAULT, ROOTS, SHARE};
+use super::bridge_options::{
+    ASKS, LEASE_CHILDREN, LEASE_IDLE, LEASE_WAIT, LOG_DEFAULT, QUESTION_TIMEOUT, ROOTS, SHARE,
+};
 use super::child_options::{CHILD_IDLE, SESSION_UNUSED, SESSIONLESS, SPARE};
 use super::jwt_options::{ALGORITHMS, AUDIENCE, COOLDOWN, ISSUER, JWKS_FILE, JWKS_URL, JWT, MAX_STALE, REFRESH};
 use super::limits::LIMITS;
@@ -92,6 +94,7 @@ pub(crate) static OPTIONS: &[&OptionDef] = &[
     &LEASE_CHILDREN.def,
     &LEASE_IDLE.def,
     &LEASE_WAIT.def,
+    &QUESTION_TIMEOUT.def,
     &LOG_DEFAULT.def,
     &ROOTS.def,
     &VERBOSE,

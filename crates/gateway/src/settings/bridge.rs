@@ -15,6 +15,8 @@ pub(crate) struct BridgeSettings {
     pub(crate) lease_idle: Duration,
     /// How long a call waits for a process of its lease. Beyond: -32603.
     pub(crate) lease_wait: Duration,
+    /// How long a call waits for the answer of its client. Beyond: a parked call ends, and its process is free.
+    pub(crate) question_timeout: Duration,
     /// The log level of sessions that have set none. `None`: no log messages.
     pub(crate) log_default: Option<LogLevel>,
     /// Roots for a server that asks outside of a call.
@@ -29,6 +31,7 @@ impl Default for BridgeSettings {
             lease_children: 4,
             lease_idle: Duration::from_secs(300),
             lease_wait: Duration::from_secs(10),
+            question_timeout: Duration::from_secs(600),
             log_default: Some(LogLevel::Info),
             roots: Vec::new(),
         }

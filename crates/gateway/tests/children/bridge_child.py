@@ -167,6 +167,12 @@ def legacy_tool(id, name, args, token, run):
         late = answer(ask("form", "late question"))
         record("late-answer", {"answer": late})
         return None
+    if name == "ask-then-wait":
+        answer(ask("form"))
+        record("waits", {})
+        while id not in cancelled:
+            time.sleep(0.02)
+        return None
     if name == "sign-in":
         with state:
             counts["urls"] += 1

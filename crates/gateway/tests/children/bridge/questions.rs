@@ -255,6 +255,131 @@ async fn gw_17_late_question_of_a_cancelled_call_reaches_nobody() {
     assert_eq!(late["params"]["answer"]["error"]["code"], -32602, "{late}");
 }
 
+/// CAN-03, 4.1.1 (7): a connection that is cut while a retry waits cancels the call at the child. The lease goes on.
+#[tokio::test]
+async fn can_03_cut_of_a_retry_cancels_the_call_at_the_child() {
+    let gateway = bridge_with("legacy")
+        .option("--lease-children 1 --lease-wait 1m")
+        .start();
+    let caller = Caller::new(&gateway, "ada");
+    let asked = caller.call(1, "ask-then-wait", json!({})).await;
+    assert_asked(&asked);
+    let received = |method: &str| {
+        let messages = gateway.recorded_messages();
+        messages.iter().filter(|m| m["method"] == method).count()
+    };
+    let cut = async {
+        assert!(
+            wait_until(SOON, || received("waits") == 1).await,
+            "the child has the answer"
+        );
+        assert_eq!(received("notifications/cancelled"), 0);
+    };
+    tokio::select! {
+        reply = caller.retry(2, "ask-then-wait", json!({}), &asked, accept("1A")) => panic!("status {}", reply.status),
+        () = cut => {} // the connection is closed with the future
+    }
+    assert!(wait_until(SOON, || received("notifications/cancelled") == 1).await);
+    let replayed = caller.retry(3, "ask-then-wait", json!({}), &asked, accept("1A")).await;
+    assert_eq!(
+        replayed.response().await["error"]["code"],
+        -32602,
+        "it is not run again"
+    );
+    let next = caller.call(4, "ask", json!({ "text": "next" })).await;
+    assert_asked(&next);
+    assert_eq!(gateway.children().len(), 1, "the same process");
+}
+
+/// 4.1.1 (6): calls whose client never comes back keep their processes until they expire. Then the child gets an answer to each
+/// question, the call is cancelled there, and the lease goes on with the same processes.
+#[tokio::test]
+async fn line_4_1_1_abandoned_calls_expire_and_free_their_processes() {
+    let gateway = bridge_with("legacy")
+        .option("--lease-children 2 --lease-wait 2m --question-timeout 3s")
+        .test_timeout(Duration::from_secs(120))
+        .start();
+    let caller = Caller::new(&gateway, "ada");
+    let arguments = json!({ "kinds": ["form", "sample", "roots"] });
+    let mut abandoned = Vec::new();
+    for n in 0..2 {
+        let asked = caller.call(n, "ask", arguments.clone()).await;
+        assert_asked(&asked);
+        abandoned.push(asked);
+    }
+    let mut before: Vec<_> = gateway.children().iter().map(|child| child.pid).collect();
+    before.sort_unstable();
+    // Both processes are held, so this call waits for the first expiry.
+    let served = tool_result(&caller.call(10, "echo", json!({})).await);
+    let pid = served["pid"].as_u64().unwrap();
+    assert!(before.iter().any(|known| u64::from(*known) == pid), "{before:?} {pid}");
+
+    let cancelled = || {
+        let messages = gateway.recorded_messages();
+        messages
+            .iter()
+            .filter(|m| m["method"] == "notifications/cancelled")
+            .count()
+    };
+    assert!(
+        wait_until(SOON, || cancelled() == 2).await,
+        "{} calls were cancelled",
+        cancelled()
+    );
+    for child in &before {
+        let messages = gateway.recorded_messages();
+        let of_child: Vec<_> = messages.iter().filter(|m| m["pid"] == *child).collect();
+        let answers: Vec<_> = of_child.iter().filter(|m| m["method"] == "answer").collect();
+        assert_eq!(answers.len(), 3, "one answer to each question: {answers:?}");
+        let mut outcomes: Vec<_> = answers
+            .iter()
+            .map(|m| {
+                (
+                    m["params"]["result"]["action"].clone(),
+                    m["params"]["error"]["code"].clone(),
+                )
+            })
+            .map(|outcome| format!("{outcome:?}"))
+            .collect();
+        outcomes.sort_unstable();
+        let mut expected = [
+            (json!("cancel"), Value::Null),
+            (Value::Null, json!(-1)),
+            (Value::Null, json!(-32603)),
+        ]
+        .map(|outcome| format!("{outcome:?}"));
+        expected.sort_unstable();
+        assert_eq!(outcomes, expected);
+        let last_answer = of_child.iter().rposition(|m| m["method"] == "answer");
+        let told = of_child.iter().position(|m| m["method"] == "notifications/cancelled");
+        assert!(
+            last_answer < told,
+            "the child does not wait for an answer when it is told: {of_child:?}"
+        );
+    }
+    for (n, asked) in abandoned.iter().enumerate() {
+        let late = caller
+            .retry(20 + n as u64, "ask", arguments.clone(), asked, accept("late"))
+            .await;
+        let late = late.response().await;
+        assert_eq!(
+            (&late["error"]["code"], &late["error"]["message"]),
+            (&json!(-32602), &json!("requestState expired or already used")),
+            "{late}"
+        );
+    }
+    let mut after: Vec<_> = gateway.children().iter().map(|child| child.pid).collect();
+    after.sort_unstable();
+    assert_eq!(after, before, "the processes live on");
+    // Two calls that may ask at once: both processes are free.
+    let (one, two) = tokio::join!(
+        caller.call(30, "ask", json!({ "text": "one" })),
+        caller.call(31, "ask", json!({ "text": "two" }))
+    );
+    assert_asked(&one);
+    assert_asked(&two);
+}
+
 /// 4.1: a question for a capability that the client did not declare.
 #[tokio::test]
 async fn line_4_1_undeclared_question_gets_an_error_and_the_call_goes_on() {
