@@ -1,7 +1,7 @@
 //! Clients that behave as big hosts do: a session for each call, never a DELETE, or never a session id (GW-21 to GW-27).
 
 use crate::client::{HttpReply, LATEST, tool_result};
-use crate::gateway::{Gateway, GatewayBuilder, fake_child_command, gateway_with};
+use crate::gateway::{Gateway, GatewayBuilder, fake_child_command, gateway_with, wait_until};
 use http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -14,8 +14,31 @@ const SESSIONS: usize = 1000;
 const AT_A_TIME: usize = 50;
 const MAX_CHILDREN: usize = 10;
 
-/// Opens sessions with one call each that never return.
-async fn run_host(builder: GatewayBuilder, sessions: usize, spares: usize) {
+/// Memory that the allocator may keep after the sessions have ended, and that of the code that ran for the first time.
+const KEPT_KIB: u64 = 8 * 1024;
+
+/// Opens sessions with one call each that never return, 50 at a time.
+async fn open_sessions(gateway: &Gateway, sessions: usize) {
+    let places = Arc::new(Semaphore::new(AT_A_TIME));
+    let mut clients = JoinSet::new();
+    for n in 0..sessions {
+        let place = Arc::clone(&places).acquire_owned().await.unwrap();
+        let client = gateway.client();
+        clients.spawn(async move {
+            let session = client.open_session(LATEST).await;
+            let answer = session.call_tool(1, "echo", json!({ "text": n })).await;
+            assert_eq!(tool_result(&answer)["text"], n, "{answer}");
+            drop(place);
+        });
+    }
+    while let Some(finished) = clients.join_next().await {
+        finished.unwrap();
+    }
+}
+
+/// A gateway in front of a host that opens `sessions`. There are never more than `max_children` processes, and none but `spares`
+/// afterwards. Returns the gateway, and its memory before the host came.
+async fn run_host(builder: GatewayBuilder, sessions: usize, spares: usize) -> (Arc<Gateway>, u64) {
     let gateway = builder
         .option(&format!("--max-children {MAX_CHILDREN} --child-idle 1s"))
         .test_timeout(Duration::from_secs(400))
@@ -33,21 +56,7 @@ async fn run_host(builder: GatewayBuilder, sessions: usize, spares: usize) {
         }
     });
     let before = gateway.rss();
-    let places = Arc::new(Semaphore::new(AT_A_TIME));
-    let mut clients = JoinSet::new();
-    for n in 0..sessions {
-        let place = Arc::clone(&places).acquire_owned().await.unwrap();
-        let client = gateway.client();
-        clients.spawn(async move {
-            let session = client.open_session(LATEST).await;
-            let answer = session.call_tool(1, "echo", json!({ "text": n })).await;
-            assert_eq!(tool_result(&answer)["text"], n, "{answer}");
-            drop(place);
-        });
-    }
-    while let Some(finished) = clients.join_next().await {
-        finished.unwrap();
-    }
+    open_sessions(&gateway, sessions).await;
     done.store(true, Ordering::Relaxed);
     watcher.join().unwrap();
     let most = most.load(Ordering::Relaxed);
@@ -56,13 +65,35 @@ async fn run_host(builder: GatewayBuilder, sessions: usize, spares: usize) {
     gateway.wait_for_no_zombies().await;
     let grown = gateway.rss().saturating_sub(before);
     println!("{sessions} sessions: at most {most} children, {grown} KiB more memory");
-    let bound = 20 * sessions as u64 + 8 * 1024; // the goal, and what the allocator keeps
+    let bound = 20 * sessions as u64 + KEPT_KIB; // the goal, and what the allocator keeps
     assert!(grown < bound, "{grown} KiB for {sessions} sessions");
+    (gateway, before)
+}
+
+/// The sessions of a host end after `session_idle`, and the memory of the gateway is what it was before them.
+async fn returns_memory(builder: GatewayBuilder) {
+    let (gateway, before) = run_host(builder.option("--session-idle 10s"), SESSIONS, 0).await;
+    let ended = || gateway.log().matches("session ended").count();
+    assert!(
+        wait_until(Duration::from_secs(60), || ended() >= SESSIONS).await,
+        "{} sessions ended",
+        ended()
+    );
+    let back = || gateway.rss() <= before + KEPT_KIB;
+    let is_back = wait_until(Duration::from_secs(20), back).await;
+    let after = gateway.rss();
+    println!("{SESSIONS} sessions that have ended: {before} KiB before them, {after} KiB after them");
+    assert!(is_back, "{before} KiB before, {after} KiB after");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gw_21_thousand_sessions_that_never_return_see_no_error() {
-    run_host(gateway_with("legacy"), SESSIONS, 0).await;
+    returns_memory(gateway_with("legacy")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gw_21_thousand_sessions_that_never_return_see_no_error_with_a_durable_store() {
+    returns_memory(gateway_with("legacy").with_data_dir()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,6 +105,49 @@ async fn gw_21_sessions_that_never_return_see_no_error_with_a_spare() {
 #[tokio::test(flavor = "multi_thread")]
 async fn gw_21_sessions_that_never_return_see_no_error_with_a_server_that_ignores_the_end_of_stdin() {
     run_host(gateway_with("legacy,ignores-end-of-stdin"), 40, 0).await;
+}
+
+/// GW-22: the first call of a session whose process was a spare, relative to a later call of the same session. Both are
+/// measured in turns, so that both see the same machine.
+#[tokio::test(flavor = "multi_thread")]
+async fn gw_22_call_with_a_spare_child_takes_about_as_long_as_a_warm_call() {
+    const PAIRS: usize = 25;
+    let gateway = gateway_with("legacy")
+        .option(&format!("--max-children {MAX_CHILDREN} --child-idle 1s --spare 1"))
+        .test_timeout(Duration::from_secs(300))
+        .start();
+    let median = |mut times: Vec<Duration>| {
+        times.sort_unstable();
+        times[times.len() / 2]
+    };
+    let mut ratio = f64::INFINITY;
+    // Another test may disturb one round.
+    for _ in 0..3 {
+        let (mut opened, mut spare, mut warm) = (Vec::new(), Vec::new(), Vec::new());
+        for n in 0..PAIRS {
+            // The process of the session before, and the next spare. It has the time to start that a host gives it.
+            gateway.wait_for_any_child(Duration::from_secs(15)).await;
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            let began = Instant::now();
+            let session = gateway.client().open_session(LATEST).await;
+            opened.push(began.elapsed());
+            for (id, times) in [(1, &mut spare), (2, &mut warm)] {
+                let began = Instant::now();
+                let answer = session.call_tool(id, "echo", json!({ "text": n })).await;
+                times.push(began.elapsed());
+                assert_eq!(tool_result(&answer)["text"], n, "{answer}");
+            }
+        }
+        let (opened, spare, warm) = (median(opened), median(spare), median(warm));
+        ratio = spare.as_secs_f64() / warm.as_secs_f64();
+        println!(
+            "p50: session opened with a spare {opened:?}, its first call {spare:?}, a warm call {warm:?}, ratio {ratio:.2}"
+        );
+        if ratio < 1.5 {
+            break;
+        }
+    }
+    assert!(ratio < 1.5, "{ratio:.2} times the warm call");
 }
 
 /// A request of the session era that names no session.
