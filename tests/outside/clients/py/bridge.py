@@ -8,6 +8,7 @@ bridge.mjs.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import random
@@ -81,6 +82,8 @@ SERVERS: dict[str, dict[str, Any]] = {
     # The Python package. 2.x is told to use sessions.
     "python1": FULL,
     "python2": FULL,
+    # Python 2.x, told to use 2026-07-28.
+    "python2-stateless": FULL,
     # One program, told to use sessions, and told to use 2026-07-28.
     "rmcp": RMCP
     | {
@@ -162,8 +165,39 @@ class Caller:
 
 
 @contextlib.asynccontextmanager
-async def opened(server: str):  # type: ignore[no-untyped-def]
-    url = f"{BASE}/servers/{server}/mcp"
+async def cuttable_proxy():  # type: ignore[no-untyped-def]
+    """A TCP proxy in front of the gateway. Yields its URL, and a function that cuts all its connections for good."""
+    target = http.URL(BASE)
+    writers: list[asyncio.StreamWriter] = []
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream, to_upstream = await asyncio.open_connection(target.host, target.port)
+        writers.extend([writer, to_upstream])
+        await asyncio.gather(copy(reader, to_upstream), copy(upstream, writer))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+
+    def cut_all() -> None:
+        server.close()
+        for writer in writers:
+            writer.transport.abort()
+
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", cut_all
+    finally:
+        cut_all()
+
+
+@contextlib.asynccontextmanager
+async def opened(server: str, base: str = BASE):  # type: ignore[no-untyped-def]
+    url = f"{base}/servers/{server}/mcp"
     handlers, wire = Recorder(), Wire(record=False, soften=True)
     if not MODERN:
         async with connect(url, wire, handlers, 30) as session:
@@ -342,6 +376,32 @@ async def features_of(server: str, features: dict[str, Any], caller: Caller) -> 
             group.cancel_scope.cancel()
         await until(was_cancelled, 15, "the server was not told")
 
+    async def cut(make: Any) -> None:
+        """CAN-03: a connection that is cut cancels its call, at the server too."""
+        label = str(uuid.uuid4())
+
+        async def was_cancelled() -> bool:
+            said = await caller.call(features["cancelled"](label))
+            return json.loads(said)["cancelled"] > before if said.startswith("{") else said == "true"
+
+        said = await caller.call(features["cancelled"](label))
+        before = json.loads(said)["cancelled"] if said.startswith("{") else 0
+        failed: list[Exception] = []
+
+        async def call(other: Caller) -> None:
+            try:
+                await other.call(make(label))
+            except Exception as error:
+                failed.append(error)
+
+        async with cuttable_proxy() as (address, cut_all), opened(server, address) as other:
+            async with anyio.create_task_group() as group:
+                group.start_soon(call, other)
+                await anyio.sleep(0.5)
+                cut_all()
+                await until(was_cancelled, 15, "the server was not told")
+                await until(lambda: bool(failed), 40, "the call did not fail")
+
     await report.check(f"{server}: lists", lists, 30)
     await feature("echo", echo)
     await feature("missing", missing)
@@ -360,6 +420,8 @@ async def features_of(server: str, features: dict[str, Any], caller: Caller) -> 
     # The client of 1.x does not tell the server that a call was given up.
     if MAJOR > 1:
         await feature("wait", wait)
+    if MODERN and "wait" in features:
+        await report.check(f"{server}: cut", lambda: cut(features["wait"]), 60)
 
 
 async def crossing(server: str, features: dict[str, Any]) -> None:

@@ -61,6 +61,8 @@ const SERVERS = {
   // The Python package. 2.x is told to use sessions.
   python1: FULL,
   python2: FULL,
+  // Python 2.x, told to use 2026-07-28.
+  'python2-stateless': FULL,
   // One program, told to use sessions, and told to use 2026-07-28.
   rmcp: {
     ...RMCP,

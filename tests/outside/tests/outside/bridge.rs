@@ -13,11 +13,12 @@ use serde_json::json;
 use std::path::Path;
 
 /// The servers in the file of the gateway. The scripts know their tools by these names.
-const SERVERS: [&str; 6] = [
+const SERVERS: [&str; 7] = [
     "everything",
     "stateless",
     "python1",
     "python2",
+    "python2-stateless",
     "rmcp",
     "rmcp-stateless",
 ];
@@ -42,7 +43,7 @@ fn start(folder: &Path) -> Gateway {
     let absolute = |path: &str| clients.join(path).display().to_string();
     let rmcp = target().join("debug/rmcp-everything").display().to_string();
     let rmcp = [&*rmcp, "--transport", "stdio"].map(str::to_owned).to_vec();
-    let python = |release: &str| vec![absolute(&format!("{release}/bin/python")), absolute("py/server.py")];
+    let python = |release: &str, script: &str| vec![absolute(&format!("{release}/bin/python")), absolute(script)];
     let from_npm = vec![
         absolute("ts/node_modules/.bin/mcp-server-everything"),
         "stdio".to_owned(),
@@ -51,8 +52,9 @@ fn start(folder: &Path) -> Gateway {
     let commands = [
         (from_npm, None),
         (vec![node, absolute("ts/stateless_server.mjs")], None),
-        (python("py1"), None),
-        (python("py2"), Some("legacy")),
+        (python("py1", "py/server.py"), None),
+        (python("py2", "py/server.py"), Some("legacy")),
+        (python("py2", "py/stateless_server.py"), Some("modern")),
         (rmcp.clone(), Some("legacy")),
         (rmcp, Some("modern")),
     ];
