@@ -5,6 +5,7 @@
 
 mod connection;
 pub(crate) mod guardian;
+mod kind;
 mod label;
 mod pool;
 mod process;
@@ -17,7 +18,8 @@ mod table;
 mod telemetry;
 
 pub(crate) use guardian::Guardian;
-pub(crate) use pool::{ChildId, ChildKind, ChildOwner, ChildPool, ChildStart, StartError, StartedChild};
+pub(crate) use kind::ChildKind;
+pub(crate) use pool::{ChildId, ChildOwner, ChildPool, ChildStart, StartError, StartedChild};
 pub(crate) use restart_backoff::RestartBackoff;
 pub(crate) use router::OverflowPolicy;
 pub(crate) use spawner::ChildSpawner;

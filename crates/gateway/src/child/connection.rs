@@ -1,7 +1,8 @@
 //! Sends messages to a child, and tracks the calls and questions in flight.
 
+use super::kind::ChildKind;
 use super::label::ChildLabel;
-use super::pool::{ChildId, ChildKind, Place};
+use super::pool::{ChildId, Place};
 use super::router::{MessageRouter, OverflowPolicy};
 use super::spawner::ChildSpawner;
 use super::supervisor::Supervisor;

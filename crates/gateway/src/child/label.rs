@@ -1,6 +1,6 @@
 //! The facts about a child for the log and the router: its server, its process and its user.
 
-use super::pool::ChildKind;
+use super::kind::ChildKind;
 use super::router::OverflowPolicy;
 use super::table::ChildTable;
 use parking_lot::Mutex;

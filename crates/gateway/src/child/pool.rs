@@ -9,9 +9,10 @@
 
 mod state;
 
-pub(crate) use state::{ChildId, ChildKind, PoolCounts};
+pub(crate) use state::{ChildId, PoolCounts};
 
 use super::connection::{ChildConnection, SpawnedChild};
+use super::kind::ChildKind;
 use super::restart_backoff::RestartBackoff;
 use super::router::OverflowPolicy;
 use super::spawner::ChildSpawner;

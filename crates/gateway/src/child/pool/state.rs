@@ -3,6 +3,7 @@
 //! A child has a place from its start until its process is reaped. Starts wait in order for a place. A child that nobody needs
 //! is stopped after its idle limit, and earlier if another start needs its place.
 
+use crate::child::kind::ChildKind;
 use crate::upstream::StopCause;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
@@ -23,34 +24,6 @@ pub(crate) struct ChildId(u64);
 /// A start that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct WaiterId(u64);
-
-/// The users of a child.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ChildKind {
-    /// One session with its own child.
-    Session,
-    /// One caller of the other era, or without a session.
-    Lease,
-    /// The stateless requests of one principal.
-    Shared,
-    /// Nobody yet.
-    Spare,
-    /// The gateway itself, once.
-    Probe,
-}
-
-impl ChildKind {
-    /// The name in the log.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            ChildKind::Session => "session",
-            ChildKind::Lease => "lease",
-            ChildKind::Shared => "shared",
-            ChildKind::Spare => "spare",
-            ChildKind::Probe => "probe",
-        }
-    }
-}
 
 /// Whether a child is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
