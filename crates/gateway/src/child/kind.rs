@@ -1,4 +1,4 @@
-//! What a child is for.
+//! The purpose of a child.
 
 /// The users of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! Who needs an upstream: its uses, and its questions that wait for an answer.
+//! The needs for an upstream: its uses, and its questions that wait for an answer.
 
 use super::Upstream;
 use parking_lot::Mutex;

@@ -387,20 +387,24 @@ async def features_of(server: str, features: dict[str, Any], caller: Caller) -> 
         said = await caller.call(features["cancelled"](label))
         before = json.loads(said)["cancelled"] if said.startswith("{") else 0
         failed: list[Exception] = []
+        connected = anyio.Event()
 
-        async def call(other: Caller) -> None:
+        async def call(base: str) -> None:
+            # The whole client may end with its connection.
             try:
-                await other.call(make(label))
+                async with opened(server, base) as other:
+                    connected.set()
+                    await other.call(make(label))
             except Exception as error:
                 failed.append(error)
 
-        async with cuttable_proxy() as (address, cut_all), opened(server, address) as other:
-            async with anyio.create_task_group() as group:
-                group.start_soon(call, other)
-                await anyio.sleep(0.5)
-                cut_all()
-                await until(was_cancelled, 15, "the server was not told")
-                await until(lambda: bool(failed), 40, "the call did not fail")
+        async with cuttable_proxy() as (base, cut_all), anyio.create_task_group() as group:
+            group.start_soon(call, base)
+            await connected.wait()
+            await anyio.sleep(1)  # nothing tells when the server has the request
+            cut_all()
+            await until(was_cancelled, 15, "the server was not told")
+            await until(lambda: bool(failed), 35, "the call did not fail")
 
     await report.check(f"{server}: lists", lists, 30)
     await feature("echo", echo)

@@ -362,11 +362,9 @@ async fn line_4_1_1_abandoned_calls_expire_and_free_their_processes() {
             .retry(20 + n as u64, "ask", arguments.clone(), asked, accept("late"))
             .await;
         let late = late.response().await;
-        assert_eq!(
-            (&late["error"]["code"], &late["error"]["message"]),
-            (&json!(-32602), &json!("requestState expired or already used")),
-            "{late}"
-        );
+        assert_eq!(late["error"]["code"], -32602, "{late}");
+        let message = late["error"]["message"].as_str().unwrap();
+        assert!(message.contains("expired or already used"), "{message}");
     }
     let mut after: Vec<_> = gateway.children().iter().map(|child| child.pid).collect();
     after.sort_unstable();
