@@ -3,27 +3,31 @@
 //! A thread of its own writes the file, so that a slow disk delays no call. Lines that do not fit into its queue are dropped and
 //! counted.
 
-use crate::byte_budget::ByteBudget;
+mod queue;
+mod writer;
+
 use crate::metrics;
 use crate::output;
 use parking_lot::RwLock;
+use queue::Bounds;
 use rethread::{Principal, Tag};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufWriter, Write as _};
+use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::time::Duration;
+use writer::Writer;
 
 /// Lines that wait for the disk, and their bytes. Beyond either: dropped and counted.
 const MAX_QUEUED_LINES: usize = 10_000;
 const MAX_QUEUED_BYTES: usize = 32 << 20;
+/// The usual length of a line.
+const LINE_BYTES: usize = 384;
 /// Bytes of the parameters in a line. Beyond: they are cut, and a string.
 const MAX_PARAMS_BYTES: usize = 4096;
 /// Bytes of a text that a client has chosen, such as the name of a tool.
@@ -35,19 +39,12 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The audit log of this process.
 pub(crate) struct AuditLog {
-    queue: SyncSender<Command>,
-    bytes: Arc<ByteBudget>,
+    writer: Writer,
     dropped: AtomicU64,
     /// Whether lines have the parameters of calls.
     pub(crate) has_params: bool,
     /// The provider of each issuer.
-    providers: RwLock<BTreeMap<String, String>>,
-}
-
-enum Command {
-    Line(String),
-    Reopen,
-    Close(SyncSender<()>),
+    providers: RwLock<BTreeMap<String, Arc<str>>>,
 }
 
 /// One line. Fields without a value are left out.
@@ -57,7 +54,7 @@ pub(crate) struct AuditEvent<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) principal: Option<AuditPrincipal>,
+    pub(crate) principal: Option<AuditPrincipal<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) session: Option<Tag>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,29 +83,25 @@ pub(crate) struct AuditEvent<'a> {
 
 /// A caller in the audit log. The subject is needed here: a tag would not tell an auditor who it was.
 #[derive(Debug, Serialize)]
-pub(crate) struct AuditPrincipal {
-    provider: String,
-    issuer: String,
-    subject: String,
+pub(crate) struct AuditPrincipal<'a> {
+    provider: Arc<str>,
+    issuer: &'a str,
+    subject: &'a str,
 }
 
 impl AuditLog {
     /// Opens the file, and starts the thread that writes it.
     pub(crate) fn open(path: &Path, has_params: bool) -> io::Result<Self> {
-        Ok(Self::start(open_file(path)?, path.to_owned(), has_params))
+        Ok(Self::start(writer::open_file(path)?, path.to_owned(), has_params))
     }
 
     fn start(file: File, path: PathBuf, has_params: bool) -> Self {
-        let (queue, commands) = mpsc::sync_channel(MAX_QUEUED_LINES);
-        let bytes = Arc::new(ByteBudget::new(MAX_QUEUED_BYTES));
-        let named = std::thread::Builder::new().name("audit".to_owned());
-        let budget = Arc::clone(&bytes);
-        if let Err(error) = named.spawn(move || write_lines(&commands, file, &path, &budget)) {
-            tracing::error!(%error, "audit log has no thread"); // every line counts as dropped
-        }
+        let bounds = Bounds {
+            lines: MAX_QUEUED_LINES,
+            bytes: MAX_QUEUED_BYTES,
+        };
         AuditLog {
-            queue,
-            bytes,
+            writer: Writer::start(file, path, bounds),
             dropped: AtomicU64::new(0),
             has_params,
             providers: RwLock::default(),
@@ -127,12 +120,8 @@ impl AuditLog {
             time: output::timestamp(),
             event,
         };
-        let Ok(line) = serde_json::to_string(&line) else { return };
-        let bytes = line.len();
-        if !self.bytes.try_reserve(bytes) {
-            self.drop_line();
-        } else if self.queue.try_send(Command::Line(line)).is_err() {
-            self.bytes.release(bytes);
+        let mut json = Vec::with_capacity(LINE_BYTES);
+        if serde_json::to_writer(&mut json, &line).is_ok() && self.writer.push(&json).is_err() {
             self.drop_line();
         }
     }
@@ -168,32 +157,29 @@ impl AuditLog {
 
     /// Opens the file again: a program that rotates logs has renamed it.
     pub(crate) fn reopen(&self) {
-        let _ = self.queue.try_send(Command::Reopen); // a full queue is written first, and the next SIGHUP tries again
+        self.writer.reopen();
     }
 
     /// Waits until all lines are written, for a bounded time.
     pub(crate) fn close(&self) {
-        let (closed, wait) = mpsc::sync_channel(1);
-        if self.queue.try_send(Command::Close(closed)).is_ok() {
-            let _ = wait.recv_timeout(CLOSE_TIMEOUT);
-        }
+        self.writer.flush(CLOSE_TIMEOUT);
     }
 
     /// The names of the providers, by issuer.
-    pub(crate) fn set_providers(&self, providers: BTreeMap<String, String>) {
+    pub(crate) fn set_providers(&self, providers: BTreeMap<String, Arc<str>>) {
         *self.providers.write() = providers;
     }
 
     /// A caller. `None` for the anonymous one.
-    pub(crate) fn principal(&self, principal: &Principal) -> Option<AuditPrincipal> {
+    pub(crate) fn principal<'a>(&self, principal: &'a Principal) -> Option<AuditPrincipal<'a>> {
         if principal.is_anonymous() {
             return None;
         }
         let provider = self.providers.read().get(principal.issuer()).cloned();
         Some(AuditPrincipal {
             provider: provider.unwrap_or_default(),
-            issuer: principal.issuer().to_owned(),
-            subject: principal.subject().to_owned(),
+            issuer: principal.issuer(),
+            subject: principal.subject(),
         })
     }
 }
@@ -240,50 +226,6 @@ fn cut(text: &str, max: usize) -> &str {
         end -= 1;
     }
     &text[..end]
-}
-
-fn open_file(path: &Path) -> io::Result<File> {
-    File::options().append(true).create(true).mode(0o600).open(path)
-}
-
-/// The thread of the audit log.
-fn write_lines(commands: &Receiver<Command>, file: File, path: &Path, bytes: &ByteBudget) {
-    let mut file = BufWriter::new(file);
-    let mut has_failed = false;
-    while let Ok(first) = commands.recv() {
-        // All lines that wait are one write.
-        let mut next = Some(first);
-        let mut closed = None;
-        let mut written: io::Result<()> = Ok(());
-        while let Some(command) = next {
-            match command {
-                Command::Line(line) => {
-                    bytes.release(line.len());
-                    if let Err(error) = writeln!(file, "{line}") {
-                        metrics::audit_dropped();
-                        written = Err(error);
-                    }
-                }
-                Command::Reopen => {
-                    let _ = file.flush();
-                    match open_file(path) {
-                        Ok(reopened) => file = BufWriter::new(reopened),
-                        Err(error) => tracing::error!(%error, "audit log not opened again; the earlier file is used"),
-                    }
-                }
-                Command::Close(done) => closed = Some(done),
-            }
-            next = commands.try_recv().ok();
-        }
-        let written = written.and(file.flush());
-        if let Err(error) = &written
-            && !has_failed
-        {
-            tracing::error!(%error, "audit log cannot be written");
-        }
-        has_failed = written.is_err();
-        drop(closed);
-    }
 }
 
 #[cfg(test)]
@@ -358,6 +300,63 @@ mod tests {
         assert!(dropped >= 7, "{dropped} of {} lines were dropped", fit + 8);
         assert!(dropped < fit, "hardly anything was queued");
         drop(reader);
+    }
+
+    /// A datagram is one write. A write and a wake-up for each line would cost more than the calls.
+    #[test]
+    fn ops_14_lines_of_a_moment_are_one_write() {
+        const LINES: usize = 1000;
+        let dir = tempfile::tempdir().unwrap();
+        let (writer, reader) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        let file = File::from(std::os::fd::OwnedFd::from(writer));
+        let log = AuditLog::start(file, dir.path().join("x"), false);
+        for _ in 0..LINES {
+            log.operator("drain", None, None, "ok");
+        }
+        log.close();
+        reader.set_nonblocking(true).unwrap();
+        let mut datagram = vec![0; 1 << 20];
+        let (mut writes, mut lines) = (0, 0);
+        while let Ok(bytes) = reader.recv(&mut datagram) {
+            writes += 1;
+            lines += datagram[..bytes].iter().filter(|byte| **byte == b'\n').count();
+        }
+        assert_eq!(lines, LINES);
+        assert!(writes < LINES / 20, "{writes} writes");
+    }
+
+    /// Lines stay in the queue while nothing can be written, and are written once it works again.
+    #[test]
+    fn ops_14_lines_wait_while_writes_fail() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, read_only) = (dir.path().join("audit.jsonl"), dir.path().join("read-only"));
+        std::fs::write(&read_only, "").unwrap();
+        let log = AuditLog::start(File::open(&read_only).unwrap(), path.clone(), false);
+        log.operator("drain", None, None, "ok");
+        log.close();
+        log.operator("reload", None, None, "ok");
+        log.reopen();
+        log.close();
+        let actions: Vec<_> = lines(&path).into_iter().map(|line| line["action"].clone()).collect();
+        assert_eq!(actions, ["drain", "reload"]);
+        assert_eq!(log.dropped.load(Ordering::Relaxed), 0);
+    }
+
+    /// A line reaches the file by itself, soon.
+    #[test]
+    fn ops_14_single_line_is_written_within_a_moment() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.jsonl");
+        let log = AuditLog::open(&path, false).unwrap();
+        for expected in 1..=2 {
+            log.operator("drain", None, None, "ok");
+            let deadline = std::time::Instant::now() + Duration::from_secs(20);
+            while lines(&path).len() < expected {
+                assert!(std::time::Instant::now() < deadline, "no line after {}", expected - 1);
+                std::thread::sleep(writer::GATHER_TIME);
+            }
+            std::thread::sleep(3 * writer::GATHER_TIME); // the thread waits for a first line again
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::config::Problem;
 use crate::mount::path_prefix;
 use crate::settings::{AuthSettings, ServerSettings, Settings};
 use crate::start_message;
+use http::Request;
 use http::request::Parts;
 use key_source::KeySource;
 use metadata::{MetadataDocuments, MetadataServer, document_url};
@@ -35,9 +36,12 @@ use tokio::time::Instant;
 /// A larger file is not a token file.
 const MAX_TOKEN_FILE_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The address of the client of a request.
-pub(crate) fn client_address(head: &Parts, trusted: &[Network]) -> Option<ClientAddress> {
-    peer::of_request(head, trusted).map(ClientAddress)
+/// The address of the client of a request, if a proxy may have named it. Otherwise it is that of the socket.
+pub(crate) fn forwarded_address<B>(request: &Request<B>, trusted: &[Network]) -> Option<ClientAddress> {
+    if trusted.is_empty() {
+        return None;
+    }
+    peer::of_request(request.headers(), request.extensions(), trusted).map(ClientAddress)
 }
 
 /// The providers of identities, shared by all servers.
@@ -256,7 +260,8 @@ impl ServerCallers {
             Some(Err(outcome)) => return refuse(outcome),
             None => {}
         }
-        let peer = peer::of_request(head, &providers.trusted_proxies).unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+        let peer = peer::of_request(&head.headers, &head.extensions, &providers.trusted_proxies)
+            .unwrap_or(Ipv4Addr::UNSPECIFIED.into());
         let admitted = providers.failures.lock().admit(peer, *failures, providers.now());
         if let Err(wait) = admitted {
             let seconds = u32::try_from(wait.as_millis().div_ceil(1000))

@@ -232,12 +232,10 @@ impl Gateway {
     }
 
     async fn respond(&self, mut request: Request<Incoming>) -> Response<Body> {
-        if self.audit.is_some() {
-            let (mut parts, body) = request.into_parts();
-            if let Some(client) = auth::client_address(&parts, &self.settings().trusted_proxies) {
-                parts.extensions.insert(client);
-            }
-            request = Request::from_parts(parts, body);
+        if self.audit.is_some()
+            && let Some(client) = auth::forwarded_address(&request, &self.settings().trusted_proxies)
+        {
+            request.extensions_mut().insert(client);
         }
         if self.tracer.is_some()
             && let Some(context) = header_context(request.headers())
@@ -379,11 +377,11 @@ pub(crate) fn name_providers(settings: &Settings, audit: Option<&AuditLog>) {
     let issuers = auth
         .jwt
         .iter()
-        .map(|jwt| (jwt.rules.issuer.to_string(), jwt.rules.name.to_string()));
+        .map(|jwt| (jwt.rules.issuer.to_string(), Arc::clone(&jwt.rules.name)));
     let tokens = auth
         .tokens
         .iter()
-        .map(|_| (STATIC_PROVIDER.to_owned(), STATIC_PROVIDER.to_owned()));
+        .map(|_| (STATIC_PROVIDER.to_owned(), STATIC_PROVIDER.into()));
     audit.set_providers(issuers.chain(tokens).collect());
 }
 

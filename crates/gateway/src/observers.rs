@@ -1,7 +1,7 @@
 //! The observers of a server: the audit log, and whatever else wants to know of sessions, calls and refusals.
 
 use crate::audit::{self, AuditEvent, AuditLog};
-use crate::auth::ClientAddress;
+use crate::auth::{ClientAddress, PeerAddress};
 use http::Extensions;
 use rethread::auth::AuthOutcome;
 use rethread::{CallFacts, CallOutcome, Observe, RefusedRequest, SessionEnd, SessionFacts};
@@ -53,7 +53,8 @@ pub(crate) struct AuditObserver {
 }
 
 fn peer(extensions: &Extensions) -> Option<IpAddr> {
-    extensions.get::<ClientAddress>().map(|address| address.0)
+    let forwarded = extensions.get::<ClientAddress>().map(|address| address.0);
+    forwarded.or_else(|| extensions.get::<PeerAddress>().map(|address| address.0))
 }
 
 fn millis(duration: Duration) -> f64 {

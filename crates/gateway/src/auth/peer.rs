@@ -1,6 +1,6 @@
 //! The address of a client, also behind proxies that are trusted.
 
-use http::request::Parts;
+use http::{Extensions, HeaderMap};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -66,13 +66,13 @@ impl Network {
 
 /// The client of a request. Only a trusted proxy may name another one: the last address in `X-Forwarded-For` that is not itself
 /// a trusted proxy. The addresses in front of it come from the client and may be invented.
-pub(crate) fn of_request(head: &Parts, trusted: &[Network]) -> Option<IpAddr> {
-    let PeerAddress(peer) = *head.extensions.get::<PeerAddress>()?;
+pub(crate) fn of_request(headers: &HeaderMap, extensions: &Extensions, trusted: &[Network]) -> Option<IpAddr> {
+    let PeerAddress(peer) = *extensions.get::<PeerAddress>()?;
     let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
     if !is_trusted(peer) {
         return Some(peer);
     }
-    let lines = head.headers.get_all("x-forwarded-for").iter();
+    let lines = headers.get_all("x-forwarded-for").iter();
     let lines: Vec<_> = lines.filter_map(|line| line.to_str().ok()).collect();
     let named = lines.iter().rev().flat_map(|line| line.rsplit(','));
     let mut client = peer;
@@ -138,7 +138,7 @@ mod tests {
             let (mut head, ()) = request.body(()).unwrap().into_parts();
             head.extensions.insert(PeerAddress(peer.parse().unwrap()));
             assert_eq!(
-                of_request(&head, &trusted),
+                of_request(&head.headers, &head.extensions, &trusted),
                 Some(client.parse().unwrap()),
                 "{peer} {forwarded:?}"
             );
