@@ -14,7 +14,7 @@ use crate::shared_store::{self, JOIN_TIMEOUT};
 use crate::store_registry::StoreRegistry;
 use crate::trace::Tracer;
 use anyhow::anyhow;
-use rethread::{AccessHints, HttpSse, Limits, McpService, Principal, Restore, Revisions, Timing, UnusedSessions};
+use rethread::{AccessHints, HttpSse, McpService, Principal, Restore, Revisions, Timing, UnusedSessions};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,8 +37,6 @@ pub(crate) struct Mount {
     pub(crate) server: Arc<ServerSettings>,
     pub(crate) mcp: McpService,
     pub(crate) sse: HttpSse,
-    /// The limits in force.
-    pub(crate) limits: Limits,
     /// The eras of the server, for people.
     pub(crate) eras: Arc<str>,
     relay: Relay,
@@ -241,20 +239,19 @@ impl Mount {
             server,
             mcp,
             sse,
-            limits: settings.limits.clone(),
             eras,
             relay,
         })
     }
 
-    /// The same server, sessions and children with the hosts, origins, public URL and providers of `front`.
-    pub(crate) fn with_access(&self, front: &Front<'_>) -> anyhow::Result<Self> {
-        let (mcp, sse) = endpoints(&self.mcp, front, &self.server)?;
+    /// The same server, sessions and children with the hosts, origins, public URL, providers and limits of `front`.
+    pub(crate) fn with_front(&self, front: &Front<'_>) -> anyhow::Result<Self> {
+        let mcp = self.mcp.with_limits(&front.settings.limits);
+        let (mcp, sse) = endpoints(&mcp, front, &self.server)?;
         Ok(Mount {
             server: Arc::clone(&self.server),
             mcp,
             sse,
-            limits: self.limits.clone(),
             eras: Arc::clone(&self.eras),
             relay: self.relay.clone(),
         })

@@ -52,7 +52,7 @@ impl Gateway {
         self.peers.set_trusted(settings.trusted_proxies.clone());
         self.reload_providers(&settings, &mut outcome);
         name_providers(&settings, self.audit.as_deref());
-        self.apply_access(&settings, &mut outcome);
+        self.apply_front(&settings, &mut outcome);
         let mut changing = JoinSet::new();
         for (prefix, change) in self.changes(&settings) {
             let (gateway, settings) = (Arc::clone(self), Arc::clone(&settings));
@@ -98,8 +98,8 @@ impl Gateway {
         }
     }
 
-    /// Applies hosts, origins, public URL and providers to all servers.
-    fn apply_access(&self, settings: &Settings, outcome: &mut ReloadOutcome) {
+    /// Applies hosts, origins, public URL, providers and limits to all servers. Nothing ends.
+    fn apply_front(&self, settings: &Settings, outcome: &mut ReloadOutcome) {
         let providers = self.providers.read().clone();
         let front = Front {
             settings,
@@ -109,7 +109,7 @@ impl Gateway {
             tracer: self.tracer.as_ref(),
         };
         for mount in self.mounts.write().values_mut() {
-            match mount.with_access(&front) {
+            match mount.with_front(&front) {
                 Ok(changed) => *mount = Arc::new(changed),
                 Err(error) => outcome.failed.push((mount.server.name.clone(), error)),
             }
@@ -123,7 +123,7 @@ impl Gateway {
         for (prefix, mount) in &*self.mounts.read() {
             let old = Some(Arc::clone(mount));
             match wanted.remove(prefix) {
-                Some(same) if *same == *mount.server && settings.limits == mount.limits => {}
+                Some(same) if *same == *mount.server => {}
                 new => changes.push((prefix.clone(), MountChange { old, new: new.cloned() })),
             }
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod acknowledgements;
 pub(crate) mod clock;
+pub(crate) mod current_limits;
 pub(crate) mod handler_options;
 pub(crate) mod limits;
 pub(crate) mod membership;
@@ -19,17 +20,17 @@ pub(crate) use random::random;
 
 use acknowledgements::Acknowledgements;
 use clock::Clock;
+use current_limits::CurrentLimits;
 use handler_options::HandlerOptions;
 use limits::{Limits, Timing};
 use membership::Membership;
 use observe::Observe;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use restore_policy::Restore;
 use rethread_proto::auth::{MessageRates, PrincipalCounts};
 use rethread_proto::cluster::mail::MailSeal;
 use rethread_proto::event_id::{EventIdFormat, IdPrefix, StreamKind};
 use rethread_proto::exchange::SseUpgradeDelay;
-use rethread_proto::jsonrpc;
 use rethread_proto::mrtr::Seal;
 use rethread_proto::refusal::Reason;
 use rethread_proto::stream::{ConnectionId, Framing, StreamInfo, StreamLimits, StreamParams};
@@ -72,16 +73,12 @@ pub(crate) struct Node {
     pub(crate) name: Arc<str>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) retention: Retention,
-    pub(crate) stream_limits: Arc<StreamLimits>,
-    /// The constants of responses to stateless requests over HTTP, and on lines.
-    direct_events: Arc<StreamParams>,
-    direct_lines: Arc<StreamParams>,
-    pub(crate) limits: Limits,
+    streams: RwLock<StreamConstants>,
+    pub(crate) limits: CurrentLimits,
     pub(crate) timing: Timing,
     pub(crate) upgrade_after: SseUpgradeDelay,
     pub(crate) ids: Arc<dyn EventIdFormat>,
     pub(crate) revisions: Revisions,
-    pub(crate) envelope: jsonrpc::Limits,
     pub(crate) disable_proxy_buffering: AtomicBool,
     pub(crate) restore: Restore,
     pub(crate) unused: UnusedSessions,
@@ -156,16 +153,12 @@ impl Node {
             Some(_) => Membership::outside(),
             None => Membership::alone(),
         };
-        let stream_limits = Arc::new(limits.stream(retention));
         Node {
-            direct_events: direct_params(Framing::Numbered, &name, &stream_limits),
-            direct_lines: direct_params(Framing::Line, &name, &stream_limits),
+            streams: RwLock::new(StreamConstants::new(&limits, retention, &name)),
             name,
             retention,
-            stream_limits,
             store,
-            envelope: jsonrpc::Limits::new(limits.json_depth, limits.batch, limits.id_bytes),
-            limits,
+            limits: CurrentLimits::new(&limits),
             timing,
             upgrade_after,
             ids,
@@ -208,10 +201,10 @@ impl Node {
 
     /// Takes the permits of a new call. [`end_call`](Self::end_call) returns them.
     pub(crate) fn begin_call(&self, principal: &Principal) -> Result<(), Reason> {
-        if !self.calls.enter(self.limits.calls) {
+        if !self.calls.enter(self.limits.calls()) {
             return Err(Reason::Overloaded("calls"));
         }
-        let limit = self.limits.calls_per_principal;
+        let limit = self.limits.calls_per_principal();
         if self.calls_per_principal.lock().enter(principal, limit) {
             return Ok(());
         }
@@ -238,7 +231,7 @@ impl Node {
 
     /// Takes permits for the messages of one request.
     pub(crate) fn take_messages(&self, principal: &Principal, messages: usize) -> Result<(), Reason> {
-        let Some(rate) = self.limits.rate else { return Ok(()) };
+        let Some(rate) = self.limits.rate() else { return Ok(()) };
         let taken = (self.message_rates.lock()).take(principal, messages, rate, self.clock.now());
         taken.map_err(|wait| Reason::RateLimited {
             retry_after: u32::try_from(wait.as_millis().div_ceil(1000))
@@ -322,11 +315,23 @@ impl Node {
     }
 
     /// The constants of a stream without a log in this framing.
-    pub(crate) fn direct_stream(&self, framing: Framing) -> &Arc<StreamParams> {
-        match framing {
-            Framing::Line => &self.direct_lines,
-            _ => &self.direct_events,
-        }
+    pub(crate) fn direct_stream(&self, framing: Framing) -> Arc<StreamParams> {
+        let streams = self.streams.read();
+        Arc::clone(match framing {
+            Framing::Line => &streams.direct_lines,
+            _ => &streams.direct_events,
+        })
+    }
+
+    /// The bounds of a stream that is opened now.
+    pub(crate) fn stream_limits(&self) -> Arc<StreamLimits> {
+        Arc::clone(&self.streams.read().limits)
+    }
+
+    /// Puts other limits in force. Streams and sessions that exist keep the bounds of their buffers.
+    pub(crate) fn set_limits(&self, limits: &Limits) {
+        *self.streams.write() = StreamConstants::new(limits, self.retention, &self.name);
+        self.limits.set(limits);
     }
 
     /// Wakes a waiting drain after a call or a connection has ended.
@@ -351,6 +356,25 @@ impl Drop for RequestGuard {
         };
         count.fetch_sub(1, Ordering::SeqCst);
         self.node.notify_drain();
+    }
+}
+
+/// The constants of all streams under the limits in force.
+struct StreamConstants {
+    limits: Arc<StreamLimits>,
+    /// The constants of responses to stateless requests over HTTP, and on lines.
+    direct_events: Arc<StreamParams>,
+    direct_lines: Arc<StreamParams>,
+}
+
+impl StreamConstants {
+    fn new(limits: &Limits, retention: Retention, node: &Arc<str>) -> Self {
+        let limits = Arc::new(limits.stream(retention));
+        StreamConstants {
+            direct_events: direct_params(Framing::Numbered, node, &limits),
+            direct_lines: direct_params(Framing::Line, node, &limits),
+            limits,
+        }
     }
 }
 

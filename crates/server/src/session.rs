@@ -190,11 +190,11 @@ impl Session {
             negotiated: OnceLock::new(),
             live: OnceLock::new(),
             push: SessionPush::new(PushLimits::new(
-                limits.waiting_messages_per_session,
-                limits.waiting_bytes_per_session,
+                limits.waiting_messages_per_session(),
+                limits.waiting_bytes_per_session(),
             )),
             shared_push: SharedPush::default(),
-            questions: Mutex::new(Questions::new(epoch, limits.questions_per_session)),
+            questions: Mutex::new(Questions::new(epoch, limits.questions_per_session())),
             last_used: AtomicU64::new(node.clock.now().as_millis()),
             began: node.clock.now(),
             identity_expires: AtomicU64::new(0),
@@ -362,7 +362,7 @@ impl Session {
         if state.calls.get(id).is_some() {
             return Ok(false);
         }
-        if state.calls.len() >= self.node.limits.calls_per_session {
+        if state.calls.len() >= self.node.limits.calls_per_session() {
             return Err(Reason::TooMany("calls running in this session"));
         }
         // Each running call may open a stream, which needs an ordinal at once.
@@ -417,8 +417,8 @@ impl Session {
             let subscriptions = &mut self.state.lock().subscriptions;
             let bytes = uri.len() + subscriptions.iter().map(|uri| uri.len()).sum::<usize>();
             let unsaved = self.persistence.unsaved.lock().subscriptions();
-            let fits = subscriptions.len().max(unsaved) < limits.subscriptions_per_session
-                && bytes <= limits.subscription_bytes_per_session;
+            let fits = subscriptions.len().max(unsaved) < limits.subscriptions_per_session()
+                && bytes <= limits.subscription_bytes_per_session();
             subscriptions.contains(uri) || (fits && subscriptions.insert(uri.into()))
         };
         if subscribed {

@@ -439,7 +439,7 @@ impl StreamOwner<'_> {
             epoch: self.epoch,
             info,
             primed: self.version.sends_priming_event(),
-            limits: Arc::clone(&self.node.stream_limits),
+            limits: self.node.stream_limits(),
         }
     }
 }

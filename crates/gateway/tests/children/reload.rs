@@ -174,3 +174,43 @@ async fn sec_01_reload_applies_gateway_options_or_names_them() {
     let withdrawn = session.raw("POST", &from_page, ping.as_bytes()).await;
     assert_eq!(withdrawn.status, StatusCode::FORBIDDEN);
 }
+
+/// OPS-16: changed limits hold at once, and end no session, no child and no running call.
+#[tokio::test]
+async fn ops_16_changed_limits_leave_sessions_children_and_calls_alone() {
+    let servers = [("a", "legacy")];
+    let gateway = start("memory = true\ndrain = '1s'", &servers);
+    let session = client_of(&gateway, "a").open_session(LATEST).await;
+    let pid = session.child_pid().await;
+    let mut call = session
+        .start_tool(1, "slow", json!({ "ms": 5000, "steps": 10, "text": "made it" }))
+        .await;
+    call.next().await.expect("it has begun");
+    let top = "memory = true\ndrain = '1s'\n[limits]\ncalls_per_session = 1\nsessions = 1\nheader_bytes = 4096\nbody_bytes = 2000";
+    reload(&gateway, top, &servers).await;
+    let beyond = session.call(2, "tools/list", json!({})).await;
+    assert_eq!(beyond.status, StatusCode::TOO_MANY_REQUESTS, "one call runs already");
+    let second = client_of(&gateway, "a").initialize(LATEST).await;
+    assert_eq!(
+        second.status,
+        StatusCode::SERVICE_UNAVAILABLE,
+        "one session is open already"
+    );
+    let padded =
+        json!({ "jsonrpc": "2.0", "method": "notifications/x", "params": { "pad": "x".repeat(3000) } }).to_string();
+    let large = session.raw("POST", &[], padded.as_bytes()).await;
+    assert_eq!(large.status, StatusCode::PAYLOAD_TOO_LARGE);
+    let pad = "x".repeat(5000);
+    let many = session.raw("GET", &[("x-pad", pad.as_str())], b"").await;
+    assert_eq!(many.status, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    let rest = call.messages().await;
+    assert_eq!(tool_result(rest.last().unwrap())["text"], "made it");
+    assert_eq!(session.child_pid().await, pid, "{}", gateway.log());
+    let log = gateway.log();
+    assert!(!log.contains("server closing"), "{log}");
+    assert!(log.contains("applied=\"limits\""), "{log}");
+
+    reload(&gateway, "memory = true\ndrain = '1s'", &servers).await;
+    let second = client_of(&gateway, "a").initialize(LATEST).await;
+    assert_eq!(second.status, StatusCode::OK, "the defaults hold again");
+}

@@ -135,7 +135,7 @@ fn input_required(
         return Err(AskError::NotSupported(missing).into());
     }
     let round = scope.round + 1;
-    if round > node.limits.input_rounds {
+    if round > node.limits.input_rounds() {
         return Err(RpcError::internal("this call asked for input too many times")); // MRTR-08
     }
     let sealed = required

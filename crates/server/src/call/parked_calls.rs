@@ -49,9 +49,9 @@ impl ParkedCalls {
     fn insert(&self, id: u128, park: ParkedCall) -> bool {
         let (limits, principal) = (&park.running.exchange.node.limits, park.running.exchange.principal());
         let mut table = self.0.lock();
-        let full = table.calls.len() >= limits.parks
-            || (!table.calls.is_empty() && table.bytes + park.bytes > limits.parked_bytes)
-            || !table.per_principal.enter(principal, limits.parks_per_principal);
+        let full = table.calls.len() >= limits.parks()
+            || (!table.calls.is_empty() && table.bytes + park.bytes > limits.parked_bytes())
+            || !table.per_principal.enter(principal, limits.parks_per_principal());
         if !full {
             table.bytes += park.bytes;
             table.calls.insert(id, park);
@@ -142,7 +142,7 @@ fn enter(
 ) -> Result<Vec<u8>, RpcError> {
     let node = &running.exchange.node;
     let (round, kept_bytes) = running.exchange.parked_facts();
-    if round > node.limits.input_rounds {
+    if round > node.limits.input_rounds() {
         return Err(RpcError::internal("this call asked for input too many times")); // MRTR-08
     }
     let mut requests = InputRequests::new();

@@ -219,7 +219,7 @@ pub(super) async fn finish<Fut>(
 where
     Fut: Future<Output = Result<Reply, NeedsInput>> + Send,
 {
-    for _ in 0..=cx.call.exchange.node.limits.input_rounds {
+    for _ in 0..=cx.call.exchange.node.limits.input_rounds() {
         match run(inputs).await {
             Ok(reply) => return Ok(reply),
             Err(NeedsInput::Failed(error)) => return Err(error),

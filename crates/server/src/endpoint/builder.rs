@@ -352,6 +352,9 @@ impl<H: Handler> Builder<H> {
         let mut forwarded_policy = self.policy.clone();
         forwarded_policy.hosts = HostPolicy::Any;
         forwarded_policy.origins = OriginPolicy::Any;
+        // The node that received the request has counted its headers, by the limits that it has at that moment.
+        forwarded_policy.max_header_bytes = usize::MAX;
+        forwarded_policy.max_headers = usize::MAX;
         let inner = Server {
             node,
             sessions: Arc::new(Registry::new()),

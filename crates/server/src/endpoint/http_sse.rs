@@ -110,8 +110,8 @@ impl HttpSse {
                 inner.node.check_lease()?;
                 let node = &inner.node;
                 // The session is looked up last, so that that of another principal is like one that never existed.
-                let body = read_body(body, node.limits.body_bytes, node.timing.body).await?;
-                let payload = jsonrpc::parse(&body, &node.envelope)?;
+                let body = read_body(body, node.limits.body_bytes(), node.timing.body).await?;
+                let payload = jsonrpc::parse(&body, &node.limits.envelope())?;
                 if let Some(mut caller) = caller {
                     caller.authorize(&payload)?;
                 }
@@ -174,7 +174,7 @@ impl HttpSse {
         if node.is_draining() {
             return Err(Reason::ShuttingDown.into());
         }
-        if node.connections.now() >= node.limits.connections {
+        if node.connections.now() >= node.limits.connections() {
             return Err(Reason::Overloaded("open streams").into());
         }
         let separator = if self.messages.contains('?') { '&' } else { '?' };

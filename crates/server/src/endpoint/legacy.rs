@@ -92,7 +92,7 @@ async fn check_sessions_of(node: &Node, principal: &Principal) -> Result<(), Rea
         return Ok(());
     };
     let sessions = cluster.count_sessions(principal).await;
-    if sessions.map_err(|_| Reason::StoreUnavailable)? >= node.limits.sessions_per_principal {
+    if sessions.map_err(|_| Reason::StoreUnavailable)? >= node.limits.sessions_per_principal() {
         return Err(Reason::TooMany("sessions of this caller"));
     }
     Ok(())
@@ -105,7 +105,7 @@ pub(crate) fn asked_version(node: &Node, request: &Request) -> Result<String, Rp
     struct Initialize {
         protocol_version: String,
     }
-    let limit = node.limits.initialize_bytes;
+    let limit = node.limits.initialize_bytes();
     if request.params.raw().len() > limit {
         let message = format!("the params of initialize are longer than {limit} bytes");
         return Err(RpcError::invalid_params(message));
@@ -239,7 +239,7 @@ pub(crate) async fn get(
     is_draining: bool,
 ) -> Result<Response<Body>, Refusal> {
     let node = &inner.node;
-    if node.connections.now() >= node.limits.connections {
+    if node.connections.now() >= node.limits.connections() {
         return Err(Reason::Overloaded("open streams").into());
     }
     let last_event_id = head.last_event_id.as_deref();

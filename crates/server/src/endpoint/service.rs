@@ -10,6 +10,7 @@ use crate::endpoint::route::{self, Routing};
 use crate::endpoint::server::Server;
 use crate::endpoint::watched_request::WatchedRequest;
 use crate::endpoint::{legacy, modern, respond, sessionless, shutdown};
+use crate::node::limits::Limits;
 use crate::node::stats::Stats;
 use crate::session::admission::Admission;
 use crate::session::notifier::Notifier;
@@ -147,6 +148,24 @@ impl McpService {
             policy: Arc::new(policy),
             authenticator: self.authenticator.clone(),
         })
+    }
+
+    /// The same endpoint with other limits: for a configuration that is read again while clients are served. Nothing ends: what is
+    /// beyond a lower limit goes on, and new work is refused until there is room.
+    ///
+    /// They hold for all endpoints that share the registry of `self`, except those of headers, which hold for the returned one. Sessions and
+    /// streams that exist keep the bounds of their buffers: `waiting_*`, `questions_per_session` and `window_*`.
+    #[must_use]
+    pub fn with_limits(&self, limits: &Limits) -> Self {
+        self.inner.node.set_limits(limits);
+        let mut policy = HeadPolicy::clone(&self.policy);
+        policy.max_header_bytes = limits.header_bytes;
+        policy.max_headers = limits.headers;
+        McpService {
+            inner: Arc::clone(&self.inner),
+            policy: Arc::new(policy),
+            authenticator: self.authenticator.clone(),
+        }
     }
 
     /// The tokens that `principal` has presented so far are no longer valid: its connections end, as at the expiry of a token. A
@@ -298,7 +317,7 @@ impl Server {
             let _counted = counted; // a drain waits for the response
             let mut admission = None;
             let posted = match head.verb {
-                Verb::Post => match read_body(body, self.node.limits.body_bytes, self.node.timing.body).await {
+                Verb::Post => match read_body(body, self.node.limits.body_bytes(), self.node.timing.body).await {
                     Ok(body) => {
                         if let Some(watched) = &mut watched {
                             watched.read(&body);
@@ -336,11 +355,11 @@ impl Server {
         outgoing: Option<Box<Outgoing>>,
         admission: &mut Option<Admission>,
     ) -> Result<PendingResponse<'_>, Refusal> {
-        let payload = jsonrpc::parse(body, &self.node.envelope)?;
+        let payload = jsonrpc::parse(body, &self.node.limits.envelope())?;
         if let Some(mut caller) = caller {
             caller.authorize(&payload)?;
         }
-        if self.node.limits.rate.is_some() && !request_head.is_forwarded() {
+        if self.node.limits.rate().is_some() && !request_head.is_forwarded() {
             let taken = self.node.take_messages(&principal, payload.messages().len());
             taken.map_err(|reason| Refusal::new(reason).about(only_request(&payload)))?;
         }

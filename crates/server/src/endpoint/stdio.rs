@@ -37,7 +37,7 @@ impl McpService {
         let connection = bound_session::open(inner, Principal::anonymous(), Transport::Lines, |_| None)
             .map_err(|reason| io::Error::other(Refusal::new(reason).error().to_string()))?;
         let session = Arc::clone(&connection.session);
-        let (lines, waiting) = mpsc::channel(inner.node.limits.queued_lines.max(1));
+        let (lines, waiting) = mpsc::channel(inner.node.limits.queued_lines().max(1));
         let reader = Lines {
             inner,
             lines: lines.clone(),
@@ -77,7 +77,7 @@ impl Lines<'_> {
         mut input: impl AsyncBufRead + Unpin,
         session: &Arc<crate::session::Session>,
     ) -> io::Result<()> {
-        let limit = self.inner.node.limits.body_bytes as u64;
+        let limit = self.inner.node.limits.body_bytes() as u64;
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -97,7 +97,7 @@ impl Lines<'_> {
             if text.is_empty() {
                 continue;
             }
-            let taken = match jsonrpc::parse(&text, &self.inner.node.envelope) {
+            let taken = match jsonrpc::parse(&text, &self.inner.node.limits.envelope()) {
                 Ok(payload) => self.take(session, payload).await,
                 Err(error) => Err(error.into()),
             };

@@ -46,7 +46,7 @@ impl WatchedRequest {
     /// Tells the observer that the request was refused.
     pub(crate) fn refused(&self, refusal: &Refusal) {
         // Refusals are rare: the body is parsed again, instead of keeping a copy of each message.
-        let message = jsonrpc::parse(&self.body, &self.node.envelope).ok();
+        let message = jsonrpc::parse(&self.body, &self.node.limits.envelope()).ok();
         let (method, params) = match &message {
             Some(Payload::One(Message::Request(request))) => (Some(request.method.as_str()), Some(&request.params)),
             Some(Payload::One(Message::Notification(note))) => (Some(note.method.as_str()), None),

@@ -2,7 +2,6 @@
 
 use rethread_proto::auth::Rate;
 use rethread_proto::stream::{Retention, StreamLimits};
-use rethread_proto::subscription::FilterLimits;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -141,11 +140,6 @@ impl Limits {
         limits.retained_events = retention.events;
         limits.retained_bytes = retention.bytes;
         limits
-    }
-
-    /// The bounds of one `subscriptions/listen`.
-    pub(crate) fn filter(&self) -> FilterLimits {
-        FilterLimits::new(self.uris_per_subscription, self.uri_bytes_per_subscription)
     }
 }
 

@@ -133,7 +133,7 @@ async fn answered(session: &Session, key: &StreamKey, status: &StreamStatus) -> 
         let Some(last) = page.events.last() else { break };
         cursor = last.seq;
         for event in page.events.iter().filter(|event| event.retain == Retain::Answer) {
-            if let Ok(Payload::One(Message::Answer(answer))) = parse(&event.payload, &session.node.envelope) {
+            if let Ok(Payload::One(Message::Answer(answer))) = parse(&event.payload, &session.node.limits.envelope()) {
                 answered.push(answer.id);
             }
         }

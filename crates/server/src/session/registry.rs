@@ -100,12 +100,12 @@ impl Registry {
 
     /// Reserves a session of `principal` before it is created. Dropping the reservation releases it.
     pub(crate) fn reserve(&self, node: &Node, principal: &Principal) -> Result<Reservation<'_>, Reason> {
-        let enter = || self.live.enter(node.limits.sessions);
+        let enter = || self.live.enter(node.limits.sessions());
         let has_entered = enter() || (self.end_longest_unused(node, None) && enter());
         if !has_entered {
             return Err(Reason::Overloaded("sessions"));
         }
-        let limit = node.limits.sessions_per_principal;
+        let limit = node.limits.sessions_per_principal();
         let enter = || self.per_principal.lock().enter(principal, limit);
         let has_entered = enter() || (self.end_longest_unused(node, Some(principal)) && enter());
         if !has_entered {

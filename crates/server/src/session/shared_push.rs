@@ -284,8 +284,8 @@ impl Session {
 
     fn push_queue_limits(&self) -> PushQueueLimits {
         PushQueueLimits {
-            messages: self.node.limits.waiting_messages_per_session,
-            bytes: self.node.limits.waiting_bytes_per_session,
+            messages: self.node.limits.waiting_messages_per_session(),
+            bytes: self.node.limits.waiting_bytes_per_session(),
         }
     }
 }

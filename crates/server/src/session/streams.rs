@@ -127,7 +127,7 @@ impl Session {
         let mut state = self.state.lock();
         state.abandoned.retain(|(_, o)| *o != ordinal);
         state.abandoned.push_back((self.node.clock.now(), ordinal));
-        let over = state.abandoned.len() > self.node.limits.abandoned_push_streams_per_session;
+        let over = state.abandoned.len() > self.node.limits.abandoned_push_streams_per_session();
         let oldest = if over { state.abandoned.pop_front() } else { None };
         drop(state);
         if let Some((_, ordinal)) = oldest {
@@ -378,7 +378,7 @@ impl Session {
     /// Too many GETs at once: the oldest connections are closed, and may resume (T-17).
     fn limit_listeners(&self, opening: bool) {
         let streams = self.push.streams();
-        let limit = self.node.limits.push_streams_per_session.max(1);
+        let limit = self.node.limits.push_streams_per_session().max(1);
         let over = (streams.len() + usize::from(opening)).saturating_sub(limit);
         for stream in streams.iter().take(over) {
             stream.close_reader(self.close());

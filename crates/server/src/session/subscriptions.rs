@@ -64,10 +64,10 @@ impl Subscriptions {
         (principal, expires): (Principal, Option<Wall>),
     ) -> Result<SubscriptionStream, Reason> {
         let mut table = self.0.lock();
-        if table.open.len() >= node.limits.subscriptions {
+        if table.open.len() >= node.limits.subscriptions() {
             return Err(Reason::Overloaded("subscriptions"));
         }
-        let limit = node.limits.subscriptions_per_principal;
+        let limit = node.limits.subscriptions_per_principal();
         if !table.per_principal.enter(&principal, limit) {
             return Err(Reason::TooMany("subscriptions of this caller"));
         }

@@ -20,7 +20,7 @@ impl Exchange {
         if state.response.is_done() {
             return Err(AskError::Ended);
         }
-        if state.input.open_questions() >= self.node.limits.questions_per_session {
+        if state.input.open_questions() >= self.node.limits.questions_per_session() {
             return Err(AskError::TooMany);
         }
         let answer = state.input.ask(method, params);
