@@ -11,7 +11,7 @@ use crate::index::{EndedStream, Inconsistent, Index};
 use crate::log::Log;
 use crate::op::{Op, Outcome};
 use crate::options::Options;
-use crate::record::{Message, Part, Record, Run};
+use crate::record::{Append, Message, Part, Record, Run};
 use crate::recovery::Recovered;
 use crate::watches::Effect;
 use bytes::Bytes;
@@ -133,14 +133,8 @@ impl Engine {
             Op::UpdateQueue(key, update) => self.update_queue(key, update).map(|()| 0),
             Op::Touch(key) => {
                 let session = self.number(key)?;
-                self.log(
-                    &Record::Touch {
-                        session,
-                        at: self.now(),
-                    },
-                    &[],
-                )?;
-                Ok(0)
+                let at = self.now();
+                self.log(Record::Touch { session, at }, &[]).map(|()| 0)
             }
             Op::End(key) => self.end_session(key),
             Op::Expire(key, idle) => self.expire(key, *idle),
@@ -163,12 +157,12 @@ impl Engine {
     }
 
     /// Writes a record into the group and applies it.
-    pub(crate) fn log(&mut self, record: &Record, body: &[Bytes]) -> Result<(), StoreError> {
+    pub(crate) fn log(&mut self, record: Record, body: &[Bytes]) -> Result<(), StoreError> {
         self.log_body(record, body.iter())
     }
 
-    fn log_body<'a>(&mut self, record: &Record, body: impl Iterator<Item = &'a Bytes>) -> Result<(), StoreError> {
-        let at = self.group.push(record, body);
+    fn log_body<'a>(&mut self, record: Record, body: impl Iterator<Item = &'a Bytes>) -> Result<(), StoreError> {
+        let at = self.group.push(&record, body);
         self.index
             .apply(record, at)
             .map_err(|Inconsistent(what)| StoreError::unavailable(what))
@@ -197,8 +191,16 @@ impl Engine {
         let fixed = info.map_or(0, |info| STREAM_OVERHEAD_BYTES + info.cost());
         let size = fixed + batch.events.iter().map(Event::cost).sum::<usize>();
         self.make_room(size as u64, Some((number, ordinal)))?;
-        let retained = batch.events.iter().filter(|event| event.retain != Retain::None);
-        let record = Record::Append {
+        let is_retained = |event: &&Event| event.retain != Retain::None;
+        let mut retained = Vec::with_capacity(batch.events.iter().filter(is_retained).count());
+        retained.extend(
+            batch
+                .events
+                .iter()
+                .filter(is_retained)
+                .map(|event| (event.seq, event.retain)),
+        );
+        let append = Append {
             session: number,
             ordinal,
             epoch: batch.epoch,
@@ -209,10 +211,13 @@ impl Engine {
             info: info.cloned(),
             sealed_at: batch.seals.then(|| self.now()),
             taken: batch.taken,
-            retained: retained.map(|event| (event.seq, event.retain)).collect(),
+            retained,
             released: batch.released.clone(),
         };
-        self.log_body(&record, batch.events.iter().map(|event| &event.payload))?;
+        self.log_body(
+            Record::Append { append },
+            batch.events.iter().map(|event| &event.payload),
+        )?;
         self.evict(number, ordinal, &self.options.limits.stream.clone());
         if batch.seals {
             self.bound_ended(number)?;
@@ -256,7 +261,7 @@ impl Engine {
             let session = found.key.clone();
             self.effects.push(Effect::Ended(StreamKey { session, ordinal }));
         }
-        self.log(&Record::ForgetStream { session, ordinal }, &[])
+        self.log(Record::ForgetStream { session, ordinal }, &[])
     }
 
     fn forget_stream(&mut self, key: &StreamKey) -> Result<(), StoreError> {
@@ -271,7 +276,7 @@ impl Engine {
             return Ok(());
         };
         self.effects.push(Effect::SessionEnded(key.clone()));
-        self.log(&Record::ForgetSession { session }, &[])
+        self.log(Record::ForgetSession { session }, &[])
     }
 
     fn create(&mut self, key: &SessionKey, record: &SessionRecord) -> Result<(), StoreError> {
@@ -288,7 +293,7 @@ impl Engine {
             epoch: record.epoch,
             body,
         };
-        self.log(&record, &[bytes])
+        self.log(record, &[bytes])
     }
 
     fn update(&mut self, key: &SessionKey, epoch: u64, record: &SessionRecord) -> Result<(), StoreError> {
@@ -307,7 +312,7 @@ impl Engine {
             epoch: record.epoch,
             body,
         };
-        self.log(&record, &[bytes])
+        self.log(record, &[bytes])
     }
 
     fn update_queue(&mut self, key: &SessionKey, update: &QueueUpdate) -> Result<(), StoreError> {
@@ -346,7 +351,7 @@ impl Engine {
             floor: update.floor,
             messages,
         };
-        self.log(&record, &bodies)
+        self.log(record, &bodies)
     }
 
     fn end_session(&mut self, key: &SessionKey) -> Outcome {
@@ -354,7 +359,7 @@ impl Engine {
             return Ok(0);
         };
         self.effects.push(Effect::SessionEnded(key.clone()));
-        self.log(&Record::End { session }, &[])?;
+        self.log(Record::End { session }, &[])?;
         Ok(1)
     }
 
@@ -366,7 +371,7 @@ impl Engine {
         if session.touched > now {
             // The clock was set back: the session counts as touched now.
             let session = self.number(key)?;
-            return self.log(&Record::Touch { session, at: now }, &[]).map(|()| 0);
+            return self.log(Record::Touch { session, at: now }, &[]).map(|()| 0);
         }
         if session.is_idle(now, idle) {
             self.end_session(key)
@@ -399,7 +404,7 @@ impl Engine {
         while self.index.totals.held + size + total / FREED_SHARE > total
             && let Some(EndedStream { session, ordinal, .. }) = self.index.oldest_whole()
         {
-            self.log(&Record::Bury { session, ordinal }, &[])?;
+            self.log(Record::Bury { session, ordinal }, &[])?;
         }
         while self.index.totals.held + size > total
             && let Some(EndedStream { session, ordinal, .. }) = self.index.oldest_tomb()

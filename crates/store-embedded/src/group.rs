@@ -280,6 +280,11 @@ impl GroupBuffer {
         (self.bytes.len() + self.large_bytes) as u64
     }
 
+    /// The bytes to write, if they are contiguous. Most groups have no large payload.
+    pub(crate) fn contiguous(&self) -> Option<&[u8]> {
+        self.large.is_empty().then_some(&self.bytes)
+    }
+
     /// The bytes to write, in order.
     pub(crate) fn slices(&self) -> Vec<IoSlice<'_>> {
         let mut slices = Vec::with_capacity(1 + 2 * self.large.len());

@@ -9,14 +9,13 @@ pub(crate) mod session;
 pub(crate) mod stream;
 
 use crate::group::Location;
-use crate::record::Record;
+use crate::record::{Append, Record};
 use foldhash::fast::RandomState;
 use rethread_proto::clock::Wall;
 use rethread_store::{Ordinal, Retention, Seq, SessionKey};
 use segments::Segments;
 use session::{Blob, Session};
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 use stream::{Ended, Stream};
 
@@ -78,36 +77,25 @@ impl Index {
     }
 
     /// Applies a record whose body is at `at`.
-    pub(crate) fn apply(&mut self, record: &Record, at: Location) -> Result<(), Inconsistent> {
+    pub(crate) fn apply(&mut self, record: Record, at: Location) -> Result<(), Inconsistent> {
         let commit = self.segments.commit;
         match record {
             Record::Create {
-                session,
+                session: number,
                 key,
                 at: touched,
                 epoch,
                 body,
             } => {
-                if let Some(replaced) = self.keys.get(key).copied() {
+                if let Some(replaced) = self.session_number(&key) {
                     self.drop_session(replaced);
                 }
-                self.next_session = self.next_session.max(session + 1);
-                self.totals.held += Session::record_cost(*body);
-                self.segments.add(at.segment, *body);
-                self.insert_session(
-                    *session,
-                    Session {
-                        key: key.clone(),
-                        record: Blob { at, part: *body },
-                        epoch: *epoch,
-                        touched: *touched,
-                        high_water: Ordinal(0),
-                        streams: VecDeque::new(),
-                        ended: VecDeque::new(),
-                        queue: None,
-                        changed: commit,
-                    },
-                );
+                self.next_session = self.next_session.max(number + 1);
+                self.totals.held += Session::record_cost(body);
+                self.segments.add(at.segment, body);
+                let mut session = Session::new(key, Blob { at, part: body }, epoch, touched);
+                session.changed = commit;
+                self.insert_session(number, session);
             }
             Record::Update {
                 session,
@@ -115,33 +103,32 @@ impl Index {
                 epoch,
                 body,
             } => {
-                let (session, segments, totals) = self.parts(*session)?;
-                totals.held += Session::record_cost(*body);
+                let (session, segments, totals) = self.parts(session)?;
+                totals.held += Session::record_cost(body);
                 totals.held -= Session::record_cost(session.record.part);
-                move_blob(&mut session.record, Blob { at, part: *body }, segments);
-                (session.epoch, session.touched, session.changed) = (*epoch, *touched, commit);
+                segments.sub(session.record.at.segment, session.record.part);
+                segments.add(at.segment, body);
+                session.record = Blob { at, part: body };
+                (session.epoch, session.touched, session.changed) = (epoch, touched, commit);
             }
             Record::Touch { session, at } => {
-                let (session, ..) = self.parts(*session)?;
-                (session.touched, session.changed) = (*at, commit);
+                let (session, ..) = self.parts(session)?;
+                (session.touched, session.changed) = (at, commit);
             }
             Record::End { session } => {
-                self.parts(*session)?;
-                self.drop_session(*session);
+                self.parts(session)?;
+                self.drop_session(session);
             }
-            Record::Append { .. } => self.append(record, at)?,
+            Record::Append { append } => self.append(append, at)?,
             Record::Evict {
                 session,
                 ordinal,
                 ranges,
             } => {
-                let (session, segments, totals) = self.parts(*session)?;
-                let stream = session
-                    .stream_mut(*ordinal)
-                    .ok_or(Inconsistent("an eviction has no stream"))?;
+                let (stream, segments, totals) = self.stream_parts(session, ordinal)?;
                 let before = stream.bytes;
                 for (first, count) in ranges {
-                    for seq in first.0..first.0.saturating_add(*count) {
+                    for seq in first.0..first.0.saturating_add(count) {
                         if !stream.remove(Seq(seq), segments) {
                             return Err(Inconsistent("an evicted event is not held"));
                         }
@@ -151,33 +138,30 @@ impl Index {
                 stream.changed = commit;
             }
             Record::Bury { session, ordinal } => {
-                let (number, ordinal) = (*session, *ordinal);
-                let (session, segments, totals) = self.parts(number)?;
-                let stream = session
-                    .stream_mut(ordinal)
-                    .ok_or(Inconsistent("a tombstone has no stream"))?;
+                let (stream, segments, totals) = self.stream_parts(session, ordinal)?;
                 totals.held -= stream.bytes;
                 stream.bury(segments);
                 stream.changed = commit;
                 let ended = stream.ended.ok_or(Inconsistent("a tombstone has not ended"))?;
                 self.tombs.push_back(EndedStream {
-                    session: number,
+                    session,
                     ordinal,
                     ticket: ended.ticket,
                 });
             }
             Record::ForgetStream { session, ordinal } => {
-                let (session, segments, totals) = self.parts(*session)?;
-                let found = session.find(*ordinal).ok().and_then(|at| session.streams.remove(at));
+                let (session, segments, totals) = self.parts(session)?;
+                let found = session.find(ordinal).ok().and_then(|at| session.streams.remove(at));
                 let (_, stream) = found.ok_or(Inconsistent("a forgotten stream is unknown"))?;
-                if let Some(ended) = session.ended.iter().position(|ended| ended == ordinal) {
+                if let Some(ended) = session.ended.iter().position(|ended| *ended == ordinal) {
                     session.ended.remove(ended); // cheap: the oldest ended streams are forgotten first
                 }
                 session.changed = commit;
                 forget(&stream, segments, totals);
+                self.oldest_whole(); // removes outdated entries, so that they do not pile up
             }
             Record::ForgetSession { session } => {
-                let (session, segments, totals) = self.parts(*session)?;
+                let (session, segments, totals) = self.parts(session)?;
                 forget_content(session, segments, totals);
                 session.changed = commit;
             }
@@ -186,16 +170,15 @@ impl Index {
                 floor,
                 messages,
             } => {
-                let (session, segments, totals) = self.parts(*session)?;
-                let before = session.queue_cost();
-                let queue = session.queue.get_or_insert_default();
-                queue.raise_floor(*floor, segments);
+                let (session, segments, totals) = self.parts(session)?;
                 let mut at = at;
-                for message in messages {
-                    queue.add(*message, at, segments);
-                    at = at.plus(message.body.len as usize);
-                }
-                totals.change_queue(before, queue.cost);
+                session.change_queue(totals, |queue| {
+                    queue.raise_floor(floor, segments);
+                    for message in messages {
+                        queue.add(message, at, segments);
+                        at = at.plus(message.body.len as usize);
+                    }
+                });
                 session.changed = commit;
             }
             Record::Move {
@@ -204,11 +187,8 @@ impl Index {
                 extent,
                 runs,
             } => {
-                let (session, segments, _) = self.parts(*session)?;
-                let stream = session
-                    .stream_mut(*ordinal)
-                    .ok_or(Inconsistent("moved events have no stream"))?;
-                if !stream.relocate(*extent, runs, at, segments) {
+                let (stream, segments, _) = self.stream_parts(session, ordinal)?;
+                if !stream.relocate(extent, runs, at, segments) {
                     return Err(Inconsistent("moved events are not held"));
                 }
                 stream.changed = commit;
@@ -217,59 +197,43 @@ impl Index {
         Ok(())
     }
 
-    fn append(&mut self, record: &Record, at: Location) -> Result<(), Inconsistent> {
-        let Record::Append {
-            session: number,
-            ordinal,
-            epoch,
-            events,
-            info,
-            sealed_at,
-            taken,
-            retained,
-            released,
-        } = record
-        else {
-            return Err(Inconsistent("it is not an append"));
-        };
+    fn append(&mut self, append: Append, at: Location) -> Result<(), Inconsistent> {
         let (commit, ticket) = (self.segments.commit, self.next_ticket);
-        let (session, segments, totals) = self.parts(*number)?;
-        let index = match (session.find(*ordinal), info) {
+        let (number, ordinal, sealed_at) = (append.session, append.ordinal, append.sealed_at);
+        let (session, segments, totals) = self.parts(number)?;
+        let index = match (session.find(ordinal), append.info) {
             (Ok(index), _) => index,
             (Err(index), Some(info)) => {
-                let stream = Box::new(Stream::new(Arc::clone(info), *epoch));
+                let stream = Box::new(Stream::new(info, append.epoch));
                 totals.held += stream.cost();
                 totals.streams += 1;
-                session.streams.insert(index, (*ordinal, stream));
-                session.high_water = session.high_water.max(*ordinal);
+                session.streams.insert(index, (ordinal, stream));
+                session.high_water = session.high_water.max(ordinal);
                 index
             }
             (Err(_), None) => return Err(Inconsistent("an append has no stream")),
         };
         let stream = &mut session.streams[index].1;
-        (stream.epoch, stream.changed) = (*epoch, commit);
+        (stream.epoch, stream.changed) = (append.epoch, commit);
         let before = stream.bytes;
-        stream.append(events, at, segments);
+        stream.append(append.events, at, segments);
         totals.held += stream.bytes - before;
-        stream.marked.extend(retained);
-        if let Some(at) = *sealed_at {
+        stream.retain(append.retained);
+        if let Some(at) = sealed_at {
             stream.seal(Ended { at, ticket });
-            session.ended.push_back(*ordinal);
-        } else if !released.is_empty() {
-            stream.release(|seq, _| released.contains(&seq));
+            session.ended.push_back(ordinal);
+        } else if !append.released.is_empty() {
+            stream.release(|seq, _| append.released.contains(&seq));
         }
-        if let Some(floor) = *taken {
-            let before = session.queue_cost();
-            let queue = session.queue.get_or_insert_default();
-            queue.raise_floor(floor, segments);
-            totals.change_queue(before, queue.cost);
+        if let Some(floor) = append.taken {
+            session.change_queue(totals, |queue| queue.raise_floor(floor, segments));
             session.changed = commit;
         }
         if sealed_at.is_some() {
             self.next_ticket += 1;
             self.whole.push_back(EndedStream {
-                session: *number,
-                ordinal: *ordinal,
+                session: number,
+                ordinal,
                 ticket,
             });
             self.drop_outdated();
@@ -280,10 +244,7 @@ impl Index {
     /// Evicts events of a stream beyond `limits`. Returns the evicted numbers, to be logged.
     pub(crate) fn evict(&mut self, session: u64, ordinal: Ordinal, limits: &Retention) -> Vec<(Seq, u64)> {
         let commit = self.segments.commit;
-        let Ok((session, segments, totals)) = self.parts(session) else {
-            return Vec::new();
-        };
-        let Some(stream) = session.stream_mut(ordinal) else {
+        let Ok((stream, segments, totals)) = self.stream_parts(session, ordinal) else {
             return Vec::new();
         };
         let before = stream.bytes;
@@ -323,6 +284,19 @@ impl Index {
             .get_mut(&session)
             .ok_or(Inconsistent("the session is unknown"))?;
         Ok((session, &mut self.segments, &mut self.totals))
+    }
+
+    /// A stream, and the counters that its changes update.
+    fn stream_parts(
+        &mut self,
+        session: u64,
+        ordinal: Ordinal,
+    ) -> Result<(&mut Stream, &mut Segments, &mut Totals), Inconsistent> {
+        let (session, segments, totals) = self.parts(session)?;
+        let stream = session
+            .stream_mut(ordinal)
+            .ok_or(Inconsistent("the stream is unknown"))?;
+        Ok((stream, segments, totals))
     }
 
     /// Adds a session whose streams and queue are counted already.
@@ -430,16 +404,10 @@ impl Index {
 }
 
 impl Totals {
-    fn change_queue(&mut self, before: u64, after: u64) {
+    pub(crate) fn change_queue(&mut self, before: u64, after: u64) {
         self.held = self.held + after - before;
         self.queued = self.queued + after - before;
     }
-}
-
-fn move_blob(blob: &mut Blob, to: Blob, segments: &mut Segments) {
-    segments.sub(blob.at.segment, blob.part);
-    segments.add(to.at.segment, to.part);
-    *blob = to;
 }
 
 /// Subtracts a removed stream from the counters.
@@ -455,8 +423,59 @@ fn forget_content(session: &mut Session, segments: &mut Segments, totals: &mut T
         forget(&stream, segments, totals);
     }
     session.ended = VecDeque::new();
-    totals.change_queue(session.queue_cost(), 0);
     if let Some(queue) = session.queue.take() {
+        totals.change_queue(queue.cost, 0);
         queue.release_segments(segments);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Part, Run};
+    use rethread_proto::StreamKind;
+    use rethread_store::{SessionId, StreamInfo};
+
+    /// A session at its limit forgets a stream with every call. The entry of the stream must not stay for long.
+    #[test]
+    fn forgotten_stream_leaves_no_outdated_entry() {
+        let (at, body) = (Location { segment: 1, offset: 64 }, Part { len: 2, crc: 0 });
+        let (session, epoch, touched) = (1, 1, Wall::from_millis(5));
+        let key = SessionKey {
+            principal: rethread_store::Principal::anonymous(),
+            session: SessionId::parse("s").unwrap(),
+        };
+        let mut index = Index::default();
+        let create = Record::Create {
+            session,
+            key,
+            at: touched,
+            epoch,
+            body,
+        };
+        index.apply(create, at).unwrap();
+        for ordinal in (1..100).map(Ordinal) {
+            let events = Run {
+                first: Seq(0),
+                parts: [body; 2].into_iter().collect(),
+            };
+            let append = Append {
+                session,
+                ordinal,
+                epoch,
+                events,
+                info: Some(StreamInfo::new(StreamKind::Call, vec![7.into()], "test").into()),
+                sealed_at: Some(touched),
+                taken: None,
+                retained: Vec::new(),
+                released: Vec::new(),
+            };
+            index.apply(Record::Append { append }, at).unwrap();
+            if let Some(oldest) = ordinal.0.checked_sub(10).filter(|oldest| *oldest > 0).map(Ordinal) {
+                let ordinal = oldest;
+                index.apply(Record::ForgetStream { session, ordinal }, at).unwrap();
+            }
+            assert_eq!(index.whole.len() as u64, index.totals.streams);
+        }
     }
 }

@@ -8,7 +8,7 @@ use crate::segment::{self, SegmentFile};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tokio::sync::oneshot;
@@ -61,7 +61,10 @@ impl Log {
     /// Appends a group to the current segment. True if the segment had no unsynced bytes before.
     pub(crate) fn write(&self, group: &GroupBuffer, commit: u64) -> io::Result<bool> {
         let head = self.head.lock();
-        head.append(&mut group.slices())?;
+        match group.contiguous() {
+            Some(bytes) => head.append(&mut [IoSlice::new(bytes)])?,
+            None => head.append(&mut group.slices())?,
+        }
         let first = head.mark_dirty();
         if first {
             self.dirty.lock().push(Arc::clone(&head));

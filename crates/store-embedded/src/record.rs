@@ -7,6 +7,7 @@
 use crate::coding::{Decoder, Wire, encode_list, wire_struct};
 use rethread_proto::clock::Wall;
 use rethread_store::{Ordinal, QueuePosition, Retain, Seq, SessionKey, StreamInfo};
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// Defines [`Record`] and its encoding: the number of the kind, then the fields in order.
@@ -48,19 +49,7 @@ records! {
     /// Ends a session and removes its streams and its push queue.
     4 End { session: u64, }
     /// Appends events to a stream. The body has their payloads.
-    5 Append {
-        session: u64,
-        ordinal: Ordinal,
-        epoch: u64,
-        events: Run,
-        /// In the first append of a stream.
-        info: Option<Arc<StreamInfo>>,
-        /// The time of the seal, if this append seals the stream.
-        sealed_at: Option<Wall>,
-        taken: Option<QueuePosition>,
-        retained: Vec<(Seq, Retain)>,
-        released: Vec<Seq>,
-    }
+    5 Append { append: Append, }
     /// Removes events of a stream that exceeds its limits. A range is its first number and its length.
     6 Evict { session: u64, ordinal: Ordinal, ranges: Vec<(Seq, u64)>, }
     /// Removes all events of an ended stream and leaves a tombstone.
@@ -82,6 +71,22 @@ records! {
     }
 }
 
+/// New events of a stream.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Append {
+    pub(crate) session: u64,
+    pub(crate) ordinal: Ordinal,
+    pub(crate) epoch: u64,
+    pub(crate) events: Run,
+    /// In the first append of a stream.
+    pub(crate) info: Option<Arc<StreamInfo>>,
+    /// The time of the seal, if this append seals the stream.
+    pub(crate) sealed_at: Option<Wall>,
+    pub(crate) taken: Option<QueuePosition>,
+    pub(crate) retained: Vec<(Seq, Retain)>,
+    pub(crate) released: Vec<Seq>,
+}
+
 /// The length and the checksum of a part of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
@@ -100,8 +105,7 @@ pub(crate) struct Run {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Parts {
     One(Part),
-    #[allow(clippy::box_collection, reason = "a thin pointer: a million extents are in memory")]
-    Many(Box<Vec<Part>>),
+    Many(Box<[Part]>),
 }
 
 /// A message of a push queue.
@@ -113,6 +117,17 @@ pub(crate) struct Message {
     pub(crate) body: Part,
 }
 
+wire_struct!(Append {
+    session,
+    ordinal,
+    epoch,
+    events,
+    info,
+    sealed_at,
+    taken,
+    retained,
+    released
+});
 wire_struct!(Run { first, parts });
 wire_struct!(Message {
     position,
@@ -132,8 +147,8 @@ impl Record {
     pub(crate) fn parts(&self) -> Vec<Part> {
         match self {
             Record::Create { body, .. } | Record::Update { body, .. } => vec![*body],
-            Record::Append { events, .. } => events.parts.as_slice().to_vec(),
-            Record::Move { runs, .. } => runs.iter().flat_map(|run| run.parts.as_slice()).copied().collect(),
+            Record::Append { append } => append.events.parts.to_vec(),
+            Record::Move { runs, .. } => runs.iter().flat_map(|run| &*run.parts).copied().collect(),
             Record::Queue { messages, .. } => messages.iter().map(|message| message.body).collect(),
             _ => Vec::new(),
         }
@@ -172,16 +187,14 @@ impl Run {
     }
 }
 
-impl Parts {
-    pub(crate) fn as_slice(&self) -> &[Part] {
+impl Deref for Parts {
+    type Target = [Part];
+
+    fn deref(&self) -> &[Part] {
         match self {
             Parts::One(part) => std::slice::from_ref(part),
             Parts::Many(parts) => parts,
         }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.as_slice().len()
     }
 }
 
@@ -190,18 +203,15 @@ impl FromIterator<Part> for Parts {
         let mut parts = parts.into_iter();
         match (parts.next(), parts.next()) {
             (Some(one), None) => Parts::One(one),
-            (first, second) => {
-                let mut all: Vec<Part> = first.into_iter().chain(second).chain(parts).collect();
-                all.shrink_to_fit();
-                Parts::Many(Box::new(all))
-            }
+            (Some(first), Some(second)) => Parts::Many([first, second].into_iter().chain(parts).collect()),
+            (None, _) => Parts::Many(Box::default()),
         }
     }
 }
 
 impl Wire for Parts {
     fn encode(&self, buffer: &mut Vec<u8>) {
-        encode_list(self.as_slice().iter(), buffer);
+        encode_list(self.iter(), buffer);
     }
 
     fn decode(decoder: &mut Decoder<'_>) -> Option<Self> {

@@ -246,12 +246,13 @@ impl<'a> Replay<'a> {
         self.index.segments.commit = header.commit;
         for framed in records {
             let at = self.end.plus(framed.body_offset);
-            self.index.apply(&framed.record, at).map_err(|Inconsistent(what)| {
+            let damaged = (!framed.is_whole()).then(|| framed.record.clone());
+            self.index.apply(framed.record, at).map_err(|Inconsistent(what)| {
                 let Location { segment, offset } = self.end;
                 self.dir.damaged(format!("segment {segment}, byte {offset}: {what}"))
             })?;
-            if !framed.is_whole() {
-                self.mark_damaged(&framed.record, framed.body);
+            if let Some(record) = damaged {
+                self.mark_damaged(&record, framed.body);
             }
         }
         Ok(true)
@@ -260,12 +261,7 @@ impl<'a> Replay<'a> {
     /// Marks the damaged events of a record.
     fn mark_damaged(&mut self, record: &Record, body: &[u8]) {
         let (session, ordinal, runs): (u64, Ordinal, &[Run]) = match record {
-            Record::Append {
-                session,
-                ordinal,
-                events,
-                ..
-            } => (*session, *ordinal, std::slice::from_ref(events)),
+            Record::Append { append } => (append.session, append.ordinal, std::slice::from_ref(&append.events)),
             Record::Move {
                 session, ordinal, runs, ..
             } => (*session, *ordinal, runs),
@@ -273,7 +269,7 @@ impl<'a> Replay<'a> {
         };
         let mut rest = body;
         for run in runs {
-            for (part, seq) in run.parts.as_slice().iter().zip(run.first.0..) {
+            for (part, seq) in run.parts.iter().zip(run.first.0..) {
                 let (payload, after) = rest.split_at(part.len as usize);
                 rest = after;
                 if !part.matches(payload) {

@@ -12,21 +12,18 @@ impl Engine {
         let moved = match record {
             Record::Create { session, .. } | Record::Update { session, .. } => self.moved_record(*session, at, body),
             Record::Queue { session, .. } => self.moved_messages(*session, at, body),
-            Record::Append {
-                session,
-                ordinal,
-                events,
-                ..
-            } => self.moved_events(*session, *ordinal, events.first, at, body),
+            Record::Append { append } => {
+                self.moved_events(append.session, append.ordinal, append.events.first, at, body)
+            }
             Record::Move {
                 session, ordinal, runs, ..
             } => {
                 let mut rest = body.clone();
                 for run in runs {
-                    let len = run.parts.as_slice().iter().map(|part| part.len as usize).sum();
+                    let len = run.parts.iter().map(|part| part.len as usize).sum();
                     let body = rest.split_to(len);
                     if let Some((record, bodies)) = self.moved_events(*session, *ordinal, run.first, at, &body) {
-                        self.log(&record, &bodies)?;
+                        self.log(record, &bodies)?;
                     }
                     at = at.plus(len);
                 }
@@ -35,7 +32,7 @@ impl Engine {
             _ => None,
         };
         match moved {
-            Some((record, bodies)) => self.log(&record, &bodies),
+            Some((record, bodies)) => self.log(record, &bodies),
             None => Ok(()),
         }
     }

@@ -30,8 +30,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a taken message stays in its queue",
         file: "index.rs",
-        code: "            queue.raise_floor(floor, segments);\n            totals.change_queue(before, queue.cost);\n            session.changed = commit;\n        }\n        if sealed_at",
-        mutated: "            let _ = floor;\n            totals.change_queue(before, queue.cost);\n            session.changed = commit;\n        }\n        if sealed_at",
+        code: "session.change_queue(totals, |queue| queue.raise_floor(floor, segments));",
+        mutated: "session.change_queue(totals, |_| drop((floor, &segments)));",
     },
     Mutant {
         name: "a checkpoint ends in a segment without a header",

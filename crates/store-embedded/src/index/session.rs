@@ -1,5 +1,6 @@
 //! One session in the index.
 
+use super::Totals;
 use super::segments::Segments;
 use super::stream::Stream;
 use crate::group::Location;
@@ -49,6 +50,21 @@ pub(crate) struct PushQueue {
 }
 
 impl Session {
+    /// A session without streams.
+    pub(crate) fn new(key: SessionKey, record: Blob, epoch: u64, touched: Wall) -> Self {
+        Session {
+            key,
+            record,
+            epoch,
+            touched,
+            high_water: Ordinal(0),
+            streams: VecDeque::new(),
+            ended: VecDeque::new(),
+            queue: None,
+            changed: 0,
+        }
+    }
+
     /// The cost of the record against the total.
     pub(crate) fn record_cost(part: Part) -> u64 {
         SESSION_OVERHEAD_BYTES + u64::from(part.len)
@@ -64,6 +80,7 @@ impl Session {
             (Some((newest, _)), _) if *newest == ordinal => Ok(self.streams.len() - 1),
             (Some((newest, _)), _) if *newest < ordinal => Err(self.streams.len()),
             (_, Some((oldest, _))) if *oldest == ordinal => Ok(0),
+            (_, Some((oldest, _))) if *oldest > ordinal => Err(0),
             _ => self.streams.binary_search_by_key(&ordinal, |(ordinal, _)| *ordinal),
         }
     }
@@ -81,6 +98,14 @@ impl Session {
     /// The cost of the push queue against the total.
     pub(crate) fn queue_cost(&self) -> u64 {
         self.queue.as_ref().map_or(0, |queue| queue.cost)
+    }
+
+    /// Changes the push queue and counts the difference.
+    pub(crate) fn change_queue(&mut self, totals: &mut Totals, change: impl FnOnce(&mut PushQueue)) {
+        let queue = self.queue.get_or_insert_default();
+        let before = queue.cost;
+        change(queue);
+        totals.change_queue(before, queue.cost);
     }
 }
 

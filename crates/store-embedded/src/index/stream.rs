@@ -66,16 +66,12 @@ impl Extent {
     /// Every event with its number, location and part.
     fn events(&self) -> impl Iterator<Item = (Seq, Location, Part)> + '_ {
         let mut at = self.at;
-        self.run
-            .parts
-            .as_slice()
-            .iter()
-            .zip(self.run.first.0..)
-            .map(move |(part, seq)| {
-                let event = (Seq(seq), at, *part);
-                at = at.plus(part.len as usize);
-                event
-            })
+        let parts = self.run.parts.iter().zip(self.run.first.0..);
+        parts.map(move |(part, seq)| {
+            let event = (Seq(seq), at, *part);
+            at = at.plus(part.len as usize);
+            event
+        })
     }
 }
 
@@ -123,8 +119,8 @@ impl Stream {
     }
 
     /// Adds events with payloads from `at` on. The caller has checked that their numbers continue the stream.
-    pub(crate) fn append(&mut self, run: &Run, at: Location, segments: &mut Segments) {
-        if run.parts.len() == 0 {
+    pub(crate) fn append(&mut self, run: Run, at: Location, segments: &mut Segments) {
+        if run.parts.is_empty() {
             return;
         }
         if self.last.is_none() {
@@ -132,11 +128,23 @@ impl Stream {
         }
         self.last = Some(run.last());
         self.count += run.parts.len();
-        for part in run.parts.as_slice() {
+        for part in &*run.parts {
             self.bytes += cost(*part);
             segments.add(at.segment, *part);
         }
-        self.extents.push_back(Extent { at, run: run.clone() });
+        if self.extents.is_empty() {
+            self.extents.reserve_exact(1); // most streams have one extent
+        }
+        self.extents.push_back(Extent { at, run });
+    }
+
+    /// Marks retained events, which are later than all marked ones.
+    pub(crate) fn retain(&mut self, retained: Vec<(Seq, Retain)>) {
+        if self.marked.is_empty() {
+            self.marked = retained;
+        } else {
+            self.marked.extend(retained);
+        }
     }
 
     /// Ends the stream. Its questions are released.
@@ -204,7 +212,7 @@ impl Stream {
             return false;
         };
         let extent = &self.extents[at];
-        let part = extent.run.parts.as_slice()[(seq.0 - extent.run.first.0) as usize];
+        let part = extent.run.parts[(seq.0 - extent.run.first.0) as usize];
         segments.sub(extent.at.segment, part);
         if let Ok(marked) = self.marked.binary_search_by_key(&seq, |(seq, _)| *seq) {
             let (_, retain) = self.marked.remove(marked);
@@ -275,7 +283,7 @@ impl Stream {
     }
 
     /// Replaces an extent by copies of its held events, which begin at `at`. False if there is no such extent.
-    pub(crate) fn relocate(&mut self, first: Seq, runs: &[Run], mut at: Location, segments: &mut Segments) -> bool {
+    pub(crate) fn relocate(&mut self, first: Seq, runs: Vec<Run>, mut at: Location, segments: &mut Segments) -> bool {
         let Some(index) = self
             .extent_with(first)
             .filter(|index| self.extents[*index].run.first == first)
@@ -286,12 +294,13 @@ impl Stream {
             segments.sub(at.segment, part);
         }
         self.extents.remove(index);
-        for (run, index) in runs.iter().zip(index..) {
-            self.extents.insert(index, Extent { at, run: run.clone() });
-            for part in run.parts.as_slice() {
+        for (run, index) in runs.into_iter().zip(index..) {
+            let start = at;
+            for part in &*run.parts {
                 segments.add(at.segment, *part);
                 at = at.plus(part.len as usize);
             }
+            self.extents.insert(index, Extent { at: start, run });
         }
         true
     }
@@ -318,7 +327,7 @@ mod tests {
                 first,
                 parts: Parts::One(Part { len: 10, crc: 0 }),
             };
-            stream.append(&run, at, &mut segments);
+            stream.append(run, at, &mut segments);
             stream.marked.push((first, retain));
             stream.bury(&mut segments);
             let status = stream.status();

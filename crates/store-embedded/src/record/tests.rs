@@ -45,7 +45,7 @@ fn append() -> impl Strategy<Value = Record> {
         prop::collection::vec(any::<u64>().prop_map(Seq), 0..3),
     );
     (ids, run(), options, lists).prop_map(|(ids, events, (info, sealed_at, taken), (retained, released))| {
-        Record::Append {
+        let append = Append {
             session: ids.0,
             ordinal: Ordinal(ids.1),
             epoch: ids.2,
@@ -55,7 +55,8 @@ fn append() -> impl Strategy<Value = Record> {
             taken,
             retained,
             released,
-        }
+        };
+        Record::Append { append }
     })
 }
 
@@ -139,4 +140,10 @@ proptest! {
     fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>) {
         let _ = Record::parse(&bytes);
     }
+}
+
+/// A million extents are in memory.
+#[test]
+fn parts_take_sixteen_bytes() {
+    assert_eq!(size_of::<Parts>(), 16);
 }

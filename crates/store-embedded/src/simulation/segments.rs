@@ -62,7 +62,7 @@ impl World {
                 for framed in parse_records(&group, STORE).expect("a group is valid") {
                     assert!(framed.is_whole());
                     index
-                        .apply(&framed.record, at.plus(framed.body_offset))
+                        .apply(framed.record, at.plus(framed.body_offset))
                         .expect("a record fits");
                 }
             }
