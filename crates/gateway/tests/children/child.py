@@ -8,6 +8,7 @@ legacy, modern, dual         the eras; legacy is the default
 version=V                    negotiates V
 older-each-time              each process negotiates an older version than the one before, for RECORD
 start-delay=S                reads no line for S seconds
+warms-up                     runs a tool before it reads a line: the first calls of a Python process are slow
 wrong-params                 answers server/discover with "invalid params"
 ignores-unknown-methods      does not answer unknown methods
 exits-on-unknown-method      exits on an unknown method before initialize
@@ -306,6 +307,11 @@ def main():
         # In the same process group and with the same stdout, as from a shell script.
         os.posix_spawnp("sleep", [MARKER + "-grandchild", "600"], os.environ)
     time.sleep(float(option("start-delay") or 0))
+    if "warms-up" in BEHAVIORS:
+        stdout, sys.stdout = sys.stdout, open(os.devnull, "w")
+        for _ in range(20):
+            run_call(0, {"name": "echo", "arguments": {"text": 0}})
+        sys.stdout = stdout
     while True:
         line = sys.stdin.readline()
         if not line:
