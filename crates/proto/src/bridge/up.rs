@@ -160,11 +160,6 @@ fn remove_annotations(schema: &mut Value) {
     }
 }
 
-/// Whether a tool of 2025-11-25 runs only as a task.
-pub fn requires_task(tool: &Value) -> bool {
-    tool["execution"]["taskSupport"] == "required"
-}
-
 /// The reply to a request that a legacy server answered with an error.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ErrorReply {

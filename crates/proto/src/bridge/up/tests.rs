@@ -173,8 +173,6 @@ fn line_4_1_listed_tools_lose_execution_and_invalid_header_annotations() {
     let invalid = r#"{"name":"a","inputSchema":{"type":"object","properties":{"r":{"type":"string","x-mcp-header":"bad name"}}}}"#;
     assert!(!listed(invalid).contains("x-mcp-header"), "{}", listed(invalid));
     assert!(listed(invalid).contains(r#""r":{"type":"string"}"#));
-    assert!(requires_task(&json!({ "execution": { "taskSupport": "required" } })));
-    assert!(!requires_task(&json!({ "execution": { "taskSupport": "optional" } })));
 }
 
 /// 4.1, error codes.
