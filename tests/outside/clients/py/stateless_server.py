@@ -80,7 +80,7 @@ async def roots(ctx: Context) -> str | types.InputRequiredResult:
     if "roots" not in answers(ctx):
         return ask(roots=types.ListRootsRequest())
     found = answers(ctx)["roots"]["roots"]
-    return f"Current MCP Roots ({len(found)} total):\n\n" + "\n".join(f"   URI: {root['uri']}" for root in found)
+    return f"Current MCP Roots ({len(found)} total):\n\n" + "\n".join(f"{root.get('name')}\n   URI: {root['uri']}" for root in found)
 
 
 @server.tool(name="ask-together")
