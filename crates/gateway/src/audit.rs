@@ -3,15 +3,14 @@
 //! A thread of its own writes the file, so that a slow disk delays no call. Lines that do not fit into its queue are dropped and
 //! counted.
 
+mod line;
 mod queue;
 mod writer;
 
 use crate::metrics;
-use crate::output;
 use parking_lot::RwLock;
 use queue::Bounds;
 use rethread::{Principal, Tag};
-use serde::Serialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,8 +25,6 @@ use writer::Writer;
 /// Lines that wait for the disk, and their bytes. Beyond either: dropped and counted.
 const MAX_QUEUED_LINES: usize = 10_000;
 const MAX_QUEUED_BYTES: usize = 32 << 20;
-/// The usual length of a line.
-const LINE_BYTES: usize = 384;
 /// Bytes of the parameters in a line. Beyond: they are cut, and a string.
 const MAX_PARAMS_BYTES: usize = 4096;
 /// Bytes of a text that a client has chosen, such as the name of a tool.
@@ -48,41 +45,28 @@ pub(crate) struct AuditLog {
 }
 
 /// One line. Fields without a value are left out.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default)]
 pub(crate) struct AuditEvent<'a> {
     pub(crate) event: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) principal: Option<AuditPrincipal<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) session: Option<Tag>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) peer: Option<IpAddr>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) revision: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) method: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tool: Option<&'a str>,
     /// The action of an operator.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) action: Option<&'a str>,
     /// The object of the action: the tag of a session, or a pid.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) outcome: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) duration_ms: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) params: Option<Box<RawValue>>,
 }
 
 /// A caller in the audit log. The subject is needed here: a tag would not tell an auditor who it was.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct AuditPrincipal<'a> {
     provider: Arc<str>,
     issuer: &'a str,
@@ -110,18 +94,7 @@ impl AuditLog {
 
     /// Appends a line. Never waits.
     pub(crate) fn record(&self, event: &AuditEvent<'_>) {
-        #[derive(Serialize)]
-        struct Line<'a> {
-            time: String,
-            #[serde(flatten)]
-            event: &'a AuditEvent<'a>,
-        }
-        let line = Line {
-            time: output::timestamp(),
-            event,
-        };
-        let mut json = Vec::with_capacity(LINE_BYTES);
-        if serde_json::to_writer(&mut json, &line).is_ok() && self.writer.push(&json).is_err() {
+        if line::with_line(event, |line| self.writer.push(line)).is_err() {
             self.drop_line();
         }
     }
