@@ -122,8 +122,8 @@ async fn gw_22_call_with_a_spare_child_takes_about_as_long_as_a_warm_call() {
         times[times.len() / 2]
     };
     let mut ratio = f64::INFINITY;
-    // Another test may disturb one round.
-    for _ in 0..3 {
+    // Other tests may disturb a round.
+    for _ in 0..6 {
         let (mut opened, mut spare, mut warm) = (Vec::new(), Vec::new(), Vec::new());
         for n in 0..PAIRS {
             // The process of the session before, and the next spare. It has the time to start that a host gives it.
