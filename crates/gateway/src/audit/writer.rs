@@ -1,7 +1,6 @@
 //! The thread that writes the audit log.
 //!
-//! It gathers lines for a short time and writes them at once. A wake-up and a write for each line would cost a third of the calls that
-//! one core can serve.
+//! It gathers lines for a short time and writes them at once, so that a call need not wake it.
 
 use super::queue::{Batch, Bounds, Full, LineQueue, Next};
 use crate::metrics;
