@@ -4,8 +4,8 @@
 //! and then calls [`ChildPool::attach`] with its [`ChildOwner`]. From then on the pool stops the child through this owner: after
 //! its idle limit, or because another start needs its place. `state.rs` has all decisions, this file performs them.
 //!
-//! A request holds a [`ChildUse`](super::ChildUse) while it uses a child. The owner hands them out under the same lock under which it gives a
-//! child up, so no request gets a child that is being stopped.
+//! A request holds an [`UpstreamUse`](crate::upstream::UpstreamUse) while it uses a child. The owner hands them out under the
+//! same lock under which it gives a child up, so no request gets a child that is being stopped.
 
 mod state;
 
