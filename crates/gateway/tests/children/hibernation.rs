@@ -293,6 +293,7 @@ async fn gw_22_spare_is_claimed_and_sees_the_client() {
 #[tokio::test]
 async fn gw_22_spare_that_exits_is_replaced() {
     let gateway = gateway_with("legacy").option("--spare 1").start();
+    gateway.wait_for_log("child exited").await; // the process of the probe
     gateway.wait_for_children(1, PATIENCE).await;
     let first = gateway.children()[0].pid;
     crate::gateway::kill(first, rustix::process::Signal::KILL);
