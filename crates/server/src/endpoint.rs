@@ -13,6 +13,7 @@ pub(crate) mod modern;
 pub(crate) mod open_session;
 pub(crate) mod pending_response;
 mod read_body;
+mod reconfigure;
 pub(crate) mod request_head;
 pub(crate) mod respond;
 pub(crate) mod restore;

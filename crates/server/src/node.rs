@@ -13,6 +13,7 @@ pub(crate) mod server_info;
 pub(crate) mod session_end;
 pub(crate) mod snapshot;
 pub(crate) mod stats;
+mod stream_constants;
 pub(crate) mod telemetry;
 pub(crate) mod unused_sessions;
 
@@ -29,17 +30,18 @@ use parking_lot::{Mutex, RwLock};
 use restore_policy::Restore;
 use rethread_proto::auth::{MessageRates, PrincipalCounts};
 use rethread_proto::cluster::mail::MailSeal;
-use rethread_proto::event_id::{EventIdFormat, IdPrefix, StreamKind};
+use rethread_proto::event_id::EventIdFormat;
 use rethread_proto::exchange::SseUpgradeDelay;
 use rethread_proto::mrtr::Seal;
 use rethread_proto::refusal::Reason;
-use rethread_proto::stream::{ConnectionId, Framing, StreamInfo, StreamLimits, StreamParams};
+use rethread_proto::stream::{ConnectionId, Framing, StreamLimits, StreamParams};
 use rethread_proto::{Principal, Revisions, SessionId};
 use rethread_store::{ClusterStore, Retention, Store};
 use server_info::ServerInfo;
 use stats::ConnectionCounts;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use stream_constants::StreamConstants;
 use telemetry::ServerMetrics;
 use tokio::sync::{Notify, watch};
 use unused_sessions::UnusedSessions;
@@ -357,37 +359,6 @@ impl Drop for RequestGuard {
         count.fetch_sub(1, Ordering::SeqCst);
         self.node.notify_drain();
     }
-}
-
-/// The constants of all streams under the limits in force.
-struct StreamConstants {
-    limits: Arc<StreamLimits>,
-    /// The constants of responses to stateless requests over HTTP, and on lines.
-    direct_events: Arc<StreamParams>,
-    direct_lines: Arc<StreamParams>,
-}
-
-impl StreamConstants {
-    fn new(limits: &Limits, retention: Retention, node: &Arc<str>) -> Self {
-        let limits = Arc::new(limits.stream(retention));
-        StreamConstants {
-            direct_events: direct_params(Framing::Numbered, node, &limits),
-            direct_lines: direct_params(Framing::Line, node, &limits),
-            limits,
-        }
-    }
-}
-
-/// The constants of all streams without a log: nothing in them depends on the request.
-fn direct_params(framing: Framing, node: &Arc<str>, limits: &Arc<StreamLimits>) -> Arc<StreamParams> {
-    Arc::new(StreamParams {
-        prefix: IdPrefix::new(""),
-        framing,
-        epoch: 0,
-        info: StreamInfo::new(StreamKind::Call, Vec::new(), Arc::clone(node)).into(),
-        primed: false,
-        limits: Arc::clone(limits),
-    })
 }
 
 /// The number of calls that hold a permit, and how many of them are parked. One word holds both, so that a drain reads them

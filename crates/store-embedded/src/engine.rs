@@ -191,15 +191,9 @@ impl Engine {
         let fixed = info.map_or(0, |info| STREAM_OVERHEAD_BYTES + info.cost());
         let size = fixed + batch.events.iter().map(Event::cost).sum::<usize>();
         self.make_room(size as u64, Some((number, ordinal)))?;
-        let is_retained = |event: &&Event| event.retain != Retain::None;
-        let mut retained = Vec::with_capacity(batch.events.iter().filter(is_retained).count());
-        retained.extend(
-            batch
-                .events
-                .iter()
-                .filter(is_retained)
-                .map(|event| (event.seq, event.retain)),
-        );
+        let retained_events = || batch.events.iter().filter(|event| event.retain != Retain::None);
+        let mut retained = Vec::with_capacity(retained_events().count());
+        retained.extend(retained_events().map(|event| (event.seq, event.retain)));
         let append = Append {
             session: number,
             ordinal,
@@ -214,10 +208,8 @@ impl Engine {
             retained,
             released: batch.released.clone(),
         };
-        self.log_body(
-            Record::Append { append },
-            batch.events.iter().map(|event| &event.payload),
-        )?;
+        let payloads = batch.events.iter().map(|event| &event.payload);
+        self.log_body(Record::Append { append }, payloads)?;
         self.evict(number, ordinal, &self.options.limits.stream.clone());
         if batch.seals {
             self.bound_ended(number)?;

@@ -10,7 +10,6 @@ use crate::endpoint::route::{self, Routing};
 use crate::endpoint::server::Server;
 use crate::endpoint::watched_request::WatchedRequest;
 use crate::endpoint::{legacy, modern, respond, sessionless, shutdown};
-use crate::node::limits::Limits;
 use crate::node::stats::Stats;
 use crate::session::admission::Admission;
 use crate::session::notifier::Notifier;
@@ -20,7 +19,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response, header};
 use http_body::Body as HttpBody;
-use rethread_proto::gate::{self, Admitted, BadEntry, Head, HeadPolicy, HostPolicy, OriginPolicy, SessionHeader, Verb};
+use rethread_proto::gate::{self, Admitted, Head, HeadPolicy, SessionHeader, Verb};
 use rethread_proto::refusal::Reason;
 use rethread_proto::{Principal, Refusal, jsonrpc};
 use rethread_store::SessionKey;
@@ -122,50 +121,6 @@ impl McpService {
             .node
             .disable_proxy_buffering
             .store(disabled, Ordering::Relaxed);
-    }
-
-    /// The same endpoint for other names and other pages: for a configuration that is read again while clients are
-    /// served. Registry, calls and streams are shared with `self`, which goes on with what it was built with.
-    ///
-    /// The lists replace those of [`Builder::allow_host`](crate::Builder::allow_host) and
-    /// [`Builder::allow_origin`](crate::Builder::allow_origin).
-    pub fn with_access<'a>(
-        &self,
-        hosts: impl IntoIterator<Item = &'a str>,
-        origins: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Self, BadEntry> {
-        let mut policy = HeadPolicy::clone(&self.policy);
-        policy.hosts = HostPolicy::default();
-        policy.origins = OriginPolicy::default();
-        for host in hosts {
-            policy.hosts.allow(host)?;
-        }
-        for origin in origins {
-            policy.origins.allow(origin)?;
-        }
-        Ok(McpService {
-            inner: Arc::clone(&self.inner),
-            policy: Arc::new(policy),
-            authenticator: self.authenticator.clone(),
-        })
-    }
-
-    /// The same endpoint with other limits: for a configuration that is read again while clients are served. Nothing ends: what is
-    /// beyond a lower limit goes on, and new work is refused until there is room.
-    ///
-    /// They hold for all endpoints that share the registry of `self`, except those of headers, which hold for the returned one. Sessions and
-    /// streams that exist keep the bounds of their buffers: `waiting_*`, `questions_per_session` and `window_*`.
-    #[must_use]
-    pub fn with_limits(&self, limits: &Limits) -> Self {
-        self.inner.node.set_limits(limits);
-        let mut policy = HeadPolicy::clone(&self.policy);
-        policy.max_header_bytes = limits.header_bytes;
-        policy.max_headers = limits.headers;
-        McpService {
-            inner: Arc::clone(&self.inner),
-            policy: Arc::new(policy),
-            authenticator: self.authenticator.clone(),
-        }
     }
 
     /// The tokens that `principal` has presented so far are no longer valid: its connections end, as at the expiry of a token. A

@@ -28,10 +28,10 @@ pub(crate) struct DirectStream {
 
 impl DirectStream {
     /// A new stream with its reader.
-    pub(crate) fn open(params: &Arc<StreamParams>, stall: Duration) -> Arc<Self> {
+    pub(crate) fn open(params: Arc<StreamParams>, stall: Duration) -> Arc<Self> {
         let stream = Arc::new(DirectStream {
             core: Mutex::new(StreamCore::connection_bound()),
-            params: Arc::clone(params),
+            params,
             room: Notify::new(),
             stall,
         });
