@@ -4,9 +4,10 @@ use crate::coding::{Decoder, Wire, wire_struct};
 use crate::group::{FORMAT, Location};
 use crate::index::Index;
 use crate::index::session::{Blob, PushQueue, Session};
-use crate::index::stream::{Ended, Extent, Stream};
+use crate::index::stream::{Ended, HeldEvent, Stream};
 use crate::private;
 use crate::segment;
+use crate::watches::Watches;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -30,11 +31,12 @@ pub(crate) struct Checkpoint {
 
 wire_struct!(Blob { at, part });
 wire_struct!(Ended { at, ticket });
-wire_struct!(Extent { at, run });
+wire_struct!(HeldEvent { seq, retain, at, part });
 wire_struct!(PushQueue { floor, messages, cost });
 wire_struct!(Session { key, record, epoch, touched, high_water, ended, streams, queue; changed: 0 });
 wire_struct!(Stream {
-    info, epoch, last, purged, ended, answers_lost, buried, damaged, count, bytes, floor, marked, extents; changed: 0
+    info, epoch, last, purged, ended, answers_lost, buried, damaged, bytes, events;
+    changed: 0, watches: Watches::default()
 });
 
 /// Encodes a checkpoint of `index` after `commit`, which ends at `end`.

@@ -20,7 +20,7 @@ use crate::upkeep::Signal;
 use crate::watches::Watches;
 use parking_lot::{Condvar, Mutex};
 use rethread_store::{BroadcastId, Seq, Signal as BusSignal, StoreError, StoreFuture, StreamKey};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -67,7 +67,6 @@ pub(crate) struct Core {
     spare: Mutex<Option<GroupBuffer>>,
     /// Rises by `FAST_WRITES` with each slow write and falls by one with each fast one.
     slow_score: AtomicU32,
-    pub(crate) watches: Watches,
     pub(crate) bus: broadcast::Sender<(BroadcastId, BusSignal)>,
     pub(crate) upkeep: Signal,
     /// Reads that found damaged events.
@@ -84,6 +83,8 @@ pub(crate) enum State {
         reason: StoreError,
         /// The lock of the directory, unless the directory is gone.
         locked: Option<Arc<DataDir>>,
+        /// The watches of the streams, which go on after the recovery.
+        watches: HashMap<StreamKey, Watches>,
     },
 }
 
@@ -131,7 +132,6 @@ impl Core {
             permits: Arc::new(Semaphore::new(MAX_QUEUED_OPS as usize)),
             spare: Mutex::default(),
             slow_score: AtomicU32::new(0),
-            watches: Watches::default(),
             bus: broadcast::Sender::new(MAX_QUEUED_SIGNALS),
             upkeep: Signal::default(),
             damaged: AtomicU64::new(0),
@@ -150,36 +150,21 @@ impl Core {
         let (reply, outcome) = oneshot::channel();
         let permits = u32::try_from(op.bytes() / BYTES_PER_PERMIT).unwrap_or(MAX_QUEUED_OPS);
         let permits = permits.saturating_add(1).min(MAX_QUEUED_OPS);
-        let received = |outcome: Result<Outcome, _>| outcome.unwrap_or_else(|_| Err(closed()));
+        let received = async move { outcome.await.unwrap_or_else(|_| Err(closed())) };
         match Arc::clone(&self.permits).try_acquire_many_owned(permits) {
-            Ok(permit) => {
-                self.push(
-                    &mut queue,
-                    Waiting {
-                        op,
-                        reply,
-                        _permit: permit,
-                    },
-                );
-                StoreFuture::later(async move { received(outcome.await) })
+            Ok(_permit) => {
+                self.push(&mut queue, Waiting { op, reply, _permit });
+                StoreFuture::later(received)
             }
             Err(_) => {
                 drop(queue);
                 let core = Arc::clone(self);
                 StoreFuture::later(async move {
-                    let Ok(permit) = Arc::clone(&core.permits).acquire_many_owned(permits).await else {
-                        return Err(closed());
-                    };
-                    core.push(
-                        &mut core.queue.lock(),
-                        Waiting {
-                            op,
-                            reply,
-                            _permit: permit,
-                        },
-                    );
+                    let permit = Arc::clone(&core.permits).acquire_many_owned(permits).await;
+                    let _permit = permit.map_err(|_| closed())?;
+                    core.push(&mut core.queue.lock(), Waiting { op, reply, _permit });
                     drop(core); // so that the store can be closed while this waits
-                    received(outcome.await)
+                    received.await
                 })
             }
         }
@@ -198,16 +183,21 @@ impl Core {
 
     /// Commits an operation, and a bounded number of groups that arrive during the commit.
     fn lead(&self, op: &Op) -> Outcome {
-        let mut outcome = Err(closed());
-        let committed = self.commit(|engine| outcome = engine.run(op));
+        let outcome = self.commit_one(op);
         for _ in 0..MAX_FOREIGN_GROUPS {
             let Some(group) = self.next_group() else {
-                return committed.and(outcome);
+                return outcome;
             };
             self.commit_group(group);
         }
         self.release_lead(&mut self.queue.lock());
-        committed.and(outcome)
+        outcome
+    }
+
+    fn commit_one(&self, op: &Op) -> Outcome {
+        let mut outcome = None; // an error here would be allocated for every commit
+        self.commit(|engine| outcome = Some(engine.run(op)))?;
+        outcome.unwrap_or_else(|| Err(closed()))
     }
 
     /// The operations of the next group. Releases the lead if none waits.
@@ -233,13 +223,11 @@ impl Core {
     fn commit_group(&self, group: Vec<Waiting>) {
         let mut outcomes = Vec::with_capacity(group.len());
         let committed = self.commit(|engine| outcomes.extend(group.iter().map(|waiting| engine.run(&waiting.op))));
-        if committed.is_err() {
-            outcomes.clear();
+        if let Err(error) = committed {
+            outcomes = vec![Err(error); group.len()];
         }
-        let outcomes = outcomes.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
         for (waiting, outcome) in group.into_iter().zip(outcomes) {
-            let failed = || committed.clone().map(|()| 0);
-            let _ = waiting.reply.send(outcome.unwrap_or_else(failed)); // the caller may have dropped its future
+            let _ = waiting.reply.send(outcome); // the caller may have dropped its future
         }
     }
 
@@ -278,11 +266,7 @@ impl Core {
 
     /// Commits an operation on this thread, between the groups of callers.
     pub(crate) fn commit_alone(&self, op: &Op) -> Outcome {
-        self.while_leading(|| {
-            let mut outcome = Err(closed());
-            let committed = self.commit(|engine| outcome = engine.run(op));
-            committed.and(outcome)
-        })
+        self.while_leading(|| self.commit_one(op))
     }
 
     /// Refuses new operations. The queued ones are still committed.
@@ -293,7 +277,7 @@ impl Core {
 
     /// Builds a group, writes it, and acknowledges it. Only the leader calls this.
     fn commit(&self, build: impl FnOnce(&mut Engine)) -> Result<(), StoreError> {
-        let (log, group, effects, commit, is_full) = {
+        let (log, group, commit, is_full) = {
             let mut state = self.state.lock();
             let (engine, log) = match &mut *state {
                 State::Up { engine, log } => (engine, log),
@@ -301,11 +285,11 @@ impl Core {
             };
             let spare = self.spare.lock().take();
             let spare = spare.unwrap_or_else(|| GroupBuffer::new(log.dir.store()));
-            engine.begin_group(self.watches.any());
+            engine.begin_group();
             build(engine);
-            let (group, effects) = engine.finish_group(log.durable(), spare);
+            let group = engine.finish_group(log.durable(), spare);
             let is_full = u64::from(engine.end.offset) >= self.options.segment_bytes();
-            (Arc::clone(log), group, effects, engine.commit, is_full)
+            (Arc::clone(log), group, engine.commit, is_full)
         };
         if let Some(group) = group {
             let written = self.write(&log, &group, commit);
@@ -319,7 +303,6 @@ impl Core {
             return Err(self.reason());
         }
         log.publish(commit);
-        self.watches.publish(&effects);
         Ok(())
     }
 
@@ -383,7 +366,7 @@ impl Core {
             false => StoreError::unavailable(chain(failure)),
         };
         let mut state = self.state.lock();
-        if let State::Up { log, .. } = &*state
+        if let State::Up { engine, log } = &mut *state
             && Arc::ptr_eq(log, failed)
         {
             tracing::error!(
@@ -396,6 +379,7 @@ impl Core {
             *state = State::Down {
                 reason: reason.clone(),
                 locked,
+                watches: engine.index.take_watches(),
             };
             self.upkeep.wake();
         }

@@ -1,7 +1,7 @@
 //! Compaction: copies the live parts of a mostly dead segment to the end of the log, so that the file can be deleted.
 
 use crate::commit::Core;
-use crate::group::{GROUP_HEADER_BYTES, GroupHeader, Location, SEGMENT_HEADER_BYTES, parse_records};
+use crate::group::{Location, SEGMENT_HEADER_BYTES, parse_records};
 use crate::log::Log;
 use crate::op::Op;
 use crate::record::Record;
@@ -69,13 +69,9 @@ impl Compaction {
     /// Reads a group. Returns its length.
     fn next_group(&mut self, store: u64, records: &mut Vec<(Record, Location, Bytes)>) -> io::Result<usize> {
         let damaged = || io::Error::new(io::ErrorKind::InvalidData, "a group is damaged");
-        let mut group = vec![0; GROUP_HEADER_BYTES];
-        self.file.read_exact_at(&mut group, self.at.offset.into())?;
-        let header = GroupHeader::decode(&group, store)
-            .filter(|header| u64::from(self.at.offset) + u64::from(header.len) <= self.len)
-            .ok_or_else(damaged)?;
-        group.resize(header.len as usize, 0);
-        self.file.read_exact_at(&mut group, self.at.offset.into())?;
+        let mut group = Vec::new();
+        let header = self.file.read_group(self.at, self.len, store, &mut group)?;
+        let header = header.ok_or_else(damaged)?;
         let group = Bytes::from(group);
         for framed in parse_records(&group, store).ok_or_else(damaged)? {
             let body = group.slice_ref(framed.body);

@@ -4,23 +4,21 @@
 //! freed space, but changes nothing else.
 
 use crate::data_dir::DataDir;
-use crate::error::DamagedStream;
+use crate::error::damaged_stream;
 use crate::group::{GroupBuffer, Location, SegmentHeader};
 use crate::index::session::Session;
 use crate::index::{EndedStream, Inconsistent, Index};
 use crate::log::Log;
 use crate::op::{Op, Outcome};
 use crate::options::Options;
-use crate::record::{Append, Message, Part, Record, Run};
+use crate::record::{Append, Message, NewEvent, Part, Record};
 use crate::recovery::Recovered;
-use crate::watches::Effect;
 use bytes::Bytes;
 use rethread_proto::clock::Wall;
 use rethread_proto::stream::retention::STREAM_OVERHEAD_BYTES;
 use rethread_proto::stream::{Admission, StreamEnd};
 use rethread_store::{
-    Batch, Event, Ordinal, QueuePosition, QueueUpdate, Queued, Retain, Retention, SessionKey, SessionRecord,
-    StoreError, StreamKey,
+    Batch, Event, Ordinal, QueueUpdate, Queued, Retention, SessionKey, SessionRecord, StoreError, StreamKey,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,9 +44,6 @@ pub(crate) struct Engine {
     pub(crate) commit: u64,
     /// The header of the current segment, until it is written with the first group.
     segment_header: Option<SegmentHeader>,
-    effects: Vec<Effect>,
-    /// Whether any stream is watched.
-    watched: bool,
 }
 
 impl Engine {
@@ -60,8 +55,6 @@ impl Engine {
             end,
             commit,
             segment_header: None,
-            effects: Vec::new(),
-            watched: false,
         }
     }
 
@@ -99,18 +92,16 @@ impl Engine {
         self.end = Location { segment, offset: 0 };
     }
 
-    pub(crate) fn begin_group(&mut self, watched: bool) {
-        self.watched = watched;
+    pub(crate) fn begin_group(&mut self) {
         self.index.segments.commit = self.commit + 1;
         self.group.begin(self.end, self.segment_header.as_ref());
     }
 
     /// Ends the group and returns it for writing, or `None` if it has no record. `spare` is the buffer of the next
     /// group.
-    pub(crate) fn finish_group(&mut self, durable: u64, spare: GroupBuffer) -> (Option<GroupBuffer>, Vec<Effect>) {
-        let effects = std::mem::take(&mut self.effects);
+    pub(crate) fn finish_group(&mut self, durable: u64, spare: GroupBuffer) -> Option<GroupBuffer> {
         if self.group.is_empty() {
-            return (None, effects);
+            return None;
         }
         self.commit += 1;
         self.segment_header = None;
@@ -120,7 +111,7 @@ impl Engine {
         self.index.segments.set_len(self.end.segment, self.end.offset.into());
         #[cfg(test)]
         crate::simulated_disk::remember(self.commit, &self.index);
-        (Some(group), effects)
+        Some(group)
     }
 
     pub(crate) fn run(&mut self, op: &Op) -> Outcome {
@@ -178,7 +169,7 @@ impl Engine {
         let (end, info) = match (session.stream(ordinal), &batch.info) {
             (Some(stream), _) => {
                 if let Some(damaged) = &stream.damaged {
-                    return Err(DamagedStream::new(key, **damaged).into());
+                    return Err(damaged_stream(key, **damaged));
                 }
                 (stream.end(), None)
             }
@@ -191,33 +182,31 @@ impl Engine {
         let fixed = info.map_or(0, |info| STREAM_OVERHEAD_BYTES + info.cost());
         let size = fixed + batch.events.iter().map(Event::cost).sum::<usize>();
         self.make_room(size as u64, Some((number, ordinal)))?;
-        let retained_events = || batch.events.iter().filter(|event| event.retain != Retain::None);
-        let mut retained = Vec::with_capacity(retained_events().count());
-        retained.extend(retained_events().map(|event| (event.seq, event.retain)));
+        let session = &self.index.sessions[&number];
+        let ended = session.ended.iter().copied().chain([ordinal]);
+        let excess = match batch.seals {
+            true => (session.ended.len() + 1).saturating_sub(self.options.limits.ended_streams_per_session),
+            false => 0,
+        };
+        let event = |event: &Event| NewEvent {
+            retain: event.retain,
+            part: Part::of(&event.payload),
+        };
         let append = Append {
             session: number,
             ordinal,
             epoch: batch.epoch,
-            events: Run {
-                first: batch.events.first().map_or_else(Default::default, |event| event.seq),
-                parts: batch.events.iter().map(|event| Part::of(&event.payload)).collect(),
-            },
+            first: batch.events.first().map_or_else(Default::default, |event| event.seq),
+            events: batch.events.iter().map(event).collect(),
             info: info.cloned(),
             sealed_at: batch.seals.then(|| self.now()),
             taken: batch.taken,
-            retained,
             released: batch.released.clone(),
+            forgotten: ended.take(excess).collect(),
         };
         let payloads = batch.events.iter().map(|event| &event.payload);
         self.log_body(Record::Append { append }, payloads)?;
         self.evict(number, ordinal, &self.options.limits.stream.clone());
-        if batch.seals {
-            self.bound_ended(number)?;
-        }
-        if self.watched {
-            let effect = if batch.seals { Effect::Ended } else { Effect::Grown };
-            self.effects.push(effect(key.clone()));
-        }
         Ok(())
     }
 
@@ -234,25 +223,7 @@ impl Engine {
         }
     }
 
-    /// Forgets the streams of a session that ended first, beyond the limit.
-    fn bound_ended(&mut self, session: u64) -> Result<(), StoreError> {
-        let limit = self.options.limits.ended_streams_per_session;
-        while let Some(ordinal) = self.index.sessions.get(&session).and_then(|found| {
-            let is_beyond = found.ended.len() > limit;
-            found.ended.front().copied().filter(|_| is_beyond)
-        }) {
-            self.forget(session, ordinal)?;
-        }
-        Ok(())
-    }
-
     fn forget(&mut self, session: u64, ordinal: Ordinal) -> Result<(), StoreError> {
-        if self.watched
-            && let Some(found) = self.index.sessions.get(&session)
-        {
-            let session = found.key.clone();
-            self.effects.push(Effect::Ended(StreamKey { session, ordinal }));
-        }
         self.log(Record::ForgetStream { session, ordinal }, &[])
     }
 
@@ -267,7 +238,6 @@ impl Engine {
         let Some(session) = self.index.session_number(key) else {
             return Ok(());
         };
-        self.effects.push(Effect::SessionEnded(key.clone()));
         self.log(Record::ForgetSession { session }, &[])
     }
 
@@ -275,9 +245,6 @@ impl Engine {
         let bytes = Bytes::from(record.to_bytes());
         let body = Part::of(&bytes);
         self.make_room(Session::record_cost(body), None)?;
-        if self.index.session_number(key).is_some() {
-            self.effects.push(Effect::SessionEnded(key.clone()));
-        }
         let record = Record::Create {
             session: self.index.next_session,
             key: key.clone(),
@@ -312,7 +279,8 @@ impl Engine {
         let stored = &self.index.sessions[&session];
         check_epoch(stored, update.epoch)?;
         let queue = stored.queue.as_deref();
-        let floor = queue.map_or(update.floor, |queue| queue.floor.max(update.floor));
+        let known = queue.map(|queue| queue.floor).unwrap_or_default();
+        let (floor, floor_rises) = (known.max(update.floor), known < update.floor);
         let is_new =
             |queued: &&Queued| queued.position > floor && !queue.is_some_and(|queue| queue.holds(queued.position));
         let (mut messages, mut bodies) = (Vec::new(), Vec::new());
@@ -334,7 +302,6 @@ impl Engine {
             }
             self.make_room(growth, None)?;
         }
-        let floor_rises = queue_floor(&self.index, session) < update.floor;
         if messages.is_empty() && !floor_rises {
             return Ok(());
         }
@@ -350,7 +317,6 @@ impl Engine {
         let Some(session) = self.index.session_number(key) else {
             return Ok(0);
         };
-        self.effects.push(Effect::SessionEnded(key.clone()));
         self.log(Record::End { session }, &[])?;
         Ok(1)
     }
@@ -394,12 +360,12 @@ impl Engine {
             return Err(StoreError::Full);
         }
         while self.index.totals.held + size + total / FREED_SHARE > total
-            && let Some(EndedStream { session, ordinal, .. }) = self.index.oldest_whole()
+            && let Some(EndedStream { session, ordinal, .. }) = self.index.oldest_ended(false)
         {
             self.log(Record::Bury { session, ordinal }, &[])?;
         }
         while self.index.totals.held + size > total
-            && let Some(EndedStream { session, ordinal, .. }) = self.index.oldest_tomb()
+            && let Some(EndedStream { session, ordinal, .. }) = self.index.oldest_ended(true)
         {
             self.forget(session, ordinal)?;
         }
@@ -437,13 +403,6 @@ fn check_epoch(session: &Session, epoch: u64) -> Result<(), StoreError> {
         epoch: session.epoch,
         last: None,
     })
-}
-
-fn queue_floor(index: &Index, session: u64) -> QueuePosition {
-    let session = index.sessions.get(&session);
-    session
-        .and_then(|session| session.queue.as_ref())
-        .map_or_else(Default::default, |queue| queue.floor)
 }
 
 /// Encodes the body of a queued message: the collapse key, then the message. Also returns the length of the key plus

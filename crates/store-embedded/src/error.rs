@@ -1,5 +1,4 @@
 use rethread_store::{Seq, StoreError, StreamKey};
-use std::fmt;
 use std::path::PathBuf;
 
 /// Why a store could not be opened.
@@ -76,48 +75,14 @@ pub enum OpenError {
     },
 }
 
-/// Events of a stream that cannot be read.
-#[derive(Debug)]
-pub(crate) struct DamagedStream {
-    ordinal: u64,
-    session: Box<str>,
-    first: Seq,
-    last: Seq,
-}
-
-impl DamagedStream {
-    pub(crate) fn new(key: &StreamKey, (first, last): (Seq, Seq)) -> Self {
-        DamagedStream {
-            ordinal: key.ordinal.0,
-            session: key.session.session.short().into(),
-            first,
-            last,
-        }
-    }
-}
-
-impl fmt::Display for DamagedStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let DamagedStream {
-            ordinal,
-            session,
-            first,
-            last,
-        } = self;
-        write!(f, "stream {ordinal} of session {session}… is damaged: ")?;
-        match first == last {
-            true => write!(f, "event {} is missing", first.0),
-            false => write!(f, "events {} to {} are missing", first.0, last.0),
-        }
-    }
-}
-
-impl std::error::Error for DamagedStream {}
-
-impl From<DamagedStream> for StoreError {
-    fn from(damaged: DamagedStream) -> Self {
-        StoreError::unavailable(damaged)
-    }
+/// The error of a stream whose events from `first` to `last` cannot be read.
+pub(crate) fn damaged_stream(key: &StreamKey, (first, last): (Seq, Seq)) -> StoreError {
+    let events = match first == last {
+        true => format!("event {} is missing", first.0),
+        false => format!("events {} to {} are missing", first.0, last.0),
+    };
+    let (ordinal, session) = (key.ordinal.0, key.session.session.short());
+    StoreError::unavailable(format!("stream {ordinal} of session {session}… is damaged: {events}"))
 }
 
 /// An error and its causes, in one line.

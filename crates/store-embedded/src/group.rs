@@ -9,7 +9,7 @@ use bytes::Bytes;
 use std::io::IoSlice;
 
 /// The format of the data directory.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 /// Bytes of a segment header.
 pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
 /// Bytes of a group before its records.

@@ -1,8 +1,8 @@
 //! The index: the state of the store, with locations in the log instead of payloads.
 //!
-//! Pure. A running store and a replay both change it with [`Index::apply`], so a restart restores the same state.
-//! Limits and clocks decide which records are written, never the effect of a record. So a replay with other limits has
-//! the same result.
+//! Pure, except that an append wakes the watches of its stream. A running store and a replay both change it with
+//! [`Index::apply`], so a restart restores the same state. Limits and clocks decide which records are written, never the
+//! effect of a record. So a replay with other limits has the same result.
 
 pub(crate) mod segments;
 pub(crate) mod session;
@@ -10,9 +10,10 @@ pub(crate) mod stream;
 
 use crate::group::Location;
 use crate::record::{Append, Record};
+use crate::watches::Watches;
 use foldhash::fast::RandomState;
 use rethread_proto::clock::Wall;
-use rethread_store::{Ordinal, Retention, Seq, SessionKey};
+use rethread_store::{Ordinal, Retention, Seq, SessionKey, StreamKey};
 use segments::Segments;
 use session::{Blob, Session};
 use std::collections::{HashMap, VecDeque};
@@ -24,10 +25,8 @@ pub(crate) struct Index {
     keys: HashMap<SessionKey, u64, RandomState>,
     pub(crate) sessions: HashMap<u64, Session, RandomState>,
     pub(crate) segments: Segments,
-    /// Ended streams with events, in the order of their end. An entry may be outdated.
-    whole: VecDeque<EndedStream>,
-    /// Tombstones, in the same order.
-    tombs: VecDeque<EndedStream>,
+    /// Ended streams in the order of their end: first those with events, then the tombstones. An entry may be outdated.
+    ended: [VecDeque<EndedStream>; 2],
     pub(crate) totals: Totals,
     pub(crate) next_session: u64,
     pub(crate) next_ticket: u64,
@@ -54,7 +53,7 @@ pub(crate) struct Totals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Inconsistent(pub(crate) &'static str);
 
-/// Outdated entries of `whole` and `tombs` that are tolerated in addition to the number of streams.
+/// Outdated entries of `ended` that are tolerated in addition to the number of streams.
 const MAX_OUTDATED: usize = 1024;
 
 impl Index {
@@ -70,10 +69,23 @@ impl Index {
         self.sessions.get(&session)?.stream(ordinal)
     }
 
-    /// Whether a stream is known and has not ended.
-    pub(crate) fn can_grow(&self, session: &SessionKey, ordinal: Ordinal) -> bool {
-        let stream = self.session(session).and_then(|session| session.stream(ordinal));
-        stream.is_some_and(|stream| stream.ended.is_none())
+    /// The watches of a stream that can grow.
+    pub(crate) fn watches(&mut self, key: &StreamKey) -> Option<&mut Watches> {
+        let session = self.session_number(&key.session)?;
+        let stream = self.sessions.get_mut(&session)?.stream_mut(key.ordinal)?;
+        stream.ended.is_none().then_some(&mut stream.watches)
+    }
+
+    /// Removes the watches of all streams.
+    pub(crate) fn take_watches(&mut self) -> HashMap<StreamKey, Watches> {
+        let mut taken = HashMap::new();
+        for Session { key, streams, .. } in self.sessions.values_mut() {
+            for (ordinal, stream) in streams.iter_mut().filter(|(_, stream)| stream.watches.any()) {
+                let (session, ordinal) = (key.clone(), *ordinal);
+                taken.insert(StreamKey { session, ordinal }, std::mem::take(&mut stream.watches));
+            }
+        }
+        taken
     }
 
     /// Applies a record whose body is at `at`.
@@ -143,22 +155,11 @@ impl Index {
                 stream.bury(segments);
                 stream.changed = commit;
                 let ended = stream.ended.ok_or(Inconsistent("a tombstone has not ended"))?;
-                self.tombs.push_back(EndedStream {
-                    session,
-                    ordinal,
-                    ticket: ended.ticket,
-                });
+                self.push_ended(true, session, ordinal, ended.ticket);
             }
             Record::ForgetStream { session, ordinal } => {
-                let (session, segments, totals) = self.parts(session)?;
-                let found = session.find(ordinal).ok().and_then(|at| session.streams.remove(at));
-                let (_, stream) = found.ok_or(Inconsistent("a forgotten stream is unknown"))?;
-                if let Some(ended) = session.ended.iter().position(|ended| *ended == ordinal) {
-                    session.ended.remove(ended); // cheap: the oldest ended streams are forgotten first
-                }
-                session.changed = commit;
-                forget(&stream, segments, totals);
-                self.oldest_whole(); // removes outdated entries, so that they do not pile up
+                self.forget_stream(session, ordinal)?;
+                self.oldest_ended(false); // removes outdated entries, so that they do not pile up
             }
             Record::ForgetSession { session } => {
                 let (session, segments, totals) = self.parts(session)?;
@@ -184,12 +185,15 @@ impl Index {
             Record::Move {
                 session,
                 ordinal,
-                extent,
-                runs,
+                events,
             } => {
                 let (stream, segments, _) = self.stream_parts(session, ordinal)?;
-                if !stream.relocate(extent, runs, at, segments) {
-                    return Err(Inconsistent("moved events are not held"));
+                let mut at = at;
+                for (seq, part) in events {
+                    if !stream.relocate(seq, at, segments) {
+                        return Err(Inconsistent("a moved event is not held"));
+                    }
+                    at = at.plus(part.len as usize);
                 }
                 stream.changed = commit;
             }
@@ -216,14 +220,17 @@ impl Index {
         let stream = &mut session.streams[index].1;
         (stream.epoch, stream.changed) = (append.epoch, commit);
         let before = stream.bytes;
-        stream.append(append.events, at, segments);
+        if sealed_at.is_some() {
+            stream.events.reserve_exact(append.events.len()); // no more follow
+        }
+        stream.append(append.first, &append.events, at, segments);
         totals.held += stream.bytes - before;
-        stream.retain(append.retained);
+        stream.watches.wake();
         if let Some(at) = sealed_at {
             stream.seal(Ended { at, ticket });
             session.ended.push_back(ordinal);
         } else if !append.released.is_empty() {
-            stream.release(|seq, _| append.released.contains(&seq));
+            stream.release(|event| append.released.contains(&event.seq));
         }
         if let Some(floor) = append.taken {
             session.change_queue(totals, |queue| queue.raise_floor(floor, segments));
@@ -231,13 +238,26 @@ impl Index {
         }
         if sealed_at.is_some() {
             self.next_ticket += 1;
-            self.whole.push_back(EndedStream {
-                session: number,
-                ordinal,
-                ticket,
-            });
+            self.push_ended(false, number, ordinal, ticket);
+            for ordinal in append.forgotten {
+                self.forget_stream(number, ordinal)?;
+            }
+            self.oldest_ended(false);
             self.drop_outdated();
         }
+        Ok(())
+    }
+
+    fn forget_stream(&mut self, session: u64, ordinal: Ordinal) -> Result<(), Inconsistent> {
+        let commit = self.segments.commit;
+        let (session, segments, totals) = self.parts(session)?;
+        let found = session.find(ordinal).ok().and_then(|at| session.streams.remove(at));
+        let (_, stream) = found.ok_or(Inconsistent("a forgotten stream is unknown"))?;
+        if let Some(ended) = session.ended.iter().position(|ended| *ended == ordinal) {
+            session.ended.remove(ended); // cheap: the oldest ended streams are forgotten first
+        }
+        session.changed = commit;
+        forget(&stream, segments, totals);
         Ok(())
     }
 
@@ -261,7 +281,7 @@ impl Index {
         let mut found = Vec::new();
         for (number, session) in &self.sessions {
             for (ordinal, stream) in &session.streams {
-                let events = stream.held_after(None).filter(|event| event.at.segment == segment);
+                let events = stream.events.iter().filter(|event| event.at.segment == segment);
                 found.extend(events.map(|event| (*number, *ordinal, event.seq)));
             }
         }
@@ -313,20 +333,11 @@ impl Index {
         for (ordinal, stream) in &session.streams {
             self.totals.held += stream.cost();
             self.totals.streams += 1;
-            for event in stream.held_after(None) {
+            for event in &stream.events {
                 self.segments.add(event.at.segment, event.part);
             }
             if let Some(Ended { ticket, .. }) = stream.ended {
-                let queue = if stream.buried {
-                    &mut self.tombs
-                } else {
-                    &mut self.whole
-                };
-                queue.push_back(EndedStream {
-                    session: number,
-                    ordinal: *ordinal,
-                    ticket,
-                });
+                self.push_ended(stream.buried, number, *ordinal, ticket);
             }
         }
         for (message, at) in session.queue.iter().flat_map(|queue| &queue.messages) {
@@ -337,7 +348,7 @@ impl Index {
 
     /// Puts the ended streams of a checkpoint in order.
     pub(crate) fn sort_ended(&mut self) {
-        for queue in [&mut self.whole, &mut self.tombs] {
+        for queue in &mut self.ended {
             queue.make_contiguous().sort_unstable_by_key(|ended| ended.ticket);
         }
     }
@@ -352,53 +363,51 @@ impl Index {
         forget_content(&mut session, &mut self.segments, &mut self.totals);
     }
 
-    /// The ended stream with events that ended first.
-    pub(crate) fn oldest_whole(&mut self) -> Option<EndedStream> {
-        while let Some(ended) = self.whole.front().copied() {
-            if self.ended(ended).is_some_and(|stream| !stream.buried) {
-                return Some(ended);
-            }
-            self.whole.pop_front();
-        }
-        None
+    fn push_ended(&mut self, buried: bool, session: u64, ordinal: Ordinal, ticket: u64) {
+        self.ended[usize::from(buried)].push_back(EndedStream {
+            session,
+            ordinal,
+            ticket,
+        });
     }
 
-    /// The tombstone whose stream ended first.
-    pub(crate) fn oldest_tomb(&mut self) -> Option<EndedStream> {
-        while let Some(ended) = self.tombs.front().copied() {
-            if self.ended(ended).is_some() {
+    /// The tombstone, or the other stream, that ended first.
+    pub(crate) fn oldest_ended(&mut self, buried: bool) -> Option<EndedStream> {
+        while let Some(ended) = self.ended[usize::from(buried)].front().copied() {
+            if self.is_current(ended, buried) {
                 return Some(ended);
             }
-            self.tombs.pop_front();
+            self.ended[usize::from(buried)].pop_front();
         }
         None
     }
 
     /// A stream that ended at least `age` ago.
     pub(crate) fn next_aged(&mut self, now: Wall, age: Duration) -> Option<EndedStream> {
-        let oldest = [self.oldest_whole(), self.oldest_tomb()];
+        let oldest = [self.oldest_ended(false), self.oldest_ended(true)];
         let is_aged = |ended: &EndedStream| {
-            let end = self.ended(*ended).and_then(|stream| stream.ended);
-            end.is_some_and(|end| now.since(end.at) >= age)
+            let end = self.stream(ended.session, ended.ordinal)?.ended?;
+            Some(now.since(end.at) >= age)
         };
-        oldest.into_iter().flatten().find(is_aged)
+        oldest.into_iter().flatten().find(|ended| is_aged(ended) == Some(true))
     }
 
-    fn ended(&self, ended: EndedStream) -> Option<&Stream> {
-        let stream = self.stream(ended.session, ended.ordinal)?;
+    fn is_current(&self, ended: EndedStream, buried: bool) -> bool {
+        let stream = self.stream(ended.session, ended.ordinal);
+        let stream = stream.filter(|stream| stream.buried == buried);
         stream
-            .ended
+            .and_then(|stream| stream.ended)
             .is_some_and(|end| end.ticket == ended.ticket)
-            .then_some(stream)
     }
 
     /// Removes outdated entries when most entries are outdated.
     fn drop_outdated(&mut self) {
-        if self.whole.len() + self.tombs.len() > 2 * self.totals.streams as usize + MAX_OUTDATED {
-            let (mut whole, mut tombs) = (std::mem::take(&mut self.whole), std::mem::take(&mut self.tombs));
-            whole.retain(|ended| self.ended(*ended).is_some_and(|stream| !stream.buried));
-            tombs.retain(|ended| self.ended(*ended).is_some());
-            (self.whole, self.tombs) = (whole, tombs);
+        if self.ended.iter().map(VecDeque::len).sum::<usize>() > 2 * self.totals.streams as usize + MAX_OUTDATED {
+            for buried in [false, true] {
+                let mut queue = std::mem::take(&mut self.ended[usize::from(buried)]);
+                queue.retain(|ended| self.is_current(*ended, buried));
+                self.ended[usize::from(buried)] = queue;
+            }
         }
     }
 }
@@ -432,9 +441,9 @@ fn forget_content(session: &mut Session, segments: &mut Segments, totals: &mut T
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Part, Run};
+    use crate::record::{NewEvent, Part};
     use rethread_proto::StreamKind;
-    use rethread_store::{SessionId, StreamInfo};
+    use rethread_store::{Retain, SessionId, StreamInfo};
 
     /// A session at its limit forgets a stream with every call. The entry of the stream must not stay for long.
     #[test]
@@ -455,27 +464,25 @@ mod tests {
         };
         index.apply(create, at).unwrap();
         for ordinal in (1..100).map(Ordinal) {
-            let events = Run {
-                first: Seq(0),
-                parts: [body; 2].into_iter().collect(),
+            let oldest = ordinal.0.checked_sub(10).filter(|oldest| *oldest > 0).map(Ordinal);
+            let event = NewEvent {
+                retain: Retain::None,
+                part: body,
             };
             let append = Append {
                 session,
                 ordinal,
                 epoch,
-                events,
+                first: Seq(0),
+                events: vec![event; 2],
                 info: Some(StreamInfo::new(StreamKind::Call, vec![7.into()], "test").into()),
                 sealed_at: Some(touched),
                 taken: None,
-                retained: Vec::new(),
                 released: Vec::new(),
+                forgotten: oldest.into_iter().collect(),
             };
             index.apply(Record::Append { append }, at).unwrap();
-            if let Some(oldest) = ordinal.0.checked_sub(10).filter(|oldest| *oldest > 0).map(Ordinal) {
-                let ordinal = oldest;
-                index.apply(Record::ForgetStream { session, ordinal }, at).unwrap();
-            }
-            assert_eq!(index.whole.len() as u64, index.totals.streams);
+            assert_eq!(index.ended[0].len() as u64, index.totals.streams);
         }
     }
 }

@@ -33,7 +33,7 @@
 //!
 //! The store is one log on the disk and an index of it in memory. Every change is a record of the log. The thread of a
 //! caller writes its own records and those of waiting callers in one group. Payloads are written once and read from the
-//! log. The index has their locations and checksums, about 40 bytes per event. The store writes checkpoints of the
+//! log. The index has their locations and checksums, 32 bytes per event. The store writes checkpoints of the
 //! index, so that opening reads the last checkpoint and the log after it. A segment of the log is deleted when nothing
 //! in it is live. A mostly dead segment is compacted first.
 //!

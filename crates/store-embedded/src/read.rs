@@ -5,22 +5,21 @@
 
 use crate::commit::Core;
 use crate::engine::{Engine, decode_message};
-use crate::error::DamagedStream;
+use crate::error::damaged_stream;
 use crate::group::Location;
 use crate::index::session::Blob;
-use crate::index::stream::{EventLocation, Stream};
+use crate::index::stream::{HeldEvent, Stream};
 use crate::log::Log;
 use crate::record::{Message, Part};
 use crate::segment::SegmentFile;
 use bytes::Bytes;
 use rethread_store::{
-    Event, Ordinal, Page, QueuePosition, ReadLimit, Seq, SessionKey, SessionRecord, StoreError, StoreFuture,
-    StoredQueue, StoredSession, StreamKey, StreamStatus,
+    Event, Ordinal, Page, ReadLimit, Seq, SessionKey, SessionRecord, StoreError, StoreFuture, StoredQueue,
+    StoredSession, StreamKey, StreamStatus,
 };
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Parts that are at most this far apart are read in one system call.
 const MAX_HOLE_BYTES: u64 = 4 << 10;
@@ -114,41 +113,31 @@ fn span(parts: &[(Location, Part)]) -> Span {
 struct Plan<T> {
     /// The commit that the read waits for.
     commit: u64,
-    parts: Parts,
+    parts: Vec<(Location, Part)>,
     found: T,
 }
 
-impl<T> Plan<T> {
-    /// A plan that reads no bytes.
-    fn ready(log: &Log, commit: u64, found: T) -> Self {
-        Plan {
-            commit,
-            parts: Parts::new(log, Vec::new()),
-            found,
-        }
-    }
-}
-
-/// Plans a read, waits for its commit, reads, and builds the result.
+/// Plans a read, waits for its commit, reads, and builds the result. Without a plan, the result is `missing`.
 fn read<T: Send + 'static, R: Send + Unpin + 'static>(
     core: &Arc<Core>,
-    plan: impl FnOnce(&Engine, &Log) -> Plan<T>,
+    plan: impl FnOnce(&Engine) -> Option<Plan<T>>,
+    missing: StoreError,
     finish: impl FnOnce(&Core, T, Vec<Option<Bytes>>) -> Result<R, StoreError> + Send + 'static,
 ) -> StoreFuture<Result<R, StoreError>> {
     let planned = core.read(|engine, log| {
-        let plan = plan(engine, log);
-        let commit = log.wait_for(plan.commit);
-        (plan, commit)
+        let (commit, parts, found) = match plan(engine) {
+            Some(plan) => (plan.commit, plan.parts, Ok(plan.found)),
+            None => (engine.commit, Vec::new(), Err(missing)),
+        };
+        (log.wait_for(commit), Parts::new(log, parts), found)
     });
-    let (plan, commit) = match planned {
+    let (commit, parts, found) = match planned {
         Ok(planned) => planned,
         Err(error) => return StoreFuture::ready(Err(error)),
     };
-    let core = Arc::clone(core);
-    let Plan { parts, found, .. } = plan;
-    let may_block = parts.may_block;
+    let (core, may_block) = (Arc::clone(core), parts.may_block);
     if commit.is_none() && !may_block {
-        let read = parts.read().and_then(|bytes| finish(&core, found, bytes));
+        let read = found.and_then(|found| finish(&core, found, parts.read()?));
         return StoreFuture::ready(read);
     }
     StoreFuture::later(async move {
@@ -163,7 +152,7 @@ fn read<T: Send + 'static, R: Send + Unpin + 'static>(
                 .map_err(StoreError::unavailable)?,
             false => parts.read(),
         };
-        finish(&core, found, bytes?)
+        finish(&core, found?, bytes?)
     })
 }
 
@@ -177,84 +166,86 @@ pub(crate) fn page(
     after: Seq,
     limit: ReadLimit,
 ) -> StoreFuture<Result<Page, StoreError>> {
-    let plan = |engine: &Engine, log: &Log| {
-        let Some(stream) = stream(engine, key) else {
-            return Plan::ready(log, engine.commit, None);
-        };
+    let plan = |engine: &Engine| {
+        let stream = stream(engine, key)?;
         let events = page_events(stream, after, limit);
-        let parts = events.iter().map(|event| (event.at, event.part)).collect();
-        Plan {
+        Some(Plan {
             commit: stream.changed,
-            parts: Parts::new(log, parts),
-            found: Some((events, stream.status())),
-        }
+            parts: events.iter().map(|event| (event.at, event.part)).collect(),
+            found: (events, stream.status()),
+        })
     };
     let key = key.clone();
-    read(core, plan, move |core, found, bytes| {
-        let (events, status) = found.ok_or(StoreError::UnknownStream)?;
-        let damaged = events.iter().zip(&bytes).filter(|(_, bytes)| bytes.is_none());
-        let damaged: Vec<Seq> = damaged.map(|(event, _)| event.seq).collect();
-        if !damaged.is_empty() {
-            return Err(core.report_damage(&key, &damaged));
-        }
-        let event = |(at, payload): (EventLocation, Option<Bytes>)| {
-            Event::new(at.seq, payload.unwrap_or_default()).with_retain(at.retain)
-        };
-        Ok(Page::new(events.into_iter().zip(bytes).map(event).collect(), status))
-    })
+    read(
+        core,
+        plan,
+        StoreError::UnknownStream,
+        move |core, (events, status), bytes| {
+            let damaged = events.iter().zip(&bytes).filter(|(_, bytes)| bytes.is_none());
+            let damaged: Vec<Seq> = damaged.map(|(event, _)| event.seq).collect();
+            if !damaged.is_empty() {
+                return Err(core.report_damage(&key, &damaged));
+            }
+            let event = |(held, payload): (HeldEvent, Option<Bytes>)| {
+                Event::new(held.seq, payload.unwrap_or_default()).with_retain(held.retain)
+            };
+            Ok(Page::new(events.into_iter().zip(bytes).map(event).collect(), status))
+        },
+    )
 }
 
 /// The events of a page, as [`Log::read_after`](rethread_proto::stream::Log::read_after) chooses them.
-fn page_events(stream: &Stream, after: Seq, limit: ReadLimit) -> Vec<EventLocation> {
+fn page_events(stream: &Stream, after: Seq, limit: ReadLimit) -> Vec<HeldEvent> {
     let mut total = 0;
-    let fits = |event: &EventLocation| {
+    let fits = |event: &HeldEvent| {
         let first = total == 0;
         total += (event.part.len as usize).max(1);
         first || total <= limit.bytes
     };
-    stream
-        .held_after(Some(after))
-        .take(limit.events)
-        .take_while(fits)
-        .collect()
+    stream.held_after(after).take(limit.events).take_while(fits).collect()
 }
 
 pub(crate) fn status(core: &Arc<Core>, key: &StreamKey) -> StoreFuture<Result<StreamStatus, StoreError>> {
-    let plan = |engine: &Engine, log: &Log| match stream(engine, key) {
-        Some(stream) => Plan::ready(log, stream.changed, Some(stream.status())),
-        None => Plan::ready(log, engine.commit, None),
+    let plan = |engine: &Engine| {
+        let stream = stream(engine, key)?;
+        Some(Plan {
+            commit: stream.changed,
+            parts: Vec::new(),
+            found: stream.status(),
+        })
     };
-    read(core, plan, |_, found, _| found.ok_or(StoreError::UnknownStream))
+    read(core, plan, StoreError::UnknownStream, |_, status, _| Ok(status))
 }
 
 pub(crate) fn open_streams(core: &Arc<Core>, key: &SessionKey) -> StoreFuture<Result<Vec<Ordinal>, StoreError>> {
-    let plan = |engine: &Engine, log: &Log| {
-        let streams = engine.index.session(key).map(|session| &session.streams);
-        let open = streams
+    let plan = |engine: &Engine| {
+        let streams = engine
+            .index
+            .session(key)
             .into_iter()
-            .flatten()
-            .filter(|(_, stream)| stream.ended.is_none());
-        Plan::ready(log, engine.commit, open.map(|(ordinal, _)| *ordinal).collect())
+            .flat_map(|session| &session.streams);
+        let open = streams.filter(|(_, stream)| stream.ended.is_none());
+        Some(Plan {
+            commit: engine.commit,
+            parts: Vec::new(),
+            found: open.map(|(ordinal, _)| *ordinal).collect(),
+        })
     };
-    read(core, plan, |_, found, _| Ok(found))
+    read(core, plan, StoreError::SessionGone, |_, open, _| Ok(open))
 }
 
 pub(crate) fn load(core: &Arc<Core>, key: &SessionKey) -> StoreFuture<Result<StoredSession, StoreError>> {
     let now = (core.options.clock)();
-    let plan = |engine: &Engine, log: &Log| {
-        let Some(session) = engine.index.session(key) else {
-            return Plan::ready(log, engine.commit, None);
-        };
+    let plan = |engine: &Engine| {
+        let session = engine.index.session(key)?;
         let Blob { at, part } = session.record;
-        let idle: Duration = now.since(session.touched);
-        Plan {
+        Some(Plan {
             commit: engine.commit, // the high-water mark changes with the streams
-            parts: Parts::new(log, vec![(at, part)]),
-            found: Some((session.high_water, idle)),
-        }
+            parts: vec![(at, part)],
+            found: (session.high_water, now.since(session.touched)),
+        })
     };
-    read(core, plan, |_, found, bytes| {
-        let (high_water, idle) = found.ok_or(StoreError::SessionGone)?;
+    read(core, plan, StoreError::SessionGone, |_, (high_water, idle), bytes| {
         let bytes = bytes.into_iter().next().flatten();
         let record = bytes.and_then(|bytes| SessionRecord::from_bytes(&bytes));
         let record = record.ok_or_else(|| StoreError::unavailable("the record of a session is damaged"))?;
@@ -263,28 +254,21 @@ pub(crate) fn load(core: &Arc<Core>, key: &SessionKey) -> StoreFuture<Result<Sto
 }
 
 pub(crate) fn queue(core: &Arc<Core>, key: &SessionKey) -> StoreFuture<Result<StoredQueue, StoreError>> {
-    let plan = |engine: &Engine, log: &Log| {
-        let Some(session) = engine.index.session(key) else {
-            return Plan::ready(log, engine.commit, None);
-        };
+    let plan = |engine: &Engine| {
+        let session = engine.index.session(key)?;
         let queue = session.queue.as_deref();
-        let floor = queue.map_or_else(QueuePosition::default, |queue| queue.floor);
         let messages = queue.into_iter().flat_map(|queue| &queue.messages);
         let (messages, parts): (Vec<Message>, Vec<_>) =
             messages.map(|(message, at)| (*message, (*at, message.body))).unzip();
-        Plan {
+        Some(Plan {
             commit: session.changed,
-            parts: Parts::new(log, parts),
-            found: Some((floor, messages)),
-        }
+            parts,
+            found: (queue.map(|queue| queue.floor).unwrap_or_default(), messages),
+        })
     };
-    read(core, plan, |_, found, bytes| {
-        let (floor, messages) = found.ok_or(StoreError::SessionGone)?;
-        let queued = messages
-            .iter()
-            .zip(bytes)
-            .map(|(message, body)| decode_message(message, &body?));
-        let queued: Option<Vec<_>> = queued.collect();
+    read(core, plan, StoreError::SessionGone, |_, (floor, messages), bytes| {
+        let queued = messages.iter().zip(bytes);
+        let queued: Option<Vec<_>> = queued.map(|(message, body)| decode_message(message, &body?)).collect();
         let queued = queued.ok_or_else(|| StoreError::unavailable("a push queue is damaged"))?;
         Ok(StoredQueue::new(queued, floor))
     })
@@ -303,7 +287,7 @@ impl Core {
             "events of the store are damaged"
         );
         self.mark_damaged(key, damaged);
-        DamagedStream::new(key, (first, last)).into()
+        damaged_stream(key, (first, last))
     }
 }
 

@@ -4,10 +4,9 @@
 //! payloads, session records and push messages. The header has a checksum of each part of the body, so a read verifies
 //! exactly the bytes that it returns.
 
-use crate::coding::{Decoder, Wire, encode_list, wire_struct};
+use crate::coding::{Decoder, Wire, wire_struct};
 use rethread_proto::clock::Wall;
 use rethread_store::{Ordinal, QueuePosition, Retain, Seq, SessionKey, StreamInfo};
-use std::ops::Deref;
 use std::sync::Arc;
 
 /// Defines [`Record`] and its encoding: the number of the kind, then the fields in order.
@@ -61,14 +60,8 @@ records! {
     /// Raises the floor of a push queue and adds messages. A message at an occupied position is a copy by compaction.
     /// The body has the messages, each after its collapse key.
     10 Queue { session: u64, floor: QueuePosition, messages: Vec<Message>, }
-    /// Compaction: replaces an extent by copies of its held events in this body.
-    11 Move {
-        session: u64,
-        ordinal: Ordinal,
-        /// The first number of the extent that this record replaces.
-        extent: Seq,
-        runs: Vec<Run>,
-    }
+    /// Compaction: the body has copies of these events.
+    11 Move { session: u64, ordinal: Ordinal, events: NumberedParts, }
 }
 
 /// New events of a stream.
@@ -77,14 +70,23 @@ pub(crate) struct Append {
     pub(crate) session: u64,
     pub(crate) ordinal: Ordinal,
     pub(crate) epoch: u64,
-    pub(crate) events: Run,
+    /// The number of the first event. The others follow without a gap.
+    pub(crate) first: Seq,
+    pub(crate) events: Vec<NewEvent>,
     /// In the first append of a stream.
     pub(crate) info: Option<Arc<StreamInfo>>,
     /// The time of the seal, if this append seals the stream.
     pub(crate) sealed_at: Option<Wall>,
     pub(crate) taken: Option<QueuePosition>,
-    pub(crate) retained: Vec<(Seq, Retain)>,
     pub(crate) released: Vec<Seq>,
+    /// Ended streams of the session that the seal displaces.
+    pub(crate) forgotten: Vec<Ordinal>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct NewEvent {
+    pub(crate) retain: Retain,
+    pub(crate) part: Part,
 }
 
 /// The length and the checksum of a part of a body.
@@ -94,19 +96,8 @@ pub(crate) struct Part {
     pub(crate) crc: u32,
 }
 
-/// Events with consecutive numbers.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Run {
-    pub(crate) first: Seq,
-    pub(crate) parts: Parts,
-}
-
-/// The parts of a run. Optimized for one event, the most frequent case.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Parts {
-    One(Part),
-    Many(Box<[Part]>),
-}
+/// The payloads of events.
+pub(crate) type NumberedParts = Vec<(Seq, Part)>;
 
 /// A message of a push queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -121,14 +112,15 @@ wire_struct!(Append {
     session,
     ordinal,
     epoch,
+    first,
     events,
     info,
     sealed_at,
     taken,
-    retained,
-    released
+    released,
+    forgotten
 });
-wire_struct!(Run { first, parts });
+wire_struct!(NewEvent { retain, part });
 wire_struct!(Message {
     position,
     collapse,
@@ -147,10 +139,27 @@ impl Record {
     pub(crate) fn parts(&self) -> Vec<Part> {
         match self {
             Record::Create { body, .. } | Record::Update { body, .. } => vec![*body],
-            Record::Append { append } => append.events.parts.to_vec(),
-            Record::Move { runs, .. } => runs.iter().flat_map(|run| &*run.parts).copied().collect(),
+            Record::Append { append } => append.events.iter().map(|event| event.part).collect(),
+            Record::Move { events, .. } => events.iter().map(|(_, part)| *part).collect(),
             Record::Queue { messages, .. } => messages.iter().map(|message| message.body).collect(),
             _ => Vec::new(),
+        }
+    }
+
+    /// The session, the stream and the events in the body.
+    pub(crate) fn events(&self) -> Option<(u64, Ordinal, NumberedParts)> {
+        match self {
+            Record::Append { append } => {
+                let events = append.events.iter().zip(append.first.0..);
+                let events = events.map(|(event, seq)| (Seq(seq), event.part)).collect();
+                Some((append.session, append.ordinal, events))
+            }
+            Record::Move {
+                session,
+                ordinal,
+                events,
+            } => Some((*session, *ordinal, events.clone())),
+            _ => None,
         }
     }
 }
@@ -178,44 +187,6 @@ impl Wire for Part {
         let len = Wire::decode(decoder)?;
         let crc = u32::from_le_bytes(decoder.array()?);
         Some(Part { len, crc })
-    }
-}
-
-impl Run {
-    pub(crate) fn last(&self) -> Seq {
-        Seq(self.first.0.saturating_add(self.parts.len() as u64).saturating_sub(1))
-    }
-}
-
-impl Deref for Parts {
-    type Target = [Part];
-
-    fn deref(&self) -> &[Part] {
-        match self {
-            Parts::One(part) => std::slice::from_ref(part),
-            Parts::Many(parts) => parts,
-        }
-    }
-}
-
-impl FromIterator<Part> for Parts {
-    fn from_iter<I: IntoIterator<Item = Part>>(parts: I) -> Self {
-        let mut parts = parts.into_iter();
-        match (parts.next(), parts.next()) {
-            (Some(one), None) => Parts::One(one),
-            (Some(first), Some(second)) => Parts::Many([first, second].into_iter().chain(parts).collect()),
-            (None, _) => Parts::Many(Box::default()),
-        }
-    }
-}
-
-impl Wire for Parts {
-    fn encode(&self, buffer: &mut Vec<u8>) {
-        encode_list(self.iter(), buffer);
-    }
-
-    fn decode(decoder: &mut Decoder<'_>) -> Option<Self> {
-        Some(Vec::decode(decoder)?.into_iter().collect())
     }
 }
 

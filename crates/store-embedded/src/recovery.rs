@@ -7,14 +7,12 @@
 use crate::OpenError;
 use crate::checkpoint::{self, Checkpoint};
 use crate::data_dir::DataDir;
-use crate::group::{
-    Framed, GROUP_HEADER_BYTES, GroupHeader, Location, SEGMENT_HEADER_BYTES, SegmentHeader, parse_records,
-};
+use crate::group::{Framed, GroupHeader, Location, SEGMENT_HEADER_BYTES, parse_records};
 use crate::index::{Inconsistent, Index};
 use crate::private::{self, sync_dir};
-use crate::record::{Record, Run};
+use crate::record::Record;
 use crate::segment::{self, SegmentFile};
-use rethread_store::{Ordinal, Seq};
+use rethread_store::Ordinal;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Seek};
@@ -34,14 +32,32 @@ pub(crate) struct Recovered {
     pub(crate) checkpoint: LastCheckpoint,
 }
 
+/// Why the log cannot be recovered.
+enum Fault {
+    Io(io::Error),
+    Damaged(String),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Fault::Io(error)
+    }
+}
+
 /// Replays the log of a directory and makes it durable.
 pub(crate) fn recover(dir: &DataDir) -> Result<Recovered, OpenError> {
     dir.make_log()?;
-    let list = |error| dir.io("the folder of the log cannot be listed", error);
-    let numbers = segment::list(dir.log()).map_err(list)?;
-    let commits = checkpoint::list_commits(dir.log()).map_err(list)?;
+    replay(dir).map_err(|fault| match fault {
+        Fault::Io(error) => dir.io("the log cannot be read", error),
+        Fault::Damaged(what) => dir.damaged(what),
+    })
+}
+
+fn replay(dir: &DataDir) -> Result<Recovered, Fault> {
+    let numbers = segment::list(dir.log())?;
+    let commits = checkpoint::list_commits(dir.log())?;
     if dir.was_made() && numbers.is_empty() {
-        return Err(dir.damaged("the log has no segment"));
+        return Err(Fault::Damaged("the log has no segment".to_owned()));
     }
     let start = find_start(dir, &numbers, &commits)?;
     let checkpoint = LastCheckpoint {
@@ -55,10 +71,9 @@ pub(crate) fn recover(dir: &DataDir) -> Result<Recovered, OpenError> {
     replay.run()?;
     replay.cut()?;
     replay.open_older()?;
-    let recovered = |error| dir.io("the log cannot be prepared", error);
-    replay.make_durable().map_err(recovered)?;
-    replay.delete_unknown().map_err(recovered)?;
-    dir.set_made().map_err(recovered)?;
+    replay.make_durable()?;
+    replay.delete_unknown()?;
+    dir.set_made()?;
     Ok(Recovered {
         index: replay.index,
         commit: replay.commit,
@@ -69,16 +84,12 @@ pub(crate) fn recover(dir: &DataDir) -> Result<Recovered, OpenError> {
 }
 
 /// The newest valid checkpoint, or the beginning of the log.
-fn find_start(dir: &DataDir, numbers: &[u32], commits: &[u64]) -> Result<Checkpoint, OpenError> {
+fn find_start(dir: &DataDir, numbers: &[u32], commits: &[u64]) -> Result<Checkpoint, Fault> {
     for commit in commits.iter().rev() {
-        let bytes = fs::read(checkpoint::path(dir.log(), *commit));
-        let bytes = bytes.map_err(|error| dir.io("a checkpoint cannot be read", error))?;
+        let bytes = fs::read(checkpoint::path(dir.log(), *commit))?;
         match checkpoint::decode(&bytes, dir.store()) {
             Some(start) if numbers.contains(&start.end.segment) => return Ok(start),
-            Some(start) => {
-                let what = format!("segment {} is missing", start.end.segment);
-                return Err(dir.damaged(what));
-            }
+            Some(start) => return Err(Fault::Damaged(format!("segment {} is missing", start.end.segment))),
             None => tracing::error!(
                 dir = %dir.path().display(),
                 commit,
@@ -88,7 +99,7 @@ fn find_start(dir: &DataDir, numbers: &[u32], commits: &[u64]) -> Result<Checkpo
     }
     if numbers.first().is_some_and(|first| *first != 1) {
         let what = "no checkpoint can be read, and the beginning of the log is gone";
-        return Err(dir.damaged(what));
+        return Err(Fault::Damaged(what.to_owned()));
     }
     Ok(Checkpoint {
         index: Index::default(),
@@ -105,13 +116,6 @@ pub(crate) struct LastCheckpoint {
     /// The segment in which it ends. A replay begins there.
     pub(crate) segment: u32,
     pub(crate) bytes: u64,
-}
-
-/// Why the replay of a segment ended.
-enum Stop {
-    /// The whole segment was valid.
-    End,
-    Invalid,
 }
 
 struct Replay<'a> {
@@ -142,22 +146,17 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn io(&self, error: io::Error) -> OpenError {
-        self.dir.io("a segment of the log cannot be read", error)
-    }
-
     /// Replays segment by segment, from the start to the first invalid group.
-    fn run(&mut self) -> Result<(), OpenError> {
+    fn run(&mut self) -> Result<(), Fault> {
         let mut number = self.first;
         while self.numbers.contains(&number) {
-            let file = SegmentFile::open(self.dir.log(), number).map_err(|error| self.io(error))?;
-            let len = file.len().map_err(|error| self.io(error))?;
+            let file = Arc::new(SegmentFile::open(self.dir.log(), number)?);
+            let len = file.len()?;
             if !self.enter(number, &file, len)? {
                 return Ok(());
             }
-            let file = Arc::new(file);
             self.files.insert(number, Arc::clone(&file));
-            if matches!(self.segment(&file, len)?, Stop::Invalid) {
+            if !self.segment(&file, len)? {
                 return Ok(());
             }
             number += 1;
@@ -166,24 +165,17 @@ impl<'a> Replay<'a> {
     }
 
     /// Checks the header of a segment. False if the segment does not continue the log.
-    fn enter(&mut self, number: u32, file: &SegmentFile, len: u64) -> Result<bool, OpenError> {
-        let mut bytes = [0; SEGMENT_HEADER_BYTES];
-        let header = match len >= SEGMENT_HEADER_BYTES as u64 {
-            true => {
-                file.read_exact_at(&mut bytes, 0).map_err(|error| self.io(error))?;
-                SegmentHeader::decode(&bytes)
-            }
-            false => None,
-        };
+    fn enter(&mut self, number: u32, file: &SegmentFile, len: u64) -> Result<bool, Fault> {
+        let header = file.header()?;
         if header.is_some_and(|header| header.store != self.dir.store()) {
-            return Err(self.dir.damaged(format!("segment {number} belongs to another store")));
+            return Err(Fault::Damaged(format!("segment {number} belongs to another store")));
         }
         let header = header.filter(|header| header.number == number);
         if number == self.end.segment && self.end.offset > 0 {
             // The checkpoint ends in this segment.
             if header.is_none() || len < self.end.offset.into() {
                 let what = format!("segment {number} is shorter than its checkpoint, or has no header");
-                return Err(self.dir.damaged(what));
+                return Err(Fault::Damaged(what));
             }
             return Ok(true);
         }
@@ -201,42 +193,26 @@ impl<'a> Replay<'a> {
         Ok(true)
     }
 
-    /// Replays the groups of a segment.
-    fn segment(&mut self, file: &SegmentFile, len: u64) -> Result<Stop, OpenError> {
+    /// Replays the groups of a segment. False if one is invalid.
+    fn segment(&mut self, file: &SegmentFile, len: u64) -> Result<bool, Fault> {
         let mut group = Vec::new();
         while u64::from(self.end.offset) < len {
-            let Some(header) = self.read_group(file, len, &mut group)? else {
-                return Ok(Stop::Invalid);
+            let header = file.read_group(self.end, len, self.dir.store(), &mut group)?;
+            let Some(header) = header.filter(|header| header.commit == self.commit + 1) else {
+                return Ok(false);
             };
             self.durable = self.durable.max(header.durable);
             if !self.replay_group(&group, header)? {
-                return Ok(Stop::Invalid);
+                return Ok(false);
             }
             self.commit = header.commit;
             self.end = self.end.plus(header.len as usize);
         }
-        Ok(Stop::End)
-    }
-
-    /// Reads the group at the end of the replay. `None` if it is invalid.
-    fn read_group(&self, file: &SegmentFile, len: u64, group: &mut Vec<u8>) -> Result<Option<GroupHeader>, OpenError> {
-        let (offset, store) = (u64::from(self.end.offset), self.dir.store());
-        if offset + GROUP_HEADER_BYTES as u64 > len {
-            return Ok(None);
-        }
-        group.resize(GROUP_HEADER_BYTES, 0);
-        file.read_exact_at(group, offset).map_err(|error| self.io(error))?;
-        let header = GroupHeader::decode(group, store)
-            .filter(|header| header.commit == self.commit + 1 && offset + u64::from(header.len) <= len);
-        if let Some(header) = header {
-            group.resize(header.len as usize, 0);
-            file.read_exact_at(group, offset).map_err(|error| self.io(error))?;
-        }
-        Ok(header)
+        Ok(true)
     }
 
     /// Applies the records of a group. False if the group is torn.
-    fn replay_group(&mut self, group: &[u8], header: GroupHeader) -> Result<bool, OpenError> {
+    fn replay_group(&mut self, group: &[u8], header: GroupHeader) -> Result<bool, Fault> {
         let Some(records) = parse_records(group, self.dir.store()) else {
             return Ok(false);
         };
@@ -249,7 +225,7 @@ impl<'a> Replay<'a> {
             let damaged = (!framed.is_whole()).then(|| framed.record.clone());
             self.index.apply(framed.record, at).map_err(|Inconsistent(what)| {
                 let Location { segment, offset } = self.end;
-                self.dir.damaged(format!("segment {segment}, byte {offset}: {what}"))
+                Fault::Damaged(format!("segment {segment}, byte {offset}: {what}"))
             })?;
             if let Some(record) = damaged {
                 self.mark_damaged(&record, framed.body);
@@ -260,22 +236,16 @@ impl<'a> Replay<'a> {
 
     /// Marks the damaged events of a record.
     fn mark_damaged(&mut self, record: &Record, body: &[u8]) {
-        let (session, ordinal, runs): (u64, Ordinal, &[Run]) = match record {
-            Record::Append { append } => (append.session, append.ordinal, std::slice::from_ref(&append.events)),
-            Record::Move {
-                session, ordinal, runs, ..
-            } => (*session, *ordinal, runs),
-            _ => return, // reads verify session records and messages
+        let Some((session, ordinal, events)) = record.events() else {
+            return; // reads verify session records and messages
         };
         let mut rest = body;
-        for run in runs {
-            for (part, seq) in run.parts.iter().zip(run.first.0..) {
-                let (payload, after) = rest.split_at(part.len as usize);
-                rest = after;
-                if !part.matches(payload) {
-                    self.index.mark_damaged(session, ordinal, Seq(seq));
-                    self.report(session, ordinal, self.end.segment);
-                }
+        for (seq, part) in events {
+            let (payload, after) = rest.split_at(part.len as usize);
+            rest = after;
+            if !part.matches(payload) {
+                self.index.mark_damaged(session, ordinal, seq);
+                self.report(session, ordinal, self.end.segment);
             }
         }
     }
@@ -292,7 +262,7 @@ impl<'a> Replay<'a> {
     }
 
     /// The highest commit that a group from `header` on claims to be durable.
-    fn durable_behind(&mut self, header: GroupHeader) -> Result<u64, OpenError> {
+    fn durable_behind(&mut self, header: GroupHeader) -> Result<u64, Fault> {
         if self.durable < header.commit {
             self.durable = self.durable.max(self.claims()?);
         }
@@ -300,7 +270,7 @@ impl<'a> Replay<'a> {
     }
 
     /// The highest commit that any group after the end of the replay claims to be durable.
-    fn claims(&self) -> Result<u64, OpenError> {
+    fn claims(&self) -> Result<u64, Fault> {
         let mut highest = 0;
         for number in self.numbers.iter().filter(|number| **number >= self.end.segment) {
             let from = if *number == self.end.segment {
@@ -309,20 +279,20 @@ impl<'a> Replay<'a> {
                 0
             };
             let path = segment::path(self.dir.log(), *number);
-            let bytes = read_from(&path, from.into()).map_err(|error| self.io(error))?;
+            let bytes = read_from(&path, from.into())?;
             highest = highest.max(GroupHeader::find_claims(&bytes, self.dir.store()).unwrap_or(0));
         }
         Ok(highest)
     }
 
     /// Truncates the log after the last valid group. Fails if a later group was durable.
-    fn cut(&mut self) -> Result<(), OpenError> {
+    fn cut(&mut self) -> Result<(), Fault> {
         let Location { segment, offset } = self.end;
         let behind = |number: &&u32| **number > segment;
         let later: Vec<u32> = self.numbers.iter().filter(behind).copied().collect();
         let missing = (segment + 1..).zip(&later).find(|(expected, found)| expected != *found);
         if let Some((missing, _)) = missing {
-            return Err(self.dir.damaged(format!("segment {missing} is missing")));
+            return Err(Fault::Damaged(format!("segment {missing} is missing")));
         }
         let durable = self.durable.max(self.claims()?);
         if durable > self.commit {
@@ -330,23 +300,23 @@ impl<'a> Replay<'a> {
                 "segment {segment} from byte {offset} on: commits {} to {durable} were durable and cannot be read",
                 self.commit + 1
             );
-            return Err(self.dir.damaged(what));
+            return Err(Fault::Damaged(what));
         }
         let dir = self.dir.log();
         // Delete from the end, one segment at a time, so that a crash here leaves no gap.
         for number in later.iter().rev() {
-            let removed = fs::remove_file(segment::path(dir, *number)).and_then(|()| sync_dir(dir));
-            removed.map_err(|error| self.io(error))?;
+            fs::remove_file(segment::path(dir, *number))?;
+            sync_dir(dir)?;
         }
         if !self.numbers.contains(&segment) {
-            let file = SegmentFile::create(dir, segment).map_err(|error| self.io(error))?;
+            let file = SegmentFile::create(dir, segment)?;
             self.files.insert(segment, Arc::new(file));
         }
         let file = match self.files.get(&segment) {
             Some(file) => Arc::clone(file),
-            None => Arc::new(SegmentFile::open(dir, segment).map_err(|error| self.io(error))?),
+            None => Arc::new(SegmentFile::open(dir, segment)?),
         };
-        let len = file.len().map_err(|error| self.io(error))?;
+        let len = file.len()?;
         if len > offset.into() {
             tracing::warn!(
                 dir = %self.dir.path().display(),
@@ -354,19 +324,19 @@ impl<'a> Replay<'a> {
                 bytes = len - u64::from(offset),
                 "the end of the log was torn and is cut off"
             );
-            file.truncate(offset.into()).map_err(|error| self.io(error))?;
+            file.truncate(offset.into())?;
         }
         self.files.insert(segment, file);
-        sync_dir(dir).map_err(|error| self.io(error))?;
+        sync_dir(dir)?;
         self.numbers.retain(|number| *number <= segment);
         Ok(())
     }
 
     /// Opens the live segments before the start of the replay and deletes the others. Marks the events of an unusable
     /// segment as damaged.
-    fn open_older(&mut self) -> Result<(), OpenError> {
+    fn open_older(&mut self) -> Result<(), Fault> {
         for (number, file) in &self.files {
-            let len = file.len().map_err(|error| self.io(error))?;
+            let len = file.len()?;
             self.index.segments.set_len(*number, len);
         }
         let listed: Vec<_> = self.index.segments.iter().collect();
@@ -396,7 +366,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Syncs the replayed segments. Rewrites segments that may have lost writes.
-    fn make_durable(&mut self) -> io::Result<()> {
+    fn make_durable(&mut self) -> Result<(), Fault> {
         let dir = self.dir.log();
         for (number, file) in self.files.range_mut(self.first..) {
             let is_distrusted = self.dir.distrusted().is_some_and(|from| *number >= from);
@@ -412,7 +382,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Deletes segments that nothing refers to. The replayed log is durable, so no later replay refers to them.
-    fn delete_unknown(&self) -> io::Result<()> {
+    fn delete_unknown(&self) -> Result<(), Fault> {
         let unknown = self.numbers.iter().filter(|number| !self.files.contains_key(number));
         for number in unknown.filter(|number| self.index.segments.get(**number).live == 0) {
             fs::remove_file(segment::path(self.dir.log(), *number))?;
@@ -434,10 +404,10 @@ fn read_from(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
 /// Opens a segment that must have `len` bytes.
 fn open_segment(dir: &DataDir, number: u32, len: u64) -> io::Result<SegmentFile> {
     let file = SegmentFile::open(dir.log(), number)?;
-    let mut bytes = [0; SEGMENT_HEADER_BYTES];
-    file.read_exact_at(&mut bytes, 0)?;
-    let header = SegmentHeader::decode(&bytes);
-    if header.is_none_or(|header| header.number != number || header.store != dir.store()) {
+    if file
+        .header()?
+        .is_none_or(|header| header.number != number || header.store != dir.store())
+    {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "its header is of another segment",

@@ -2,34 +2,17 @@
 
 use crate::engine::Engine;
 use crate::group::Location;
-use crate::record::{Part, Record, Run};
+use crate::record::{Part, Record};
 use bytes::Bytes;
-use rethread_store::{Ordinal, Seq, StoreError};
+use rethread_store::StoreError;
 
 impl Engine {
     /// Copies the live parts of a record to the end of the log.
-    pub(crate) fn move_live(&mut self, record: &Record, mut at: Location, body: &Bytes) -> Result<(), StoreError> {
+    pub(crate) fn move_live(&mut self, record: &Record, at: Location, body: &Bytes) -> Result<(), StoreError> {
         let moved = match record {
             Record::Create { session, .. } | Record::Update { session, .. } => self.moved_record(*session, at, body),
             Record::Queue { session, .. } => self.moved_messages(*session, at, body),
-            Record::Append { append } => {
-                self.moved_events(append.session, append.ordinal, append.events.first, at, body)
-            }
-            Record::Move {
-                session, ordinal, runs, ..
-            } => {
-                let mut rest = body.clone();
-                for run in runs {
-                    let len = run.parts.iter().map(|part| part.len as usize).sum();
-                    let body = rest.split_to(len);
-                    if let Some((record, bodies)) = self.moved_events(*session, *ordinal, run.first, at, &body) {
-                        self.log(record, &bodies)?;
-                    }
-                    at = at.plus(len);
-                }
-                None
-            }
-            _ => None,
+            _ => self.moved_events(record, at, body),
         };
         match moved {
             Some((record, bodies)) => self.log(record, &bodies),
@@ -86,35 +69,24 @@ impl Engine {
         (!bodies.is_empty()).then_some((record, bodies))
     }
 
-    fn moved_events(
-        &mut self,
-        session: u64,
-        ordinal: Ordinal,
-        extent: Seq,
-        at: Location,
-        body: &Bytes,
-    ) -> Option<(Record, Vec<Bytes>)> {
-        let (mut runs, mut bodies): (Vec<(Seq, Vec<Part>)>, Vec<Bytes>) = Default::default();
-        for (seq, from, part) in self.index.stream(session, ordinal)?.held_in(extent, at) {
-            let Some(payload) = self.whole_part(body, at, from, part) else {
-                self.index.mark_damaged(session, ordinal, seq);
-                return None;
-            };
-            match runs.last_mut() {
-                Some((first, parts)) if first.0 + parts.len() as u64 == seq.0 => parts.push(part),
-                _ => runs.push((seq, vec![part])),
+    fn moved_events(&mut self, record: &Record, at: Location, body: &Bytes) -> Option<(Record, Vec<Bytes>)> {
+        let (session, ordinal, recorded) = record.events()?;
+        let (mut events, mut bodies, mut from) = (Vec::new(), Vec::new(), at);
+        for (seq, part) in recorded {
+            if self.index.stream(session, ordinal)?.holds(seq, from) {
+                let Some(payload) = self.whole_part(body, at, from, part) else {
+                    self.index.mark_damaged(session, ordinal, seq);
+                    return None;
+                };
+                events.push((seq, part));
+                bodies.push(payload);
             }
-            bodies.push(payload);
+            from = from.plus(part.len as usize);
         }
-        let runs = runs.into_iter().map(|(first, parts)| Run {
-            first,
-            parts: parts.into_iter().collect(),
-        });
         let record = Record::Move {
             session,
             ordinal,
-            extent,
-            runs: runs.collect(),
+            events,
         };
         (!bodies.is_empty()).then_some((record, bodies))
     }

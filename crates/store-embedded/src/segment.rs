@@ -1,5 +1,6 @@
 //! The files of the log.
 
+use crate::group::{GROUP_HEADER_BYTES, GroupHeader, Location, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::private;
 use std::fs::{self, File};
 use std::io::{self, IoSlice, Write};
@@ -76,6 +77,37 @@ impl SegmentFile {
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.dirty.store(false, Ordering::SeqCst); // before the sync, because a concurrent write marks it again
         private::sync_file(&self.file)
+    }
+
+    /// The header of the segment. `None` if it is invalid.
+    pub(crate) fn header(&self) -> io::Result<Option<SegmentHeader>> {
+        let mut bytes = [0; SEGMENT_HEADER_BYTES];
+        match self.read_exact_at(&mut bytes, 0) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            read => read.map(|()| SegmentHeader::decode(&bytes)),
+        }
+    }
+
+    /// Reads the group at a location, if its header is valid and the group ends before `len`.
+    pub(crate) fn read_group(
+        &self,
+        at: Location,
+        len: u64,
+        store: u64,
+        group: &mut Vec<u8>,
+    ) -> io::Result<Option<GroupHeader>> {
+        let offset = u64::from(at.offset);
+        if offset + GROUP_HEADER_BYTES as u64 > len {
+            return Ok(None);
+        }
+        group.resize(GROUP_HEADER_BYTES, 0);
+        self.read_exact_at(group, offset)?;
+        let header = GroupHeader::decode(group, store).filter(|header| offset + u64::from(header.len) <= len);
+        if let Some(header) = header {
+            group.resize(header.len as usize, 0);
+            self.read_exact_at(group, offset)?;
+        }
+        Ok(header)
     }
 
     #[cfg(unix)]

@@ -107,10 +107,10 @@ impl World {
 
     /// Commits an operation as its own group.
     fn commit(&mut self, op: Op) -> Result<usize, rethread_store::StoreError> {
-        self.engine.begin_group(false);
+        self.engine.begin_group();
         let outcome = self.engine.run(&op);
         let durable = self.engine.commit;
-        let (group, _) = self.engine.finish_group(durable, GroupBuffer::new(STORE));
+        let group = self.engine.finish_group(durable, GroupBuffer::new(STORE));
         if let Some(group) = group {
             let segment = self.segments.entry(self.engine.end.segment).or_default();
             group.slices().iter().for_each(|slice| segment.extend_from_slice(slice));
@@ -365,14 +365,14 @@ impl World {
                 let stored = session.stream(*ordinal).expect("a stream is known");
                 assert_eq!(stored.status(), stream.log.status());
                 let events = stored
-                    .held_after(Some(Seq(0)))
+                    .held_after(Seq(0))
                     .map(|event| Event::new(event.seq, self.bytes(event.at, event.part)).with_retain(event.retain));
                 assert_eq!(
                     events.collect::<Vec<_>>(),
                     stream.log.read_after(Seq(0), 99, usize::MAX).events
                 );
                 assert_eq!(
-                    (stored.count, stored.bytes),
+                    (stored.events.len(), stored.bytes),
                     (stream.log.len(), stream.log.bytes() as u64)
                 );
             }

@@ -174,16 +174,12 @@ impl EventStore for EmbeddedStore {
     }
 
     fn watch(&self, key: &StreamKey) -> Watch {
-        let core = self.core();
-        // Under the lock of the index, so that no append and no recovery happens between the lookup and the watch.
-        let state = core.state.lock();
-        let can_grow = match &*state {
-            State::Up { engine, .. } => engine.index.can_grow(&key.session, key.ordinal),
-            State::Down { .. } => true, // recovery ends or wakes the watch
-        };
-        match can_grow {
-            true => core.watches.watch(key),
-            false => Watches::ended(),
+        match &mut *self.core().state.lock() {
+            State::Up { engine, .. } => match engine.index.watches(key) {
+                Some(watches) => watches.watch(),
+                None => Watches::default().watch(), // ends at once
+            },
+            State::Down { watches, .. } => watches.entry(key.clone()).or_default().watch(), // recovery wakes or ends it
         }
     }
 

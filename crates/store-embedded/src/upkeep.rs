@@ -11,10 +11,10 @@ use crate::log::Log;
 use crate::op::Op;
 use crate::options::Sync;
 use crate::recovery::{self, LastCheckpoint};
-use parking_lot::{Condvar, Mutex};
 use rethread_store::StoreError;
-use std::io;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 /// Period of the checks of the clock and of the directory.
@@ -28,37 +28,20 @@ const SLICES: usize = 16;
 /// Wakes the upkeep thread.
 #[derive(Default)]
 pub(crate) struct Signal {
-    flags: Mutex<Flags>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct Flags {
-    woken: bool,
-    closed: bool,
+    thread: OnceLock<Thread>,
+    closed: AtomicBool,
 }
 
 impl Signal {
     pub(crate) fn wake(&self) {
-        self.flags.lock().woken = true;
-        self.changed.notify_one();
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
     }
 
     pub(crate) fn close(&self) {
-        self.flags.lock().closed = true;
-        self.changed.notify_one();
-    }
-
-    /// Waits for a signal. True if the store is closed.
-    fn wait_until(&self, deadline: Instant) -> bool {
-        let mut flags = self.flags.lock();
-        while !flags.woken && !flags.closed {
-            if self.changed.wait_until(&mut flags, deadline).timed_out() {
-                break;
-            }
-        }
-        flags.woken = false;
-        flags.closed
+        self.closed.store(true, Ordering::SeqCst);
+        self.wake();
     }
 }
 
@@ -96,13 +79,16 @@ impl Upkeep {
 
     /// Runs until the store is closed.
     pub(crate) fn run(mut self) {
-        let mut busy = true;
+        let core = Arc::clone(&self.core);
+        core.upkeep.thread.get_or_init(thread::current);
         loop {
-            let deadline = if busy { Instant::now() } else { self.deadline() };
-            if self.core.upkeep.wait_until(deadline) {
+            let busy = self.round();
+            if !busy && !core.upkeep.closed.load(Ordering::SeqCst) {
+                thread::park_timeout(self.deadline().saturating_duration_since(Instant::now()));
+            }
+            if core.upkeep.closed.load(Ordering::SeqCst) {
                 return self.close();
             }
-            busy = self.round();
         }
     }
 
@@ -318,39 +304,32 @@ fn open_again(core: &Core) -> Result<LastCheckpoint, StoreError> {
         // Never create a missing directory: its disk may be unmounted. A directory that is back may be empty.
         None => Arc::new(DataDir::lock(&core.dir, false).map_err(told)?),
     };
-    let opened = probe(&dir).and_then(|()| recovery::recover(&dir).map_err(told));
-    let recovered = match opened {
+    let probed = dir.probe().map_err(|error| dir.io("it cannot be written", error));
+    let recovered = match probed.and_then(|()| recovery::recover(&dir)) {
         Ok(recovered) => recovered,
         Err(error) => {
-            keep_lock(core, dir);
-            return Err(error);
+            if let State::Down { locked, .. } = &mut *core.state.lock() {
+                *locked = Some(dir); // until the next attempt
+            }
+            return Err(told(error));
         }
     };
     let checkpoint = recovered.checkpoint;
-    let (engine, log) = Engine::open(Arc::clone(&core.options), dir, recovered);
+    let (mut engine, log) = Engine::open(Arc::clone(&core.options), dir, recovered);
     let mut state = core.state.lock();
-    core.watches
-        .restart(|session, ordinal| engine.index.can_grow(session, ordinal));
+    if let State::Down { watches, .. } = &mut *state {
+        for (key, watches) in watches.drain() {
+            watches.wake();
+            if let Some(recovered) = engine.index.watches(&key) {
+                *recovered = watches;
+            }
+        }
+    }
     *state = State::Up {
         engine: Box::new(engine),
         log: Arc::new(log),
     };
     Ok(checkpoint)
-}
-
-fn probe(dir: &DataDir) -> Result<(), StoreError> {
-    let told = |error: io::Error| match is_storage_full(&error) {
-        true => StoreError::Full,
-        false => StoreError::unavailable(error),
-    };
-    dir.probe().map_err(told)
-}
-
-/// Keeps the directory locked until the next attempt.
-fn keep_lock(core: &Core, dir: Arc<DataDir>) {
-    if let State::Down { locked, .. } = &mut *core.state.lock() {
-        *locked = Some(dir);
-    }
 }
 
 #[cfg(test)]

@@ -78,6 +78,12 @@ async fn store_recovers_when_a_moved_directory_is_back() {
     let next = stored.len() as u64 + 1;
     fixture.append(&key, batch(next..next + 1)).await;
     assert_eq!(fixture.page(&key, 0).await.events.len(), stored.len() + 1);
+    assert!(
+        tokio::time::timeout(Duration::from_secs(5), watch.changed())
+            .await
+            .unwrap(),
+        "a watch goes on after the recovery"
+    );
 
     // An empty directory in its place: the sessions are gone, and new ones can be created.
     fs::remove_dir_all(&dir).unwrap();

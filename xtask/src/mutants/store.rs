@@ -4,10 +4,10 @@ use super::Mutant;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
-        name: "the newest event of a stream is evicted",
+        name: "a sealed stream retains its questions",
         file: "index/stream.rs",
-        code: "(oldest < last).then_some(oldest)",
-        mutated: "(oldest <= last).then_some(oldest)",
+        code: "        self.release(|event| event.retain == Retain::Question);\n",
+        mutated: "",
     },
     Mutant {
         name: "an eviction leaves no gap",
@@ -18,13 +18,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "moved events count twice",
         file: "index/stream.rs",
-        code: "            segments.sub(at.segment, part);\n        }\n        self.extents.remove(index);",
-        mutated: "            let _ = (at, part);\n        }\n        self.extents.remove(index);",
+        code: "        segments.sub(event.at.segment, event.part);\n        segments.add(",
+        mutated: "        segments.add(",
     },
     Mutant {
         name: "a tombstone forgets that an answer is lost",
         file: "index/stream.rs",
-        code: "        self.answers_lost |= self.marked.iter().any(|(_, retain)| *retain == Retain::Answer);\n",
+        code: "        self.answers_lost |= event.retain == Retain::Answer;\n",
         mutated: "",
     },
     Mutant {
@@ -32,6 +32,24 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "index.rs",
         code: "session.change_queue(totals, |queue| queue.raise_floor(floor, segments));",
         mutated: "session.change_queue(totals, |_| drop((floor, &segments)));",
+    },
+    Mutant {
+        name: "an append wakes no watch",
+        file: "index.rs",
+        code: "        stream.watches.wake();\n",
+        mutated: "",
+    },
+    Mutant {
+        name: "recovery loses the watches",
+        file: "upkeep.rs",
+        code: "                *recovered = watches;\n",
+        mutated: "                let _ = (recovered, watches);\n",
+    },
+    Mutant {
+        name: "a seal displaces too few ended streams",
+        file: "engine.rs",
+        code: "forgotten: ended.take(excess).collect(),",
+        mutated: "forgotten: ended.take(excess.saturating_sub(1)).collect(),",
     },
     Mutant {
         name: "a checkpoint ends in a segment without a header",

@@ -2,7 +2,8 @@
 
 use super::segments::Segments;
 use crate::group::Location;
-use crate::record::{Part, Run};
+use crate::record::{NewEvent, Part};
+use crate::watches::Watches;
 use rethread_proto::clock::Wall;
 use rethread_proto::stream::StreamEnd;
 use rethread_proto::stream::retention::{self, HeldAmount, STREAM_OVERHEAD_BYTES};
@@ -23,26 +24,13 @@ pub(crate) struct Stream {
     pub(crate) buried: bool,
     /// The first and the last damaged event. A damaged stream refuses appends.
     pub(crate) damaged: Option<Box<(Seq, Seq)>>,
-    /// Held events.
-    pub(crate) count: usize,
     /// The cost of the held events.
     pub(crate) bytes: u64,
-    /// All events from here on are held. Below, only the events in `marked` are held.
-    pub(crate) floor: Seq,
-    /// Retained events and all held events below the floor. Sorted.
-    pub(crate) marked: Vec<(Seq, Retain)>,
-    /// The locations of the events, in order. Each extent has at least one held event.
-    pub(crate) extents: VecDeque<Extent>,
+    /// The held events, in order.
+    pub(crate) events: VecDeque<HeldEvent>,
     /// The commit of the last change. A read waits for it.
     pub(crate) changed: u64,
-}
-
-/// The events of one record.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Extent {
-    /// The location of the first payload.
-    pub(crate) at: Location,
-    pub(crate) run: Run,
+    pub(crate) watches: Watches,
 }
 
 /// The end of a stream.
@@ -53,26 +41,13 @@ pub(crate) struct Ended {
     pub(crate) ticket: u64,
 }
 
-/// The location of a held event.
+/// A held event. Its payload is in the log. A million of these may be in memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct EventLocation {
+pub(crate) struct HeldEvent {
     pub(crate) seq: Seq,
     pub(crate) retain: Retain,
     pub(crate) at: Location,
     pub(crate) part: Part,
-}
-
-impl Extent {
-    /// Every event with its number, location and part.
-    fn events(&self) -> impl Iterator<Item = (Seq, Location, Part)> + '_ {
-        let mut at = self.at;
-        let parts = self.run.parts.iter().zip(self.run.first.0..);
-        parts.map(move |(part, seq)| {
-            let event = (Seq(seq), at, *part);
-            at = at.plus(part.len as usize);
-            event
-        })
-    }
 }
 
 impl Stream {
@@ -86,12 +61,10 @@ impl Stream {
             answers_lost: false,
             buried: false,
             damaged: None,
-            count: 0,
             bytes: 0,
-            floor: Seq::PRIMING,
-            marked: Vec::new(),
-            extents: VecDeque::new(),
+            events: VecDeque::new(),
             changed: 0,
+            watches: Watches::default(),
         }
     }
 
@@ -107,7 +80,7 @@ impl Stream {
         let mut status = StreamStatus::new(Arc::clone(&self.info), self.epoch);
         status.last = self.last;
         status.purged = self.purged;
-        status.first_kept = self.held_after(None).next().map(|event| event.seq);
+        status.first_kept = self.events.front().map(|event| event.seq);
         status.sealed = self.ended.is_some();
         status.answers_lost = self.answers_lost;
         status
@@ -119,60 +92,40 @@ impl Stream {
     }
 
     /// Adds events with payloads from `at` on. The caller has checked that their numbers continue the stream.
-    pub(crate) fn append(&mut self, run: Run, at: Location, segments: &mut Segments) {
-        if run.parts.is_empty() {
-            return;
-        }
-        if self.last.is_none() {
-            self.floor = run.first;
-        }
-        self.last = Some(run.last());
-        self.count += run.parts.len();
-        for part in &*run.parts {
-            self.bytes += cost(*part);
-            segments.add(at.segment, *part);
-        }
-        if self.extents.is_empty() {
-            self.extents.reserve_exact(1); // most streams have one extent
-        }
-        self.extents.push_back(Extent { at, run });
-    }
-
-    /// Marks retained events, which are later than all marked ones.
-    pub(crate) fn retain(&mut self, retained: Vec<(Seq, Retain)>) {
-        if self.marked.is_empty() {
-            self.marked = retained;
-        } else {
-            self.marked.extend(retained);
+    pub(crate) fn append(&mut self, first: Seq, events: &[NewEvent], mut at: Location, segments: &mut Segments) {
+        for (NewEvent { retain, part }, seq) in events.iter().copied().zip(first.0..) {
+            let seq = Seq(seq);
+            self.last = Some(seq);
+            self.bytes += cost(part);
+            segments.add(at.segment, part);
+            self.events.push_back(HeldEvent { seq, retain, at, part });
+            at = at.plus(part.len as usize);
         }
     }
 
     /// Ends the stream. Its questions are released.
     pub(crate) fn seal(&mut self, ended: Ended) {
         self.ended = Some(ended);
-        self.release(|_, retain| retain == Retain::Question);
-        self.extents.shrink_to_fit();
-        self.marked.shrink_to_fit();
+        self.watches = Watches::default();
+        self.release(|event| event.retain == Retain::Question);
+        self.events.shrink_to_fit();
     }
 
-    /// Releases retained events. Events below the floor stay until they are evicted.
-    pub(crate) fn release(&mut self, which: impl Fn(Seq, Retain) -> bool) {
-        let floor = self.floor;
-        self.marked.retain_mut(|(seq, retain)| {
-            if which(*seq, *retain) {
-                *retain = Retain::None;
-            }
-            *retain != Retain::None || *seq < floor
-        });
+    /// Releases retained events.
+    pub(crate) fn release(&mut self, which: impl Fn(&HeldEvent) -> bool) {
+        for event in self.events.iter_mut().filter(|event| which(event)) {
+            event.retain = Retain::None;
+        }
     }
 
     /// Evicts the oldest events beyond `limits`, except retained ones, as
     /// [`Log::evict`](rethread_proto::stream::Log::evict). Returns the evicted numbers as ranges.
     pub(crate) fn evict(&mut self, limits: &Retention, segments: &mut Segments) -> Vec<(Seq, u64)> {
         let mut ranges: Vec<(Seq, u64)> = Vec::new();
-        while limits.is_exceeded(HeldAmount::new(self.count, self.bytes as usize))
-            && let Some(seq) = self.next_victim()
+        while limits.is_exceeded(HeldAmount::new(self.events.len(), self.bytes as usize))
+            && let Some(at) = retention::next_victim(self.events.iter().map(|event| event.retain))
         {
+            let seq = self.events[at].seq;
             self.remove(seq, segments);
             match ranges.last_mut() {
                 Some((first, count)) if first.0 + *count == seq.0 => *count += 1,
@@ -182,126 +135,57 @@ impl Stream {
         ranges
     }
 
-    /// The oldest held event that is not retained. The newest event is never evicted.
-    fn next_victim(&self) -> Option<Seq> {
-        let last = self.last?;
-        let below = self.marked.iter().take_while(|(seq, _)| *seq < self.floor);
-        let mut released = below.filter(|(_, retain)| retention::may_be_evicted(*retain));
-        let oldest = released.next().map(|(seq, _)| *seq).unwrap_or_else(|| {
-            let mut seq = self.floor;
-            while self.mark(seq).is_some() {
-                seq = seq.next();
-            }
-            seq
-        });
-        (oldest < last).then_some(oldest)
+    fn find(&self, seq: Seq) -> Option<usize> {
+        self.events.binary_search_by_key(&seq, |event| event.seq).ok()
     }
 
-    fn mark(&self, seq: Seq) -> Option<Retain> {
-        let at = self.marked.binary_search_by_key(&seq, |(seq, _)| *seq).ok()?;
-        Some(self.marked[at].1)
-    }
-
-    fn is_held(&self, seq: Seq) -> bool {
-        seq >= self.floor || self.mark(seq).is_some()
+    /// Whether the event is held and its payload is at `at`.
+    pub(crate) fn holds(&self, seq: Seq, at: Location) -> bool {
+        self.find(seq).is_some_and(|index| self.events[index].at == at)
     }
 
     /// Removes an event. False if it is not held.
     pub(crate) fn remove(&mut self, seq: Seq, segments: &mut Segments) -> bool {
-        let Some(at) = self.extent_with(seq).filter(|_| self.is_held(seq)) else {
+        let Some(event) = self.find(seq).and_then(|index| self.events.remove(index)) else {
             return false;
         };
-        let extent = &self.extents[at];
-        let part = extent.run.parts[(seq.0 - extent.run.first.0) as usize];
-        segments.sub(extent.at.segment, part);
-        if let Ok(marked) = self.marked.binary_search_by_key(&seq, |(seq, _)| *seq) {
-            let (_, retain) = self.marked.remove(marked);
-            self.answers_lost |= retain == Retain::Answer;
-        }
-        self.floor = self.floor.max(seq.next());
-        self.count -= 1;
-        self.bytes -= cost(part);
+        segments.sub(event.at.segment, event.part);
+        self.answers_lost |= event.retain == Retain::Answer;
+        self.bytes -= cost(event.part);
         self.purged = retention::evicted_up_to(self.purged, seq);
-        let extent = &self.extents[at];
-        let (first, last) = (extent.run.first, extent.run.last());
-        if last < self.floor && !self.marked.iter().any(|(seq, _)| (first..=last).contains(seq)) {
-            self.extents.remove(at);
-        }
         true
-    }
-
-    fn extent_with(&self, seq: Seq) -> Option<usize> {
-        let at = self
-            .extents
-            .partition_point(|extent| extent.run.first <= seq)
-            .checked_sub(1)?;
-        (seq <= self.extents[at].run.last()).then_some(at)
     }
 
     /// Removes every event and leaves a tombstone.
     pub(crate) fn bury(&mut self, segments: &mut Segments) {
-        self.release_segments(segments); // first, because it reads the floor and the marks
-        if let Some(last) = self.last.filter(|_| self.count > 0) {
-            self.purged = retention::evicted_up_to(self.purged, last);
-            self.floor = last.next();
+        while let Some(event) = self.events.front() {
+            self.remove(event.seq, segments);
         }
-        self.answers_lost |= self.marked.iter().any(|(_, retain)| *retain == Retain::Answer);
-        self.extents = VecDeque::new();
-        self.marked = Vec::new();
-        (self.count, self.bytes) = (0, 0);
+        self.events = VecDeque::new();
         self.buried = true;
     }
 
-    /// Counts the events as dead in their segments, before the stream is dropped or emptied.
+    /// Counts the events as dead in their segments, before the stream is dropped.
     pub(crate) fn release_segments(&self, segments: &mut Segments) {
-        for event in self.held_after(None) {
+        for event in &self.events {
             segments.sub(event.at.segment, event.part);
         }
     }
 
     /// The held events after `cursor`, in order.
-    pub(crate) fn held_after(&self, cursor: Option<Seq>) -> impl Iterator<Item = EventLocation> + '_ {
-        let is_after = move |seq: Seq| cursor.is_none_or(|cursor| seq > cursor);
-        let start = self.extents.partition_point(|extent| !is_after(extent.run.last()));
-        let events = self.extents.range(start..).flat_map(Extent::events);
-        events
-            .filter(move |(seq, ..)| is_after(*seq) && self.is_held(*seq))
-            .map(|(seq, at, part)| EventLocation {
-                seq,
-                retain: self.mark(seq).unwrap_or_default(),
-                at,
-                part,
-            })
+    pub(crate) fn held_after(&self, cursor: Seq) -> impl Iterator<Item = HeldEvent> + '_ {
+        let start = self.events.partition_point(|event| event.seq <= cursor);
+        self.events.range(start..).copied()
     }
 
-    /// The held events of the extent that begins with `first` at `at`. Empty if there is no such extent.
-    pub(crate) fn held_in(&self, first: Seq, at: Location) -> Vec<(Seq, Location, Part)> {
-        let found = self.extent_with(first).map(|index| &self.extents[index]);
-        let found = found.filter(|extent| extent.run.first == first && extent.at == at);
-        let events = found.into_iter().flat_map(Extent::events);
-        events.filter(|(seq, ..)| self.is_held(*seq)).collect()
-    }
-
-    /// Replaces an extent by copies of its held events, which begin at `at`. False if there is no such extent.
-    pub(crate) fn relocate(&mut self, first: Seq, runs: Vec<Run>, mut at: Location, segments: &mut Segments) -> bool {
-        let Some(index) = self
-            .extent_with(first)
-            .filter(|index| self.extents[*index].run.first == first)
-        else {
+    /// Records that the payload of an event was copied to `at`. False if the event is not held.
+    pub(crate) fn relocate(&mut self, seq: Seq, at: Location, segments: &mut Segments) -> bool {
+        let Some(event) = self.find(seq).map(|index| &mut self.events[index]) else {
             return false;
         };
-        for (_, at, part) in self.held_in(first, self.extents[index].at) {
-            segments.sub(at.segment, part);
-        }
-        self.extents.remove(index);
-        for (run, index) in runs.into_iter().zip(index..) {
-            let start = at;
-            for part in &*run.parts {
-                segments.add(at.segment, *part);
-                at = at.plus(part.len as usize);
-            }
-            self.extents.insert(index, Extent { at: start, run });
-        }
+        segments.sub(event.at.segment, event.part);
+        segments.add(at.segment, event.part);
+        event.at = at;
         true
     }
 }
@@ -313,8 +197,13 @@ fn cost(part: Part) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Parts;
     use rethread_proto::StreamKind;
+
+    /// A million of them are in memory.
+    #[test]
+    fn held_event_takes_32_bytes() {
+        assert_eq!(size_of::<HeldEvent>(), 32);
+    }
 
     /// The same as `Log::bury` of the memory store.
     #[test]
@@ -323,12 +212,8 @@ mod tests {
             let info = StreamInfo::new(StreamKind::Call, vec![7.into()], "test");
             let (mut stream, mut segments) = (Stream::new(Arc::new(info), 1), Segments::default());
             let (at, first) = (Location { segment: 1, offset: 64 }, Seq(1));
-            let run = Run {
-                first,
-                parts: Parts::One(Part { len: 10, crc: 0 }),
-            };
-            stream.append(run, at, &mut segments);
-            stream.marked.push((first, retain));
+            let part = Part { len: 10, crc: 0 };
+            stream.append(first, &[NewEvent { retain, part }], at, &mut segments);
             stream.bury(&mut segments);
             let status = stream.status();
             assert_eq!((status.answers_lost, status.first_kept), (lost, None), "{retain:?}");

@@ -8,13 +8,6 @@ fn part() -> impl Strategy<Value = Part> {
     (any::<u32>(), any::<u32>()).prop_map(|(len, crc)| Part { len, crc })
 }
 
-fn run() -> impl Strategy<Value = Run> {
-    (0..u64::MAX / 2, prop::collection::vec(part(), 0..5)).prop_map(|(first, parts)| Run {
-        first: Seq(first),
-        parts: parts.into_iter().collect(),
-    })
-}
-
 fn key() -> impl Strategy<Value = SessionKey> {
     ("[a-z:/]{0,8}", "\\PC{0,8}", "[!-~]{1,128}").prop_map(|(issuer, subject, session)| SessionKey {
         principal: Principal::new(issuer, subject),
@@ -41,23 +34,31 @@ fn append() -> impl Strategy<Value = Record> {
         prop::option::of(any::<u64>().prop_map(QueuePosition)),
     );
     let lists = (
-        prop::collection::vec((any::<u64>().prop_map(Seq), retain()), 0..3),
+        prop::collection::vec(
+            (retain(), part()).prop_map(|(retain, part)| NewEvent { retain, part }),
+            0..5,
+        ),
         prop::collection::vec(any::<u64>().prop_map(Seq), 0..3),
+        prop::collection::vec(any::<u64>().prop_map(Ordinal), 0..3),
     );
-    (ids, run(), options, lists).prop_map(|(ids, events, (info, sealed_at, taken), (retained, released))| {
-        let append = Append {
-            session: ids.0,
-            ordinal: Ordinal(ids.1),
-            epoch: ids.2,
-            events,
-            info,
-            sealed_at,
-            taken,
-            retained,
-            released,
-        };
-        Record::Append { append }
-    })
+    let first = (0..u64::MAX / 2).prop_map(Seq);
+    (ids, first, options, lists).prop_map(
+        |(ids, first, (info, sealed_at, taken), (events, released, forgotten))| {
+            let append = Append {
+                session: ids.0,
+                ordinal: Ordinal(ids.1),
+                epoch: ids.2,
+                first,
+                events,
+                info,
+                sealed_at,
+                taken,
+                released,
+                forgotten,
+            };
+            Record::Append { append }
+        },
+    )
 }
 
 fn message() -> impl Strategy<Value = Message> {
@@ -106,14 +107,16 @@ fn record() -> impl Strategy<Value = Record> {
                 messages,
             }
         }),
-        (session(), ordinal(), any::<u64>(), prop::collection::vec(run(), 0..3)).prop_map(
-            |(session, ordinal, extent, runs)| Record::Move {
+        (
+            session(),
+            ordinal(),
+            prop::collection::vec((any::<u64>().prop_map(Seq), part()), 0..5)
+        )
+            .prop_map(|(session, ordinal, events)| Record::Move {
                 session,
                 ordinal,
-                extent: Seq(extent),
-                runs
-            }
-        ),
+                events
+            }),
     ]
 }
 
@@ -140,10 +143,4 @@ proptest! {
     fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>) {
         let _ = Record::parse(&bytes);
     }
-}
-
-/// A million extents are in memory.
-#[test]
-fn parts_take_sixteen_bytes() {
-    assert_eq!(size_of::<Parts>(), 16);
 }

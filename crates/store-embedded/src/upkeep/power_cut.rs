@@ -125,9 +125,7 @@ impl<'a> ProcessRun<'a> {
                 has_bytes(session.record.at, session.record.part);
                 for (_, stream) in &session.streams {
                     assert!(stream.damaged.is_none());
-                    stream
-                        .held_after(None)
-                        .for_each(|event| has_bytes(event.at, event.part));
+                    stream.events.iter().for_each(|event| has_bytes(event.at, event.part));
                 }
                 for (message, at) in session.queue.iter().flat_map(|queue| &queue.messages) {
                     has_bytes(*at, message.body);
