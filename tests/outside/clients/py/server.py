@@ -18,6 +18,8 @@ import anyio
 from mcp.server.lowlevel.server import NotificationOptions
 from pydantic import BaseModel
 
+import shared_tools
+
 if int(importlib.metadata.version("mcp").split(".")[0]) == 1:
     import mcp.types as types
     from mcp.server.fastmcp import Context, FastMCP
@@ -41,6 +43,7 @@ LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "e
 level = "debug"
 subscriptions: list[str] = []
 toggled: set[str] = set()
+shared_tools.add_to(server)
 
 
 async def log(session: Any, severity: str, data: str) -> None:
@@ -51,11 +54,6 @@ async def log(session: Any, severity: str, data: str) -> None:
 class Form(BaseModel):
     name: str
     integer: int = 42
-
-
-@server.tool(name="echo")
-async def echo(message: str) -> str:
-    return f"Echo: {message}"
 
 
 @server.tool(name="get-sum")
@@ -177,34 +175,6 @@ async def change_lists(ctx: Context) -> str:
     return "changed"
 
 
-cancelled: set[str] = set()
-
-
-@server.tool(name="wait")
-async def wait(label: str) -> str:
-    try:
-        await anyio.sleep_forever()
-    except anyio.get_cancelled_exc_class():
-        cancelled.add(label)
-        raise
-    return "never"
-
-
-@server.tool(name="was-cancelled")
-async def was_cancelled(label: str) -> str:
-    return str(label in cancelled).lower()
-
-
-@server.resource("demo://resource/static/document/server.md", mime_type="text/markdown")
-def document() -> str:
-    return "# A document"
-
-
-@server.resource("demo://resource/dynamic/text/{resourceId}", mime_type="text/plain")
-def dynamic(resourceId: str) -> str:
-    return f"Resource {int(resourceId)}: This is a plaintext resource"
-
-
 @server.prompt(name="simple-prompt")
 def simple() -> str:
     return "This is a simple prompt without arguments."
@@ -213,11 +183,6 @@ def simple() -> str:
 @server.prompt(name="args-prompt")
 def weather(city: str, state: str = "") -> str:
     return f"What's weather in {city}{', ' + state if state else ''}?"
-
-
-@server.prompt(name="completable-prompt")
-def promote(department: str, name: str) -> str:
-    return f"Please promote {name} to the head of the {department} team."
 
 
 @server.completion()

@@ -17,12 +17,14 @@ import anyio
 import mcp_types as types
 from mcp.server.mcpserver import Context, MCPServer
 
+import shared_tools
+
 logging.disable(logging.INFO)
 # 2.x deprecates log messages.
 warnings.simplefilter("ignore")
 
 server = MCPServer("outside-python-stateless")
-cancelled: set[str] = set()
+shared_tools.add_to(server)
 
 
 def form(message: str) -> types.ElicitRequest:
@@ -43,11 +45,6 @@ def answers(ctx: Context) -> dict[str, Any]:
     """The answers to the questions of this round, as they are on the wire."""
     found = ctx.input_responses or {}
     return {key: value.model_dump(by_alias=True, mode="json", exclude_none=True) for key, value in found.items()}
-
-
-@server.tool(name="echo")
-async def echo(message: str) -> str:
-    return f"Echo: {message}"
 
 
 @server.tool(name="trigger-long-running-operation")
@@ -127,36 +124,6 @@ async def change_lists(ctx: Context) -> str:
     await ctx.notify_tools_changed()
     await ctx.notify_prompts_changed()
     return "changed"
-
-
-@server.tool(name="wait")
-async def wait(label: str) -> str:
-    try:
-        await anyio.sleep_forever()
-    except anyio.get_cancelled_exc_class():
-        cancelled.add(label)
-        raise
-    return "never"
-
-
-@server.tool(name="was-cancelled")
-async def was_cancelled(label: str) -> str:
-    return str(label in cancelled).lower()
-
-
-@server.resource("demo://resource/static/document/server.md", mime_type="text/markdown")
-def document() -> str:
-    return "# A document"
-
-
-@server.resource("demo://resource/dynamic/text/{resourceId}", mime_type="text/plain")
-def dynamic(resourceId: str) -> str:
-    return f"Resource {int(resourceId)}: This is a plaintext resource"
-
-
-@server.prompt(name="completable-prompt")
-def promote(department: str, name: str) -> str:
-    return f"Please promote {name} to the head of the {department} team."
 
 
 @server.completion()

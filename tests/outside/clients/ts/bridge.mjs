@@ -4,8 +4,9 @@
 // `modern` is client2 at 2026-07-28. A server is one of SERVERS, at <base url>/servers/<server>/mcp.
 
 import { randomUUID } from 'node:crypto';
+import { connect as connectSocket, createServer } from 'node:net';
 
-import { Report, assert, connect, equal, sequence, sleep, until, watchdog } from './common.mjs';
+import { Report, assert, connect, equal, sequence, sleep, until, watchdog, within } from './common.mjs';
 
 const LOG_LEVEL = 'io.modelcontextprotocol/logLevel';
 const ROOT = { uri: 'file:///outside/root', name: 'outside root' };
@@ -15,7 +16,7 @@ const request = (name, args, ...expected) => ({ name, args, expected });
 /** The tools of server-everything. Each entry is a request and the texts that its answer must have. */
 const EVERYTHING = {
   echo: (label) => request('echo', { message: label }, `Echo: ${label}`),
-  progress: (steps) => request('trigger-long-running-operation', { duration: 0.2, steps }, `Steps: ${steps}.`),
+  progress: (steps, duration = 0.2) => request('trigger-long-running-operation', { duration, steps }, `Steps: ${steps}.`),
   sampling: (label) => request('trigger-sampling-request', { prompt: label, maxTokens: 20 }, `context: ${label}`, 'heard '),
   elicitation: () => request('trigger-elicitation-request', {}, 'Ada Lovelace', '37'),
   roots: () => request('get-roots-list', {}, ROOT.uri, ROOT.name),
@@ -35,17 +36,19 @@ const FULL = {
   wasCancelled: async (call, label) => (await call('was-cancelled', { label })).content[0].text === 'true',
 };
 /** Calls of `sleep` that were cancelled, in the process that answers. */
-const sleepsCancelled = async (call) => JSON.parse((await call('counters', {})).content[0].text).cancelled > 0;
+const sleepsCancelled = async (call) => JSON.parse((await call('counters', {})).content[0].text).cancelled;
 const RMCP = {
   echo: (label) => request('echo', { message: label }, label),
-  progress: (steps) => request('burst', { events: steps, bytes: 8 }, `burst ${steps} done`),
+  progress: (steps, duration = 0) =>
+    request('burst', { events: steps, bytes: 8, delay_us: Math.round((duration / steps) * 1e6) }, `burst ${steps} done`),
   completion: { ref: { type: 'ref/prompt', name: 'test_prompt_with_arguments' }, argument: { name: 'arg1', value: 'par' }, values: ['paris', 'park city'] },
   missing: { uri: 'test://no-such-resource', code: -32602 },
   uri: () => 'test://watched-resource',
   touch: () => [request('notify_all', { kind: 'updated' }, 'notified')],
   lists: () => request('test_trigger_tool_change', {}, 'notified'),
   wait: () => request('sleep', { ms: 60_000 }),
-  wasCancelled: sleepsCancelled,
+  cancelled: sleepsCancelled,
+  wasCancelled: async (call, _label, before = 0) => (await sleepsCancelled(call)) > before,
 };
 const SERVERS = {
   // From npm, sessions only.
@@ -93,8 +96,29 @@ const isModern = which === 'modern';
 const report = new Report();
 watchdog(report, 150_000);
 
+/** A TCP proxy in front of the gateway: its URL, and functions that cut all its connections, and end it. */
+async function cuttableProxy() {
+  const target = new URL(base);
+  const sockets = new Set();
+  const cut = () => sockets.forEach((socket) => socket.resetAndDestroy());
+  const proxy = createServer((client) => {
+    const gateway = connectSocket(Number(target.port), target.hostname);
+    for (const [one, other] of [[client, gateway], [gateway, client]]) {
+      sockets.add(one);
+      one.on('error', () => {}).on('close', () => sockets.delete(one) && other.destroy());
+      one.pipe(other);
+    }
+  });
+  await new Promise((listening) => proxy.listen(0, '127.0.0.1', listening));
+  const end = () => {
+    proxy.close();
+    cut();
+  };
+  return { url: `http://127.0.0.1:${proxy.address().port}`, cut, end };
+}
+
 /** A client that records questions and notifications. */
-async function open(server) {
+async function open(server, at = base) {
   const self = { questions: [], urls: [], notes: [], rootsAsked: 0 };
   const on = {
     notification: (method, params) => self.notes.push({ method, params: params ?? {} }),
@@ -118,7 +142,7 @@ async function open(server) {
     },
   };
   const options = { on, maxRetries: 3, elicitation: { form: {}, url: {} }, mode: isModern ? { pin: '2026-07-28' } : 'legacy' };
-  const connected = await connect(isModern ? 'client2' : which, `${base}/servers/${server}/mcp`, options);
+  const connected = await connect(isModern ? 'client2' : which, `${at}/servers/${server}/mcp`, options);
   return Object.assign(self, connected);
 }
 
@@ -138,7 +162,7 @@ const isFromServer = ({ message }) => !message?.startsWith('Fulfilling input req
 
 async function serve(server) {
   const features = SERVERS[server];
-  const check = (name, body) => report.check(`${server}: ${name}`, body);
+  const check = (name, body, limit) => report.check(`${server}: ${name}`, body, limit);
   /** A check of what this server offers. */
   const feature = (key, body) => (features[key] ? check(key, () => body(features[key])) : undefined);
   let self;
@@ -154,7 +178,7 @@ async function serve(server) {
 
   await check('lists', async () => {
     const { tools } = await client.listTools();
-    const made = Object.values(features).filter((f) => typeof f === 'function' && f !== features.uri && f !== features.wasCancelled);
+    const made = Object.values(features).filter((f) => typeof f === 'function' && f !== features.uri && f !== features.wasCancelled && f !== features.cancelled);
     const needed = made.flatMap((f) => f('x')).map((r) => r.name);
     equal(needed.filter((name) => !tools.some((tool) => tool.name === name)), [], 'missing tools');
     assert((await client.listPrompts()).prompts.length > 0, 'no prompts');
@@ -265,6 +289,42 @@ async function serve(server) {
     equal(await running, 'failed', 'the call');
     await until(() => features.wasCancelled(call, label), 15_000, 'the server was not told');
   });
+
+  // CAN-03: a connection that is cut cancels its call, at the server too.
+  if (isModern && features.wait) {
+    await check('cut', async () => {
+      const label = randomUUID();
+      const before = (await features.cancelled?.(call)) ?? 0;
+      const proxy = await cuttableProxy();
+      const other = await open(server, proxy.url);
+      const { name, args } = features.wait(label);
+      const running = other.call(name, args).then(() => 'finished', () => 'failed');
+      await sleep(1000); // nothing tells when the server has the request
+      proxy.end();
+      equal(await within(running, 35_000, 'the call did not fail'), 'failed', 'the call');
+      await until(() => features.wasCancelled(call, label, before), 15_000, 'the server was not told');
+      await other.client.close().catch(() => {});
+    }, 60_000);
+  }
+  // RES-01: a client with a session resumes, and loses nothing.
+  if (!isModern) {
+    await check('cut', async () => {
+      const [steps, seen] = [10, []];
+      const proxy = await cuttableProxy();
+      const other = await open(server, proxy.url);
+      const running = make(other, features.progress(steps, 2), { onprogress: (p) => isFromServer(p) && seen.push(p.progress) });
+      for (const least of [2, 5]) {
+        await until(() => seen.length >= least, 15_000, 'no progress');
+        proxy.cut();
+      }
+      await within(running, 35_000, 'no result after the cuts');
+      await sleep(0);
+      sequence(seen, steps, 'progress');
+      await other.transport.terminateSession().catch(() => {});
+      await other.client.close().catch(() => {});
+      proxy.end();
+    }, 60_000);
+  }
 
   // Two clients with the same name and capabilities, so that they may share processes.
   if (!features.isUnlabelled) {

@@ -4,6 +4,7 @@
 
 pub(crate) mod kills;
 mod oauth;
+mod powershell;
 pub(crate) mod process;
 
 use crate::official_clients::{CLIENTS, assert_enough_cuts, cutting_proxy, seed};

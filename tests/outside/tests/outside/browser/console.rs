@@ -1,12 +1,13 @@
 //! The console page of the gateway in headless Chromium (OPS-13). `tests/outside/console` has the checks of the page.
 //!
-//! A gateway starts a process for each session, so the checks with many sessions use a stand-in for the admin listener. It serves the
-//! same page with the same policy.
+//! States that a gateway has only for a moment come from a stand-in for the admin listener, which serves the same page with the same
+//! policy.
 
 use crate::browser::chromium;
 use crate::gateway::process::Gateway;
-use crate::server::{fixed_port, root, target};
+use crate::server::{ServerProcess, fixed_port, fresh_folder, root, target};
 use rethread_testkit::raw::{RawConnection, request};
+use serde_json::json;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command as StdCommand, Stdio};
@@ -17,7 +18,7 @@ use tokio::time::timeout;
 
 const LIMIT: Duration = Duration::from_secs(180);
 
-fn start(check: &str, url: &str) -> Child {
+fn start(check: &str, url: &str, endpoint: &str) -> Child {
     let script = root().join("tests/outside/console/console.mjs");
     let page = root().join("crates/gateway/src/admin/page");
     Command::new("node")
@@ -25,6 +26,7 @@ fn start(check: &str, url: &str) -> Child {
         .arg(check)
         .args([page, chromium()])
         .arg(url)
+        .env("MCP_URL", endpoint)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -35,7 +37,11 @@ fn start(check: &str, url: &str) -> Child {
 
 /// Runs a check to its end.
 async fn passes(check: &str) {
-    let output = timeout(LIMIT, start(check, "").wait_with_output()).await;
+    passes_at(check, "", "").await;
+}
+
+async fn passes_at(check: &str, url: &str, endpoint: &str) {
+    let output = timeout(LIMIT, start(check, url, endpoint).wait_with_output()).await;
     let output = output.expect("the check ends in time").expect("the check runs");
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}");
@@ -43,9 +49,26 @@ async fn passes(check: &str) {
     assert!(output.status.success() && text.trim_end().ends_with("ok"), "{problems}");
 }
 
+/// Clients with sessions in front of servers without sessions: all of them share a process for each server.
 #[tokio::test]
-async fn ops_13_console_scrolls_ten_thousand_sessions() {
-    passes("many").await;
+async fn ops_13_console_scrolls_ten_thousand_sessions_of_a_gateway() {
+    let folder = fresh_folder("console-many");
+    let admin = format!("127.0.0.1:{}", fixed_port());
+    let command = json!([ServerProcess::program(), "--stdio"]);
+    let mut config =
+        format!("memory = true\nlisten = '127.0.0.1:0'\nadmin = {{ listen = '{admin}', actions = true }}\n");
+    for server in ["files", "git", "search"] {
+        config += &format!("[servers.{server}]\ncommand = {command}\nera = 'modern'\n");
+    }
+    let file = folder.join("gateway.toml");
+    std::fs::write(&file, config).expect("the configuration can be written");
+    let mut program = rethread(&folder, &admin);
+    program.env("RUST_LOG", "warn"); // not 10,000 lines that sessions were opened
+    let gateway = Gateway::with_config_as(program, &file);
+    let endpoint = format!("http://{}", gateway.addr());
+    passes_at("many", &console_url(&folder, &admin), &endpoint).await;
+    drop(gateway);
+    let _ = std::fs::remove_dir_all(folder);
 }
 
 #[tokio::test]
@@ -97,16 +120,21 @@ fn rethread(state: &Path, admin: &str) -> StdCommand {
     command
 }
 
+/// The URL that `rethread console` prints.
+fn console_url(state: &Path, admin: &str) -> String {
+    let printed = rethread(state, admin).arg("console").output().expect("it runs");
+    let url = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
+    assert!(url.starts_with(&format!("http://{admin}/#rt_")), "{url}");
+    url
+}
+
 #[tokio::test]
 async fn ops_13_console_follows_a_real_gateway_until_it_ends() {
     let admin = format!("127.0.0.1:{}", fixed_port());
     let state = root().join(format!("target/outside/console-{}", std::process::id()));
     let gateway = Gateway::installed(rethread(&state, &admin));
     let listening = hostile_session(gateway.addr()).await;
-    let printed = rethread(&state, &admin).arg("console").output().expect("it runs");
-    let url = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
-    assert!(url.starts_with(&format!("http://{admin}/#rt_")), "{url}");
-    let mut check = start("gateway", &url);
+    let mut check = start("gateway", &console_url(&state, &admin), "");
     let mut lines = BufReader::new(check.stdout.take().expect("stdout is piped")).lines();
     let watching = async {
         while let Some(line) = lines.next_line().await.expect("text") {

@@ -59,6 +59,11 @@ impl Gateway {
         Self::launch(vec!["--config".to_owned(), file.display().to_string()])
     }
 
+    /// The same with a command that runs `rethread`.
+    pub(crate) fn with_config_as(rethread: Command, file: &Path) -> Self {
+        Self::launch_as(rethread, vec!["--config".to_owned(), file.display().to_string()])
+    }
+
     /// Kills the gateway with SIGKILL and restarts it at once with the same arguments.
     pub(super) fn kill_and_restart(mut self) -> Self {
         let arguments = std::mem::take(&mut self.arguments);

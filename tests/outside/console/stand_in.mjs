@@ -1,5 +1,5 @@
-// A stand-in for the admin listener of a gateway with as many sessions as a test wants: a real one starts a process for each of
-// them. It serves the real page, with the real policy, and answers as the real API does.
+// A stand-in for the admin listener, for states that a real gateway has only for a moment: gaps, hostile names, a lost feed. It
+// serves the real page, with the real policy, and answers as the real API does.
 
 import { createServer } from "node:http";
 import { readFileSync } from "node:fs";
